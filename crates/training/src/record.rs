@@ -1,0 +1,160 @@
+//! The lines and files of a run directory, as types: what a run writes and what reports read back.
+//!
+//! `metrics.jsonl` holds one [`MetricsLine`] a line, `ledger.jsonl` one [`LedgerEntry`] a line, `privacy.json` one
+//! [`PrivacyReport`]. Reports are made from these files alone, so a report can be made again at any time.
+//!
+//! PRIVACY: only the parameters are a differentially private release. Metrics, ledger and report contain exact
+//! statistics of the cohort (sizes, norms, losses) and belong to whoever runs the training.
+
+use serde::{Deserialize, Serialize};
+
+/// One line of `metrics.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum MetricsLine {
+    /// What the run is and what it works on: the first line.
+    Start(StartRecord),
+    /// One finished round.
+    Round(RoundRecord),
+    /// One evaluation of the global model.
+    Evaluation(EvaluationRecord),
+}
+
+/// The first line of `metrics.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StartRecord {
+    /// Run name.
+    pub run: String,
+    /// Model family.
+    pub model: String,
+    /// Number of parameters.
+    pub parameters: usize,
+    /// Users in the training partition.
+    pub train_users: usize,
+    /// Tokens in the training partition after caps and filters.
+    pub train_tokens: u64,
+    /// Rounds that the run will make.
+    pub rounds: u64,
+    /// Histogram of tokens per training user.
+    pub user_sizes: Histogram,
+    /// Best reachable top-1 accuracy, where the source knows it (synthetic population).
+    pub best_accuracy: Option<f64>,
+    /// Top-1 accuracy on the evaluation partition of always predicting the most frequent training word.
+    pub unigram_accuracy: Option<f64>,
+}
+
+/// One finished round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RoundRecord {
+    /// Round index, from 0.
+    pub round: u64,
+    /// Users that contributed.
+    pub cohort_size: usize,
+    /// Sum of the user weights `w_k`.
+    pub cohort_weight: f64,
+    /// Target tokens trained on.
+    pub tokens: u64,
+    /// Mean training loss (nats a token) over all local steps.
+    pub train_loss: f64,
+    /// Flat clip norm `S` of the round; `None` without clipping.
+    pub clip_norm: Option<f64>,
+    /// Fraction of users whose update was clipped at its last local step.
+    pub clipped_fraction: f64,
+    /// Histogram of update norms before the last projection.
+    pub update_norms: Histogram,
+    /// L2 norm of the released (noised) average update.
+    pub release_norm: f64,
+    /// Noise standard deviation per coordinate of the average; 0 when not private.
+    pub noise_std: f64,
+    /// `|average without noise| / (noise_std * sqrt(d))`; `None` when not private.
+    pub signal_to_noise: Option<f64>,
+    /// Running guarantee after this round at the run's delta; `None` when not private.
+    pub epsilon: Option<f64>,
+    /// Wall-clock seconds of the round.
+    pub seconds: f64,
+}
+
+/// One evaluation of the global model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EvaluationRecord {
+    /// Rounds finished when the model was evaluated.
+    pub round: u64,
+    /// Partition: `validation` or `test`.
+    pub split: String,
+    /// Seconds of training so far (evaluation excluded).
+    pub train_seconds: f64,
+    /// The measures.
+    pub metrics: crate::evaluate::Metrics,
+}
+
+/// A histogram with explicit bin edges (`edges.len() == counts.len() + 1`).
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Histogram {
+    /// Bin edges, increasing.
+    pub edges: Vec<f64>,
+    /// Count per bin.
+    pub counts: Vec<u64>,
+}
+
+/// One line of `ledger.jsonl`: everything the accountant needs of one round, written before the round's release is used.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LedgerEntry {
+    /// Round index, from 0.
+    pub round: u64,
+    /// `poisson`, `fixed_size` (without replacement) or `all`.
+    pub sampling: String,
+    /// Poisson probability of a user, or cohort size / population for fixed-size cohorts.
+    pub sampling_probability: f64,
+    /// Users in the population sampled from.
+    pub population: u64,
+    /// Users that contributed.
+    pub cohort_size: u64,
+    /// Sensitivity of the released average (L2).
+    pub sensitivity: Option<f64>,
+    /// Noise standard deviation per coordinate of the released average.
+    pub noise_std: f64,
+    /// `noise_std / sensitivity`, what the accountant composes; `None` when not private.
+    pub noise_multiplier: Option<f64>,
+    /// SHA-256 of the parameters after the round (hex).
+    pub parameters_sha256: String,
+}
+
+/// `privacy.json`: the guarantee and what it covers, in the form of Appendix A of [Gboard].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PrivacyReport {
+    /// Whether the run gives any guarantee at all.
+    pub private: bool,
+    /// What is protected and what is released, in sentences.
+    pub statements: Vec<String>,
+    /// Warnings: seeded noise, vocabulary from the training data, estimates, ...
+    pub warnings: Vec<String>,
+    /// Computed before training from the configuration.
+    pub planned: Option<GuaranteeRecord>,
+    /// Recomputed from the ledger.
+    pub observed: Option<GuaranteeRecord>,
+    /// The guarantee that a larger run with this noise would have (`[estimate]`); never the guarantee of this run.
+    pub estimate: Option<GuaranteeRecord>,
+}
+
+/// One guarantee with how it was obtained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GuaranteeRecord {
+    /// Upper bound on eps.
+    pub epsilon: f64,
+    /// At this delta.
+    pub delta: f64,
+    /// Neighbouring relation.
+    pub adjacency: String,
+    /// Sampling assumption.
+    pub sampling: String,
+    /// Accountant.
+    pub recipe: String,
+    /// Rounds composed.
+    pub rounds: u64,
+    /// Population size.
+    pub population: u64,
+    /// Expected users a round.
+    pub users_per_round: f64,
+    /// Noise multiplier of the first round.
+    pub noise_multiplier: f64,
+}
