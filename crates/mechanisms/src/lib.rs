@@ -1,1 +1,5 @@
-//! placeholder
+//! Gaussian release of sums of user updates.
+
+mod error;
+
+pub use error::{MechanismError, Result};

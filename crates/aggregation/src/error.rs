@@ -1,0 +1,117 @@
+//! What can go wrong between a user's update and the raw sum.
+
+/// Every error of this crate.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AggregationError {
+    /// A layout without any tensor, or a tensor with a zero dimension, has nothing to train.
+    #[error("tensor {name:?} of shape {shape:?} is empty; every dimension must be at least 1")]
+    EmptyTensor {
+        /// Name of the tensor (empty when the layout holds no tensor at all).
+        name: String,
+        /// Its shape.
+        shape: Vec<usize>,
+    },
+    /// The total number of parameters does not fit the address space.
+    #[error("tensor {name:?} of shape {shape:?} overflows the parameter count")]
+    TooManyParameters {
+        /// Name of the tensor at which the count overflowed.
+        name: String,
+        /// Its shape.
+        shape: Vec<usize>,
+    },
+    /// Two tensors share a name.
+    #[error("tensor {name:?} appears twice in the layout")]
+    DuplicateTensor {
+        /// The repeated name.
+        name: String,
+    },
+    /// Two clip groups share a name.
+    #[error("clip group {name:?} appears twice in the layout")]
+    DuplicateGroup {
+        /// The repeated name.
+        name: String,
+    },
+    /// A block reaches past the parameters, or its rows overlap one another.
+    #[error(
+        "clip group {group:?}: block at {offset} with {rows} rows of {cols} columns, stride {row_stride}, \
+         does not fit {len} parameters"
+    )]
+    BlockOutOfRange {
+        /// The group that owns the block.
+        group: String,
+        /// First index of the block.
+        offset: usize,
+        /// Number of rows.
+        rows: usize,
+        /// Distance between the starts of two rows.
+        row_stride: usize,
+        /// Indices taken from each row.
+        cols: usize,
+        /// Length of the parameter vector.
+        len: usize,
+    },
+    /// The clip groups do not cover every parameter exactly once.
+    #[error(
+        "clip groups must cover every parameter exactly once: parameter {index} is covered {times} times"
+    )]
+    NotAPartition {
+        /// First parameter at which the cover fails.
+        index: usize,
+        /// 0 where a parameter is left out, 2 where two blocks meet.
+        times: usize,
+    },
+    /// A vector does not have the length that the layout or the sum prescribes.
+    #[error("{what}: expected {expected} values, got {got}")]
+    Length {
+        /// Which vector.
+        what: &'static str,
+        /// Length prescribed.
+        expected: usize,
+        /// Length received.
+        got: usize,
+    },
+    /// A vector holds a NaN or an infinity, or so large a value that its square overflows.
+    #[error("{what}: value at index {index} is not finite")]
+    NotFinite {
+        /// Which vector.
+        what: &'static str,
+        /// First offending index.
+        index: usize,
+    },
+    /// A setting is outside its range.
+    #[error("{name} must be {expected}, got {got}")]
+    Setting {
+        /// Name of the setting.
+        name: &'static str,
+        /// The admissible range, in words.
+        expected: &'static str,
+        /// The value received.
+        got: f64,
+    },
+    /// Per-layer clipping needs one bound for each clip group.
+    #[error("per-layer clipping: the layout has {expected} clip groups, got {got} clip norms")]
+    GroupCount {
+        /// Number of groups in the layout.
+        expected: usize,
+        /// Number of bounds given.
+        got: usize,
+    },
+    /// A weighted value or a sum left the range of the fixed-point accumulator.
+    #[error("fixed-point sum overflows at index {index}: the range is +-{limit}")]
+    SumOverflow {
+        /// First offending index.
+        index: usize,
+        /// Largest magnitude that fits.
+        limit: f64,
+    },
+    /// The thread that held part of a sum panicked, so the sum may be incomplete.
+    #[error("a thread panicked while it added to the sum; the sum is lost")]
+    Poisoned,
+    /// The mechanism refused the sum.
+    #[error(transparent)]
+    Mechanism(#[from] undertone_mechanisms::MechanismError),
+}
+
+/// Shorthand for results of this crate.
+pub type Result<T, E = AggregationError> = std::result::Result<T, E>;

@@ -1,0 +1,452 @@
+//! Where each tensor, and each clip group, lives inside the flat parameter vector.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use crate::error::{AggregationError, Result};
+
+/// One named tensor: a contiguous, row-major slice of the flat vector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// Unique name, as used in safetensors files.
+    pub name: String,
+    /// Dimensions, outermost first; a scalar has none.
+    pub shape: Vec<usize>,
+    /// Index of the first element in the flat vector.
+    pub offset: usize,
+}
+
+impl TensorSpec {
+    /// Number of elements (1 for a scalar).
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// False for every tensor of a checked layout: empty tensors are refused.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The indices of the tensor in the flat vector.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.len()
+    }
+}
+
+/// `rows` spans of `cols` consecutive parameters, `row_stride` apart, the first one at `offset`.
+///
+/// A whole tensor is one row; the columns of one gate inside a fused LSTM matrix are one row per matrix row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Index of the first parameter.
+    pub offset: usize,
+    /// Number of spans.
+    pub rows: usize,
+    /// Distance between the starts of two spans; at least `cols`, ignored when there is one row.
+    pub row_stride: usize,
+    /// Length of a span.
+    pub cols: usize,
+}
+
+impl Block {
+    /// The block of consecutive parameters `range`.
+    #[must_use]
+    pub fn contiguous(range: Range<usize>) -> Self {
+        let cols = range.len();
+        Self {
+            offset: range.start,
+            rows: 1,
+            row_stride: cols,
+            cols,
+        }
+    }
+
+    /// Number of parameters in the block.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows * self.cols
+    }
+
+    /// Whether the block holds no parameter.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The spans of the block in increasing order; a block without gaps is a single span.
+    pub fn spans(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let Self {
+            offset,
+            rows,
+            row_stride,
+            cols,
+        } = *self;
+        let (rows, cols) = if row_stride == cols {
+            (1, rows * cols)
+        } else {
+            (rows, cols)
+        };
+        (0..rows).map(move |row| offset + row * row_stride..offset + row * row_stride + cols)
+    }
+
+    /// Whether the block is non-empty, its rows are disjoint and its end lies within `len`.
+    fn fits(&self, len: usize) -> bool {
+        let end = (self.rows.checked_sub(1))
+            .and_then(|steps| steps.checked_mul(self.row_stride))
+            .and_then(|reach| reach.checked_add(self.offset))
+            .and_then(|last| last.checked_add(self.cols));
+        let disjoint = self.rows == 1 || self.row_stride >= self.cols;
+        self.cols > 0 && disjoint && end.is_some_and(|end| end <= len)
+    }
+}
+
+/// The parameters that per-layer clipping bounds together: one "layer" of \[DPLM\].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClipGroup {
+    /// Unique name, shown in reports.
+    pub name: String,
+    /// The blocks that make up the group.
+    pub blocks: Vec<Block>,
+}
+
+impl ClipGroup {
+    /// Number of parameters in the group.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.blocks.iter().map(Block::len).sum()
+    }
+
+    /// Whether the group holds no parameter; never true inside a checked layout.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The map between named tensors and the flat vector, together with the clip groups that partition it.
+///
+/// Tensors lie one behind the other in the order given. Values are immutable once built: whoever holds a
+/// `ParamLayout` may rely on the partition.
+///
+/// # Example
+/// ```
+/// use undertone_aggregation::{Block, ClipGroup, ParamLayout};
+///
+/// // A 2 x 4 matrix whose left and right halves are two gates, and a bias.
+/// let half = |offset| Block { offset, rows: 2, row_stride: 4, cols: 2 };
+/// let layout = ParamLayout::new(
+///     vec![("gates".into(), vec![2, 4]), ("bias".into(), vec![3])],
+///     vec![
+///         ClipGroup { name: "gate.in".into(), blocks: vec![half(0)] },
+///         ClipGroup { name: "gate.out".into(), blocks: vec![half(2)] },
+///         ClipGroup { name: "bias".into(), blocks: vec![Block::contiguous(8..11)] },
+///     ],
+/// )?;
+/// assert_eq!(layout.len(), 11);
+/// assert_eq!(layout.range("bias"), Some(8..11));
+/// # Ok::<(), undertone_aggregation::AggregationError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParamLayout {
+    tensors: Vec<TensorSpec>,
+    groups: Vec<ClipGroup>,
+    len: usize,
+}
+
+impl ParamLayout {
+    /// Lays the tensors out one behind the other and checks that the groups partition them.
+    ///
+    /// # Errors
+    /// Repeated names, empty tensors or blocks, blocks out of range, and groups that leave a parameter out or
+    /// cover it twice.
+    pub fn new(tensors: Vec<(String, Vec<usize>)>, groups: Vec<ClipGroup>) -> Result<Self> {
+        let (tensors, len) = place(tensors)?;
+        check_partition(&groups, len)?;
+        Ok(Self { tensors, groups, len })
+    }
+
+    /// A layout whose clip groups are its tensors.
+    ///
+    /// # Errors
+    /// Repeated names and empty tensors.
+    pub fn with_tensor_groups(tensors: Vec<(String, Vec<usize>)>) -> Result<Self> {
+        let (tensors, len) = place(tensors)?;
+        let group = |t: &TensorSpec| ClipGroup {
+            name: t.name.clone(),
+            blocks: vec![Block::contiguous(t.range())],
+        };
+        let groups = tensors.iter().map(group).collect();
+        Ok(Self { tensors, groups, len })
+    }
+
+    /// Number of parameters.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// False for every layout: empty ones are refused.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The tensors, in the order of their offsets.
+    #[must_use]
+    pub fn tensors(&self) -> &[TensorSpec] {
+        &self.tensors
+    }
+
+    /// The indices of the tensor called `name`.
+    #[must_use]
+    pub fn range(&self, name: &str) -> Option<Range<usize>> {
+        self.tensors
+            .iter()
+            .find(|tensor| tensor.name == name)
+            .map(TensorSpec::range)
+    }
+
+    /// The clip groups; together they hold every parameter exactly once.
+    #[must_use]
+    pub fn groups(&self) -> &[ClipGroup] {
+        &self.groups
+    }
+}
+
+fn place(tensors: Vec<(String, Vec<usize>)>) -> Result<(Vec<TensorSpec>, usize)> {
+    if tensors.is_empty() {
+        return Err(AggregationError::EmptyTensor {
+            name: String::new(),
+            shape: Vec::new(),
+        });
+    }
+    let mut names = HashSet::new();
+    let mut offset = 0usize;
+    let mut placed = Vec::with_capacity(tensors.len());
+    for (name, shape) in tensors {
+        if shape.contains(&0) {
+            return Err(AggregationError::EmptyTensor { name, shape });
+        }
+        if !names.insert(name.clone()) {
+            return Err(AggregationError::DuplicateTensor { name });
+        }
+        let end = shape
+            .iter()
+            .try_fold(1usize, |n, &d| n.checked_mul(d))
+            .and_then(|n| n.checked_add(offset));
+        let Some(end) = end.filter(|&end| isize::try_from(end).is_ok()) else {
+            return Err(AggregationError::TooManyParameters { name, shape });
+        };
+        placed.push(TensorSpec { name, shape, offset });
+        offset = end;
+    }
+    Ok((placed, offset))
+}
+
+fn check_partition(groups: &[ClipGroup], len: usize) -> Result<()> {
+    let mut names = HashSet::new();
+    let mut spans = Vec::new();
+    for group in groups {
+        if !names.insert(group.name.as_str()) {
+            return Err(AggregationError::DuplicateGroup {
+                name: group.name.clone(),
+            });
+        }
+        for block in &group.blocks {
+            if !block.fits(len) {
+                let Block {
+                    offset,
+                    rows,
+                    row_stride,
+                    cols,
+                } = *block;
+                let group = group.name.clone();
+                return Err(AggregationError::BlockOutOfRange {
+                    group,
+                    offset,
+                    rows,
+                    row_stride,
+                    cols,
+                    len,
+                });
+            }
+            spans.extend(block.spans());
+        }
+    }
+    spans.sort_unstable_by_key(|span| span.start);
+    let mut covered = 0;
+    for span in spans {
+        match span.start.cmp(&covered) {
+            std::cmp::Ordering::Less => {
+                return Err(AggregationError::NotAPartition {
+                    index: span.start,
+                    times: 2,
+                });
+            }
+            std::cmp::Ordering::Greater => {
+                return Err(AggregationError::NotAPartition {
+                    index: covered,
+                    times: 0,
+                });
+            }
+            std::cmp::Ordering::Equal => covered = span.end,
+        }
+    }
+    if covered < len {
+        return Err(AggregationError::NotAPartition {
+            index: covered,
+            times: 0,
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensors(shapes: &[(&str, &[usize])]) -> Vec<(String, Vec<usize>)> {
+        shapes
+            .iter()
+            .map(|&(name, shape)| (name.to_string(), shape.to_vec()))
+            .collect()
+    }
+
+    fn group(name: &str, blocks: &[Block]) -> ClipGroup {
+        ClipGroup {
+            name: name.to_string(),
+            blocks: blocks.to_vec(),
+        }
+    }
+
+    fn check(groups: Vec<ClipGroup>, expected: &str) {
+        let result = ParamLayout::new(tensors(&[("m", &[2, 4]), ("b", &[3])]), groups);
+        let message = result
+            .err()
+            .map_or_else(|| "ok".to_string(), |error| error.to_string());
+        assert!(
+            message.contains(expected),
+            "{message:?} does not contain {expected:?}"
+        );
+    }
+
+    #[test]
+    fn groups_must_partition() {
+        let half = |offset| Block {
+            offset,
+            rows: 2,
+            row_stride: 4,
+            cols: 2,
+        };
+        let bias = Block::contiguous(8..11);
+        check(
+            vec![
+                group("l", &[half(0)]),
+                group("r", &[half(2)]),
+                group("b", &[bias]),
+            ],
+            "ok",
+        );
+        check(vec![group("all", &[Block::contiguous(0..11)])], "ok");
+        check(vec![group("all", &[half(0), bias, half(2)])], "ok");
+        check(vec![], "parameter 0 is covered 0 times");
+        check(
+            vec![group("l", &[half(0)]), group("b", &[bias])],
+            "parameter 2 is covered 0 times",
+        );
+        check(
+            vec![group("l", &[half(0), half(2)])],
+            "parameter 8 is covered 0 times",
+        );
+        check(
+            vec![group("l", &[half(0), half(1), bias])],
+            "parameter 1 is covered 2 times",
+        );
+        check(
+            vec![group("l", &[bias]), group("l", &[half(0)])],
+            "\"l\" appears twice",
+        );
+        check(
+            vec![group(
+                "l",
+                &[Block {
+                    offset: 4,
+                    rows: 3,
+                    row_stride: 4,
+                    cols: 2,
+                }],
+            )],
+            "does not fit 11",
+        );
+        check(
+            vec![group(
+                "l",
+                &[Block {
+                    offset: 0,
+                    rows: 2,
+                    row_stride: 1,
+                    cols: 2,
+                }],
+            )],
+            "does not fit",
+        );
+        check(
+            vec![group(
+                "l",
+                &[Block {
+                    offset: 0,
+                    rows: usize::MAX,
+                    row_stride: 9,
+                    cols: 2,
+                }],
+            )],
+            "does not fit",
+        );
+        check(
+            vec![group(
+                "l",
+                &[Block {
+                    offset: 0,
+                    rows: 0,
+                    row_stride: 2,
+                    cols: 2,
+                }],
+            )],
+            "does not fit",
+        );
+    }
+
+    #[test]
+    fn tensors_are_checked() {
+        let of = |shapes: &[(&str, &[usize])]| ParamLayout::with_tensor_groups(tensors(shapes));
+        assert!(matches!(of(&[]), Err(AggregationError::EmptyTensor { .. })));
+        assert!(matches!(
+            of(&[("a", &[3, 0])]),
+            Err(AggregationError::EmptyTensor { .. })
+        ));
+        assert!(matches!(
+            of(&[("a", &[1]), ("a", &[2])]),
+            Err(AggregationError::DuplicateTensor { .. })
+        ));
+        assert!(matches!(
+            of(&[("a", &[usize::MAX, 2])]),
+            Err(AggregationError::TooManyParameters { .. })
+        ));
+        assert!(matches!(
+            of(&[("a", &[usize::MAX])]),
+            Err(AggregationError::TooManyParameters { .. })
+        ));
+        let layout = of(&[("scalar", &[]), ("m", &[2, 3])]).unwrap();
+        assert_eq!(
+            (layout.len(), layout.range("m"), layout.range("x")),
+            (7, Some(1..7), None)
+        );
+        assert_eq!(
+            layout.groups().iter().map(ClipGroup::len).collect::<Vec<_>>(),
+            [1, 6]
+        );
+    }
+}
