@@ -24,6 +24,22 @@ pub enum MechanismError {
         /// Smallest standard deviation that the mechanism accepts.
         minimum: f64,
     },
+    /// The noise is so large that its samples would not reach every point of the fixed-point grid.
+    #[error(
+        "noise of std {got:e} per coordinate is too large for the fixed-point grid: it allows at most {maximum:e}"
+    )]
+    NoiseAboveGrid {
+        /// Standard deviation asked for.
+        got: f64,
+        /// Largest standard deviation that the mechanism accepts.
+        maximum: f64,
+    },
+    /// The average has no sensitivity bound, so noise around it would guarantee nothing.
+    #[error(
+        "an average over the observed weight has no sensitivity bound; release it with a fixed or floored \
+         denominator, or as non-private"
+    )]
+    UnboundedSensitivity,
     /// The sum of the weights is not positive, so no average can be formed.
     #[error(
         "the sum of the weights is {got}, so the average is undefined; use a fixed or floored denominator"

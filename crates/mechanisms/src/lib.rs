@@ -1,5 +1,34 @@
-//! Gaussian release of sums of user updates.
+//! Turns secret sums of user updates into noised releases: type states, counter-based ChaCha20 noise, integer addition.
+//!
+//! A [`RawSum`] can only become a [`RawAverage`] and then, through a mechanism, a [`NoisedAverage`]; the compiler holds
+//! that line. Noise is addressed by key, round and coordinate, so the bytes of a release depend on nothing else.
+//!
+//! ```
+//! use undertone_mechanisms::{Denominator, FRACTION_BITS, IndependentGaussian, NoiseKey, RawSum};
+//!
+//! // In a run the key comes from the operating system's entropy.
+//! let mechanism = IndependentGaussian::new(0.02, NoiseKey::from_bytes([7; 32]))?;
+//! let one = 1i64 << FRACTION_BITS;
+//! let sum = RawSum::new(vec![5 * one, -one], 10 * one);
+//! let release = mechanism.privatize(0, sum.average(Denominator::Fixed(10.0))?)?;
+//! assert_eq!(release.values().len(), 2);
+//! assert_eq!(release.noise_std(), 0.02);
+//! # Ok::<(), undertone_mechanisms::MechanismError>(())
+//! ```
+//!
+//! It does no I/O, reads no clock and owns no entropy: the caller brings the [`NoiseKey`]. It does not clip, and it
+//! does not account: sensitivities come from `undertone-aggregation`, guarantees from `undertone-accounting`.
+//! Correlated noise (tree, BLT, banded) is not here yet.
+//!
+//! Paper: McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", ICLR 2018
+//! (\[DPLM\]), sections 2.2 and 2.3.
 
 mod error;
+mod release;
+mod sampler;
+mod strategy;
 
 pub use error::{MechanismError, Result};
+pub use release::{Denominator, FRACTION_BITS, NoisedAverage, NonPrivate, RawAverage, RawSum};
+pub use sampler::uniform::NoiseKey;
+pub use strategy::independent::IndependentGaussian;

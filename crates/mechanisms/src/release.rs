@@ -1,0 +1,286 @@
+//! The road of a sum of user updates as types: raw sum, raw average, noised average.
+//!
+//! PRIVACY: a [`RawSum`] and a [`RawAverage`] are secrets. They have no `Debug`, no serialisation and no reader
+//! outside this crate; the only ways out are [`IndependentGaussian`](crate::IndependentGaussian) and, for runs that
+//! promise nothing, [`NonPrivate`].
+
+use rayon::prelude::*;
+
+use crate::error::{MechanismError, Result};
+use crate::sampler::gaussian::BLOCK;
+
+/// Fractional bits of every fixed-point value: the grid is `2^-40`, the range of an `i64` is `+-2^23`.
+pub const FRACTION_BITS: u32 = 40;
+
+/// One step of the fixed-point grid, `2^-FRACTION_BITS`.
+pub(crate) const GRID: f64 = 1.0 / (1u64 << FRACTION_BITS) as f64;
+
+/// Largest magnitude of a fixed-point value.
+pub(crate) const LIMIT: f64 = (1u64 << (63 - FRACTION_BITS)) as f64;
+
+/// The exact sum of weighted user updates, in fixed point, with the sum of the weights.
+///
+/// It can be built and turned into an average, nothing else:
+/// ```
+/// use undertone_mechanisms::{Denominator, RawSum};
+/// let sum = RawSum::new(vec![1 << 40, 0], 1 << 40);
+/// assert!(sum.average(Denominator::Fixed(2.0)).is_ok());
+/// ```
+/// It cannot be printed,
+/// ```compile_fail,E0277
+/// let sum = undertone_mechanisms::RawSum::new(vec![1 << 40, 0], 1 << 40);
+/// println!("{:?}", sum);
+/// ```
+/// serialised,
+/// ```compile_fail,E0277
+/// let sum = undertone_mechanisms::RawSum::new(vec![1 << 40, 0], 1 << 40);
+/// let text = serde_json::to_string(&sum);
+/// ```
+/// copied aside,
+/// ```compile_fail,E0599
+/// let sum = undertone_mechanisms::RawSum::new(vec![1 << 40, 0], 1 << 40);
+/// let copy = sum.clone();
+/// ```
+/// or read:
+/// ```compile_fail,E0616
+/// let sum = undertone_mechanisms::RawSum::new(vec![1 << 40, 0], 1 << 40);
+/// let first = sum.values[0];
+/// ```
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: a sum without noise must not be printable"
+)]
+pub struct RawSum {
+    values: Vec<i64>,
+    weight: i64,
+}
+
+/// What the sum is divided by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Denominator {
+    /// A constant that does not depend on the data: the expected weight `q W` of \[DPLM\].
+    Fixed(f64),
+    /// The sum of the weights, but never less than this floor: `max(q W_min, sum w_k)` of \[DPLM\].
+    FlooredWeight(f64),
+    /// The sum of the weights as it is. No sensitivity bound holds: only [`NonPrivate`] releases such an average.
+    ObservedWeight,
+}
+
+impl RawSum {
+    /// A sum of weighted updates and the sum of their weights, both with [`FRACTION_BITS`] fractional bits.
+    #[must_use]
+    pub fn new(values: Vec<i64>, weight: i64) -> Self {
+        Self { values, weight }
+    }
+
+    /// Divides by the denominator.
+    ///
+    /// With a fixed denominator nothing is divided yet: the noise is added to the integers of the sum, and the
+    /// division is post-processing, so no rounding touches the sensitivity. With a data-dependent denominator the
+    /// average is truncated toward zero onto the grid first; two neighbouring averages then differ by at most
+    /// `sqrt(d) * 2^-40` more than in exact arithmetic.
+    ///
+    /// # Errors
+    /// A denominator that is not positive and finite, and [`MechanismError::NoWeight`] for an observed weight of zero.
+    pub fn average(self, denominator: Denominator) -> Result<RawAverage> {
+        let weight = self.weight as f64 * GRID;
+        let checked = |value: f64| {
+            let expected = "positive and finite";
+            let error = MechanismError::Setting {
+                name: "denominator",
+                expected,
+                got: value,
+            };
+            if value > 0.0 && value.is_finite() {
+                Ok(value)
+            } else {
+                Err(error)
+            }
+        };
+        let mut values = self.values;
+        match denominator {
+            Denominator::Fixed(fixed) => Ok(RawAverage {
+                values,
+                scale: GRID / checked(fixed)?,
+                bounded_sensitivity: true,
+            }),
+            Denominator::FlooredWeight(floor) => {
+                let reciprocal = checked(floor)?.max(weight).recip();
+                if let Some(index) = values
+                    .iter()
+                    .position(|&v| (v as f64 * reciprocal).abs() >= LIMIT / GRID)
+                {
+                    return Err(MechanismError::Overflow { index, limit: LIMIT });
+                }
+                // PRIVACY: the grid of the release must not depend on the data, so a data-dependent quotient is
+                // brought back onto the common grid before noise is added.
+                values
+                    .iter_mut()
+                    .for_each(|value| *value = (*value as f64 * reciprocal) as i64);
+                Ok(RawAverage {
+                    values,
+                    scale: GRID,
+                    bounded_sensitivity: true,
+                })
+            }
+            Denominator::ObservedWeight => {
+                if self.weight <= 0 {
+                    return Err(MechanismError::NoWeight { got: weight });
+                }
+                Ok(RawAverage {
+                    values,
+                    scale: GRID / weight,
+                    bounded_sensitivity: false,
+                })
+            }
+        }
+    }
+}
+
+/// The average update without noise; as secret as the sum that it comes from.
+///
+/// ```compile_fail,E0277
+/// let sum = undertone_mechanisms::RawSum::new(vec![1 << 40, 0], 1 << 40);
+/// println!("{:?}", sum.average(undertone_mechanisms::Denominator::Fixed(2.0)).ok());
+/// ```
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: an average without noise must not be printable"
+)]
+pub struct RawAverage {
+    /// Integers to which noise is added.
+    pub(crate) values: Vec<i64>,
+    /// What one integer step is worth.
+    pub(crate) scale: f64,
+    /// Whether some bound on the influence of one user holds.
+    pub(crate) bounded_sensitivity: bool,
+}
+
+impl RawAverage {
+    /// Lets `add_noise` change the integers, and turns them into the release.
+    pub(crate) fn release_with(
+        mut self,
+        noise_std: f64,
+        add_noise: impl FnOnce(&mut [i64]) -> Result<(), usize>,
+    ) -> Result<NoisedAverage> {
+        let scale = self.scale;
+        // Blocks of fixed size, summed in order: the same bits at any number of threads.
+        let square = |block: &[i64]| block.iter().map(|&v| (v as f64 * scale).powi(2)).sum::<f64>();
+        let squares: Vec<f64> = self.values.par_chunks(BLOCK).map(square).collect();
+        add_noise(&mut self.values).map_err(|index| MechanismError::Overflow { index, limit: LIMIT })?;
+        let values = self
+            .values
+            .par_iter()
+            .map(|&v| (v as f64 * scale) as f32)
+            .collect();
+        Ok(NoisedAverage {
+            values,
+            noise_std,
+            signal_norm: squares.iter().sum::<f64>().sqrt(),
+        })
+    }
+}
+
+/// The average update after the mechanism: what the server optimizer accepts.
+#[derive(Clone, PartialEq)]
+pub struct NoisedAverage {
+    values: Vec<f32>,
+    noise_std: f64,
+    signal_norm: f64,
+}
+
+impl NoisedAverage {
+    /// The released average, one value a parameter.
+    #[must_use]
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// The released average by value.
+    #[must_use]
+    pub fn into_values(self) -> Vec<f32> {
+        self.values
+    }
+
+    /// Standard deviation of the noise in each coordinate; 0 when none was added.
+    #[must_use]
+    pub fn noise_std(&self) -> f64 {
+        self.noise_std
+    }
+
+    /// Whether noise was added; false for the output of [`NonPrivate`].
+    #[must_use]
+    pub fn is_noised(&self) -> bool {
+        self.noise_std > 0.0
+    }
+
+    /// L2 norm of the average before noise, for the operator's diagnostics (signal-to-noise).
+    ///
+    /// PRIVACY: this number is exact and no part of the private release; it belongs to whoever runs the training.
+    #[must_use]
+    pub fn signal_norm(&self) -> f64 {
+        self.signal_norm
+    }
+}
+
+impl std::fmt::Debug for NoisedAverage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NoisedAverage")
+            .field("len", &self.values.len())
+            .field("noise_std", &self.noise_std)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The release without noise, for runs that promise nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NonPrivate;
+
+impl NonPrivate {
+    /// Releases the average as it is.
+    ///
+    /// # Guarantee
+    /// None: its event has no finite (eps, delta).
+    ///
+    /// # Errors
+    /// None today; the signature is that of the private mechanisms.
+    pub fn privatize(&self, _round: u64, average: RawAverage) -> Result<NoisedAverage> {
+        average.release_with(0.0, |_| Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(denominator: Denominator, weight: i64, expected: Option<&[f32]>) {
+        let sum = RawSum::new(vec![6 << 40, -(3 << 39)], weight << 40);
+        let released = sum
+            .average(denominator)
+            .and_then(|average| NonPrivate.privatize(0, average));
+        assert_eq!(released.as_ref().ok().map(NoisedAverage::values), expected);
+        assert!(released.is_err() || !released.is_ok_and(|released| released.is_noised()));
+    }
+
+    #[test]
+    fn averages() {
+        check(Denominator::Fixed(3.0), 0, Some(&[2.0, -0.5]));
+        check(Denominator::Fixed(3.0), 9, Some(&[2.0, -0.5]));
+        check(Denominator::FlooredWeight(3.0), 0, Some(&[2.0, -0.5]));
+        check(Denominator::FlooredWeight(3.0), 6, Some(&[1.0, -0.25]));
+        check(Denominator::ObservedWeight, 6, Some(&[1.0, -0.25]));
+        check(Denominator::ObservedWeight, 0, None);
+        check(Denominator::Fixed(-1.0), 1, None);
+        check(Denominator::FlooredWeight(f64::NAN), 1, None);
+        check(Denominator::FlooredWeight(1e-7), 0, None);
+    }
+
+    #[test]
+    fn debug_of_the_release_shows_no_values() {
+        let average = RawSum::new(vec![1 << 40], 0)
+            .average(Denominator::Fixed(1.0))
+            .unwrap();
+        let text = format!("{:?}", NonPrivate.privatize(0, average).unwrap());
+        assert_eq!(text, "NoisedAverage { len: 1, noise_std: 0.0, .. }");
+    }
+}
