@@ -1,0 +1,80 @@
+use crate::{Adjacency, Recipe};
+
+/// Everything that can go wrong in this crate.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AccountingError {
+    /// A number outside its domain (NaN and infinities included).
+    #[error("{quantity}: expected {expected}, got {got}")]
+    OutOfRange {
+        /// The quantity, in words.
+        quantity: &'static str,
+        /// Its domain, in words.
+        expected: &'static str,
+        /// The value that came.
+        got: f64,
+    },
+    /// A fixed-size cohort that its population cannot supply.
+    #[error(
+        "cohort_size: expected a number of users in [1, population], got {cohort_size} of a population of \
+         {population}"
+    )]
+    CohortSize {
+        /// Users in the population.
+        population: u64,
+        /// Users asked for each round.
+        cohort_size: u64,
+    },
+    /// An event that is stated for another relation between neighbouring populations.
+    #[error(
+        "adjacency: this accountant holds events for '{accountant}', got an event for '{event}'; the two relations \
+         cannot be composed, account for them separately"
+    )]
+    AdjacencyMismatch {
+        /// Relation of the events composed so far.
+        accountant: Adjacency,
+        /// Relation of the event that was refused.
+        event: Adjacency,
+    },
+    /// An event outside what a recipe can account for.
+    #[error("recipe: '{recipe}' covers {covers}, got a {event} event")]
+    UnsupportedEvent {
+        /// The recipe in use.
+        recipe: Recipe,
+        /// What the recipe covers, in words.
+        covers: &'static str,
+        /// The event's kind, in words.
+        event: &'static str,
+    },
+    /// Nothing can be promised: an un-noised release took place, or the bound overflowed.
+    #[error("guarantee: no finite guarantee exists, because {reason}")]
+    NoFiniteGuarantee {
+        /// Why, in words.
+        reason: &'static str,
+    },
+    /// More rounds than can be counted.
+    #[error("rounds: expected at most 2^53 in total, got {composed} + {added}")]
+    TooManyRounds {
+        /// Rounds composed so far.
+        composed: u64,
+        /// Rounds to be added.
+        added: u64,
+    },
+    /// No value of the calibrated quantity reaches the target.
+    #[error(
+        "{quantity}: the target (epsilon = {target_epsilon}, delta = {delta:e}) is out of reach; the best reachable is \
+         epsilon = {best_epsilon} at {quantity} = {at}"
+    )]
+    Unreachable {
+        /// The quantity that was searched.
+        quantity: &'static str,
+        /// The epsilon asked for.
+        target_epsilon: f64,
+        /// The delta asked for.
+        delta: f64,
+        /// The smallest epsilon found (`+inf` if none is finite).
+        best_epsilon: f64,
+        /// Where it was found.
+        at: f64,
+    },
+}

@@ -1,0 +1,135 @@
+//! The Gaussian mechanism, exactly.
+//!
+//! # Source
+//! Balle and Wang, "Improving the Gaussian Mechanism for Differential Privacy" (ICML 2018), equation 6.
+
+use crate::search::first_true;
+use crate::special::{ln_1m_exp, ln_normal_cdf};
+use crate::{AccountingError, Delta, Epsilon, NoiseMultiplier};
+
+/// `ln delta` of one Gaussian release at `epsilon`; stays finite far below the smallest `f64` delta.
+///
+/// # Example
+/// ```
+/// use undertone_accounting::{Epsilon, NoiseMultiplier, gaussian};
+/// # fn main() -> Result<(), undertone_accounting::AccountingError> {
+/// let log_delta = gaussian::log_delta(NoiseMultiplier::new(1.0)?, Epsilon::new(40.0)?);
+/// assert!(log_delta < -700.0 && log_delta.is_finite());
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub fn log_delta(noise_multiplier: NoiseMultiplier, epsilon: Epsilon) -> f64 {
+    log_delta_at(noise_multiplier.get(), epsilon.get())
+}
+
+/// The smallest delta at which one Gaussian release holds `epsilon` (0 where it lies below `f64`).
+#[must_use]
+pub fn delta(noise_multiplier: NoiseMultiplier, epsilon: Epsilon) -> f64 {
+    log_delta(noise_multiplier, epsilon).exp()
+}
+
+/// The smallest epsilon at which one Gaussian release holds `delta`.
+///
+/// # Errors
+/// [`AccountingError::NoFiniteGuarantee`] if the noise is too small for a finite `f64` epsilon.
+pub fn epsilon(noise_multiplier: NoiseMultiplier, delta: Delta) -> Result<Epsilon, AccountingError> {
+    epsilon_at_log_delta(noise_multiplier, delta.get().ln())
+}
+
+/// As [`epsilon`], for a delta given by its logarithm (`log_delta < 0`, finite).
+///
+/// # Errors
+/// [`AccountingError::OutOfRange`] for any other `log_delta`; [`AccountingError::NoFiniteGuarantee`] as [`epsilon`].
+pub fn epsilon_at_log_delta(
+    noise_multiplier: NoiseMultiplier,
+    log_delta: f64,
+) -> Result<Epsilon, AccountingError> {
+    if !(log_delta.is_finite() && log_delta < 0.0) {
+        return Err(AccountingError::OutOfRange {
+            quantity: "log_delta",
+            expected: "a finite number < 0",
+            got: log_delta,
+        });
+    }
+    let sigma = noise_multiplier.get();
+    if log_delta_at(sigma, 0.0) <= log_delta {
+        return Epsilon::new(0.0);
+    }
+    // The zCDP conversion is an upper bound, so the root lies below it; the margin absorbs its rounding.
+    let rho = 0.5 / sigma / sigma;
+    let bound = (rho + 2.0 * (-rho * log_delta).sqrt()) * (1.0 + 1e-9) + f64::MIN_POSITIVE;
+    if !bound.is_finite() {
+        return Err(AccountingError::NoFiniteGuarantee {
+            reason: "the noise multiplier is too small",
+        });
+    }
+    Epsilon::new(first_true(0.0, bound, 0.0, |epsilon| {
+        log_delta_at(sigma, epsilon) <= log_delta
+    }))
+}
+
+/// The smallest noise multiplier at which one Gaussian release holds `(epsilon, delta)`.
+///
+/// # Errors
+/// [`AccountingError::Unreachable`] if it lies above the largest finite search value (only for targets next to zero).
+pub fn noise_multiplier(epsilon: Epsilon, delta: Delta) -> Result<NoiseMultiplier, AccountingError> {
+    let log_target = delta.get().ln();
+    let holds = |sigma: f64| log_delta_at(sigma, epsilon.get()) <= log_target;
+    let mut high = 1.0;
+    while !holds(high) {
+        high *= 2.0;
+        if high > 1e15 {
+            return Err(AccountingError::Unreachable {
+                quantity: "noise_multiplier",
+                target_epsilon: epsilon.get(),
+                delta: delta.get(),
+                best_epsilon: self::epsilon(NoiseMultiplier::new(high)?, delta)?.get(),
+                at: high,
+            });
+        }
+    }
+    let mut low = 0.5 * high;
+    while holds(low) && low > 1e-100 {
+        (low, high) = (0.5 * low, low);
+    }
+    NoiseMultiplier::new(first_true(low, high, 0.0, holds))
+}
+
+fn log_delta_at(sigma: f64, epsilon: f64) -> f64 {
+    let (half, drift) = (0.5 / sigma, epsilon * sigma);
+    let above = ln_normal_cdf(half - drift);
+    let below = epsilon + ln_normal_cdf(-half - drift);
+    // Rounding may bring the two together when delta is far below both; the bound is then the first alone.
+    if below >= above {
+        above
+    } else {
+        above + ln_1m_exp(below - above)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits() {
+        let z = |value| NoiseMultiplier::new(value).unwrap();
+        let d = |value| Delta::new(value).unwrap();
+        assert_eq!(epsilon(z(1e4), d(0.1)).unwrap().get(), 0.0);
+        assert!(epsilon(z(0.01), d(1e-300)).unwrap().get() > 5000.0);
+        assert!(epsilon(z(1e-200), d(1e-5)).is_err());
+        assert!(epsilon(z(1e4), d(1e-300)).unwrap().get() < 0.01);
+        assert!(epsilon_at_log_delta(z(1.0), f64::NAN).is_err());
+        assert!(epsilon_at_log_delta(z(1.0), -1e6).unwrap().get() > 1000.0);
+        assert!(noise_multiplier(Epsilon::new(0.0).unwrap(), d(1e-9)).is_ok());
+    }
+
+    #[test]
+    fn the_root_is_on_the_safe_side() {
+        for (sigma, delta) in [(0.3, 1e-9), (1.0, 1e-6), (7.0, 1e-12), (50.0, 1e-3)] {
+            let (sigma, delta) = (NoiseMultiplier::new(sigma).unwrap(), Delta::new(delta).unwrap());
+            assert!(log_delta(sigma, epsilon(sigma, delta).unwrap()) <= delta.get().ln());
+        }
+    }
+}

@@ -1,0 +1,140 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Delta, Epsilon};
+
+/// Which pairs of populations a guarantee compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Adjacency {
+    /// All data of one user is added or removed.
+    AddOrRemoveOne,
+    /// All data of one user is replaced by another's; the number of users is public. Costs more than add-or-remove:
+    /// one replacement is a removal and an addition.
+    ReplaceOne,
+}
+
+impl fmt::Display for Adjacency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Adjacency::AddOrRemoveOne => "add-or-remove one user",
+            Adjacency::ReplaceOne => "replace one user",
+        })
+    }
+}
+
+/// How the users of a round are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sampling {
+    /// Each user independently with a fixed probability.
+    Poisson,
+    /// A uniform cohort of fixed size without replacement, fresh each round.
+    FixedSize,
+    /// Every user in every round.
+    FullParticipation,
+}
+
+impl fmt::Display for Sampling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Sampling::Poisson => "Poisson sampling",
+            Sampling::FixedSize => "fixed-size cohorts without replacement",
+            Sampling::FullParticipation => "full participation",
+        })
+    }
+}
+
+/// How events become a guarantee. Every recipe gives an upper bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Recipe {
+    /// The moments accountant of 2016 as \[DPLM\] used it: moments 1 to 32 and the classic conversion. For reproducing
+    /// printed numbers; [`Recipe::Rdp`] is tighter.
+    #[serde(rename = "moments-2016")]
+    Moments2016,
+    /// Renyi divergences on [`crate::rdp::default_orders`] and the improved conversion.
+    Rdp,
+    /// The exact trade-off of composed Gaussians; refuses sampled events.
+    ExactGaussian,
+}
+
+impl fmt::Display for Recipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Recipe::Moments2016 => "moments accountant of 2016",
+            Recipe::Rdp => "RDP upper bound",
+            Recipe::ExactGaussian => "exact Gaussian",
+        })
+    }
+}
+
+/// Where the minimum over moments or Renyi orders was found.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct OptimalOrder {
+    /// The Renyi order (the 2016 recipe's moment plus one).
+    pub order: f64,
+    /// The first or the last order of the grid: a wider grid may give a smaller epsilon (the bound holds anyway).
+    pub at_edge: bool,
+}
+
+/// An (epsilon, delta) statement with everything needed to read it.
+///
+/// # Guarantee
+/// For every two populations related by `adjacency` and every set `O` of outcomes of everything composed,
+/// `Pr[O] <= e^epsilon Pr'[O] + delta`, provided that users were chosen by `sampling` and the noise was as stated.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Guarantee {
+    /// Bound on the privacy loss.
+    pub epsilon: Epsilon,
+    /// Mass on which the bound may fail.
+    pub delta: Delta,
+    /// The relation the statement holds under.
+    pub adjacency: Adjacency,
+    /// The sampling scheme it relies on.
+    pub sampling: Sampling,
+    /// How it was computed.
+    pub recipe: Recipe,
+    /// The order the bound was taken at; `None` where the recipe has no orders or nothing was composed.
+    pub optimal_order: Option<OptimalOrder>,
+}
+
+/// Three decimals, rounded up: the printed statement is implied by the computed one.
+impl fmt::Display for Guarantee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let epsilon = self.epsilon.get();
+        let rounded = (epsilon * 1e3).ceil() / 1e3;
+        let epsilon = if rounded.is_finite() { rounded } else { epsilon };
+        let delta = self.delta.get();
+        write!(
+            f,
+            "(eps = {epsilon:.3}, delta = {delta:e}), {}, {}, {}",
+            self.adjacency, self.sampling, self.recipe
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn display_and_json() {
+        let guarantee = Guarantee {
+            epsilon: Epsilon::new(1.2331).unwrap(),
+            delta: Delta::new(1e-6).unwrap(),
+            adjacency: Adjacency::AddOrRemoveOne,
+            sampling: Sampling::Poisson,
+            recipe: Recipe::Rdp,
+            optimal_order: None,
+        };
+        assert_eq!(
+            guarantee.to_string(),
+            "(eps = 1.234, delta = 1e-6), add-or-remove one user, Poisson sampling, RDP upper bound"
+        );
+        let json = serde_json::to_string(&guarantee).unwrap();
+        assert_eq!(serde_json::from_str::<Guarantee>(&json).unwrap(), guarantee);
+        assert!(json.contains(r#""adjacency":"add-or-remove-one""#), "{json}");
+    }
+}

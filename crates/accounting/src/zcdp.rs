@@ -1,0 +1,99 @@
+//! Zero-concentrated differential privacy and its conversions.
+//!
+//! Three conversions, from loosest to tightest; the last one holds only for compositions of Gaussians.
+
+use crate::search::minimum;
+use crate::{AccountingError, Delta, Epsilon, NoiseMultiplier, Rho, gaussian};
+
+/// `rho = 1 / (2 z^2)` of one Gaussian release; composition adds the rhos.
+///
+/// # Errors
+/// [`AccountingError::OutOfRange`] if `z` is so small that rho overflows.
+///
+/// # Source
+/// Bun and Steinke, "Concentrated Differential Privacy" (2016), Proposition 1.6.
+pub fn rho_of_gaussian(noise_multiplier: NoiseMultiplier) -> Result<Rho, AccountingError> {
+    Rho::new(0.5 / noise_multiplier.get() / noise_multiplier.get())
+}
+
+/// `epsilon = rho + 2 sqrt(rho ln(1/delta))`.
+///
+/// # Source
+/// Bun and Steinke (2016), Proposition 1.3.
+///
+/// # Errors
+/// [`AccountingError::OutOfRange`] if the result overflows.
+pub fn epsilon_bun_steinke(rho: Rho, delta: Delta) -> Result<Epsilon, AccountingError> {
+    let rho = rho.get();
+    Epsilon::new(rho + 2.0 * (-rho * delta.get().ln()).sqrt())
+}
+
+/// The improved conversion, minimised over continuous orders: `min_a rho a + ln(1 - 1/a) - (ln delta + ln a)/(a - 1)`.
+///
+/// # Source
+/// Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy" (2020), Proposition 12.
+///
+/// # Errors
+/// [`AccountingError::OutOfRange`] if the result overflows.
+///
+/// # Example
+/// ```
+/// use undertone_accounting::{Delta, Rho, zcdp};
+/// # fn main() -> Result<(), undertone_accounting::AccountingError> {
+/// let (rho, delta) = (Rho::new(1.86)?, Delta::new(1e-10)?);
+/// let loose = zcdp::epsilon_bun_steinke(rho, delta)?;
+/// let tight = zcdp::epsilon(rho, delta)?;
+/// let exact = zcdp::epsilon_of_gaussians(rho, delta)?;
+/// assert!(exact < tight && tight < loose);
+/// # Ok(())
+/// # }
+/// ```
+pub fn epsilon(rho: Rho, delta: Delta) -> Result<Epsilon, AccountingError> {
+    let (rho, log_delta) = (rho.get(), delta.get().ln());
+    if rho == 0.0 {
+        return Epsilon::new(0.0);
+    }
+    // Searched over u = ln(a - 1). The optimum has (a - 1)^2 rho of the order of ln(1/delta), so the ends are far out.
+    let best = minimum(-46.0, 80.0, |u| {
+        let excess = u.exp();
+        let order = 1.0 + excess;
+        rho * order + u - order.ln() - (log_delta + order.ln()) / excess
+    });
+    Epsilon::new(best.max(0.0))
+}
+
+/// The exact epsilon of a composition of Gaussian releases whose rhos add up to `rho`.
+///
+/// # Guarantee
+/// Valid **only** for an (adaptive) composition of Gaussians of fixed sensitivity: other mechanisms of the same rho may
+/// be less private than this.
+///
+/// # Errors
+/// [`AccountingError::NoFiniteGuarantee`] if the result overflows.
+pub fn epsilon_of_gaussians(rho: Rho, delta: Delta) -> Result<Epsilon, AccountingError> {
+    if rho.get() == 0.0 {
+        return Epsilon::new(0.0);
+    }
+    gaussian::epsilon(NoiseMultiplier::new((2.0 * rho.get()).sqrt().recip())?, delta)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extremes_are_ordered_and_finite() {
+        for rho in [0.0, 1e-12, 1e-3, 1.0, 1e3, 1e9] {
+            for delta in [1e-300, 1e-9, 0.5] {
+                let (rho, delta) = (Rho::new(rho).unwrap(), Delta::new(delta).unwrap());
+                let loose = epsilon_bun_steinke(rho, delta).unwrap().get();
+                let tight = epsilon(rho, delta).unwrap().get();
+                let exact = epsilon_of_gaussians(rho, delta).unwrap().get();
+                assert!(
+                    exact <= tight * (1.0 + 1e-9) && tight <= loose * (1.0 + 1e-9),
+                    "{rho} {delta}: {exact} {tight} {loose}"
+                );
+            }
+        }
+    }
+}
