@@ -1,0 +1,302 @@
+//! The sum of weighted updates in fixed point: the same bits in whatever order the updates arrive.
+
+use std::cell::UnsafeCell;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+
+use undertone_mechanisms::{FRACTION_BITS, RawSum};
+
+use crate::error::{AggregationError, Result};
+use crate::simd::vectorised;
+use crate::weight::truncate_weight;
+
+/// Coordinates that share a lock: 256 KiB of the sum and 128 KiB of an update.
+const BLOCK: usize = 1 << 15;
+
+/// Grid steps in one unit.
+const STEPS: f64 = (1u64 << FRACTION_BITS) as f64;
+
+/// Updates must stay below this magnitude; a sum of two then still fits.
+const VALUE_LIMIT: f32 = (1u64 << (62 - FRACTION_BITS)) as f32;
+
+/// Sums updates from several threads at once, one `i64` a coordinate.
+///
+/// Integer addition commutes, so the result does not depend on the order or the interleaving of the additions.
+///
+/// # Guarantee
+/// Each weighted value is truncated toward zero onto the grid of `2^-40`: the norm of what is added never exceeds the
+/// weight times the norm of the update. A sum from which an addition failed is never released.
+///
+/// # Example
+/// ```
+/// use undertone_aggregation::FixedPointSum;
+/// let sum = FixedPointSum::new(2);
+/// sum.add(&[0.5, -1.0], 1.0)?;
+/// sum.add(&[0.5, 3.0], 0.5)?;
+/// let raw = sum.into_raw()?; // readable only through a mechanism
+/// # Ok::<(), undertone_aggregation::AggregationError>(())
+/// ```
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: a sum without noise must not be printable"
+)]
+pub struct FixedPointSum {
+    /// Block `b` of the values is reached only under lock `b`.
+    values: Vec<UnsafeCell<i64>>,
+    locks: Vec<Mutex<()>>,
+    weight: AtomicI64,
+    /// Where the next addition starts, so that concurrent additions do not queue behind one another.
+    next_start: AtomicUsize,
+    /// Set when an addition failed half-way.
+    failed: AtomicBool,
+}
+
+// SAFETY: the only field that is not `Sync` is `values`, and `with_block` reaches it only under the lock of the block
+// that it touches; blocks are disjoint.
+unsafe impl Sync for FixedPointSum {}
+
+impl FixedPointSum {
+    /// An empty sum over `len` coordinates.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        Self {
+            values: vec![0i64; len].into_iter().map(UnsafeCell::new).collect(),
+            locks: (0..len.div_ceil(BLOCK)).map(|_| Mutex::new(())).collect(),
+            weight: AtomicI64::new(0),
+            next_start: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Adds `weight * update`; the weight must lie in `[0, 1]` and is truncated to a multiple of `2^-28`.
+    ///
+    /// # Errors
+    /// A wrong length, a weight outside `[0, 1]`, values that are not finite or reach `2^22`: nothing is added then.
+    /// [`AggregationError::SumOverflow`] when the sum leaves its range: the sum is then lost.
+    pub fn add(&self, update: &[f32], weight: f64) -> Result<()> {
+        if update.len() != self.values.len() {
+            let (expected, got) = (self.values.len(), update.len());
+            return Err(AggregationError::Length {
+                what: "update",
+                expected,
+                got,
+            });
+        }
+        // PRIVACY: the sensitivities of the estimators hold for weights up to 1 only.
+        if !(0.0..=1.0).contains(&weight) {
+            return Err(AggregationError::Setting {
+                name: "weight",
+                expected: "between 0 and 1",
+                got: weight,
+            });
+        }
+        if any_reaches(update, VALUE_LIMIT) {
+            return Err(out_of_range(update));
+        }
+        let scale = truncate_weight(weight) * STEPS;
+        let overflow = |index| {
+            self.failed.store(true, Ordering::SeqCst);
+            Err(AggregationError::SumOverflow {
+                index,
+                limit: 2.0 * f64::from(VALUE_LIMIT),
+            })
+        };
+        let added = scale as i64;
+        if self
+            .weight
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |w| w.checked_add(added))
+            .is_err()
+        {
+            return overflow(0);
+        }
+        let blocks = self.locks.len();
+        let start = self.next_start.fetch_add(1, Ordering::Relaxed);
+        for step in 0..blocks {
+            let block = (start + step) % blocks;
+            let first = block * BLOCK;
+            let update = &update[first..self.values.len().min(first + BLOCK)];
+            if self.with_block(block, |values| add_scaled(values, update, scale))? {
+                return overflow(first);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the summation.
+    ///
+    /// # Errors
+    /// [`AggregationError::Poisoned`] when an addition failed half-way, so that the sum is not what was added.
+    pub fn into_raw(self) -> Result<RawSum> {
+        if self.failed.into_inner() || self.locks.iter().any(Mutex::is_poisoned) {
+            return Err(AggregationError::Poisoned);
+        }
+        let values = self.values.into_iter().map(UnsafeCell::into_inner).collect();
+        Ok(RawSum::new(values, self.weight.into_inner()))
+    }
+
+    fn with_block<T>(&self, block: usize, change: impl FnOnce(&mut [i64]) -> T) -> Result<T> {
+        let cells = &self.values[block * BLOCK..self.values.len().min((block + 1) * BLOCK)];
+        let _guard = self.locks[block].lock().map_err(|_| AggregationError::Poisoned)?;
+        // SAFETY: the cells of this block are reached only here and only while its lock is held, so the slice is the
+        // only reference to them; `UnsafeCell<i64>` has the layout of `i64`.
+        let values =
+            unsafe { std::slice::from_raw_parts_mut(UnsafeCell::raw_get(cells.as_ptr()), cells.len()) };
+        Ok(change(values))
+    }
+}
+
+vectorised! {
+    /// Whether any magnitude is `limit` or more, infinite or NaN.
+    fn any_reaches(update: &[f32], limit: f32) -> bool {
+        // Magnitudes of floats are ordered like their bits, and infinities and NaN come last.
+        let limit = limit.to_bits();
+        let mut reached = 0u32;
+        for value in update {
+            reached |= u32::from(value.to_bits() & 0x7fff_ffff >= limit);
+        }
+        reached != 0
+    }
+}
+
+vectorised! {
+    /// `values += trunc(scale * update)`; whether any value overflowed.
+    fn add_scaled(values: &mut [i64], update: &[f32], scale: f64) -> bool {
+        let mut overflow = 0i64;
+        for (value, &x) in values.iter_mut().zip(update) {
+            // PRIVACY: the product is exact (24 bits times at most 29), and the conversion truncates toward zero.
+            let added = (f64::from(x) * scale) as i64;
+            let sum = value.wrapping_add(added);
+            // Overflow if and only if both terms have the sign that the sum has not.
+            overflow |= (*value ^ sum) & (added ^ sum);
+            *value = sum;
+        }
+        overflow < 0
+    }
+}
+
+fn out_of_range(update: &[f32]) -> AggregationError {
+    match update.iter().position(|value| !value.is_finite()) {
+        Some(index) => AggregationError::NotFinite {
+            what: "update",
+            index,
+        },
+        None => {
+            let index = update
+                .iter()
+                .position(|value| value.abs() >= VALUE_LIMIT)
+                .unwrap_or_default();
+            AggregationError::SumOverflow {
+                index,
+                limit: f64::from(VALUE_LIMIT),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use undertone_mechanisms::{Denominator, NonPrivate};
+
+    /// Reads a sum the only way there is: as a non-private average.
+    fn read(sum: FixedPointSum) -> Vec<f32> {
+        let average = sum.into_raw().unwrap().average(Denominator::Fixed(1.0)).unwrap();
+        NonPrivate.privatize(0, average).unwrap().into_values()
+    }
+
+    fn updates(users: usize, len: usize) -> Vec<(Vec<f32>, f64)> {
+        let value = |u: usize, i: usize| ((u * 7919 + i * 104_729) % 20_011) as f32 / 10_007.0 - 1.0;
+        (0..users)
+            .map(|u| ((0..len).map(|i| value(u, i)).collect(), (u % 7) as f64 / 6.0))
+            .collect()
+    }
+
+    #[test]
+    fn the_order_and_the_threads_do_not_matter() {
+        let len = 3 * BLOCK + 17;
+        let users = updates(24, len);
+        let forward = FixedPointSum::new(len);
+        users
+            .iter()
+            .for_each(|(update, weight)| forward.add(update, *weight).unwrap());
+        let threaded = FixedPointSum::new(len);
+        std::thread::scope(|scope| {
+            for part in users.chunks(6) {
+                let threaded = &threaded;
+                scope.spawn(move || part.iter().rev().for_each(|(u, w)| threaded.add(u, *w).unwrap()));
+            }
+        });
+        let (forward, threaded) = (read(forward), read(threaded));
+        assert_eq!(forward, threaded);
+        for i in [0, 1, BLOCK - 1, BLOCK, len - 1] {
+            let expected: f64 = users.iter().map(|(u, w)| f64::from(u[i]) * w).sum();
+            assert!((f64::from(forward[i]) - expected).abs() < 1e-6);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn truncation_is_exact(value in any::<f32>(), weight in 0.0..=1.0f64) {
+            prop_assume!(value.abs() < VALUE_LIMIT);
+            let mut cell = [0i64];
+            let w = truncate_weight(weight);
+            prop_assert!(!add_scaled(&mut cell, &[value], w * STEPS));
+            // |cell| <= w |value| 2^40 < |cell| + 1, in integers: value = m 2^e, w = n 2^-28.
+            let bits = value.abs().to_bits();
+            let exponent = (bits >> 23).max(1) as i32 - 150;
+            let mantissa = u128::from(if bits >> 23 == 0 { bits } else { bits & 0x7f_ffff | 1 << 23 });
+            let product = mantissa * (w * (1u64 << 28) as f64) as u128;
+            let shift = exponent - 28 + 40;
+            let expected = if shift >= 0 { product << shift } else { product.checked_shr(shift.unsigned_abs()).unwrap_or(0) };
+            prop_assert_eq!(u128::from(cell[0].unsigned_abs()), expected);
+            prop_assert!(cell[0] == 0 || (cell[0] > 0) == (value > 0.0));
+        }
+    }
+
+    fn check(update: &[f32], weight: f64, expected: &str) {
+        let sum = FixedPointSum::new(2);
+        sum.add(&[0.5, 0.25], 1.0).unwrap();
+        let message = sum
+            .add(update, weight)
+            .err()
+            .map_or_else(|| "ok".to_string(), |error| error.to_string());
+        assert!(
+            message.contains(expected),
+            "{message:?} does not contain {expected:?}"
+        );
+        if expected != "ok" {
+            assert_eq!(read(sum), [0.5, 0.25]);
+        }
+    }
+
+    #[test]
+    fn refusals_leave_the_sum_alone() {
+        check(&[1.0, -1.0], 0.5, "ok");
+        check(&[1.0], 0.5, "expected 2 values, got 1");
+        check(&[1.0, 1.0], 1.01, "weight must be between 0 and 1");
+        check(&[1.0, 1.0], -0.1, "weight must be between 0 and 1");
+        check(&[1.0, 1.0], f64::NAN, "weight must be between 0 and 1");
+        check(&[1.0, f32::NAN], 0.5, "index 1 is not finite");
+        check(&[f32::NEG_INFINITY, 0.0], 0.5, "index 0 is not finite");
+        check(&[0.0, 5e6], 1.0, "overflows at index 1");
+    }
+
+    #[test]
+    fn an_overflowing_sum_is_lost() {
+        let sum = FixedPointSum::new(1);
+        let large = [VALUE_LIMIT.next_down()];
+        assert!(sum.add(&large, 1.0).is_ok() && sum.add(&large, 1.0).is_ok());
+        assert!(matches!(
+            sum.add(&large, 1.0),
+            Err(AggregationError::SumOverflow { .. })
+        ));
+        assert!(matches!(sum.into_raw().err(), Some(AggregationError::Poisoned)));
+    }
+
+    #[test]
+    fn an_empty_sum_is_zero() {
+        assert_eq!(read(FixedPointSum::new(3)), [0.0; 3]);
+        assert_eq!(read(FixedPointSum::new(0)), [0.0f32; 0]);
+    }
+}
