@@ -15,14 +15,14 @@ use crate::{NoiseMultiplier, SamplingProbability};
 const SERIES_FLOOR: f64 = 1e-9;
 /// Longest series; only orders below about 2 with q near 1/2 come this far.
 const MAX_TERMS: u32 = 1000;
-/// Above this noise multiplier `z^2` terms swamp everything else; interpolation is exact to rounding there.
+/// Above this noise multiplier the series cancels numbers of the size of z^2 and is left out.
 const WIDE: f64 = 1e6;
 
 /// Renyi divergence at `order` (> 1) of one release; `+inf` only where it exceeds `f64`.
 ///
 /// # Guarantee
-/// At integer orders the exact value. At fractional orders an upper bound: exact, or above it by the sum of the
-/// series' negative terms (0.4 % at order 2.2, 6e-6 at 4.7 for common q and z).
+/// At integer orders the exact value. At fractional orders an upper bound, above the exact value by the negative terms of
+/// a series: 6e-6 at order 4.7, 0.4 % at 2.2, tens of per cent below 2 (never above the chord between integer orders).
 ///
 /// # Example
 /// ```
@@ -43,16 +43,19 @@ pub fn rdp(sampling_probability: SamplingProbability, noise_multiplier: NoiseMul
     let whole = order as u32;
     let log_moment = if f64::from(whole) == order {
         log_moment_integer(q, z, whole)
-    } else if z > WIDE || order > 1e6 {
+    } else {
         // ln A is convex in the order, so the chord between two integers lies above it.
         let (low, share) = (log_moment_integer(q, z, whole), order - f64::from(whole));
-        low + share * (log_moment_integer(q, z, whole + 1) - low)
-    } else {
-        let series = log_moment_series(q, z, order);
-        if series < SERIES_FLOOR {
-            log_moment_integral(q, z, order).unwrap_or(series)
+        let chord = low + share * (log_moment_integer(q, z, whole + 1) - low);
+        let series = if z > WIDE {
+            f64::INFINITY
         } else {
-            series
+            log_moment_series(q, z, order)
+        };
+        if series.min(chord) < SERIES_FLOOR {
+            log_moment_integral(q, z, order).unwrap_or(chord)
+        } else {
+            series.min(chord)
         }
     };
     (log_moment / (order - 1.0)).max(0.0)

@@ -80,6 +80,11 @@ fn log_moment(log_q: f64, z: f64, order: u32, central: &[f64]) -> f64 {
 /// expectation of a positive function does not. The step keeps the trapezoidal rule's error, e^{-2 pi^2 z^2 / step^2}
 /// times the sum of the magnitudes of that alternating sum, below 1e-17 of the result.
 fn log_central_moment(l: u32, z: f64) -> f64 {
+    // Below this z the expectation exceeds half of e^{l (l - 1) / (2 z^2)} for every l >= 4, so that the theorem's minimum
+    // takes its plain term.
+    if z < 0.4 {
+        return f64::INFINITY;
+    }
     let power = f64::from(l);
     let width = z * (power.sqrt() + 12.0);
     let (low, high) = (-width, power + width);
