@@ -69,15 +69,16 @@ impl Clipping {
 
     /// Projects parameters back around their start: `theta <- theta0 + Clip(theta - theta0)`.
     ///
-    /// Bit-identical where nothing needs clipping. A coordinate is rounded toward `theta0`, so the result may be up to
-    /// one unit in the last place of the parameter closer to `theta0` than exact arithmetic would put it.
+    /// Bit-identical where nothing needs clipping. Otherwise the norm of the result is short of the bound by a relative
+    /// `2^-21`, and a coordinate may be nearer to `theta0` by up to one unit in the last place of the parameter.
     ///
     /// # Guarantee
     /// The L2 norm of `theta - theta0`, taken in exact arithmetic over the resulting `f32` values, is at most
     /// [`bound`](Self::bound) (per group for per-layer clipping).
     ///
     /// # Errors
-    /// Lengths that do not match the layout, values that are not finite, invalid clip norms. `theta` may have been
+    /// Lengths that do not match the layout, values that are not finite or would have to be clipped from a norm above
+    /// `1e37`, clip norms outside `[1e-30, 1e30]`. `theta` may have been
     /// clipped in part when a value is not finite.
     ///
     /// # Source
@@ -90,7 +91,7 @@ impl Clipping {
     /// let mut theta = [1.0 + 3.0, 1.0 + 4.0];
     /// let report = Clipping::Flat { clip_norm: 2.5 }.project(&layout, &[1.0, 1.0], &mut theta)?;
     /// assert!((report.norm - 5.0).abs() < 1e-12 && report.clipped);
-    /// assert!((theta[0] - 2.5).abs() < 1e-6 && (theta[1] - 3.0).abs() < 1e-6);
+    /// assert!((theta[0] - 2.5).abs() < 1e-5 && (theta[1] - 3.0).abs() < 1e-5);
     /// # Ok::<(), undertone_aggregation::AggregationError>(())
     /// ```
     pub fn project(&self, layout: &ParamLayout, theta0: &[f32], theta: &mut [f32]) -> Result<ClipReport> {
@@ -215,7 +216,12 @@ impl Displacement<'_> {
         {
             return Ok((square, false));
         }
-        let factor = (bound / square.sqrt() * (1.0 - slack)).min(1.0);
+        // Differences of values up to this magnitude stay finite in f32.
+        if square.sqrt() > 1e37 {
+            return Err(self.not_finite(spans));
+        }
+        let factor = bound / square.sqrt() * (1.0 - slack - kernel::SHRINK_SLACK);
+        let factor = (factor as f32).next_down().max(0.0);
         for span in spans {
             let x = &mut self.x[span.clone()];
             match self.origin {
@@ -244,22 +250,29 @@ impl Displacement<'_> {
         kernel::is_within(spans.iter().cloned().flatten().map(pair), bound)
     }
 
-    /// Names the value that made a square infinite or NaN: squares of finite `f32` values cannot overflow an `f64`.
+    /// Names the value that is not finite, or else the coordinate that moved furthest.
     fn not_finite(&self, spans: &[Range<usize>]) -> AggregationError {
-        let bad = |i: &usize| !self.x[*i].is_finite();
-        match spans.iter().cloned().flatten().find(bad) {
-            Some(index) => AggregationError::NotFinite {
+        let origin = |i: usize| self.origin.map_or(0.0, |origin| origin[i]);
+        let indices = || spans.iter().cloned().flatten();
+        if let Some(index) = indices().find(|&i| !self.x[i].is_finite()) {
+            return AggregationError::NotFinite {
                 what: "update",
                 index,
-            },
-            None => {
-                let origin = self.origin.unwrap_or_default();
-                let index = origin.iter().position(|v| !v.is_finite()).unwrap_or_default();
-                AggregationError::NotFinite {
-                    what: "theta0",
-                    index,
-                }
-            }
+            };
+        }
+        if let Some(index) = indices().find(|&i| !origin(i).is_finite()) {
+            return AggregationError::NotFinite {
+                what: "theta0",
+                index,
+            };
+        }
+        let distance = |i: usize| (f64::from(self.x[i]) - f64::from(origin(i))).abs();
+        let index = indices()
+            .max_by(|&a, &b| distance(a).total_cmp(&distance(b)))
+            .unwrap_or_default();
+        AggregationError::NotFinite {
+            what: "square of the update",
+            index,
         }
     }
 }
@@ -341,7 +354,7 @@ mod tests {
                 let norm = theta.iter().zip(&theta0).map(|(t, o)| (f64::from(*t) - f64::from(*o)).powi(2)).sum::<f64>().sqrt();
                 prop_assert!(norm <= bound, "{norm} > {bound}");
                 let rounding = theta.iter().map(|t| f64::from(t.abs()) * 1.2e-7).sum::<f64>();
-                prop_assert!(norm >= bound * (1.0 - 1e-9) - rounding, "{norm} is far below {bound}");
+                prop_assert!(norm >= bound * (1.0 - 1e-6) - rounding, "{norm} is far below {bound}");
             } else {
                 prop_assert_eq!(theta, start);
             }
@@ -384,7 +397,7 @@ mod tests {
                 if square(&start).sqrt() < norm * (1.0 - 1e-12) {
                     prop_assert!(indices.iter().all(|&i| delta[i] == start[i]));
                 } else {
-                    prop_assert!(square(&delta).sqrt() >= norm * (1.0 - 1e-6));
+                    prop_assert!(square(&delta).sqrt() >= norm * (1.0 - 2e-6));
                 }
             }
         }
@@ -461,7 +474,8 @@ mod tests {
         let (zeros, mut with_nan, mut with_infinity) = ([0.0; 10], [0.0; 10], [1.0; 10]);
         with_nan[7] = f32::NAN;
         with_infinity[2] = f32::INFINITY;
-        check(&flat(1.0), &zeros, &mut [3e38; 10], "ok");
+        check(&flat(1.0), &zeros, &mut [3e36; 10], "ok");
+        check(&flat(1.0), &[-3e38; 10], &mut [3e38; 10], "square of the update");
         check(
             &flat(1.0),
             &zeros,

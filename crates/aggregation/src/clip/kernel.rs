@@ -10,6 +10,10 @@ pub(super) fn slack(len: usize) -> f64 {
     (len / LANES + 4 * LANES) as f64 * f64::EPSILON * 2.0
 }
 
+/// Relative room that the factor must leave for the `f32` arithmetic of [`shrink_toward`] and [`shrink`]: more than
+/// twice their worst case of `3.1 * 2^-24`, so that the rest covers underflow (`2^-149` a coordinate) as well.
+pub(super) const SHRINK_SLACK: f64 = 1.0 / (1 << 21) as f64;
+
 vectorised! {
     /// `sum (x - origin)^2` in `f64`.
     pub(super) fn squared_distance(x: &[f32], origin: &[f32]) -> f64 {
@@ -48,8 +52,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// `x <- origin + factor (x - origin)`, each coordinate rounded so that it moves at most that far from the origin.
-    pub(super) fn shrink_toward(x: &mut [f32], origin: &[f32], factor: f64) -> () {
+    /// `x <- origin + factor (x - origin)`, each coordinate within [`SHRINK_SLACK`] of that distance or nearer.
+    pub(super) fn shrink_toward(x: &mut [f32], origin: &[f32], factor: f32) -> () {
         for (x, &o) in x.iter_mut().zip(origin) {
             *x = shrunk(*x, o, factor);
         }
@@ -57,33 +61,34 @@ vectorised! {
 }
 
 vectorised! {
-    /// `x <- factor x`, each coordinate rounded so that its magnitude is at most `|factor x|`.
-    pub(super) fn shrink(x: &mut [f32], factor: f64) -> () {
+    /// `x <- factor x`, each coordinate within [`SHRINK_SLACK`] of that magnitude or smaller.
+    pub(super) fn shrink(x: &mut [f32], factor: f32) -> () {
         for x in x {
-            *x = shrunk(*x, 0.0, factor);
+            *x *= factor;
         }
     }
 }
 
-/// The `f32` next to `o + factor (x - o)` whose distance from `o` is no larger; `0 <= factor <= 1`.
+/// An `f32` next to `o + factor (x - o)` whose distance from `o` exceeds `factor |x - o|` by a relative `3.1 * 2^-24`
+/// and an absolute `2^-149` at most; `0 <= factor <= 1`, `x - o` finite.
 #[inline(always)]
-fn shrunk(x: f32, o: f32, factor: f64) -> f32 {
-    let origin = f64::from(o);
-    let target = factor * (f64::from(x) - origin);
-    let nearest = (origin + target) as f32;
-    let moved = f64::from(nearest) - origin;
-    // PRIVACY: rounding to nearest can lengthen the update; a coordinate that would overshoot takes the next value
-    // toward the origin, so the norm bound holds coordinate by coordinate.
-    let inward = if moved > 0.0 {
-        nearest.next_down()
+fn shrunk(x: f32, o: f32, factor: f32) -> f32 {
+    let target = factor * (x - o);
+    let nearest = o + target;
+    let moved = nearest - o;
+    // PRIVACY: where the parameter is large and the step small, rounding to nearest can lengthen the update by far more
+    // than a relative 2^-24; a coordinate that would overshoot takes the next value toward the origin instead.
+    let overshoots = moved.abs() > target.abs();
+    // Away from zero if value and move have opposite signs; from zero itself toward the origin's sign.
+    let (bits, sign) = (nearest.to_bits(), 1u32 << 31);
+    let opposite = (bits ^ moved.to_bits()) >> 31;
+    let stepped = bits.wrapping_sub(1).wrapping_add(2 * opposite);
+    let inward = if bits & !sign == 0 {
+        o.to_bits() & sign | 1
     } else {
-        nearest.next_up()
+        stepped
     };
-    if moved.abs() > target.abs() {
-        inward
-    } else {
-        nearest
-    }
+    f32::from_bits(if overshoots { inward } else { bits })
 }
 
 /// Whether `sum (x - origin)^2 <= bound^2`, decided in double-double arithmetic (relative error below `1e-24`).
@@ -136,17 +141,18 @@ mod tests {
         ];
         for &x in &values {
             for &o in &values {
-                for factor in [0.0, 1e-9, 0.3, 0.5, 0.999_999_9, 1.0] {
+                for factor in [0.0f32, 1e-9, 0.3, 0.5, 0.999_999_9, 1.0] {
                     let y = shrunk(x, o, factor);
-                    let (moved, target) = (
-                        f64::from(y) - f64::from(o),
-                        factor * (f64::from(x) - f64::from(o)),
-                    );
-                    assert!(moved.abs() <= target.abs(), "{x} {o} {factor}: {y}");
-                    let outward = if target > 0.0 { y.next_up() } else { y.next_down() };
-                    let beyond = f64::from(outward) - f64::from(o);
+                    let distance = |y: f32| (f64::from(y) - f64::from(o)).abs();
+                    let target = f64::from(factor) * distance(x);
+                    let (room, tiny) = (3.1 * 0.5f64.powi(24), 0.5f64.powi(149));
                     assert!(
-                        beyond.abs() >= target.abs() * (1.0 - 1e-15),
+                        distance(y) <= target * (1.0 + room) + tiny,
+                        "{x} {o} {factor}: {y}"
+                    );
+                    let outward = if x > o { y.next_up() } else { y.next_down() };
+                    assert!(
+                        distance(outward) >= target * (1.0 - room) - tiny,
                         "{x} {o} {factor}: {y} is too far in"
                     );
                 }
