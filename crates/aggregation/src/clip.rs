@@ -36,21 +36,17 @@ pub struct ClipReport {
 impl Clipping {
     /// Per-layer clipping of `groups` groups with equal bounds `S / sqrt(groups)`.
     ///
-    /// # Errors
-    /// A clip norm that is not positive and finite, and zero groups.
+    /// Like every clip norm, these are checked where they are used.
     ///
     /// # Source
     /// \[DPLM\] section 2.2, `S_j = S / sqrt(m)`.
-    pub fn per_layer_equal(clip_norm: f64, groups: usize) -> Result<Self> {
-        check_norm(clip_norm)?;
-        if groups == 0 {
-            return Err(AggregationError::GroupCount { expected: 1, got: 0 });
-        }
+    #[must_use]
+    pub fn per_layer_equal(clip_norm: f64, groups: usize) -> Self {
         // Rounded down by two units in the last place, so that the exact total does not exceed `clip_norm`.
         let each = clip_norm / (groups as f64).sqrt() * (1.0 - 2.0 * f64::EPSILON);
-        Ok(Self::PerLayer {
+        Self::PerLayer {
             clip_norms: vec![each; groups],
-        })
+        }
     }
 
     /// The bound on the norm of a clipped update: `S`, or `sqrt(sum S_j^2)`; `None` without clipping.
@@ -387,7 +383,7 @@ mod tests {
         fn layers_keep_their_bounds(values in prop::collection::vec(-1000i32..1000, 10), bound in 1u32..2000) {
             let layout = layout();
             let start: Vec<f32> = values.iter().map(|&v| v as f32 / 256.0).collect();
-            let clipping = Clipping::per_layer_equal(f64::from(bound) / 256.0, 3).unwrap();
+            let clipping = Clipping::per_layer_equal(f64::from(bound) / 256.0, 3);
             let Clipping::PerLayer { clip_norms } = &clipping else { unreachable!() };
             let mut delta = start.clone();
             clipping.clip(&layout, &mut delta).unwrap();
@@ -490,7 +486,7 @@ mod tests {
         );
         check(&flat(1.0), &with_nan, &mut [0.0; 10], "theta0: value at index 7");
         check(
-            &Clipping::per_layer_equal(1.0, 3).unwrap(),
+            &Clipping::per_layer_equal(1.0, 3),
             &zeros,
             &mut with_nan,
             "update: value at index 7",
@@ -521,12 +517,23 @@ mod tests {
             "clip_norm must be positive",
         );
         check(
-            &Clipping::per_layer_equal(1.0, 2).unwrap(),
+            &Clipping::per_layer_equal(1.0, 2),
             &zeros,
             &mut [0.0; 10],
             "3 clip groups, got 2",
         );
-        assert!(Clipping::per_layer_equal(0.0, 2).is_err() && Clipping::per_layer_equal(1.0, 0).is_err());
+        check(
+            &Clipping::per_layer_equal(0.0, 3),
+            &zeros,
+            &mut [0.0; 10],
+            "clip_norm must be positive",
+        );
+        check(
+            &Clipping::per_layer_equal(1.0, 0),
+            &zeros,
+            &mut [0.0; 10],
+            "3 clip groups, got 0",
+        );
     }
 
     #[test]
@@ -534,7 +541,7 @@ mod tests {
         assert_eq!(Clipping::None.bound(), None);
         assert_eq!(Clipping::Flat { clip_norm: 0.8 }.bound(), Some(0.8));
         for m in 1..40 {
-            let bound = Clipping::per_layer_equal(0.8, m).unwrap().bound().unwrap();
+            let bound = Clipping::per_layer_equal(0.8, m).bound().unwrap();
             assert!((bound / 0.8 - 1.0).abs() < 1e-13);
         }
         let given = Clipping::PerLayer {

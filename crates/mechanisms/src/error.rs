@@ -56,6 +56,9 @@ pub enum MechanismError {
         /// Largest magnitude that fits.
         limit: f64,
     },
+    /// The accountant refused a quantity of the event.
+    #[error(transparent)]
+    Accounting(#[from] undertone_accounting::AccountingError),
 }
 
 /// Shorthand for results of this crate.

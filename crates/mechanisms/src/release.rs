@@ -247,6 +247,12 @@ impl NonPrivate {
     pub fn privatize(&self, _round: u64, average: RawAverage) -> Result<NoisedAverage> {
         average.release_with(0.0, |_| Ok(()))
     }
+
+    /// What such a release means to an accountant.
+    #[must_use]
+    pub fn event(&self) -> undertone_accounting::Event {
+        undertone_accounting::Event::NonPrivate
+    }
 }
 
 #[cfg(test)]

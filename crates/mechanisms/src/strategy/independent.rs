@@ -1,6 +1,7 @@
 //! Fresh, independent Gaussian noise in every round and coordinate.
 
 use rayon::prelude::*;
+use undertone_accounting::{Event, NoiseMultiplier, SamplingProbability};
 
 use crate::error::{MechanismError, Result};
 use crate::release::{NoisedAverage, RawAverage};
@@ -91,6 +92,40 @@ impl IndependentGaussian {
                 got: sensitivity,
             })
         }
+    }
+
+    /// What one release means to an accountant, for cohorts that every user joins independently.
+    ///
+    /// `sensitivity` is that of adding or removing one user.
+    ///
+    /// # Errors
+    /// A sensitivity that is not positive and finite.
+    pub fn poisson_event(
+        &self,
+        sensitivity: f64,
+        sampling_probability: SamplingProbability,
+    ) -> Result<Event> {
+        let noise_multiplier = NoiseMultiplier::new(self.noise_multiplier(sensitivity)?)?;
+        Ok(Event::PoissonGaussian {
+            sampling_probability,
+            noise_multiplier,
+        })
+    }
+
+    /// What one release means to an accountant, for cohorts of a fixed size drawn without replacement.
+    ///
+    /// `sensitivity` is that of adding or removing one user. The event is stated for replacing one, which is a removal
+    /// and an addition: twice the sensitivity, half the noise multiplier.
+    ///
+    /// # Errors
+    /// A sensitivity that is not positive and finite.
+    pub fn fixed_size_event(&self, sensitivity: f64, population: u64, cohort_size: u64) -> Result<Event> {
+        let noise_multiplier = NoiseMultiplier::new(self.noise_multiplier(2.0 * sensitivity)?)?;
+        Ok(Event::FixedSizeGaussian {
+            population,
+            cohort_size,
+            noise_multiplier,
+        })
     }
 
     /// Adds the noise of `round` to the average.
@@ -216,6 +251,36 @@ mod tests {
             }
             assert!((released.signal_norm() - 34f64.sqrt() / f64::from(divisor)).abs() < 1e-9);
             assert!(released.is_noised() && released.noise_std() == 1e-3);
+        }
+    }
+
+    #[test]
+    fn events() {
+        let mechanism = IndependentGaussian::new(0.5, key()).unwrap();
+        let sampling_probability = SamplingProbability::new(0.01).unwrap();
+        let noise_multiplier = |z| NoiseMultiplier::new(z).unwrap();
+        assert_eq!(
+            mechanism.poisson_event(0.25, sampling_probability).unwrap(),
+            Event::PoissonGaussian {
+                sampling_probability,
+                noise_multiplier: noise_multiplier(2.0)
+            }
+        );
+        assert_eq!(
+            mechanism.fixed_size_event(0.25, 1000, 10).unwrap(),
+            Event::FixedSizeGaussian {
+                population: 1000,
+                cohort_size: 10,
+                noise_multiplier: noise_multiplier(1.0)
+            }
+        );
+        for sensitivity in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(
+                mechanism
+                    .poisson_event(sensitivity, sampling_probability)
+                    .is_err(),
+                "{sensitivity}"
+            );
         }
     }
 
