@@ -1,0 +1,252 @@
+use crate::error::{ModelError, Result};
+
+/// Target value that masks a row out of the loss.
+pub const IGNORE: u32 = u32::MAX;
+
+/// Sequences packed time-major, without padding.
+///
+/// Sequences are ordered by length, longest first. Rows of step `t` are the first `active[t]` sequences; rows of
+/// step 0 come first, then step 1, and so on. `inputs` and `targets` have one id per row, in total the sum of
+/// `active`. A target of [`IGNORE`] leaves the row out of the loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SequenceBatch<'a> {
+    /// Number of sequences still running at each step; positive and never growing.
+    pub active: &'a [usize],
+    /// Input token of each row.
+    pub inputs: &'a [u32],
+    /// Target token of each row, or [`IGNORE`].
+    pub targets: &'a [u32],
+}
+
+impl SequenceBatch<'_> {
+    /// Number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// Number of sequences.
+    #[must_use]
+    pub fn sequences(&self) -> usize {
+        self.active.first().copied().unwrap_or(0)
+    }
+
+    /// Number of rows with a target.
+    #[must_use]
+    pub fn targets_count(&self) -> usize {
+        self.targets.iter().filter(|&&target| target != IGNORE).count()
+    }
+
+    pub(crate) fn validate(&self, vocab_size: usize, max_sequences: usize, max_rows: usize) -> Result<()> {
+        let mut rows = 0usize;
+        let mut previous = usize::MAX;
+        for (step, &got) in self.active.iter().enumerate() {
+            if got == 0 || got > previous {
+                return Err(ModelError::ActiveOrder { step, previous, got });
+            }
+            rows = rows.saturating_add(got);
+            previous = got;
+        }
+        if rows != self.inputs.len() || rows != self.targets.len() {
+            return Err(ModelError::BatchShape {
+                rows,
+                inputs: self.inputs.len(),
+                targets: self.targets.len(),
+            });
+        }
+        if rows == 0 {
+            return Err(ModelError::EmptyBatch);
+        }
+        let too_large = |what, limit, got| Err(ModelError::BatchTooLarge { what, limit, got });
+        if self.sequences() > max_sequences {
+            return too_large("sequences", max_sequences, self.sequences());
+        }
+        if rows > max_rows {
+            return too_large("rows", max_rows, rows);
+        }
+        let known = |token: u32| (token as usize) < vocab_size;
+        for row in 0..rows {
+            let (input, target) = (self.inputs[row], self.targets[row]);
+            let token = if !known(input) {
+                input
+            } else if target != IGNORE && !known(target) {
+                target
+            } else {
+                continue;
+            };
+            return Err(ModelError::TokenOutOfRange {
+                row,
+                token,
+                vocab_size,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// A reusable buffer that packs sequences into a [`SequenceBatch`].
+///
+/// # Example
+/// ```
+/// use undertone_models::PackedBatch;
+/// let mut packed = PackedBatch::default();
+/// let batch = packed.pack(&[(&[1, 7], &[7, 2]), (&[1, 5, 6], &[5, 6, 2])]);
+/// assert_eq!(batch.active, [2, 2, 1]);
+/// assert_eq!(batch.inputs, [1, 1, 5, 7, 6]);
+/// assert_eq!(batch.targets, [5, 7, 6, 2, 2]);
+/// ```
+#[derive(Debug, Default, Clone)]
+pub struct PackedBatch {
+    order: Vec<usize>,
+    active: Vec<usize>,
+    inputs: Vec<u32>,
+    targets: Vec<u32>,
+}
+
+impl PackedBatch {
+    /// Packs pairs of inputs and targets; a pair counts as long as its shorter half, empty pairs are left out.
+    ///
+    /// Sequences of equal length keep their order.
+    pub fn pack(&mut self, sequences: &[(&[u32], &[u32])]) -> SequenceBatch<'_> {
+        let length = |index: usize| sequences[index].0.len().min(sequences[index].1.len());
+        self.order.clear();
+        self.order
+            .extend((0..sequences.len()).filter(|&index| length(index) > 0));
+        // The index breaks ties, so that an unstable sort without allocation keeps the given order.
+        self.order
+            .sort_unstable_by_key(|&index| (usize::MAX - length(index), index));
+        self.active.clear();
+        self.inputs.clear();
+        self.targets.clear();
+        let mut running = self.order.len();
+        for step in 0.. {
+            while running > 0 && length(self.order[running - 1]) <= step {
+                running -= 1;
+            }
+            if running == 0 {
+                break;
+            }
+            self.active.push(running);
+            for &index in &self.order[..running] {
+                self.inputs.push(sequences[index].0[step]);
+                self.targets.push(sequences[index].1[step]);
+            }
+        }
+        self.batch()
+    }
+
+    /// The batch packed last.
+    #[must_use]
+    pub fn batch(&self) -> SequenceBatch<'_> {
+        SequenceBatch {
+            active: &self.active,
+            inputs: &self.inputs,
+            targets: &self.targets,
+        }
+    }
+
+    /// For each packed sequence, its index among those given to [`pack`](Self::pack).
+    #[must_use]
+    pub fn order(&self) -> &[usize] {
+        &self.order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(active: &[usize], inputs: &[u32], targets: &[u32], expected: &ModelError) {
+        let batch = SequenceBatch {
+            active,
+            inputs,
+            targets,
+        };
+        assert_eq!(batch.validate(10, 3, 6).as_ref(), Err(expected));
+    }
+
+    #[test]
+    fn bad_batches_are_typed_errors() {
+        check(&[], &[], &[], &ModelError::EmptyBatch);
+        check(
+            &[1, 2],
+            &[0; 3],
+            &[0; 3],
+            &ModelError::ActiveOrder {
+                step: 1,
+                previous: 1,
+                got: 2,
+            },
+        );
+        check(
+            &[2, 0],
+            &[0; 2],
+            &[0; 2],
+            &ModelError::ActiveOrder {
+                step: 1,
+                previous: 2,
+                got: 0,
+            },
+        );
+        check(
+            &[2],
+            &[0; 2],
+            &[0; 1],
+            &ModelError::BatchShape {
+                rows: 2,
+                inputs: 2,
+                targets: 1,
+            },
+        );
+        check(
+            &[4],
+            &[0; 4],
+            &[0; 4],
+            &ModelError::BatchTooLarge {
+                what: "sequences",
+                limit: 3,
+                got: 4,
+            },
+        );
+        check(
+            &[3, 3, 1],
+            &[0; 7],
+            &[0; 7],
+            &ModelError::BatchTooLarge {
+                what: "rows",
+                limit: 6,
+                got: 7,
+            },
+        );
+        check(
+            &[2],
+            &[0, 10],
+            &[0, 0],
+            &ModelError::TokenOutOfRange {
+                row: 1,
+                token: 10,
+                vocab_size: 10,
+            },
+        );
+        check(
+            &[2],
+            &[0, 0],
+            &[11, 0],
+            &ModelError::TokenOutOfRange {
+                row: 0,
+                token: 11,
+                vocab_size: 10,
+            },
+        );
+    }
+
+    #[test]
+    fn packing_orders_by_length_and_keeps_ties() {
+        let mut packed = PackedBatch::default();
+        let batch = packed.pack(&[(&[1], &[2]), (&[], &[]), (&[3, 4], &[4, 5]), (&[6, 7], &[7, 8])]);
+        assert_eq!((batch.rows(), batch.sequences()), (5, 3));
+        assert_eq!(batch.active, [3, 2]);
+        assert_eq!(batch.inputs, [3, 6, 1, 4, 7]);
+        assert_eq!(packed.order(), [2, 3, 0]);
+    }
+}

@@ -1,0 +1,160 @@
+use thiserror::Error;
+
+/// What can be wrong with a model, a batch or a weights file.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// A dimension of the model is zero or too large to index.
+    #[error("`{name}` must be at least {minimum}, got {got}")]
+    Dimension {
+        /// Name of the dimension as in the run file.
+        name: &'static str,
+        /// Smallest allowed value.
+        minimum: usize,
+        /// Value given.
+        got: usize,
+    },
+    /// The tensors and clip groups of the model do not form a layout.
+    #[error("parameter layout of the model: {0}")]
+    Layout(#[from] undertone_aggregation::AggregationError),
+    /// The batch has no row.
+    #[error("the batch holds no row")]
+    EmptyBatch,
+    /// Input, target and active counts of a batch disagree.
+    #[error("batch with {rows} rows by its active counts has {inputs} inputs and {targets} targets")]
+    BatchShape {
+        /// Sum of the active counts.
+        rows: usize,
+        /// Length of the inputs.
+        inputs: usize,
+        /// Length of the targets.
+        targets: usize,
+    },
+    /// The number of active sequences grew, or is zero, at some step.
+    #[error("active sequences must be positive and never grow: step {step} has {got} after {previous}")]
+    ActiveOrder {
+        /// Time step, from 0.
+        step: usize,
+        /// Active sequences of the step before.
+        previous: usize,
+        /// Active sequences of this step.
+        got: usize,
+    },
+    /// The batch does not fit the workspace of the worker.
+    #[error("batch has {got} {what}, the worker was made for at most {limit}")]
+    BatchTooLarge {
+        /// `sequences` or `rows`.
+        what: &'static str,
+        /// What the workspace holds.
+        limit: usize,
+        /// What the batch has.
+        got: usize,
+    },
+    /// A token id is not in the vocabulary.
+    #[error("token id {token} at row {row} is not below the vocabulary size {vocab_size}")]
+    TokenOutOfRange {
+        /// Row of the packed batch.
+        row: usize,
+        /// The id.
+        token: u32,
+        /// Vocabulary size of the model.
+        vocab_size: usize,
+    },
+    /// A class label is not below the number of classes.
+    #[error("label {label} at row {row} is not below the number of classes {classes}")]
+    LabelOutOfRange {
+        /// Row of the batch.
+        row: usize,
+        /// The label.
+        label: u32,
+        /// Number of classes of the model.
+        classes: usize,
+    },
+    /// Dense features do not have the width of the model.
+    #[error("batch of {rows} labels needs {expected} feature values, got {got}")]
+    FeatureCount {
+        /// Number of labels.
+        rows: usize,
+        /// Rows times features.
+        expected: usize,
+        /// Values given.
+        got: usize,
+    },
+    /// A parameter or gradient slice does not have the length of the layout.
+    #[error("the model has {expected} parameters, the {what} slice has {got}")]
+    ParameterCount {
+        /// `parameter` or `gradient`.
+        what: &'static str,
+        /// Length of the layout.
+        expected: usize,
+        /// Length of the slice.
+        got: usize,
+    },
+    /// The learning rate is not a finite number.
+    #[error("learning rate must be finite, got {got}")]
+    LearningRate {
+        /// Value given.
+        got: f64,
+    },
+    /// The loss is NaN or infinite; parameters were not changed.
+    #[error("the loss is {loss} over {targets} targets; parameters were left unchanged")]
+    NonFiniteLoss {
+        /// The summed loss.
+        loss: f64,
+        /// Number of unmasked targets.
+        targets: usize,
+    },
+    /// A weights file cannot be read as safetensors.
+    #[error("not a readable safetensors file: {reason}")]
+    MalformedWeights {
+        /// What the reader said.
+        reason: String,
+    },
+    /// A tensor of the layout is missing from a weights file.
+    #[error("weights file lacks tensor `{name}` of shape {expected:?}")]
+    MissingTensor {
+        /// Name of the tensor.
+        name: String,
+        /// Shape in the layout.
+        expected: Vec<usize>,
+    },
+    /// A weights file holds a tensor the layout does not know.
+    #[error("weights file holds unknown tensor `{name}` of shape {got:?}")]
+    UnknownTensor {
+        /// Name of the tensor.
+        name: String,
+        /// Shape in the file.
+        got: Vec<usize>,
+    },
+    /// A tensor has another shape than the layout says.
+    #[error("tensor `{name}`: expected shape {expected:?}, got {got:?}")]
+    TensorShape {
+        /// Name of the tensor.
+        name: String,
+        /// Shape in the layout.
+        expected: Vec<usize>,
+        /// Shape in the file.
+        got: Vec<usize>,
+    },
+    /// A tensor is not stored as f32.
+    #[error("tensor `{name}`: expected type F32, got {got}")]
+    TensorType {
+        /// Name of the tensor.
+        name: String,
+        /// Type in the file.
+        got: String,
+    },
+    /// A tensor holds NaN or an infinity.
+    #[error("tensor `{name}`: value {value} at index {index} is not finite")]
+    NonFiniteTensor {
+        /// Name of the tensor.
+        name: String,
+        /// Flat index in the tensor.
+        index: usize,
+        /// The value.
+        value: f32,
+    },
+}
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, ModelError>;

@@ -1,0 +1,13 @@
+//! The numeric kernels the models are written over, each compiled for several instruction sets.
+
+// Kernels index several slices and arrays in lockstep; an iterator over one of them would hide the symmetry.
+#![allow(clippy::needless_range_loop)]
+
+pub(crate) mod isa;
+pub(crate) mod lstm;
+pub(crate) mod matmul;
+pub(crate) mod softmax;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod tile_avx512;
+pub(crate) mod transpose;
+pub(crate) mod vector;

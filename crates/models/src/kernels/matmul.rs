@@ -1,0 +1,471 @@
+//! Matrix products `C = alpha A B` and `C += alpha A B` over strided operands.
+//!
+//! One tile shape serves every product of the models: the left operand is read element by element and may have
+//! any strides (a transposed left operand costs nothing), the right operand has unit column stride and is read in
+//! panels of [`PANEL`] columns. A right operand that is needed transposed, or many times, is first packed into
+//! panels.
+
+use super::isa::{Isa, kernel};
+use super::transpose::transpose;
+use crate::scalar::Scalar;
+
+/// Columns of the right operand that one tile covers: three AVX-512 vectors of `f32`.
+pub(crate) const PANEL: usize = 48;
+/// Rows of the left operand that one tile covers.
+pub(crate) const TILE_ROWS: usize = 8;
+
+/// One tile: `c[i][j] (+)= alpha * sum_k a[i * a_row + k * a_col] * b[k * b_stride + j]`.
+///
+/// Public only because a sealed trait names it; the pointers are valid for `rows x depth`, `depth x cols` and
+/// `rows x cols` elements at their strides, and `c` overlaps neither of the others.
+#[derive(Debug)]
+pub struct Tile<T> {
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) depth: usize,
+    pub(crate) alpha: T,
+    pub(crate) accumulate: bool,
+    pub(crate) a: *const T,
+    pub(crate) a_row: usize,
+    pub(crate) a_col: usize,
+    pub(crate) b: *const T,
+    pub(crate) b_stride: usize,
+    pub(crate) c: *mut T,
+    pub(crate) c_stride: usize,
+}
+
+/// A left operand with any strides.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Left<'a, T> {
+    data: &'a [T],
+    row: usize,
+    col: usize,
+    /// Distance between two groups of [`TILE_ROWS`] rows.
+    tile: usize,
+}
+
+impl<'a, T> Left<'a, T> {
+    /// Element `(i, k)` at `i * row + k * col`.
+    pub(crate) fn strided(data: &'a [T], row: usize, col: usize) -> Self {
+        Self {
+            data,
+            row,
+            col,
+            tile: TILE_ROWS * row,
+        }
+    }
+
+    /// Packed by [`pack_left`] for the given depth.
+    pub(crate) fn packed(data: &'a [T], depth: usize) -> Self {
+        Self {
+            data,
+            row: 1,
+            col: TILE_ROWS,
+            tile: TILE_ROWS * depth,
+        }
+    }
+}
+
+/// A right operand.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Right<'a, T> {
+    /// Row-major with the given row stride.
+    Rows(&'a [T], usize),
+    /// Packed by [`pack_panels`] or [`pack_panels_transposed`].
+    Panels(&'a [T]),
+}
+
+/// Extents of a product: `rows x depth` times `depth x cols`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extent {
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) depth: usize,
+}
+
+/// Elements that a packed right operand of `depth x cols` takes.
+pub(crate) fn panels_len(depth: usize, cols: usize) -> usize {
+    depth * cols.div_ceil(PANEL) * PANEL
+}
+
+/// Computes `c = alpha a b`, or `c += alpha a b` when `accumulate`; `c` is row-major with stride `c_stride`.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn matmul<T: Scalar>(
+    isa: Isa,
+    extent: Extent,
+    alpha: T,
+    a: Left<'_, T>,
+    b: Right<'_, T>,
+    c: &mut [T],
+    c_stride: usize,
+    accumulate: bool,
+) {
+    let Extent { rows, cols, depth } = extent;
+    if rows == 0 || cols == 0 {
+        return;
+    }
+    assert!(
+        c_stride >= cols && (rows - 1) * c_stride + cols <= c.len(),
+        "output too small"
+    );
+    if depth > 0 {
+        // Rows within a tile never reach past the same rows of the next tile, so the last row is the furthest.
+        assert!(
+            (TILE_ROWS - 1) * a.row <= a.tile || rows <= TILE_ROWS,
+            "left operand's tiles overlap"
+        );
+        let last = (rows - 1) / TILE_ROWS * a.tile + (rows - 1) % TILE_ROWS * a.row + (depth - 1) * a.col;
+        assert!(last < a.data.len(), "left operand too small");
+        match b {
+            Right::Rows(data, stride) => {
+                assert!(
+                    stride >= cols && (depth - 1) * stride + cols <= data.len(),
+                    "right operand too small"
+                );
+            }
+            Right::Panels(data) => assert!(panels_len(depth, cols) <= data.len(), "right operand too small"),
+        }
+    }
+    let multiply = pick::<T>(isa);
+    for col in (0..cols).step_by(PANEL) {
+        let width = PANEL.min(cols - col);
+        let (panel, b_stride) = match b {
+            Right::Rows(data, stride) => (data.as_ptr().wrapping_add(col), stride),
+            Right::Panels(data) => (data.as_ptr().wrapping_add(col * depth), PANEL),
+        };
+        for row in (0..rows).step_by(TILE_ROWS) {
+            let tile = Tile {
+                rows: TILE_ROWS.min(rows - row),
+                cols: width,
+                depth,
+                alpha,
+                accumulate,
+                a: a.data.as_ptr().wrapping_add(row / TILE_ROWS * a.tile),
+                a_row: a.row,
+                a_col: a.col,
+                b: panel,
+                b_stride,
+                c: c.as_mut_ptr().wrapping_add(row * c_stride + col),
+                c_stride,
+            };
+            // SAFETY: the assertions above keep every tile inside the three slices; `c` is borrowed mutably, so it
+            // overlaps neither operand; `pick` returns a tile for features that `isa` stands for.
+            unsafe { multiply(&tile) };
+        }
+    }
+}
+
+/// As [`matmul`] with `accumulate`, for a tall left operand: the rows of `b` (stride `b_stride`) are copied to
+/// `scratch` one panel at a time and then used by every row of `a`.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn matmul_add_tall<T: Scalar>(
+    isa: Isa,
+    extent: Extent,
+    alpha: T,
+    a: Left<'_, T>,
+    b: (&[T], usize),
+    c: &mut [T],
+    c_stride: usize,
+    scratch: &mut [T],
+) {
+    let Extent { rows, cols, depth } = extent;
+    let (data, stride) = b;
+    for col in (0..cols).step_by(PANEL) {
+        let width = PANEL.min(cols - col);
+        let packed = &mut scratch[..depth * PANEL];
+        for (line, source) in packed.chunks_exact_mut(PANEL).zip(data[col..].chunks(stride)) {
+            line[..width].copy_from_slice(&source[..width]);
+        }
+        let panel = Extent {
+            rows,
+            cols: width,
+            depth,
+        };
+        matmul(
+            isa,
+            panel,
+            alpha,
+            a,
+            Right::Panels(packed),
+            &mut c[col..],
+            c_stride,
+            true,
+        );
+    }
+}
+
+/// Elements that a packed left operand of `rows x depth` takes.
+pub(crate) fn packed_left_len(rows: usize, depth: usize) -> usize {
+    rows.div_ceil(TILE_ROWS) * TILE_ROWS * depth
+}
+
+/// Packs lines `first..first + count` of the transpose of a left operand of `rows x depth`: `source` is row-major
+/// `count x rows`.
+pub(crate) fn pack_left<T: Scalar>(
+    source: &[T],
+    rows: usize,
+    depth: usize,
+    first: usize,
+    count: usize,
+    packed: &mut [T],
+) {
+    for (k, line) in (first..first + count).zip(source.chunks_exact(rows)) {
+        for (tile, values) in line.chunks(TILE_ROWS).enumerate() {
+            packed[(tile * depth + k) * TILE_ROWS..][..values.len()].copy_from_slice(values);
+        }
+    }
+}
+
+/// Packs a row-major `depth x cols` matrix of row stride `stride` into panels.
+pub(crate) fn pack_panels<T: Scalar>(
+    source: &[T],
+    stride: usize,
+    depth: usize,
+    cols: usize,
+    panels: &mut [T],
+) {
+    for col in (0..cols).step_by(PANEL) {
+        let width = PANEL.min(cols - col);
+        let panel = &mut panels[col * depth..][..depth * PANEL];
+        for (line, source) in panel.chunks_exact_mut(PANEL).zip(source[col..].chunks(stride)) {
+            line[..width].copy_from_slice(&source[..width]);
+        }
+    }
+}
+
+/// Packs the transpose of a row-major `cols x depth` matrix of row stride `stride` into panels.
+pub(crate) fn pack_panels_transposed<T: Scalar>(
+    isa: Isa,
+    source: &[T],
+    stride: usize,
+    depth: usize,
+    cols: usize,
+    panels: &mut [T],
+) {
+    for col in (0..cols).step_by(PANEL) {
+        let width = PANEL.min(cols - col);
+        let panel = &mut panels[col * depth..][..depth * PANEL];
+        transpose(isa, &source[col * stride..], stride, width, depth, panel, PANEL);
+    }
+}
+
+fn pick<T: Scalar>(isa: Isa) -> unsafe fn(&Tile<T>) {
+    unsafe fn portable<T: Scalar>(tile: &Tile<T>) {
+        narrow_tile(Isa::Portable, tile);
+    }
+    #[cfg(target_arch = "x86_64")]
+    {
+        unsafe fn avx2<T: Scalar>(tile: &Tile<T>) {
+            narrow_tile(Isa::Avx2, tile);
+        }
+        unsafe fn avx512<T: Scalar>(tile: &Tile<T>) {
+            narrow_tile(Isa::Avx512, tile);
+        }
+        match isa {
+            Isa::Avx512 => T::WIDE_TILE.unwrap_or(avx512::<T>),
+            Isa::Avx2 => avx2::<T>,
+            Isa::Portable => portable::<T>,
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = isa;
+        portable::<T>
+    }
+}
+
+kernel! {
+    /// The tile for machines without a hand-written one.
+    fn narrow_tile(tile: &Tile<T>) = narrow_tile_body
+}
+
+const NARROW_ROWS: usize = 4;
+const NARROW_COLS: usize = 16;
+
+#[inline(always)]
+fn narrow_tile_body<T: Scalar, const FUSED: bool>(tile: &Tile<T>) {
+    for col in (0..tile.cols).step_by(NARROW_COLS) {
+        for row in (0..tile.rows).step_by(NARROW_ROWS) {
+            let rows = NARROW_ROWS.min(tile.rows - row);
+            let cols = NARROW_COLS.min(tile.cols - col);
+            if rows == NARROW_ROWS && cols == NARROW_COLS {
+                block::<T, FUSED>(tile, row, col);
+            } else {
+                edge::<T, FUSED>(tile, row, col, rows, cols);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn block<T: Scalar, const FUSED: bool>(tile: &Tile<T>, row: usize, col: usize) {
+    let mut sums = [[T::ZERO; NARROW_COLS]; NARROW_ROWS];
+    for k in 0..tile.depth {
+        // SAFETY: `col + NARROW_COLS <= cols` and `row + NARROW_ROWS <= rows`; the tile's pointers cover them.
+        unsafe {
+            let right = &*tile.b.add(k * tile.b_stride + col).cast::<[T; NARROW_COLS]>();
+            for (i, sums) in sums.iter_mut().enumerate() {
+                let left = *tile.a.add((row + i) * tile.a_row + k * tile.a_col);
+                for j in 0..NARROW_COLS {
+                    sums[j] = left.multiply_add::<FUSED>(right[j], sums[j]);
+                }
+            }
+        }
+    }
+    for (i, sums) in sums.iter().enumerate() {
+        // SAFETY: as above, for `c`, which nothing else refers to during the call.
+        let line = unsafe {
+            &mut *tile
+                .c
+                .add((row + i) * tile.c_stride + col)
+                .cast::<[T; NARROW_COLS]>()
+        };
+        for (c, &sum) in line.iter_mut().zip(sums) {
+            *c = if tile.accumulate {
+                tile.alpha.multiply_add::<FUSED>(sum, *c)
+            } else {
+                tile.alpha * sum
+            };
+        }
+    }
+}
+
+#[inline(always)]
+fn edge<T: Scalar, const FUSED: bool>(tile: &Tile<T>, row: usize, col: usize, rows: usize, cols: usize) {
+    for i in row..row + rows {
+        let mut sums = [T::ZERO; NARROW_COLS];
+        for k in 0..tile.depth {
+            // SAFETY: `i < rows` and the columns from `col` are fewer than `cols` of the tile.
+            unsafe {
+                let left = *tile.a.add(i * tile.a_row + k * tile.a_col);
+                let right = tile.b.add(k * tile.b_stride + col);
+                for (j, sum) in sums[..cols].iter_mut().enumerate() {
+                    *sum = left.multiply_add::<FUSED>(*right.add(j), *sum);
+                }
+            }
+        }
+        for (j, &sum) in sums[..cols].iter().enumerate() {
+            // SAFETY: as above, for `c`.
+            let c = unsafe { &mut *tile.c.add(i * tile.c_stride + col + j) };
+            *c = if tile.accumulate {
+                tile.alpha.multiply_add::<FUSED>(sum, *c)
+            } else {
+                tile.alpha * sum
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers<T: Scalar>(len: usize, seed: u32) -> Vec<T> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            T::of(f64::from(state >> 8) / f64::from(1u32 << 24) - 0.5)
+        };
+        (0..len).map(|_| next()).collect()
+    }
+
+    fn check<T: Scalar>(rows: usize, cols: usize, depth: usize, tolerance: f64) {
+        let extent = Extent { rows, cols, depth };
+        let (a, b): (Vec<T>, Vec<T>) = (numbers(rows * depth, 1), numbers(depth * cols, 2));
+        let start: Vec<T> = numbers(rows * (cols + 3), 3);
+        let transposed: Vec<T> = (0..rows * depth)
+            .map(|i| a[i % rows * depth + i / rows])
+            .collect();
+        for isa in Isa::available() {
+            let mut panels = vec![T::ZERO; panels_len(depth, cols)];
+            pack_panels(&b, cols, depth, cols, &mut panels);
+            let mut scratch = vec![T::ZERO; depth * PANEL];
+            for accumulate in [false, true] {
+                let left = Left::strided(&a, depth, 1);
+                let turned = Left::strided(&transposed, 1, rows);
+                let mut packed = vec![T::ZERO; packed_left_len(rows, depth)];
+                pack_left(&transposed, rows, depth, 0, depth, &mut packed);
+                let packed = Left::packed(&packed, depth);
+                let alpha = T::of(-0.75);
+                let mut results = vec![start.clone(); 3];
+                matmul(
+                    isa,
+                    extent,
+                    alpha,
+                    left,
+                    Right::Rows(&b, cols),
+                    &mut results[0],
+                    cols + 3,
+                    accumulate,
+                );
+                matmul(
+                    isa,
+                    extent,
+                    alpha,
+                    turned,
+                    Right::Panels(&panels),
+                    &mut results[1],
+                    cols + 3,
+                    accumulate,
+                );
+                if accumulate {
+                    let c = &mut results[2];
+                    matmul_add_tall(isa, extent, alpha, packed, (&b, cols), c, cols + 3, &mut scratch);
+                } else {
+                    results.pop();
+                }
+                for result in results {
+                    for (index, &got) in result.iter().enumerate() {
+                        let (i, j) = (index / (cols + 3), index % (cols + 3));
+                        let mut expected = start[index].wide();
+                        if j < cols {
+                            let sum: f64 = (0..depth)
+                                .map(|k| a[i * depth + k].wide() * b[k * cols + j].wide())
+                                .sum();
+                            expected = if accumulate { expected } else { 0.0 } - 0.75 * sum;
+                        }
+                        let error = (got.wide() - expected).abs();
+                        assert!(
+                            error <= tolerance,
+                            "{isa:?} {rows}x{cols}x{depth} at {i},{j}: {got} {expected}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_match_the_definition() {
+        for (rows, cols, depth) in [
+            (1, 1, 1),
+            (8, 48, 5),
+            (9, 49, 3),
+            (7, 31, 17),
+            (16, 100, 33),
+            (3, 16, 0),
+        ] {
+            check::<f32>(rows, cols, depth, 2e-5);
+            check::<f64>(rows, cols, depth, 1e-13);
+        }
+        for rows in 1..=8 {
+            check::<f32>(rows, 5 + 13 * (rows % 4), 20, 2e-5);
+        }
+    }
+
+    #[test]
+    fn transposed_packing_is_the_packing_of_the_transpose() {
+        for isa in Isa::available() {
+            let (depth, cols) = (37, 101);
+            let source: Vec<f32> = numbers(depth * cols, 5);
+            let turned: Vec<f32> = (0..depth * cols)
+                .map(|i| source[i % cols * depth + i / cols])
+                .collect();
+            let mut expected = vec![0.0; panels_len(depth, cols)];
+            let mut got = expected.clone();
+            pack_panels(&turned, cols, depth, cols, &mut expected);
+            pack_panels_transposed(isa, &source, depth, depth, cols, &mut got);
+            assert_eq!(got, expected);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Softmax over a transposed block of logits: one line per word, one lane per row of the batch, so that maxima and
+//! sums over words are elementwise.
+
+use super::isa::kernel;
+use crate::scalar::Scalar;
+
+/// Lanes handled together: the maxima and sums of a strip stay in registers while its words stream by.
+const STRIP: usize = 64;
+
+kernel! {
+    /// Multiplies the lines by `scale` and adds `bias` (each optional: empty means 1 or 0), and raises `maximum` to
+    /// the largest logit of each lane.
+    pub(crate) fn scale_and_maximum(block: &mut [T], stride: usize, scale: &[T], bias: &[T], maximum: &mut [T])
+        = scale_and_maximum_body
+}
+
+#[inline(always)]
+fn scale_and_maximum_body<T: Scalar, const FUSED: bool>(
+    block: &mut [T],
+    stride: usize,
+    scale: &[T],
+    bias: &[T],
+    maximum: &mut [T],
+) {
+    for (strip, maximum) in maximum[..stride].chunks_mut(STRIP).enumerate() {
+        let mut top = [T::LOWEST; STRIP];
+        let top = &mut top[..maximum.len()];
+        top.copy_from_slice(maximum);
+        for (word, line) in block.chunks_exact_mut(stride).enumerate() {
+            let line = &mut line[strip * STRIP..][..top.len()];
+            let factor = scale.get(word).copied().unwrap_or(T::ONE);
+            let shift = bias.get(word).copied().unwrap_or(T::ZERO);
+            for (logit, top) in line.iter_mut().zip(top.iter_mut()) {
+                *logit = logit.multiply_add::<FUSED>(factor, shift);
+                *top = logit.larger(*top);
+            }
+        }
+        maximum.copy_from_slice(top);
+    }
+}
+
+kernel! {
+    /// Replaces logits by `exp(logit - maximum)`, adds them up in `sum`, and stores them multiplied by `scale`
+    /// (empty means 1).
+    pub(crate) fn exponentials(block: &mut [T], stride: usize, scale: &[T], maximum: &[T], sum: &mut [T])
+        = exponentials_body
+}
+
+#[inline(always)]
+fn exponentials_body<T: Scalar, const FUSED: bool>(
+    block: &mut [T],
+    stride: usize,
+    scale: &[T],
+    maximum: &[T],
+    sum: &mut [T],
+) {
+    for (strip, sum) in sum[..stride].chunks_mut(STRIP).enumerate() {
+        let maximum = &maximum[strip * STRIP..][..sum.len()];
+        let mut total = [T::ZERO; STRIP];
+        let total = &mut total[..sum.len()];
+        for (word, line) in block.chunks_exact_mut(stride).enumerate() {
+            let line = &mut line[strip * STRIP..][..total.len()];
+            let factor = scale.get(word).copied().unwrap_or(T::ONE);
+            for ((logit, total), &maximum) in line.iter_mut().zip(total.iter_mut()).zip(maximum) {
+                let value = (*logit - maximum).exponential::<FUSED>();
+                *total += value;
+                *logit = value * factor;
+            }
+        }
+        for (sum, &total) in sum.iter_mut().zip(total.iter()) {
+            *sum += total;
+        }
+    }
+}
+
+kernel! {
+    /// The largest value of a row and the sum of exponentials relative to it.
+    pub(crate) fn row_maximum(row: &[T]) -> T = row_maximum_body
+}
+
+#[inline(always)]
+fn row_maximum_body<T: Scalar, const FUSED: bool>(row: &[T]) -> T {
+    let mut top = [T::LOWEST; 16];
+    let (whole, rest) = row.as_chunks::<16>();
+    for values in whole {
+        for j in 0..16 {
+            top[j] = values[j].larger(top[j]);
+        }
+    }
+    let top = top.into_iter().fold(T::LOWEST, T::larger);
+    rest.iter().fold(top, |top, &value| value.larger(top))
+}
+
+kernel! {
+    /// Sum of `exp(value - maximum)` over a row.
+    pub(crate) fn row_exponential_sum(row: &[T], maximum: T) -> T = row_exponential_sum_body
+}
+
+#[inline(always)]
+fn row_exponential_sum_body<T: Scalar, const FUSED: bool>(row: &[T], maximum: T) -> T {
+    let mut sums = [T::ZERO; 16];
+    let (whole, rest) = row.as_chunks::<16>();
+    for values in whole {
+        for j in 0..16 {
+            sums[j] += (values[j] - maximum).exponential::<FUSED>();
+        }
+    }
+    let mut sum = T::ZERO;
+    for value in sums {
+        sum += value;
+    }
+    for &value in rest {
+        sum += (value - maximum).exponential::<FUSED>();
+    }
+    sum
+}

@@ -1,0 +1,245 @@
+use crate::kernels::matmul::Tile;
+use std::fmt::{Debug, Display};
+use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for f64 {}
+}
+
+/// The floating-point types models compute in: `f32` for training, `f64` for checks.
+///
+/// In `f32` the transcendental functions are branch-free polynomials that vectorise, with a relative error below
+/// 3e-7 over the finite range; in `f64` they are the standard library's.
+pub trait Scalar:
+    sealed::Sealed
+    + Copy
+    + Send
+    + Sync
+    + Debug
+    + Display
+    + PartialOrd
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+    + AddAssign
+    + SubAssign
+    + MulAssign
+    + 'static
+{
+    /// Zero.
+    const ZERO: Self;
+    /// One.
+    const ONE: Self;
+    /// Negative infinity.
+    const LOWEST: Self;
+    /// Rounds from double precision.
+    fn of(value: f64) -> Self;
+    /// Widens to double precision.
+    fn wide(self) -> f64;
+    /// `self * factor + addend`, fused when `FUSED` (the caller knows that the machine can).
+    fn multiply_add<const FUSED: bool>(self, factor: Self, addend: Self) -> Self;
+    /// Square root.
+    fn square_root(self) -> Self;
+    /// The larger of two numbers that are not NaN.
+    fn larger(self, other: Self) -> Self;
+    /// Exponential; results below the normal range are flushed towards zero.
+    fn exponential<const FUSED: bool>(self) -> Self;
+    /// Hyperbolic tangent.
+    fn hyperbolic_tangent<const FUSED: bool>(self) -> Self;
+
+    /// Logistic function.
+    #[inline(always)]
+    fn logistic<const FUSED: bool>(self) -> Self {
+        Self::ONE / (Self::ONE + (-self).exponential::<FUSED>())
+    }
+
+    /// The AVX-512 matrix tile, where there is one for this type.
+    #[doc(hidden)]
+    const WIDE_TILE: Option<unsafe fn(&Tile<Self>)>;
+}
+
+impl Scalar for f32 {
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+    const LOWEST: Self = f32::NEG_INFINITY;
+
+    #[inline(always)]
+    fn of(value: f64) -> Self {
+        value as f32
+    }
+
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        f64::from(self)
+    }
+
+    #[inline(always)]
+    fn multiply_add<const FUSED: bool>(self, factor: Self, addend: Self) -> Self {
+        if FUSED {
+            self.mul_add(factor, addend)
+        } else {
+            self * factor + addend
+        }
+    }
+
+    #[inline(always)]
+    fn square_root(self) -> Self {
+        self.sqrt()
+    }
+
+    #[inline(always)]
+    fn larger(self, other: Self) -> Self {
+        if self > other { self } else { other }
+    }
+
+    /// Reduction to `[-ln 2 / 2, ln 2 / 2]`, then a degree-6 polynomial; NaN stays NaN through the clamp.
+    #[inline(always)]
+    fn exponential<const FUSED: bool>(self) -> Self {
+        const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to the nearest integer
+        let clamped = if self < -87.336_54 { -87.336_54 } else { self };
+        let clamped = if clamped > 88.722_83 { 88.722_83 } else { clamped };
+        let shifted = clamped.multiply_add::<FUSED>(std::f32::consts::LOG2_E, MAGIC);
+        let whole = shifted - MAGIC;
+        let rest = whole.multiply_add::<FUSED>(-0.693_359_4, clamped);
+        let rest = whole.multiply_add::<FUSED>(2.121_944_4e-4, rest);
+        let poly = 1.987_569_1e-4f32;
+        let poly = poly.multiply_add::<FUSED>(rest, 1.398_199_9e-3);
+        let poly = poly.multiply_add::<FUSED>(rest, 8.333_452e-3);
+        let poly = poly.multiply_add::<FUSED>(rest, 4.166_579_6e-2);
+        let poly = poly.multiply_add::<FUSED>(rest, 1.666_666_5e-1);
+        let poly = poly.multiply_add::<FUSED>(rest, 0.5);
+        let poly = poly.multiply_add::<FUSED>(rest * rest, rest) + 1.0;
+        // The low bits of the shifted number hold the integer; half of the exponent twice keeps 2^128 in range.
+        let exponent = (shifted.to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32);
+        let first = exponent >> 1;
+        let second = exponent.wrapping_sub(first);
+        let power = |e: i32| f32::from_bits((e.wrapping_add(127) as u32) << 23);
+        poly * power(first) * power(second)
+    }
+
+    #[inline(always)]
+    fn hyperbolic_tangent<const FUSED: bool>(self) -> Self {
+        let magnitude = self.abs();
+        let square = self * self;
+        let poly = -5.704_988_7e-3f32;
+        let poly = poly.multiply_add::<FUSED>(square, 2.063_909e-2);
+        let poly = poly.multiply_add::<FUSED>(square, -5.373_971_6e-2);
+        let poly = poly.multiply_add::<FUSED>(square, 1.333_144_2e-1);
+        let poly = poly.multiply_add::<FUSED>(square, -3.333_328e-1);
+        let small = (poly * square).multiply_add::<FUSED>(self, self);
+        let large = 1.0 - 2.0 / ((magnitude + magnitude).exponential::<FUSED>() + 1.0);
+        let large = large.copysign(self);
+        if magnitude < 0.625 { small } else { large }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    const WIDE_TILE: Option<unsafe fn(&Tile<Self>)> = Some(crate::kernels::tile_avx512::multiply);
+    #[cfg(not(target_arch = "x86_64"))]
+    const WIDE_TILE: Option<unsafe fn(&Tile<Self>)> = None;
+}
+
+impl Scalar for f64 {
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+    const LOWEST: Self = f64::NEG_INFINITY;
+
+    #[inline(always)]
+    fn of(value: f64) -> Self {
+        value
+    }
+
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        self
+    }
+
+    #[inline(always)]
+    fn multiply_add<const FUSED: bool>(self, factor: Self, addend: Self) -> Self {
+        if FUSED {
+            self.mul_add(factor, addend)
+        } else {
+            self * factor + addend
+        }
+    }
+
+    #[inline(always)]
+    fn square_root(self) -> Self {
+        self.sqrt()
+    }
+
+    #[inline(always)]
+    fn larger(self, other: Self) -> Self {
+        if self > other { self } else { other }
+    }
+
+    #[inline(always)]
+    fn exponential<const FUSED: bool>(self) -> Self {
+        self.exp()
+    }
+
+    #[inline(always)]
+    fn hyperbolic_tangent<const FUSED: bool>(self) -> Self {
+        self.tanh()
+    }
+
+    const WIDE_TILE: Option<unsafe fn(&Tile<Self>)> = None;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(name: &str, ours: fn(f32) -> f32, exact: fn(f64) -> f64, low: f32, high: f32) {
+        let count = 400_000u32;
+        let mut worst = (0.0f64, 0.0f32);
+        for i in 0..=count {
+            let x = low + (high - low) * (i as f32 / count as f32);
+            let expected = exact(f64::from(x));
+            let error = (f64::from(ours(x)) - expected).abs() / expected.abs().max(1e-37);
+            if error > worst.0 {
+                worst = (error, x);
+            }
+        }
+        assert!(
+            worst.0 <= 3e-7,
+            "{name}: relative error {} at {}",
+            worst.0,
+            worst.1
+        );
+    }
+
+    #[test]
+    fn polynomials_are_close() {
+        check("exp", f32::exponential::<true>, f64::exp, -87.0, 88.7);
+        check("exp, unfused", f32::exponential::<false>, f64::exp, -87.0, 88.7);
+        check("tanh", f32::hyperbolic_tangent::<true>, f64::tanh, -12.0, 12.0);
+        check(
+            "tanh near 0",
+            f32::hyperbolic_tangent::<true>,
+            f64::tanh,
+            1e-6,
+            0.7,
+        );
+        check(
+            "logistic",
+            f32::logistic::<true>,
+            |x| 1.0 / (1.0 + (-x).exp()),
+            -80.0,
+            30.0,
+        );
+    }
+
+    #[test]
+    fn extremes() {
+        assert_eq!(f32::exponential::<true>(f32::NEG_INFINITY).max(2e-38), 2e-38);
+        assert!(f32::exponential::<true>(f32::NAN).is_nan());
+        assert_eq!(f32::logistic::<true>(200.0), 1.0);
+        assert!(f32::logistic::<true>(-200.0) < 1e-30);
+        assert_eq!(f32::hyperbolic_tangent::<true>(50.0), 1.0);
+        assert_eq!(f32::hyperbolic_tangent::<true>(-50.0), -1.0);
+    }
+}

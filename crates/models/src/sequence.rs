@@ -1,0 +1,100 @@
+use crate::{batch::SequenceBatch, error::Result, scalar::Scalar};
+use undertone_aggregation::ParamLayout;
+
+/// Where a sequence's recurrent state comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateMode {
+    /// Every sequence starts from the zero state.
+    Zero,
+    /// Sequence `j` starts from the state that sequence `j` of the last batch ended in (zero after
+    /// [`SequenceWorker::reset_state`]); gradients stop at the boundary.
+    Carry,
+}
+
+/// What one step over a batch measured, before any update.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct StepStats {
+    /// Cross-entropy in nats, summed over unmasked targets.
+    pub loss_sum: f64,
+    /// Number of unmasked targets.
+    pub targets: usize,
+    /// Unmasked targets whose logit is the largest of its row.
+    pub correct: usize,
+}
+
+impl StepStats {
+    /// Mean loss over unmasked targets, the quantity that is minimised; zero when there is none.
+    #[must_use]
+    pub fn mean_loss(&self) -> f64 {
+        if self.targets == 0 {
+            0.0
+        } else {
+            self.loss_sum / self.targets as f64
+        }
+    }
+}
+
+/// A next-token model over flat parameters.
+pub trait SequenceModel: Send + Sync {
+    /// Names, shapes and clip groups of the flat parameter vector.
+    fn layout(&self) -> &ParamLayout;
+
+    /// Number of token ids the model takes and predicts.
+    fn vocab_size(&self) -> usize;
+
+    /// Initial parameters drawn from `seed`; the same bytes on every machine.
+    fn initial_params(&self, seed: u64) -> Vec<f32>;
+
+    /// A worker with room for batches of `max_sequences` sequences and `max_rows` rows.
+    ///
+    /// All memory is taken here: steps allocate nothing. A worker is used by one thread at a time.
+    fn worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker>;
+
+    /// The same computation in double precision, for checks; not tuned for speed.
+    fn check_worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker<f64>>;
+}
+
+/// Computes steps of one model for one thread, in its own memory.
+///
+/// Every method checks the batch against vocabulary and workspace first and returns a typed error without
+/// touching parameters when something is wrong.
+pub trait SequenceWorker<T: Scalar = f32>: Send {
+    /// Sets the carried state of every sequence to zero.
+    fn reset_state(&mut self);
+
+    /// One step of plain SGD: `params -= learning_rate * gradient` of the mean loss over unmasked targets.
+    ///
+    /// All gradients are those of the parameters at the start of the step. A batch without unmasked target
+    /// advances the state and changes no parameter.
+    ///
+    /// # Errors
+    /// Malformed or oversized batch, unknown token, wrong parameter count, non-finite learning rate or loss.
+    fn sgd_step(
+        &mut self,
+        params: &mut [T],
+        batch: &SequenceBatch<'_>,
+        learning_rate: T,
+        state: StateMode,
+    ) -> Result<StepStats>;
+
+    /// Writes the gradient of the mean loss over unmasked targets to `grad`, from the zero state.
+    ///
+    /// # Errors
+    /// As [`sgd_step`](Self::sgd_step).
+    fn gradient(&mut self, params: &[T], batch: &SequenceBatch<'_>, grad: &mut [T]) -> Result<StepStats>;
+
+    /// Calls `sink(row, logits, log_normalizer)` for every row in order, masked rows included.
+    ///
+    /// The log-probability of token `v` in that row is `logits[v] - log_normalizer`.
+    ///
+    /// # Errors
+    /// As [`sgd_step`](Self::sgd_step); [`NonFiniteLoss`](crate::ModelError::NonFiniteLoss) when a normaliser is
+    /// not finite.
+    fn evaluate(
+        &mut self,
+        params: &[T],
+        batch: &SequenceBatch<'_>,
+        state: StateMode,
+        sink: &mut dyn FnMut(usize, &[T], T),
+    ) -> Result<()>;
+}

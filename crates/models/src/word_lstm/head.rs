@@ -1,0 +1,511 @@
+//! Output layer and cross-entropy, fused over blocks of the vocabulary.
+//!
+//! Logits are kept transposed, one line per word and one lane per row of the batch: the output matrix is then the
+//! left operand of every product, in either storage order and without packing, and the softmax reductions are
+//! elementwise. A block of words is multiplied, exponentiated and folded into the gradient of the projected states
+//! while it is in cache, relative to the maximum seen so far; each lane is rescaled when its maximum rises. The
+//! exponentials are read once more, for the gradient of the output matrix.
+
+use super::{Dimensions, Output, Tensors};
+use crate::batch::{IGNORE, SequenceBatch};
+use crate::kernels::{
+    isa::Isa,
+    matmul::{Extent, Left, Right, matmul},
+    softmax::{exponentials, row_exponential_sum, row_maximum, scale_and_maximum},
+    transpose::transpose,
+    vector::{add_projected, add_scaled, dot, inverse_norms, step_projected},
+};
+use crate::scalar::Scalar;
+use crate::sequence::StepStats;
+use std::ops::Range;
+
+/// Words handled together: with 320 rows a block of logits takes 300 kB and stays in a core's cache.
+const BLOCK: usize = 240;
+/// Lanes are padded to whole vectors.
+const LANES: usize = 16;
+/// Rows whose logits are laid out together in evaluation.
+const EVALUATION_ROWS: usize = 48;
+
+/// What the update writes to, and where the weights at the start of the step are.
+pub(crate) enum Target<'a, T> {
+    /// Weights are updated in place.
+    Step(&'a mut [T]),
+    /// A gradient is written beside the weights.
+    Gradient { params: &'a [T], gradient: &'a mut [T] },
+}
+
+impl<T> Target<'_, T> {
+    pub(crate) fn slice(&mut self) -> &mut [T] {
+        match self {
+            Self::Step(params) => params,
+            Self::Gradient { gradient, .. } => gradient,
+        }
+    }
+}
+
+/// Workspace of the output layer.
+#[derive(Debug)]
+pub(crate) struct Head<T> {
+    isa: Isa,
+    dimensions: Dimensions,
+    output: Output,
+    /// Projected states transposed, `[embed, lanes]`.
+    states: Vec<T>,
+    /// Exponentials, `[vocab, lanes]`, relative to the maximum known when their block was computed.
+    exponentials: Vec<T>,
+    /// Gradient of the states, transposed and not normalised, `[embed, lanes]`.
+    states_gradient: Vec<T>,
+    /// Gradient of the projected states, `[rows, embed]`.
+    pub(crate) gradient: Vec<T>,
+    maximum: Vec<T>,
+    previous_maximum: Vec<T>,
+    /// Maximum per block, `[blocks, lanes]`.
+    block_maximum: Vec<T>,
+    sum: Vec<T>,
+    target_logit: Vec<T>,
+    /// 1 / targets for unmasked rows, 0 for masked ones.
+    weight: Vec<T>,
+    scale: Vec<T>,
+    scaled_states: Vec<T>,
+    inverse_norm: Vec<T>,
+    /// Gradient of a block of output vectors, `[BLOCK, embed]`, and its transpose.
+    block_gradient: Vec<T>,
+    block_transposed: Vec<T>,
+    by_target: Vec<u32>,
+    by_input: Vec<u32>,
+}
+
+impl<T: Scalar> Head<T> {
+    pub(crate) fn new(isa: Isa, dimensions: Dimensions, output: Output, max_rows: usize) -> Self {
+        let Dimensions { vocab, embed, .. } = dimensions;
+        let lanes = max_rows.next_multiple_of(LANES);
+        let zeros = |len: usize| vec![T::ZERO; len];
+        Self {
+            isa,
+            dimensions,
+            output,
+            states: zeros(embed * lanes),
+            exponentials: zeros(vocab * lanes),
+            states_gradient: zeros(embed * lanes),
+            gradient: zeros(max_rows * embed),
+            maximum: zeros(lanes),
+            previous_maximum: zeros(lanes),
+            block_maximum: zeros(vocab.div_ceil(BLOCK) * lanes),
+            sum: zeros(lanes),
+            target_logit: zeros(lanes),
+            weight: zeros(lanes),
+            scale: zeros(lanes),
+            scaled_states: zeros(max_rows * embed),
+            inverse_norm: zeros(vocab),
+            block_gradient: zeros(BLOCK * embed.max(EVALUATION_ROWS)),
+            block_transposed: zeros(BLOCK * embed),
+            by_target: Vec::with_capacity(max_rows),
+            by_input: Vec::with_capacity(max_rows),
+        }
+    }
+
+    fn unit_norm(&self) -> bool {
+        self.output == Output::Tied { unit_norm: true }
+    }
+
+    /// Output vectors of a block of words as an operand with one row per word, and their bias.
+    fn words<'a>(
+        &self,
+        params: &'a [T],
+        tensors: &Tensors,
+        block: &Range<usize>,
+    ) -> (&'a [T], usize, usize, &'a [T]) {
+        match self.output {
+            Output::Tied { .. } => {
+                let embed = self.dimensions.embed;
+                (
+                    &params[tensors.embedding.clone()][block.start * embed..],
+                    embed,
+                    1,
+                    &[],
+                )
+            }
+            Output::Dense => {
+                let bias = &params[tensors.out_bias.clone()][block.clone()];
+                (
+                    &params[tensors.out.clone()][block.start..],
+                    1,
+                    self.dimensions.vocab,
+                    bias,
+                )
+            }
+        }
+    }
+
+    /// Forward pass and gradient of the projected states `[rows, embed]`; leaves what [`accumulate`](Self::accumulate)
+    /// needs.
+    pub(crate) fn forward_backward(
+        &mut self,
+        params: &[T],
+        tensors: &Tensors,
+        batch: &SequenceBatch<'_>,
+        projected: &[T],
+    ) -> StepStats {
+        let Dimensions { vocab, embed, .. } = self.dimensions;
+        let (isa, rows, unit_norm) = (self.isa, batch.rows(), self.unit_norm());
+        let lanes = rows.next_multiple_of(LANES);
+        sort_rows(&mut self.by_target, batch.targets);
+        sort_rows(&mut self.by_input, batch.inputs);
+        transpose(isa, projected, embed, rows, embed, &mut self.states, lanes);
+        self.maximum[..lanes].fill(T::LOWEST);
+        self.sum[..lanes].fill(T::ZERO);
+        self.states_gradient[..embed * lanes].fill(T::ZERO);
+        self.gradient[..rows * embed].fill(T::ZERO);
+        let mut by_target = Cursor::new();
+
+        for start in (0..vocab).step_by(BLOCK) {
+            let block = start..vocab.min(start + BLOCK);
+            let count = block.len();
+            let (words, word_stride, feature_stride, bias) = self.words(params, tensors, &block);
+            if unit_norm {
+                inverse_norms(
+                    isa,
+                    &words[..count * embed],
+                    embed,
+                    &mut self.inverse_norm[block.clone()],
+                );
+            }
+            let inverse: &[T] = if unit_norm {
+                &self.inverse_norm[block.clone()]
+            } else {
+                &[]
+            };
+            let logits = &mut self.exponentials[start * lanes..block.end * lanes];
+            let extent = Extent {
+                rows: count,
+                cols: rows,
+                depth: embed,
+            };
+            let left = Left::strided(words, word_stride, feature_stride);
+            matmul(
+                isa,
+                extent,
+                T::ONE,
+                left,
+                Right::Rows(&self.states, lanes),
+                logits,
+                lanes,
+                false,
+            );
+            self.previous_maximum[..lanes].copy_from_slice(&self.maximum[..lanes]);
+            scale_and_maximum(isa, logits, lanes, inverse, bias, &mut self.maximum[..lanes]);
+
+            // While the block is in cache: the logit and the output vector of each row whose target is in it.
+            for &row in by_target.take(&self.by_target, batch.targets, block.end) {
+                let (row, word) = (row as usize, batch.targets[row as usize] as usize - start);
+                self.target_logit[row] = logits[word * lanes + row];
+                let factor = inverse.get(word).copied().unwrap_or(T::ONE);
+                let gradient = &mut self.gradient[row * embed..][..embed];
+                for (feature, gradient) in gradient.iter_mut().enumerate() {
+                    *gradient = words[word * word_stride + feature * feature_stride] * factor;
+                }
+            }
+
+            if self.maximum[..lanes] != self.previous_maximum[..lanes] {
+                for lane in 0..lanes {
+                    let (old, new) = (self.previous_maximum[lane], self.maximum[lane]);
+                    let factor = if old == new {
+                        T::ONE
+                    } else {
+                        (old - new).exponential::<false>()
+                    };
+                    self.scale[lane] = factor;
+                    self.sum[lane] *= factor;
+                }
+                if start > 0 {
+                    for line in self.states_gradient[..embed * lanes].chunks_exact_mut(lanes) {
+                        for (value, &factor) in line.iter_mut().zip(&self.scale) {
+                            *value *= factor;
+                        }
+                    }
+                }
+            }
+            let maximum = &self.maximum[..lanes];
+            exponentials(isa, logits, lanes, inverse, maximum, &mut self.sum[..lanes]);
+            self.block_maximum[start / BLOCK * lanes..][..lanes].copy_from_slice(maximum);
+            let extent = Extent {
+                rows: embed,
+                cols: rows,
+                depth: count,
+            };
+            let left = Left::strided(words, feature_stride, word_stride);
+            let right = Right::Rows(logits, lanes);
+            matmul(
+                isa,
+                extent,
+                T::ONE,
+                left,
+                right,
+                &mut self.states_gradient,
+                lanes,
+                true,
+            );
+        }
+        self.finish(batch)
+    }
+
+    /// Normalises the gradient of the states and measures the loss.
+    fn finish(&mut self, batch: &SequenceBatch<'_>) -> StepStats {
+        let embed = self.dimensions.embed;
+        let rows = batch.rows();
+        let lanes = rows.next_multiple_of(LANES);
+        let mut stats = StepStats {
+            targets: batch.targets_count(),
+            ..StepStats::default()
+        };
+        let share = if stats.targets == 0 {
+            0.0
+        } else {
+            1.0 / stats.targets as f64
+        };
+        self.weight[..lanes].fill(T::ZERO);
+        for (row, &target) in batch.targets.iter().enumerate() {
+            if target == IGNORE {
+                continue;
+            }
+            let logit = self.target_logit[row];
+            stats.loss_sum += self.maximum[row].wide() + self.sum[row].wide().ln() - logit.wide();
+            stats.correct += usize::from(logit >= self.maximum[row]);
+            self.weight[row] = T::of(share);
+        }
+        for (row, gradient) in self.gradient[..rows * embed].chunks_exact_mut(embed).enumerate() {
+            let weight = self.weight[row];
+            let factor = weight / self.sum[row];
+            for (feature, gradient) in gradient.iter_mut().enumerate() {
+                *gradient = self.states_gradient[feature * lanes + row] * factor - *gradient * weight;
+            }
+        }
+        stats
+    }
+
+    /// Adds `factor` times the gradients of embedding and output to the target, from the exponentials of the last
+    /// [`forward_backward`](Self::forward_backward) and the gradient of the input vectors.
+    pub(crate) fn accumulate(
+        &mut self,
+        target: &mut Target<'_, T>,
+        factor: T,
+        tensors: &Tensors,
+        batch: &SequenceBatch<'_>,
+        projected: &[T],
+        input_gradient: &[T],
+    ) {
+        let Dimensions { vocab, embed, .. } = self.dimensions;
+        let (isa, rows, unit_norm) = (self.isa, batch.rows(), self.unit_norm());
+        let lanes = rows.next_multiple_of(LANES);
+        let (mut by_target, mut by_input) = (Cursor::new(), Cursor::new());
+        for start in (0..vocab).step_by(BLOCK) {
+            let block = start..vocab.min(start + BLOCK);
+            let count = block.len();
+            let number = start / BLOCK;
+            let block_maximum = &self.block_maximum[number * lanes..][..lanes];
+            if number == 0 || *block_maximum != self.block_maximum[(number - 1) * lanes..][..lanes] {
+                for row in 0..rows {
+                    let lag = (block_maximum[row] - self.maximum[row]).exponential::<false>();
+                    let scale = self.weight[row] * lag / self.sum[row];
+                    self.scale[row] = scale;
+                    let states = &projected[row * embed..][..embed];
+                    for (scaled, &state) in self.scaled_states[row * embed..].iter_mut().zip(states) {
+                        *scaled = scale * state;
+                    }
+                }
+            }
+            let exponentials = &self.exponentials[start * lanes..block.end * lanes];
+            let gradient = &mut self.block_gradient[..count * embed];
+            let extent = Extent {
+                rows: count,
+                cols: embed,
+                depth: rows,
+            };
+            let left = Left::strided(exponentials, lanes, 1);
+            let right = Right::Rows(&self.scaled_states, embed);
+            matmul(isa, extent, T::ONE, left, right, gradient, embed, false);
+            let inverse: &[T] = if unit_norm {
+                &self.inverse_norm[block.clone()]
+            } else {
+                &[]
+            };
+            let inverse_of = |word: usize| inverse.get(word).copied().unwrap_or(T::ONE);
+            let targets = by_target.take(&self.by_target, batch.targets, block.end);
+            for &row in targets {
+                let (row, word) = (row as usize, batch.targets[row as usize] as usize - start);
+                let share = -self.weight[row] * inverse_of(word);
+                let states = &projected[row * embed..][..embed];
+                add_scaled(isa, &mut gradient[word * embed..][..embed], share, states);
+            }
+            if self.output == Output::Dense {
+                let bias = &mut target.slice()[tensors.out_bias.clone()][block.clone()];
+                for (bias, line) in bias.iter_mut().zip(exponentials.chunks_exact(lanes)) {
+                    *bias += factor * dot(isa, &line[..rows], &self.scale[..rows]);
+                }
+                for &row in targets {
+                    let word = batch.targets[row as usize] as usize - start;
+                    bias[word] -= factor * self.weight[row as usize];
+                }
+                let turned = &mut self.block_transposed[..count * embed];
+                transpose(isa, gradient, embed, count, embed, turned, count);
+                let out = &mut target.slice()[tensors.out.clone()];
+                for (line, turned) in out.chunks_exact_mut(vocab).zip(turned.chunks_exact(count)) {
+                    add_scaled(isa, &mut line[block.clone()], factor, turned);
+                }
+                continue;
+            }
+            for &row in by_input.take(&self.by_input, batch.inputs, block.end) {
+                let (row, word) = (row as usize, batch.inputs[row as usize] as usize - start);
+                let line = &input_gradient[row * embed..][..embed];
+                add_scaled(
+                    isa,
+                    &mut gradient[word * embed..][..embed],
+                    inverse_of(word),
+                    line,
+                );
+            }
+            let place = tensors.embedding.start + start * embed..tensors.embedding.start + block.end * embed;
+            if !unit_norm {
+                add_scaled(isa, &mut target.slice()[place], factor, gradient);
+                continue;
+            }
+            for (word, gradient) in gradient.chunks_exact(embed).enumerate() {
+                let row = place.start + word * embed..place.start + (word + 1) * embed;
+                match target {
+                    Target::Step(params) => {
+                        step_projected(isa, &mut params[row], factor, gradient, inverse[word]);
+                    }
+                    Target::Gradient {
+                        params,
+                        gradient: out,
+                    } => {
+                        add_projected(
+                            isa,
+                            &mut out[row.clone()],
+                            factor,
+                            gradient,
+                            &params[row],
+                            inverse[word],
+                        );
+                    }
+                }
+            }
+        }
+        if self.output == Output::Dense {
+            let embedding = &mut target.slice()[tensors.embedding.clone()];
+            for (row, &token) in batch.inputs.iter().enumerate() {
+                let line = &input_gradient[row * embed..][..embed];
+                add_scaled(
+                    isa,
+                    &mut embedding[token as usize * embed..][..embed],
+                    factor,
+                    line,
+                );
+            }
+        }
+    }
+
+    /// Streams each row's logits and log-normaliser; returns the first row whose normaliser is not finite.
+    pub(crate) fn evaluate(
+        &mut self,
+        params: &[T],
+        tensors: &Tensors,
+        rows: usize,
+        projected: &[T],
+        sink: &mut dyn FnMut(usize, &[T], T),
+    ) -> Result<(), f64> {
+        let Dimensions { vocab, embed, .. } = self.dimensions;
+        let (isa, unit_norm) = (self.isa, self.unit_norm());
+        if unit_norm {
+            let embedding = &params[tensors.embedding.clone()];
+            inverse_norms(isa, embedding, embed, &mut self.inverse_norm);
+        }
+        for first in (0..rows).step_by(EVALUATION_ROWS) {
+            let count = EVALUATION_ROWS.min(rows - first);
+            let lanes = count.next_multiple_of(LANES);
+            transpose(
+                isa,
+                &projected[first * embed..],
+                embed,
+                count,
+                embed,
+                &mut self.states,
+                lanes,
+            );
+            for start in (0..vocab).step_by(BLOCK) {
+                let block = start..vocab.min(start + BLOCK);
+                let (words, word_stride, feature_stride, bias) = self.words(params, tensors, &block);
+                let logits = &mut self.block_gradient[..block.len() * lanes];
+                let extent = Extent {
+                    rows: block.len(),
+                    cols: count,
+                    depth: embed,
+                };
+                let left = Left::strided(words, word_stride, feature_stride);
+                matmul(
+                    isa,
+                    extent,
+                    T::ONE,
+                    left,
+                    Right::Rows(&self.states, lanes),
+                    logits,
+                    lanes,
+                    false,
+                );
+                let inverse: &[T] = if unit_norm {
+                    &self.inverse_norm[block.clone()]
+                } else {
+                    &[]
+                };
+                self.maximum[..lanes].fill(T::LOWEST);
+                scale_and_maximum(isa, logits, lanes, inverse, bias, &mut self.maximum[..lanes]);
+                transpose(
+                    isa,
+                    logits,
+                    lanes,
+                    block.len(),
+                    count,
+                    &mut self.exponentials[start..],
+                    vocab,
+                );
+            }
+            for (row, logits) in self.exponentials[..count * vocab].chunks_exact(vocab).enumerate() {
+                let maximum = row_maximum(isa, logits);
+                let sum = row_exponential_sum(isa, logits, maximum);
+                let log_normalizer = maximum.wide() + sum.wide().ln();
+                if !log_normalizer.is_finite() {
+                    return Err(log_normalizer);
+                }
+                sink(first + row, logits, T::of(log_normalizer));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Row numbers ordered by their id, masked rows left out.
+fn sort_rows(order: &mut Vec<u32>, ids: &[u32]) {
+    order.clear();
+    order.extend((0..ids.len() as u32).filter(|&row| ids[row as usize] != IGNORE));
+    order.sort_unstable_by_key(|&row| (ids[row as usize], row));
+}
+
+/// Walks through sorted rows block by block.
+struct Cursor(usize);
+
+impl Cursor {
+    fn new() -> Self {
+        Self(0)
+    }
+
+    /// The next rows whose id is below `end`.
+    fn take<'a>(&mut self, order: &'a [u32], ids: &[u32], end: usize) -> &'a [u32] {
+        let rest = &order[self.0..];
+        let count = rest
+            .iter()
+            .take_while(|&&row| (ids[row as usize] as usize) < end)
+            .count();
+        self.0 += count;
+        &rest[..count]
+    }
+}

@@ -1,0 +1,442 @@
+use super::worker::Worker;
+use super::*;
+use crate::batch::{IGNORE, PackedBatch, SequenceBatch};
+use crate::kernels::isa::Isa;
+use crate::sequence::StateMode;
+use serde_json::Value;
+
+fn numbers(len: usize, seed: u64, limit: f64) -> Vec<f64> {
+    let mut values = vec![0.0f32; len];
+    Initializer::new(seed).uniform(&mut values, limit);
+    values.into_iter().map(f64::from).collect()
+}
+
+/// Sequences of the given lengths over `vocab` ids; every fifth target is masked.
+fn batch_of(lengths: &[usize], vocab: usize, seed: u64) -> PackedBatch {
+    let id = |value: f64| ((value + 1.0) / 2.0 * vocab as f64) as u32;
+    let sequences: Vec<(Vec<u32>, Vec<u32>)> = lengths
+        .iter()
+        .enumerate()
+        .map(|(j, &length)| {
+            let ids: Vec<u32> = numbers(length + 1, seed + j as u64, 1.0)
+                .into_iter()
+                .map(id)
+                .collect();
+            let target = |(t, &id): (usize, &u32)| if (t + j) % 5 == 3 { IGNORE } else { id };
+            let targets = ids[1..].iter().enumerate().map(target).collect();
+            (ids[..length].to_vec(), targets)
+        })
+        .collect();
+    let pairs: Vec<(&[u32], &[u32])> = sequences
+        .iter()
+        .map(|(a, b)| (a.as_slice(), b.as_slice()))
+        .collect();
+    let mut packed = PackedBatch::default();
+    packed.pack(&pairs);
+    packed
+}
+
+fn small_models() -> Vec<WordLstm> {
+    vec![
+        WordLstm::tied(13, 5, 6, true).unwrap(),
+        WordLstm::tied(13, 5, 6, false).unwrap(),
+        WordLstm::untied(13, 5, 6).unwrap(),
+        // More than one vocabulary block and more lanes than one panel.
+        WordLstm::tied(250, 3, 4, true).unwrap(),
+        WordLstm::untied(250, 3, 4).unwrap(),
+    ]
+}
+
+/// Compares tensor by tensor, relative to the tensor's largest entry.
+fn assert_close(model: &WordLstm, expected: &[f64], got: &[f64], tolerance: f64, what: &str) {
+    for tensor in model.layout.tensors() {
+        let scale = expected[tensor.range()]
+            .iter()
+            .fold(1e-300f64, |top, value| top.max(value.abs()));
+        for index in tensor.range() {
+            let error = (expected[index] - got[index]).abs() / scale;
+            let at = index - tensor.offset;
+            assert!(
+                error <= tolerance,
+                "{what}: {}[{at}]: expected {}, got {} (error {error:.1e} of the largest entry)",
+                tensor.name,
+                expected[index],
+                got[index],
+            );
+        }
+    }
+}
+
+/// Central differences of the mean loss, from the state that `before` leaves at the unshifted parameters.
+fn check_differences(model: &WordLstm, lengths: &[usize], carried: bool) {
+    let params = numbers(model.layout.len(), 11, 0.8);
+    let before = batch_of(lengths, model.dimensions.vocab, 50);
+    let packed = batch_of(lengths, model.dimensions.vocab, 90);
+    let batch = packed.batch();
+    let mut worker = model.check_worker(lengths.len(), batch.rows());
+    let mode = if carried {
+        StateMode::Carry
+    } else {
+        StateMode::Zero
+    };
+    let prepare = |worker: &mut dyn SequenceWorker<f64>| {
+        worker.reset_state();
+        if carried {
+            worker
+                .sgd_step(&mut params.clone(), &before.batch(), 0.0, StateMode::Zero)
+                .unwrap();
+        }
+    };
+    prepare(worker.as_mut());
+    let mut stepped = params.clone();
+    let rate = 0.5;
+    let stats = worker.sgd_step(&mut stepped, &batch, rate, mode).unwrap();
+    let gradient: Vec<f64> = params.iter().zip(&stepped).map(|(a, b)| (a - b) / rate).collect();
+    if !carried {
+        let mut written = vec![f64::NAN; params.len()];
+        assert_eq!(worker.gradient(&params, &batch, &mut written).unwrap(), stats);
+        assert_close(model, &written, &gradient, 1e-12, "step against gradient");
+    }
+    let mut numeric = vec![0.0; params.len()];
+    for index in 0..params.len() {
+        let mut loss_at = |shift: f64| {
+            prepare(worker.as_mut());
+            let mut shifted = params.clone();
+            shifted[index] += shift;
+            worker
+                .sgd_step(&mut shifted, &batch, 0.0, mode)
+                .unwrap()
+                .mean_loss()
+        };
+        let h = 2e-5;
+        numeric[index] = (loss_at(h) - loss_at(-h)) / (2.0 * h);
+    }
+    assert_close(model, &numeric, &gradient, 1e-6, "differences");
+}
+
+#[test]
+fn gradients_match_finite_differences() {
+    for model in small_models() {
+        let long: Vec<usize> = if model.dimensions.vocab > 100 {
+            vec![17; 3]
+        } else {
+            vec![4, 1, 6, 4]
+        };
+        check_differences(&model, &long, false);
+        check_differences(&model, &long, true);
+        check_differences(&model, &[1], false);
+    }
+}
+
+/// One f32 step on every instruction set against the f64 step.
+fn check_precision(model: &WordLstm, lengths: &[usize], tolerance: f64) {
+    let params = model.initial_params(5);
+    let wide: Vec<f64> = params.iter().map(|&value| f64::from(value)).collect();
+    let packed = batch_of(lengths, model.dimensions.vocab, 7);
+    let batch = packed.batch();
+    let mut exact = vec![0.0; wide.len()];
+    let expected = model
+        .check_worker(lengths.len(), batch.rows())
+        .gradient(&wide, &batch, &mut exact)
+        .unwrap();
+    for isa in Isa::available() {
+        let mut worker = Worker::<f32>::with_isa(isa, model, lengths.len(), batch.rows());
+        let mut grad = vec![f32::NAN; params.len()];
+        let stats = worker.gradient(&params, &batch, &mut grad).unwrap();
+        assert_eq!(
+            (stats.targets, stats.correct),
+            (expected.targets, expected.correct),
+            "{isa:?}"
+        );
+        assert!(
+            (stats.loss_sum / expected.loss_sum - 1.0).abs() < 1e-5,
+            "{isa:?}: {stats:?} {expected:?}"
+        );
+        let got: Vec<f64> = grad.iter().map(|&value| f64::from(value)).collect();
+        assert_close(model, &exact, &got, tolerance, &format!("{isa:?} gradient"));
+        let mut stepped = params.clone();
+        worker
+            .sgd_step(&mut stepped, &batch, 0.25, StateMode::Zero)
+            .unwrap();
+        for index in 0..params.len() {
+            let expected = params[index] - 0.25 * grad[index];
+            assert!(
+                (stepped[index] - expected).abs() <= 1e-6 * (1.0 + expected.abs()),
+                "{isa:?} {index}"
+            );
+        }
+        let mut again = params.clone();
+        worker
+            .sgd_step(&mut again, &batch, 0.25, StateMode::Zero)
+            .unwrap();
+        assert_eq!(again, stepped, "{isa:?}: a step repeats to the bit");
+    }
+}
+
+#[test]
+fn single_precision_is_close_at_full_size() {
+    check_precision(
+        &WordLstm::tied(10_003, 96, 256, true).unwrap(),
+        &[7, 5, 5, 2],
+        1e-4,
+    );
+    check_precision(&WordLstm::untied(10_004, 96, 670).unwrap(), &[7, 5, 5, 2], 1e-4);
+    for model in small_models() {
+        check_precision(&model, &[9, 8, 8, 5, 5, 4, 3, 3, 2, 1, 1], 1e-4);
+    }
+}
+
+/// Logits that rise over later vocabulary blocks force every lane to be rescaled.
+#[test]
+fn rising_maxima_rescale() {
+    let model = WordLstm::untied(1000, 3, 4).unwrap();
+    let mut params = numbers(model.layout.len(), 2, 0.5);
+    for (word, bias) in params[model.tensors.out_bias.clone()].iter_mut().enumerate() {
+        *bias += word as f64 * 0.2;
+    }
+    let packed = batch_of(&[5, 3, 3], 1000, 4);
+    let batch = packed.batch();
+    let mut worker = model.check_worker(3, batch.rows());
+    let mut grad = vec![0.0; params.len()];
+    let stats = worker.gradient(&params, &batch, &mut grad).unwrap();
+    let mut probabilities = vec![0.0; 1000];
+    let mut loss = 0.0;
+    let share = 1.0 / stats.targets as f64;
+    let mut sink = |row: usize, logits: &[f64], log_normalizer: f64| {
+        let target = batch.targets[row];
+        if target != IGNORE {
+            loss -= logits[target as usize] - log_normalizer;
+            for (probability, logit) in probabilities.iter_mut().zip(logits) {
+                *probability += share * (logit - log_normalizer).exp();
+            }
+            probabilities[target as usize] -= share;
+        }
+    };
+    worker
+        .evaluate(&params, &batch, StateMode::Zero, &mut sink)
+        .unwrap();
+    assert!((loss / stats.loss_sum - 1.0).abs() < 1e-12);
+    for (word, expected) in probabilities.iter().enumerate() {
+        let got = grad[model.tensors.out_bias.start + word];
+        assert!((got - expected).abs() < 1e-14, "{word}: {got} {expected}");
+    }
+}
+
+#[test]
+fn carried_batches_equal_one_long_batch() {
+    for model in small_models() {
+        let params = model.initial_params(9);
+        let vocab = model.dimensions.vocab;
+        let ids: Vec<u32> = numbers(19, 6, 1.0)
+            .iter()
+            .map(|v| ((v + 1.0) / 2.0 * vocab as f64) as u32)
+            .collect();
+        let long = |from: usize, to: usize| {
+            let mut packed = PackedBatch::default();
+            packed.pack(&[
+                (&ids[from..to], &ids[from + 1..=to]),
+                (&ids[from + 1..to], &ids[from + 2..=to]),
+            ]);
+            packed
+        };
+        let mut worker = model.worker(2, 40);
+        let mut logits_of = |batch: &SequenceBatch<'_>, mode| {
+            let mut all = Vec::new();
+            worker
+                .evaluate(&params, batch, mode, &mut |_, logits, _| {
+                    all.push(logits.to_vec());
+                })
+                .unwrap();
+            all
+        };
+        let one = |from: usize, to: usize| {
+            let mut packed = PackedBatch::default();
+            packed.pack(&[(&ids[from..to], &ids[from + 1..=to])]);
+            packed
+        };
+        let whole = logits_of(&one(0, 18).batch(), StateMode::Zero);
+        let mut parts = logits_of(&one(0, 7).batch(), StateMode::Zero);
+        parts.extend(logits_of(&one(7, 18).batch(), StateMode::Carry));
+        assert_eq!(whole.len(), parts.len());
+        for (whole, parts) in whole.iter().zip(&parts) {
+            for (a, b) in whole.iter().zip(parts) {
+                assert!((a - b).abs() < 1e-5);
+            }
+        }
+        // The shorter of two sequences keeps the state it ended with.
+        let ragged = long(0, 5);
+        logits_of(&ragged.batch(), StateMode::Zero);
+        let next = logits_of(&long(5, 6).batch(), StateMode::Carry);
+        assert_eq!(next.len(), 1);
+    }
+}
+
+#[test]
+fn failed_steps_change_nothing() {
+    let model = WordLstm::untied(10, 3, 4).unwrap();
+    let params = model.initial_params(1);
+    let mut worker = model.worker(2, 6);
+    let mut check = |params: &[f32], active: &[usize], ids: &[u32], rate: f32, message: &str| {
+        let mut stepped = params.to_vec();
+        let batch = SequenceBatch {
+            active,
+            inputs: ids,
+            targets: ids,
+        };
+        let error = worker
+            .sgd_step(&mut stepped, &batch, rate, StateMode::Zero)
+            .unwrap_err();
+        assert_eq!(error.to_string(), message);
+        let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&stepped), bits(params));
+    };
+    check(
+        &params,
+        &[1],
+        &[10],
+        0.1,
+        "token id 10 at row 0 is not below the vocabulary size 10",
+    );
+    check(
+        &params,
+        &[2; 4],
+        &[1; 8],
+        0.1,
+        "batch has 8 rows, the worker was made for at most 6",
+    );
+    check(
+        &params,
+        &[3],
+        &[1; 3],
+        0.1,
+        "batch has 3 sequences, the worker was made for at most 2",
+    );
+    check(
+        &params,
+        &[1],
+        &[1],
+        f32::INFINITY,
+        "learning rate must be finite, got inf",
+    );
+    check(
+        &params[1..],
+        &[1],
+        &[1],
+        0.1,
+        "the model has 213 parameters, the parameter slice has 212",
+    );
+    let mut broken = params.clone();
+    broken[model.tensors.bias.start] = f32::NAN;
+    check(
+        &broken,
+        &[1],
+        &[1],
+        0.1,
+        "the loss is NaN over 1 targets; parameters were left unchanged",
+    );
+}
+
+#[test]
+fn batches_without_target_only_move_the_state() {
+    let model = WordLstm::tied(10, 3, 4, true).unwrap();
+    let mut params = model.initial_params(1);
+    let before = params.clone();
+    let mut worker = model.worker(2, 6);
+    let batch = SequenceBatch {
+        active: &[2, 1],
+        inputs: &[1, 2, 3],
+        targets: &[IGNORE; 3],
+    };
+    let stats = worker
+        .sgd_step(&mut params, &batch, 1.0, StateMode::Zero)
+        .unwrap();
+    assert_eq!((stats.targets, stats.loss_sum), (0, 0.0));
+    assert_eq!(params, before);
+    let mut grad = vec![1.0; params.len()];
+    worker.gradient(&params, &batch, &mut grad).unwrap();
+    assert!(grad.iter().all(|&value| value == 0.0));
+}
+
+#[test]
+fn initial_parameters_are_fixed_bytes() {
+    let model = WordLstm::tied(10_003, 96, 256, true).unwrap();
+    let params = model.initial_params(7);
+    assert_eq!(params, model.initial_params(7));
+    assert_ne!(params, model.initial_params(8));
+    // A checksum that any change of the draws would change.
+    let sum = params
+        .iter()
+        .fold(0u64, |sum, value| sum.rotate_left(5) ^ u64::from(value.to_bits()));
+    assert_eq!(sum, INITIAL_CHECKSUM);
+    let bias = &params[model.tensors.bias.clone()];
+    assert!(bias[256..512].iter().all(|&value| value == 1.0));
+    assert!(bias[..256].iter().chain(&bias[512..]).all(|&value| value == 0.0));
+}
+
+const INITIAL_CHECKSUM: u64 = 10_860_531_966_616_846_900;
+
+/// The PyTorch fixtures, in f64: loss and gradients (the conformance runner checks the rest as well).
+#[test]
+fn fixtures() {
+    let text = include_str!("../../../../vectors/models.json");
+    let file: Value = serde_json::from_str(text).unwrap();
+    let cases = file["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 6);
+    for case in cases {
+        let id = case["id"].as_str().unwrap();
+        let inputs = &case["inputs"];
+        let size = |name: &str| inputs[name].as_u64().unwrap() as usize;
+        let (vocab, embed, hidden) = (size("vocab"), size("embed"), size("hidden"));
+        let model = match case["family"].as_str().unwrap() {
+            "dplm" => WordLstm::tied(vocab, embed, hidden, true),
+            _ => WordLstm::untied(vocab, embed, hidden),
+        }
+        .unwrap();
+        let flat = |tensors: &Value| -> Vec<f64> {
+            let tensor = |name: &str| tensors[name]["data"].as_array().unwrap().clone();
+            let names = model.layout.tensors().iter();
+            names
+                .flat_map(|spec| tensor(&spec.name))
+                .map(|value| value.as_f64().unwrap())
+                .collect()
+        };
+        let rows = |value: &Value| -> Vec<Vec<f64>> {
+            let line = |line: &Value| {
+                line.as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|v| v.as_f64().unwrap())
+                    .collect()
+            };
+            value.as_array().unwrap().iter().map(line).collect()
+        };
+        let mask = rows(&inputs["loss_mask"]);
+        let sequences: Vec<(Vec<u32>, Vec<u32>)> = rows(&inputs["tokens"])
+            .iter()
+            .zip(&mask)
+            .map(|(tokens, mask)| {
+                let ids: Vec<u32> = tokens.iter().map(|&token| token as u32).collect();
+                let target = |(&id, &mask): (&u32, &f64)| if mask > 0.0 { id } else { IGNORE };
+                let targets = ids[1..].iter().zip(mask).map(target).collect();
+                (ids[..ids.len() - 1].to_vec(), targets)
+            })
+            .collect();
+        let pairs: Vec<(&[u32], &[u32])> = sequences
+            .iter()
+            .map(|(a, b)| (a.as_slice(), b.as_slice()))
+            .collect();
+        let mut packed = PackedBatch::default();
+        let batch = packed.pack(&pairs);
+        let params = flat(&inputs["parameters"]);
+        let mut grad = vec![0.0; params.len()];
+        let mut worker = model.check_worker(pairs.len(), batch.rows());
+        let stats = worker.gradient(&params, &batch, &mut grad).unwrap();
+        let loss = case["outputs"]["loss"].as_f64().unwrap();
+        assert!(
+            (stats.mean_loss() / loss - 1.0).abs() < 1e-9,
+            "{id}: {} {loss}",
+            stats.mean_loss()
+        );
+        assert_close(&model, &flat(&case["outputs"]["gradients"]), &grad, 1e-9, id);
+    }
+}

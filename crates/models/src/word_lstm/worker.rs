@@ -1,0 +1,167 @@
+use super::head::{Head, Target};
+use super::recurrence::Recurrence;
+use super::{Output, Tensors, WordLstm};
+use crate::batch::SequenceBatch;
+use crate::error::{ModelError, Result};
+use crate::kernels::isa::Isa;
+use crate::scalar::Scalar;
+use crate::sequence::{SequenceWorker, StateMode, StepStats};
+use undertone_aggregation::ParamLayout;
+
+/// The word LSTM's steps on one thread.
+#[derive(Debug)]
+pub(crate) struct Worker<T> {
+    vocab: usize,
+    parameters: usize,
+    max_sequences: usize,
+    max_rows: usize,
+    output: Output,
+    tensors: Tensors,
+    recurrence: Recurrence<T>,
+    head: Head<T>,
+}
+
+impl<T: Scalar> Worker<T> {
+    pub(crate) fn new(model: &WordLstm, max_sequences: usize, max_rows: usize) -> Self {
+        Self::with_isa(Isa::detect(), model, max_sequences, max_rows)
+    }
+
+    pub(crate) fn with_isa(isa: Isa, model: &WordLstm, max_sequences: usize, max_rows: usize) -> Self {
+        let (max_sequences, max_rows) = (max_sequences.min(max_rows), max_rows);
+        Self {
+            vocab: model.dimensions.vocab,
+            parameters: ParamLayout::len(&model.layout),
+            max_sequences,
+            max_rows,
+            output: model.output,
+            tensors: model.tensors.clone(),
+            recurrence: Recurrence::new(isa, model.dimensions, max_sequences, max_rows),
+            head: Head::new(isa, model.dimensions, model.output, max_rows),
+        }
+    }
+
+    fn validate(&self, what: &'static str, len: usize, batch: &SequenceBatch<'_>) -> Result<()> {
+        if len != self.parameters {
+            return Err(ModelError::ParameterCount {
+                what,
+                expected: self.parameters,
+                got: len,
+            });
+        }
+        batch.validate(self.vocab, self.max_sequences, self.max_rows)
+    }
+
+    /// Everything that only reads the weights: forward pass, loss and gradients of all activations.
+    fn forward_backward(
+        &mut self,
+        params: &[T],
+        batch: &SequenceBatch<'_>,
+        carry: bool,
+    ) -> Result<StepStats> {
+        let Self {
+            recurrence,
+            head,
+            tensors,
+            ..
+        } = self;
+        recurrence.forward(params, tensors, self.output, batch, carry);
+        let stats = head.forward_backward(params, tensors, batch, &recurrence.projected);
+        if !stats.loss_sum.is_finite() {
+            return Err(ModelError::NonFiniteLoss {
+                loss: stats.loss_sum,
+                targets: stats.targets,
+            });
+        }
+        if stats.targets > 0 {
+            recurrence.backward(params, tensors, batch, &head.gradient);
+        }
+        Ok(stats)
+    }
+
+    /// Adds `factor` times the gradient to the target.
+    fn accumulate(&mut self, mut target: Target<'_, T>, factor: T, batch: &SequenceBatch<'_>) {
+        let Self {
+            recurrence,
+            head,
+            tensors,
+            ..
+        } = self;
+        recurrence.accumulate(target.slice(), factor, tensors, batch, &head.gradient);
+        head.accumulate(
+            &mut target,
+            factor,
+            tensors,
+            batch,
+            &recurrence.projected,
+            &recurrence.input_gradient,
+        );
+    }
+}
+
+impl<T: Scalar> SequenceWorker<T> for Worker<T> {
+    fn reset_state(&mut self) {
+        self.recurrence.reset_state();
+    }
+
+    fn sgd_step(
+        &mut self,
+        params: &mut [T],
+        batch: &SequenceBatch<'_>,
+        learning_rate: T,
+        state: StateMode,
+    ) -> Result<StepStats> {
+        self.validate("parameter", params.len(), batch)?;
+        if !learning_rate.wide().is_finite() {
+            return Err(ModelError::LearningRate {
+                got: learning_rate.wide(),
+            });
+        }
+        let stats = self.forward_backward(params, batch, state == StateMode::Carry)?;
+        self.recurrence.keep_state(batch);
+        if stats.targets > 0 {
+            self.accumulate(Target::Step(params), -learning_rate, batch);
+        }
+        Ok(stats)
+    }
+
+    fn gradient(&mut self, params: &[T], batch: &SequenceBatch<'_>, grad: &mut [T]) -> Result<StepStats> {
+        self.validate("parameter", params.len(), batch)?;
+        self.validate("gradient", grad.len(), batch)?;
+        let stats = self.forward_backward(params, batch, false)?;
+        grad.fill(T::ZERO);
+        if stats.targets > 0 {
+            self.accumulate(
+                Target::Gradient {
+                    params,
+                    gradient: grad,
+                },
+                T::ONE,
+                batch,
+            );
+        }
+        Ok(stats)
+    }
+
+    fn evaluate(
+        &mut self,
+        params: &[T],
+        batch: &SequenceBatch<'_>,
+        state: StateMode,
+        sink: &mut dyn FnMut(usize, &[T], T),
+    ) -> Result<()> {
+        self.validate("parameter", params.len(), batch)?;
+        let Self {
+            recurrence,
+            head,
+            tensors,
+            ..
+        } = self;
+        recurrence.forward(params, tensors, self.output, batch, state == StateMode::Carry);
+        recurrence.keep_state(batch);
+        head.evaluate(params, tensors, batch.rows(), &recurrence.projected, sink)
+            .map_err(|loss| ModelError::NonFiniteLoss {
+                loss,
+                targets: batch.targets_count(),
+            })
+    }
+}
