@@ -1,0 +1,418 @@
+//! From rows in any order to users with their examples.
+//!
+//! Rows are tokenised as they stream by and spooled to an unnamed temporary file; what stays in memory is one record a
+//! row and the users' names. Then records are sorted by partition, user and time, and the spool is read in that order.
+
+use std::collections::HashMap;
+use std::io::{BufWriter, Write};
+use std::ops::Range;
+use std::path::Path;
+
+use memmap2::Mmap;
+use rayon::prelude::*;
+
+use crate::cache::CacheWriter;
+use crate::count::assign;
+use crate::error::{DataError, Result, io};
+use crate::hash::{hash_bytes, hex};
+use crate::progress::{Progress, Stage};
+use crate::random::Stream;
+use crate::rows::Rows;
+use crate::source::Source;
+use crate::spec::{CorpusSpec, Keep};
+use crate::split::{Split, Splitter};
+use crate::stats::{CorpusStats, PartitionCounter};
+use crate::synthetic::{BestAccuracy, BestPredictor, Population, Tally};
+use crate::tokenize::{sentences, words};
+use crate::vocab::Vocab;
+
+/// One row's tokens in the spool: `words` times `u32` from `start`, each example preceded by its length.
+struct Record {
+    user: u32,
+    split: Split,
+    time: i64,
+    start: usize,
+    words: u32,
+}
+
+/// Tokenised rows, not yet grouped.
+struct Spooled {
+    spool: Mmap,
+    records: Vec<Record>,
+    users: Vec<Box<str>>,
+    rows: u64,
+}
+
+/// Reads, tokenises, groups and writes; returns what the corpus holds.
+pub(crate) fn build(
+    source: &Source<'_>,
+    vocab: &Vocab,
+    spec: &CorpusSpec,
+    writer: &mut CacheWriter,
+    scratch_dir: &Path,
+    progress: &dyn Progress,
+) -> Result<(CorpusStats, Option<BestAccuracy>)> {
+    let mut spooled = spool(source, vocab, spec, scratch_dir, progress)?;
+    // Stable: rows of a user at the same time (or without one) keep the order of the source.
+    spooled
+        .records
+        .sort_by_key(|record| (record.split, record.user, record.time));
+
+    let mut has_text = vec![false; spooled.users.len()];
+    spooled
+        .records
+        .iter()
+        .filter(|record| record.words > 0)
+        .for_each(|record| has_text[record.user as usize] = true);
+    let users_without_text = has_text.iter().filter(|&&has_text| !has_text).count() as u64;
+
+    let tokens: &[u32] = bytemuck::cast_slice(&spooled.spool);
+    let total_users = spooled.users.len() as u64;
+    let mut counters = Split::ALL.map(|_| PartitionCounter::new(vocab));
+    let mut dropped = Dropped::default();
+    let mut best = Tally::default();
+    let mut done = 0;
+    let mut examples = Vec::new();
+    for split in Split::ALL {
+        let first = spooled.records.partition_point(|record| record.split < split);
+        let last = spooled.records.partition_point(|record| record.split <= split);
+        writer.begin(split)?;
+        let counter = &mut counters[split.index()];
+        for group in spooled.records[first..last].chunk_by(|one, other| one.user == other.user) {
+            done += 1;
+            if done % 1024 == 0 {
+                progress.update(Stage::Writing, done.min(total_users), Some(total_users));
+            }
+            let user = &spooled.users[group[0].user as usize];
+            list_examples(tokens, group, &mut examples);
+            if examples.is_empty() {
+                continue;
+            }
+            // Caps and minima shape training only: evaluation is comparable across them.
+            if split == Split::Train && !dropped.apply(spec, user, &mut examples) {
+                continue;
+            }
+            for example in &examples {
+                let example = &tokens[example.clone()];
+                writer.example(example)?;
+                example.iter().for_each(|&id| counter.targets[id as usize] += 1);
+            }
+            writer.end_user()?;
+            counter.examples_per_user.push(examples.len() as u64);
+            counter
+                .tokens_per_user
+                .push(examples.iter().map(|example| example.len() as u64).sum());
+        }
+        if let (Split::Validation, Source::Synthetic(population)) = (split, source) {
+            best = score(
+                population,
+                tokens,
+                &spooled.users,
+                &spooled.records[first..last],
+                progress,
+            );
+        }
+    }
+    progress.update(Stage::Writing, total_users, Some(total_users));
+
+    if counters[0].examples_per_user.is_empty() {
+        let reason = if dropped.users > 0 {
+            format!(
+                "all {} users that have text are below min_examples = {} or min_tokens = {}",
+                dropped.users, spec.min_examples, spec.min_tokens
+            )
+        } else {
+            "the split puts no user with usable text into it".to_owned()
+        };
+        return Err(DataError::EmptyPartition {
+            split: Split::Train,
+            reason,
+        });
+    }
+    let train_targets = counters[0].targets.clone();
+    let [train, validation, test] = counters.map(|counter| counter.finish(&train_targets));
+    let stats = CorpusStats {
+        source: spec.source.describe(),
+        vocabulary_words: vocab.words().len(),
+        vocabulary_provenance: vocab.provenance(),
+        rows: spooled.rows,
+        users: total_users,
+        users_without_text,
+        users_below_minimum: dropped.users,
+        examples_capped: dropped.examples,
+        tokens_capped: dropped.tokens,
+        train,
+        validation,
+        test,
+    };
+    Ok((stats, best.finish()))
+}
+
+fn spool(
+    source: &Source<'_>,
+    vocab: &Vocab,
+    spec: &CorpusSpec,
+    scratch_dir: &Path,
+    progress: &dyn Progress,
+) -> Result<Spooled> {
+    let splitter = Splitter::new(&spec.split_in_force())?;
+    let file = tempfile::tempfile_in(scratch_dir).map_err(io("write a temporary file in", scratch_dir))?;
+    let mut output = BufWriter::with_capacity(1 << 20, file);
+    let mut records: Vec<Record> = Vec::new();
+    let mut users: Vec<Box<str>> = Vec::new();
+    let mut numbers: HashMap<Box<str>, u32> = HashMap::new();
+    let (mut start, mut done) = (0_usize, 0_u64);
+    source.read(&mut |rows, total| {
+        for chunk in tokenize_rows(rows, vocab, spec.max_sentence_tokens) {
+            output
+                .write_all(bytemuck::cast_slice(&chunk.tokens))
+                .map_err(io("write a temporary file in", scratch_dir))?;
+            for (row, words) in chunk.rows.clone().zip(chunk.words) {
+                let name = rows.users.get(row);
+                let user = match numbers.get(name) {
+                    Some(&user) => user,
+                    None => {
+                        let user = users.len() as u32;
+                        numbers.insert(name.into(), user);
+                        users.push(name.into());
+                        user
+                    }
+                };
+                let split = assign(&splitter, rows, row, spec)?;
+                records.push(Record {
+                    user,
+                    split,
+                    time: rows.times[row],
+                    start,
+                    words,
+                });
+                start += words as usize;
+            }
+        }
+        done += rows.len() as u64;
+        progress.update(Stage::Reading, done, total);
+        Ok(())
+    })?;
+    if start == 0 {
+        return Err(DataError::NoUsableText {
+            origin: spec.source.describe(),
+            users: users.len() as u64,
+            rows: done,
+        });
+    }
+    let file = output.into_inner().map_err(std::io::IntoInnerError::into_error);
+    let file = file.map_err(io("write a temporary file in", scratch_dir))?;
+    // SAFETY: the file is unnamed and this process holds its only handle, so nothing changes it while it is mapped.
+    let spool = unsafe { Mmap::map(&file) }.map_err(io("map a temporary file in", scratch_dir))?;
+    Ok(Spooled {
+        spool,
+        records,
+        users,
+        rows: done,
+    })
+}
+
+/// Tokens of consecutive rows.
+struct Chunk {
+    rows: Range<usize>,
+    tokens: Vec<u32>,
+    words: Vec<u32>,
+}
+
+/// Tokenises a batch in parallel; the result does not depend on the number of threads.
+fn tokenize_rows(rows: &Rows, vocab: &Vocab, max_sentence_tokens: usize) -> Vec<Chunk> {
+    const CHUNK: usize = 128;
+    (0..rows.len().div_ceil(CHUNK))
+        .into_par_iter()
+        .map(|chunk| {
+            let range = chunk * CHUNK..rows.len().min((chunk + 1) * CHUNK);
+            let (mut tokens, mut lengths) = (Vec::new(), Vec::with_capacity(CHUNK));
+            let mut scratch = String::new();
+            for row in range.clone() {
+                let before = tokens.len();
+                tokenize_text(
+                    rows.texts.get(row),
+                    vocab,
+                    max_sentence_tokens,
+                    &mut scratch,
+                    &mut tokens,
+                );
+                lengths.push((tokens.len() - before) as u32);
+            }
+            Chunk {
+                rows: range,
+                tokens,
+                words: lengths,
+            }
+        })
+        .collect()
+}
+
+/// Appends the examples of a text, each preceded by its length.
+fn tokenize_text(
+    text: &str,
+    vocab: &Vocab,
+    max_sentence_tokens: usize,
+    scratch: &mut String,
+    tokens: &mut Vec<u32>,
+) {
+    sentences(text, |sentence| {
+        let head = tokens.len();
+        tokens.push(0);
+        let mut seen = 0;
+        words(sentence, scratch, |word| {
+            if seen < max_sentence_tokens {
+                tokens.push(vocab.id(word));
+            }
+            seen += 1;
+        });
+        if seen < 2 {
+            tokens.truncate(head);
+            return;
+        }
+        if seen <= max_sentence_tokens {
+            tokens.push(Vocab::EOS);
+        }
+        tokens[head] = (tokens.len() - head - 1) as u32;
+    });
+}
+
+/// Where the examples of a group of rows lie in the spool.
+fn list_examples(tokens: &[u32], group: &[Record], examples: &mut Vec<Range<usize>>) {
+    examples.clear();
+    for record in group {
+        let (mut at, end) = (record.start, record.start + record.words as usize);
+        while at < end {
+            let length = tokens[at] as usize;
+            examples.push(at + 1..at + 1 + length);
+            at += 1 + length;
+        }
+    }
+}
+
+/// What caps and minima leave out of the training partition.
+#[derive(Default)]
+struct Dropped {
+    users: u64,
+    examples: u64,
+    tokens: u64,
+}
+
+impl Dropped {
+    /// Applies minima, then caps, to a user's examples; `false` where the user is left out.
+    fn apply(&mut self, spec: &CorpusSpec, user: &str, examples: &mut Vec<Range<usize>>) -> bool {
+        let size =
+            |examples: &[Range<usize>]| examples.iter().map(|example| example.len() as u64).sum::<u64>();
+        let (count, tokens) = (examples.len() as u64, size(examples));
+        if count < spec.min_examples || tokens < spec.min_tokens {
+            self.users += 1;
+            return false;
+        }
+        let max_examples = spec.max_examples.unwrap_or(u64::MAX);
+        let max_tokens = spec.max_tokens.unwrap_or(u64::MAX);
+        if count > max_examples || tokens > max_tokens {
+            if let Keep::Random { seed } = spec.keep {
+                let mut head = [0; 8];
+                head.copy_from_slice(&hash_bytes(user.as_bytes())[..8]);
+                Stream::new("caps", seed, u64::from_le_bytes(head)).shuffle(examples);
+            }
+            let mut kept_tokens = 0;
+            let fits = examples.iter().take_while(|example| {
+                kept_tokens += example.len() as u64;
+                kept_tokens <= max_tokens
+            });
+            let kept = fits
+                .count()
+                .min(usize::try_from(max_examples).unwrap_or(usize::MAX));
+            examples.truncate(kept);
+            if matches!(spec.keep, Keep::Random { .. }) {
+                examples.sort_by_key(|example| example.start);
+            }
+            self.examples += count - kept as u64;
+            self.tokens += tokens - size(examples);
+        }
+        true
+    }
+}
+
+/// Scores the best predictors on the validation rows of a synthetic population.
+fn score(
+    population: &Population,
+    tokens: &[u32],
+    users: &[Box<str>],
+    records: &[Record],
+    progress: &dyn Progress,
+) -> Tally {
+    let predictor = BestPredictor::new(population.process());
+    let total = records.len() as u64;
+    progress.update(Stage::Scoring, 0, Some(total));
+    let tallies: Vec<Tally> = records
+        .par_iter()
+        .map(|record| {
+            let mut tally = Tally::default();
+            let Some(index) = Population::index(&users[record.user as usize]) else {
+                return tally;
+            };
+            let traits = population.traits(index);
+            let mut examples = Vec::new();
+            list_examples(tokens, std::slice::from_ref(record), &mut examples);
+            let mut words = Vec::new();
+            for example in examples {
+                let example = &tokens[example];
+                words.clear();
+                words.extend(
+                    example
+                        .iter()
+                        .filter(|&&id| id >= Vocab::FIRST_WORD)
+                        .map(|&id| (id - Vocab::FIRST_WORD) as usize),
+                );
+                predictor.score(&words, example.last() == Some(&Vocab::EOS), &traits, &mut tally);
+            }
+            tally
+        })
+        .collect();
+    progress.update(Stage::Scoring, total, Some(total));
+    let mut sum = Tally::default();
+    tallies.iter().for_each(|tally| sum.add(tally));
+    sum
+}
+
+/// Digest of everything that decides the contents of a corpus.
+pub(crate) fn digest(identities: &[&str], spec: &CorpusSpec) -> String {
+    // Serialising plain data with string keys cannot fail; an empty text would only make the key coarser.
+    let settings = serde_json::to_string(&spec.without_paths()).unwrap_or_default();
+    let text = [
+        &[concat!("undertone corpus, tokeniser ", "1")],
+        identities,
+        &[&settings],
+    ]
+    .concat()
+    .join("\n");
+    hex(&hash_bytes(text.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vocab::VocabProvenance;
+
+    fn check(text: &str, expected: &[u32]) {
+        let words = ["the", "cat", "sat", "a", "b"].map(Box::from).to_vec();
+        let vocab = Vocab::new(words, VocabProvenance::File);
+        let mut tokens = Vec::new();
+        tokenize_text(text, &vocab, 4, &mut String::new(), &mut tokens);
+        assert_eq!(tokens, expected, "{text:?}");
+    }
+
+    #[test]
+    fn examples_of_a_text() {
+        check("The cat sat.", &[4, 3, 4, 5, 2]);
+        check("The cat. The dog!", &[3, 3, 4, 2, 3, 3, 0, 2]);
+        check("the cat sat a", &[5, 3, 4, 5, 6, 2]);
+        check("the cat sat a b", &[4, 3, 4, 5, 6]);
+        check("the", &[]);
+        check("a-b", &[3, 6, 7, 2]);
+        check("", &[]);
+        check("--- !!! ...", &[]);
+    }
+}

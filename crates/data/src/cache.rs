@@ -1,0 +1,372 @@
+//! The file that holds a tokenised corpus, written once and then memory-mapped.
+//!
+//! Layout, all numbers in the byte order of the machine that wrote it (a foreign order fails the magic number):
+//! a header of fixed size, then for each partition its tokens (`u32`), the start of each example in them (`u64`, one more
+//! than there are examples), the first example of each user (`u64`, one more than there are users), then the words and
+//! a JSON description. Every section starts at a multiple of eight bytes.
+
+use std::fs::File;
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use bytemuck::{Pod, Zeroable};
+use memmap2::Mmap;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tempfile::NamedTempFile;
+
+use crate::error::{DataError, Result, io};
+use crate::hash::Hash;
+use crate::split::Split;
+use crate::stats::CorpusStats;
+use crate::synthetic::BestAccuracy;
+use crate::vocab::{Vocab, VocabProvenance};
+
+const MAGIC: u64 = u64::from_be_bytes(*b"undrtone");
+const VERSION: u64 = 1;
+
+#[derive(Debug, Clone, Copy, Zeroable, Pod)]
+#[repr(C)]
+struct Section {
+    offset: u64,
+    bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, Zeroable, Pod)]
+#[repr(C)]
+struct Header {
+    magic: u64,
+    version: u64,
+    file_bytes: u64,
+    /// SHA-256 of everything after the header.
+    body_hash: Hash,
+    /// Digest of source and settings, as 64 hexadecimal digits.
+    digest: [[u8; 32]; 2],
+    /// Tokens, example starts and user starts of each partition.
+    partitions: [[Section; 3]; 3],
+    words: Section,
+    description: Section,
+}
+
+const HEADER_BYTES: usize = std::mem::size_of::<Header>();
+
+/// What is neither tokens nor words.
+#[derive(Debug, Serialize, Deserialize)]
+struct Description {
+    provenance: VocabProvenance,
+    stats: CorpusStats,
+    best_accuracy: Option<BestAccuracy>,
+}
+
+/// Writes a cache beside its final name and moves it there when it is whole.
+pub(crate) struct CacheWriter {
+    path: PathBuf,
+    output: BufWriter<NamedTempFile>,
+    hasher: Sha256,
+    position: u64,
+    header: Header,
+    split: Option<Split>,
+    tokens: u64,
+    example_starts: Vec<u64>,
+    user_starts: Vec<u64>,
+}
+
+impl CacheWriter {
+    pub(crate) fn create(path: &Path, digest: &str) -> Result<CacheWriter> {
+        let directory = path.parent().unwrap_or(Path::new("."));
+        let file = NamedTempFile::new_in(directory).map_err(io("write the corpus cache in", directory))?;
+        let mut writer = CacheWriter {
+            path: path.to_owned(),
+            output: BufWriter::with_capacity(1 << 20, file),
+            hasher: Sha256::new(),
+            position: 0,
+            header: Header {
+                magic: MAGIC,
+                version: VERSION,
+                digest: digest_field(digest),
+                ..Header::zeroed()
+            },
+            split: None,
+            tokens: 0,
+            example_starts: Vec::new(),
+            user_starts: Vec::new(),
+        };
+        // Filled in at the end: an interrupted file has no magic number.
+        let blank = [0_u8; HEADER_BYTES];
+        writer
+            .output
+            .write_all(&blank)
+            .map_err(io("write the corpus cache", &writer.path))?;
+        writer.position = HEADER_BYTES as u64;
+        Ok(writer)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.hasher.update(bytes);
+        self.position += bytes.len() as u64;
+        self.output
+            .write_all(bytes)
+            .map_err(io("write the corpus cache", &self.path))
+    }
+
+    fn section(&mut self, bytes: &[u8]) -> Result<Section> {
+        let section = Section {
+            offset: self.position,
+            bytes: bytes.len() as u64,
+        };
+        self.put(bytes)?;
+        self.align()?;
+        Ok(section)
+    }
+
+    fn align(&mut self) -> Result<()> {
+        let padding = self.position.next_multiple_of(8) - self.position;
+        self.put(&[0; 8][..padding as usize])
+    }
+
+    /// Starts a partition, after finishing the one before.
+    pub(crate) fn begin(&mut self, split: Split) -> Result<()> {
+        self.finish_partition()?;
+        self.split = Some(split);
+        self.header.partitions[split.index()][0].offset = self.position;
+        self.tokens = 0;
+        self.example_starts = vec![0];
+        self.user_starts = vec![0];
+        Ok(())
+    }
+
+    /// Adds an example to the current user.
+    pub(crate) fn example(&mut self, tokens: &[u32]) -> Result<()> {
+        self.put(bytemuck::cast_slice(tokens))?;
+        self.tokens += tokens.len() as u64;
+        self.example_starts.push(self.tokens);
+        Ok(())
+    }
+
+    /// Ends the current user.
+    pub(crate) fn end_user(&mut self) -> Result<()> {
+        self.user_starts.push(self.example_starts.len() as u64 - 1);
+        Ok(())
+    }
+
+    fn finish_partition(&mut self) -> Result<()> {
+        let Some(split) = self.split.take() else {
+            return Ok(());
+        };
+        self.align()?;
+        let examples = std::mem::take(&mut self.example_starts);
+        let users = std::mem::take(&mut self.user_starts);
+        let (examples, users) = (
+            self.section(bytemuck::cast_slice(&examples))?,
+            self.section(bytemuck::cast_slice(&users))?,
+        );
+        let sections = &mut self.header.partitions[split.index()];
+        sections[0].bytes = 4 * self.tokens;
+        sections[1] = examples;
+        sections[2] = users;
+        Ok(())
+    }
+
+    /// Writes what remains and moves the file to its name.
+    pub(crate) fn finish(
+        mut self,
+        vocab: &Vocab,
+        stats: CorpusStats,
+        best_accuracy: Option<BestAccuracy>,
+    ) -> Result<()> {
+        self.finish_partition()?;
+        self.header.words = self.section(vocab.to_file_contents().as_bytes())?;
+        let description = Description {
+            provenance: vocab.provenance(),
+            stats,
+            best_accuracy,
+        };
+        let description = serde_json::to_vec(&description).map_err(|error| self.bad(&error.to_string()))?;
+        self.header.description = self.section(&description)?;
+        self.header.file_bytes = self.position;
+        self.header.body_hash = self.hasher.clone().finalize().into();
+        let CacheWriter {
+            path, output, header, ..
+        } = self;
+        let mut file = output
+            .into_inner()
+            .map_err(|error| io("write the corpus cache", &path)(error.into_error()))?;
+        let write = |file: &mut NamedTempFile| {
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(bytemuck::bytes_of(&header))?;
+            file.as_file().sync_all()
+        };
+        write(&mut file).map_err(io("write the corpus cache", &path))?;
+        file.persist(&path)
+            .map_err(|error| io("write the corpus cache", &path)(error.error))?;
+        Ok(())
+    }
+
+    fn bad(&self, detail: &str) -> DataError {
+        DataError::BadCache {
+            path: self.path.clone(),
+            detail: detail.to_owned(),
+        }
+    }
+}
+
+fn digest_field(digest: &str) -> [[u8; 32]; 2] {
+    let mut field = [[0; 32]; 2];
+    field
+        .as_flattened_mut()
+        .iter_mut()
+        .zip(digest.bytes())
+        .for_each(|(slot, byte)| *slot = byte);
+    field
+}
+
+/// A mapped cache whose every offset has been checked.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    map: Mmap,
+    partitions: [[Range<usize>; 3]; 3],
+    pub(crate) vocab: Vocab,
+    pub(crate) stats: CorpusStats,
+    pub(crate) best_accuracy: Option<BestAccuracy>,
+}
+
+impl Cache {
+    /// Opens a cache; `None` where there is none.
+    pub(crate) fn open(path: &Path, digest: &str) -> Result<Option<Cache>> {
+        let mut file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io("read the corpus cache", path)(error)),
+        };
+        Cache::check_body(path, &mut file, digest)?;
+        // SAFETY: cache files are written under another name, moved here whole and never changed in place; that no one
+        // truncates one while it is mapped is the same trust as in any memory-mapped file of the run directory. What is
+        // read from the map is checked first, so other contents give an error and never an access out of bounds.
+        let map = unsafe { Mmap::map(&file) }.map_err(io("map the corpus cache", path))?;
+        Cache::from_map(path, map).map(Some)
+    }
+
+    /// Reads the file once through a small buffer, so that checking it does not count as mapped memory.
+    fn check_body(path: &Path, file: &mut File, digest: &str) -> Result<()> {
+        let bad = |detail: &str| DataError::BadCache {
+            path: path.to_owned(),
+            detail: detail.to_owned(),
+        };
+        let length = file.metadata().map_err(io("read the corpus cache", path))?.len();
+        if length < HEADER_BYTES as u64 {
+            return Err(bad("it is shorter than its header"));
+        }
+        let mut header = Header::zeroed();
+        file.read_exact(bytemuck::bytes_of_mut(&mut header))
+            .map_err(io("read the corpus cache", path))?;
+        if header.magic != MAGIC {
+            return Err(bad(
+                "it is not one (or was written on a machine of another byte order)",
+            ));
+        }
+        if header.version != VERSION {
+            return Err(bad(&format!(
+                "expected version {VERSION}, got {}",
+                header.version
+            )));
+        }
+        if header.digest != digest_field(digest) {
+            return Err(bad("it belongs to another source or other settings"));
+        }
+        if header.file_bytes != length {
+            return Err(bad(&format!(
+                "expected {} bytes, got {length}",
+                header.file_bytes
+            )));
+        }
+        let mut hasher = Sha256::new();
+        let mut buffer = vec![0_u8; 1 << 18];
+        loop {
+            let read = file
+                .read(&mut buffer)
+                .map_err(io("read the corpus cache", path))?;
+            if read == 0 {
+                break;
+            }
+            hasher.update(&buffer[..read]);
+        }
+        let hash: Hash = hasher.finalize().into();
+        if hash != header.body_hash {
+            return Err(bad("its contents do not match their hash"));
+        }
+        Ok(())
+    }
+
+    fn from_map(path: &Path, map: Mmap) -> Result<Cache> {
+        let bad = |detail: &str| DataError::BadCache {
+            path: path.to_owned(),
+            detail: detail.to_owned(),
+        };
+        let header: Header = match map.get(..HEADER_BYTES) {
+            Some(bytes) => bytemuck::pod_read_unaligned(bytes),
+            None => return Err(bad("it is shorter than its header")),
+        };
+        let range = |section: Section, unit: u64| {
+            let end = section
+                .offset
+                .checked_add(section.bytes)
+                .filter(|&end| end <= map.len() as u64);
+            let fits = section.offset.is_multiple_of(8) && section.bytes.is_multiple_of(unit);
+            end.filter(|_| fits)
+                .map(|end| section.offset as usize..end as usize)
+                .ok_or_else(|| bad("a section lies outside it"))
+        };
+        let words =
+            std::str::from_utf8(&map[range(header.words, 1)?]).map_err(|_| bad("its words are not UTF-8"))?;
+        let words: Vec<Box<str>> = words.lines().map(Box::from).collect();
+        let description: Description = serde_json::from_slice(&map[range(header.description, 1)?])
+            .map_err(|error| bad(&format!("unreadable description ({error})")))?;
+        let vocab = Vocab::new(words, description.provenance);
+
+        let mut partitions: [[Range<usize>; 3]; 3] = Default::default();
+        for (ranges, [tokens, examples, users]) in partitions.iter_mut().zip(header.partitions) {
+            *ranges = [range(tokens, 4)?, range(examples, 8)?, range(users, 8)?];
+            let tokens: &[u32] =
+                bytemuck::try_cast_slice(&map[ranges[0].clone()]).map_err(|_| bad("misaligned"))?;
+            let examples: &[u64] =
+                bytemuck::try_cast_slice(&map[ranges[1].clone()]).map_err(|_| bad("misaligned"))?;
+            let users: &[u64] =
+                bytemuck::try_cast_slice(&map[ranges[2].clone()]).map_err(|_| bad("misaligned"))?;
+            if !covers(examples, tokens.len()) || !covers(users, examples.len() - 1) {
+                return Err(bad("its offsets do not increase from zero to the end"));
+            }
+            if tokens.iter().any(|&id| id as usize >= vocab.len()) {
+                return Err(bad("it holds ids outside its vocabulary"));
+            }
+        }
+        let Description {
+            stats, best_accuracy, ..
+        } = description;
+        Ok(Cache {
+            map,
+            partitions,
+            vocab,
+            stats,
+            best_accuracy,
+        })
+    }
+
+    /// Tokens, example starts and user starts of a partition.
+    pub(crate) fn partition(&self, split: Split) -> (&[u32], &[u64], &[u64]) {
+        let [tokens, examples, users] = &self.partitions[split.index()];
+        // `from_map` has cast these very ranges, so alignment and size are right.
+        (
+            bytemuck::cast_slice(&self.map[tokens.clone()]),
+            bytemuck::cast_slice(&self.map[examples.clone()]),
+            bytemuck::cast_slice(&self.map[users.clone()]),
+        )
+    }
+}
+
+/// Whether offsets rise strictly from 0 to `end` (no example and no user is empty).
+fn covers(offsets: &[u64], end: usize) -> bool {
+    offsets.first() == Some(&0)
+        && offsets.last() == Some(&(end as u64))
+        && offsets.is_sorted_by(|one, other| one < other)
+}

@@ -1,0 +1,308 @@
+//! An opened corpus: partitions of users with their examples.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::builder;
+use crate::cache::{Cache, CacheWriter};
+use crate::count::WordCounts;
+use crate::error::{DataError, Result, io};
+use crate::hash::{hash_bytes, hex};
+use crate::path::expand;
+use crate::progress::Progress;
+use crate::source::{Source, file_identity};
+use crate::spec::{CorpusSpec, VocabularySpec};
+use crate::split::Split;
+use crate::stats::{CorpusStats, EosTargets};
+use crate::synthetic::BestAccuracy;
+use crate::vocab::{Vocab, VocabProvenance};
+
+/// A tokenised corpus, memory-mapped. Cloning is cheap.
+#[derive(Debug, Clone)]
+pub struct Corpus {
+    cache: Arc<Cache>,
+    stats: Arc<CorpusStats>,
+    digest: Arc<str>,
+}
+
+impl Corpus {
+    /// Opens the corpus that `spec` describes: from its cache in `cache_dir` if there is one for this very source and
+    /// these settings, else by reading the source and writing the cache. Relative paths in `spec` start at `base_dir`.
+    ///
+    /// A damaged cache is rebuilt. The bytes of the cache do not depend on the number of threads.
+    ///
+    /// # Errors
+    /// Any [`DataError`]: unusable settings, unreadable or malformed source, an unwritable `cache_dir`, no usable text.
+    pub fn open(
+        spec: &CorpusSpec,
+        base_dir: &Path,
+        cache_dir: &Path,
+        progress: &dyn Progress,
+    ) -> Result<Corpus> {
+        spec.validate()?;
+        let (source, source_identity) = Source::open(&spec.source, base_dir, None, progress)?;
+        let (vocabulary, vocabulary_identity) = Vocabulary::open(spec, base_dir, progress)?;
+        let digest = builder::digest(&[&source_identity, &vocabulary_identity], spec);
+        std::fs::create_dir_all(cache_dir).map_err(io("create the cache directory", cache_dir))?;
+        let path = cache_dir.join(format!("corpus-{}.bin", &digest[..16]));
+        match Cache::open(&path, &digest) {
+            Ok(Some(cache)) => return Ok(Corpus::new(cache, spec, &digest)),
+            Ok(None) => {}
+            Err(error @ DataError::BadCache { .. }) => tracing::warn!("{error}; it is built again"),
+            Err(error) => return Err(error),
+        }
+        let vocab = vocabulary.build(&source, spec, base_dir, progress)?;
+        let mut writer = CacheWriter::create(&path, &digest)?;
+        let (stats, best) = builder::build(&source, &vocab, spec, &mut writer, cache_dir, progress)?;
+        writer.finish(&vocab, stats, best)?;
+        drop(vocab);
+        match Cache::open(&path, &digest)? {
+            Some(cache) => Ok(Corpus::new(cache, spec, &digest)),
+            None => Err(DataError::BadCache {
+                path,
+                detail: "it vanished after it was written".to_owned(),
+            }),
+        }
+    }
+
+    fn new(cache: Cache, spec: &CorpusSpec, digest: &str) -> Corpus {
+        // The cache may have been written under another path to the same contents.
+        let stats = CorpusStats {
+            source: spec.source.describe(),
+            ..cache.stats.clone()
+        };
+        Corpus {
+            cache: Arc::new(cache),
+            stats: Arc::new(stats),
+            digest: digest.into(),
+        }
+    }
+
+    /// One partition.
+    #[must_use]
+    pub fn partition(&self, split: Split) -> Partition<'_> {
+        let (tokens, example_starts, user_starts) = self.cache.partition(split);
+        Partition {
+            tokens,
+            example_starts,
+            user_starts,
+        }
+    }
+
+    /// The vocabulary.
+    #[must_use]
+    pub fn vocab(&self) -> &Vocab {
+        &self.cache.vocab
+    }
+
+    /// SHA-256 (64 hexadecimal digits) of the source's contents, the vocabulary's contents and the settings.
+    #[must_use]
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// What the corpus holds and what was left out.
+    #[must_use]
+    pub fn stats(&self) -> &CorpusStats {
+        &self.stats
+    }
+
+    /// Accuracy of the best possible predictors on the validation partition; synthetic populations only.
+    #[must_use]
+    pub fn best_accuracy(&self) -> Option<&BestAccuracy> {
+        self.cache.best_accuracy.as_ref()
+    }
+
+    /// Top-1 accuracy on a partition of always predicting the most frequent training target; unknown words are targets
+    /// that no prediction hits. With EOS targets counted, EOS is a candidate too. `None` for an empty partition.
+    #[must_use]
+    pub fn unigram_accuracy(&self, split: Split, eos: EosTargets) -> Option<f64> {
+        let partition = match split {
+            Split::Train => &self.stats.train,
+            Split::Validation => &self.stats.validation,
+            Split::Test => &self.stats.test,
+        };
+        match eos {
+            EosTargets::Included => partition.unigram_with_eos,
+            EosTargets::Excluded => partition.unigram_without_eos,
+        }
+    }
+}
+
+/// Where the vocabulary will come from, if the corpus must be built.
+enum Vocabulary<'a> {
+    Ready(Vocab),
+    PublicCorpus {
+        path: &'a str,
+        text: &'a str,
+        size: usize,
+    },
+    TrainingData {
+        size: usize,
+    },
+    Process,
+}
+
+impl<'a> Vocabulary<'a> {
+    fn open(
+        spec: &'a CorpusSpec,
+        base_dir: &Path,
+        progress: &dyn Progress,
+    ) -> Result<(Vocabulary<'a>, String)> {
+        match &spec.vocabulary {
+            Some(VocabularySpec::File { path }) => {
+                let path = expand("data.vocabulary.path", path, base_dir)?;
+                let bytes = std::fs::read(&path).map_err(io("read the vocabulary", &path))?;
+                let vocab = Vocab::parse(&path, &bytes)?;
+                Ok((
+                    Vocabulary::Ready(vocab),
+                    format!("words {}", hex(&hash_bytes(&bytes))),
+                ))
+            }
+            Some(VocabularySpec::PublicCorpus { path, text, size }) => {
+                let file = expand("data.vocabulary.path", path, base_dir)?;
+                let format = file
+                    .extension()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned();
+                let identity = format!("{format} {}", file_identity(&file, progress)?);
+                Ok((
+                    Vocabulary::PublicCorpus {
+                        path,
+                        text,
+                        size: *size,
+                    },
+                    identity,
+                ))
+            }
+            Some(VocabularySpec::TrainingData { size }) => Ok((
+                Vocabulary::TrainingData { size: *size },
+                "words of the training data".to_owned(),
+            )),
+            None => Ok((Vocabulary::Process, "words of the process".to_owned())),
+        }
+    }
+
+    fn build(
+        self,
+        source: &Source<'_>,
+        spec: &CorpusSpec,
+        base: &Path,
+        progress: &dyn Progress,
+    ) -> Result<Vocab> {
+        match self {
+            Vocabulary::Ready(vocab) => Ok(vocab),
+            Vocabulary::PublicCorpus { path, text, size } => {
+                let counts =
+                    WordCounts::of_public_corpus(path, text, base, spec.max_sentence_tokens, progress)?;
+                Ok(counts.vocab(size))
+            }
+            Vocabulary::TrainingData { size } => {
+                let counts = WordCounts::of_source(source, &spec.split_in_force(), spec, progress)?;
+                Ok(counts.vocab(size))
+            }
+            Vocabulary::Process => {
+                let words = match source {
+                    Source::Synthetic(population) => population.process().words().map(Box::from).collect(),
+                    _ => Vec::new(),
+                };
+                Ok(Vocab::new(words, VocabProvenance::Synthetic))
+            }
+        }
+    }
+}
+
+/// The users of one partition, in order of first appearance in the source.
+#[derive(Debug, Clone, Copy)]
+pub struct Partition<'a> {
+    tokens: &'a [u32],
+    example_starts: &'a [u64],
+    user_starts: &'a [u64],
+}
+
+impl<'a> Partition<'a> {
+    /// Number of users; each has at least one example.
+    #[must_use]
+    pub fn num_users(&self) -> usize {
+        self.user_starts.len() - 1
+    }
+
+    /// Number of examples of all users.
+    #[must_use]
+    pub fn num_examples(&self) -> usize {
+        self.example_starts.len() - 1
+    }
+
+    /// Number of targets of all users: words and EOS.
+    #[must_use]
+    pub fn total_tokens(&self) -> u64 {
+        self.tokens.len() as u64
+    }
+
+    /// User `index`.
+    ///
+    /// # Panics
+    /// If `index` is not below [`Partition::num_users`], as a slice does.
+    #[must_use]
+    pub fn user(&self, index: usize) -> User<'a> {
+        let (first, last) = (
+            self.user_starts[index] as usize,
+            self.user_starts[index + 1] as usize,
+        );
+        User {
+            tokens: self.tokens,
+            starts: &self.example_starts[first..=last],
+        }
+    }
+
+    /// All users in order.
+    #[must_use]
+    pub fn users(&self) -> impl ExactSizeIterator<Item = User<'a>> + use<'a> {
+        let partition = *self;
+        (0..partition.num_users()).map(move |index| partition.user(index))
+    }
+}
+
+/// One user's examples.
+#[derive(Debug, Clone, Copy)]
+pub struct User<'a> {
+    tokens: &'a [u32],
+    starts: &'a [u64],
+}
+
+impl<'a> User<'a> {
+    /// Number of examples, at least one.
+    #[must_use]
+    pub fn num_examples(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// Number of targets: words and EOS.
+    #[must_use]
+    pub fn num_tokens(&self) -> usize {
+        self.tokens().len()
+    }
+
+    /// Targets of example `index`: `[w1, .., wn]` and EOS unless the sentence was cut. BOS is implied.
+    ///
+    /// # Panics
+    /// If `index` is not below [`User::num_examples`], as a slice does.
+    #[must_use]
+    pub fn example(&self, index: usize) -> &'a [u32] {
+        &self.tokens[self.starts[index] as usize..self.starts[index + 1] as usize]
+    }
+
+    /// All examples in order.
+    #[must_use]
+    pub fn examples(&self) -> impl ExactSizeIterator<Item = &'a [u32]> + use<'a> {
+        let user = *self;
+        (0..user.num_examples()).map(move |index| user.example(index))
+    }
+
+    /// All targets of all examples, one after the other.
+    #[must_use]
+    pub fn tokens(&self) -> &'a [u32] {
+        &self.tokens[self.starts[0] as usize..self.starts[self.starts.len() - 1] as usize]
+    }
+}

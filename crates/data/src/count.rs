@@ -1,0 +1,241 @@
+//! Word counts, from which vocabularies are made.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use rayon::prelude::*;
+
+use crate::error::{DataError, Result};
+use crate::path::expand;
+use crate::progress::{Progress, Stage};
+use crate::rows::Rows;
+use crate::source::{Source, read_texts};
+use crate::spec::{CorpusSpec, SplitSpec};
+use crate::split::{Split, Splitter};
+use crate::tokenize::{sentences, words};
+use crate::vocab::{Vocab, VocabProvenance};
+
+/// Words with their counts, most frequent first (equal counts in alphabetical order).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WordCounts {
+    counts: Vec<(Box<str>, u64)>,
+    provenance: VocabProvenance,
+}
+
+impl WordCounts {
+    /// Counts the words of a public corpus (`.parquet`, `.jsonl`, `.csv`, `.tsv` or plain text); `text` names the column.
+    ///
+    /// # Errors
+    /// Whatever reading the file says.
+    pub fn of_public_corpus(
+        path: &str,
+        text: &str,
+        base_dir: &Path,
+        max_sentence_tokens: usize,
+        progress: &dyn Progress,
+    ) -> Result<WordCounts> {
+        let path = expand("data.vocabulary.path", path, base_dir)?;
+        let mut counter = Counter::new(max_sentence_tokens);
+        let mut done = 0;
+        read_texts(&path, text, &mut |rows, total| {
+            counter.add(rows, |_| Ok(true))?;
+            done += rows.len() as u64;
+            progress.update(Stage::Counting, done, total);
+            Ok(())
+        })?;
+        counter.finish(VocabProvenance::PublicCorpus, || path.display().to_string(), done)
+    }
+
+    /// Counts the words of the training partition of a corpus, before caps.
+    ///
+    /// # Guarantee
+    /// None: the counts depend on every training user.
+    ///
+    /// # Errors
+    /// Whatever reading the source says.
+    pub fn of_training_data(
+        spec: &CorpusSpec,
+        base_dir: &Path,
+        progress: &dyn Progress,
+    ) -> Result<WordCounts> {
+        spec.source.validate()?;
+        let (source, _) = Source::open(&spec.source, base_dir, None, progress)?;
+        WordCounts::of_source(&source, &spec.split_in_force(), spec, progress)
+    }
+
+    pub(crate) fn of_source(
+        source: &Source<'_>,
+        split: &SplitSpec,
+        spec: &CorpusSpec,
+        progress: &dyn Progress,
+    ) -> Result<WordCounts> {
+        let splitter = Splitter::new(split)?;
+        let mut counter = Counter::new(spec.max_sentence_tokens);
+        let mut done = 0;
+        source.read(&mut |rows, total| {
+            counter.add(
+                rows,
+                |row| Ok(assign(&splitter, rows, row, spec)? == Split::Train),
+            )?;
+            done += rows.len() as u64;
+            progress.update(Stage::Counting, done, total);
+            Ok(())
+        })?;
+        counter.finish(VocabProvenance::TrainingData, || spec.source.describe(), done)
+    }
+
+    /// Number of distinct words.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// Whether there is no word.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// Words and counts, most frequent first.
+    #[must_use]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, u64)> {
+        self.counts.iter().map(|(word, count)| (&**word, *count))
+    }
+
+    /// Total of all counts.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.counts.iter().map(|(_, count)| count).sum()
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn provenance(&self) -> VocabProvenance {
+        self.provenance
+    }
+
+    /// The vocabulary of the `size` most frequent words.
+    #[must_use]
+    pub fn vocab(&self, size: usize) -> Vocab {
+        Vocab::new(
+            self.counts
+                .iter()
+                .take(size)
+                .map(|(word, _)| word.clone())
+                .collect(),
+            self.provenance,
+        )
+    }
+}
+
+/// The partition of a row, or an error that names the row.
+pub(crate) fn assign(splitter: &Splitter, rows: &Rows, row: usize, spec: &CorpusSpec) -> Result<Split> {
+    splitter
+        .assign(rows.users.get(row), rows.times[row], rows.split(row))
+        .map_err(|got| DataError::BadValue {
+            file: spec.source.describe().into(),
+            place: rows.place(row),
+            what: "split column".to_owned(),
+            expected: "\"train\", \"validation\" or \"test\"".to_owned(),
+            got: format!("\"{got}\""),
+        })
+}
+
+struct Counter {
+    counts: HashMap<Box<str>, u64>,
+    max_sentence_tokens: usize,
+}
+
+impl Counter {
+    fn new(max_sentence_tokens: usize) -> Counter {
+        Counter {
+            counts: HashMap::new(),
+            max_sentence_tokens,
+        }
+    }
+
+    fn add(&mut self, rows: &Rows, wanted: impl Fn(usize) -> Result<bool> + Sync) -> Result<()> {
+        let parts: Vec<HashMap<Box<str>, u64>> = (0..rows.len())
+            .into_par_iter()
+            .with_min_len(512)
+            .try_fold(HashMap::new, |mut counts, row| {
+                if wanted(row)? {
+                    count_text(rows.texts.get(row), self.max_sentence_tokens, &mut counts);
+                }
+                Ok::<_, DataError>(counts)
+            })
+            .collect::<Result<_>>()?;
+        for part in parts {
+            for (word, count) in part {
+                *self.counts.entry(word).or_insert(0) += count;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(
+        self,
+        provenance: VocabProvenance,
+        origin: impl Fn() -> String,
+        rows: u64,
+    ) -> Result<WordCounts> {
+        if self.counts.is_empty() {
+            return Err(DataError::NoUsableText {
+                origin: origin(),
+                users: 0,
+                rows,
+            });
+        }
+        let mut counts: Vec<_> = self.counts.into_iter().collect();
+        counts.sort_by(|(word, count), (other, other_count)| {
+            other_count.cmp(count).then_with(|| word.cmp(other))
+        });
+        Ok(WordCounts { counts, provenance })
+    }
+}
+
+/// Counts the words that examples hold: those of sentences of two words or more, up to the cut.
+fn count_text(text: &str, max_sentence_tokens: usize, counts: &mut HashMap<Box<str>, u64>) {
+    let mut scratch = String::new();
+    let mut first: Option<Box<str>> = None;
+    sentences(text, |sentence| {
+        let mut seen = 0;
+        words(sentence, &mut scratch, |word| {
+            seen += 1;
+            if seen == 1 {
+                first = Some(word.into());
+            } else if seen <= max_sentence_tokens {
+                if let Some(first) = first.take() {
+                    *counts.entry(first).or_insert(0) += 1;
+                }
+                match counts.get_mut(word) {
+                    Some(count) => *count += 1,
+                    None => {
+                        counts.insert(word.into(), 1);
+                    }
+                }
+            }
+        });
+        first = None;
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_what_examples_hold() {
+        let mut counts = HashMap::new();
+        count_text(
+            "Alone\nthe cat saw the dog\none two three four five six",
+            5,
+            &mut counts,
+        );
+        let get = |word: &str| counts.get(word).copied().unwrap_or(0);
+        assert_eq!(
+            (get("alone"), get("the"), get("dog"), get("five"), get("six")),
+            (0, 2, 1, 1, 0)
+        );
+    }
+}

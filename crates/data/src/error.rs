@@ -1,0 +1,192 @@
+//! The one error type of the crate.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::split::Split;
+
+/// Where in a file something went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A line of a text file, from 1.
+    Line(u64),
+    /// A row of a table, from 1.
+    Row(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Line(number) => write!(f, "line {number}"),
+            Place::Row(number) => write!(f, "row {number}"),
+        }
+    }
+}
+
+/// Everything that can go wrong between a source of text and a corpus.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// The operating system refused an operation on a path.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was attempted.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A setting names an environment variable that is not set.
+    #[error("{key} = \"{value}\" needs the environment variable {variable}, which is not set")]
+    UnsetVariable {
+        /// Setting that names the variable.
+        key: &'static str,
+        /// The setting's value.
+        value: String,
+        /// The missing variable.
+        variable: String,
+    },
+    /// A setting has a value outside its range, or does not fit another setting.
+    #[error("{key}: expected {expected}, got {got}")]
+    InvalidSetting {
+        /// The setting, as a path in the run file.
+        key: &'static str,
+        /// What is allowed.
+        expected: String,
+        /// What came.
+        got: String,
+    },
+    /// A table has no column of the configured name.
+    #[error("{}: no column \"{column}\" (named by {key}); the file has {}", file.display(), list(found))]
+    MissingColumn {
+        /// The table.
+        file: PathBuf,
+        /// Setting that names the column.
+        key: &'static str,
+        /// The missing column.
+        column: String,
+        /// Columns that the file has.
+        found: Vec<String>,
+    },
+    /// A column holds values of a type that cannot be used.
+    #[error("{}: column \"{column}\": expected {expected}, got {got}", file.display())]
+    WrongType {
+        /// The table.
+        file: PathBuf,
+        /// The column.
+        column: String,
+        /// Types that can be used.
+        expected: &'static str,
+        /// Type found.
+        got: String,
+    },
+    /// One value of a file cannot be used.
+    #[error("{}, {place}: {what}: expected {expected}, got {got}", file.display())]
+    BadValue {
+        /// The file.
+        file: PathBuf,
+        /// Where in it.
+        place: Place,
+        /// Column, field or thing concerned.
+        what: String,
+        /// What was expected.
+        expected: String,
+        /// What came.
+        got: String,
+    },
+    /// A Parquet file cannot be decoded.
+    #[error("{} is not a readable Parquet file (truncated, damaged, or of another format): {detail}", file.display())]
+    BadParquet {
+        /// The file.
+        file: PathBuf,
+        /// What the decoder said.
+        detail: String,
+    },
+    /// A source holds nothing.
+    #[error("{} holds no {expected}", path.display())]
+    Empty {
+        /// The file or repository.
+        path: PathBuf,
+        /// What was looked for.
+        expected: &'static str,
+    },
+    /// No user has a single usable sentence.
+    #[error(
+        "no user has usable text: {origin} has {users} users in {rows} rows, and none has a sentence of two or more words"
+    )]
+    NoUsableText {
+        /// The source, in words.
+        origin: String,
+        /// Users seen.
+        users: u64,
+        /// Rows read.
+        rows: u64,
+    },
+    /// A partition that training needs has no users.
+    #[error("the {split} partition is empty: {reason}")]
+    EmptyPartition {
+        /// The partition.
+        split: Split,
+        /// Which settings emptied it.
+        reason: String,
+    },
+    /// A vocabulary lists a word twice.
+    #[error("{}, line {line}: the word \"{word}\" is listed already on line {first_line}", file.display())]
+    DuplicateWord {
+        /// The vocabulary file.
+        file: PathBuf,
+        /// Second occurrence.
+        line: u64,
+        /// First occurrence.
+        first_line: u64,
+        /// The word.
+        word: String,
+    },
+    /// The `git` program could not be started.
+    #[error("reading the log of {} needs the git program: {source}", path.display())]
+    NoGitProgram {
+        /// The repository.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The `git` program refused.
+    #[error("{}: git {command} failed: {detail}", path.display())]
+    GitFailed {
+        /// The repository.
+        path: PathBuf,
+        /// Sub-command.
+        command: &'static str,
+        /// The last line that git printed.
+        detail: String,
+    },
+    /// A cache file is damaged or was not written by this version.
+    #[error("{} is not a usable corpus cache: {detail}", path.display())]
+    BadCache {
+        /// The cache file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() {
+        return "no columns".to_owned();
+    }
+    names
+        .iter()
+        .map(|name| format!("\"{name}\""))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// Shorthand for results of this crate.
+pub type Result<T, E = DataError> = std::result::Result<T, E>;
+
+/// Turns an operating-system error into [`DataError::Io`].
+pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> DataError {
+    let path = path.into();
+    move |source| DataError::Io { action, path, source }
+}

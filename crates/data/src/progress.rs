@@ -1,0 +1,45 @@
+//! Progress of long work, as a callback.
+
+use std::fmt;
+
+/// A stage of opening or importing a corpus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Stage {
+    /// Hashing the source, in bytes.
+    Hashing,
+    /// Counting words for a vocabulary, in rows.
+    Counting,
+    /// Reading and tokenising, in rows.
+    Reading,
+    /// Grouping by user and writing, in users.
+    Writing,
+    /// Scoring the best possible predictor on a synthetic population, in users.
+    Scoring,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stage::Hashing => "hashing source",
+            Stage::Counting => "counting words",
+            Stage::Reading => "reading and tokenising",
+            Stage::Writing => "grouping by user",
+            Stage::Scoring => "scoring the best predictor",
+        })
+    }
+}
+
+/// Receives progress; called from one thread at a time, a few times a second at most per stage on large inputs.
+pub trait Progress: Sync {
+    /// `done` of `total` units of `stage` are finished; `total` is `None` where the source does not tell.
+    fn update(&self, stage: Stage, done: u64, total: Option<u64>);
+}
+
+/// Ignores progress.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoProgress;
+
+impl Progress for NoProgress {
+    fn update(&self, _: Stage, _: u64, _: Option<u64>) {}
+}

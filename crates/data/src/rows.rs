@@ -1,0 +1,84 @@
+//! A batch of rows on its way from a source to the tokeniser.
+
+use crate::error::Place;
+
+/// Strings in one allocation.
+#[derive(Debug, Default)]
+pub(crate) struct Strings {
+    bytes: String,
+    ends: Vec<usize>,
+}
+
+impl Strings {
+    pub(crate) fn push(&mut self, value: &str) {
+        self.bytes.push_str(value);
+        self.ends.push(self.bytes.len());
+    }
+
+    pub(crate) fn get(&self, index: usize) -> &str {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.bytes[start..self.ends[index]]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+}
+
+/// Time of a row that has none.
+pub(crate) const NO_TIME: i64 = i64::MIN;
+
+/// Rows in source order. `users`, `splits` are empty where the source was asked for none; `times` always has a value.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    pub(crate) users: Strings,
+    pub(crate) texts: Strings,
+    pub(crate) times: Vec<i64>,
+    pub(crate) splits: Strings,
+    pub(crate) places: Vec<u64>,
+    pub(crate) lines: bool,
+}
+
+impl Rows {
+    /// Rows of a text file: places are lines.
+    pub(crate) fn of_lines() -> Rows {
+        Rows {
+            lines: true,
+            ..Rows::default()
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.texts.len()
+    }
+
+    /// Whether the batch is large enough to hand over.
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() >= 8192 || self.texts.bytes.len() >= 8 << 20
+    }
+
+    pub(crate) fn split(&self, index: usize) -> Option<&str> {
+        (self.splits.len() > 0).then(|| self.splits.get(index))
+    }
+
+    pub(crate) fn place(&self, index: usize) -> Place {
+        if self.lines {
+            Place::Line(self.places[index])
+        } else {
+            Place::Row(self.places[index])
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.users.clear();
+        self.texts.clear();
+        self.times.clear();
+        self.splits.clear();
+        self.places.clear();
+    }
+}

@@ -1,0 +1,130 @@
+//! Sources of rows, behind one function.
+
+mod csv;
+mod git;
+mod jsonl;
+mod parquet;
+mod plain;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Result;
+use crate::hash::{Hash, hash_file, pseudonym};
+use crate::path::expand;
+use crate::progress::Progress;
+use crate::rows::Rows;
+use crate::spec::{Columns, CsvSource, GitSource, SourceSpec, SyntheticSource, TableSource};
+use crate::synthetic::Population;
+
+/// Receives batches; the `Option<u64>` is the total number of rows, where the source knows it.
+pub(crate) type OnRows<'a> = dyn FnMut(&Rows, Option<u64>) -> Result<()> + 'a;
+
+/// A source with its paths resolved and its contents identified.
+#[derive(Debug)]
+pub(crate) enum Source<'a> {
+    Synthetic(Box<Population>),
+    Parquet(PathBuf, Columns<'a>),
+    Jsonl(PathBuf, Columns<'a>),
+    Csv(PathBuf, Columns<'a>, char),
+    Git {
+        path: PathBuf,
+        commit: String,
+        salt: Vec<u8>,
+    },
+}
+
+/// Files and commits a source reads, as a line that goes into the corpus digest.
+pub(crate) type Identity = String;
+
+impl<'a> Source<'a> {
+    /// `default_salt` is used where a git source gives none.
+    pub(crate) fn open(
+        spec: &'a SourceSpec,
+        base: &Path,
+        default_salt: Option<&[u8]>,
+        progress: &dyn Progress,
+    ) -> Result<(Source<'a>, Identity)> {
+        let table = |source: &TableSource| expand("data.source.path", &source.path, base);
+        match spec {
+            SourceSpec::Synthetic(source) => Ok(Source::synthetic(source)),
+            SourceSpec::Parquet(source) => {
+                let path = table(source)?;
+                let identity = file_identity(&path, progress)?;
+                Ok((Source::Parquet(path, source.columns()), identity))
+            }
+            SourceSpec::Jsonl(source) => {
+                let path = table(source)?;
+                let identity = file_identity(&path, progress)?;
+                Ok((Source::Jsonl(path, source.columns()), identity))
+            }
+            SourceSpec::Csv(source) => Source::csv(source, base, progress),
+            SourceSpec::Git(source) => Source::git(source, base, default_salt),
+        }
+    }
+
+    fn synthetic(source: &SyntheticSource) -> (Source<'static>, Identity) {
+        (
+            Source::Synthetic(Box::new(Population::new(source))),
+            "synthetic process 1".to_owned(),
+        )
+    }
+
+    fn csv(source: &'a CsvSource, base: &Path, progress: &dyn Progress) -> Result<(Source<'a>, Identity)> {
+        let path = expand("data.source.path", &source.path, base)?;
+        let identity = file_identity(&path, progress)?;
+        Ok((Source::Csv(path, source.columns(), source.delimiter), identity))
+    }
+
+    fn git(
+        source: &GitSource,
+        base: &Path,
+        default_salt: Option<&[u8]>,
+    ) -> Result<(Source<'static>, Identity)> {
+        let path = expand("data.source.path", &source.path, base)?;
+        let commit = git::resolve(&path, &source.revision)?;
+        let identity = format!("git {commit}");
+        // Deriving the salt from the commit keeps held-out users the same from one opening to the next. It is no secret,
+        // which is enough here: neither names nor their hashes are stored or shown.
+        let salt = match (&source.salt, default_salt) {
+            (Some(salt), _) => salt.as_bytes().to_vec(),
+            (None, Some(salt)) => salt.to_vec(),
+            (None, None) => identity.as_bytes().to_vec(),
+        };
+        Ok((Source::Git { path, commit, salt }, identity))
+    }
+
+    /// Reads all rows in order.
+    pub(crate) fn read(&self, on_rows: &mut OnRows<'_>) -> Result<()> {
+        match self {
+            Source::Synthetic(population) => population.read(on_rows),
+            Source::Parquet(path, columns) => parquet::read(path, *columns, on_rows),
+            Source::Jsonl(path, columns) => jsonl::read(path, *columns, on_rows),
+            Source::Csv(path, columns, delimiter) => csv::read(path, *columns, *delimiter, on_rows),
+            Source::Git { path, commit, salt } => {
+                git::read(path, commit, &|address| pseudonym(salt, address), on_rows)
+            }
+        }
+    }
+}
+
+/// Reads the texts of a public corpus, whose format follows from its name.
+pub(crate) fn read_texts(path: &Path, text: &str, on_rows: &mut OnRows<'_>) -> Result<()> {
+    let columns = Columns {
+        user: None,
+        text,
+        time: None,
+        split: None,
+    };
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("parquet") => parquet::read(path, columns, on_rows),
+        Some("jsonl" | "ndjson") => jsonl::read(path, columns, on_rows),
+        Some("csv") => csv::read(path, columns, ',', on_rows),
+        Some("tsv") => csv::read(path, columns, '\t', on_rows),
+        _ => plain::read(path, on_rows),
+    }
+}
+
+pub(crate) fn file_identity(path: &Path, progress: &dyn Progress) -> Result<Identity> {
+    let (size, hash): (u64, Hash) = hash_file(path, progress)?;
+    Ok(format!("file {size} {}", crate::hash::hex(&hash)))
+}

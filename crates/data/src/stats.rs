@@ -1,0 +1,211 @@
+//! What a corpus holds, in numbers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::vocab::{Vocab, VocabProvenance};
+
+/// Whether EOS targets count in an accuracy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EosTargets {
+    /// Words and EOS.
+    Included,
+    /// Words only.
+    Excluded,
+}
+
+/// What a corpus holds, and what was left out on the way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CorpusStats {
+    /// The source, in a few words.
+    pub source: String,
+    /// Words in the vocabulary, without the three special ids.
+    pub vocabulary_words: usize,
+    /// Where the vocabulary comes from.
+    pub vocabulary_provenance: VocabProvenance,
+    /// Rows read.
+    pub rows: u64,
+    /// Users seen in the source.
+    pub users: u64,
+    /// Users without a sentence of two or more words, in no partition.
+    pub users_without_text: u64,
+    /// Training users left out by `min_examples` or `min_tokens`.
+    pub users_below_minimum: u64,
+    /// Training examples left out by `max_examples` or `max_tokens`.
+    pub examples_capped: u64,
+    /// Training tokens left out by `max_examples` or `max_tokens`.
+    pub tokens_capped: u64,
+    /// The training partition.
+    pub train: PartitionStats,
+    /// The validation partition.
+    pub validation: PartitionStats,
+    /// The test partition.
+    pub test: PartitionStats,
+}
+
+/// What one partition holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PartitionStats {
+    /// Users.
+    pub users: u64,
+    /// Examples (sentences).
+    pub examples: u64,
+    /// Targets: words and EOS.
+    pub tokens: u64,
+    /// Words.
+    pub words: u64,
+    /// Words outside the vocabulary.
+    pub unknown_words: u64,
+    /// `unknown_words / words`.
+    pub unknown_rate: Option<f64>,
+    /// Top-1 accuracy of always predicting the most frequent training target (a word or EOS), EOS targets counted.
+    pub unigram_with_eos: Option<f64>,
+    /// Top-1 accuracy of always predicting the most frequent training word, EOS targets left out.
+    pub unigram_without_eos: Option<f64>,
+    /// Examples of a user.
+    pub examples_per_user: Distribution,
+    /// Tokens of a user.
+    pub tokens_per_user: Distribution,
+}
+
+/// How a size is spread over users.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Distribution {
+    /// Mean, 0 without users.
+    pub mean: f64,
+    /// Smallest.
+    pub min: u64,
+    /// 25 % of users are at or below.
+    pub p25: u64,
+    /// Median.
+    pub median: u64,
+    /// 75 % of users are at or below.
+    pub p75: u64,
+    /// 90 % of users are at or below.
+    pub p90: u64,
+    /// 99 % of users are at or below.
+    pub p99: u64,
+    /// Largest.
+    pub max: u64,
+    /// Bin edges of the histogram: powers of two; bin `i` is `edges[i] <= size < edges[i + 1]`.
+    pub edges: Vec<u64>,
+    /// Users per bin.
+    pub counts: Vec<u64>,
+}
+
+impl Distribution {
+    pub(crate) fn of(mut sizes: Vec<u64>) -> Distribution {
+        sizes.sort_unstable();
+        let (Some(&min), Some(&max)) = (sizes.first(), sizes.last()) else {
+            return Distribution::default();
+        };
+        let quantile =
+            |share: f64| sizes[((share * sizes.len() as f64).ceil() as usize).clamp(1, sizes.len()) - 1];
+        let bins = max.max(1).ilog2() as usize + 1;
+        let mut counts = vec![0; bins];
+        sizes
+            .iter()
+            .for_each(|&size| counts[size.max(1).ilog2() as usize] += 1);
+        Distribution {
+            mean: sizes.iter().sum::<u64>() as f64 / sizes.len() as f64,
+            min,
+            p25: quantile(0.25),
+            median: quantile(0.5),
+            p75: quantile(0.75),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            max,
+            edges: (0..=bins).map(|bin| 1_u64 << bin.min(63)).collect(),
+            counts,
+        }
+    }
+}
+
+/// Gathers the numbers of one partition while it is written.
+#[derive(Debug, Default)]
+pub(crate) struct PartitionCounter {
+    pub(crate) examples_per_user: Vec<u64>,
+    pub(crate) tokens_per_user: Vec<u64>,
+    /// Targets by id.
+    pub(crate) targets: Vec<u64>,
+}
+
+impl PartitionCounter {
+    pub(crate) fn new(vocab: &Vocab) -> PartitionCounter {
+        PartitionCounter {
+            targets: vec![0; vocab.len()],
+            ..PartitionCounter::default()
+        }
+    }
+
+    /// `train` holds the training partition's targets by id.
+    pub(crate) fn finish(self, train: &[u64]) -> PartitionStats {
+        let tokens: u64 = self.targets.iter().sum();
+        let end = self.targets[Vocab::EOS as usize];
+        let words = tokens - end;
+        let unknown_words = self.targets[Vocab::UNK as usize];
+        let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+        let word = constant_prediction(train, EosTargets::Excluded);
+        let target = constant_prediction(train, EosTargets::Included);
+        PartitionStats {
+            users: self.examples_per_user.len() as u64,
+            examples: self.examples_per_user.iter().sum(),
+            tokens,
+            words,
+            unknown_words,
+            unknown_rate: share(unknown_words, words),
+            unigram_with_eos: target.and_then(|id| share(self.targets[id], tokens)),
+            unigram_without_eos: word.and_then(|id| share(self.targets[id], words)),
+            examples_per_user: Distribution::of(self.examples_per_user),
+            tokens_per_user: Distribution::of(self.tokens_per_user),
+        }
+    }
+}
+
+/// The id that always to predict is best on the training targets. UNK is never right, so it is no candidate.
+pub(crate) fn constant_prediction(train: &[u64], eos: EosTargets) -> Option<usize> {
+    let first = match eos {
+        EosTargets::Included => Vocab::EOS,
+        EosTargets::Excluded => Vocab::FIRST_WORD,
+    };
+    (first as usize..train.len()).reduce(|best, id| if train[id] > train[best] { id } else { best })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distributions() {
+        fn check(sizes: &[u64], expected: (u64, u64, u64, u64), counts: &[u64]) {
+            let got = Distribution::of(sizes.to_vec());
+            assert_eq!((got.min, got.median, got.p90, got.max), expected);
+            assert_eq!(got.counts, counts);
+            assert_eq!(
+                got.edges.len(),
+                if sizes.is_empty() { 0 } else { counts.len() + 1 }
+            );
+        }
+        check(&[], (0, 0, 0, 0), &[]);
+        check(&[1], (1, 1, 1, 1), &[1]);
+        check(&[8, 3, 1, 2], (1, 2, 8, 8), &[1, 2, 0, 1]);
+        check(&[5; 10], (5, 5, 5, 5), &[0, 0, 10]);
+    }
+
+    #[test]
+    fn constant_predictions() {
+        // UNK, BOS, EOS, two words.
+        assert_eq!(
+            constant_prediction(&[90, 0, 50, 20, 30], EosTargets::Included),
+            Some(2)
+        );
+        assert_eq!(
+            constant_prediction(&[90, 0, 50, 20, 30], EosTargets::Excluded),
+            Some(4)
+        );
+        assert_eq!(
+            constant_prediction(&[90, 0, 5, 20, 20], EosTargets::Included),
+            Some(3)
+        );
+    }
+}
