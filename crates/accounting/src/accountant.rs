@@ -13,13 +13,13 @@ const MAX_ROUNDS: u64 = 1 << 53;
 
 /// Composes events by one recipe and states the guarantee at any point.
 ///
-/// Events may differ from round to round. Equal events share one cached divergence vector, so a round of a constant
-/// schedule costs an integer addition, and [`Accountant::guarantee`] one pass over the orders.
+/// Events may differ from round to round. Equal events share one cached divergence vector, so a round of a
+/// constant schedule costs an integer addition, and [`Accountant::guarantee`] one pass over the orders.
 ///
 /// # Guarantee
-/// Adaptive composition of everything given to [`Accountant::compose`], in any order (the result does not depend on it,
-/// to the last bit). The bound holds at any stopping round fixed in advance; a run that compares the running epsilon with
-/// a budget and stops before exceeding it keeps the budget.
+/// Adaptive composition of everything given to [`Accountant::compose`], in any order (the result does not
+/// depend on it, to the last bit). The bound holds at any stopping round fixed in advance; a run that
+/// compares the running epsilon with a budget and stops before exceeding it keeps the budget.
 ///
 /// # Example
 /// ```
@@ -56,7 +56,8 @@ pub struct Accountant {
 struct Entry {
     event: Event,
     rounds: u64,
-    /// Per-round divergence (Rdp), log moment (Moments2016) or rho (ExactGaussian); `None` for un-noised releases.
+    /// Per-round divergence (Rdp), log moment (Moments2016) or rho (ExactGaussian); `None` for un-noised
+    /// releases.
     curve: Option<Arc<[f64]>>,
 }
 
@@ -122,9 +123,9 @@ impl Accountant {
     /// Adds `rounds` releases of `event`; zero rounds change nothing. On an error nothing has changed.
     ///
     /// # Errors
-    /// [`AccountingError::CohortSize`] for an impossible cohort; [`AccountingError::AdjacencyMismatch`] if the event is
-    /// stated for another relation than those before; [`AccountingError::UnsupportedEvent`] if the recipe has no bound
-    /// for it; [`AccountingError::TooManyRounds`].
+    /// [`AccountingError::CohortSize`] for an impossible cohort; [`AccountingError::AdjacencyMismatch`] if
+    /// the event is stated for another relation than those before; [`AccountingError::UnsupportedEvent`] if
+    /// the recipe has no bound for it; [`AccountingError::TooManyRounds`].
     pub fn compose(&mut self, event: &Event, rounds: u64) -> Result<(), AccountingError> {
         event.validate()?;
         let total = self
@@ -181,7 +182,8 @@ impl Accountant {
     /// The smallest delta that the recipe can state at `epsilon` for everything composed.
     ///
     /// # Errors
-    /// [`AccountingError::NoFiniteGuarantee`] after an un-noised release, or if no delta below 1 can be stated.
+    /// [`AccountingError::NoFiniteGuarantee`] after an un-noised release, or if no delta below 1 can be
+    /// stated.
     pub fn delta_for(&self, epsilon: Epsilon) -> Result<Guarantee, AccountingError> {
         let total = self.total()?;
         let (log_delta, optimal_order) = if self.rounds == 0 {

@@ -1,8 +1,8 @@
 //! From a target guarantee to the parameter that reaches it.
 //!
-//! Every function returns the safe side: the guarantee recomputed at the returned value is within the target. Searches
-//! start from the bound of the unsampled Gaussian, which costs nothing to evaluate, and every accountant is monotone in
-//! what is searched.
+//! Every function returns the safe side: the guarantee recomputed at the returned value is within the target.
+//! Searches start from the bound of the unsampled Gaussian, which costs nothing to evaluate, and every
+//! accountant is monotone in what is searched.
 
 use crate::search::first_true;
 use crate::{
@@ -16,11 +16,12 @@ const NOISE_RANGE: (f64, f64) = (1e-6, 1e12);
 /// Smallest sampling probability searched.
 const MIN_PROBABILITY: f64 = 1e-15;
 
-/// The smallest noise multiplier (to 1e-9, relative) with which `rounds` Poisson-sampled rounds hold `target`.
+/// The smallest noise multiplier (to 1e-9, relative) with which `rounds` Poisson-sampled rounds hold
+/// `target`.
 ///
 /// # Errors
-/// [`AccountingError::Unreachable`] with the best reachable epsilon: the recipe may have a floor that no noise removes
-/// (the moments accountant cannot go below `ln(1/delta) / 32`).
+/// [`AccountingError::Unreachable`] with the best reachable epsilon: the recipe may have a floor that no
+/// noise removes (the moments accountant cannot go below `ln(1/delta) / 32`).
 ///
 /// # Example
 /// ```
@@ -174,7 +175,8 @@ pub fn sampling_probability(
             MIN_PROBABILITY,
         ));
     }
-    // The first probability that exceeds the target is the unsafe end; step back by more than the search's width.
+    // The first probability that exceeds the target is the unsafe end; step back by more than the search's
+    // width.
     let mut q = first_true(MIN_PROBABILITY, 1.0, RELATIVE, exceeds);
     while exceeds(q) {
         q *= 1.0 - 2.0 * RELATIVE;

@@ -27,8 +27,8 @@ pub enum AccountingError {
     },
     /// An event that is stated for another relation between neighbouring populations.
     #[error(
-        "adjacency: this accountant holds events for '{accountant}', got an event for '{event}'; the two relations \
-         cannot be composed, account for them separately"
+        "adjacency: this accountant holds events for '{accountant}', got an event for '{event}'; the two \
+         relations cannot be composed, account for them separately"
     )]
     AdjacencyMismatch {
         /// Relation of the events composed so far.
@@ -62,8 +62,8 @@ pub enum AccountingError {
     },
     /// No value of the calibrated quantity reaches the target.
     #[error(
-        "{quantity}: the target (epsilon = {target_epsilon}, delta = {delta:e}) is out of reach; the best reachable is \
-         epsilon = {best_epsilon} at {quantity} = {at}"
+        "{quantity}: the target (epsilon = {target_epsilon}, delta = {delta:e}) is out of reach; the best reachable \
+         is epsilon = {best_epsilon} at {quantity} = {at}"
     )]
     Unreachable {
         /// The quantity that was searched.

@@ -10,8 +10,9 @@ use crate::{AccountingError, Adjacency, NoiseMultiplier, Sampling, SamplingProba
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Event {
-    /// Every user joins independently with `sampling_probability`; the sum of the joined users' bounded updates gets
-    /// Gaussian noise. Relation: add or remove one user. `sampling_probability = 1` is [`Event::Gaussian`].
+    /// Every user joins independently with `sampling_probability`; the sum of the joined users' bounded
+    /// updates gets Gaussian noise. Relation: add or remove one user. `sampling_probability = 1` is
+    /// [`Event::Gaussian`].
     PoissonGaussian {
         /// `q`.
         sampling_probability: SamplingProbability,
@@ -23,15 +24,16 @@ pub enum Event {
         /// Noise standard deviation / add-or-remove sensitivity of the released quantity.
         noise_multiplier: NoiseMultiplier,
     },
-    /// A uniformly random cohort of exactly `cohort_size` out of `population` users, fresh each round, without
-    /// replacement; Gaussian noise. Relation: replace one user (the population size is public).
+    /// A uniformly random cohort of exactly `cohort_size` out of `population` users, fresh each round,
+    /// without replacement; Gaussian noise. Relation: replace one user (the population size is public).
     FixedSizeGaussian {
         /// Users in the population.
         population: u64,
         /// Users in the cohort, in `[1, population]`.
         cohort_size: u64,
-        /// Noise standard deviation / **replace-one** sensitivity. Replacing a user moves a sum of updates of norm
-        /// at most `S` by up to `2 S`, so noise of standard deviation `z S` has noise multiplier `z / 2` here.
+        /// Noise standard deviation / **replace-one** sensitivity. Replacing a user moves a sum of updates of
+        /// norm at most `S` by up to `2 S`, so noise of standard deviation `z S` has noise multiplier `z / 2`
+        /// here.
         noise_multiplier: NoiseMultiplier,
     },
     /// A release without noise. Nothing is guaranteed after it.

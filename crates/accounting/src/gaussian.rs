@@ -40,7 +40,8 @@ pub fn epsilon(noise_multiplier: NoiseMultiplier, delta: Delta) -> Result<Epsilo
 /// As [`epsilon`], for a delta given by its logarithm (`log_delta < 0`, finite).
 ///
 /// # Errors
-/// [`AccountingError::OutOfRange`] for any other `log_delta`; [`AccountingError::NoFiniteGuarantee`] as [`epsilon`].
+/// [`AccountingError::OutOfRange`] for any other `log_delta`; [`AccountingError::NoFiniteGuarantee`] as
+/// [`epsilon`].
 pub fn epsilon_at_log_delta(
     noise_multiplier: NoiseMultiplier,
     log_delta: f64,
@@ -72,7 +73,8 @@ pub fn epsilon_at_log_delta(
 /// The smallest noise multiplier at which one Gaussian release holds `(epsilon, delta)`.
 ///
 /// # Errors
-/// [`AccountingError::Unreachable`] if it lies above the largest finite search value (only for targets next to zero).
+/// [`AccountingError::Unreachable`] if it lies above the largest finite search value (only for targets next
+/// to zero).
 pub fn noise_multiplier(epsilon: Epsilon, delta: Delta) -> Result<NoiseMultiplier, AccountingError> {
     let log_target = delta.get().ln();
     let holds = |sigma: f64| log_delta_at(sigma, epsilon.get()) <= log_target;

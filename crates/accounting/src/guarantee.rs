@@ -10,8 +10,8 @@ use crate::{Delta, Epsilon};
 pub enum Adjacency {
     /// All data of one user is added or removed.
     AddOrRemoveOne,
-    /// All data of one user is replaced by another's; the number of users is public. Costs more than add-or-remove:
-    /// one replacement is a removal and an addition.
+    /// All data of one user is replaced by another's; the number of users is public. Costs more than
+    /// add-or-remove: one replacement is a removal and an addition.
     ReplaceOne,
 }
 
@@ -50,8 +50,8 @@ impl fmt::Display for Sampling {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Recipe {
-    /// The moments accountant of 2016 as \[DPLM\] used it: moments 1 to 32 and the classic conversion. For reproducing
-    /// printed numbers; [`Recipe::Rdp`] is tighter.
+    /// The moments accountant of 2016 as \[DPLM\] used it: moments 1 to 32 and the classic conversion. For
+    /// reproducing printed numbers; [`Recipe::Rdp`] is tighter.
     #[serde(rename = "moments-2016")]
     Moments2016,
     /// Renyi divergences on [`crate::rdp::default_orders`] and the improved conversion.
@@ -75,7 +75,8 @@ impl fmt::Display for Recipe {
 pub struct OptimalOrder {
     /// The Renyi order (the 2016 recipe's moment plus one).
     pub order: f64,
-    /// The first or the last order of the grid: a wider grid may give a smaller epsilon (the bound holds anyway).
+    /// The first or the last order of the grid: a wider grid may give a smaller epsilon (the bound holds
+    /// anyway).
     pub at_edge: bool,
 }
 
@@ -83,7 +84,8 @@ pub struct OptimalOrder {
 ///
 /// # Guarantee
 /// For every two populations related by `adjacency` and every set `O` of outcomes of everything composed,
-/// `Pr[O] <= e^epsilon Pr'[O] + delta`, provided that users were chosen by `sampling` and the noise was as stated.
+/// `Pr[O] <= e^epsilon Pr'[O] + delta`, provided that users were chosen by `sampling` and the noise was as
+/// stated.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Guarantee {
     /// Bound on the privacy loss.

@@ -2,8 +2,8 @@
 //! what it guarantees them (epsilon, delta).
 //!
 //! An [`Event`] names one release together with its sampling scheme, an [`Accountant`] composes events by one
-//! [`Recipe`], and a [`Guarantee`] carries the result with the relation it holds under. [`calibrate`] goes the
-//! other way: from a target to a noise multiplier, a number of rounds or a sampling probability.
+//! [`Recipe`], and a [`Guarantee`] carries the result with the relation it holds under. [`calibrate`] goes
+//! the other way: from a target to a noise multiplier, a number of rounds or a sampling probability.
 //!
 //! ```
 //! use undertone_accounting::{Accountant, Delta, Event, NoiseMultiplier, Recipe, SamplingProbability};
@@ -21,11 +21,12 @@
 //! # }
 //! ```
 //!
-//! It reads no file and no clock and draws no random number. It does not add noise, does not know what a model
-//! is, and does not check that a run really sampled its users the way the event says.
+//! It reads no file and no clock and draws no random number. It does not add noise, does not know what a
+//! model is, and does not check that a run really sampled its users the way the event says.
 //!
-//! Paper: McMahan et al., "Learning Differentially Private Recurrent Language Models" (ICLR 2018), section 2 and
-//! Tables 1-2; Mironov, Talwar, Zhang, "Renyi Differential Privacy of the Sampled Gaussian Mechanism" (2019).
+//! Paper: McMahan et al., "Learning Differentially Private Recurrent Language Models" (ICLR 2018), section 2
+//! and Tables 1-2; Mironov, Talwar, Zhang, "Renyi Differential Privacy of the Sampled Gaussian Mechanism"
+//! (2019).
 
 pub mod accountant;
 pub mod calibrate;

@@ -1,8 +1,8 @@
 //! The moments accountant of 2016, as the printed tables of \[DPLM\] were computed.
 //!
 //! # Source
-//! Abadi et al., "Deep Learning with Differential Privacy" (2016), Theorem 2, with the integer moments 1 to 32 of its
-//! published implementation.
+//! Abadi et al., "Deep Learning with Differential Privacy" (2016), Theorem 2, with the integer moments 1 to
+//! 32 of its published implementation.
 
 use crate::rdp::poisson_gaussian::log_moment_integer;
 use crate::{NoiseMultiplier, SamplingProbability};
@@ -10,8 +10,8 @@ use crate::{NoiseMultiplier, SamplingProbability};
 /// The largest moment `lambda` of the recipe; it uses 1 to this.
 pub const MAX_MOMENT: u32 = 32;
 
-/// `ln E[(dP/dQ)^{lambda + 1}]` under `Q` for one Poisson-sampled Gaussian release: the log moment of order `lambda` of
-/// the privacy loss. Rounds add.
+/// `ln E[(dP/dQ)^{lambda + 1}]` under `Q` for one Poisson-sampled Gaussian release: the log moment of order
+/// `lambda` of the privacy loss. Rounds add.
 #[must_use]
 pub fn log_moment(
     sampling_probability: SamplingProbability,
@@ -21,8 +21,8 @@ pub fn log_moment(
     log_moment_integer(sampling_probability.get(), noise_multiplier.get(), moment + 1)
 }
 
-/// Minimum over moments of `(ln A - ln delta) / lambda`; `log_moments[i]` is the total for `lambda = i + 1`. Returns
-/// epsilon and the best moment.
+/// Minimum over moments of `(ln A - ln delta) / lambda`; `log_moments[i]` is the total for `lambda = i + 1`.
+/// Returns epsilon and the best moment.
 pub(crate) fn epsilon(log_moments: &[f64], log_delta: f64) -> (f64, u32) {
     minimum(log_moments.iter().zip(1..).map(|(log_moment, lambda)| {
         let epsilon = (log_moment - log_delta) / f64::from(lambda);

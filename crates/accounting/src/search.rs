@@ -1,7 +1,7 @@
 //! One-dimensional searches.
 
-/// Narrows `[low, high]` for a predicate that is false at `low`, true at `high` and switches once; returns the true end
-/// when the two are neighbours or within `relative` of each other.
+/// Narrows `[low, high]` for a predicate that is false at `low`, true at `high` and switches once; returns
+/// the true end when the two are neighbours or within `relative` of each other.
 pub(crate) fn first_true(
     mut low: f64,
     mut high: f64,

@@ -28,7 +28,8 @@ pub fn epsilon_bun_steinke(rho: Rho, delta: Delta) -> Result<Epsilon, Accounting
     Epsilon::new(rho + 2.0 * (-rho * delta.get().ln()).sqrt())
 }
 
-/// The improved conversion, minimised over continuous orders: `min_a rho a + ln(1 - 1/a) - (ln delta + ln a)/(a - 1)`.
+/// The improved conversion, minimised over continuous orders: `min_a rho a + ln(1 - 1/a) - (ln delta + ln
+/// a)/(a - 1)`.
 ///
 /// # Source
 /// Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy" (2020), Proposition 12.
@@ -53,7 +54,8 @@ pub fn epsilon(rho: Rho, delta: Delta) -> Result<Epsilon, AccountingError> {
     if rho == 0.0 {
         return Epsilon::new(0.0);
     }
-    // Searched over u = ln(a - 1). The optimum has (a - 1)^2 rho of the order of ln(1/delta), so the ends are far out.
+    // Searched over u = ln(a - 1). The optimum has (a - 1)^2 rho of the order of ln(1/delta), so the ends are
+    // far out.
     let best = minimum(-46.0, 80.0, |u| {
         let excess = u.exp();
         let order = 1.0 + excess;
@@ -65,8 +67,8 @@ pub fn epsilon(rho: Rho, delta: Delta) -> Result<Epsilon, AccountingError> {
 /// The exact epsilon of a composition of Gaussian releases whose rhos add up to `rho`.
 ///
 /// # Guarantee
-/// Valid **only** for an (adaptive) composition of Gaussians of fixed sensitivity: other mechanisms of the same rho may
-/// be less private than this.
+/// Valid **only** for an (adaptive) composition of Gaussians of fixed sensitivity: other mechanisms of the
+/// same rho may be less private than this.
 ///
 /// # Errors
 /// [`AccountingError::NoFiniteGuarantee`] if the result overflows.

@@ -83,7 +83,11 @@ proptest! {
     }
 
     #[test]
-    fn delta_and_epsilon_are_inverse(q in log_uniform(1e-5, 1.0), z in log_uniform(0.5, 10.0), rounds in 1u64..10_000) {
+    fn delta_and_epsilon_are_inverse(
+        q in log_uniform(1e-5, 1.0),
+        z in log_uniform(0.5, 10.0),
+        rounds in 1u64..10_000,
+    ) {
         for recipe in [Recipe::Moments2016, Recipe::Rdp] {
             let mut accountant = Accountant::new(recipe);
             accountant.compose(&poisson(q, z), rounds).unwrap();
@@ -155,7 +159,8 @@ fn divergence_against_brute_force() {
         (0.5, 2.0, 1.5, 0.4),
         (0.2, 0.2, 1.1, 1e-3),
         (0.999, 1.0, 1.3, 1e-2),
-        // Here ln A is below 1e-9 and the positive integral is used: the excess is brute force's own rounding.
+        // Here ln A is below 1e-9 and the positive integral is used: the excess is brute force's own
+        // rounding.
         (1e-4, 10.0, 3.7, 2e-3),
         (1e-5, 1.0, 1.5, 1e-2),
     ];
@@ -240,19 +245,20 @@ fn schemes_do_not_mix() {
     check(
         &[sampled, cohort],
         Recipe::Rdp,
-        "adjacency: this accountant holds events for 'add-or-remove one user', got an event for 'replace one user'; \
-         the two relations cannot be composed, account for them separately",
+        "adjacency: this accountant holds events for 'add-or-remove one user', got an event for 'replace one \
+         user'; the two relations cannot be composed, account for them separately",
     );
     check(
         &[cohort],
         Recipe::Moments2016,
-        "recipe: 'moments accountant of 2016' covers Poisson-sampled and plain Gaussians, got a fixed-size-cohort \
-         Gaussian event",
+        "recipe: 'moments accountant of 2016' covers Poisson-sampled and plain Gaussians, got a \
+         fixed-size-cohort Gaussian event",
     );
     check(
         &[sampled],
         Recipe::ExactGaussian,
-        "recipe: 'exact Gaussian' covers Gaussians that every user takes part in, got a Poisson-sampled Gaussian event",
+        "recipe: 'exact Gaussian' covers Gaussians that every user takes part in, got a \
+         Poisson-sampled Gaussian event",
     );
     check(
         &[sampled, (Event::NonPrivate, 1)],
@@ -343,8 +349,8 @@ fn unreachable_targets_say_what_is_reachable() {
     assert_eq!(
         error,
         format!(
-            "noise_multiplier: the target (epsilon = 0.1, delta = 1e-9) is out of reach; the best reachable is \
-             epsilon = {} at noise_multiplier = 1000000000000",
+            "noise_multiplier: the target (epsilon = 0.1, delta = 1e-9) is out of reach; the best \
+             reachable is epsilon = {} at noise_multiplier = 1000000000000",
             1e9f64.ln() / 32.0
         )
     );

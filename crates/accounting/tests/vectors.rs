@@ -1,8 +1,8 @@
 //! The crate against independent oracles: one checker per family of `vectors/accounting.json`.
 //!
-//! The cases come from dp-accounting 0.6.0, mpmath at 40-60 digits and scipy; each names its source. Tolerances are
-//! relative 1e-9 (1e-8 for the improved zCDP conversion, 1e-6 for calibrated noise, the peer's own tolerance) unless a
-//! comment says why not.
+//! The cases come from dp-accounting 0.6.0, mpmath at 40-60 digits and scipy; each names its source.
+//! Tolerances are relative 1e-9 (1e-8 for the improved zCDP conversion, 1e-6 for calibrated noise, the peer's
+//! own tolerance) unless a comment says why not.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -163,7 +163,8 @@ fn rdp_poisson_gaussian() {
         let got = rdp::curve(&poisson(number(&inputs["q"]), number(&inputs["sigma"])), &orders).unwrap();
         for ((&order, got), want) in orders.iter().zip(got).zip(numbers(&outputs["rdp"])) {
             if want == f64::INFINITY {
-                // The peer's series does not converge there; ours must, to something below the next finite order.
+                // The peer's series does not converge there; ours must, to something below the next finite
+                // order.
                 assert!(got.is_finite() && got > 0.0, "{id} order {order}: {got}");
                 continue;
             }
@@ -178,8 +179,8 @@ fn rdp_poisson_gaussian() {
             let (order, want): (f64, f64) = (order.parse().unwrap(), number(want));
             let event = poisson(number(&inputs["q"]), number(&inputs["sigma"]));
             let got = rdp::curve(&event, &[order]).unwrap()[0];
-            // Integer orders are exact; fractional ones bound from above. The quadrature was rounded to a double
-            // next to 1 before its logarithm.
+            // Integer orders are exact; fractional ones bound from above. The quadrature was rounded to a
+            // double next to 1 before its logarithm.
             let noise = 4e-16 / (order - 1.0);
             let excess = if order == order.trunc() { 1e-9 } else { 0.4 };
             assert!(

@@ -1,13 +1,15 @@
 //! From Renyi divergences to (epsilon, delta).
 //!
 //! # Source
-//! Canonne, Kamath, Steinke (2020), Proposition 12; `delta <= sqrt(1 - e^-KL)` is the Bretagnolle-Huber inequality.
+//! Canonne, Kamath, Steinke (2020), Proposition 12; `delta <= sqrt(1 - e^-KL)` is the Bretagnolle-Huber
+//! inequality.
 
 use crate::special::ln_1m_exp;
 
 /// Smallest epsilon over `orders` at `delta = e^log_delta`, with the index it was found at.
 ///
-/// `divergences[i]` is the total Renyi divergence at `orders[i]`. Returns `+inf` if no order gives a finite value.
+/// `divergences[i]` is the total Renyi divergence at `orders[i]`. Returns `+inf` if no order gives a finite
+/// value.
 #[must_use]
 pub fn epsilon(orders: &[f64], divergences: &[f64], log_delta: f64) -> (f64, usize) {
     best(orders, divergences, |order, divergence| {

@@ -1,4 +1,5 @@
-/// The order grid of [`Recipe::Rdp`](crate::Recipe::Rdp): 1.1 to 10.9 in tenths, 11 to 63, 128, 256, 512, 1024.
+/// The order grid of [`Recipe::Rdp`](crate::Recipe::Rdp): 1.1 to 10.9 in tenths, 11 to 63, 128, 256, 512,
+/// 1024.
 ///
 /// The grid of dp-accounting 0.6.0, so that the two can be compared digit by digit.
 #[must_use]

@@ -4,7 +4,8 @@
 //! `ln A_a / (a - 1)`; the other direction is never larger (Mironov, Talwar, Zhang 2019, Theorem 5).
 //!
 //! # Source
-//! Mironov, Talwar, Zhang, "Renyi Differential Privacy of the Sampled Gaussian Mechanism" (2019), section 3.3.
+//! Mironov, Talwar, Zhang, "Renyi Differential Privacy of the Sampled Gaussian Mechanism" (2019), section
+//! 3.3.
 
 use std::f64::consts::{FRAC_1_SQRT_2, LN_2};
 
@@ -21,8 +22,9 @@ const WIDE: f64 = 1e6;
 /// Renyi divergence at `order` (> 1) of one release; `+inf` only where it exceeds `f64`.
 ///
 /// # Guarantee
-/// At integer orders the exact value. At fractional orders an upper bound, above the exact value by the negative terms of
-/// a series: 6e-6 at order 4.7, 0.4 % at 2.2, tens of per cent below 2 (never above the chord between integer orders).
+/// At integer orders the exact value. At fractional orders an upper bound, above the exact value by the
+/// negative terms of a series: 6e-6 at order 4.7, 0.4 % at 2.2, tens of per cent below 2 (never above the
+/// chord between integer orders).
 ///
 /// # Example
 /// ```
@@ -61,8 +63,8 @@ pub fn rdp(sampling_probability: SamplingProbability, noise_multiplier: NoiseMul
     (log_moment / (order - 1.0)).max(0.0)
 }
 
-/// `ln A` at an integer order: the binomial expansion, with the terms 0 and 1 (which sum with the rest of the binomial
-/// weights to exactly 1) taken out, so that no digit is lost where A is next to 1.
+/// `ln A` at an integer order: the binomial expansion, with the terms 0 and 1 (which sum with the rest of the
+/// binomial weights to exactly 1) taken out, so that no digit is lost where A is next to 1.
 pub(crate) fn log_moment_integer(q: f64, z: f64, order: u32) -> f64 {
     let n = f64::from(order);
     let scale = 0.5 / z / z;
@@ -82,16 +84,16 @@ pub(crate) fn log_moment_integer(q: f64, z: f64, order: u32) -> f64 {
 
 /// `ln A` at a fractional order: the two erfc series that meet at `z0`, summed in magnitude.
 ///
-/// DEVIATION: the paper adds terms with the sign of the binomial coefficient. Magnitudes lose no digits to cancellation
-/// and give what dp-accounting reports. They bound A from above however long the series: past order + 1 the signs
-/// alternate and the terms decrease, so what is left out is smaller than the last negative term, and that one is counted
-/// twice too often.
+/// DEVIATION: the paper adds terms with the sign of the binomial coefficient. Magnitudes lose no digits to
+/// cancellation and give what dp-accounting reports. They bound A from above however long the series: past
+/// order + 1 the signs alternate and the terms decrease, so what is left out is smaller than the last
+/// negative term, and that one is counted twice too often.
 fn log_moment_series(q: f64, z: f64, order: f64) -> f64 {
     let (log_q, log_rest) = (q.ln(), (-q).ln_1p());
     let (scale, spread) = (0.5 / z / z, FRAC_1_SQRT_2 / z);
     let z0 = z * z * (log_rest - log_q) + 0.5;
-    // Beyond z0 the powers of q, of 1 - q and the exponential combine into this one factor: adding them up term by term
-    // would cancel numbers of the size of i^2 / z^2.
+    // Beyond z0 the powers of q, of 1 - q and the exponential combine into this one factor: adding them up
+    // term by term would cancel numbers of the size of i^2 / z^2.
     let beyond = order * log_rest - z0 * z0 * scale;
 
     let mut log_choose = 0.0;
@@ -124,10 +126,11 @@ fn log_moment_series(q: f64, z: f64, order: f64) -> f64 {
     sum.get().max(0.0)
 }
 
-/// `ln A` by the trapezoidal rule on `A - 1 = E[(1 + t)^a - 1 - a t]`, `t = q (e^u - 1)`: the integrand is positive, so
-/// A - 1 keeps its digits however small it is. `None` where the nodes would be too many.
+/// `ln A` by the trapezoidal rule on `A - 1 = E[(1 + t)^a - 1 - a t]`, `t = q (e^u - 1)`: the integrand is
+/// positive, so A - 1 keeps its digits however small it is. `None` where the nodes would be too many.
 ///
-/// The integrand is analytic within pi z^2 of the real line, and the step makes the rule's error less than 1e-15.
+/// The integrand is analytic within pi z^2 of the real line, and the step makes the rule's error less than
+/// 1e-15.
 fn log_moment_integral(q: f64, z: f64, order: f64) -> Option<f64> {
     let (low, high) = (-12.0 * z, order + 12.0 * z);
     let nodes = ((high - low) / (z.min(z * z) / 6.0)).ceil();

@@ -1,8 +1,9 @@
 //! Renyi divergence of a Gaussian on a fixed-size cohort drawn without replacement, under replace-one.
 //!
 //! # Source
-//! Wang, Balle, Kasiviswanathan, "Subsampled Renyi Differential Privacy and Analytical Moments Accountant" (AISTATS
-//! 2019), Theorem 27 (the bound for Gaussians); the divergence is with respect to replacing one user.
+//! Wang, Balle, Kasiviswanathan, "Subsampled Renyi Differential Privacy and Analytical Moments Accountant"
+//! (AISTATS 2019), Theorem 27 (the bound for Gaussians); the divergence is with respect to replacing one
+//! user.
 
 use std::f64::consts::{LN_2, PI};
 
@@ -15,8 +16,9 @@ const MAX_TERNARY_ORDER: u32 = 256;
 /// Divergences of one release at `orders` (> 1), for a cohort of `cohort_size` of `population` users.
 ///
 /// # Guarantee
-/// An upper bound under replace-one, with `noise_multiplier` = noise standard deviation / replace-one sensitivity. At
-/// fractional orders the chord between the neighbouring integers of `(a - 1) D_a`, which is convex.
+/// An upper bound under replace-one, with `noise_multiplier` = noise standard deviation / replace-one
+/// sensitivity. At fractional orders the chord between the neighbouring integers of `(a - 1) D_a`, which is
+/// convex.
 pub(crate) fn curve(
     population: u64,
     cohort_size: u64,
@@ -76,12 +78,12 @@ fn log_moment(log_q: f64, z: f64, order: u32, central: &[f64]) -> f64 {
 
 /// `ln E_{x ~ N(0, z^2)} [(e^u - 1)^l]`, `u = (2x - 1) / (2 z^2)`, for even `l`.
 ///
-/// The theorem states it as an l-th forward difference, whose alternating sum loses all digits for large z; the
-/// expectation of a positive function does not. The step keeps the trapezoidal rule's error, e^{-2 pi^2 z^2 / step^2}
-/// times the sum of the magnitudes of that alternating sum, below 1e-17 of the result.
+/// The theorem states it as an l-th forward difference, whose alternating sum loses all digits for large z;
+/// the expectation of a positive function does not. The step keeps the trapezoidal rule's error, e^{-2 pi^2
+/// z^2 / step^2} times the sum of the magnitudes of that alternating sum, below 1e-17 of the result.
 fn log_central_moment(l: u32, z: f64) -> f64 {
-    // Below this z the expectation exceeds half of e^{l (l - 1) / (2 z^2)} for every l >= 4, so that the theorem's minimum
-    // takes its plain term.
+    // Below this z the expectation exceeds half of e^{l (l - 1) / (2 z^2)} for every l >= 4, so that the
+    // theorem's minimum takes its plain term.
     if z < 0.4 {
         return f64::INFINITY;
     }

@@ -1,0 +1,18 @@
+use undertone_accounting::AccountingError;
+
+/// What can go wrong when a check runs. A number that does not match is a result, not an error.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReproduceError {
+    /// No check has this name.
+    #[error("check: expected one of {known}, got '{got}'")]
+    UnknownCheck {
+        /// The names there are, separated by commas.
+        known: String,
+        /// The name that came.
+        got: String,
+    },
+    /// The accountant refused.
+    #[error(transparent)]
+    Accounting(#[from] AccountingError),
+}

@@ -1,0 +1,28 @@
+//! The printed numbers of the papers, recomputed: every check holds what a paper prints, computes the same by
+//! the paper's recipe, and puts a tighter value beside it.
+//!
+//! ```
+//! # fn main() -> Result<(), undertone_reproduce::ReproduceError> {
+//! let table = undertone_reproduce::run("dplm-text")?;
+//! assert_eq!((table.matched, table.total), (3, 3));
+//! assert_eq!(table.rows[0].entries[0].paper, "1.97");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! It covers privacy accounting, not accuracy: nothing is trained here. A new table is one file with its data
+//! and one line in the list of checks.
+//!
+//! Papers: McMahan et al., "Learning Differentially Private Recurrent Language Models" (ICLR 2018), Tables 1
+//! and 2, section 3, appendix D.
+
+mod check;
+mod dplm;
+mod error;
+mod rounding;
+mod table;
+
+pub use check::{Check, checks, run};
+pub use error::ReproduceError;
+pub use rounding::Rounding;
+pub use table::{Entry, Row, Table, Tighter};

@@ -1,0 +1,67 @@
+use std::fmt;
+
+use serde::Serialize;
+
+/// How a paper brought a number to its printed form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "rule", rename_all = "kebab-case")]
+pub enum Rounding {
+    /// To the nearest number with so many decimals.
+    Nearest {
+        /// Digits after the point.
+        decimals: usize,
+    },
+    /// Cut after so many decimals. For an upper bound this prints less than was proved.
+    Truncated {
+        /// Digits after the point.
+        decimals: usize,
+    },
+}
+
+impl Rounding {
+    /// The printed form of a non-negative `value`.
+    #[must_use]
+    pub fn print(self, value: f64) -> String {
+        match self {
+            Rounding::Nearest { decimals } => format!("{value:.decimals$}"),
+            Rounding::Truncated { decimals } => {
+                // Nine more digits, so that cutting the text is cutting the number.
+                let precise = format!("{value:.places$}", places = decimals + 9);
+                let end = precise.len().saturating_sub(9);
+                precise
+                    .get(..end)
+                    .unwrap_or(&precise)
+                    .trim_end_matches('.')
+                    .to_owned()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Rounding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rounding::Nearest { decimals } => write!(f, "rounded to {decimals} decimals"),
+            Rounding::Truncated { decimals } => write!(f, "cut after {decimals} decimals"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(rounding: Rounding, value: f64, want: &str) {
+        assert_eq!(rounding.print(value), want, "{rounding}");
+    }
+
+    #[test]
+    fn print() {
+        check(Rounding::Nearest { decimals: 2 }, 3.8164, "3.82");
+        check(Rounding::Truncated { decimals: 2 }, 3.8164, "3.81");
+        check(Rounding::Truncated { decimals: 2 }, 3.819_999, "3.81");
+        check(Rounding::Truncated { decimals: 0 }, 7.9, "7");
+        check(Rounding::Nearest { decimals: 3 }, 0.9866, "0.987");
+        check(Rounding::Nearest { decimals: 2 }, 187.012, "187.01");
+    }
+}
