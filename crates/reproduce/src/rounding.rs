@@ -16,9 +16,24 @@ pub enum Rounding {
         /// Digits after the point.
         decimals: usize,
     },
+    /// Up to so many decimals, which keeps an upper bound one.
+    Up {
+        /// Digits after the point.
+        decimals: usize,
+    },
 }
 
 impl Rounding {
+    /// Digits after the point.
+    #[must_use]
+    pub fn decimals(self) -> usize {
+        match self {
+            Rounding::Nearest { decimals } | Rounding::Truncated { decimals } | Rounding::Up { decimals } => {
+                decimals
+            }
+        }
+    }
+
     /// The printed form of a non-negative `value`.
     #[must_use]
     pub fn print(self, value: f64) -> String {
@@ -34,6 +49,17 @@ impl Rounding {
                     .trim_end_matches('.')
                     .to_owned()
             }
+            Rounding::Up { decimals } => {
+                let nearest = format!("{value:.decimals$}");
+                match nearest.parse::<f64>() {
+                    // The nearest lies below by half a unit at most: one unit more is the next number up.
+                    Ok(printed) if printed < value => {
+                        let unit = (0..decimals).fold(1.0, |unit, _| unit / 10.0);
+                        format!("{:.decimals$}", printed + unit)
+                    }
+                    _ => nearest,
+                }
+            }
         }
     }
 }
@@ -43,6 +69,7 @@ impl fmt::Display for Rounding {
         match self {
             Rounding::Nearest { decimals } => write!(f, "rounded to {decimals} decimals"),
             Rounding::Truncated { decimals } => write!(f, "cut after {decimals} decimals"),
+            Rounding::Up { decimals } => write!(f, "rounded up to {decimals} decimals"),
         }
     }
 }
@@ -63,5 +90,9 @@ mod tests {
         check(Rounding::Truncated { decimals: 0 }, 7.9, "7");
         check(Rounding::Nearest { decimals: 3 }, 0.9866, "0.987");
         check(Rounding::Nearest { decimals: 2 }, 187.012, "187.01");
+        check(Rounding::Up { decimals: 2 }, 187.012, "187.02");
+        check(Rounding::Up { decimals: 2 }, 187.018, "187.02");
+        check(Rounding::Up { decimals: 2 }, 0.25, "0.25");
+        check(Rounding::Up { decimals: 1 }, 0.96, "1.0");
     }
 }

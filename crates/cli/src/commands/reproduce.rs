@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use comfy_table::{CellAlignment, Table as Grid, presets};
-use undertone_reproduce::{Entry, Table, checks};
+use undertone_reproduce::{Entry, Rounding, Table, checks};
 
 use crate::output::Output;
 
@@ -112,12 +112,16 @@ fn render(table: &Table) -> String {
 }
 
 fn cell(entry: &Entry) -> String {
+    // A bound that is quoted stays one.
+    let up = Rounding::Up {
+        decimals: entry.rounding.decimals(),
+    };
     let sign = if entry.matches { "" } else { "!= " };
     format!(
         "{}\n{sign}{}\n{}",
         entry.paper,
         entry.printed,
-        entry.rounding.print(entry.tighter.value)
+        up.print(entry.tighter.value)
     )
 }
 

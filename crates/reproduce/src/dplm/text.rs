@@ -12,7 +12,7 @@ pub(crate) const CHECK: Check = Check {
     body,
 };
 
-/// Place, C~, rounds, epsilon. The first two show the rule: 1.9776 and 3.8164 are printed as 1.97 and 3.81.
+/// Place, C~, rounds, epsilon. The first two show the rule: 1.9763 and 3.8164 are printed as 1.97 and 3.81.
 const PRINTED: [(&str, f64, u64, &str); 3] = [
     ("section 3, FedAvg", 1250.0, 3000, "1.97"),
     ("appendix D, FedSGD", 5000.0, 3000, "3.81"),
