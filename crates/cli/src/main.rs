@@ -1,1 +1,61 @@
-fn main(){}
+//! `undertone`: train language models with user-level differential privacy, and everything around it.
+//!
+//! This binary is glue: every command reads its arguments, calls a library crate and shows the result.
+
+mod commands;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use commands::{eval, reproduce, train};
+use output::Output;
+
+/// Train language models on text that belongs to people, so that the model provably reveals almost nothing about any one
+/// of them.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, arg_required_else_help = true)]
+struct Arguments {
+    /// Print one JSON document for machines instead of tables and progress bars.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Train a model as a run file says; ends with the model, its accuracy and its guarantee.
+    Train(train::TrainArgs),
+    /// Evaluate the final model of a run.
+    Eval(eval::EvalArgs),
+    /// Import, describe and index user-partitioned text.
+    /// Make the report of a run again and show its summary.
+    /// Recompute the numbers of the papers and compare.
+    Reproduce(reproduce::ReproduceArgs),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("UNDERTONE_LOG").unwrap_or_else(|_| "warn".into()),
+        )
+        .with_writer(std::io::stderr)
+        .without_time()
+        .init();
+    let output = Output { json: arguments.json };
+    let result = match arguments.command {
+        Command::Train(args) => train::run(args, &output),
+        Command::Eval(args) => eval::run(args, &output),
+        Command::Reproduce(args) => reproduce::run(args, &output),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output.error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

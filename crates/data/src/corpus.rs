@@ -194,8 +194,7 @@ impl<'a> Vocabulary<'a> {
         match self {
             Vocabulary::Ready(vocab) => Ok(vocab),
             Vocabulary::PublicCorpus { path, text, size } => {
-                let counts =
-                    WordCounts::of_public_corpus(path, text, base, spec.max_sentence_tokens, progress)?;
+                let counts = WordCounts::of_public_corpus(path, text, base, progress)?;
                 Ok(counts.vocab(size))
             }
             Vocabulary::TrainingData { size } => {

@@ -15,7 +15,7 @@ use crate::split::{Split, Splitter};
 use crate::tokenize::{sentences, words};
 use crate::vocab::{Vocab, VocabProvenance};
 
-/// Words with their counts, most frequent first (equal counts in alphabetical order).
+/// Words (with a letter in them) and their counts, most frequent first (equal counts in alphabetical order).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WordCounts {
     counts: Vec<(Box<str>, u64)>,
@@ -31,11 +31,10 @@ impl WordCounts {
         path: &str,
         text: &str,
         base_dir: &Path,
-        max_sentence_tokens: usize,
         progress: &dyn Progress,
     ) -> Result<WordCounts> {
         let path = expand("data.vocabulary.path", path, base_dir)?;
-        let mut counter = Counter::new(max_sentence_tokens);
+        let mut counter = Counter::default();
         let mut done = 0;
         read_texts(&path, text, &mut |rows, total| {
             counter.add(rows, |_| Ok(true))?;
@@ -70,7 +69,7 @@ impl WordCounts {
         progress: &dyn Progress,
     ) -> Result<WordCounts> {
         let splitter = Splitter::new(split)?;
-        let mut counter = Counter::new(spec.max_sentence_tokens);
+        let mut counter = Counter::default();
         let mut done = 0;
         source.read(&mut |rows, total| {
             counter.add(
@@ -141,26 +140,19 @@ pub(crate) fn assign(splitter: &Splitter, rows: &Rows, row: usize, spec: &Corpus
         })
 }
 
+#[derive(Default)]
 struct Counter {
     counts: HashMap<Box<str>, u64>,
-    max_sentence_tokens: usize,
 }
 
 impl Counter {
-    fn new(max_sentence_tokens: usize) -> Counter {
-        Counter {
-            counts: HashMap::new(),
-            max_sentence_tokens,
-        }
-    }
-
     fn add(&mut self, rows: &Rows, wanted: impl Fn(usize) -> Result<bool> + Sync) -> Result<()> {
         let parts: Vec<HashMap<Box<str>, u64>> = (0..rows.len())
             .into_par_iter()
             .with_min_len(512)
             .try_fold(HashMap::new, |mut counts, row| {
                 if wanted(row)? {
-                    count_text(rows.texts.get(row), self.max_sentence_tokens, &mut counts);
+                    count_text(rows.texts.get(row), &mut counts);
                 }
                 Ok::<_, DataError>(counts)
             })
@@ -194,29 +186,17 @@ impl Counter {
     }
 }
 
-/// Counts the words that examples hold: those of sentences of two words or more, up to the cut.
-fn count_text(text: &str, max_sentence_tokens: usize, counts: &mut HashMap<Box<str>, u64>) {
+/// Counts all words that hold a letter, those of cut or dropped sentences too: numbers alone would crowd out words.
+fn count_text(text: &str, counts: &mut HashMap<Box<str>, u64>) {
     let mut scratch = String::new();
-    let mut first: Option<Box<str>> = None;
     sentences(text, |sentence| {
-        let mut seen = 0;
-        words(sentence, &mut scratch, |word| {
-            seen += 1;
-            if seen == 1 {
-                first = Some(word.into());
-            } else if seen <= max_sentence_tokens {
-                if let Some(first) = first.take() {
-                    *counts.entry(first).or_insert(0) += 1;
-                }
-                match counts.get_mut(word) {
-                    Some(count) => *count += 1,
-                    None => {
-                        counts.insert(word.into(), 1);
-                    }
-                }
+        words(sentence, &mut scratch, |word| match counts.get_mut(word) {
+            Some(count) => *count += 1,
+            None if word.contains(char::is_alphabetic) => {
+                counts.insert(word.into(), 1);
             }
+            None => {}
         });
-        first = None;
     });
 }
 
@@ -225,17 +205,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_what_examples_hold() {
+    fn counts_words_with_a_letter() {
         let mut counts = HashMap::new();
-        count_text(
-            "Alone\nthe cat saw the dog\none two three four five six",
-            5,
-            &mut counts,
-        );
+        count_text("Alone\nthe cat saw the dog\n12 & 3rd", &mut counts);
         let get = |word: &str| counts.get(word).copied().unwrap_or(0);
         assert_eq!(
-            (get("alone"), get("the"), get("dog"), get("five"), get("six")),
-            (0, 2, 1, 1, 0)
+            (get("alone"), get("the"), get("3rd"), get("12"), get("&")),
+            (1, 2, 1, 0, 0)
         );
     }
 }

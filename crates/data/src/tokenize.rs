@@ -4,10 +4,10 @@
 //! white space and a capital letter or a quotation mark follow. Words are cut at white space, stripped of punctuation at
 //! both edges, lower-cased, and purely alphabetic compounds `a-b` are cut at the hyphen.
 
-/// Characters stripped from the edges of a word. `$`, `%`, `&`, `+` and `@` stay: they carry meaning (`c++`, `&mut`).
+/// Characters stripped from the edges of a word. `$`, `%`, `&`, `+`, `@` and `^` stay: they carry meaning (`c++`, `&mut`).
 const EDGE: &[char] = &[
     '.', ',', ';', ':', '!', '?', '(', ')', '[', ']', '{', '}', '<', '>', '"', '\'', '`', '*', '_', '-', '=',
-    '/', '\\', '|', '~', '^', '#',
+    '/', '\\', '|', '~', '#',
 ];
 
 /// Calls `sentence` with every sentence of a text.
@@ -67,4 +67,81 @@ fn is_compound(word: &str) -> bool {
         && word
             .split('-')
             .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cut(text: &str) -> Vec<Vec<String>> {
+        let mut all = Vec::new();
+        sentences(text, |sentence| {
+            let mut found = Vec::new();
+            words(sentence, &mut String::new(), |word| found.push(word.to_owned()));
+            all.push(found);
+        });
+        all
+    }
+
+    #[test]
+    fn sentence_ends() {
+        fn check(text: &str, expected: &[&str]) {
+            let mut got = Vec::new();
+            sentences(text, |sentence| got.push(sentence));
+            assert_eq!(got, expected);
+        }
+        check("One. Two! Three? Four", &["One.", "Two!", "Three?", "Four"]);
+        check("e.g. this stays. One", &["e.g. this stays.", "One"]);
+        check("Version 1.2 is out.Now", &["Version 1.2 is out.Now"]);
+        check("He said. \"Yes.\" 'No'", &["He said.", "\"Yes.\" 'No'"]);
+        check("One.\nTwo\r\n\nThree", &["One.", "Two", "", "Three"]);
+        check("Wait...  What", &["Wait...", "What"]);
+        check("End. ", &["End. "]);
+        check("", &[]);
+    }
+
+    #[test]
+    fn word_edges() {
+        fn check(sentence: &str, expected: &[&str]) {
+            assert_eq!(cut(sentence).concat(), expected);
+        }
+        check("The (quick) \"fox\", it's!", &["the", "quick", "fox", "it's"]);
+        check(
+            "well-known u-boot's utf-8 git-p4",
+            &["well", "known", "u-boot's", "utf-8", "git-p4"],
+        );
+        check(
+            "c++ &mut 100% $HOME HEAD^ _x_",
+            &["c++", "&mut", "100%", "$home", "head^", "x"],
+        );
+        check("a--b -- ---", &["a--b"]);
+        check("Über-Ärger STRASSE", &["über-ärger", "strasse"]);
+    }
+
+    proptest! {
+        #[test]
+        fn words_are_clean(text in "[ -~\n\u{e0}-\u{ff}]{0,200}") {
+            for word in cut(&text).concat() {
+                prop_assert!(!word.is_empty());
+                prop_assert!(!word.contains(char::is_whitespace));
+                prop_assert!(word.trim_matches(EDGE) == word, "{}", word);
+            }
+        }
+
+        #[test]
+        fn sentences_lose_nothing_but_white_space(text in ".{0,200}") {
+            let mut kept = String::new();
+            sentences(&text, |sentence| kept.push_str(sentence));
+            let dense = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+            prop_assert_eq!(dense(&kept), dense(&text));
+        }
+
+        #[test]
+        fn tokenising_again_changes_nothing(text in "[ -~]{0,120}") {
+            let once = cut(&text).concat();
+            let again = cut(&once.join(" ")).concat();
+            prop_assert_eq!(once, again);
+        }
+    }
 }

@@ -45,6 +45,10 @@ pub trait SequenceModel: Send + Sync {
     /// Initial parameters drawn from `seed`; the same bytes on every machine.
     fn initial_params(&self, seed: u64) -> Vec<f32>;
 
+    /// Brings parameters back into the model's canonical form without changing what it computes, such as embedding
+    /// rows back to norm 1. For the server, between rounds; nothing to do by default.
+    fn constrain(&self, _params: &mut [f32]) {}
+
     /// A worker with room for batches of `max_sequences` sequences and `max_rows` rows.
     ///
     /// All memory is taken here: steps allocate nothing. A worker is used by one thread at a time.

@@ -54,6 +54,15 @@ fn default_stackoverflow_hidden() -> usize {
 }
 
 impl ModelSpec {
+    /// The family's name in run files and reports.
+    #[must_use]
+    pub fn family(&self) -> &'static str {
+        match self {
+            Self::Dplm { .. } => "dplm",
+            Self::StackOverflow { .. } => "stackoverflow",
+        }
+    }
+
     /// The model over a vocabulary of `vocab_len` ids (special tokens included).
     ///
     /// The StackOverflow model has one id more, the padding id of the published model, which no batch uses.

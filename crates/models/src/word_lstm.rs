@@ -195,6 +195,20 @@ impl SequenceModel for WordLstm {
         self.dimensions.vocab
     }
 
+    /// With unit norm, rows are divided by their norm: the forward pass does so anyway, and without it rows would only
+    /// ever grow (a gradient through the division is orthogonal to its row), which shrinks every later step.
+    fn constrain(&self, params: &mut [f32]) {
+        if self.output != (Output::Tied { unit_norm: true }) {
+            return;
+        }
+        for row in params[self.tensors.embedding.clone()].chunks_exact_mut(self.dimensions.embed) {
+            let norm = row.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt();
+            if norm > 0.0 && norm.is_finite() {
+                row.iter_mut().for_each(|value| *value = (f64::from(*value) / norm) as f32);
+            }
+        }
+    }
+
     /// Uniform draws: embedding `sqrt(3 / embed)` with unit norm (expected norm 1) and 0.05 without; recurrent
     /// matrix `1 / sqrt(hidden)`; the other matrices Glorot, each gate counted as a matrix of its own; biases zero,
     /// the forget gate's one.

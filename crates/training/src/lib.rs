@@ -1,1 +1,40 @@
-//! placeholder
+//! Training with user-level differential privacy: user updates, cohorts, the round, the server optimizer, ledger,
+//! checkpoints, evaluation and reports.
+//!
+//! A run is a value: [`config::RunConfig`] goes in, a run directory comes out. The guarantee is computed before training,
+//! enforced during it and recomputed from the ledger after it.
+//!
+//! ```no_run
+//! use undertone_training::{config::RunFile, run};
+//!
+//! struct Quiet;
+//! impl run::Observer for Quiet {}
+//!
+//! let file = RunFile::read("examples/quickstart.toml".as_ref(), &[])?;
+//! let options = run::RunOptions { out: "runs".into(), threads: 2, resume: false };
+//! let summary = run::train(&file, &options, &Quiet)?;
+//! println!("{:.2} % at {:?}", 100.0 * summary.metrics.top1, summary.privacy.observed);
+//! # Ok::<(), undertone_training::error::TrainingError>(())
+//! ```
+//!
+//! Not here: the mathematics of privacy (`undertone-accounting`), noise (`undertone-mechanisms`), clipping and sums
+//! (`undertone-aggregation`), the models' kernels (`undertone-models`).
+//!
+//! Source: [DPLM] Algorithm 1 and section 3 (McMahan et al., "Learning Differentially Private Recurrent Language Models",
+//! ICLR 2018).
+
+pub mod batch;
+pub mod checkpoint;
+pub mod cohort;
+pub mod config;
+pub mod error;
+pub mod evaluate;
+pub mod files;
+pub mod plan;
+pub mod random;
+pub mod record;
+pub mod report;
+pub mod round;
+pub mod run;
+pub mod server_optimizer;
+pub mod update;

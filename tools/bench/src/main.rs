@@ -1,1 +1,30 @@
-fn main(){}
+//! Benchmarks: whole federated clients per CPU second, beside the arithmetic peak of the same machine.
+//!
+//! `undertone-bench clients --model stackoverflow|dplm [--threads N] [--clients N]` prints one `RESULT {json}` line.
+
+mod clients;
+mod numpy_random;
+mod peak;
+mod usage;
+mod workload;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "undertone-bench", about = "Benchmarks of Undertone")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Local SGD, clipping and summing of whole clients, one client per thread
+    Clients(clients::Arguments),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().command {
+        Command::Clients(arguments) => clients::run(&arguments),
+    }
+}

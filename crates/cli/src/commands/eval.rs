@@ -1,0 +1,100 @@
+//! `undertone eval RUN`.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use undertone_training::config::{EosTargets, EvaluationSplit};
+use undertone_training::run::{self, Observer};
+
+use crate::output::{Output, facts};
+
+/// Arguments of `undertone eval`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EvalArgs {
+    /// The run directory.
+    run: PathBuf,
+    /// The partition.
+    #[arg(long, value_enum, default_value = "test")]
+    split: Split,
+    /// Whether the end of a sentence counts as a target.
+    #[arg(long, value_enum, default_value = "excluded")]
+    eos: Eos,
+    /// Where relative paths of the run's data settings start.
+    #[arg(long, default_value = ".", value_name = "FOLDER")]
+    base: PathBuf,
+    /// Cores to use; all by default.
+    #[arg(long)]
+    threads: Option<std::num::NonZeroUsize>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Split {
+    Validation,
+    Test,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Eos {
+    Excluded,
+    Included,
+}
+
+/// Reads a corpus in silence.
+struct Quiet;
+
+impl Observer for Quiet {}
+
+/// Evaluates and shows the measures.
+pub(crate) fn run(args: EvalArgs, output: &Output) -> anyhow::Result<()> {
+    let split = match args.split {
+        Split::Validation => EvaluationSplit::Validation,
+        Split::Test => EvaluationSplit::Test,
+    };
+    let eos = match args.eos {
+        Eos::Excluded => EosTargets::Excluded,
+        Eos::Included => EosTargets::Included,
+    };
+    let threads = args
+        .threads
+        .or(std::thread::available_parallelism().ok())
+        .map_or(1, std::num::NonZeroUsize::get);
+    let metrics = run::evaluate(&args.run, &args.base, split, eos, threads, &Quiet)?;
+    if output.json {
+        return output.print_json(&metrics);
+    }
+    let percent = |value: f64| format!("{:.2} %", 100.0 * value);
+    let mut rows = vec![
+        ("partition", split.name().to_owned()),
+        ("top-1 accuracy", percent(metrics.top1)),
+        ("top-3", percent(metrics.top3)),
+        ("top-5", percent(metrics.top5)),
+        ("top-1, words only", percent(metrics.top1_words)),
+    ];
+    rows.extend(
+        metrics
+            .in_vocab_top1
+            .map(|value| ("top-1 in vocabulary", percent(value))),
+    );
+    rows.push(("perplexity", format!("{:.1}", metrics.perplexity)));
+    rows.push((
+        "targets",
+        format!(
+            "{} ({} out of vocabulary)",
+            metrics.targets, metrics.out_of_vocabulary
+        ),
+    ));
+    if let Some(head) = &metrics.head_words {
+        for (name, histogram) in [
+            ("top-10 in 10 commonest", &head.top10),
+            ("top-10 in 50 commonest", &head.top50),
+            ("top-10 in 100 commonest", &head.top100),
+        ] {
+            let shares: Vec<String> = histogram
+                .iter()
+                .map(|&count| format!("{:.1}", 100.0 * count as f64 / metrics.targets.max(1) as f64))
+                .collect();
+            rows.push((name, format!("{} % (0 to 10 of them)", shares.join(" "))));
+        }
+    }
+    output.print(&facts(rows))
+}

@@ -1,0 +1,253 @@
+//! `undertone train CONFIG`.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use indicatif::ProgressBar;
+use undertone_training::config::{Override, RunFile};
+use undertone_training::record::{EvaluationRecord, GuaranteeRecord, RoundRecord, StartRecord};
+use undertone_training::run::{self, Observer, RunOptions, Summary};
+
+use crate::output::{Output, facts};
+
+/// Arguments of `undertone train`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TrainArgs {
+    /// The run file (TOML); see `examples/`.
+    config: PathBuf,
+    /// Change a key of the run file: `--set rounds=50 --set clip.norm=0.5`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<Override>,
+    /// Continue the run from its last checkpoint.
+    #[arg(long)]
+    resume: bool,
+    /// Folder of run directories.
+    #[arg(long, default_value = "runs", value_name = "FOLDER")]
+    out: PathBuf,
+    /// Cores to use; all by default. The result does not depend on it.
+    #[arg(long)]
+    threads: Option<std::num::NonZeroUsize>,
+}
+
+/// Trains and shows how it went.
+pub(crate) fn run(args: TrainArgs, output: &Output) -> anyhow::Result<()> {
+    let file = RunFile::read(&args.config, &args.set)?;
+    let threads = args.threads.map_or_else(
+        || std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get),
+        std::num::NonZeroUsize::get,
+    );
+    // Sums and noise run on the same cores as the users do.
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build_global()
+        .context("starting the thread pool")?;
+    let options = RunOptions {
+        out: args.out,
+        threads,
+        resume: args.resume,
+    };
+    let progress = Progress::new(output);
+    let result = run::train(&file, &options, &progress);
+    progress.clear();
+    let summary = result?;
+    if output.json {
+        output.print_json(&summary)
+    } else {
+        output.print(&table(&summary))
+    }
+}
+
+/// Shows a run's events: bars on a terminal, a line an evaluation otherwise.
+struct Progress {
+    output: Output,
+    corpus: ProgressBar,
+    rounds: ProgressBar,
+    users: ProgressBar,
+}
+
+impl Progress {
+    fn new(output: &Output) -> Self {
+        let bars = indicatif::MultiProgress::new();
+        let corpus = output.bar(0, "{spinner} {msg} {bar:40} {human_pos}/{human_len}");
+        let rounds = output.bar(
+            0,
+            "rounds {bar:40} {pos}/{len}  {elapsed} elapsed, {eta} left  {msg}",
+        );
+        let users = output.bar(0, "users  {bar:40} {pos}/{len}");
+        let [corpus, rounds, users] = [corpus, rounds, users].map(|bar| bars.add(bar));
+        Self {
+            output: *output,
+            corpus,
+            rounds,
+            users,
+        }
+    }
+
+    fn clear(&self) {
+        [&self.corpus, &self.rounds, &self.users]
+            .into_iter()
+            .for_each(ProgressBar::finish_and_clear);
+    }
+
+    fn say(&self, line: &str) {
+        if self.output.shows_progress() {
+            self.rounds.println(line);
+        } else if !self.output.json {
+            eprintln!("{line}");
+        }
+    }
+}
+
+impl Observer for Progress {
+    fn on_corpus(&self, stage: &str, done: u64, total: Option<u64>) {
+        self.corpus.set_message(stage.to_owned());
+        self.corpus.set_length(total.unwrap_or(done));
+        self.corpus.set_position(done);
+    }
+
+    fn on_start(&self, start: &StartRecord, planned: Option<&GuaranteeRecord>, resumed_at: u64) {
+        self.corpus.finish_and_clear();
+        self.say(&format!(
+            "{}: {} with {} parameters, {} users, {} tokens, {} rounds{}",
+            start.run,
+            start.model,
+            start.parameters,
+            start.train_users,
+            start.train_tokens,
+            start.rounds,
+            if resumed_at > 0 {
+                format!(", resumed after {resumed_at}")
+            } else {
+                String::new()
+            },
+        ));
+        self.say(&match planned {
+            Some(planned) => format!("planned: {}", guarantee(planned)),
+            None => "planned: no noise, no guarantee".to_owned(),
+        });
+        self.rounds.set_length(start.rounds);
+        self.rounds.set_position(resumed_at);
+        self.rounds.reset_eta();
+    }
+
+    fn on_round_start(&self, _round: u64, cohort: usize) {
+        self.users.set_length(cohort as u64);
+        self.users.set_position(0);
+    }
+
+    fn on_user(&self) {
+        self.users.inc(1);
+    }
+
+    fn on_round(&self, round: &RoundRecord) {
+        self.rounds.inc(1);
+        let epsilon = round
+            .epsilon
+            .map_or(String::new(), |epsilon| format!(", eps {epsilon:.3}"));
+        let rate = round.tokens as f64 / round.seconds.max(1e-9);
+        self.rounds.set_message(format!(
+            "loss {:.3}{epsilon}, {rate:.0} tokens/s",
+            round.train_loss
+        ));
+    }
+
+    fn on_evaluation(&self, evaluation: &EvaluationRecord) {
+        let metrics = &evaluation.metrics;
+        self.say(&format!(
+            "round {:>5}  {:>6.0} s  {} top-1 {:.2} %  top-3 {:.2} %  perplexity {:.1}",
+            evaluation.round,
+            evaluation.train_seconds,
+            evaluation.split,
+            100.0 * metrics.top1,
+            100.0 * metrics.top3,
+            metrics.perplexity,
+        ));
+    }
+}
+
+/// A guarantee in one line.
+fn guarantee(record: &GuaranteeRecord) -> String {
+    format!(
+        "(eps = {}, delta = {:.3e}), {}, {}, {}; {} rounds, {} users, {:.1} a round, noise multiplier {:.4}",
+        epsilon(record.epsilon),
+        record.delta,
+        record.adjacency,
+        record.sampling,
+        record.recipe,
+        record.rounds,
+        record.population,
+        record.users_per_round,
+        record.noise_multiplier,
+    )
+}
+
+/// Rounded up: a printed epsilon is never below the computed one.
+fn epsilon(value: f64) -> String {
+    if value < 1e6 {
+        format!("{:.4}", (value * 1e4).ceil() / 1e4)
+    } else {
+        format!("{value:.3e}")
+    }
+}
+
+fn table(summary: &Summary) -> String {
+    let metrics = &summary.metrics;
+    let percent = |value: f64| format!("{:.2} %", 100.0 * value);
+    let mut rows = vec![
+        ("rounds".to_owned(), summary.rounds.to_string()),
+        (
+            "training time".to_owned(),
+            format!("{:.1} s", summary.train_seconds),
+        ),
+        ("top-1 accuracy".to_owned(), percent(metrics.top1)),
+        (
+            "top-3, top-5".to_owned(),
+            format!("{}, {}", percent(metrics.top3), percent(metrics.top5)),
+        ),
+        ("top-1, words only".to_owned(), percent(metrics.top1_words)),
+    ];
+    if let Some(value) = metrics.in_vocab_top1 {
+        rows.push(("top-1 in vocabulary".to_owned(), percent(value)));
+    }
+    rows.push(("perplexity".to_owned(), format!("{:.1}", metrics.perplexity)));
+    rows.push((
+        "targets".to_owned(),
+        format!(
+            "{} ({} out of vocabulary)",
+            metrics.targets, metrics.out_of_vocabulary
+        ),
+    ));
+    if let Some(value) = summary.unigram_accuracy {
+        rows.push(("always the commonest word".to_owned(), percent(value)));
+    }
+    if let Some(value) = summary.best_accuracy {
+        rows.push(("best reachable".to_owned(), percent(value)));
+    }
+    for (name, record) in [
+        ("guarantee (planned)", &summary.privacy.planned),
+        ("guarantee (observed)", &summary.privacy.observed),
+        ("estimate, not a guarantee", &summary.privacy.estimate),
+    ] {
+        if let Some(record) = record {
+            rows.push((name.to_owned(), guarantee(record)));
+        }
+    }
+    rows.extend(
+        summary
+            .privacy
+            .warnings
+            .iter()
+            .map(|warning| ("warning".to_owned(), warning.clone())),
+    );
+    rows.extend(
+        summary
+            .stopped_early
+            .iter()
+            .map(|reason| ("stopped early".to_owned(), reason.clone())),
+    );
+    rows.push((
+        "report".to_owned(),
+        summary.run_dir.join("report.html").display().to_string(),
+    ));
+    facts(rows)
+}

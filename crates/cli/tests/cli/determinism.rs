@@ -1,0 +1,71 @@
+//! The same seed gives the same bytes: at any number of threads, and after a kill in the middle.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use crate::support::{Folder, TINY, bytes};
+
+const MODEL: &str = "tiny/model.safetensors";
+
+#[test]
+fn one_and_two_threads_give_the_same_model() {
+    let folder = Folder::new();
+    folder.write("run.toml", TINY);
+    folder.succeed(&["train", "run.toml", "--out", "one", "--threads", "1"]);
+    folder.succeed(&["train", "run.toml", "--out", "two", "--threads", "2"]);
+    assert_eq!(
+        bytes(&folder.path("one").join(MODEL)),
+        bytes(&folder.path("two").join(MODEL))
+    );
+    let ledger = |out: &str| bytes(&folder.path(out).join("tiny/ledger.jsonl"));
+    assert_eq!(ledger("one"), ledger("two"));
+}
+
+#[test]
+fn another_seed_gives_another_model_and_no_seed_gives_fresh_noise() {
+    let folder = Folder::new();
+    folder.write("run.toml", TINY);
+    folder.write("unseeded.toml", TINY.replace("seed = 3\n", ""));
+    folder.succeed(&["train", "run.toml", "--out", "a"]);
+    folder.succeed(&["train", "run.toml", "--out", "b", "--set", "seed=4"]);
+    folder.succeed(&["train", "unseeded.toml", "--out", "c"]);
+    folder.succeed(&["train", "unseeded.toml", "--out", "d"]);
+    let models = ["a", "b", "c", "d"].map(|out| bytes(&folder.path(out).join(MODEL)));
+    for (i, one) in models.iter().enumerate() {
+        for other in &models[i + 1..] {
+            assert_ne!(one, other);
+        }
+    }
+}
+
+#[test]
+fn a_killed_run_resumes_to_the_same_bytes() {
+    let folder = Folder::new();
+    // Checkpoints every second round, evaluations every round: the kill comes after round 3 or later, between checkpoints.
+    let config = TINY
+        .replace("every = 2\nmax_tokens", "every = 1\nmax_tokens")
+        .replace("rounds = 6", "rounds = 40");
+    folder.write("run.toml", &config);
+    folder.succeed(&["train", "run.toml", "--out", "whole"]);
+
+    let mut child = folder
+        .command(&["train", "run.toml", "--out", "cut"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starting");
+    let lines = BufReader::new(child.stderr.take().expect("standard error")).lines();
+    let evaluated = lines
+        .map_while(Result::ok)
+        .find(|line| line.starts_with("round     3"));
+    assert!(evaluated.is_some(), "the run ended before its third round");
+    // SIGKILL: nothing of the process runs any more.
+    child.kill().expect("killing");
+    child.wait().expect("waiting");
+    assert!(!folder.path("cut").join(MODEL).exists());
+
+    folder.succeed(&["train", "run.toml", "--out", "cut", "--resume", "--threads", "1"]);
+    for file in ["model.safetensors", "ledger.jsonl", "privacy.json"] {
+        let of = |out: &str| bytes(&folder.path(out).join("tiny").join(file));
+        assert_eq!(of("whole"), of("cut"), "{file}");
+    }
+}

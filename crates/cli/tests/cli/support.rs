@@ -1,0 +1,103 @@
+//! A folder of its own for every test, and the binary run in it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A small private run on the built-in population: a second or so.
+pub(crate) const TINY: &str = r#"
+name = "tiny"
+seed = 3
+rounds = 6
+
+[data]
+source = { kind = "synthetic", users = 300, words = 60 }
+
+[model]
+family = "dplm"
+embed = 8
+hidden = 12
+
+[cohort]
+sampling = "poisson"
+users_per_round = 20
+
+[user_update]
+algorithm = "fedavg"
+batch_size = 4
+learning_rate = 1.0
+max_examples = 8
+
+[clip]
+kind = "flat"
+norm = 1.0
+
+[privacy]
+noise_multiplier = 1.0
+delta = 1e-4
+
+[evaluation]
+every = 2
+max_tokens = 500
+final_max_tokens = 2000
+
+[checkpoint]
+every = 2
+"#;
+
+pub(crate) struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), text).expect("writing a test file");
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap_or_else(|error| panic!("reading {name}: {error}"))
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
+        command
+            .args(arguments)
+            .current_dir(self.0.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("running undertone")
+    }
+
+    /// Runs, expects success, returns standard output.
+    pub(crate) fn succeed(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "undertone {arguments:?} failed: {stderr}"
+        );
+        String::from_utf8(output.stdout).expect("UTF-8 output")
+    }
+
+    /// Runs, expects failure without a panic, returns standard error.
+    pub(crate) fn fail(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "undertone {arguments:?} succeeded");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+        stderr
+    }
+}
+
+/// The bytes of a file, for comparing runs.
+pub(crate) fn bytes(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap_or_else(|error| panic!("reading {}: {error}", path.display()))
+}

@@ -1,0 +1,700 @@
+//! The run file: what a run is, as one value.
+//!
+//! A run file is TOML; unknown keys are errors. The tables are the parts of [DPLM] Algorithm 1: `[data]`, `[model]`,
+//! `[cohort]` (who is sampled), `[user_update]` (what a user computes), `[clip]`, `[estimator]`, `[privacy]` (noise and
+//! budget), `[server]`, and beside them `[[schedule]]`, `[estimate]`, `[evaluation]`, `[checkpoint]`.
+
+mod load;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use undertone_data::CorpusSpec;
+pub use undertone_data::EosTargets;
+use undertone_models::ModelSpec;
+
+use crate::cohort::Sampling;
+use crate::error::{Result, TrainingError};
+
+pub use load::{Override, RunFile};
+
+/// A whole run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig {
+    /// Name of the run and of its folder under the output folder.
+    pub name: String,
+    /// Fixes cohorts, initial parameters and noise. A seeded run is for study: who knows the seed can subtract the noise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Rounds `n`.
+    pub rounds: u64,
+    /// The corpus.
+    pub data: CorpusSpec,
+    /// The model.
+    pub model: ModelSpec,
+    /// Who takes part in a round.
+    pub cohort: CohortConfig,
+    /// What a user computes.
+    pub user_update: UserUpdateConfig,
+    /// How a user's update is bounded.
+    pub clip: ClipConfig,
+    /// The average over users that is released.
+    #[serde(default)]
+    pub estimator: EstimatorConfig,
+    /// Noise and budget; without this table the run is not private.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub privacy: Option<PrivacyConfig>,
+    /// How the server applies the released average.
+    #[serde(default)]
+    pub server: ServerConfig,
+    /// Changes of clip norm and noise multiplier from given rounds on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schedule: Vec<SchedulePoint>,
+    /// Account for a larger cohort and population than the run uses ([DPLM] section 3): utility estimates, no guarantee.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimateConfig>,
+    /// When and on what the model is evaluated.
+    #[serde(default)]
+    pub evaluation: EvaluationConfig,
+    /// How often the run can be resumed from.
+    #[serde(default)]
+    pub checkpoint: CheckpointConfig,
+}
+
+/// `[cohort]`: who takes part in a round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CohortConfig {
+    /// Poisson or fixed-size.
+    pub sampling: Sampling,
+    /// Expected (Poisson) or exact (fixed-size) number of users a round; `q = users_per_round / users`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub users_per_round: Option<f64>,
+    /// Poisson probability `q`, instead of `users_per_round`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling_probability: Option<f64>,
+}
+
+/// `[user_update]`: what a user computes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserUpdateConfig {
+    /// FedAvg (several local steps) or FedSGD (one gradient).
+    pub algorithm: Algorithm,
+    /// How a user's text becomes batches.
+    #[serde(default)]
+    pub batching: Batching,
+    /// Sentences (or parallel streams) in a local batch, `B`.
+    pub batch_size: usize,
+    /// Tokens a stream advances in one local step; only for `batching = "stream"`.
+    #[serde(default = "default_unroll")]
+    pub unroll: usize,
+    /// Local epochs `E`; FedAvg only.
+    #[serde(default = "default_epochs")]
+    pub epochs: usize,
+    /// Local learning rate.
+    pub learning_rate: f64,
+    /// At most this many of the user's examples in one round, chosen at random each round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_examples: Option<usize>,
+    /// `w_hat`: users are weighted by `min(examples / w_hat, 1)`; without it every user has weight 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight_cap: Option<f64>,
+}
+
+fn default_unroll() -> usize {
+    10
+}
+
+fn default_epochs() -> usize {
+    1
+}
+
+/// The user update of [DPLM] Algorithm 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Algorithm {
+    /// `UserUpdateFedAvg(B, E, lr)`: local SGD, projected onto the clip ball after every step.
+    FedAvg,
+    /// `UserUpdateFedSGD(B, lr)`: one clipped gradient of `B` examples.
+    FedSgd,
+}
+
+/// How a user's text becomes batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Batching {
+    /// Sentences side by side, each from the zero state.
+    #[default]
+    Sentences,
+    /// [DPLM]: the user's text cut into `batch_size` parallel streams, the state carried from step to step.
+    Stream,
+}
+
+/// `[clip]`: how a user's update is bounded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
+pub enum ClipConfig {
+    /// No bound: the run cannot be private.
+    None,
+    /// The whole update to norm `S`.
+    Flat {
+        /// `S`.
+        norm: f64,
+    },
+    /// Every parameter vector of the model to its own norm: `norm / sqrt(m)` each, or the given `norms`.
+    PerLayer {
+        /// Total norm `S`, spread evenly.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        norm: Option<f64>,
+        /// One norm `S_j` for each parameter vector, in the model's order.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        norms: Option<Vec<f64>>,
+    },
+}
+
+/// `[estimator]`: the weighted average over users.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
+pub enum EstimatorConfig {
+    /// `f_f`: divide by the expected weight `q W`.
+    #[default]
+    FixedDenominator,
+    /// `f_c`: divide by `max(q W_min, observed weight)`.
+    ClippedDenominator {
+        /// `W_min`, a lower bound on the population's total weight.
+        min_weight: f64,
+    },
+    /// `f`: divide by the observed weight; its sensitivity has no useful bound, so only runs without noise may use it.
+    Exact,
+}
+
+/// `[privacy]`: noise and budget.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrivacyConfig {
+    /// `z`: noise standard deviation over the estimator's sensitivity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise_multiplier: Option<f64>,
+    /// Instead of a noise multiplier: the smallest one that keeps the whole run within this epsilon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_epsilon: Option<f64>,
+    /// The delta of every guarantee of the run; by default `users^-1.1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delta: Option<f64>,
+    /// Hard stop: no round starts that would bring epsilon above this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_epsilon: Option<f64>,
+    /// Which accountant speaks.
+    #[serde(default)]
+    pub accountant: AccountantName,
+}
+
+/// The accountants a run can be held to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AccountantName {
+    /// Renyi DP over integer and fractional orders.
+    #[default]
+    Rdp,
+    /// The moments accountant of 2016, as in the tables of [DPLM]; looser.
+    Moments2016,
+}
+
+/// `[server]`: how the released average moves the parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerConfig {
+    /// The optimizer; it sees only the released average.
+    #[serde(default)]
+    pub optimizer: OptimizerConfig,
+    /// Server learning rate; 1 applies the average as it is ([DPLM]).
+    #[serde(default = "one")]
+    pub learning_rate: f64,
+    /// Lower the server learning rate linearly over the last part of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decay: Option<DecayConfig>,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            optimizer: OptimizerConfig::default(),
+            learning_rate: 1.0,
+            decay: None,
+        }
+    }
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// `server.optimizer`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
+pub enum OptimizerConfig {
+    /// `theta += lr * v`, `v = momentum * v + average`.
+    Sgd {
+        /// Momentum in `[0, 1)`.
+        #[serde(default)]
+        momentum: f64,
+    },
+    /// Adam on the released average, with bias correction.
+    Adam {
+        /// Decay of the first moment.
+        #[serde(default = "default_beta1")]
+        beta1: f64,
+        /// Decay of the second moment.
+        #[serde(default = "default_beta2")]
+        beta2: f64,
+        /// Added to the root of the second moment.
+        #[serde(default = "default_adam_epsilon")]
+        epsilon: f64,
+    },
+}
+
+impl Default for OptimizerConfig {
+    fn default() -> Self {
+        Self::Sgd { momentum: 0.0 }
+    }
+}
+
+fn default_beta1() -> f64 {
+    0.9
+}
+
+fn default_beta2() -> f64 {
+    0.99
+}
+
+fn default_adam_epsilon() -> f64 {
+    1e-6
+}
+
+/// `server.decay`: constant, then linear.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecayConfig {
+    /// The last part of the rounds, in `(0, 1]`, over which the rate falls.
+    pub last_fraction: f64,
+    /// The factor reached at the last round.
+    pub final_factor: f64,
+}
+
+/// One entry of `[[schedule]]`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SchedulePoint {
+    /// First round it holds for.
+    pub from_round: u64,
+    /// New total clip norm `S`; the noise follows, so the privacy cost of a round stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clip_norm: Option<f64>,
+    /// New noise multiplier; the accountant composes the rounds as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise_multiplier: Option<f64>,
+}
+
+/// `[estimate]`: the larger run that this one stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EstimateConfig {
+    /// Users of the larger population, `K`.
+    pub population: u64,
+    /// Expected users a round of the larger run, `C`; the noise is `z * S / C`.
+    pub users_per_round: f64,
+    /// Rounds accounted for; by default those of this run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<u64>,
+    /// Its delta; by default the run's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delta: Option<f64>,
+}
+
+/// `[evaluation]`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvaluationConfig {
+    /// Evaluate after every so many rounds (and at the end); 0: only at the end.
+    pub every: u64,
+    /// The partition.
+    pub split: EvaluationSplit,
+    /// At most about this many tokens, of users chosen once at random, for evaluations during the run.
+    pub max_tokens: Option<u64>,
+    /// The same for the last evaluation; by default the whole partition.
+    pub final_max_tokens: Option<u64>,
+    /// Whether the end of a sentence counts as a target.
+    pub eos: EosTargets,
+}
+
+impl Default for EvaluationConfig {
+    fn default() -> Self {
+        Self {
+            every: 20,
+            split: EvaluationSplit::Validation,
+            max_tokens: Some(50_000),
+            final_max_tokens: None,
+            eos: EosTargets::Excluded,
+        }
+    }
+}
+
+/// The partition an evaluation reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EvaluationSplit {
+    /// Held-out users.
+    #[default]
+    Validation,
+    /// The test partition.
+    Test,
+}
+
+impl EvaluationSplit {
+    /// The name used in run files, metrics and messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Validation => "validation",
+            Self::Test => "test",
+        }
+    }
+}
+
+/// `[checkpoint]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckpointConfig {
+    /// Rounds between checkpoints; the last round always makes one.
+    pub every: u64,
+}
+
+impl Default for CheckpointConfig {
+    fn default() -> Self {
+        Self { every: 10 }
+    }
+}
+
+impl RunConfig {
+    /// Checks every value that the type alone does not.
+    ///
+    /// # Errors
+    /// [`TrainingError::ConfigValue`] naming the key, what was expected and what came.
+    pub fn validate(&self) -> Result<()> {
+        if self.name.is_empty() || self.name.starts_with('.') || self.name.contains(['/', '\\', '\0']) {
+            return Err(TrainingError::value(
+                "name",
+                "a folder name",
+                format!("{:?}", self.name),
+            ));
+        }
+        at_least_one("rounds", self.rounds as usize)?;
+        self.cohort.validate()?;
+        self.user_update.validate()?;
+        self.clip.validate()?;
+        self.server.validate()?;
+        if let EstimatorConfig::ClippedDenominator { min_weight } = self.estimator {
+            positive("estimator.min_weight", min_weight)?;
+        }
+        self.validate_privacy()?;
+        self.validate_schedule()?;
+        at_least_one("checkpoint.every", self.checkpoint.every as usize)?;
+        for (key, tokens) in [
+            ("evaluation.max_tokens", self.evaluation.max_tokens),
+            ("evaluation.final_max_tokens", self.evaluation.final_max_tokens),
+        ] {
+            if tokens == Some(0) {
+                return Err(TrainingError::value(key, "at least 1", 0));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_privacy(&self) -> Result<()> {
+        if let Some(estimate) = &self.estimate {
+            if self.privacy.is_none() {
+                return Err(TrainingError::value(
+                    "estimate",
+                    "a [privacy] table beside it",
+                    "none",
+                ));
+            }
+            positive("estimate.users_per_round", estimate.users_per_round)?;
+            if estimate.users_per_round > estimate.population as f64 {
+                return Err(TrainingError::value(
+                    "estimate.users_per_round",
+                    format!("at most estimate.population = {}", estimate.population),
+                    estimate.users_per_round,
+                ));
+            }
+            if let Some(delta) = estimate.delta {
+                open_unit("estimate.delta", delta)?;
+            }
+        }
+        let Some(privacy) = &self.privacy else {
+            return Ok(());
+        };
+        if self.estimate.is_some() && self.estimator != EstimatorConfig::FixedDenominator {
+            return Err(TrainingError::value(
+                "estimator.kind",
+                "`fixed_denominator` in a run with [estimate]",
+                "another",
+            ));
+        }
+        if self.clip == ClipConfig::None {
+            return Err(TrainingError::value(
+                "clip.kind",
+                "`flat` or `per_layer` in a private run",
+                "none",
+            ));
+        }
+        if self.estimator == EstimatorConfig::Exact {
+            return Err(TrainingError::value(
+                "estimator.kind",
+                "`fixed_denominator` or `clipped_denominator` in a private run",
+                "exact",
+            ));
+        }
+        if let Some(delta) = privacy.delta {
+            open_unit("privacy.delta", delta)?;
+        }
+        if let Some(epsilon) = privacy.max_epsilon {
+            positive("privacy.max_epsilon", epsilon)?;
+        }
+        match (privacy.noise_multiplier, privacy.target_epsilon) {
+            (Some(z), None) => positive("privacy.noise_multiplier", z),
+            (None, Some(epsilon)) => positive("privacy.target_epsilon", epsilon),
+            (None, None) => Err(TrainingError::value(
+                "privacy",
+                "`noise_multiplier` or `target_epsilon`",
+                "neither",
+            )),
+            (Some(_), Some(_)) => Err(TrainingError::value(
+                "privacy",
+                "`noise_multiplier` or `target_epsilon`",
+                "both",
+            )),
+        }
+    }
+
+    fn validate_schedule(&self) -> Result<()> {
+        let mut previous = 0;
+        for (index, point) in self.schedule.iter().enumerate() {
+            let key = |name: &str| format!("schedule[{index}].{name}");
+            if point.from_round <= previous {
+                return Err(TrainingError::value(
+                    &key("from_round"),
+                    format!("more than {previous}"),
+                    point.from_round,
+                ));
+            }
+            previous = point.from_round;
+            if let Some(norm) = point.clip_norm {
+                positive(&key("clip_norm"), norm)?;
+                if self.clip == ClipConfig::None {
+                    return Err(TrainingError::value(
+                        &key("clip_norm"),
+                        "clip.kind other than `none`",
+                        norm,
+                    ));
+                }
+            }
+            if let Some(z) = point.noise_multiplier {
+                positive(&key("noise_multiplier"), z)?;
+                match &self.privacy {
+                    None => {
+                        return Err(TrainingError::value(
+                            &key("noise_multiplier"),
+                            "a [privacy] table",
+                            z,
+                        ));
+                    }
+                    Some(privacy) if privacy.target_epsilon.is_some() => {
+                        return Err(TrainingError::value(
+                            &key("noise_multiplier"),
+                            "no noise multiplier, since privacy.target_epsilon chooses one for the whole run",
+                            z,
+                        ));
+                    }
+                    Some(_) => {}
+                }
+            }
+            if point.clip_norm.is_none() && point.noise_multiplier.is_none() {
+                return Err(TrainingError::value(
+                    &format!("schedule[{index}]"),
+                    "clip_norm or noise_multiplier",
+                    "neither",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where relative paths of the run file start: the folder of the file.
+    #[must_use]
+    pub fn base_of(file: &Path) -> &Path {
+        file.parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."))
+    }
+}
+
+impl CohortConfig {
+    fn validate(&self) -> Result<()> {
+        match (self.users_per_round, self.sampling_probability) {
+            (Some(users), None) => {
+                positive("cohort.users_per_round", users)?;
+                if self.sampling == Sampling::FixedSize && users.fract() != 0.0 {
+                    return Err(TrainingError::value(
+                        "cohort.users_per_round",
+                        "a whole number",
+                        users,
+                    ));
+                }
+                Ok(())
+            }
+            (None, Some(q)) if self.sampling == Sampling::FixedSize => Err(TrainingError::value(
+                "cohort.sampling_probability",
+                "users_per_round with fixed-size sampling",
+                q,
+            )),
+            (None, Some(q)) if q > 0.0 && q <= 1.0 => Ok(()),
+            (None, Some(q)) => Err(TrainingError::value(
+                "cohort.sampling_probability",
+                "a number in (0, 1]",
+                q,
+            )),
+            (None, None) => Err(TrainingError::value(
+                "cohort",
+                "`users_per_round` or `sampling_probability`",
+                "neither",
+            )),
+            (Some(_), Some(_)) => Err(TrainingError::value(
+                "cohort",
+                "`users_per_round` or `sampling_probability`",
+                "both",
+            )),
+        }
+    }
+}
+
+impl UserUpdateConfig {
+    fn validate(&self) -> Result<()> {
+        at_least_one("user_update.batch_size", self.batch_size)?;
+        at_least_one("user_update.unroll", self.unroll)?;
+        at_least_one("user_update.epochs", self.epochs)?;
+        if self.algorithm == Algorithm::FedSgd && self.epochs != 1 {
+            return Err(TrainingError::value(
+                "user_update.epochs",
+                "1 with fedsgd",
+                self.epochs,
+            ));
+        }
+        if self.algorithm == Algorithm::FedSgd && self.batching == Batching::Stream {
+            return Err(TrainingError::value(
+                "user_update.batching",
+                "`sentences` with fedsgd",
+                "stream",
+            ));
+        }
+        positive("user_update.learning_rate", self.learning_rate)?;
+        if let Some(examples) = self.max_examples {
+            at_least_one("user_update.max_examples", examples)?;
+        }
+        self.weight_cap
+            .map_or(Ok(()), |cap| positive("user_update.weight_cap", cap))
+    }
+}
+
+impl ClipConfig {
+    fn validate(&self) -> Result<()> {
+        match self {
+            Self::None => Ok(()),
+            Self::Flat { norm } => positive("clip.norm", *norm),
+            Self::PerLayer {
+                norm: Some(norm),
+                norms: None,
+            } => positive("clip.norm", *norm),
+            Self::PerLayer {
+                norm: None,
+                norms: Some(norms),
+            } => norms.iter().try_for_each(|&norm| positive("clip.norms", norm)),
+            Self::PerLayer {
+                norm: None,
+                norms: None,
+            } => Err(TrainingError::value("clip", "`norm` or `norms`", "neither")),
+            Self::PerLayer {
+                norm: Some(_),
+                norms: Some(_),
+            } => Err(TrainingError::value("clip", "`norm` or `norms`", "both")),
+        }
+    }
+}
+
+impl ServerConfig {
+    fn validate(&self) -> Result<()> {
+        positive("server.learning_rate", self.learning_rate)?;
+        match self.optimizer {
+            OptimizerConfig::Sgd { momentum } => below_one("server.optimizer.momentum", momentum)?,
+            OptimizerConfig::Adam {
+                beta1,
+                beta2,
+                epsilon,
+            } => {
+                below_one("server.optimizer.beta1", beta1)?;
+                below_one("server.optimizer.beta2", beta2)?;
+                positive("server.optimizer.epsilon", epsilon)?;
+            }
+        }
+        let Some(decay) = self.decay else { return Ok(()) };
+        if !(decay.last_fraction > 0.0 && decay.last_fraction <= 1.0) {
+            return Err(TrainingError::value(
+                "server.decay.last_fraction",
+                "a number in (0, 1]",
+                decay.last_fraction,
+            ));
+        }
+        if !(decay.final_factor >= 0.0 && decay.final_factor <= 1.0) {
+            return Err(TrainingError::value(
+                "server.decay.final_factor",
+                "a number in [0, 1]",
+                decay.final_factor,
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn positive(key: &str, value: f64) -> Result<()> {
+    if value > 0.0 && value.is_finite() {
+        Ok(())
+    } else {
+        Err(TrainingError::value(key, "a finite number above 0", value))
+    }
+}
+
+fn open_unit(key: &str, value: f64) -> Result<()> {
+    if value > 0.0 && value < 1.0 {
+        Ok(())
+    } else {
+        Err(TrainingError::value(key, "a number in (0, 1)", value))
+    }
+}
+
+fn below_one(key: &str, value: f64) -> Result<()> {
+    if (0.0..1.0).contains(&value) {
+        Ok(())
+    } else {
+        Err(TrainingError::value(key, "a number in [0, 1)", value))
+    }
+}
+
+fn at_least_one(key: &str, value: usize) -> Result<()> {
+    if value > 0 {
+        Ok(())
+    } else {
+        Err(TrainingError::value(key, "at least 1", value))
+    }
+}

@@ -1,0 +1,106 @@
+//! Reading a run file, with `--set key=value` on top.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::RunConfig;
+use crate::error::{Result, TrainingError};
+
+/// A run file as read: the configuration, and where its relative paths start.
+#[derive(Debug, Clone)]
+pub struct RunFile {
+    /// The checked configuration, overrides applied.
+    pub config: RunConfig,
+    /// Folder of the run file.
+    pub base: PathBuf,
+}
+
+/// One `--set key=value`: a dotted key and a TOML value; a value that is not TOML is taken as a string.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Override {
+    key: Vec<String>,
+    value: toml::Value,
+}
+
+impl FromStr for Override {
+    type Err = TrainingError;
+
+    fn from_str(given: &str) -> Result<Self> {
+        let fail = || TrainingError::Override {
+            given: given.to_owned(),
+        };
+        let (key, value) = given.split_once('=').ok_or_else(fail)?;
+        let key: Vec<String> = key.trim().split('.').map(str::to_owned).collect();
+        if key.iter().any(String::is_empty) {
+            return Err(fail());
+        }
+        let value = value.trim();
+        let value = toml::from_str::<toml::Table>(&format!("value = {value}"))
+            .ok()
+            .and_then(|mut table| table.remove("value"))
+            .unwrap_or_else(|| toml::Value::String(value.to_owned()));
+        Ok(Self { key, value })
+    }
+}
+
+impl Override {
+    fn apply(&self, table: &mut toml::Table) -> Result<()> {
+        let Some((last, parents)) = self.key.split_last() else {
+            return Ok(());
+        };
+        let mut here = table;
+        for (depth, name) in parents.iter().enumerate() {
+            let entry = here
+                .entry(name.clone())
+                .or_insert_with(|| toml::Value::Table(toml::Table::new()));
+            let got = entry.type_str();
+            here = entry.as_table_mut().ok_or_else(|| {
+                TrainingError::value(
+                    &self.key[..=depth].join("."),
+                    "a table",
+                    format!("a value of type {got}"),
+                )
+            })?;
+        }
+        here.insert(last.clone(), self.value.clone());
+        Ok(())
+    }
+}
+
+impl RunFile {
+    /// Reads and checks a run file.
+    ///
+    /// # Errors
+    /// [`TrainingError::Io`], [`TrainingError::ConfigSyntax`] with line and column, [`TrainingError::ConfigValue`].
+    pub fn read(path: &Path, overrides: &[Override]) -> Result<Self> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| TrainingError::io("reading", path, source))?;
+        let config = Self::parse(&text, path, overrides)?;
+        Ok(Self {
+            config,
+            base: RunConfig::base_of(path).to_owned(),
+        })
+    }
+
+    /// Parses and checks the text of a run file; `path` only names it in errors.
+    ///
+    /// # Errors
+    /// As [`RunFile::read`].
+    pub fn parse(text: &str, path: &Path, overrides: &[Override]) -> Result<RunConfig> {
+        let syntax = |message: String| TrainingError::ConfigSyntax {
+            file: path.to_owned(),
+            message,
+        };
+        let mut merged = None;
+        if !overrides.is_empty() {
+            let mut table: toml::Table = toml::from_str(text).map_err(|error| syntax(error.to_string()))?;
+            overrides.iter().try_for_each(|change| change.apply(&mut table))?;
+            // Back to text, so that an error shows the line it is about.
+            merged = Some(toml::to_string(&table).map_err(|error| syntax(error.to_string()))?);
+        }
+        let config: RunConfig =
+            toml::from_str(merged.as_deref().unwrap_or(text)).map_err(|error| syntax(error.to_string()))?;
+        config.validate()?;
+        Ok(config)
+    }
+}

@@ -1,0 +1,169 @@
+//! What can go wrong in a run; every variant names the file or key, what was expected and what came.
+
+use std::path::{Path, PathBuf};
+
+/// Result of this crate's functions.
+pub type Result<T, E = TrainingError> = std::result::Result<T, E>;
+
+/// Why a run could not be configured, started, continued or finished.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrainingError {
+    /// The run file is not TOML or does not have the shape of a run file.
+    #[error("{file}: {message}")]
+    ConfigSyntax {
+        /// The run file.
+        file: PathBuf,
+        /// The parser's message with line, column and excerpt.
+        message: String,
+    },
+    /// A value of the run file is outside its range or contradicts another.
+    #[error("configuration key `{key}`: expected {expected}, got {got}")]
+    ConfigValue {
+        /// Dotted key.
+        key: String,
+        /// What would be right.
+        expected: String,
+        /// What came.
+        got: String,
+    },
+    /// A `--set` override is not `key=value`.
+    #[error("--set {given:?}: expected key=value with a dotted key, such as `clip.norm=0.5`")]
+    Override {
+        /// The text given.
+        given: String,
+    },
+    /// A file or folder could not be read or written.
+    #[error("{action} {path}: {source}")]
+    Io {
+        /// What was being done: "reading", "writing", ...
+        action: &'static str,
+        /// The path.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The run directory is already there.
+    #[error(
+        "run directory {path} already exists; continue it with --resume, or choose another name with --set name=NAME"
+    )]
+    RunExists {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// There is nothing to resume.
+    #[error("no checkpoint to resume in {path}: expected {expected}")]
+    NothingToResume {
+        /// The directory.
+        path: PathBuf,
+        /// The file that is missing.
+        expected: PathBuf,
+    },
+    /// Another process holds the run directory.
+    #[error("run directory {path} is in use by another process")]
+    RunLocked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The checkpoint belongs to another run.
+    #[error("checkpoint {path} belongs to another {what}: expected {expected}, found {found}")]
+    CheckpointMismatch {
+        /// The checkpoint file.
+        path: PathBuf,
+        /// What differs: model, configuration, data.
+        what: &'static str,
+        /// What this run has.
+        expected: String,
+        /// What the checkpoint has.
+        found: String,
+    },
+    /// The checkpoint or one of the run's files cannot be understood.
+    #[error("{path} is damaged: {message}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The next round would exceed the privacy budget.
+    #[error(
+        "round {round} would bring epsilon to {next:.4} at delta {delta:e}, above the budget of {budget:.4}; the run has spent {spent:.4}"
+    )]
+    BudgetExceeded {
+        /// The round that is refused.
+        round: u64,
+        /// Epsilon after it.
+        next: f64,
+        /// The budget.
+        budget: f64,
+        /// Epsilon before it.
+        spent: f64,
+        /// At this delta.
+        delta: f64,
+    },
+    /// A training partition without users, or an evaluation partition without tokens.
+    #[error("the {split} partition of the corpus is empty: {hint}")]
+    EmptyPartition {
+        /// Which partition.
+        split: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The model diverged.
+    #[error(
+        "round {round}: the parameters are no longer finite after the server step; lower `server.learning_rate` or `user_update.learning_rate`"
+    )]
+    Diverged {
+        /// The round.
+        round: u64,
+    },
+    /// The operating system gave no entropy.
+    #[error("the operating system gave no entropy for the noise: {0}")]
+    Entropy(String),
+    /// A user's local training failed.
+    #[error("round {round}, user {user}: {source}")]
+    UserUpdate {
+        /// The round.
+        round: u64,
+        /// Index of the user in the training partition.
+        user: usize,
+        /// The reason.
+        source: Box<TrainingError>,
+    },
+    /// From the corpus.
+    #[error(transparent)]
+    Data(#[from] undertone_data::DataError),
+    /// From the model.
+    #[error(transparent)]
+    Model(#[from] undertone_models::ModelError),
+    /// From clipping and summing.
+    #[error(transparent)]
+    Aggregation(#[from] undertone_aggregation::AggregationError),
+    /// From the noise.
+    #[error(transparent)]
+    Mechanism(#[from] undertone_mechanisms::MechanismError),
+    /// From the accountant.
+    #[error(transparent)]
+    Accounting(#[from] undertone_accounting::AccountingError),
+    /// From the report.
+    #[error(transparent)]
+    Report(#[from] crate::report::ReportError),
+}
+
+impl TrainingError {
+    pub(crate) fn io(action: &'static str, path: &Path, source: std::io::Error) -> Self {
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    pub(crate) fn value(key: &str, expected: impl Into<String>, got: impl ToString) -> Self {
+        Self::ConfigValue {
+            key: key.to_owned(),
+            expected: expected.into(),
+            got: got.to_string(),
+        }
+    }
+}

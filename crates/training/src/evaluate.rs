@@ -1,0 +1,322 @@
+//! How good a model is at predicting the next word of people it never saw.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rand_core::Rng;
+use serde::{Deserialize, Serialize};
+use undertone_data::{EosTargets, Partition, Vocab};
+use undertone_models::{PackedBatch, SequenceModel, StateMode};
+
+use crate::batch;
+use crate::cohort;
+use crate::error::{Result, TrainingError};
+
+/// Sentences evaluated side by side.
+const BATCH: usize = 32;
+
+/// How many predictions the head-word histograms look at ([DPLM] Table 3).
+const TOP: usize = 10;
+
+/// The measures of one evaluation.
+///
+/// # Source
+/// [DPLM] Appendix B (AccuracyTop1) and Table 3 (head words).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Metrics {
+    /// AccuracyTop1: share of targets predicted exactly. A target outside the vocabulary is always a mistake, even if the
+    /// model predicts UNK.
+    pub top1: f64,
+    /// Share of targets among the three likeliest predictions; the same rule for targets outside the vocabulary.
+    pub top3: f64,
+    /// Share of targets among the five likeliest predictions; the same rule.
+    pub top5: f64,
+    /// Top-1 when only words can be predicted, as a keyboard would do it: UNK, BOS and EOS are no candidates.
+    pub top1_words: f64,
+    /// Top-1 over the targets inside the vocabulary alone; `None` when there are none.
+    pub in_vocab_top1: Option<f64>,
+    /// Exponential of the mean loss over all targets, UNK taken as a word.
+    pub perplexity: f64,
+    /// Targets counted.
+    pub targets: u64,
+    /// Targets outside the vocabulary among them.
+    pub out_of_vocabulary: u64,
+    /// How many of the top ten predictions are among the most frequent words; only where asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_words: Option<HeadWords>,
+}
+
+/// Histograms of how many of the ten likeliest predictions are among the `n` most frequent words: bin `i` counts the
+/// predictions with `i` of them, `0..=10`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct HeadWords {
+    /// `n = 10`.
+    pub top10: Vec<u64>,
+    /// `n = 50`.
+    pub top50: Vec<u64>,
+    /// `n = 100`.
+    pub top100: Vec<u64>,
+}
+
+/// The sentences of an evaluation, chosen and packed once.
+#[derive(Debug, Clone)]
+pub struct EvaluationSet {
+    batches: Vec<PackedBatch>,
+    longest: usize,
+}
+
+impl EvaluationSet {
+    /// All sentences of the partition, or those of randomly chosen users until `max_tokens` are reached.
+    ///
+    /// # Errors
+    /// [`TrainingError::EmptyPartition`].
+    pub fn new(
+        partition: &Partition<'_>,
+        split: &'static str,
+        max_tokens: Option<u64>,
+        generator: &mut impl Rng,
+    ) -> Result<Self> {
+        let mut users: Vec<usize> = (0..partition.num_users()).collect();
+        if max_tokens.is_some() {
+            cohort::shuffle(&mut users, generator);
+        }
+        let (mut sentences, mut tokens) = (Vec::new(), 0);
+        for index in users {
+            let user = partition.user(index);
+            // A user may hold far more than the limit: take whole sentences until it is reached.
+            for j in 0..user.num_examples() {
+                if max_tokens.is_some_and(|limit| tokens >= limit) {
+                    break;
+                }
+                tokens += user.example(j).len() as u64;
+                sentences.push(user.example(j));
+            }
+        }
+        let longest = sentences.iter().map(|sentence| sentence.len()).max().unwrap_or(0);
+        if longest == 0 {
+            let hint = "give `data.split` a share of users, or choose another `evaluation.split`";
+            return Err(TrainingError::EmptyPartition { split, hint });
+        }
+        // Sentences of one length side by side; the sort is stable, so the batches depend on the choice alone.
+        sentences.sort_by_key(|sentence| sentence.len());
+        Ok(Self {
+            batches: batch::sentences(&sentences, BATCH),
+            longest,
+        })
+    }
+
+    /// Measures a model on `threads` cores; the result does not depend on their number.
+    ///
+    /// # Errors
+    /// From the model.
+    pub fn evaluate(
+        &self,
+        model: &dyn SequenceModel,
+        parameters: &[f32],
+        eos: EosTargets,
+        head_words: bool,
+        threads: usize,
+    ) -> Result<Metrics> {
+        let next = AtomicUsize::new(0);
+        let done: Mutex<Vec<Option<Tally>>> = Mutex::new(vec![None; self.batches.len()]);
+        let work = || -> Result<()> {
+            let mut worker = model.worker(BATCH, BATCH * self.longest);
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(batch) = self.batches.get(index) else {
+                    return Ok(());
+                };
+                let mut tally = Tally::new(head_words);
+                let mut top = Vec::with_capacity(TOP + 1);
+                worker.evaluate(
+                    parameters,
+                    &batch.batch(),
+                    StateMode::Zero,
+                    &mut |row, logits, log_normalizer| {
+                        tally.row(batch.batch().targets[row], logits, log_normalizer, eos, &mut top);
+                    },
+                )?;
+                // A poisoned lock means that another thread panicked; its panic is what the caller will see.
+                if let Ok(mut done) = done.lock() {
+                    done[index] = Some(tally);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let handles: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
+            handles.into_iter().try_for_each(|handle| {
+                handle
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+        })?;
+        let mut total = Tally::new(head_words);
+        // Summed in batch order, so that the loss is the same at any number of threads.
+        for tally in done.into_inner().unwrap_or_default().iter().flatten() {
+            total.add(tally);
+        }
+        Ok(total.metrics(head_words))
+    }
+}
+
+/// Counts of one batch.
+#[derive(Debug, Clone)]
+struct Tally {
+    targets: u64,
+    out_of_vocabulary: u64,
+    top: [u64; 3],
+    top1_words: u64,
+    loss: f64,
+    head: [[u64; TOP + 1]; 3],
+    with_head: bool,
+}
+
+impl Tally {
+    fn new(with_head: bool) -> Self {
+        Self {
+            targets: 0,
+            out_of_vocabulary: 0,
+            top: [0; 3],
+            top1_words: 0,
+            loss: 0.0,
+            head: [[0; TOP + 1]; 3],
+            with_head,
+        }
+    }
+
+    fn row(
+        &mut self,
+        target: u32,
+        logits: &[f32],
+        log_normalizer: f32,
+        eos: EosTargets,
+        top: &mut Vec<(f32, usize)>,
+    ) {
+        if target == Vocab::EOS && eos == EosTargets::Excluded {
+            return;
+        }
+        self.targets += 1;
+        let score = logits[target as usize];
+        self.loss += f64::from(log_normalizer) - f64::from(score);
+        if target == Vocab::UNK {
+            self.out_of_vocabulary += 1;
+        } else {
+            // Of equal scores the lower id comes first.
+            let (before, after) = logits.split_at(target as usize);
+            let better = before.iter().filter(|&&other| other >= score).count()
+                + after.iter().filter(|&&other| other > score).count();
+            for (count, limit) in self.top.iter_mut().zip([1, 3, 5]) {
+                *count += u64::from(better < limit);
+            }
+            // Special ids come before all words.
+            let specials = logits[..FIRST_WORD.min(target as usize)]
+                .iter()
+                .filter(|&&other| other >= score)
+                .count();
+            self.top1_words += u64::from(better == specials && target as usize >= FIRST_WORD);
+        }
+        if self.with_head {
+            top.clear();
+            for (id, &logit) in logits.iter().enumerate() {
+                if top.len() < TOP || logit > top[top.len() - 1].0 {
+                    let place = top.partition_point(|&(other, _)| other >= logit);
+                    top.insert(place, (logit, id));
+                    top.truncate(TOP);
+                }
+            }
+            for (histogram, n) in self.head.iter_mut().zip([10, 50, 100]) {
+                let hits = top
+                    .iter()
+                    .filter(|&&(_, id)| (FIRST_WORD..FIRST_WORD + n).contains(&id))
+                    .count();
+                histogram[hits] += 1;
+            }
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.targets += other.targets;
+        self.out_of_vocabulary += other.out_of_vocabulary;
+        self.top1_words += other.top1_words;
+        self.loss += other.loss;
+        self.top.iter_mut().zip(other.top).for_each(|(a, b)| *a += b);
+        self.head
+            .iter_mut()
+            .flatten()
+            .zip(other.head.iter().flatten())
+            .for_each(|(a, b)| *a += b);
+    }
+
+    fn metrics(&self, head_words: bool) -> Metrics {
+        let targets = self.targets.max(1) as f64;
+        let known = self.targets - self.out_of_vocabulary;
+        let [top10, top50, top100] = self.head.map(|histogram| histogram.to_vec());
+        Metrics {
+            top1: self.top[0] as f64 / targets,
+            top3: self.top[1] as f64 / targets,
+            top5: self.top[2] as f64 / targets,
+            top1_words: self.top1_words as f64 / targets,
+            in_vocab_top1: (known > 0).then(|| self.top[0] as f64 / known as f64),
+            perplexity: (self.loss / targets).exp(),
+            targets: self.targets,
+            out_of_vocabulary: self.out_of_vocabulary,
+            head_words: head_words.then_some(HeadWords { top10, top50, top100 }),
+        }
+    }
+}
+
+/// Ids of words start here; the ids below are UNK, BOS and EOS.
+const FIRST_WORD: usize = Vocab::FIRST_WORD as usize;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Logits over ids 0..8; the target's place decides what is counted.
+    fn check(target: u32, logits: &[f32], eos: EosTargets, expected: (u64, [u64; 3], u64)) {
+        let mut tally = Tally::new(true);
+        tally.row(target, logits, 0.0, eos, &mut Vec::new());
+        assert_eq!(
+            (tally.targets, tally.top, tally.top1_words),
+            expected,
+            "target {target}"
+        );
+    }
+
+    #[test]
+    fn ranks_follow_the_paper() {
+        let logits = [5.0, 0.0, 4.0, 3.0, 2.0, 1.0, 0.5, 3.0];
+        // UNK has the highest score; word 3 is third, but the best word.
+        check(3, &logits, EosTargets::Excluded, (1, [0, 1, 1], 1));
+        // Equal score, higher id: fourth.
+        check(7, &logits, EosTargets::Excluded, (1, [0, 0, 1], 0));
+        // A target outside the vocabulary is a mistake even where UNK is predicted.
+        check(0, &logits, EosTargets::Excluded, (1, [0, 0, 0], 0));
+        // EOS counts only when asked for, and is never a word.
+        check(2, &logits, EosTargets::Excluded, (0, [0, 0, 0], 0));
+        check(2, &logits, EosTargets::Included, (1, [0, 1, 1], 0));
+    }
+
+    #[test]
+    fn head_words_count_the_ten_likeliest() {
+        let logits: Vec<f32> = (0..200).map(|id| -(id as f32)).collect();
+        let mut tally = Tally::new(true);
+        tally.row(3, &logits, 0.0, EosTargets::Excluded, &mut Vec::new());
+        // Top ten are ids 0..10: seven words, all of them among the ten most frequent.
+        assert_eq!(tally.head.map(|histogram| histogram[7]), [1, 1, 1]);
+        let reversed: Vec<f32> = (0..200).map(|id| id as f32).collect();
+        tally.row(3, &reversed, 0.0, EosTargets::Excluded, &mut Vec::new());
+        assert_eq!(tally.head.map(|histogram| histogram[0]), [1, 1, 1]);
+    }
+
+    #[test]
+    fn perplexity_is_the_exponential_of_the_mean_loss() {
+        let mut tally = Tally::new(false);
+        let logits = [0.0f32; 8];
+        tally.row(3, &logits, 8f32.ln(), EosTargets::Excluded, &mut Vec::new());
+        tally.row(0, &logits, 8f32.ln(), EosTargets::Excluded, &mut Vec::new());
+        let metrics = tally.metrics(false);
+        assert!((metrics.perplexity - 8.0).abs() < 1e-5);
+        assert_eq!((metrics.targets, metrics.out_of_vocabulary), (2, 1));
+    }
+}

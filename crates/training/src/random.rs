@@ -1,0 +1,140 @@
+//! Where a run's randomness comes from: one root key, and from it a generator for every purpose, round and user.
+//!
+//! A generator is named by what it is for, so no draw depends on how many draws were made before it: the same seed
+//! gives the same run at any number of threads and after any number of resumes.
+
+use rand_chacha::ChaCha20Rng;
+use rand_core::SeedableRng;
+use sha2::{Digest, Sha256};
+use undertone_mechanisms::NoiseKey;
+
+use crate::error::{Result, TrainingError};
+
+/// What a generator is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Initial parameters.
+    Initialisation,
+    /// Which users take part in a round.
+    Cohort,
+    /// The order of one user's examples in one round.
+    LocalOrder,
+    /// Which held-out users an evaluation reads.
+    Evaluation,
+}
+
+impl Purpose {
+    fn label(self) -> &'static [u8] {
+        match self {
+            Self::Initialisation => b"initialisation",
+            Self::Cohort => b"cohort",
+            Self::LocalOrder => b"local-order",
+            Self::Evaluation => b"evaluation",
+        }
+    }
+}
+
+/// The root of a run's randomness. It is never written to disk unless the run is seeded.
+pub struct Randomness {
+    root: [u8; 32],
+    seeded: bool,
+}
+
+impl std::fmt::Debug for Randomness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Randomness")
+            .field("seeded", &self.seeded)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Randomness {
+    /// From the configured seed, or fresh entropy of the operating system without one.
+    ///
+    /// A resumed run without a seed draws a new root: nothing of the rounds after its checkpoint was released, so they
+    /// are made again with other users and other noise.
+    ///
+    /// # Errors
+    /// [`TrainingError::Entropy`] when the operating system gives none.
+    pub fn new(seed: Option<u64>) -> Result<Self> {
+        let root = match seed {
+            Some(seed) => Sha256::new()
+                .chain_update(b"undertone seed")
+                .chain_update(seed.to_le_bytes())
+                .finalize()
+                .into(),
+            None => {
+                let mut root = [0; 32];
+                // PRIVACY: without a seed, cohorts and noise come from the operating system's entropy alone.
+                getrandom::fill(&mut root).map_err(|error| TrainingError::Entropy(error.to_string()))?;
+                root
+            }
+        };
+        Ok(Self {
+            root,
+            seeded: seed.is_some(),
+        })
+    }
+
+    /// Whether a seed in the configuration fixed the root, so that the noise can be recomputed by whoever knows it.
+    #[must_use]
+    pub fn is_seeded(&self) -> bool {
+        self.seeded
+    }
+
+    /// The generator of one purpose, round and user.
+    #[must_use]
+    pub fn generator(&self, purpose: Purpose, round: u64, user: u64) -> ChaCha20Rng {
+        ChaCha20Rng::from_seed(self.derive(purpose.label(), round, user))
+    }
+
+    /// The key of the run's noise; the mechanism derives one stream a round from it.
+    #[must_use]
+    pub fn noise_key(&self) -> NoiseKey {
+        NoiseKey::from_bytes(self.derive(b"noise", 0, 0))
+    }
+
+    fn derive(&self, label: &[u8], round: u64, user: u64) -> [u8; 32] {
+        Sha256::new()
+            .chain_update(self.root)
+            .chain_update((label.len() as u64).to_le_bytes())
+            .chain_update(label)
+            .chain_update(round.to_le_bytes())
+            .chain_update(user.to_le_bytes())
+            .finalize()
+            .into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_core::Rng;
+
+    #[test]
+    fn a_draw_depends_on_seed_purpose_round_and_user_alone() {
+        let draw = |seed, purpose, round, user| {
+            Randomness::new(Some(seed))
+                .unwrap()
+                .generator(purpose, round, user)
+                .next_u64()
+        };
+        let reference = draw(1, Purpose::Cohort, 2, 3);
+        assert_eq!(reference, draw(1, Purpose::Cohort, 2, 3));
+        for other in [
+            draw(2, Purpose::Cohort, 2, 3),
+            draw(1, Purpose::LocalOrder, 2, 3),
+            draw(1, Purpose::Cohort, 3, 3),
+            draw(1, Purpose::Cohort, 2, 4),
+        ] {
+            assert_ne!(reference, other);
+        }
+    }
+
+    #[test]
+    fn without_a_seed_two_runs_differ_and_nothing_prints_the_root() {
+        let (a, b) = (Randomness::new(None).unwrap(), Randomness::new(None).unwrap());
+        assert_ne!(a.root, b.root);
+        assert_eq!(format!("{a:?}"), "Randomness { seeded: false, .. }");
+    }
+}

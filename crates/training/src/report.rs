@@ -1,0 +1,102 @@
+//! The report of a run, made from the files of its run directory alone: one self-contained `report.html` with inline
+//! SVG, and the same pictures as files under `plots/`.
+//!
+//! PRIVACY: a report shows exact statistics of cohorts (norms, losses, sizes). It is for whoever runs the training and
+//! no part of the private release; it says so itself.
+
+mod chart;
+mod page;
+mod pictures;
+mod read;
+mod summary;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::TrainingError;
+use crate::files::write_atomic;
+
+pub use pictures::Picture;
+pub use read::{RunData, read};
+pub use summary::summary;
+
+/// Why a report could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// A file of the run directory could not be read.
+    #[error("reading {file}: {source}")]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A line of a file of the run directory is not what a run writes.
+    #[error("{file}, line {line}: expected {expected}: {message}")]
+    Line {
+        /// The file.
+        file: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+        /// What the line should hold.
+        expected: &'static str,
+        /// The parser's reason.
+        message: String,
+    },
+    /// The run has not written its first line yet, or the folder is no run directory.
+    #[error("{file} has no start line: the run has not begun, or this is no run directory")]
+    NotStarted {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A picture could not be drawn.
+    #[error("drawing {picture}: {message}")]
+    Picture {
+        /// Its file name.
+        picture: String,
+        /// The drawing library's reason.
+        message: String,
+    },
+    /// The report could not be written.
+    #[error(transparent)]
+    Write(Box<TrainingError>),
+}
+
+/// Result of this module's functions.
+pub type Result<T, E = ReportError> = std::result::Result<T, E>;
+
+/// Draws every picture that the run has data for.
+///
+/// # Errors
+/// [`ReportError::Picture`].
+pub fn plots(run: &RunData) -> Result<Vec<Picture>> {
+    pictures::all(run)
+}
+
+/// The whole report as one HTML document that needs no other file and no script.
+///
+/// # Errors
+/// [`ReportError::Picture`].
+pub fn html(run: &RunData) -> Result<String> {
+    Ok(page::page(run, &plots(run)?))
+}
+
+/// Reads a run directory and writes `report.html` and `plots/*.svg` into it, each file at once.
+///
+/// # Errors
+/// Files that cannot be read, understood or written; the message names the file, and the line where there is one.
+pub fn write(run_dir: &Path) -> Result<()> {
+    let run = read(run_dir)?;
+    let plots = plots(&run)?;
+    let folder = run_dir.join("plots");
+    let failed = |error: TrainingError| ReportError::Write(Box::new(error));
+    std::fs::create_dir_all(&folder)
+        .map_err(|source| failed(TrainingError::io("creating", &folder, source)))?;
+    for plot in &plots {
+        write_atomic(&folder.join(format!("{}.svg", plot.name)), plot.svg.as_bytes()).map_err(failed)?;
+    }
+    write_atomic(&run_dir.join("report.html"), page::page(&run, &plots).as_bytes()).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,272 @@
+//! The run directory: which files a run has, how they are opened, and what belongs to a checkpoint.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use undertone_data::{Corpus, Partition, Progress, Stage};
+
+use super::Observer;
+use crate::checkpoint::{Checkpoint, State};
+use crate::config::RunConfig;
+use crate::error::{Result, TrainingError};
+use crate::files::{self, JsonLines};
+use crate::record::{Histogram, LedgerEntry};
+
+/// The effective configuration.
+pub const CONFIG_FILE: &str = "config.toml";
+/// One line an event: start, rounds, evaluations.
+pub const METRICS_FILE: &str = "metrics.jsonl";
+/// One line a round: what the accountant needs.
+pub const LEDGER_FILE: &str = "ledger.jsonl";
+/// The guarantee.
+pub const PRIVACY_FILE: &str = "privacy.json";
+/// The final parameters.
+pub const MODEL_FILE: &str = "model.safetensors";
+/// The words, by id from 3.
+pub const VOCAB_FILE: &str = "vocab.txt";
+
+/// A run's folder, held by this process.
+#[derive(Debug)]
+pub(super) struct RunDirectory {
+    path: PathBuf,
+    cache: PathBuf,
+    /// Holding the file holds the lock.
+    _lock: Option<File>,
+}
+
+/// The files that grow.
+#[derive(Debug)]
+pub(super) struct RunFiles {
+    pub(super) ledger: JsonLines,
+    pub(super) metrics: JsonLines,
+}
+
+impl RunDirectory {
+    /// Takes the run directory of a configuration: a new one, or with `resume` the one that is there.
+    pub(super) fn prepare(out: &Path, config: &RunConfig, resume: bool) -> Result<Self> {
+        let path = out.join(&config.name);
+        if resume {
+            let expected = crate::checkpoint::path(&path);
+            if !expected.exists() {
+                return Err(TrainingError::NothingToResume { path, expected });
+            }
+        } else {
+            fs::create_dir_all(out).map_err(|source| TrainingError::io("creating", out, source))?;
+            match fs::create_dir(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                    // A run that never got as far as its first checkpoint left nothing worth keeping.
+                    if !is_unstarted(&path) {
+                        return Err(TrainingError::RunExists { path });
+                    }
+                }
+                other => other.map_err(|source| TrainingError::io("creating", &path, source))?,
+            }
+        }
+        let lock_path = path.join(".lock");
+        let lock =
+            File::create(&lock_path).map_err(|source| TrainingError::io("creating", &lock_path, source))?;
+        if lock.try_lock().is_err() {
+            return Err(TrainingError::RunLocked { path });
+        }
+        Ok(Self {
+            cache: out.join(CACHE),
+            path,
+            _lock: Some(lock),
+        })
+    }
+
+    /// A finished run's directory, for reading.
+    pub(super) fn existing(path: &Path) -> Self {
+        let cache = path.parent().unwrap_or(Path::new(".")).join(CACHE);
+        Self {
+            path: path.to_owned(),
+            cache,
+            _lock: None,
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub(super) fn open_corpus(
+        &self,
+        config: &RunConfig,
+        base: &Path,
+        observer: &dyn Observer,
+    ) -> Result<Corpus> {
+        Ok(Corpus::open(
+            &config.data,
+            base,
+            &self.cache,
+            &CorpusProgress(observer),
+        )?)
+    }
+
+    /// The files of a new run; with `resume` the present ones are opened later, at the checkpoint's lengths.
+    pub(super) fn create_files(&self, config: &RunConfig, corpus: &Corpus, resume: bool) -> Result<RunFiles> {
+        if !resume {
+            let text = config_text(config)?;
+            files::write_atomic(&self.file(CONFIG_FILE), text.as_bytes())?;
+            files::write_atomic(
+                &self.file(VOCAB_FILE),
+                corpus.vocab().to_file_contents().as_bytes(),
+            )?;
+            return Ok(RunFiles {
+                ledger: JsonLines::open(&self.file(LEDGER_FILE), 0)?,
+                metrics: JsonLines::open(&self.file(METRICS_FILE), 0)?,
+            });
+        }
+        let state = Checkpoint::read(&self.path)?.state;
+        self.reopen_files(&state)
+    }
+
+    /// Ledger and metrics, cut back to what the checkpoint knows of: rounds after it were never released.
+    pub(super) fn reopen_files(&self, state: &State) -> Result<RunFiles> {
+        Ok(RunFiles {
+            ledger: JsonLines::open(&self.file(LEDGER_FILE), state.ledger_bytes)?,
+            metrics: JsonLines::open(&self.file(METRICS_FILE), state.metrics_bytes)?,
+        })
+    }
+
+    pub(super) fn read_checkpoint(
+        &self,
+        config: &RunConfig,
+        corpus: &Corpus,
+        model: &str,
+    ) -> Result<Checkpoint> {
+        let checkpoint = Checkpoint::read(&self.path)?;
+        checkpoint.check_belongs(&self.path, model, &config_digest(config)?, corpus.digest())?;
+        Ok(checkpoint)
+    }
+}
+
+/// Folder of tokenised corpora, beside the run directories.
+const CACHE: &str = ".corpora";
+
+fn is_unstarted(path: &Path) -> bool {
+    !crate::checkpoint::path(path).exists()
+        && fs::read_dir(path).is_ok_and(|entries| {
+            entries.flatten().all(|entry| {
+                let name = entry.file_name();
+                [
+                    ".lock",
+                    "checkpoint",
+                    CONFIG_FILE,
+                    VOCAB_FILE,
+                    METRICS_FILE,
+                    LEDGER_FILE,
+                ]
+                .iter()
+                .any(|known| name == *known)
+            })
+        })
+}
+
+fn config_text(config: &RunConfig) -> Result<String> {
+    toml::to_string(config)
+        .map_err(|error| TrainingError::value("configuration", "values that TOML can hold", error))
+}
+
+/// Digest of everything that the configuration says.
+pub(super) fn config_digest(config: &RunConfig) -> Result<String> {
+    Ok(hex(&Sha256::digest(config_text(config)?.as_bytes())))
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// All entries of a ledger.
+pub(super) fn read_ledger(path: &Path) -> Result<Vec<LedgerEntry>> {
+    let bytes = files::read(path)?;
+    let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    lines
+        .enumerate()
+        .map(|(index, line)| {
+            let entry: LedgerEntry =
+                serde_json::from_slice(line).map_err(|error| TrainingError::Damaged {
+                    path: path.to_owned(),
+                    message: format!("line {}: {error}", index + 1),
+                })?;
+            if entry.round != index as u64 {
+                let message = format!("line {}: expected round {index}, got {}", index + 1, entry.round);
+                return Err(TrainingError::Damaged {
+                    path: path.to_owned(),
+                    message,
+                });
+            }
+            Ok(entry)
+        })
+        .collect()
+}
+
+/// Equal bins from 0 to the largest value.
+pub(super) fn histogram(values: &[f64], bins: usize) -> Histogram {
+    let top = values.iter().copied().fold(0.0, f64::max);
+    if top <= 0.0 || !top.is_finite() {
+        return Histogram::default();
+    }
+    let edges = (0..=bins).map(|edge| top * edge as f64 / bins as f64).collect();
+    let mut counts = vec![0; bins];
+    for value in values {
+        counts[((value / top * bins as f64) as usize).min(bins - 1)] += 1;
+    }
+    Histogram { edges, counts }
+}
+
+/// Tokens per user in bins that double: 1, 2-3, 4-7, ...
+pub(super) fn user_sizes(users: &Partition<'_>) -> Histogram {
+    let mut counts = Vec::new();
+    for index in 0..users.num_users() {
+        let bin = (users.user(index).num_tokens().max(1) as u64).ilog2() as usize;
+        counts.resize(counts.len().max(bin + 1), 0);
+        counts[bin] += 1;
+    }
+    Histogram {
+        edges: (0..=counts.len()).map(|edge| f64::exp2(edge as f64)).collect(),
+        counts,
+    }
+}
+
+/// Tokens of the longest example.
+pub(super) fn longest_example(users: &Partition<'_>) -> usize {
+    users
+        .users()
+        .flat_map(|user| user.examples().map(<[u32]>::len))
+        .max()
+        .unwrap_or(0)
+}
+
+/// Hands a corpus's progress to the run's observer.
+struct CorpusProgress<'a>(&'a dyn Observer);
+
+impl Progress for CorpusProgress<'_> {
+    fn update(&self, stage: Stage, done: u64, total: Option<u64>) {
+        self.0.on_corpus(&stage.to_string(), done, total);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histograms_count_every_value_once() {
+        let histogram = histogram(&[0.0, 0.5, 1.0, 2.0], 4);
+        assert_eq!(histogram.edges, [0.0, 0.5, 1.0, 1.5, 2.0]);
+        assert_eq!(histogram.counts, [1, 1, 1, 1]);
+        assert_eq!(super::histogram(&[], 4), Histogram::default());
+        assert_eq!(super::histogram(&[0.0], 4), Histogram::default());
+    }
+
+    #[test]
+    fn hex_has_two_digits_a_byte() {
+        assert_eq!(hex(&[0, 10, 255]), "000aff");
+    }
+}

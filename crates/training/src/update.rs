@@ -1,0 +1,215 @@
+//! What one user computes in one round: `UserUpdateFedAvg` or `UserUpdateFedSGD`.
+
+use undertone_aggregation::{ClipReport, Clipping, ParamLayout, user_weight};
+use undertone_data::User;
+use undertone_models::{PackedBatch, SequenceModel, SequenceWorker, StateMode};
+
+use crate::batch;
+use crate::cohort;
+use crate::config::{Algorithm, Batching, UserUpdateConfig};
+use crate::error::Result;
+use crate::random::{Purpose, Randomness};
+
+/// What a user's update was like; the update itself is in the worker.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct UserOutcome {
+    /// `w_k`.
+    pub weight: f64,
+    /// Target tokens trained on, over all local epochs.
+    pub tokens: u64,
+    /// Sum of the training loss over those tokens.
+    pub loss_sum: f64,
+    /// Norm of the update before its last projection.
+    pub norm: f64,
+    /// Whether that projection changed it.
+    pub clipped: bool,
+}
+
+/// One thread's model, parameters and buffers; reused for every user of every round.
+pub struct LocalWorker {
+    model: Box<dyn SequenceWorker>,
+    parameters: Vec<f32>,
+    gradient: Vec<f32>,
+}
+
+impl std::fmt::Debug for LocalWorker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalWorker")
+            .field("parameters", &self.parameters.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The round that a user takes part in.
+#[derive(Debug, Clone, Copy)]
+pub struct LocalTask<'a> {
+    /// Round index.
+    pub round: u64,
+    /// Parameters at the start of the round, `theta0`.
+    pub theta: &'a [f32],
+    /// Their layout.
+    pub layout: &'a ParamLayout,
+    /// The bound on the update.
+    pub clipping: &'a Clipping,
+    /// The user's hyper-parameters.
+    pub config: &'a UserUpdateConfig,
+    /// The run's randomness: order and choice of examples.
+    pub randomness: &'a Randomness,
+}
+
+impl LocalWorker {
+    /// A worker for batches of the configured size, of sentences of at most `longest` tokens.
+    #[must_use]
+    pub fn new(model: &dyn SequenceModel, config: &UserUpdateConfig, longest: usize) -> Self {
+        let steps = match config.batching {
+            Batching::Sentences => longest,
+            // A text shorter than `unroll` is one stream of one window.
+            Batching::Stream => config.unroll,
+        };
+        let parameters = model.layout().len();
+        let sequences = match config.algorithm {
+            Algorithm::FedAvg => config.batch_size,
+            Algorithm::FedSgd => config.batch_size.min(FEDSGD_CHUNK),
+        };
+        Self {
+            model: model.worker(sequences, sequences * steps),
+            parameters: vec![0.0; parameters],
+            gradient: if config.algorithm == Algorithm::FedSgd {
+                vec![0.0; parameters]
+            } else {
+                Vec::new()
+            },
+        }
+    }
+
+    /// Trains on one user's data. The clipped update is [`LocalWorker::update`] afterwards.
+    ///
+    /// # Guarantee
+    /// The update's L2 norm is at most `task.clipping.bound()`, whatever the data: it is clipped once more after the
+    /// subtraction, so rounding in `theta - theta0` cannot lift it over the bound.
+    ///
+    /// # Errors
+    /// From the model (token out of range, non-finite loss) and from clipping (non-finite update).
+    ///
+    /// # Source
+    /// [DPLM] Algorithm 1.
+    pub fn train(&mut self, user: &User<'_>, index: usize, task: &LocalTask<'_>) -> Result<UserOutcome> {
+        let mut generator = task
+            .randomness
+            .generator(Purpose::LocalOrder, task.round, index as u64);
+        let mut examples: Vec<&[u32]> = (0..user.num_examples()).map(|j| user.example(j)).collect();
+        // Streams keep the order in which the text was written; sentences are drawn in random order.
+        let available = examples.len();
+        let wanted = match task.config.algorithm {
+            Algorithm::FedAvg => task.config.max_examples.unwrap_or(available),
+            Algorithm::FedSgd => task
+                .config
+                .batch_size
+                .min(task.config.max_examples.unwrap_or(available)),
+        };
+        match task.config.batching {
+            Batching::Sentences => {
+                cohort::shuffle(&mut examples, &mut generator);
+                examples.truncate(wanted);
+            }
+            Batching::Stream if wanted < available => {
+                let chosen = cohort::fixed_size(available, wanted, &mut generator);
+                examples = chosen.into_iter().map(|j| examples[j]).collect();
+            }
+            Batching::Stream => {}
+        }
+        let (tokens, loss_sum, report) = match task.config.algorithm {
+            Algorithm::FedAvg => self.fedavg(&examples, task, &mut generator)?,
+            Algorithm::FedSgd => self.fedsgd(&examples, task)?,
+        };
+        // n_k is all that the user has, as in Algorithm 1; the cap w_hat bounds its influence.
+        let weight = task
+            .config
+            .weight_cap
+            .map_or(1.0, |cap| user_weight(available as u64, cap));
+        Ok(UserOutcome {
+            weight,
+            tokens,
+            loss_sum,
+            norm: report.norm,
+            clipped: report.clipped,
+        })
+    }
+
+    /// The update of the last [`LocalWorker::train`].
+    #[must_use]
+    pub fn update(&self) -> &[f32] {
+        &self.parameters
+    }
+
+    fn fedavg(
+        &mut self,
+        examples: &[&[u32]],
+        task: &LocalTask<'_>,
+        generator: &mut impl rand_core::Rng,
+    ) -> Result<(u64, f64, ClipReport)> {
+        self.parameters.copy_from_slice(task.theta);
+        let learning_rate = task.config.learning_rate as f32;
+        let (mut tokens, mut loss_sum) = (0, 0.0);
+        let mut last = ClipReport {
+            norm: 0.0,
+            clipped: false,
+        };
+        let mut order = examples.to_vec();
+        for epoch in 0..task.config.epochs {
+            if epoch > 0 && task.config.batching == Batching::Sentences {
+                cohort::shuffle(&mut order, generator);
+            }
+            for (batch, mode) in batches(&order, task.config) {
+                let stats = self
+                    .model
+                    .sgd_step(&mut self.parameters, &batch.batch(), learning_rate, mode)?;
+                last = task
+                    .clipping
+                    .project(task.layout, task.theta, &mut self.parameters)?;
+                tokens += stats.targets as u64;
+                loss_sum += stats.loss_sum;
+            }
+        }
+        for (parameter, start) in self.parameters.iter_mut().zip(task.theta) {
+            *parameter -= start;
+        }
+        // PRIVACY: the vector that is summed is the one whose norm is bounded.
+        task.clipping.clip(task.layout, &mut self.parameters)?;
+        Ok((tokens, loss_sum, last))
+    }
+
+    fn fedsgd(&mut self, examples: &[&[u32]], task: &LocalTask<'_>) -> Result<(u64, f64, ClipReport)> {
+        // The gradient of the mean over all targets, gathered in pieces that fit the workspace.
+        let (mut tokens, mut loss_sum) = (0u64, 0.0);
+        self.parameters.fill(0.0);
+        for batch in batch::sentences(examples, FEDSGD_CHUNK.min(task.config.batch_size)) {
+            let stats = self
+                .model
+                .gradient(task.theta, &batch.batch(), &mut self.gradient)?;
+            let share = stats.targets as f32;
+            for (total, gradient) in self.parameters.iter_mut().zip(&self.gradient) {
+                *total += share * gradient;
+            }
+            tokens += stats.targets as u64;
+            loss_sum += stats.loss_sum;
+        }
+        let step = -(task.config.learning_rate / tokens.max(1) as f64) as f32;
+        self.parameters.iter_mut().for_each(|total| *total *= step);
+        let report = task.clipping.clip(task.layout, &mut self.parameters)?;
+        Ok((tokens, loss_sum, report))
+    }
+}
+
+/// Sentences whose gradient is computed at once in FedSGD; bounds the workspace, not the batch.
+const FEDSGD_CHUNK: usize = 64;
+
+fn batches(examples: &[&[u32]], config: &UserUpdateConfig) -> Vec<(PackedBatch, StateMode)> {
+    match config.batching {
+        Batching::Sentences => batch::sentences(examples, config.batch_size)
+            .into_iter()
+            .map(|batch| (batch, StateMode::Zero))
+            .collect(),
+        Batching::Stream => batch::streams(examples, config.batch_size, config.unroll),
+    }
+}
