@@ -20,6 +20,7 @@ const MIN_PROBABILITY: f64 = 1e-15;
 /// `target`.
 ///
 /// # Errors
+/// [`AccountingError::OutOfRange`] for zero rounds.
 /// [`AccountingError::Unreachable`] with the best reachable epsilon: the recipe may have a floor that no
 /// noise removes (the moments accountant cannot go below `ln(1/delta) / 32`).
 ///
@@ -57,6 +58,7 @@ pub fn noise_multiplier_of(
     recipe: Recipe,
     event: impl Fn(NoiseMultiplier) -> Event,
 ) -> Result<NoiseMultiplier, AccountingError> {
+    at_least_one(rounds)?;
     let (epsilon, delta) = target;
     let evaluate = |z: f64| epsilon_of(&event(NoiseMultiplier::new(z)?), rounds, delta, recipe);
     let holds = |z: f64| evaluate(z).is_ok_and(|value| value <= epsilon.get());
@@ -150,6 +152,7 @@ pub fn sampling_probability(
     rounds: u64,
     recipe: Recipe,
 ) -> Result<SamplingProbability, AccountingError> {
+    at_least_one(rounds)?;
     let (epsilon, delta) = target;
     let evaluate = |q: f64| -> Result<f64, AccountingError> {
         let sampling_probability = SamplingProbability::new(q)?;
@@ -182,6 +185,18 @@ pub fn sampling_probability(
         q *= 1.0 - 2.0 * RELATIVE;
     }
     SamplingProbability::new(q)
+}
+
+/// Any noise holds any target over no rounds: a plan without rounds is a mistake.
+fn at_least_one(rounds: u64) -> Result<(), AccountingError> {
+    if rounds == 0 {
+        return Err(AccountingError::OutOfRange {
+            quantity: "rounds",
+            expected: "at least 1",
+            got: 0.0,
+        });
+    }
+    Ok(())
 }
 
 fn epsilon_of(event: &Event, rounds: u64, delta: Delta, recipe: Recipe) -> Result<f64, AccountingError> {

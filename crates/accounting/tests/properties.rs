@@ -354,6 +354,10 @@ fn unreachable_targets_say_what_is_reachable() {
             1e9f64.ln() / 32.0
         )
     );
+    let error = calibrate::noise_multiplier(target, q, 0, Recipe::Rdp)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(error, "rounds: expected at least 1, got 0");
     let z = NoiseMultiplier::new(0.5).unwrap();
     let error = calibrate::rounds(target, q, z, Recipe::Rdp).unwrap_err();
     assert!(
