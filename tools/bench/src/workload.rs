@@ -145,11 +145,7 @@ mod tests {
         assert_eq!(sequence, first);
         assert_eq!(steps[workload.steps - 1].targets.last(), Some(&last_target));
         let sum = |ids: fn(&Step) -> &Vec<u32>| -> u64 {
-            steps
-                .iter()
-                .flat_map(|step| ids(step))
-                .map(|&id| u64::from(id))
-                .sum()
+            steps.iter().flat_map(ids).map(|&id| u64::from(id)).sum()
         };
         assert_eq!((sum(|step| &step.inputs), sum(|step| &step.targets)), sums);
     }
