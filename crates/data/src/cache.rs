@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 use crate::error::{DataError, Result, io};
-use crate::hash::Hash;
+use crate::hash::{Hash, hash_bytes};
 use crate::split::Split;
 use crate::stats::CorpusStats;
 use crate::synthetic::BestAccuracy;
@@ -47,6 +47,17 @@ struct Header {
     partitions: [[Section; 3]; 3],
     words: Section,
     description: Section,
+    /// SHA-256 of the header with this field zero.
+    header_hash: Hash,
+}
+
+impl Header {
+    fn hash(&self) -> Hash {
+        hash_bytes(bytemuck::bytes_of(&Header {
+            header_hash: [0; 32],
+            ..*self
+        }))
+    }
 }
 
 const HEADER_BYTES: usize = std::mem::size_of::<Header>();
@@ -186,6 +197,7 @@ impl CacheWriter {
         self.header.description = self.section(&description)?;
         self.header.file_bytes = self.position;
         self.header.body_hash = self.hasher.clone().finalize().into();
+        self.header.header_hash = self.header.hash();
         let CacheWriter {
             path, output, header, ..
         } = self;
@@ -270,6 +282,9 @@ impl Cache {
                 "expected version {VERSION}, got {}",
                 header.version
             )));
+        }
+        if header.hash() != header.header_hash {
+            return Err(bad("its header does not match its hash"));
         }
         if header.digest != digest_field(digest) {
             return Err(bad("it belongs to another source or other settings"));

@@ -95,7 +95,7 @@ mod tests {
         check("e.g. this stays. One", &["e.g. this stays.", "One"]);
         check("Version 1.2 is out.Now", &["Version 1.2 is out.Now"]);
         check("He said. \"Yes.\" 'No'", &["He said.", "\"Yes.\" 'No'"]);
-        check("One.\nTwo\r\n\nThree", &["One.", "Two", "", "Three"]);
+        check("One.\nTwo\r\n\nThree", &["One.", "Two", "Three"]);
         check("Wait...  What", &["Wait...", "What"]);
         check("End. ", &["End. "]);
         check("", &[]);

@@ -1,0 +1,452 @@
+//! Corpora through the public interface: grouping, splits, caps, cache, determinism, the synthetic population.
+
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use undertone_data::{Corpus, CorpusSpec, EosTargets, NoProgress, Partition, Split, Vocab, VocabProvenance};
+
+fn spec(text: &str) -> CorpusSpec {
+    toml::from_str(text).unwrap()
+}
+
+fn open(directory: &TempDir, text: &str) -> Corpus {
+    Corpus::open(
+        &spec(text),
+        directory.path(),
+        &directory.path().join("cache"),
+        &NoProgress,
+    )
+    .unwrap()
+}
+
+fn write(directory: &TempDir, name: &str, contents: &str) {
+    fs::write(directory.path().join(name), contents).unwrap();
+}
+
+fn cache_files(directory: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    files
+}
+
+/// Every user of a partition as sentences.
+fn texts(corpus: &Corpus, split: Split) -> Vec<Vec<String>> {
+    let vocab = corpus.vocab();
+    let sentence = |ids: &[u32]| ids.iter().map(|&id| vocab.word(id)).collect::<Vec<_>>().join(" ");
+    corpus
+        .partition(split)
+        .users()
+        .map(|user| user.examples().map(sentence).collect())
+        .collect()
+}
+
+const MIXED: &str = r#"{"who": "b", "text": "One two three. Two words!", "when": 20, "part": "train"}
+{"who": 7, "text": "seven eight", "when": 5, "part": "train"}
+
+{"who": "b", "text": "early words", "when": 10, "part": "train"}
+{"who": "c", "text": "word", "when": 10, "part": "train"}
+{"who": "d", "text": null, "when": 10, "part": "test"}
+{"who": "b", "text": "held out", "when": 30, "part": "test"}
+{"who": "e", "text": "two more words", "when": "1970-01-01", "part": "validation"}
+"#;
+
+const JSONL: &str = r#"
+source = { kind = "jsonl", path = "mixed.jsonl", user = "who", time = "when", split = "part" }
+vocabulary = { kind = "file", path = "vocab.txt" }
+"#;
+
+fn mixed() -> TempDir {
+    let directory = TempDir::new().unwrap();
+    write(&directory, "mixed.jsonl", MIXED);
+    write(&directory, "vocab.txt", "two\nwords\none\nseven\n");
+    directory
+}
+
+#[test]
+fn groups_by_user_and_orders_by_time() {
+    let directory = mixed();
+    let corpus = open(&directory, JSONL);
+    let expected = [
+        vec!["<unk> words <eos>", "one two <unk> <eos>", "two words <eos>"],
+        vec!["seven <unk> <eos>"],
+    ];
+    assert_eq!(texts(&corpus, Split::Train), expected);
+    assert_eq!(texts(&corpus, Split::Test), [["<unk> <unk> <eos>"]]);
+    assert_eq!(texts(&corpus, Split::Validation), [["two <unk> words <eos>"]]);
+
+    let train = corpus.partition(Split::Train);
+    assert_eq!(
+        (train.num_users(), train.num_examples(), train.total_tokens()),
+        (2, 4, 13)
+    );
+    assert_eq!(train.user(0).num_tokens(), 10);
+    assert_eq!(train.user(0).example(2), [3, 4, Vocab::EOS]);
+    assert_eq!(train.user(1).tokens(), [6, Vocab::UNK, Vocab::EOS]);
+
+    let stats = corpus.stats();
+    assert_eq!((stats.rows, stats.users, stats.users_without_text), (7, 5, 2));
+    assert_eq!((stats.train.words, stats.train.unknown_words), (9, 3));
+    assert_eq!(stats.train.examples_per_user.max, 3);
+    assert_eq!(corpus.vocab().provenance(), VocabProvenance::File);
+}
+
+#[test]
+fn unigram_counts_unknown_words_as_wrong() {
+    let directory = mixed();
+    let corpus = open(&directory, JSONL);
+    // Training targets: EOS 4, UNK 3, "two" 2, "words" 2, "one" 1, "seven" 1. Test targets: UNK, UNK, EOS.
+    assert_eq!(
+        corpus.unigram_accuracy(Split::Train, EosTargets::Included),
+        Some(4.0 / 13.0)
+    );
+    assert_eq!(
+        corpus.unigram_accuracy(Split::Train, EosTargets::Excluded),
+        Some(2.0 / 9.0)
+    );
+    assert_eq!(
+        corpus.unigram_accuracy(Split::Test, EosTargets::Included),
+        Some(1.0 / 3.0)
+    );
+    assert_eq!(
+        corpus.unigram_accuracy(Split::Test, EosTargets::Excluded),
+        Some(0.0)
+    );
+}
+
+#[test]
+fn time_split_sends_later_rows_to_test() {
+    let directory = mixed();
+    let split = "split = { kind = \"time\", test_after = 15, validation_users = 0.0 }";
+    let corpus = open(&directory, &format!("{JSONL}{split}"));
+    assert_eq!(
+        texts(&corpus, Split::Train).concat(),
+        ["<unk> words <eos>", "seven <unk> <eos>", "two <unk> words <eos>"]
+    );
+    assert_eq!(
+        texts(&corpus, Split::Test),
+        [["one two <unk> <eos>", "two words <eos>", "<unk> <unk> <eos>"]]
+    );
+    assert_eq!(corpus.partition(Split::Validation).num_users(), 0);
+    assert_eq!(
+        corpus.unigram_accuracy(Split::Validation, EosTargets::Included),
+        None
+    );
+}
+
+#[test]
+fn csv_and_jsonl_give_the_same_corpus() {
+    let directory = TempDir::new().unwrap();
+    write(
+        &directory,
+        "a.csv",
+        "text;user_id\n\"Two words.\nOne two; three\";x\nseven two;y\n",
+    );
+    write(
+        &directory,
+        "a.jsonl",
+        "{\"user_id\": \"x\", \"text\": \"Two words.\\nOne two; three\"}\n{\"text\": \"seven two\", \"user_id\": \"y\", \"more\": 1}\n",
+    );
+    write(&directory, "vocab.txt", "two\nwords\none\nseven\n");
+    let rest = "vocabulary = { kind = \"file\", path = \"vocab.txt\" }\nsplit = { kind = \"held_out_users\", validation = 0.0, test = 0.0 }";
+    let csv = open(
+        &directory,
+        &format!("source = {{ kind = \"csv\", path = \"a.csv\", delimiter = \";\" }}\n{rest}"),
+    );
+    let jsonl = open(
+        &directory,
+        &format!("source = {{ kind = \"jsonl\", path = \"a.jsonl\" }}\n{rest}"),
+    );
+    let expected = [
+        vec!["two words <eos>", "one two <unk> <eos>"],
+        vec!["seven two <eos>"],
+    ];
+    assert_eq!(texts(&csv, Split::Train), expected);
+    assert_eq!(texts(&jsonl, Split::Train), expected);
+    assert_ne!(csv.digest(), jsonl.digest());
+}
+
+#[test]
+fn caps_and_minima_shape_training_only() {
+    let directory = TempDir::new().unwrap();
+    let sentence = |number: usize| format!("word{number} again");
+    let rows: Vec<String> = (0..10)
+        .flat_map(|number| {
+            let row = |user, part| {
+                format!(
+                    "{{\"user_id\": \"{user}\", \"part\": \"{part}\", \"text\": \"{}\"}}\n",
+                    sentence(number)
+                )
+            };
+            [row("heavy", "train"), row("held", "test")]
+        })
+        .chain(["{\"user_id\": \"light\", \"part\": \"train\", \"text\": \"only one here\"}\n".to_owned()])
+        .collect();
+    write(&directory, "a.jsonl", &rows.concat());
+    let base = "source = { kind = \"jsonl\", path = \"a.jsonl\", split = \"part\" }\nvocabulary = { kind = \"training_data\", size = 50 }\nmax_sentence_tokens = 3\n";
+    let sizes = |corpus: &Corpus| {
+        let of = |partition: Partition<'_>| {
+            partition
+                .users()
+                .map(|user| user.num_examples())
+                .collect::<Vec<_>>()
+        };
+        (
+            of(corpus.partition(Split::Train)),
+            of(corpus.partition(Split::Test)),
+        )
+    };
+
+    let free = open(&directory, base);
+    assert_eq!(sizes(&free), (vec![10, 1], vec![10]));
+    assert_eq!(free.vocab().provenance(), VocabProvenance::TrainingData);
+    assert!(!free.vocab().provenance().is_private_safe());
+
+    let capped = open(&directory, &format!("{base}max_examples = 4\nmin_examples = 2"));
+    assert_eq!(sizes(&capped), (vec![4], vec![10]));
+    assert_eq!(texts(&capped, Split::Train)[0][3], "word3 again <eos>");
+    let stats = capped.stats();
+    assert_eq!(
+        (
+            stats.users_below_minimum,
+            stats.examples_capped,
+            stats.tokens_capped
+        ),
+        (1, 6, 18)
+    );
+
+    let by_tokens = open(&directory, &format!("{base}max_tokens = 8"));
+    assert_eq!(sizes(&by_tokens), (vec![2, 1], vec![10]));
+    let minimum = open(&directory, &format!("{base}min_tokens = 5"));
+    assert_eq!(sizes(&minimum), (vec![10], vec![10]));
+
+    let random = |seed: u64| {
+        open(
+            &directory,
+            &format!("{base}max_examples = 4\nkeep = {{ kind = \"random\", seed = {seed} }}"),
+        )
+    };
+    let draws: Vec<Vec<String>> = (0..6)
+        .map(|seed| texts(&random(seed), Split::Train)[0].clone())
+        .collect();
+    assert!(
+        draws.iter().all(|draw| draw.len() == 4 && draw.is_sorted()),
+        "kept examples stay in order: {draws:?}"
+    );
+    assert!(
+        draws.iter().any(|draw| *draw != draws[0]),
+        "the choice depends on the seed"
+    );
+    assert_eq!(texts(&random(3), Split::Train)[0], draws[3]);
+}
+
+#[test]
+fn cache_is_keyed_by_contents_and_settings() {
+    let directory = mixed();
+    let cache = directory.path().join("cache");
+    let first = open(&directory, JSONL);
+    let again = open(&directory, JSONL);
+    assert_eq!(first.digest(), again.digest());
+    assert_eq!(first.stats(), again.stats());
+    assert_eq!(cache_files(&cache).len(), 1);
+
+    let capped = open(&directory, &format!("{JSONL}max_examples = 1"));
+    assert_ne!(first.digest(), capped.digest());
+    assert_eq!(cache_files(&cache).len(), 2);
+
+    write(&directory, "vocab.txt", "two\nwords\n");
+    assert_ne!(first.digest(), open(&directory, JSONL).digest());
+    write(&directory, "vocab.txt", "two\nwords\none\nseven\n");
+
+    fs::rename(
+        directory.path().join("mixed.jsonl"),
+        directory.path().join("moved.jsonl"),
+    )
+    .unwrap();
+    let moved = open(&directory, &JSONL.replace("mixed", "moved"));
+    assert_eq!(first.digest(), moved.digest());
+    assert_eq!(moved.stats().source, "moved.jsonl");
+    assert_eq!(cache_files(&cache).len(), 3);
+}
+
+#[test]
+fn a_damaged_cache_is_rebuilt() {
+    let directory = mixed();
+    let expected = texts(&open(&directory, JSONL), Split::Train);
+    let path = cache_files(&directory.path().join("cache")).remove(0);
+    let good = fs::read(&path).unwrap();
+    let mut damaged: Vec<Vec<u8>> = vec![Vec::new(), b"hello".to_vec(), good[..good.len() / 2].to_vec()];
+    for position in (0..good.len()).step_by(7) {
+        let mut bytes = good.clone();
+        bytes[position] ^= 0x10;
+        damaged.push(bytes);
+    }
+    for bytes in damaged {
+        fs::write(&path, bytes).unwrap();
+        assert_eq!(texts(&open(&directory, JSONL), Split::Train), expected);
+        assert!(
+            fs::read(&path).unwrap() == good,
+            "the rebuilt cache has the same bytes"
+        );
+    }
+}
+
+#[test]
+fn bytes_do_not_depend_on_the_number_of_threads() {
+    let directory = TempDir::new().unwrap();
+    let bytes = |name: &str, threads: usize, text: &str| {
+        let cache = directory.path().join(format!("{name}-{threads}"));
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .unwrap();
+        pool.install(|| Corpus::open(&spec(text), directory.path(), &cache, &NoProgress))
+            .unwrap();
+        fs::read(cache_files(&cache).remove(0)).unwrap()
+    };
+    let synthetic = "source = { kind = \"synthetic\", users = 300, seed = 5 }";
+    assert!(bytes("synthetic", 1, synthetic) == bytes("synthetic", 3, synthetic));
+
+    let rows = |number: usize| {
+        format!(
+            "{{\"user_id\": {}, \"text\": \"w{} w{} w{}\"}}\n",
+            number % 37,
+            number % 11,
+            number % 7,
+            number % 3
+        )
+    };
+    write(&directory, "many.jsonl", &(0..2000).map(rows).collect::<String>());
+    let counted = "source = { kind = \"jsonl\", path = \"many.jsonl\" }\nvocabulary = { kind = \"training_data\", size = 9 }\nmax_examples = 20\nkeep = { kind = \"random\" }";
+    assert!(bytes("counted", 1, counted) == bytes("counted", 3, counted));
+}
+
+#[test]
+fn synthetic_users_can_be_learned_from_but_not_perfectly() {
+    let directory = TempDir::new().unwrap();
+    let corpus = open(
+        &directory,
+        "source = { kind = \"synthetic\", users = 2000, seed = 11 }",
+    );
+    assert_eq!(corpus.vocab().len(), 1003);
+    assert_eq!(corpus.stats().validation.unknown_words, 0);
+    let best = corpus.best_accuracy().unwrap();
+    let unigram = corpus
+        .unigram_accuracy(Split::Validation, EosTargets::Included)
+        .unwrap();
+
+    // A table of word pairs counted on the training partition: what little a model needs to learn to beat the unigram.
+    let mut pairs: HashMap<(u32, u32), u64> = HashMap::new();
+    let train = corpus.partition(Split::Train);
+    assert!(train.total_tokens() < 2_000_000);
+    for example in train.users().flat_map(|user| user.examples()) {
+        let mut previous = Vocab::BOS;
+        for &target in example {
+            *pairs.entry((previous, target)).or_insert(0) += 1;
+            previous = target;
+        }
+    }
+    let mut likeliest: HashMap<u32, (u64, u32)> = HashMap::new();
+    for (&(previous, target), &count) in &pairs {
+        let entry = likeliest.entry(previous).or_insert((0, 0));
+        *entry = (*entry).max((count, target));
+    }
+    let (mut hits, mut targets) = (0_u64, 0_u64);
+    for example in corpus
+        .partition(Split::Validation)
+        .users()
+        .flat_map(|user| user.examples())
+    {
+        let mut previous = Vocab::BOS;
+        for &target in example {
+            hits += u64::from(
+                likeliest
+                    .get(&previous)
+                    .is_some_and(|&(_, guess)| guess == target),
+            );
+            targets += 1;
+            previous = target;
+        }
+    }
+    assert_eq!(targets, best.targets);
+    let bigram = hits as f64 / targets as f64;
+    assert!(bigram > 2.0 * unigram, "bigram {bigram}, unigram {unigram}");
+    assert!(bigram < best.with_eos, "bigram {bigram}, best {}", best.with_eos);
+    assert!(best.with_eos < best.personal_with_eos, "{best:?}");
+    assert!(best.without_eos < best.personal_without_eos, "{best:?}");
+    // The predictor's own expectation and what it reaches are means over the same targets. Targets of a user are
+    // dependent; with about 200 users the standard deviation is below 0.01, and the seed is fixed.
+    assert!((best.with_eos - best.expected_with_eos).abs() < 0.02, "{best:?}");
+    assert!(best.with_eos < 0.6, "{best:?}");
+}
+
+#[test]
+fn synthetic_words_are_most_frequent_first() {
+    let directory = TempDir::new().unwrap();
+    let corpus = open(
+        &directory,
+        "source = { kind = \"synthetic\", users = 1500, seed = 2 }",
+    );
+    let mut counts = vec![0_u64; corpus.vocab().len()];
+    let train = corpus.partition(Split::Train);
+    train
+        .users()
+        .for_each(|user| user.tokens().iter().for_each(|&id| counts[id as usize] += 1));
+    // Words are ranked on a sample of the process, so ranks agree in bulk: every tenth of them outweighs the next two.
+    let tenths: Vec<u64> = counts[3..].chunks(100).map(|chunk| chunk.iter().sum()).collect();
+    assert!(tenths.windows(2).all(|pair| pair[0] > pair[1]), "{tenths:?}");
+}
+
+#[test]
+fn a_git_log_is_a_corpus() {
+    let directory = TempDir::new().unwrap();
+    let repository = directory.path().join("repository");
+    fs::create_dir(&repository).unwrap();
+    let git = |arguments: &[&str], author: &str, time: &str| {
+        let status = std::process::Command::new("git")
+            .current_dir(&repository)
+            .args(arguments)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_SYSTEM", "/dev/null")
+            .envs([
+                ("GIT_AUTHOR_NAME", "someone"),
+                ("GIT_AUTHOR_EMAIL", author),
+                ("GIT_AUTHOR_DATE", time),
+            ])
+            .envs([
+                ("GIT_COMMITTER_NAME", "someone"),
+                ("GIT_COMMITTER_EMAIL", author),
+                ("GIT_COMMITTER_DATE", time),
+            ])
+            .status();
+        assert!(status.unwrap().success());
+    };
+    git(&["init", "-q"], "", "");
+    let commit = |message: &str, author: &str, time: &str| {
+        git(&["commit", "-q", "--allow-empty", "-m", message], author, time);
+    };
+    commit(
+        "First words here\n\nSigned-off-by: A Person <a@example.org>",
+        "a@example.org",
+        "@1000 +0000",
+    );
+    commit("Other words", "b@example.org", "@2000 +0000");
+    commit("More words. Again words", "A@Example.org", "@3000 +0000");
+    let text = "source = { kind = \"git\", path = \"repository\" }\nvocabulary = { kind = \"training_data\", size = 9 }\nsplit = { kind = \"time\", test_after = 5000, validation_users = 0.0 }";
+    let corpus = open(&directory, text);
+    let expected = [
+        vec!["first words here <eos>", "more words <eos>", "again words <eos>"],
+        vec!["other words <eos>"],
+    ];
+    assert_eq!(texts(&corpus, Split::Train), expected);
+    let again = open(&directory, text);
+    assert_eq!(corpus.digest(), again.digest());
+    commit("Yet more", "b@example.org", "@4000 +0000");
+    assert_ne!(corpus.digest(), open(&directory, text).digest());
+}
