@@ -1,1 +1,50 @@
-fn main(){}
+//! Conformance: Undertone's numbers against reference files computed by other software.
+//!
+//! `undertone-conformance models FILE.json` prints every failure with both numbers, then
+//! `N passed, M failed, K skipped`; the exit status is 1 when anything failed.
+
+mod models;
+mod tally;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use tally::Tally;
+
+#[derive(Parser)]
+#[command(
+    name = "undertone-conformance",
+    about = "Checks Undertone against reference numbers"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Losses, predictions, gradients and client updates of the language models
+    Models {
+        /// Reference file in the format of `vectors/models.json`
+        file: PathBuf,
+    },
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let mut tally = Tally::default();
+    match Arguments::parse().command {
+        Command::Models { file } => models::check(&read(&file)?, &mut tally)?,
+    }
+    println!("{tally}");
+    Ok(if tally.failed() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn read(file: &Path) -> anyhow::Result<serde_json::Value> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is not JSON", file.display()))
+}
