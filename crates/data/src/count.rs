@@ -57,7 +57,7 @@ impl WordCounts {
         base_dir: &Path,
         progress: &dyn Progress,
     ) -> Result<WordCounts> {
-        spec.source.validate()?;
+        spec.validate_split()?;
         let (source, _) = Source::open(&spec.source, base_dir, None, progress)?;
         WordCounts::of_source(&source, &spec.split_in_force(), spec, progress)
     }
@@ -111,6 +111,23 @@ impl WordCounts {
     #[must_use]
     pub fn provenance(&self) -> VocabProvenance {
         self.provenance
+    }
+
+    /// Writes the `size` most frequent words as a vocabulary file, one a line, with a tab and the count if `counts`.
+    ///
+    /// # Errors
+    /// [`DataError::OutputExists`] unless overwriting is asked for; [`DataError::Io`].
+    pub fn write_vocab(&self, path: &Path, size: usize, counts: bool, overwrite: bool) -> Result<()> {
+        let mut text = String::new();
+        for (word, count) in self.iter().take(size) {
+            text.push_str(word);
+            if counts {
+                text.push('\t');
+                text.push_str(&count.to_string());
+            }
+            text.push('\n');
+        }
+        crate::file::write(path, text.as_bytes(), overwrite).map(|_| ())
     }
 
     /// The vocabulary of the `size` most frequent words.

@@ -161,6 +161,12 @@ pub enum DataError {
         /// The last line that git printed.
         detail: String,
     },
+    /// A file that would be written exists.
+    #[error("{} exists; it is replaced only when asked to (--force)", path.display())]
+    OutputExists {
+        /// The file.
+        path: PathBuf,
+    },
     /// A cache file is damaged or was not written by this version.
     #[error("{} is not a usable corpus cache: {detail}", path.display())]
     BadCache {

@@ -24,7 +24,9 @@ mod cache;
 mod corpus;
 mod count;
 mod error;
+mod file;
 mod hash;
+mod import;
 mod path;
 mod progress;
 mod random;
@@ -42,6 +44,7 @@ pub use corpus::{Corpus, Partition, User};
 pub use count::WordCounts;
 pub use error::{DataError, Place, Result};
 pub use hash::pseudonym;
+pub use import::{ImportOptions, ImportSummary, import};
 pub use progress::{NoProgress, Progress, Stage};
 pub use spec::{
     CorpusSpec, CsvSource, GitSource, Keep, SourceSpec, SplitSpec, SyntheticSource, TableSource,

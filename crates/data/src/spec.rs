@@ -479,11 +479,8 @@ impl CorpusSpec {
         spec
     }
 
-    /// Checks every value and every pair of settings that must fit; reads no file.
-    ///
-    /// # Errors
-    /// [`DataError::InvalidSetting`] naming the key.
-    pub fn validate(&self) -> Result<()> {
+    /// Checks the source, the split, and that they fit.
+    pub(crate) fn validate_split(&self) -> Result<()> {
         self.source.validate()?;
         let split = self.split_in_force();
         split.validate()?;
@@ -495,6 +492,15 @@ impl CorpusSpec {
             let expected = "the name of the time column, because data.split.kind is \"time\"";
             return Err(invalid("data.source.time", expected, "none"));
         }
+        Ok(())
+    }
+
+    /// Checks every value and every pair of settings that must fit; reads no file.
+    ///
+    /// # Errors
+    /// [`DataError::InvalidSetting`] naming the key.
+    pub fn validate(&self) -> Result<()> {
+        self.validate_split()?;
         match (&self.source, &self.vocabulary) {
             (SourceSpec::Synthetic(_), Some(_)) => {
                 let expected = "no vocabulary: the synthetic population brings its own words";

@@ -1,0 +1,273 @@
+//! Any source to one user-partitioned Parquet file that can be handed on.
+
+use std::collections::HashMap;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow_schema::{DataType, Field, Schema};
+use memmap2::Mmap;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+
+use crate::count::assign;
+use crate::error::{DataError, Result, io};
+use crate::file::{persist, refuse_existing};
+use crate::hash::pseudonym;
+use crate::progress::{Progress, Stage};
+use crate::source::Source;
+use crate::spec::{CorpusSpec, SourceSpec, SplitSpec};
+use crate::split::{Split, Splitter};
+
+/// Rows of one batch and of one row group of the written file.
+const BATCH_ROWS: usize = 8192;
+const GROUP_ROWS: usize = 65_536;
+
+/// How to import.
+#[derive(Debug, Clone)]
+pub struct ImportOptions<'a> {
+    /// Salt of the hashes that replace users. Fresh and random unless two imports must agree; then keep it secret.
+    pub salt: &'a [u8],
+    /// Keeps the users of a table as they are. Git authors are hashed always, synthetic users never.
+    pub keep_user_ids: bool,
+    /// Writes a split column by this rule; without one, the source's split column is copied, if it has one.
+    pub split: Option<SplitSpec>,
+    /// Replaces an existing file.
+    pub overwrite: bool,
+}
+
+/// What an import wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportSummary {
+    /// Rows written.
+    pub rows: u64,
+    /// Rows left out because they have no text.
+    pub rows_without_text: u64,
+    /// Users written.
+    pub users: u64,
+    /// Rows of the training, validation and test partition, where a split column was written.
+    pub split_rows: Option<[u64; 3]>,
+    /// Whether there is a time column.
+    pub has_time: bool,
+    /// Whether users were replaced by salted hashes.
+    pub users_hashed: bool,
+    /// Size of the file.
+    pub bytes: u64,
+}
+
+struct Record {
+    user: u32,
+    split: Option<Split>,
+    time: i64,
+    start: usize,
+    bytes: usize,
+}
+
+/// Writes `source` as a Parquet file with the columns `user_id`, `text`, `timestamp` (unix seconds, if the source has
+/// times) and `split` (if there is a rule or a column), sorted by user and time. The file appears when it is whole.
+///
+/// # Guarantee
+/// Users are pseudonymous, not anonymous: the text itself stays as it is.
+///
+/// # Errors
+/// [`DataError::OutputExists`] unless overwriting is asked for; any error of the source or of writing.
+pub fn import(
+    source: &SourceSpec,
+    base_dir: &Path,
+    output: &Path,
+    options: &ImportOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<ImportSummary> {
+    refuse_existing(output, options.overwrite)?;
+    // A specification carries the rules that rows and splits are checked by; what it says of tokens is not used.
+    let spec = CorpusSpec {
+        split: options.split.clone(),
+        ..CorpusSpec::new(source.clone(), None)
+    };
+    spec.validate_split()?;
+    let writes_split = options.split.is_some() || source.has_split();
+    let splitter = Splitter::new(&spec.split_in_force())?;
+    let hashes = !options.keep_user_ids && !matches!(source, SourceSpec::Synthetic(_) | SourceSpec::Git(_));
+    let users_hashed = hashes || matches!(source, SourceSpec::Git(_));
+
+    let directory = output
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let scratch = tempfile::tempfile_in(directory).map_err(io("write a temporary file in", directory))?;
+    let mut spool = BufWriter::with_capacity(1 << 20, scratch);
+    let (reader, _) = Source::open(source, base_dir, Some(options.salt), progress)?;
+    let mut records: Vec<Record> = Vec::new();
+    let mut users: Vec<Box<str>> = Vec::new();
+    let mut numbers: HashMap<Box<str>, u32> = HashMap::new();
+    let (mut start, mut done, mut without_text) = (0_usize, 0_u64, 0_u64);
+    reader.read(&mut |rows, total| {
+        for row in 0..rows.len() {
+            let split = if writes_split {
+                Some(assign(&splitter, rows, row, &spec)?)
+            } else {
+                None
+            };
+            let text = rows.texts.get(row);
+            if text.trim().is_empty() {
+                without_text += 1;
+                continue;
+            }
+            let name = rows.users.get(row);
+            let user = match numbers.get(name) {
+                Some(&user) => user,
+                None => {
+                    let user = users.len() as u32;
+                    numbers.insert(name.into(), user);
+                    users.push(if hashes {
+                        pseudonym(options.salt, name).into()
+                    } else {
+                        name.into()
+                    });
+                    user
+                }
+            };
+            spool
+                .write_all(text.as_bytes())
+                .map_err(io("write a temporary file in", directory))?;
+            records.push(Record {
+                user,
+                split,
+                time: rows.times[row],
+                start,
+                bytes: text.len(),
+            });
+            start += text.len();
+        }
+        done += rows.len() as u64;
+        progress.update(Stage::Reading, done, total);
+        Ok(())
+    })?;
+    drop(numbers);
+    if records.is_empty() {
+        return Err(DataError::NoUsableText {
+            origin: source.describe(),
+            users: users.len() as u64,
+            rows: done,
+        });
+    }
+    let scratch = spool.into_inner().map_err(std::io::IntoInnerError::into_error);
+    let scratch = scratch.map_err(io("write a temporary file in", directory))?;
+    // SAFETY: the file is unnamed and this process holds its only handle, so nothing changes it while it is mapped.
+    let texts = unsafe { Mmap::map(&scratch) }.map_err(io("map a temporary file in", directory))?;
+
+    // Sorting by the written name hides the order in which users appeared.
+    records.sort_by(|one, other| {
+        users[one.user as usize]
+            .cmp(&users[other.user as usize])
+            .then(one.time.cmp(&other.time))
+    });
+    let mut split_rows = [0_u64; 3];
+    records
+        .iter()
+        .filter_map(|record| record.split)
+        .for_each(|split| split_rows[split.index()] += 1);
+    let table = Table {
+        records: &records,
+        users: &users,
+        texts: &texts,
+        has_time: source.has_time(),
+        writes_split,
+    };
+    let bytes = table.write(directory, output, options.overwrite, progress)?;
+    Ok(ImportSummary {
+        rows: records.len() as u64,
+        rows_without_text: without_text,
+        users: users.len() as u64,
+        split_rows: writes_split.then_some(split_rows),
+        has_time: source.has_time(),
+        users_hashed,
+        bytes,
+    })
+}
+
+struct Table<'a> {
+    records: &'a [Record],
+    users: &'a [Box<str>],
+    texts: &'a [u8],
+    has_time: bool,
+    writes_split: bool,
+}
+
+impl Table<'_> {
+    fn write(
+        &self,
+        directory: &Path,
+        output: &Path,
+        overwrite: bool,
+        progress: &dyn Progress,
+    ) -> Result<u64> {
+        let failed = |error: ParquetError| {
+            let source = std::io::Error::other(error);
+            DataError::Io {
+                action: "write",
+                path: output.to_owned(),
+                source,
+            }
+        };
+        let file = NamedTempFile::new_in(directory).map_err(io("write a file in", directory))?;
+        let mut fields = vec![
+            Field::new("user_id", DataType::Utf8, false),
+            Field::new("text", DataType::Utf8, false),
+        ];
+        if self.has_time {
+            fields.push(Field::new("timestamp", DataType::Int64, false));
+        }
+        if self.writes_split {
+            fields.push(Field::new("split", DataType::Utf8, false));
+        }
+        let schema = Arc::new(Schema::new(fields));
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_max_row_group_row_count(Some(GROUP_ROWS))
+            .build();
+        let mut writer = ArrowWriter::try_new(file, schema.clone(), Some(properties)).map_err(failed)?;
+        let total = self.records.len() as u64;
+        let mut done = 0;
+        for records in self.records.chunks(BATCH_ROWS) {
+            let users = records.iter().map(|record| &*self.users[record.user as usize]);
+            let mut columns: Vec<ArrayRef> = vec![
+                Arc::new(StringArray::from_iter_values(users)),
+                Arc::new(self.texts(records, output)?),
+            ];
+            if self.has_time {
+                columns.push(Arc::new(Int64Array::from_iter_values(
+                    records.iter().map(|record| record.time),
+                )));
+            }
+            if self.writes_split {
+                let splits = records.iter().map(|record| record.split.map_or("", Split::name));
+                columns.push(Arc::new(StringArray::from_iter_values(splits)));
+            }
+            let batch =
+                RecordBatch::try_new(schema.clone(), columns).map_err(|error| failed(error.into()))?;
+            writer.write(&batch).map_err(failed)?;
+            done += records.len() as u64;
+            progress.update(Stage::Writing, done, Some(total));
+        }
+        let file = writer.into_inner().map_err(failed)?;
+        persist(file, output, overwrite)
+    }
+
+    fn texts(&self, records: &[Record], output: &Path) -> Result<StringArray> {
+        let mut texts = Vec::with_capacity(records.len());
+        for record in records {
+            let bytes = &self.texts[record.start..record.start + record.bytes];
+            let text = std::str::from_utf8(bytes).map_err(|error| {
+                io("read back the temporary file beside", output)(std::io::Error::other(error))
+            })?;
+            texts.push(text);
+        }
+        Ok(StringArray::from_iter_values(texts))
+    }
+}
