@@ -96,11 +96,13 @@ pub(super) fn lines(labels: &Labels, series: &[Series]) -> Option<Drawn> {
     let (low, high) = range(series.iter().flat_map(|s| &s.points).map(|p| p.1))?;
     let (low, high) = padded(low, high, labels.from_zero);
     Some(picture(|root| {
-        let legend = series
-            .iter()
-            .filter(|s| !s.points.is_empty())
-            .map(|s| (s.name.as_str(), s.colour, s.style));
-        let mut chart = axes(root, labels, &legend.collect::<Vec<_>>(), left..right, low..high)?;
+        let shown = series.iter().filter(|s| !s.points.is_empty());
+        let mut legend: Vec<_> = shown.map(|s| (s.name.as_str(), s.colour, s.style)).collect();
+        if legend.len() == 1 {
+            // The title says what a single line is.
+            legend.clear();
+        }
+        let mut chart = axes(root, labels, &legend, left..right, low..high)?;
         for s in series {
             draw_series(&mut chart, s, left..right)?;
         }
@@ -160,12 +162,12 @@ fn axes<'a, 'b>(
 ) -> Result<Chart<'a, 'b>, String> {
     let text = |size: i32, colour: RGBColor| ("sans-serif", size).into_font().color(&colour);
     let say = |error: DrawingAreaErrorKind<std::io::Error>| error.to_string();
-    root.draw(&Text::new(labels.title, (16, 14), text(17, INK)))
+    root.draw(&Text::new(labels.title, (16, 14), text(20, INK)))
         .map_err(say)?;
     let mut column = 16;
     for (name, colour, style) in legend {
         let line = |from: i32, to: i32| {
-            PathElement::new([(column + from, 49), (column + to, 49)], colour.stroke_width(2))
+            PathElement::new([(column + from, 50), (column + to, 50)], colour.stroke_width(2))
         };
         if *style == Style::Level {
             root.draw(&line(0, 7))
@@ -174,17 +176,17 @@ fn axes<'a, 'b>(
         } else {
             root.draw(&line(0, 18)).map_err(say)?;
         }
-        root.draw(&Text::new(*name, (column + 24, 42), text(13, MUTED)))
+        root.draw(&Text::new(*name, (column + 24, 43), text(15, MUTED)))
             .map_err(say)?;
         // No font is loaded here: seven units a letter keep entries apart in any common sans-serif face.
-        column += 24 + 7 * name.chars().count() as i32 + 14;
+        column += 24 + 7 * name.chars().count() as i32 + 18;
     }
     let mut chart = ChartBuilder::on(root)
-        .margin_top(if legend.is_empty() { 44 } else { 66 })
+        .margin_top(if legend.is_empty() { 48 } else { 72 })
         .margin_right(20)
         .margin_bottom(8)
-        .x_label_area_size(42)
-        .y_label_area_size(58)
+        .x_label_area_size(46)
+        .y_label_area_size(62)
         .build_cartesian_2d(x, y)
         .map_err(say)?;
     chart
@@ -195,9 +197,9 @@ fn axes<'a, 'b>(
         .axis_style(GRID.stroke_width(1))
         .x_labels(7)
         .y_labels(6)
-        .label_style(text(13, MUTED))
+        .label_style(text(15, MUTED))
         .x_desc(labels.x)
-        .axis_desc_style(text(13, MUTED).transform(FontTransform::None))
+        .axis_desc_style(text(15, MUTED).transform(FontTransform::None))
         .x_label_formatter(&|v| (labels.x_format)(*v))
         .y_label_formatter(&|v| (labels.y_format)(*v))
         .draw()

@@ -113,8 +113,7 @@ fn accuracy(run: &RunData) -> Drawn {
     for (value, name, colour) in levels {
         series.extend(value.map(|value| Series::level(format!("{name} {}", percent(value)), colour, value)));
     }
-    let caption =
-        "Share of next words predicted exactly; a word outside the vocabulary always counts as wrong.";
+    let caption = "Share of next words for which the likeliest word is right; a word outside the vocabulary always counts as wrong.";
     let labels = over_rounds("Top-1 accuracy", fine_share, true);
     Some((caption.to_owned(), chart::lines(&labels, &series)?))
 }

@@ -1,0 +1,50 @@
+//! `undertone report RUN`.
+
+use std::path::PathBuf;
+
+use undertone_training::report;
+
+use crate::output::{Output, facts};
+
+/// Arguments of `undertone report`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReportArgs {
+    /// The run directory; finished or not.
+    run: PathBuf,
+}
+
+/// What `--json` prints.
+#[derive(serde::Serialize)]
+struct Report<'a> {
+    run: &'a str,
+    model: &'a str,
+    rounds: usize,
+    planned_rounds: u64,
+    evaluation: Option<&'a undertone_training::record::EvaluationRecord>,
+    privacy: Option<&'a undertone_training::record::PrivacyReport>,
+    report: PathBuf,
+}
+
+/// Makes the report of a run again and shows its summary.
+pub(crate) fn run(args: ReportArgs, output: &Output) -> anyhow::Result<()> {
+    let ReportArgs { run } = args;
+    let data = report::read(&run)?;
+    report::write(&run)?;
+    let page = run.join("report.html");
+    if output.json {
+        return output.print_json(&Report {
+            run: &data.start.run,
+            model: &data.start.model,
+            rounds: data.rounds.len(),
+            planned_rounds: data.start.rounds,
+            evaluation: data.evaluations.last(),
+            privacy: data.privacy.as_ref(),
+            report: page,
+        });
+    }
+    let mut rows = report::summary(&data);
+    let warnings = data.privacy.iter().flat_map(|privacy| &privacy.warnings);
+    rows.extend(warnings.map(|warning| ("warning", warning.clone())));
+    rows.push(("report", page.display().to_string()));
+    output.print(&facts(rows))
+}
