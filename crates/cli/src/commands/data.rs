@@ -1,0 +1,167 @@
+//! `undertone data {import,stats,vocab}`.
+
+mod show;
+mod source;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use undertone_data::{Corpus, ImportOptions, WordCounts};
+
+use crate::output::Output;
+use show::StageBar;
+use source::{SourceArgs, VocabularyArgs};
+
+/// Arguments of `undertone data`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DataArgs {
+    #[command(subcommand)]
+    command: DataCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum DataCommand {
+    /// Convert any source into one user-partitioned Parquet file, with users replaced by salted hashes.
+    Import(ImportArgs),
+    /// Show what a corpus holds: users, tokens, unknown words, user sizes, and the unigram accuracy to beat.
+    Stats(StatsArgs),
+    /// Build a vocabulary file, most frequent words first.
+    Vocab(VocabArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct ImportArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// The Parquet file to write.
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    /// Replace the file if it exists.
+    #[arg(long)]
+    force: bool,
+    /// File whose contents salt the hashes of users; fresh random bytes by default. Needed only where two imports must give
+    /// a user the same hash. Keep it secret.
+    #[arg(long, value_name = "FILE")]
+    salt_file: Option<PathBuf>,
+    /// Keep the users of a table as they are. The authors of a git log are hashed in any case.
+    #[arg(long)]
+    keep_user_ids: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct StatsArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    #[command(flatten)]
+    vocabulary: VocabularyArgs,
+    /// Folder for the tokenised corpus, which makes the next look faster; by default nothing is kept.
+    #[arg(long, value_name = "FOLDER")]
+    cache_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct VocabArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// The text is public, with no users to protect: count all of it, and no user column is needed.
+    #[arg(long)]
+    public: bool,
+    /// Number of words.
+    #[arg(long, default_value_t = 10_000)]
+    size: usize,
+    /// The vocabulary file to write.
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    /// Write each word's count after a tab.
+    #[arg(long)]
+    counts: bool,
+    /// Replace the file if it exists.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Runs the sub-command.
+pub(crate) fn run(args: DataArgs, output: &Output) -> anyhow::Result<()> {
+    match args.command {
+        DataCommand::Import(args) => import(&args, output),
+        DataCommand::Stats(args) => stats(&args, output),
+        DataCommand::Vocab(args) => vocab(&args, output),
+    }
+}
+
+fn import(args: &ImportArgs, output: &Output) -> anyhow::Result<()> {
+    let (spec, base) = args.source.spec(None)?;
+    let salt = match &args.salt_file {
+        Some(path) => {
+            std::fs::read(path).with_context(|| format!("cannot read the salt {}", path.display()))?
+        }
+        None => {
+            let mut salt = vec![0_u8; 32];
+            getrandom::fill(&mut salt).context("the operating system gave no random salt")?;
+            salt
+        }
+    };
+    let options = ImportOptions {
+        salt: &salt,
+        keep_user_ids: args.keep_user_ids,
+        split: spec.split.clone(),
+        overwrite: args.force,
+    };
+    let bar = StageBar::new(output);
+    let summary = undertone_data::import(&spec.source, &base, &args.output, &options, &bar)?;
+    bar.clear();
+    if output.json {
+        return output.print_json(&summary);
+    }
+    output.print(&show::imported(&summary, &args.output))
+}
+
+fn stats(args: &StatsArgs, output: &Output) -> anyhow::Result<()> {
+    let (spec, base) = args.source.spec(Some(&args.vocabulary))?;
+    let scratch;
+    let cache = match &args.cache_dir {
+        Some(folder) => folder,
+        None => {
+            scratch = tempfile::tempdir().context("cannot create a temporary folder")?;
+            &scratch.path().to_owned()
+        }
+    };
+    let bar = StageBar::new(output);
+    let corpus = Corpus::open(&spec, &base, cache, &bar)?;
+    bar.clear();
+    if output.json {
+        return output.print_json(&show::Described::of(&corpus));
+    }
+    output.print(&show::described(&corpus))
+}
+
+fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
+    anyhow::ensure!(args.size > 0, "--size: expected at least 1, got 0");
+    anyhow::ensure!(
+        args.force || !args.output.exists(),
+        "{} exists; --force replaces it",
+        args.output.display()
+    );
+    let bar = StageBar::new(output);
+    let counts = if args.public {
+        let (path, text) = args.source.public_text()?;
+        WordCounts::of_public_corpus(&path, &text, &PathBuf::new(), &bar)?
+    } else {
+        let (spec, base) = args.source.spec(None)?;
+        WordCounts::of_training_data(&spec, &base, &bar)?
+    };
+    bar.clear();
+    counts.write_vocab(&args.output, args.size, args.counts, args.force)?;
+    let written = show::Vocabulary::of(&counts, args.size, &args.output);
+    if !counts.provenance().is_private_safe() {
+        // PRIVACY: the one place where words of the people leave without noise; nobody shall miss it.
+        eprintln!(
+            "warning: these words were counted on people's text, so the file itself reveals something about them; \
+             for a private model, bring a public vocabulary (--public)"
+        );
+    }
+    if output.json {
+        return output.print_json(&written);
+    }
+    output.print(&written.table())
+}

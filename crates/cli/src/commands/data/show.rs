@@ -1,0 +1,300 @@
+//! How the `data` commands show what they did.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::ProgressBar;
+use serde::Serialize;
+use undertone_data::{
+    BestAccuracy, Corpus, CorpusStats, Distribution, ImportSummary, PartitionStats, Progress, Stage,
+    WordCounts,
+};
+
+use crate::output::{Output, facts};
+
+/// One bar for the stage at work.
+pub(super) struct StageBar<'a> {
+    output: &'a Output,
+    current: Mutex<Option<(Stage, ProgressBar)>>,
+}
+
+impl<'a> StageBar<'a> {
+    pub(super) fn new(output: &'a Output) -> StageBar<'a> {
+        StageBar {
+            output,
+            current: Mutex::new(None),
+        }
+    }
+
+    /// Removes the bar from the screen.
+    pub(super) fn clear(&self) {
+        if let Some((_, bar)) = self.current.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Progress for StageBar<'_> {
+    fn update(&self, stage: Stage, done: u64, total: Option<u64>) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(&*current, Some((shown, _)) if *shown == stage) {
+            if let Some((_, bar)) = current.take() {
+                bar.finish_and_clear();
+            }
+            let template = match total {
+                Some(_) => "{msg} {bar:40} {human_pos}/{human_len}  {elapsed} elapsed, {eta} left",
+                None => "{spinner} {msg} {human_pos}  {elapsed} elapsed",
+            };
+            let bar = self.output.bar(total.unwrap_or(0), template);
+            bar.set_message(stage.to_string());
+            *current = Some((stage, bar));
+        }
+        if let Some((_, bar)) = &*current {
+            bar.set_position(done);
+        }
+    }
+}
+
+/// A corpus for machines.
+#[derive(Serialize)]
+pub(super) struct Described<'a> {
+    digest: &'a str,
+    stats: &'a CorpusStats,
+    best_accuracy: Option<&'a BestAccuracy>,
+    vocabulary_is_private_safe: bool,
+}
+
+impl<'a> Described<'a> {
+    pub(super) fn of(corpus: &'a Corpus) -> Described<'a> {
+        Described {
+            digest: corpus.digest(),
+            stats: corpus.stats(),
+            best_accuracy: corpus.best_accuracy(),
+            vocabulary_is_private_safe: corpus.vocab().provenance().is_private_safe(),
+        }
+    }
+}
+
+/// A corpus for people.
+pub(super) fn described(corpus: &Corpus) -> String {
+    let stats = corpus.stats();
+    let mut text = facts([
+        ("source", stats.source.clone()),
+        ("digest", corpus.digest()[..16].to_owned()),
+        (
+            "vocabulary",
+            format!(
+                "{} words, {}",
+                grouped(stats.vocabulary_words as u64),
+                stats.vocabulary_provenance
+            ),
+        ),
+        ("rows", grouped(stats.rows)),
+        (
+            "users",
+            format!(
+                "{}, of whom {} have no usable text and {} are below the minimum",
+                grouped(stats.users),
+                grouped(stats.users_without_text),
+                grouped(stats.users_below_minimum)
+            ),
+        ),
+        (
+            "left out by caps",
+            format!(
+                "{} examples, {} tokens",
+                grouped(stats.examples_capped),
+                grouped(stats.tokens_capped)
+            ),
+        ),
+    ]);
+    text.push_str("\n\n");
+    text.push_str(&partitions(stats));
+    if let Some(best) = corpus.best_accuracy() {
+        text.push_str("\n\n");
+        text.push_str(&facts([
+            ("best reachable top-1 on validation", percent(Some(best.with_eos))),
+            ("  without EOS targets", percent(Some(best.without_eos))),
+            (
+                "best for one who knows the user",
+                percent(Some(best.personal_with_eos)),
+            ),
+            ("  without EOS targets", percent(Some(best.personal_without_eos))),
+        ]));
+    }
+    text.push_str("\n\n");
+    text.push_str(&histogram(&stats.train.examples_per_user));
+    text
+}
+
+fn partitions(stats: &CorpusStats) -> String {
+    let all = [&stats.train, &stats.validation, &stats.test];
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["", "train", "validation", "test"]);
+    type Cell = fn(&PartitionStats) -> String;
+    let rows: [(&str, Cell); 14] = [
+        ("users", |part| grouped(part.users)),
+        ("examples", |part| grouped(part.examples)),
+        ("words", |part| grouped(part.words)),
+        ("tokens (words and EOS)", |part| grouped(part.tokens)),
+        ("unknown words", |part| percent(part.unknown_rate)),
+        ("unigram top-1, no EOS", |part| percent(part.unigram_without_eos)),
+        ("unigram top-1, with EOS", |part| percent(part.unigram_with_eos)),
+        ("examples a user: mean", |part| {
+            format!("{:.1}", part.examples_per_user.mean)
+        }),
+        ("  median", |part| grouped(part.examples_per_user.median)),
+        ("  90 %", |part| grouped(part.examples_per_user.p90)),
+        ("  99 %", |part| grouped(part.examples_per_user.p99)),
+        ("  largest", |part| grouped(part.examples_per_user.max)),
+        ("tokens a user: median", |part| {
+            grouped(part.tokens_per_user.median)
+        }),
+        ("  largest", |part| grouped(part.tokens_per_user.max)),
+    ];
+    for (name, cell) in rows {
+        table.add_row([name.to_owned(), cell(all[0]), cell(all[1]), cell(all[2])]);
+    }
+    for column in 1..4 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}
+
+/// Training users by number of examples, as bars.
+fn histogram(sizes: &Distribution) -> String {
+    let most = sizes.counts.iter().copied().max().unwrap_or(0).max(1);
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    for (edges, &count) in sizes.edges.windows(2).zip(&sizes.counts) {
+        let range = if edges[0] + 1 == edges[1] {
+            grouped(edges[0])
+        } else {
+            format!("{} to {}", grouped(edges[0]), grouped(edges[1] - 1))
+        };
+        let bar = "█".repeat(((40 * count).div_ceil(most)) as usize);
+        table.add_row([range, grouped(count), bar]);
+    }
+    if let Some(column) = table.column_mut(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!("training users by number of examples\n{}", table.trim_fmt())
+}
+
+/// An import for people.
+pub(super) fn imported(summary: &ImportSummary, path: &Path) -> String {
+    let mut rows = vec![
+        (
+            "file",
+            format!("{} ({:.1} MB)", path.display(), summary.bytes as f64 / 1e6),
+        ),
+        ("rows", grouped(summary.rows)),
+        ("rows left out (no text)", grouped(summary.rows_without_text)),
+        ("users", grouped(summary.users)),
+        (
+            "users are",
+            if summary.users_hashed {
+                "salted hashes"
+            } else {
+                "as in the source"
+            }
+            .to_owned(),
+        ),
+        (
+            "time column",
+            if summary.has_time { "timestamp" } else { "none" }.to_owned(),
+        ),
+    ];
+    match summary.split_rows {
+        Some([train, validation, test]) => {
+            let [train, validation, test] = [train, validation, test].map(grouped);
+            rows.push((
+                "rows by split",
+                format!("{train} train, {validation} validation, {test} test"),
+            ));
+        }
+        None => rows.push(("split column", "none".to_owned())),
+    }
+    let note = "Users are pseudonymous, not anonymous: the text is as it was.";
+    format!("{}\n{note}", facts(rows))
+}
+
+/// A written vocabulary.
+#[derive(Serialize)]
+pub(super) struct Vocabulary {
+    file: PathBuf,
+    words: usize,
+    distinct_words: usize,
+    /// Share of all counted words that the vocabulary holds.
+    coverage: f64,
+    provenance: undertone_data::VocabProvenance,
+    is_private_safe: bool,
+}
+
+impl Vocabulary {
+    pub(super) fn of(counts: &WordCounts, size: usize, path: &Path) -> Vocabulary {
+        let covered: u64 = counts.iter().take(size).map(|(_, count)| count).sum();
+        Vocabulary {
+            file: path.to_owned(),
+            words: counts.len().min(size),
+            distinct_words: counts.len(),
+            coverage: covered as f64 / counts.total() as f64,
+            provenance: counts.provenance(),
+            is_private_safe: counts.provenance().is_private_safe(),
+        }
+    }
+
+    pub(super) fn table(&self) -> String {
+        facts([
+            ("file", self.file.display().to_string()),
+            (
+                "words",
+                format!(
+                    "{} of {}",
+                    grouped(self.words as u64),
+                    grouped(self.distinct_words as u64)
+                ),
+            ),
+            (
+                "cover",
+                format!("{} of the words counted", percent(Some(self.coverage))),
+            ),
+            ("counted on", self.provenance.to_string()),
+        ])
+    }
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "–".to_owned(), |share| format!("{:.2} %", 100.0 * share))
+}
+
+/// Digits in groups of three.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_three() {
+        let check = |number, expected: &str| assert_eq!(grouped(number), expected);
+        check(0, "0");
+        check(999, "999");
+        check(1000, "1,000");
+        check(1_234_567, "1,234,567");
+    }
+}

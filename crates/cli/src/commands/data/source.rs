@@ -1,0 +1,227 @@
+//! Which text the `data` commands work on: a run file's `[data]` table, or flags.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use undertone_data::{
+    CorpusSpec, CsvSource, GitSource, SourceSpec, SplitSpec, SyntheticSource, TableSource, TimePoint,
+    VocabularySpec,
+};
+
+/// The part of a run file that these commands read.
+#[derive(serde::Deserialize)]
+struct RunFile {
+    data: CorpusSpec,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Source")]
+pub(super) struct SourceArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Column with the user.
+    #[arg(long, default_value = "user_id", value_name = "NAME")]
+    user_column: String,
+    /// Column with the text.
+    #[arg(long, default_value = "text", value_name = "NAME")]
+    text_column: String,
+    /// Column with the time: unix seconds, timestamps or ISO dates.
+    #[arg(long, value_name = "NAME")]
+    time_column: Option<String>,
+    /// Column with `train`, `validation` or `test`.
+    #[arg(long, value_name = "NAME")]
+    split_column: Option<String>,
+    /// Separator of a CSV file.
+    #[arg(long, default_value_t = ',', value_name = "CHARACTER")]
+    delimiter: char,
+    /// Commits of a git log: those reachable from here.
+    #[arg(long, default_value = "HEAD", value_name = "COMMIT")]
+    revision: String,
+    /// Users of the synthetic population.
+    #[arg(long, value_name = "NUMBER")]
+    users: Option<u64>,
+    /// Seed of the synthetic population.
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+    #[command(flatten)]
+    split: SplitArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Which {
+    /// A run file; its [data] table says everything.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A Parquet file.
+    #[arg(long, value_name = "FILE")]
+    parquet: Option<String>,
+    /// A file of JSON objects, one a line.
+    #[arg(long, value_name = "FILE")]
+    jsonl: Option<String>,
+    /// A file of separated values with a header line.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<String>,
+    /// A plain text file (for a public vocabulary only: it has no users).
+    #[arg(long, value_name = "FILE")]
+    text: Option<String>,
+    /// A git repository: author = user, message = text.
+    #[arg(long, value_name = "FOLDER")]
+    git: Option<String>,
+    /// The built-in synthetic population.
+    #[arg(long)]
+    synthetic: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Split")]
+struct SplitArgs {
+    /// Share of users held out for validation [default: 0.1, unless there is a split column].
+    #[arg(long, value_name = "SHARE")]
+    validation: Option<f64>,
+    /// Share of users held out for test [default: 0.1, unless there is a split column].
+    #[arg(long, value_name = "SHARE", conflicts_with = "test_after")]
+    test: Option<f64>,
+    /// Rows after this point (unix seconds or a date) are test.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    test_after: Option<String>,
+    /// Seed of the choice of users.
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    split_seed: u64,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Vocabulary")]
+pub(super) struct VocabularyArgs {
+    /// Vocabulary file; by default words are counted on the training partition.
+    #[arg(long, value_name = "FILE")]
+    vocab: Option<String>,
+    /// Public text to count words on (.parquet, .jsonl, .csv or plain text).
+    #[arg(long, value_name = "FILE", conflicts_with = "vocab")]
+    public_corpus: Option<String>,
+    /// Number of words to count.
+    #[arg(long, default_value_t = 10_000, value_name = "NUMBER")]
+    vocab_size: usize,
+}
+
+impl SourceArgs {
+    /// The corpus, and the folder that its paths start from.
+    pub(super) fn spec(&self, vocabulary: Option<&VocabularyArgs>) -> anyhow::Result<(CorpusSpec, PathBuf)> {
+        if let Some(path) = &self.which.config {
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let file: RunFile = toml::from_str(&text)
+                .with_context(|| format!("{} has no usable [data] table", path.display()))?;
+            return Ok((file.data, path.parent().unwrap_or(Path::new("")).to_owned()));
+        }
+        let source = self.source()?;
+        let vocabulary = vocabulary
+            .filter(|_| !self.which.synthetic)
+            .map(|args| args.spec(&self.text_column));
+        let mut spec = CorpusSpec::new(source, vocabulary);
+        spec.split = self.split.spec();
+        Ok((spec, PathBuf::new()))
+    }
+
+    fn source(&self) -> anyhow::Result<SourceSpec> {
+        let table = |path: &String| TableSource {
+            path: path.clone(),
+            user: self.user_column.clone(),
+            text: self.text_column.clone(),
+            time: self.time_column.clone(),
+            split: self.split_column.clone(),
+        };
+        let which = &self.which;
+        Ok(if let Some(path) = &which.parquet {
+            SourceSpec::Parquet(table(path))
+        } else if let Some(path) = &which.jsonl {
+            SourceSpec::Jsonl(table(path))
+        } else if let Some(path) = &which.csv {
+            let TableSource {
+                path,
+                user,
+                text,
+                time,
+                split,
+            } = table(path);
+            SourceSpec::Csv(CsvSource {
+                path,
+                user,
+                text,
+                time,
+                split,
+                delimiter: self.delimiter,
+            })
+        } else if let Some(path) = &which.git {
+            SourceSpec::Git(GitSource {
+                path: path.clone(),
+                revision: self.revision.clone(),
+                salt: None,
+            })
+        } else if which.synthetic {
+            let default = SyntheticSource::default();
+            let (users, seed) = (
+                self.users.unwrap_or(default.users),
+                self.seed.unwrap_or(default.seed),
+            );
+            SourceSpec::Synthetic(SyntheticSource {
+                users,
+                seed,
+                ..default
+            })
+        } else {
+            bail!("--text has no users: it serves `data vocab --public` only");
+        })
+    }
+
+    /// File and text column of a public corpus.
+    pub(super) fn public_text(&self) -> anyhow::Result<(String, String)> {
+        let which = &self.which;
+        let file = [&which.parquet, &which.jsonl, &which.csv, &which.text]
+            .into_iter()
+            .flatten()
+            .next();
+        let Some(path) = file else {
+            bail!("--public counts a file: expected --parquet, --jsonl, --csv or --text");
+        };
+        Ok((path.clone(), self.text_column.clone()))
+    }
+}
+
+impl SplitArgs {
+    fn spec(&self) -> Option<SplitSpec> {
+        let share = |given: Option<f64>| given.unwrap_or(0.1);
+        if let Some(time) = &self.test_after {
+            let test_after = time
+                .parse()
+                .map_or_else(|_| TimePoint::Date(time.clone()), TimePoint::Seconds);
+            let validation_users = share(self.validation);
+            return Some(SplitSpec::Time {
+                test_after,
+                validation_users,
+                seed: self.split_seed,
+            });
+        }
+        (self.validation.is_some() || self.test.is_some()).then(|| SplitSpec::HeldOutUsers {
+            validation: share(self.validation),
+            test: share(self.test),
+            seed: self.split_seed,
+        })
+    }
+}
+
+impl VocabularyArgs {
+    fn spec(&self, text_column: &str) -> VocabularySpec {
+        match (&self.vocab, &self.public_corpus) {
+            (Some(path), _) => VocabularySpec::File { path: path.clone() },
+            (None, Some(path)) => VocabularySpec::PublicCorpus {
+                path: path.clone(),
+                text: text_column.to_owned(),
+                size: self.vocab_size,
+            },
+            (None, None) => VocabularySpec::TrainingData {
+                size: self.vocab_size,
+            },
+        }
+    }
+}
