@@ -10,4 +10,6 @@ pub(crate) mod softmax;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tile_avx512;
 pub(crate) mod transpose;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod transpose_avx512;
 pub(crate) mod vector;

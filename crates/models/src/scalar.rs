@@ -8,6 +8,10 @@ mod sealed {
     impl Sealed for f64 {}
 }
 
+/// Source, its stride, rows, columns, target, its stride.
+#[doc(hidden)]
+pub type Transpose<T> = unsafe fn(*const T, usize, usize, usize, *mut T, usize);
+
 /// The floating-point types models compute in: `f32` for training, `f64` for checks.
 ///
 /// In `f32` the transcendental functions are branch-free polynomials that vectorise, with a relative error below
@@ -59,7 +63,10 @@ pub trait Scalar:
 
     /// The AVX-512 matrix tile, where there is one for this type.
     #[doc(hidden)]
-    const WIDE_TILE: Option<unsafe fn(&Tile<Self>)>;
+    const WIDE_TILE: Option<unsafe fn(&Tile<Self>)> = None;
+    /// The AVX-512 transpose, where there is one for this type.
+    #[doc(hidden)]
+    const WIDE_TRANSPOSE: Option<Transpose<Self>> = None;
 }
 
 impl Scalar for f32 {
@@ -138,8 +145,8 @@ impl Scalar for f32 {
 
     #[cfg(target_arch = "x86_64")]
     const WIDE_TILE: Option<unsafe fn(&Tile<Self>)> = Some(crate::kernels::tile_avx512::multiply);
-    #[cfg(not(target_arch = "x86_64"))]
-    const WIDE_TILE: Option<unsafe fn(&Tile<Self>)> = None;
+    #[cfg(target_arch = "x86_64")]
+    const WIDE_TRANSPOSE: Option<Transpose<Self>> = Some(crate::kernels::transpose_avx512::transpose);
 }
 
 impl Scalar for f64 {
@@ -185,8 +192,6 @@ impl Scalar for f64 {
     fn hyperbolic_tangent<const FUSED: bool>(self) -> Self {
         self.tanh()
     }
-
-    const WIDE_TILE: Option<unsafe fn(&Tile<Self>)> = None;
 }
 
 #[cfg(test)]

@@ -202,9 +202,14 @@ impl SequenceModel for WordLstm {
             return;
         }
         for row in params[self.tensors.embedding.clone()].chunks_exact_mut(self.dimensions.embed) {
-            let norm = row.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt();
+            let norm = row
+                .iter()
+                .map(|&value| f64::from(value).powi(2))
+                .sum::<f64>()
+                .sqrt();
             if norm > 0.0 && norm.is_finite() {
-                row.iter_mut().for_each(|value| *value = (f64::from(*value) / norm) as f32);
+                row.iter_mut()
+                    .for_each(|value| *value = (f64::from(*value) / norm) as f32);
             }
         }
     }

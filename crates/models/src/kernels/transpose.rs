@@ -22,6 +22,22 @@ pub(crate) fn transpose<T: Scalar>(
         target_stride >= rows && (cols - 1) * target_stride + rows <= target.len(),
         "target too small"
     );
+    #[cfg(target_arch = "x86_64")]
+    if let (Isa::Avx512, Some(wide)) = (isa, T::WIDE_TRANSPOSE) {
+        // SAFETY: `Isa::Avx512` stands for the feature, the assertions above for the extents, and `target` is borrowed
+        // mutably.
+        unsafe {
+            wide(
+                source.as_ptr(),
+                stride,
+                rows,
+                cols,
+                target.as_mut_ptr(),
+                target_stride,
+            )
+        };
+        return;
+    }
     transpose_blocks(isa, source, stride, rows, cols, target, target_stride);
 }
 
