@@ -1,5 +1,7 @@
 //! One module a command.
 
+pub(crate) mod data;
 pub(crate) mod eval;
+pub(crate) mod report;
 pub(crate) mod reproduce;
 pub(crate) mod train;

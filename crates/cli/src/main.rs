@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{eval, reproduce, train};
+use commands::{data, eval, report, reproduce, train};
 use output::Output;
 
 /// Train language models on text that belongs to people, so that the model provably reveals almost nothing about any one
@@ -31,7 +31,9 @@ enum Command {
     /// Evaluate the final model of a run.
     Eval(eval::EvalArgs),
     /// Import, describe and index user-partitioned text.
+    Data(data::DataArgs),
     /// Make the report of a run again and show its summary.
+    Report(report::ReportArgs),
     /// Recompute the numbers of the papers and compare.
     Reproduce(reproduce::ReproduceArgs),
 }
@@ -49,6 +51,8 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Train(args) => train::run(args, &output),
         Command::Eval(args) => eval::run(args, &output),
+        Command::Data(args) => data::run(args, &output),
+        Command::Report(args) => report::run(args, &output),
         Command::Reproduce(args) => reproduce::run(args, &output),
     };
     match result {

@@ -24,15 +24,15 @@ const TOP: usize = 10;
 /// [DPLM] Appendix B (AccuracyTop1) and Table 3 (head words).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
-    /// AccuracyTop1: share of targets predicted exactly. A target outside the vocabulary is always a mistake, even if the
-    /// model predicts UNK.
+    /// AccuracyTop1: share of targets for which the likeliest word is right. Candidates are the words (and EOS where EOS is
+    /// a target), as on a keyboard, which never offers UNK. A target outside the vocabulary is always a mistake.
     pub top1: f64,
-    /// Share of targets among the three likeliest predictions; the same rule for targets outside the vocabulary.
+    /// Share of targets among the three likeliest candidates; the same rule for targets outside the vocabulary.
     pub top3: f64,
-    /// Share of targets among the five likeliest predictions; the same rule.
+    /// Share of targets among the five likeliest candidates; the same rule.
     pub top5: f64,
-    /// Top-1 when only words can be predicted, as a keyboard would do it: UNK, BOS and EOS are no candidates.
-    pub top1_words: f64,
+    /// Top-1 when every id is a candidate, UNK, BOS and EOS among them: predicting UNK is then always a mistake.
+    pub top1_all_ids: f64,
     /// Top-1 over the targets inside the vocabulary alone; `None` when there are none.
     pub in_vocab_top1: Option<f64>,
     /// Exponential of the mean loss over all targets, UNK taken as a word.
@@ -165,7 +165,7 @@ struct Tally {
     targets: u64,
     out_of_vocabulary: u64,
     top: [u64; 3],
-    top1_words: u64,
+    top1_all_ids: u64,
     loss: f64,
     head: [[u64; TOP + 1]; 3],
     with_head: bool,
@@ -177,7 +177,7 @@ impl Tally {
             targets: 0,
             out_of_vocabulary: 0,
             top: [0; 3],
-            top1_words: 0,
+            top1_all_ids: 0,
             loss: 0.0,
             head: [[0; TOP + 1]; 3],
             with_head,
@@ -205,15 +205,22 @@ impl Tally {
             let (before, after) = logits.split_at(target as usize);
             let better = before.iter().filter(|&&other| other >= score).count()
                 + after.iter().filter(|&&other| other > score).count();
+            self.top1_all_ids += u64::from(better == 0);
+            // Ids that are no candidates do not push the target down.
+            let beaten_by = |id: u32| {
+                let other = logits[id as usize];
+                usize::from(other > score || (other == score && id < target))
+            };
+            let excluded = beaten_by(Vocab::UNK)
+                + beaten_by(Vocab::BOS)
+                + if eos == EosTargets::Excluded {
+                    beaten_by(Vocab::EOS)
+                } else {
+                    0
+                };
             for (count, limit) in self.top.iter_mut().zip([1, 3, 5]) {
-                *count += u64::from(better < limit);
+                *count += u64::from(better - excluded < limit);
             }
-            // Special ids come before all words.
-            let specials = logits[..FIRST_WORD.min(target as usize)]
-                .iter()
-                .filter(|&&other| other >= score)
-                .count();
-            self.top1_words += u64::from(better == specials && target as usize >= FIRST_WORD);
         }
         if self.with_head {
             top.clear();
@@ -237,7 +244,7 @@ impl Tally {
     fn add(&mut self, other: &Self) {
         self.targets += other.targets;
         self.out_of_vocabulary += other.out_of_vocabulary;
-        self.top1_words += other.top1_words;
+        self.top1_all_ids += other.top1_all_ids;
         self.loss += other.loss;
         self.top.iter_mut().zip(other.top).for_each(|(a, b)| *a += b);
         self.head
@@ -255,7 +262,7 @@ impl Tally {
             top1: self.top[0] as f64 / targets,
             top3: self.top[1] as f64 / targets,
             top5: self.top[2] as f64 / targets,
-            top1_words: self.top1_words as f64 / targets,
+            top1_all_ids: self.top1_all_ids as f64 / targets,
             in_vocab_top1: (known > 0).then(|| self.top[0] as f64 / known as f64),
             perplexity: (self.loss / targets).exp(),
             targets: self.targets,
@@ -277,7 +284,7 @@ mod tests {
         let mut tally = Tally::new(true);
         tally.row(target, logits, 0.0, eos, &mut Vec::new());
         assert_eq!(
-            (tally.targets, tally.top, tally.top1_words),
+            (tally.targets, tally.top, tally.top1_all_ids),
             expected,
             "target {target}"
         );
@@ -286,15 +293,18 @@ mod tests {
     #[test]
     fn ranks_follow_the_paper() {
         let logits = [5.0, 0.0, 4.0, 3.0, 2.0, 1.0, 0.5, 3.0];
-        // UNK has the highest score; word 3 is third, but the best word.
-        check(3, &logits, EosTargets::Excluded, (1, [0, 1, 1], 1));
-        // Equal score, higher id: fourth.
-        check(7, &logits, EosTargets::Excluded, (1, [0, 0, 1], 0));
+        // UNK and EOS have the highest scores and are no candidates: word 3 is the best word.
+        check(3, &logits, EosTargets::Excluded, (1, [1, 1, 1], 0));
+        // Equal score, higher id: second.
+        check(7, &logits, EosTargets::Excluded, (1, [0, 1, 1], 0));
+        check(6, &logits, EosTargets::Excluded, (1, [0, 0, 1], 0));
         // A target outside the vocabulary is a mistake even where UNK is predicted.
         check(0, &logits, EosTargets::Excluded, (1, [0, 0, 0], 0));
-        // EOS counts only when asked for, and is never a word.
+        // EOS is a target, and a candidate, only when asked for.
         check(2, &logits, EosTargets::Excluded, (0, [0, 0, 0], 0));
-        check(2, &logits, EosTargets::Included, (1, [0, 1, 1], 0));
+        check(2, &logits, EosTargets::Included, (1, [1, 1, 1], 0));
+        check(3, &logits, EosTargets::Included, (1, [0, 1, 1], 0));
+        check(3, &[0.0, 0.0, 0.0, 1.0], EosTargets::Excluded, (1, [1, 1, 1], 1));
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub(crate) fn run(args: EvalArgs, output: &Output) -> anyhow::Result<()> {
         ("top-1 accuracy", percent(metrics.top1)),
         ("top-3", percent(metrics.top3)),
         ("top-5", percent(metrics.top5)),
-        ("top-1, words only", percent(metrics.top1_words)),
+        ("top-1, UNK a candidate", percent(metrics.top1_all_ids)),
     ];
     rows.extend(
         metrics
