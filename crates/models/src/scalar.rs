@@ -52,6 +52,8 @@ pub trait Scalar:
     fn larger(self, other: Self) -> Self;
     /// Exponential; results below the normal range are flushed towards zero.
     fn exponential<const FUSED: bool>(self) -> Self;
+    /// Exponential of a number that is not positive; what it gives for positive ones is not specified.
+    fn exponential_of_negative<const FUSED: bool>(self) -> Self;
     /// Hyperbolic tangent.
     fn hyperbolic_tangent<const FUSED: bool>(self) -> Self;
 
@@ -67,6 +69,36 @@ pub trait Scalar:
     /// The AVX-512 transpose, where there is one for this type.
     #[doc(hidden)]
     const WIDE_TRANSPOSE: Option<Transpose<Self>> = None;
+}
+
+/// The logarithm of the smallest normal `f32`.
+const LOWEST_EXPONENT: f32 = -87.336_54;
+
+/// `exp(x) = mantissa * 2^exponent`: reduction to `[-ln 2 / 2, ln 2 / 2]`, then a degree-7 polynomial. NaN stays NaN.
+#[inline(always)]
+fn exponential_parts<const FUSED: bool>(x: f32) -> (f32, i32) {
+    const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to the nearest integer
+    let shifted = x.multiply_add::<FUSED>(std::f32::consts::LOG2_E, MAGIC);
+    let whole = shifted - MAGIC;
+    let rest = whole.multiply_add::<FUSED>(-0.693_359_4, x);
+    let rest = whole.multiply_add::<FUSED>(2.121_944_4e-4, rest);
+    let poly = 1.987_569_1e-4f32;
+    let poly = poly.multiply_add::<FUSED>(rest, 1.398_199_9e-3);
+    let poly = poly.multiply_add::<FUSED>(rest, 8.333_452e-3);
+    let poly = poly.multiply_add::<FUSED>(rest, 4.166_579_6e-2);
+    let poly = poly.multiply_add::<FUSED>(rest, 1.666_666_5e-1);
+    let poly = poly.multiply_add::<FUSED>(rest, 0.5);
+    let mantissa = poly.multiply_add::<FUSED>(rest * rest, rest) + 1.0;
+    // The low bits of the shifted number hold the integer.
+    (
+        mantissa,
+        (shifted.to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32),
+    )
+}
+
+#[inline(always)]
+fn power_of_two(exponent: i32) -> f32 {
+    f32::from_bits((exponent.wrapping_add(127) as u32) << 23)
 }
 
 impl Scalar for f32 {
@@ -103,29 +135,29 @@ impl Scalar for f32 {
         if self > other { self } else { other }
     }
 
-    /// Reduction to `[-ln 2 / 2, ln 2 / 2]`, then a degree-6 polynomial; NaN stays NaN through the clamp.
+    /// Half of the exponent twice, so that neither power of two leaves the normal range.
     #[inline(always)]
     fn exponential<const FUSED: bool>(self) -> Self {
-        const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to the nearest integer
-        let clamped = if self < -87.336_54 { -87.336_54 } else { self };
+        let clamped = if self < LOWEST_EXPONENT {
+            LOWEST_EXPONENT
+        } else {
+            self
+        };
         let clamped = if clamped > 88.722_83 { 88.722_83 } else { clamped };
-        let shifted = clamped.multiply_add::<FUSED>(std::f32::consts::LOG2_E, MAGIC);
-        let whole = shifted - MAGIC;
-        let rest = whole.multiply_add::<FUSED>(-0.693_359_4, clamped);
-        let rest = whole.multiply_add::<FUSED>(2.121_944_4e-4, rest);
-        let poly = 1.987_569_1e-4f32;
-        let poly = poly.multiply_add::<FUSED>(rest, 1.398_199_9e-3);
-        let poly = poly.multiply_add::<FUSED>(rest, 8.333_452e-3);
-        let poly = poly.multiply_add::<FUSED>(rest, 4.166_579_6e-2);
-        let poly = poly.multiply_add::<FUSED>(rest, 1.666_666_5e-1);
-        let poly = poly.multiply_add::<FUSED>(rest, 0.5);
-        let poly = poly.multiply_add::<FUSED>(rest * rest, rest) + 1.0;
-        // The low bits of the shifted number hold the integer; half of the exponent twice keeps 2^128 in range.
-        let exponent = (shifted.to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32);
+        let (mantissa, exponent) = exponential_parts::<FUSED>(clamped);
         let first = exponent >> 1;
-        let second = exponent.wrapping_sub(first);
-        let power = |e: i32| f32::from_bits((e.wrapping_add(127) as u32) << 23);
-        poly * power(first) * power(second)
+        mantissa * power_of_two(first) * power_of_two(exponent.wrapping_sub(first))
+    }
+
+    #[inline(always)]
+    fn exponential_of_negative<const FUSED: bool>(self) -> Self {
+        let clamped = if self < LOWEST_EXPONENT {
+            LOWEST_EXPONENT
+        } else {
+            self
+        };
+        let (mantissa, exponent) = exponential_parts::<FUSED>(clamped);
+        mantissa * power_of_two(exponent)
     }
 
     #[inline(always)]
@@ -189,6 +221,11 @@ impl Scalar for f64 {
     }
 
     #[inline(always)]
+    fn exponential_of_negative<const FUSED: bool>(self) -> Self {
+        self.exp()
+    }
+
+    #[inline(always)]
     fn hyperbolic_tangent<const FUSED: bool>(self) -> Self {
         self.tanh()
     }
@@ -221,6 +258,13 @@ mod tests {
     fn polynomials_are_close() {
         check("exp", f32::exponential::<true>, f64::exp, -87.0, 88.7);
         check("exp, unfused", f32::exponential::<false>, f64::exp, -87.0, 88.7);
+        check(
+            "exp of negative",
+            f32::exponential_of_negative::<true>,
+            f64::exp,
+            -87.0,
+            0.0,
+        );
         check("tanh", f32::hyperbolic_tangent::<true>, f64::tanh, -12.0, 12.0);
         check(
             "tanh near 0",
@@ -242,6 +286,8 @@ mod tests {
     fn extremes() {
         assert_eq!(f32::exponential::<true>(f32::NEG_INFINITY).max(2e-38), 2e-38);
         assert!(f32::exponential::<true>(f32::NAN).is_nan());
+        assert!(f32::exponential_of_negative::<true>(-1e30) < 2e-38);
+        assert!(f32::exponential_of_negative::<true>(f32::NAN).is_nan());
         assert_eq!(f32::logistic::<true>(200.0), 1.0);
         assert!(f32::logistic::<true>(-200.0) < 1e-30);
         assert_eq!(f32::hyperbolic_tangent::<true>(50.0), 1.0);

@@ -155,10 +155,10 @@ pub(crate) fn matmul<T: Scalar>(
     }
 }
 
-/// As [`matmul`] with `accumulate`, for a tall left operand: the rows of `b` (stride `b_stride`) are copied to
+/// As [`matmul`], for a tall left operand: the rows of `b` (stride `b_stride`) are copied to
 /// `scratch` one panel at a time and then used by every row of `a`.
 #[allow(clippy::too_many_arguments)]
-pub(crate) fn matmul_add_tall<T: Scalar>(
+pub(crate) fn matmul_tall<T: Scalar>(
     isa: Isa,
     extent: Extent,
     alpha: T,
@@ -166,6 +166,7 @@ pub(crate) fn matmul_add_tall<T: Scalar>(
     b: (&[T], usize),
     c: &mut [T],
     c_stride: usize,
+    accumulate: bool,
     scratch: &mut [T],
 ) {
     let Extent { rows, cols, depth } = extent;
@@ -189,7 +190,7 @@ pub(crate) fn matmul_add_tall<T: Scalar>(
             Right::Panels(packed),
             &mut c[col..],
             c_stride,
-            true,
+            accumulate,
         );
     }
 }
@@ -200,18 +201,24 @@ pub(crate) fn packed_left_len(rows: usize, depth: usize) -> usize {
 }
 
 /// Packs lines `first..first + count` of the transpose of a left operand of `rows x depth`: `source` is row-major
-/// `count x rows`.
+/// `count x rows` with row stride `stride`.
+#[allow(clippy::too_many_arguments)]
 pub(crate) fn pack_left<T: Scalar>(
     source: &[T],
+    stride: usize,
     rows: usize,
     depth: usize,
     first: usize,
     count: usize,
     packed: &mut [T],
 ) {
-    for (k, line) in (first..first + count).zip(source.chunks_exact(rows)) {
-        for (tile, values) in line.chunks(TILE_ROWS).enumerate() {
-            packed[(tile * depth + k) * TILE_ROWS..][..values.len()].copy_from_slice(values);
+    for (k, line) in (first..first + count).zip(source.chunks(stride)) {
+        let (whole, rest) = line[..rows].as_chunks::<TILE_ROWS>();
+        for (tile, values) in whole.iter().enumerate() {
+            packed[(tile * depth + k) * TILE_ROWS..][..TILE_ROWS].copy_from_slice(values);
+        }
+        if !rest.is_empty() {
+            packed[(whole.len() * depth + k) * TILE_ROWS..][..rest.len()].copy_from_slice(rest);
         }
     }
 }
@@ -384,7 +391,7 @@ mod tests {
                 let left = Left::strided(&a, depth, 1);
                 let turned = Left::strided(&transposed, 1, rows);
                 let mut packed = vec![T::ZERO; packed_left_len(rows, depth)];
-                pack_left(&transposed, rows, depth, 0, depth, &mut packed);
+                pack_left(&transposed, rows, rows, depth, 0, depth, &mut packed);
                 let packed = Left::packed(&packed, depth);
                 let alpha = T::of(-0.75);
                 let mut results = vec![start.clone(); 3];
@@ -410,7 +417,17 @@ mod tests {
                 );
                 if accumulate {
                     let c = &mut results[2];
-                    matmul_add_tall(isa, extent, alpha, packed, (&b, cols), c, cols + 3, &mut scratch);
+                    matmul_tall(
+                        isa,
+                        extent,
+                        alpha,
+                        packed,
+                        (&b, cols),
+                        c,
+                        cols + 3,
+                        true,
+                        &mut scratch,
+                    );
                 } else {
                     results.pop();
                 }

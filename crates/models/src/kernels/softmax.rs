@@ -62,7 +62,7 @@ fn exponentials_body<T: Scalar, const FUSED: bool>(
             let line = &mut line[strip * STRIP..][..total.len()];
             let factor = scale.get(word).copied().unwrap_or(T::ONE);
             for ((logit, total), &maximum) in line.iter_mut().zip(total.iter_mut()).zip(maximum) {
-                let value = (*logit - maximum).exponential::<FUSED>();
+                let value = (*logit - maximum).exponential_of_negative::<FUSED>();
                 *total += value;
                 *logit = value * factor;
             }
@@ -102,7 +102,7 @@ fn row_exponential_sum_body<T: Scalar, const FUSED: bool>(row: &[T], maximum: T)
     let (whole, rest) = row.as_chunks::<16>();
     for values in whole {
         for j in 0..16 {
-            sums[j] += (values[j] - maximum).exponential::<FUSED>();
+            sums[j] += (values[j] - maximum).exponential_of_negative::<FUSED>();
         }
     }
     let mut sum = T::ZERO;
@@ -110,7 +110,7 @@ fn row_exponential_sum_body<T: Scalar, const FUSED: bool>(row: &[T], maximum: T)
         sum += value;
     }
     for &value in rest {
-        sum += (value - maximum).exponential::<FUSED>();
+        sum += (value - maximum).exponential_of_negative::<FUSED>();
     }
     sum
 }

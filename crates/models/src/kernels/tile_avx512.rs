@@ -46,30 +46,37 @@ unsafe fn run<const ROWS: usize, const VECTORS: usize>(tile: &Tile<f32>) {
     // SAFETY: `a`, `b` and `c` are valid for rows x depth, depth x cols and rows x cols elements at their strides;
     // the last vector of a row is masked to the columns that exist; prefetches may touch any address.
     unsafe {
-        if tile.accumulate {
-            for row in 0..ROWS {
-                for vector in 0..VECTORS {
-                    let line = tile.c.add(row * tile.c_stride + vector * LANES);
-                    _mm_prefetch::<_MM_HINT_T0>(line.cast());
-                }
-            }
-        }
         let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
         let (mut a, mut b) = (tile.a, tile.b);
-        for _ in 0..tile.depth {
-            let mut right = [_mm512_setzero_ps(); VECTORS];
-            for vector in 0..last {
-                right[vector] = _mm512_loadu_ps(b.add(vector * LANES));
-            }
-            right[last] = _mm512_maskz_loadu_ps(mask, b.add(last * LANES));
-            for row in 0..ROWS {
-                let left = _mm512_set1_ps(*a.add(row * tile.a_row));
+        // Lines of `c` come from far away; asked for all at once they would hold up the loads of the loop.
+        let stretch = tile.depth.div_ceil(TILE_ROWS + 4).max(1);
+        let mut remaining = tile.depth;
+        let mut row_ahead = 0;
+        while remaining > 0 {
+            if row_ahead < ROWS {
                 for vector in 0..VECTORS {
-                    sums[row][vector] = _mm512_fmadd_ps(left, right[vector], sums[row][vector]);
+                    let line = tile.c.wrapping_add(row_ahead * tile.c_stride + vector * LANES);
+                    _mm_prefetch::<_MM_HINT_T0>(line.cast());
                 }
+                row_ahead += 1;
             }
-            a = a.wrapping_add(tile.a_col);
-            b = b.wrapping_add(tile.b_stride);
+            let steps = stretch.min(remaining);
+            remaining -= steps;
+            for _ in 0..steps {
+                let mut right = [_mm512_setzero_ps(); VECTORS];
+                for vector in 0..last {
+                    right[vector] = _mm512_loadu_ps(b.add(vector * LANES));
+                }
+                right[last] = _mm512_maskz_loadu_ps(mask, b.add(last * LANES));
+                for row in 0..ROWS {
+                    let left = _mm512_set1_ps(*a.add(row * tile.a_row));
+                    for vector in 0..VECTORS {
+                        sums[row][vector] = _mm512_fmadd_ps(left, right[vector], sums[row][vector]);
+                    }
+                }
+                a = a.wrapping_add(tile.a_col);
+                b = b.wrapping_add(tile.b_stride);
+            }
         }
         let alpha = _mm512_set1_ps(tile.alpha);
         for row in 0..ROWS {

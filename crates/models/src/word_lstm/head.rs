@@ -10,7 +10,7 @@ use super::{Dimensions, Output, Tensors};
 use crate::batch::{IGNORE, SequenceBatch};
 use crate::kernels::{
     isa::Isa,
-    matmul::{Extent, Left, Right, matmul},
+    matmul::{Extent, Left, Right, matmul, pack_left},
     softmax::{exponentials, row_exponential_sum, row_maximum, scale_and_maximum},
     transpose::transpose,
     vector::{add_projected, add_scaled, dot, inverse_norms, step_projected},
@@ -181,7 +181,13 @@ impl<T: Scalar> Head<T> {
                 cols: rows,
                 depth: embed,
             };
-            let left = Left::strided(words, word_stride, feature_stride);
+            let mut left = Left::strided(words, word_stride, feature_stride);
+            if self.output == Output::Dense {
+                // Lines of the output matrix are many pages apart; each would be visited by every tile.
+                let packed = &mut self.block_transposed;
+                pack_left(words, vocab, count, embed, 0, embed, packed);
+                left = Left::packed(packed, embed);
+            }
             matmul(
                 isa,
                 extent,

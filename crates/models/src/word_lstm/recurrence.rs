@@ -6,7 +6,7 @@ use crate::kernels::{
     isa::Isa,
     lstm::{cell_backward, cell_forward},
     matmul::{
-        Extent, Left, PANEL, Right, matmul, matmul_add_tall, pack_left, pack_panels, pack_panels_transposed,
+        Extent, Left, PANEL, Right, matmul, matmul_tall, pack_left, pack_panels, pack_panels_transposed,
         packed_left_len, panels_len,
     },
     vector::{add_column_sums, inverse_norms},
@@ -66,7 +66,7 @@ impl<T: Scalar> Recurrence<T> {
             recurrent_panels: zeros(panels_len(hidden, gates).max(panels_len(gates, hidden))),
             small_panels: zeros(panels_len(gates, embed).max(panels_len(embed, hidden))),
             previous_hidden: zeros(packed_left_len(hidden, max_rows)),
-            panel: zeros(max_rows * PANEL),
+            panel: zeros(max_rows.max(embed) * PANEL),
             state_hidden: zeros(max_sequences * hidden),
             state_cell: zeros(max_sequences * hidden),
             starts: Vec::with_capacity(max_rows + 1),
@@ -120,15 +120,17 @@ impl<T: Scalar> Recurrence<T> {
             depth: embed,
         };
         let left = Left::strided(&self.inputs, embed, 1);
-        matmul(
+        let product = &mut self.gates;
+        matmul_tall(
             isa,
             extent,
             T::ONE,
             left,
-            Right::Rows(wx, gates),
-            &mut self.gates,
+            (wx, gates),
+            product,
             gates,
             false,
+            &mut self.panel,
         );
 
         let initial = ..sequences * hidden;
@@ -325,7 +327,7 @@ impl<T: Scalar> Recurrence<T> {
         let (rows, sequences) = (batch.rows(), batch.sequences());
 
         let states = &self.hidden[sequences * hidden..(sequences + rows) * hidden];
-        pack_left(states, hidden, rows, 0, rows, &mut self.previous_hidden);
+        pack_left(states, hidden, hidden, rows, 0, rows, &mut self.previous_hidden);
         let extent = Extent {
             rows: hidden,
             cols: embed,
@@ -359,6 +361,7 @@ impl<T: Scalar> Recurrence<T> {
             pack_left(
                 states,
                 hidden,
+                hidden,
                 depth,
                 row - first,
                 active,
@@ -373,7 +376,7 @@ impl<T: Scalar> Recurrence<T> {
         let left = Left::packed(&self.previous_hidden, depth);
         let right = (&self.gates[first * gates..rows * gates], gates);
         let wh = &mut target[tensors.wh.clone()];
-        matmul_add_tall(isa, extent, factor, left, right, wh, gates, &mut self.panel);
+        matmul_tall(isa, extent, factor, left, right, wh, gates, true, &mut self.panel);
 
         let extent = Extent {
             rows: embed,
@@ -383,7 +386,7 @@ impl<T: Scalar> Recurrence<T> {
         let left = Left::strided(&self.inputs, 1, embed);
         let right = (&self.gates[..rows * gates], gates);
         let wx = &mut target[tensors.wx.clone()];
-        matmul_add_tall(isa, extent, factor, left, right, wx, gates, &mut self.panel);
+        matmul_tall(isa, extent, factor, left, right, wx, gates, true, &mut self.panel);
         let bias = &mut target[tensors.bias.clone()];
         add_column_sums(isa, bias, factor, &self.gates[..rows * gates]);
     }
