@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::RunData;
 use super::pictures::Picture;
-use super::summary::{duration, grouped, number, percent, scientific, summary};
+use super::summary::{duration, grouped, number, percent, scientific, summary, upper_bound};
 use crate::evaluate::HeadWords;
 use crate::record::{GuaranteeRecord, PrivacyReport};
 
@@ -85,7 +85,7 @@ fn privacy(run: &RunData) -> String {
                     html,
                     "<p>The run has not written its guarantee yet. Epsilon after {} rounds: <strong>{}</strong>.</p>",
                     grouped(run.rounds.len() as u64),
-                    number(epsilon)
+                    upper_bound(epsilon)
                 );
             }
             None => html += "<p>The run has not written its guarantee yet.</p>\n",
@@ -155,7 +155,7 @@ fn card(title: &str, how: &str, record: &GuaranteeRecord, class: &str) -> String
     format!(
         "<article class=\"guarantee {class}\">\n<h3>{title}</h3>\n<p class=\"how\">{how}</p>\n\
          <p class=\"epsilon\"><span>&epsilon; =</span> {} <span>&delta; = {}</span></p>\n<dl>\n{rows}</dl>\n</article>\n",
-        number(record.epsilon),
+        upper_bound(record.epsilon),
         scientific(record.delta),
     )
 }

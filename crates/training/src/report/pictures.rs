@@ -69,7 +69,7 @@ fn fine_share(value: f64) -> String {
 fn over_rounds(title: &'static str, y_format: Format, from_zero: bool) -> Labels {
     Labels {
         title,
-        x: "round",
+        x: "rounds finished",
         x_format: whole,
         y_format,
         from_zero,
@@ -79,7 +79,7 @@ fn over_rounds(title: &'static str, y_format: Format, from_zero: bool) -> Labels
 fn rounds(run: &RunData, value: impl Fn(&RoundRecord) -> Option<f64>) -> Vec<(f64, f64)> {
     run.rounds
         .iter()
-        .filter_map(|round| Some((round.round as f64, value(round)?)))
+        .filter_map(|round| Some((round.round as f64 + 1.0, value(round)?)))
         .collect()
 }
 
@@ -128,7 +128,7 @@ fn epsilon(run: &RunData) -> Drawn {
     let planned = run.privacy.as_ref().and_then(|privacy| privacy.planned.as_ref());
     series.extend(planned.map(|planned| {
         Series::level(
-            format!("planned {}", number(planned.epsilon)),
+            format!("planned {}", super::summary::upper_bound(planned.epsilon)),
             SECOND,
             planned.epsilon,
         )

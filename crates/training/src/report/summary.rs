@@ -57,7 +57,7 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
             "top-3 / top-5",
             format!("{} / {}", percent(metrics.top3), percent(metrics.top5)),
         ));
-        rows.push(("top-1, words only", percent(metrics.top1_words)));
+        rows.push(("top-1, UNK a candidate", percent(metrics.top1_all_ids)));
         rows.extend(
             metrics
                 .in_vocab_top1
@@ -89,7 +89,7 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
         Some(_) => rows.push(("privacy", "none: no noise was added".to_owned())),
         None => {
             let epsilon = run.rounds.last().and_then(|round| round.epsilon);
-            rows.extend(epsilon.map(|epsilon| ("epsilon so far", number(epsilon))));
+            rows.extend(epsilon.map(|epsilon| ("epsilon so far", upper_bound(epsilon))));
         }
     }
     rows
@@ -99,7 +99,7 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
 pub(super) fn guarantee(record: &GuaranteeRecord) -> String {
     format!(
         "({}, {})-DP, {}",
-        number(record.epsilon),
+        upper_bound(record.epsilon),
         scientific(record.delta),
         record.adjacency
     )
@@ -132,6 +132,16 @@ pub(super) fn number(value: f64) -> String {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     } else {
         text
+    }
+}
+
+/// As [`number`], but never less than the value.
+pub(super) fn upper_bound(value: f64) -> String {
+    let text = number(value);
+    match text.parse::<f64>() {
+        // PRIVACY: a bound that is rounded down is a claim that does not hold.
+        Ok(shown) if shown < value => number(shown + 10f64.powf(value.abs().log10().floor() - 3.0)),
+        _ => text,
     }
 }
 
@@ -178,6 +188,14 @@ mod tests {
         check(number(4.0e12), "4e12");
         check(number(f64::INFINITY), "inf");
         check(scientific(2.5e-7), "2.5e-7");
+        check(upper_bound(4.0374), "4.038");
+        check(upper_bound(4.0376), "4.038");
+        check(upper_bound(4.037), "4.037");
+        check(upper_bound(9.999_91), "10");
+        check(upper_bound(1234.2), "1235");
+        check(upper_bound(0.012_341), "0.01235");
+        check(upper_bound(0.0), "0");
+        check(upper_bound(f64::INFINITY), "inf");
         check(duration(3.25), "3.2 s");
         check(duration(125.0), "2 min 5 s");
         check(duration(7260.0), "2 h 1 min");
