@@ -273,7 +273,8 @@ mod tests {
 
     #[test]
     fn tail_counts() {
-        // Counts beyond 3, 4 and 4.5 sigma among 2^21: Poisson, expected 5662, 133 and 14.3; six thresholds at 1e-7.
+        // Counts beyond 3, 4 and 4.5 sigma among 2^21: Poisson, expected 5662, 133 and 14.3. None beyond 4.5 happens with
+        // probability 6.5e-7, the other five thresholds with 3e-7 together: false-alarm rate below 1e-6.
         let x = samples(2, 0, 0..512);
         let beyond = |t: f64| x.iter().filter(|v| v.abs() > t).count();
         for (threshold, low, high) in [(3.0, 5266, 6070), (4.0, 77, 202), (4.5, 1, 40)] {
@@ -284,7 +285,7 @@ mod tests {
 
     #[test]
     fn chi_square_over_equal_bins() {
-        // 64 bins of equal probability, 63 degrees of freedom; P(chi2 > 136.6) < 1e-6 (Wilson-Hilferty: 4.9 sigmas).
+        // 64 bins of equal probability, 63 degrees of freedom; P(chi2 > 136.6) < 1e-6 (Wilson-Hilferty: 5.0 sigmas).
         let edges: Vec<f64> = (1..64).map(|i| normal_quantile(f64::from(i) / 64.0)).collect();
         let x = samples(3, 5, 0..256);
         let mut counts = [0u32; 64];
@@ -315,7 +316,7 @@ mod tests {
 
     #[test]
     fn blocks_rounds_keys_and_pairs_are_uncorrelated() {
-        // Correlations of values and of squares; 14 tests at 5.33 sigma (1e-7 each): false-alarm rate 1.4e-6 / 2.
+        // Five correlations of values at 5.33 sigma, five of squares at 5.83: false-alarm rate below 6e-7.
         let x = samples(5, 0, 0..64);
         let half = x.len() / 2;
         let blocks: Vec<_> = x.chunks(BLOCK).collect();
