@@ -9,8 +9,7 @@ mod sealed {
 }
 
 /// Source, its stride, rows, columns, target, its stride.
-#[doc(hidden)]
-pub type Transpose<T> = unsafe fn(*const T, usize, usize, usize, *mut T, usize);
+pub(crate) type Transpose<T> = unsafe fn(*const T, usize, usize, usize, *mut T, usize);
 
 /// The floating-point types models compute in: `f32` for training, `f64` for checks.
 ///

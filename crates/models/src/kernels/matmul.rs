@@ -32,7 +32,15 @@ pub struct Tile<T> {
     pub(crate) b_stride: usize,
     pub(crate) c: *mut T,
     pub(crate) c_stride: usize,
+    /// Where memory that will be read soon begins, and how many cache lines of it to ask for per stretch of `depth`.
+    pub(crate) ahead: *const T,
+    pub(crate) ahead_lines: usize,
 }
+
+/// Stretches of `depth` between which a tile asks for memory.
+pub(crate) const STRETCHES: usize = 12;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// A left operand with any strides.
 #[derive(Debug, Clone, Copy)]
@@ -100,6 +108,22 @@ pub(crate) fn matmul<T: Scalar>(
     c_stride: usize,
     accumulate: bool,
 ) {
+    matmul_ahead(isa, extent, alpha, a, b, c, c_stride, accumulate, &[]);
+}
+
+/// As [`matmul`], while fetching `ahead`, which the caller will read next, into the cache.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn matmul_ahead<T: Scalar>(
+    isa: Isa,
+    extent: Extent,
+    alpha: T,
+    a: Left<'_, T>,
+    b: Right<'_, T>,
+    c: &mut [T],
+    c_stride: usize,
+    accumulate: bool,
+    ahead: &[T],
+) {
     let Extent { rows, cols, depth } = extent;
     if rows == 0 || cols == 0 {
         return;
@@ -127,6 +151,10 @@ pub(crate) fn matmul<T: Scalar>(
         }
     }
     let multiply = pick::<T>(isa);
+    let tiles = cols.div_ceil(PANEL) * rows.div_ceil(TILE_ROWS);
+    let ahead_lines = size_of_val(ahead).div_ceil(LINE * tiles * STRETCHES);
+    let ahead_step = ahead_lines * STRETCHES * LINE / size_of::<T>();
+    let mut ahead = ahead.as_ptr();
     for col in (0..cols).step_by(PANEL) {
         let width = PANEL.min(cols - col);
         let (panel, b_stride) = match b {
@@ -147,7 +175,10 @@ pub(crate) fn matmul<T: Scalar>(
                 b_stride,
                 c: c.as_mut_ptr().wrapping_add(row * c_stride + col),
                 c_stride,
+                ahead,
+                ahead_lines,
             };
+            ahead = ahead.wrapping_add(ahead_step);
             // SAFETY: the assertions above keep every tile inside the three slices; `c` is borrowed mutably, so it
             // overlaps neither operand; `pick` returns a tile for features that `isa` stands for.
             unsafe { multiply(&tile) };

@@ -1,8 +1,8 @@
 //! The AVX-512 tile of the matrix product: up to 8 rows by 48 columns of `C`, held in registers over all of `k`.
 
-use super::matmul::{TILE_ROWS, Tile};
+use super::matmul::{STRETCHES, TILE_ROWS, Tile};
 use std::arch::x86_64::{
-    _MM_HINT_T0, _mm_prefetch, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
+    _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
     _mm512_maskz_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
 };
 
@@ -49,9 +49,10 @@ unsafe fn run<const ROWS: usize, const VECTORS: usize>(tile: &Tile<f32>) {
         let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
         let (mut a, mut b) = (tile.a, tile.b);
         // Lines of `c` come from far away; asked for all at once they would hold up the loads of the loop.
-        let stretch = tile.depth.div_ceil(TILE_ROWS + 4).max(1);
+        let stretch = tile.depth.div_ceil(STRETCHES).max(1);
         let mut remaining = tile.depth;
         let mut row_ahead = 0;
+        let mut ahead = tile.ahead;
         while remaining > 0 {
             if row_ahead < ROWS {
                 for vector in 0..VECTORS {
@@ -59,6 +60,10 @@ unsafe fn run<const ROWS: usize, const VECTORS: usize>(tile: &Tile<f32>) {
                     _mm_prefetch::<_MM_HINT_T0>(line.cast());
                 }
                 row_ahead += 1;
+            }
+            for _ in 0..tile.ahead_lines {
+                _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
+                ahead = ahead.wrapping_add(LANES);
             }
             let steps = stretch.min(remaining);
             remaining -= steps;

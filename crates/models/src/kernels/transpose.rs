@@ -34,7 +34,7 @@ pub(crate) fn transpose<T: Scalar>(
                 cols,
                 target.as_mut_ptr(),
                 target_stride,
-            )
+            );
         };
         return;
     }

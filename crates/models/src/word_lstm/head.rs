@@ -10,7 +10,7 @@ use super::{Dimensions, Output, Tensors};
 use crate::batch::{IGNORE, SequenceBatch};
 use crate::kernels::{
     isa::Isa,
-    matmul::{Extent, Left, Right, matmul, pack_left},
+    matmul::{Extent, Left, Right, matmul, matmul_ahead, pack_left},
     softmax::{exponentials, row_exponential_sum, row_maximum, scale_and_maximum},
     transpose::transpose,
     vector::{add_projected, add_scaled, dot, inverse_norms, step_projected},
@@ -241,7 +241,13 @@ impl<T: Scalar> Head<T> {
             };
             let left = Left::strided(words, feature_stride, word_stride);
             let right = Right::Rows(logits, lanes);
-            matmul(
+            let next = (block.end + BLOCK).min(vocab) - block.end;
+            let ahead = if self.output == Output::Dense {
+                &[]
+            } else {
+                &words[count * embed..][..next * embed]
+            };
+            matmul_ahead(
                 isa,
                 extent,
                 T::ONE,
@@ -250,6 +256,7 @@ impl<T: Scalar> Head<T> {
                 &mut self.states_gradient,
                 lanes,
                 true,
+                ahead,
             );
         }
         self.finish(batch)
@@ -329,7 +336,13 @@ impl<T: Scalar> Head<T> {
             };
             let left = Left::strided(exponentials, lanes, 1);
             let right = Right::Rows(&self.scaled_states, embed);
-            matmul(isa, extent, T::ONE, left, right, gradient, embed, false);
+            let place = tensors.embedding.start + start * embed..tensors.embedding.start + block.end * embed;
+            // The rows that are updated right after the product.
+            let ahead = match self.output {
+                Output::Tied { .. } => &target.slice()[place.clone()],
+                Output::Dense => &[],
+            };
+            matmul_ahead(isa, extent, T::ONE, left, right, gradient, embed, false, ahead);
             let inverse: &[T] = if unit_norm {
                 &self.inverse_norm[block.clone()]
             } else {
@@ -370,7 +383,6 @@ impl<T: Scalar> Head<T> {
                     line,
                 );
             }
-            let place = tensors.embedding.start + start * embed..tensors.embedding.start + block.end * embed;
             if !unit_norm {
                 add_scaled(isa, &mut target.slice()[place], factor, gradient);
                 continue;
