@@ -348,7 +348,7 @@ impl Cache {
                 bytemuck::try_cast_slice(&map[ranges[1].clone()]).map_err(|_| bad("misaligned"))?;
             let users: &[u64] =
                 bytemuck::try_cast_slice(&map[ranges[2].clone()]).map_err(|_| bad("misaligned"))?;
-            if !covers(examples, tokens.len()) || !covers(users, examples.len() - 1) {
+            if !covers(examples, tokens.len()) || !covers(users, examples.len().saturating_sub(1)) {
                 return Err(bad("its offsets do not increase from zero to the end"));
             }
             if tokens.iter().any(|&id| id as usize >= vocab.len()) {
@@ -384,4 +384,126 @@ fn covers(offsets: &[u64], end: usize) -> bool {
     offsets.first() == Some(&0)
         && offsets.last() == Some(&(end as u64))
         && offsets.is_sorted_by(|one, other| one < other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::PartitionCounter;
+
+    const DIGEST: &str = "d1";
+
+    fn small_cache(path: &Path) {
+        let vocab = Vocab::new(vec!["a".into(), "b".into()], VocabProvenance::File);
+        let mut writer = CacheWriter::create(path, DIGEST).unwrap();
+        for split in Split::ALL {
+            writer.begin(split).unwrap();
+            for user in 0..2 {
+                writer.example(&[3, 4, 2]).unwrap();
+                writer.example(&[4, 3 + user]).unwrap();
+                writer.end_user().unwrap();
+            }
+        }
+        let part = || PartitionCounter::new(&vocab).finish(&[0; 5]);
+        let stats = CorpusStats {
+            source: "test".to_owned(),
+            vocabulary_words: 2,
+            vocabulary_provenance: VocabProvenance::File,
+            rows: 0,
+            users: 0,
+            users_without_text: 0,
+            users_below_minimum: 0,
+            examples_capped: 0,
+            tokens_capped: 0,
+            train: part(),
+            validation: part(),
+            test: part(),
+        };
+        writer.finish(&vocab, stats, None).unwrap();
+    }
+
+    /// Changes a good cache, makes its hashes right again, and expects `part` in the error.
+    fn check(change: impl FnOnce(&mut Header, &mut [u8]), part: &str) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cache");
+        small_cache(&path);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let (head, body) = bytes.split_at_mut(HEADER_BYTES);
+        let mut header: Header = bytemuck::pod_read_unaligned(head);
+        change(&mut header, body);
+        header.body_hash = hash_bytes(body);
+        header.header_hash = header.hash();
+        head.copy_from_slice(bytemuck::bytes_of(&header));
+        std::fs::write(&path, bytes).unwrap();
+        let error = Cache::open(&path, DIGEST).unwrap_err().to_string();
+        assert!(error.contains(part), "{error} lacks {part}");
+    }
+
+    fn poke(header: &Header, body: &mut [u8], split: usize, section: usize, at: usize, value: &[u8]) {
+        let start = header.partitions[split][section].offset as usize - HEADER_BYTES + at;
+        body[start..start + value.len()].copy_from_slice(value);
+    }
+
+    #[test]
+    fn reads_what_was_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cache");
+        small_cache(&path);
+        let cache = Cache::open(&path, DIGEST).unwrap().unwrap();
+        let (tokens, examples, users) = cache.partition(Split::Test);
+        assert_eq!(tokens, [3, 4, 2, 4, 3, 3, 4, 2, 4, 4]);
+        assert_eq!((examples, users), (&[0, 3, 5, 8, 10][..], &[0, 2, 4][..]));
+        assert!(
+            Cache::open(&directory.path().join("absent"), DIGEST)
+                .unwrap()
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn forged_caches_are_refused() {
+        let offsets = "its offsets do not increase";
+        check(|header, _| header.magic = 1, "it is not one");
+        check(|header, _| header.version = 9, "expected version 1, got 9");
+        check(
+            |header, _| header.digest = digest_field("d2"),
+            "another source or other settings",
+        );
+        check(|header, _| header.file_bytes += 1, "bytes, got");
+        check(
+            |header, _| header.partitions[1][0].offset = u64::MAX - 2,
+            "a section lies outside it",
+        );
+        check(
+            |header, _| header.partitions[1][1].bytes = 1 << 40,
+            "a section lies outside it",
+        );
+        check(
+            |header, _| header.partitions[1][1].offset += 4,
+            "a section lies outside it",
+        );
+        check(|header, _| header.partitions[1][1].bytes = 0, offsets);
+        check(|header, _| header.partitions[2][2].bytes = 0, offsets);
+        check(
+            |header, _| header.words.bytes += 1 << 30,
+            "a section lies outside it",
+        );
+        check(|header, _| header.description.bytes = 3, "unreadable description");
+        check(
+            |header, body| poke(header, body, 0, 0, 4, &5_u32.to_ne_bytes()),
+            "ids outside its vocabulary",
+        );
+        check(
+            |header, body| poke(header, body, 0, 1, 8, &99_u64.to_ne_bytes()),
+            offsets,
+        );
+        check(
+            |header, body| poke(header, body, 2, 2, 8, &u64::MAX.to_ne_bytes()),
+            offsets,
+        );
+        check(
+            |header, body| poke(header, body, 1, 1, 0, &1_u64.to_ne_bytes()),
+            offsets,
+        );
+    }
 }

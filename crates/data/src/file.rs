@@ -41,7 +41,16 @@ pub(crate) fn write(path: &Path, contents: &[u8], overwrite: bool) -> Result<u64
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    let mut file = NamedTempFile::new_in(directory).map_err(io("write a file in", directory))?;
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    {
+        // Temporary files are for their owner alone by default; a word list is an ordinary file, up to the umask.
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    let mut file = builder
+        .tempfile_in(directory)
+        .map_err(io("write a file in", directory))?;
     file.write_all(contents).map_err(io("write", path))?;
     persist(file, path, overwrite)
 }

@@ -131,7 +131,7 @@ pub(super) fn described(corpus: &Corpus) -> String {
 fn partitions(stats: &CorpusStats) -> String {
     let all = [&stats.train, &stats.validation, &stats.test];
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::UTF8_BORDERS_ONLY);
     table.set_header(["", "train", "validation", "test"]);
     type Cell = fn(&PartitionStats) -> String;
     let rows: [(&str, Cell); 14] = [
