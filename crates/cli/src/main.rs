@@ -31,7 +31,7 @@ enum Command {
     /// Evaluate the final model of a run.
     Eval(eval::EvalArgs),
     /// Import, describe and index user-partitioned text.
-    Data(data::DataArgs),
+    Data(Box<data::DataArgs>),
     /// Make the report of a run again and show its summary.
     Report(report::ReportArgs),
     /// Recompute the numbers of the papers and compare.
@@ -50,8 +50,8 @@ fn main() -> ExitCode {
     let output = Output { json: arguments.json };
     let result = match arguments.command {
         Command::Train(args) => train::run(args, &output),
-        Command::Eval(args) => eval::run(args, &output),
-        Command::Data(args) => data::run(args, &output),
+        Command::Eval(args) => eval::run(&args, &output),
+        Command::Data(args) => data::run(*args, &output),
         Command::Report(args) => report::run(args, &output),
         Command::Reproduce(args) => reproduce::run(args, &output),
     };

@@ -7,7 +7,6 @@
 use rayon::prelude::*;
 
 use crate::error::{MechanismError, Result};
-use crate::sampler::gaussian::BLOCK;
 
 /// Fractional bits of every fixed-point value: the grid is `2^-40`, the range of an `i64` is `+-2^23`.
 pub const FRACTION_BITS: u32 = 40;
@@ -164,9 +163,6 @@ impl RawAverage {
         add_noise: impl FnOnce(&mut [i64]) -> Result<(), usize>,
     ) -> Result<NoisedAverage> {
         let scale = self.scale;
-        // Blocks of fixed size, summed in order: the same bits at any number of threads.
-        let square = |block: &[i64]| block.iter().map(|&v| (v as f64 * scale).powi(2)).sum::<f64>();
-        let squares: Vec<f64> = self.values.par_chunks(BLOCK).map(square).collect();
         add_noise(&mut self.values).map_err(|index| MechanismError::Overflow { index, limit: LIMIT })?;
         let values = self
             .values
@@ -176,7 +172,6 @@ impl RawAverage {
         Ok(NoisedAverage {
             values,
             noise_std,
-            signal_norm: squares.iter().sum::<f64>().sqrt(),
         })
     }
 }
@@ -186,7 +181,6 @@ impl RawAverage {
 pub struct NoisedAverage {
     values: Vec<f32>,
     noise_std: f64,
-    signal_norm: f64,
 }
 
 impl NoisedAverage {
@@ -212,14 +206,6 @@ impl NoisedAverage {
     #[must_use]
     pub fn is_noised(&self) -> bool {
         self.noise_std > 0.0
-    }
-
-    /// L2 norm of the average before noise, for the operator's diagnostics (signal-to-noise).
-    ///
-    /// PRIVACY: this number is exact and no part of the private release; it belongs to whoever runs the training.
-    #[must_use]
-    pub fn signal_norm(&self) -> f64 {
-        self.signal_norm
     }
 }
 

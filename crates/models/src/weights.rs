@@ -5,14 +5,20 @@ use safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
 use std::collections::HashMap;
 use undertone_aggregation::ParamLayout;
 
-/// Writes parameters as f32 tensors under the layout's names, with string metadata in the header.
+/// Key of the description in a file's header.
+pub const DESCRIPTION_KEY: &str = "undertone";
+
+/// Writes parameters as f32 tensors under the layout's names, with a description (such as JSON) in the header.
+///
+/// The same parameters and description give the same bytes; that is why there is one description and no map, whose order
+/// the format leaves open.
 ///
 /// # Errors
 /// A parameter count that is not the layout's.
 pub fn to_safetensors(
     layout: &ParamLayout,
     params: &[f32],
-    metadata: &[(String, String)],
+    description: Option<&str>,
 ) -> Result<Vec<u8>> {
     if params.len() != layout.len() {
         return Err(ModelError::ParameterCount {
@@ -32,9 +38,7 @@ pub fn to_safetensors(
         let view = TensorView::new(Dtype::F32, tensor.shape.clone(), data).map_err(malformed)?;
         tensors.push((tensor.name.as_str(), view));
     }
-    // Header maps are unordered; one entry keeps the bytes reproducible, and more are ordered by the reader.
-    let metadata: HashMap<String, String> = metadata.iter().cloned().collect();
-    let metadata = if metadata.is_empty() { None } else { Some(metadata) };
+    let metadata = description.map(|text| HashMap::from([(DESCRIPTION_KEY.to_owned(), text.to_owned())]));
     serialize(tensors, metadata).map_err(malformed)
 }
 
@@ -105,7 +109,7 @@ mod tests {
 
     fn check(shapes: &[(&str, &[usize])], value: f32, message: &str) {
         let stored = layout(shapes);
-        let bytes = to_safetensors(&stored, &vec![value; stored.len()], &[]).unwrap();
+        let bytes = to_safetensors(&stored, &vec![value; stored.len()], None).unwrap();
         let error = from_safetensors(&layout(&[("a", &[2, 3]), ("b", &[4])]), &bytes).unwrap_err();
         assert_eq!(error.to_string(), message);
     }
@@ -114,8 +118,7 @@ mod tests {
     fn round_trip() {
         let layout = layout(&[("a", &[2, 3]), ("b", &[4])]);
         let params: Vec<f32> = (0..10).map(|i| i as f32 / 3.0).collect();
-        let metadata = [("model".to_owned(), "test".to_owned())];
-        let bytes = to_safetensors(&layout, &params, &metadata).unwrap();
+        let bytes = to_safetensors(&layout, &params, Some("a test")).unwrap();
         assert_eq!(from_safetensors(&layout, &bytes).unwrap(), params);
     }
 
@@ -155,7 +158,7 @@ mod tests {
             let error = from_safetensors(&layout, &bytes[..cut]).unwrap_err();
             assert!(matches!(error, ModelError::MalformedWeights { .. }), "{error}");
         }
-        let error = to_safetensors(&layout, &[0.0; 5], &[]).unwrap_err();
+        let error = to_safetensors(&layout, &[0.0; 5], None).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the model has 6 parameters, the parameter slice has 5"

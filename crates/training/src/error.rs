@@ -159,6 +159,7 @@ impl TrainingError {
         }
     }
 
+    #[allow(clippy::needless_pass_by_value)] // numbers and strings alike, without `&` at every call
     pub(crate) fn value(key: &str, expected: impl Into<String>, got: impl ToString) -> Self {
         Self::ConfigValue {
             key: key.to_owned(),

@@ -66,7 +66,8 @@ pub struct RoundRecord {
     pub release_norm: f64,
     /// Noise standard deviation per coordinate of the average; 0 when not private.
     pub noise_std: f64,
-    /// `|average without noise| / (noise_std * sqrt(d))`; `None` when not private.
+    /// Norm of the signal over the noise's, `noise_std * sqrt(d)`, estimated from the release alone: what its energy has
+    /// beyond the noise's. `None` when not private.
     pub signal_to_noise: Option<f64>,
     /// Running guarantee after this round at the run's delta; `None` when not private.
     pub epsilon: Option<f64>,

@@ -487,13 +487,13 @@ impl<'a> Run<'a> {
         let metrics = set.evaluate(self.model, &self.parameters, eos, true, self.options.threads)?;
         self.record_evaluation(metrics.clone())?;
         self.checkpoint()?;
-        let metadata = [
-            ("undertone.model".to_owned(), self.model_name()),
-            ("undertone.rounds".to_owned(), self.round.to_string()),
-            ("undertone.vocabulary".to_owned(), VOCAB_FILE.to_owned()),
-        ];
-        let bytes =
-            undertone_models::weights::to_safetensors(self.model.layout(), &self.parameters, &metadata)?;
+        let description = serde_json::json!({
+            "model": self.config.model,
+            "rounds": self.round,
+            "vocabulary": VOCAB_FILE,
+        });
+        let layout = self.model.layout();
+        let bytes = undertone_models::weights::to_safetensors(layout, &self.parameters, Some(&description.to_string()))?;
         crate::files::write_atomic(&self.directory.file(MODEL_FILE), &bytes)?;
         let privacy = self.write_privacy()?;
         crate::report::write(self.directory.path())?;

@@ -45,7 +45,7 @@ struct Quiet;
 impl Observer for Quiet {}
 
 /// Evaluates and shows the measures.
-pub(crate) fn run(args: EvalArgs, output: &Output) -> anyhow::Result<()> {
+pub(crate) fn run(args: &EvalArgs, output: &Output) -> anyhow::Result<()> {
     let split = match args.split {
         Split::Validation => EvaluationSplit::Validation,
         Split::Test => EvaluationSplit::Test,
