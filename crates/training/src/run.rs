@@ -493,7 +493,11 @@ impl<'a> Run<'a> {
             "vocabulary": VOCAB_FILE,
         });
         let layout = self.model.layout();
-        let bytes = undertone_models::weights::to_safetensors(layout, &self.parameters, Some(&description.to_string()))?;
+        let bytes = undertone_models::weights::to_safetensors(
+            layout,
+            &self.parameters,
+            Some(&description.to_string()),
+        )?;
         crate::files::write_atomic(&self.directory.file(MODEL_FILE), &bytes)?;
         let privacy = self.write_privacy()?;
         crate::report::write(self.directory.path())?;

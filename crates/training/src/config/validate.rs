@@ -1,0 +1,322 @@
+//! What the types of a run file do not say: ranges, and keys that need or exclude each other.
+
+use super::{
+    Algorithm, Batching, ClipConfig, CohortConfig, EstimatorConfig, OptimizerConfig, RunConfig, ServerConfig,
+    UserUpdateConfig,
+};
+use crate::cohort::Sampling;
+use crate::error::{Result, TrainingError};
+
+impl RunConfig {
+    /// Checks every value that the type alone does not.
+    ///
+    /// # Errors
+    /// [`TrainingError::ConfigValue`] naming the key, what was expected and what came.
+    pub fn validate(&self) -> Result<()> {
+        if self.name.is_empty() || self.name.starts_with('.') || self.name.contains(['/', '\\', '\0']) {
+            return Err(TrainingError::value(
+                "name",
+                "a folder name",
+                format!("{:?}", self.name),
+            ));
+        }
+        at_least_one("rounds", self.rounds as usize)?;
+        self.cohort.validate()?;
+        self.user_update.validate()?;
+        self.clip.validate()?;
+        self.server.validate()?;
+        if let EstimatorConfig::ClippedDenominator { min_weight } = self.estimator {
+            positive("estimator.min_weight", min_weight)?;
+        }
+        self.validate_privacy()?;
+        self.validate_schedule()?;
+        at_least_one("checkpoint.every", self.checkpoint.every as usize)?;
+        for (key, tokens) in [
+            ("evaluation.max_tokens", self.evaluation.max_tokens),
+            ("evaluation.final_max_tokens", self.evaluation.final_max_tokens),
+        ] {
+            if tokens == Some(0) {
+                return Err(TrainingError::value(key, "at least 1", 0));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_privacy(&self) -> Result<()> {
+        if let Some(estimate) = &self.estimate {
+            if self.privacy.is_none() {
+                return Err(TrainingError::value(
+                    "estimate",
+                    "a [privacy] table beside it",
+                    "none",
+                ));
+            }
+            positive("estimate.users_per_round", estimate.users_per_round)?;
+            if estimate.users_per_round > estimate.population as f64 {
+                return Err(TrainingError::value(
+                    "estimate.users_per_round",
+                    format!("at most estimate.population = {}", estimate.population),
+                    estimate.users_per_round,
+                ));
+            }
+            if let Some(delta) = estimate.delta {
+                open_unit("estimate.delta", delta)?;
+            }
+        }
+        let Some(privacy) = &self.privacy else {
+            return Ok(());
+        };
+        if self.estimate.is_some() && self.estimator != EstimatorConfig::FixedDenominator {
+            return Err(TrainingError::value(
+                "estimator.kind",
+                "`fixed_denominator` in a run with [estimate]",
+                "another",
+            ));
+        }
+        if self.clip == ClipConfig::None {
+            return Err(TrainingError::value(
+                "clip.kind",
+                "`flat` or `per_layer` in a private run",
+                "none",
+            ));
+        }
+        if self.estimator == EstimatorConfig::Exact {
+            return Err(TrainingError::value(
+                "estimator.kind",
+                "`fixed_denominator` or `clipped_denominator` in a private run",
+                "exact",
+            ));
+        }
+        if let Some(delta) = privacy.delta {
+            open_unit("privacy.delta", delta)?;
+        }
+        if let Some(epsilon) = privacy.max_epsilon {
+            positive("privacy.max_epsilon", epsilon)?;
+        }
+        match (privacy.noise_multiplier, privacy.target_epsilon) {
+            (Some(z), None) => positive("privacy.noise_multiplier", z),
+            (None, Some(epsilon)) => positive("privacy.target_epsilon", epsilon),
+            (None, None) => Err(TrainingError::value(
+                "privacy",
+                "`noise_multiplier` or `target_epsilon`",
+                "neither",
+            )),
+            (Some(_), Some(_)) => Err(TrainingError::value(
+                "privacy",
+                "`noise_multiplier` or `target_epsilon`",
+                "both",
+            )),
+        }
+    }
+
+    fn validate_schedule(&self) -> Result<()> {
+        let mut previous = 0;
+        for (index, point) in self.schedule.iter().enumerate() {
+            let key = |name: &str| format!("schedule[{index}].{name}");
+            if point.from_round <= previous {
+                return Err(TrainingError::value(
+                    &key("from_round"),
+                    format!("more than {previous}"),
+                    point.from_round,
+                ));
+            }
+            previous = point.from_round;
+            if let Some(norm) = point.clip_norm {
+                positive(&key("clip_norm"), norm)?;
+                if self.clip == ClipConfig::None {
+                    return Err(TrainingError::value(
+                        &key("clip_norm"),
+                        "clip.kind other than `none`",
+                        norm,
+                    ));
+                }
+            }
+            if let Some(z) = point.noise_multiplier {
+                positive(&key("noise_multiplier"), z)?;
+                match &self.privacy {
+                    None => {
+                        return Err(TrainingError::value(
+                            &key("noise_multiplier"),
+                            "a [privacy] table",
+                            z,
+                        ));
+                    }
+                    Some(privacy) if privacy.target_epsilon.is_some() => {
+                        return Err(TrainingError::value(
+                            &key("noise_multiplier"),
+                            "no noise multiplier, since privacy.target_epsilon chooses one for the whole run",
+                            z,
+                        ));
+                    }
+                    Some(_) => {}
+                }
+            }
+            if point.clip_norm.is_none() && point.noise_multiplier.is_none() {
+                return Err(TrainingError::value(
+                    &format!("schedule[{index}]"),
+                    "clip_norm or noise_multiplier",
+                    "neither",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl CohortConfig {
+    fn validate(&self) -> Result<()> {
+        match (self.users_per_round, self.sampling_probability) {
+            (Some(users), None) => {
+                positive("cohort.users_per_round", users)?;
+                if self.sampling == Sampling::FixedSize && users.fract() != 0.0 {
+                    return Err(TrainingError::value(
+                        "cohort.users_per_round",
+                        "a whole number",
+                        users,
+                    ));
+                }
+                Ok(())
+            }
+            (None, Some(q)) if self.sampling == Sampling::FixedSize => Err(TrainingError::value(
+                "cohort.sampling_probability",
+                "users_per_round with fixed-size sampling",
+                q,
+            )),
+            (None, Some(q)) if q > 0.0 && q <= 1.0 => Ok(()),
+            (None, Some(q)) => Err(TrainingError::value(
+                "cohort.sampling_probability",
+                "a number in (0, 1]",
+                q,
+            )),
+            (None, None) => Err(TrainingError::value(
+                "cohort",
+                "`users_per_round` or `sampling_probability`",
+                "neither",
+            )),
+            (Some(_), Some(_)) => Err(TrainingError::value(
+                "cohort",
+                "`users_per_round` or `sampling_probability`",
+                "both",
+            )),
+        }
+    }
+}
+
+impl UserUpdateConfig {
+    fn validate(&self) -> Result<()> {
+        at_least_one("user_update.batch_size", self.batch_size)?;
+        at_least_one("user_update.unroll", self.unroll)?;
+        at_least_one("user_update.epochs", self.epochs)?;
+        if self.algorithm == Algorithm::FedSgd && self.epochs != 1 {
+            return Err(TrainingError::value(
+                "user_update.epochs",
+                "1 with fedsgd",
+                self.epochs,
+            ));
+        }
+        if self.algorithm == Algorithm::FedSgd && self.batching == Batching::Stream {
+            return Err(TrainingError::value(
+                "user_update.batching",
+                "`sentences` with fedsgd",
+                "stream",
+            ));
+        }
+        positive("user_update.learning_rate", self.learning_rate)?;
+        if let Some(examples) = self.max_examples {
+            at_least_one("user_update.max_examples", examples)?;
+        }
+        self.weight_cap
+            .map_or(Ok(()), |cap| positive("user_update.weight_cap", cap))
+    }
+}
+
+impl ClipConfig {
+    fn validate(&self) -> Result<()> {
+        match self {
+            Self::None => Ok(()),
+            Self::Flat { norm } => positive("clip.norm", *norm),
+            Self::PerLayer {
+                norm: Some(norm),
+                norms: None,
+            } => positive("clip.norm", *norm),
+            Self::PerLayer {
+                norm: None,
+                norms: Some(norms),
+            } => norms.iter().try_for_each(|&norm| positive("clip.norms", norm)),
+            Self::PerLayer {
+                norm: None,
+                norms: None,
+            } => Err(TrainingError::value("clip", "`norm` or `norms`", "neither")),
+            Self::PerLayer {
+                norm: Some(_),
+                norms: Some(_),
+            } => Err(TrainingError::value("clip", "`norm` or `norms`", "both")),
+        }
+    }
+}
+
+impl ServerConfig {
+    fn validate(&self) -> Result<()> {
+        positive("server.learning_rate", self.learning_rate)?;
+        match self.optimizer {
+            OptimizerConfig::Sgd { momentum } => below_one("server.optimizer.momentum", momentum)?,
+            OptimizerConfig::Adam {
+                beta1,
+                beta2,
+                epsilon,
+            } => {
+                below_one("server.optimizer.beta1", beta1)?;
+                below_one("server.optimizer.beta2", beta2)?;
+                positive("server.optimizer.epsilon", epsilon)?;
+            }
+        }
+        let Some(decay) = self.decay else { return Ok(()) };
+        if !(decay.last_fraction > 0.0 && decay.last_fraction <= 1.0) {
+            return Err(TrainingError::value(
+                "server.decay.last_fraction",
+                "a number in (0, 1]",
+                decay.last_fraction,
+            ));
+        }
+        if !(decay.final_factor >= 0.0 && decay.final_factor <= 1.0) {
+            return Err(TrainingError::value(
+                "server.decay.final_factor",
+                "a number in [0, 1]",
+                decay.final_factor,
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn positive(key: &str, value: f64) -> Result<()> {
+    if value > 0.0 && value.is_finite() {
+        Ok(())
+    } else {
+        Err(TrainingError::value(key, "a finite number above 0", value))
+    }
+}
+
+fn open_unit(key: &str, value: f64) -> Result<()> {
+    if value > 0.0 && value < 1.0 {
+        Ok(())
+    } else {
+        Err(TrainingError::value(key, "a number in (0, 1)", value))
+    }
+}
+
+fn below_one(key: &str, value: f64) -> Result<()> {
+    if (0.0..1.0).contains(&value) {
+        Ok(())
+    } else {
+        Err(TrainingError::value(key, "a number in [0, 1)", value))
+    }
+}
+
+fn at_least_one(key: &str, value: usize) -> Result<()> {
+    if value > 0 {
+        Ok(())
+    } else {
+        Err(TrainingError::value(key, "at least 1", value))
+    }
+}
