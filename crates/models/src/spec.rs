@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[serde(tag = "family", rename_all = "lowercase", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum ModelSpec {
-    /// The tied LSTM of [DPLM].
+    /// The tied LSTM of \[DPLM\].
     Dplm {
         /// Width of embeddings.
         #[serde(default = "default_embed")]

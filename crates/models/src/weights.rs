@@ -15,11 +15,7 @@ pub const DESCRIPTION_KEY: &str = "undertone";
 ///
 /// # Errors
 /// A parameter count that is not the layout's.
-pub fn to_safetensors(
-    layout: &ParamLayout,
-    params: &[f32],
-    description: Option<&str>,
-) -> Result<Vec<u8>> {
+pub fn to_safetensors(layout: &ParamLayout, params: &[f32], description: Option<&str>) -> Result<Vec<u8>> {
     if params.len() != layout.len() {
         return Err(ModelError::ParameterCount {
             what: "parameter",

@@ -67,7 +67,7 @@ pub struct WordLstm {
 }
 
 impl WordLstm {
-    /// The tied model of [DPLM]: 11 clip groups, 1,346,432 parameters at vocabulary 10,003, embed 96, hidden 256.
+    /// The tied model of \[DPLM\]: 11 clip groups, 1,346,432 parameters at vocabulary 10,003, embed 96, hidden 256.
     ///
     /// With `unit_norm`, every embedding row is divided by its L2 norm in the forward pass, for input and output,
     /// and gradients flow through the division.
