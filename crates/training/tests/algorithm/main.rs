@@ -1,0 +1,5 @@
+//! Algorithm 1 of [DPLM] against plain arithmetic: user updates, the released average, and the plan's figures.
+
+mod plan;
+mod support;
+mod user_update;
