@@ -249,4 +249,32 @@ mod tests {
         assert_eq!(batch.inputs, [3, 6, 1, 4, 7]);
         assert_eq!(packed.order(), [2, 3, 0]);
     }
+
+    proptest::proptest! {
+        /// Every row of every sequence comes out once, at its step, and the batch is well formed.
+        #[test]
+        fn packing_keeps_every_row(lengths in proptest::collection::vec(0usize..9, 1..12)) {
+            let ids = |sequence: usize, shift: u32| -> Vec<u32> {
+                (0..lengths[sequence] as u32).map(|step| 100 * sequence as u32 + step + shift).collect()
+            };
+            let sequences: Vec<(Vec<u32>, Vec<u32>)> =
+                (0..lengths.len()).map(|sequence| (ids(sequence, 0), ids(sequence, 1))).collect();
+            let pairs: Vec<(&[u32], &[u32])> = sequences.iter().map(|(a, b)| (&a[..], &b[..])).collect();
+            let mut packed = PackedBatch::default();
+            packed.pack(&pairs);
+            let batch = packed.batch();
+            let rows: usize = lengths.iter().sum();
+            let valid = batch.validate(2000, 12, 200);
+            proptest::prop_assert_eq!(valid.is_ok(), rows > 0);
+            let mut row = 0;
+            for (step, &active) in batch.active.iter().enumerate() {
+                for &sequence in &packed.order()[..active] {
+                    proptest::prop_assert_eq!(batch.inputs[row], sequences[sequence].0[step]);
+                    proptest::prop_assert_eq!(batch.targets[row], sequences[sequence].1[step]);
+                    row += 1;
+                }
+            }
+            proptest::prop_assert_eq!(row, rows);
+        }
+    }
 }

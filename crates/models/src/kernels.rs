@@ -6,6 +6,7 @@
 pub(crate) mod isa;
 pub(crate) mod lstm;
 pub(crate) mod matmul;
+pub(crate) mod pack;
 pub(crate) mod softmax;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tile_avx512;

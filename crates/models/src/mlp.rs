@@ -4,7 +4,8 @@ use crate::error::{ModelError, Result};
 use crate::initial::Initializer;
 use crate::kernels::{
     isa::Isa,
-    matmul::{Extent, Left, Right, matmul, pack_panels_transposed, panels_len},
+    matmul::{Extent, Left, Right, matmul},
+    pack::{pack_panels_transposed, panels_len},
     softmax::{row_exponential_sum, row_maximum},
     vector::add_column_sums,
 };

@@ -6,7 +6,7 @@
 //! panels.
 
 use super::isa::{Isa, kernel};
-use super::transpose::transpose;
+use super::pack::panels_len;
 use crate::scalar::Scalar;
 
 /// Columns of the right operand that one tile covers: three AVX-512 vectors of `f32`.
@@ -71,7 +71,7 @@ impl<'a, T> Left<'a, T> {
         }
     }
 
-    /// Packed by [`pack_left`] for the given depth.
+    /// Packed by [`pack_left`](super::pack::pack_left) for the given depth.
     pub(crate) fn packed(data: &'a [T], depth: usize) -> Self {
         Self {
             data,
@@ -87,7 +87,7 @@ impl<'a, T> Left<'a, T> {
 pub(crate) enum Right<'a, T> {
     /// Row-major with the given row stride.
     Rows(&'a [T], usize),
-    /// Packed by [`pack_panels`] or [`pack_panels_transposed`].
+    /// Packed by [`pack_panels`](super::pack::pack_panels) or its transposed form.
     Panels(&'a [T]),
 }
 
@@ -97,11 +97,6 @@ pub(crate) struct Extent {
     pub(crate) rows: usize,
     pub(crate) cols: usize,
     pub(crate) depth: usize,
-}
-
-/// Elements that a packed right operand of `depth x cols` takes.
-pub(crate) fn panels_len(depth: usize, cols: usize) -> usize {
-    depth * cols.div_ceil(PANEL) * PANEL
 }
 
 /// Computes `c = alpha a b`, or `c += alpha a b` when `accumulate`; `c` is row-major with stride `c_stride`.
@@ -234,67 +229,6 @@ pub(crate) fn matmul_tall<T: Scalar>(
     }
 }
 
-/// Elements that a packed left operand of `rows x depth` takes.
-pub(crate) fn packed_left_len(rows: usize, depth: usize) -> usize {
-    rows.div_ceil(TILE_ROWS) * TILE_ROWS * depth
-}
-
-/// Packs lines `first..first + count` of the transpose of a left operand of `rows x depth`: `source` is row-major
-/// `count x rows` with row stride `stride`.
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn pack_left<T: Scalar>(
-    source: &[T],
-    stride: usize,
-    rows: usize,
-    depth: usize,
-    first: usize,
-    count: usize,
-    packed: &mut [T],
-) {
-    for (k, line) in (first..first + count).zip(source.chunks(stride)) {
-        let (whole, rest) = line[..rows].as_chunks::<TILE_ROWS>();
-        for (tile, values) in whole.iter().enumerate() {
-            packed[(tile * depth + k) * TILE_ROWS..][..TILE_ROWS].copy_from_slice(values);
-        }
-        if !rest.is_empty() {
-            packed[(whole.len() * depth + k) * TILE_ROWS..][..rest.len()].copy_from_slice(rest);
-        }
-    }
-}
-
-/// Packs a row-major `depth x cols` matrix of row stride `stride` into panels.
-pub(crate) fn pack_panels<T: Scalar>(
-    source: &[T],
-    stride: usize,
-    depth: usize,
-    cols: usize,
-    panels: &mut [T],
-) {
-    for col in (0..cols).step_by(PANEL) {
-        let width = PANEL.min(cols - col);
-        let panel = &mut panels[col * depth..][..depth * PANEL];
-        for (line, source) in panel.chunks_exact_mut(PANEL).zip(source[col..].chunks(stride)) {
-            line[..width].copy_from_slice(&source[..width]);
-        }
-    }
-}
-
-/// Packs the transpose of a row-major `cols x depth` matrix of row stride `stride` into panels.
-pub(crate) fn pack_panels_transposed<T: Scalar>(
-    isa: Isa,
-    source: &[T],
-    stride: usize,
-    depth: usize,
-    cols: usize,
-    panels: &mut [T],
-) {
-    for col in (0..cols).step_by(PANEL) {
-        let width = PANEL.min(cols - col);
-        let panel = &mut panels[col * depth..][..depth * PANEL];
-        transpose(isa, &source[col * stride..], stride, width, depth, panel, PANEL);
-    }
-}
-
 fn pick<T: Scalar>(isa: Isa) -> unsafe fn(&Tile<T>) {
     unsafe fn portable<T: Scalar>(tile: &Tile<T>) {
         narrow_tile(Isa::Portable, tile);
@@ -404,6 +338,7 @@ fn edge<T: Scalar, const FUSED: bool>(tile: &Tile<T>, row: usize, col: usize, ro
 
 #[cfg(test)]
 mod tests {
+    use super::super::pack::{pack_left, pack_panels, packed_left_len};
     use super::*;
 
     fn numbers<T: Scalar>(len: usize, seed: u32) -> Vec<T> {
@@ -506,22 +441,6 @@ mod tests {
         }
         for rows in 1..=8 {
             check::<f32>(rows, 5 + 13 * (rows % 4), 20, 2e-5);
-        }
-    }
-
-    #[test]
-    fn transposed_packing_is_the_packing_of_the_transpose() {
-        for isa in Isa::available() {
-            let (depth, cols) = (37, 101);
-            let source: Vec<f32> = numbers(depth * cols, 5);
-            let turned: Vec<f32> = (0..depth * cols)
-                .map(|i| source[i % cols * depth + i / cols])
-                .collect();
-            let mut expected = vec![0.0; panels_len(depth, cols)];
-            let mut got = expected.clone();
-            pack_panels(&turned, cols, depth, cols, &mut expected);
-            pack_panels_transposed(isa, &source, depth, depth, cols, &mut got);
-            assert_eq!(got, expected);
         }
     }
 }

@@ -10,7 +10,8 @@ use super::{Dimensions, Output, Tensors};
 use crate::batch::{IGNORE, SequenceBatch};
 use crate::kernels::{
     isa::Isa,
-    matmul::{Extent, Left, Right, matmul, matmul_ahead, pack_left},
+    matmul::{Extent, Left, Right, matmul, matmul_ahead},
+    pack::pack_left,
     softmax::{exponentials, row_exponential_sum, row_maximum, scale_and_maximum},
     transpose::transpose,
     vector::{add_projected, add_scaled, dot, inverse_norms, step_projected},

@@ -5,10 +5,8 @@ use crate::batch::SequenceBatch;
 use crate::kernels::{
     isa::Isa,
     lstm::{cell_backward, cell_forward},
-    matmul::{
-        Extent, Left, PANEL, Right, matmul, matmul_tall, pack_left, pack_panels, pack_panels_transposed,
-        packed_left_len, panels_len,
-    },
+    matmul::{Extent, Left, PANEL, Right, matmul, matmul_tall},
+    pack::{pack_left, pack_panels, pack_panels_transposed, packed_left_len, panels_len},
     vector::{add_column_sums, inverse_norms},
 };
 use crate::scalar::Scalar;
