@@ -169,10 +169,7 @@ impl RawAverage {
             .par_iter()
             .map(|&v| (v as f64 * scale) as f32)
             .collect();
-        Ok(NoisedAverage {
-            values,
-            noise_std,
-        })
+        Ok(NoisedAverage { values, noise_std })
     }
 }
 

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use undertone_data::{Corpus, EosTargets, Partition, Split};
 use undertone_models::SequenceModel;
 
+use crate::checkpoint::{Checkpoint, State};
 use crate::cohort::{self, Sampling};
 use crate::config::{EvaluationSplit, RunConfig, RunFile};
 use crate::error::{Result, TrainingError};
@@ -91,9 +92,24 @@ pub fn train(file: &RunFile, options: &RunOptions, observer: &dyn Observer) -> R
     let config = &file.config;
     config.validate()?;
     let directory = RunDirectory::prepare(&options.out, config, options.resume)?;
+    let result = train_in(&directory, file, options, observer);
+    if result.is_err() {
+        // A run that never started is no run: the name is free again.
+        directory.discard_unstarted();
+    }
+    result
+}
+
+fn train_in(
+    directory: &RunDirectory,
+    file: &RunFile,
+    options: &RunOptions,
+    observer: &dyn Observer,
+) -> Result<Summary> {
+    let config = &file.config;
     let corpus = directory.open_corpus(config, &file.base, observer)?;
     let model = config.model.build(corpus.vocab().len())?;
-    let mut run = Run::open(config, &directory, &corpus, model.as_ref(), options, observer)?;
+    let mut run = Run::open(config, directory, &corpus, model.as_ref(), options, observer)?;
     run.rounds()?;
     run.finish()
 }
@@ -169,7 +185,6 @@ struct Run<'a> {
     tokens: u64,
     start: StartRecord,
     stopped_early: Option<String>,
-    last_metrics: Option<(u64, Metrics)>,
 }
 
 impl<'a> Run<'a> {
@@ -220,9 +235,17 @@ impl<'a> Run<'a> {
         };
         let parameters = model.initial_params(randomness.generator(Purpose::Initialisation, 0, 0).next_u64());
         let optimizer = ServerOptimizer::new(config.server, parameters.len(), config.rounds);
+        let checkpoint = match options.resume {
+            true => Some(directory.read_checkpoint(config, corpus, &model_name(config, model))?),
+            false => None,
+        };
+        let files = match &checkpoint {
+            Some(checkpoint) => directory.reopen_files(&checkpoint.state)?,
+            None => directory.create_files(config, corpus)?,
+        };
         let mut run = Self {
             spending: Spending::new(&plan),
-            files: directory.create_files(config, corpus, options.resume)?,
+            files,
             config,
             directory,
             corpus,
@@ -241,24 +264,20 @@ impl<'a> Run<'a> {
             tokens: 0,
             start,
             stopped_early: None,
-            last_metrics: None,
         };
-        if options.resume {
-            run.restore()?;
-        } else {
-            run.files.metrics.append(&MetricsLine::Start(run.start.clone()))?;
-            run.checkpoint()?;
+        match checkpoint {
+            Some(checkpoint) => run.restore(checkpoint)?,
+            None => {
+                run.files.metrics.append(&MetricsLine::Start(run.start.clone()))?;
+                run.checkpoint()?;
+            }
         }
         run.write_privacy()?;
         observer.on_start(&run.start, planned.as_ref(), run.round);
         Ok(run)
     }
 
-    fn restore(&mut self) -> Result<()> {
-        let checkpoint = self
-            .directory
-            .read_checkpoint(self.config, self.corpus, &self.model_name())?;
-        self.files = self.directory.reopen_files(&checkpoint.state)?;
+    fn restore(&mut self, checkpoint: Checkpoint) -> Result<()> {
         let entries = workspace::read_ledger(&self.directory.file(LEDGER_FILE))?;
         let damaged = |message: String| TrainingError::Damaged {
             path: crate::checkpoint::path(self.directory.path()),
@@ -438,7 +457,6 @@ impl<'a> Run<'a> {
             .metrics
             .append(&MetricsLine::Evaluation(record.clone()))?;
         self.observer.on_evaluation(&record);
-        self.last_metrics = Some((self.round, record.metrics));
         Ok(())
     }
 
@@ -447,14 +465,14 @@ impl<'a> Run<'a> {
         self.files.ledger.sync()?;
         self.files.metrics.sync()?;
         let (steps, [(_, first), (_, second)]) = self.optimizer.state();
-        let checkpoint = crate::checkpoint::Checkpoint {
-            state: crate::checkpoint::State {
+        let checkpoint = Checkpoint {
+            state: State {
                 rounds: self.round,
                 steps,
                 ledger_bytes: self.files.ledger.length(),
                 metrics_bytes: self.files.metrics.length(),
                 train_seconds: self.train_seconds,
-                model: self.model_name(),
+                model: model_name(self.config, self.model),
                 config_sha256: workspace::config_digest(self.config)?,
                 data_sha256: self.corpus.digest().to_owned(),
             },
@@ -463,14 +481,6 @@ impl<'a> Run<'a> {
             second: second.to_vec(),
         };
         checkpoint.write(self.directory.path())
-    }
-
-    fn model_name(&self) -> String {
-        format!(
-            "{} ({} parameters)",
-            self.config.model.family(),
-            self.model.layout().len()
-        )
     }
 
     fn finish(mut self) -> Result<Summary> {
@@ -535,6 +545,11 @@ impl<'a> Run<'a> {
         crate::files::write_atomic(&self.directory.file(PRIVACY_FILE), &text)?;
         Ok(report)
     }
+}
+
+/// Family and size, as checkpoints name the model.
+fn model_name(config: &RunConfig, model: &dyn SequenceModel) -> String {
+    format!("{} ({} parameters)", config.model.family(), model.layout().len())
 }
 
 /// Number of training users and their total weight.

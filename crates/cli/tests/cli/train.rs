@@ -40,7 +40,10 @@ fn a_run_directory_has_all_its_files() {
     assert_eq!(privacy["observed"]["rounds"], 6);
     assert!(privacy["warnings"].to_string().contains("seeded"));
     let report = folder.succeed(&["report", "runs/tiny"]);
-    assert!(report.contains("planned") && report.contains("add-or-remove one user"), "{report}");
+    assert!(
+        report.contains("planned") && report.contains("add-or-remove one user"),
+        "{report}"
+    );
     let evaluated: Value =
         serde_json::from_str(&folder.succeed(&["eval", "runs/tiny", "--split", "validation", "--json"]))
             .expect("JSON");

@@ -108,22 +108,25 @@ impl RunDirectory {
         )?)
     }
 
-    /// The files of a new run; with `resume` the present ones are opened later, at the checkpoint's lengths.
-    pub(super) fn create_files(&self, config: &RunConfig, corpus: &Corpus, resume: bool) -> Result<RunFiles> {
-        if !resume {
-            let text = config_text(config)?;
-            files::write_atomic(&self.file(CONFIG_FILE), text.as_bytes())?;
-            files::write_atomic(
-                &self.file(VOCAB_FILE),
-                corpus.vocab().to_file_contents().as_bytes(),
-            )?;
-            return Ok(RunFiles {
-                ledger: JsonLines::open(&self.file(LEDGER_FILE), 0)?,
-                metrics: JsonLines::open(&self.file(METRICS_FILE), 0)?,
-            });
+    /// The files of a new run.
+    pub(super) fn create_files(&self, config: &RunConfig, corpus: &Corpus) -> Result<RunFiles> {
+        files::write_atomic(&self.file(CONFIG_FILE), config_text(config)?.as_bytes())?;
+        files::write_atomic(
+            &self.file(VOCAB_FILE),
+            corpus.vocab().to_file_contents().as_bytes(),
+        )?;
+        Ok(RunFiles {
+            ledger: JsonLines::open(&self.file(LEDGER_FILE), 0)?,
+            metrics: JsonLines::open(&self.file(METRICS_FILE), 0)?,
+        })
+    }
+
+    /// Removes the folder of a run that never got as far as its first checkpoint.
+    pub(super) fn discard_unstarted(&self) {
+        if is_unstarted(&self.path) {
+            // What is left behind otherwise is an empty run that the next attempt takes over; no reason to fail twice.
+            let _ = fs::remove_dir_all(&self.path);
         }
-        let state = Checkpoint::read(&self.path)?.state;
-        self.reopen_files(&state)
     }
 
     /// Ledger and metrics, cut back to what the checkpoint knows of: rounds after it were never released.

@@ -1,0 +1,141 @@
+//! The architecture's invariants that the compiler does not check.
+
+use std::path::{Path, PathBuf};
+
+/// Bottom to top, as in ARCHITECTURE.md.
+const ORDER: [&str; 8] = [
+    "accounting",
+    "mechanisms",
+    "aggregation",
+    "data",
+    "models",
+    "training",
+    "reproduce",
+    "cli",
+];
+
+/// Crates that do no I/O, read no clock and own no randomness.
+const PURE: [&str; 5] = ["accounting", "mechanisms", "aggregation", "models", "reproduce"];
+
+const IMPURE: [&str; 7] = [
+    "std::fs",
+    "std::net",
+    "std::env::var",
+    "std::process",
+    "std::time",
+    "getrandom",
+    "println!",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("reading {}: {error}", path.display()))
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Source lines before the file's tests, without comments.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .take_while(|line| !line.starts_with("#[cfg(test)]"))
+        .filter(|line| !line.trim_start().starts_with("//"))
+}
+
+#[test]
+fn arrows_point_one_way() {
+    for (place, name) in ORDER.iter().enumerate() {
+        let manifest = read(&root().join("crates").join(name).join("Cargo.toml"));
+        let used = manifest
+            .lines()
+            .filter_map(|line| line.strip_prefix("undertone-")?.split(['.', ' ']).next());
+        for used in used {
+            let at = ORDER
+                .iter()
+                .position(|other| *other == used)
+                .unwrap_or_else(|| panic!("{name} uses unknown {used}"));
+            assert!(at < place, "{name} must not use {used}");
+        }
+    }
+}
+
+#[test]
+fn every_crate_is_on_the_map() {
+    let map = read(&root().join("ARCHITECTURE.md"));
+    for entry in std::fs::read_dir(root().join("crates")).expect("crates") {
+        let name = entry
+            .expect("an entry")
+            .file_name()
+            .into_string()
+            .expect("a name");
+        assert!(ORDER.contains(&name.as_str()), "{name} is not in ORDER");
+        assert!(
+            map.contains(&format!("| `{name}` |")),
+            "{name} is not in ARCHITECTURE.md"
+        );
+    }
+}
+
+#[test]
+fn the_privacy_core_reads_nothing_and_prints_nothing() {
+    for name in PURE {
+        for file in sources(&root().join("crates").join(name).join("src")) {
+            let tests = ["tests", "tests.rs"]
+                .iter()
+                .any(|part| file.iter().any(|component| component == *part));
+            if tests {
+                continue;
+            }
+            let text = read(&file);
+            for line in code(&text) {
+                for word in IMPURE {
+                    assert!(!line.contains(word), "{}: {line}", file.display());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_dependency_is_justified() {
+    let manifest = read(&root().join("Cargo.toml"));
+    let page = read(&root().join("docs/DEPENDENCIES.md"));
+    let table = manifest
+        .split("[workspace.dependencies]")
+        .nth(1)
+        .expect("the table")
+        .split("\n[")
+        .next()
+        .expect("its end");
+    let names = table
+        .lines()
+        .filter_map(|line| line.split_once(" = "))
+        .map(|(name, _)| name);
+    for name in names.filter(|name| !name.starts_with("undertone-")) {
+        assert!(
+            page.contains(&format!("`{name}`")),
+            "{name} has no line in docs/DEPENDENCIES.md"
+        );
+    }
+}
+
+#[test]
+fn example_run_files_are_valid() {
+    for entry in std::fs::read_dir(root().join("examples")).expect("examples") {
+        let path = entry.expect("an entry").path();
+        undertone_training::config::RunFile::read(&path, &[]).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
