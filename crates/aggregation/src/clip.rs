@@ -74,7 +74,7 @@ impl Clipping {
     ///
     /// # Errors
     /// Lengths that do not match the layout, values that are not finite or would have to be clipped from a norm above
-    /// `1e37`, clip norms outside `[1e-30, 1e30]`. `theta` may have been
+    /// `1e37`, clip norms outside `[1e-100, 1e100]`. `theta` may have been
     /// clipped in part when a value is not finite.
     ///
     /// # Source

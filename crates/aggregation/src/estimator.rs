@@ -57,8 +57,16 @@ impl Estimator {
     /// Turns the sum into the average.
     ///
     /// # Errors
-    /// A denominator that is not positive and finite; an empty cohort under [`Exact`](Self::Exact).
+    /// A denominator that is not positive and finite.
     pub fn apply(&self, sum: RawSum) -> Result<RawAverage> {
+        Ok(sum.average(self.denominator()?)?)
+    }
+
+    /// What the sum is divided by.
+    ///
+    /// # Errors
+    /// A denominator that is not positive and finite.
+    pub fn denominator(&self) -> Result<Denominator> {
         let checked = |name, value: f64| {
             let expected = "positive and finite";
             let error = AggregationError::Setting {
@@ -72,7 +80,7 @@ impl Estimator {
                 Err(error)
             }
         };
-        let denominator = match *self {
+        Ok(match *self {
             Self::Exact => Denominator::ObservedWeight,
             Self::FixedDenominator { expected_weight } => {
                 Denominator::Fixed(checked("expected_weight", expected_weight)?)
@@ -80,8 +88,7 @@ impl Estimator {
             Self::ClippedDenominator { min_weight } => {
                 Denominator::FlooredWeight(checked("min_weight", min_weight)?)
             }
-        };
-        Ok(sum.average(denominator)?)
+        })
     }
 }
 

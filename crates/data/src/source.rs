@@ -9,7 +9,7 @@ mod plain;
 use std::path::{Path, PathBuf};
 
 use crate::error::Result;
-use crate::hash::{Hash, hash_file, pseudonym};
+use crate::hash::{Hash, hash_bytes, hash_file, hex, pseudonym};
 use crate::path::expand;
 use crate::progress::Progress;
 use crate::rows::Rows;
@@ -82,7 +82,7 @@ impl<'a> Source<'a> {
     ) -> Result<(Source<'static>, Identity)> {
         let path = expand("data.source.path", &source.path, base)?;
         let commit = git::resolve(&path, &source.revision)?;
-        let identity = format!("git {commit}");
+        let identity = format!("git {commit} mailmap {}", hex(&hash_bytes(&git::mailmap(&path))));
         // Deriving the salt from the commit keeps held-out users the same from one opening to the next. It is no secret,
         // which is enough here: neither names nor their hashes are stored or shown.
         let salt = match (&source.salt, default_salt) {

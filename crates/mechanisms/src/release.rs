@@ -123,6 +123,14 @@ impl RawSum {
                 })
             }
             Denominator::ObservedWeight => {
+                if self.weight == 0 && values.iter().all(|&value| value == 0) {
+                    // Nobody came: an average of nothing that moves nothing.
+                    return Ok(RawAverage {
+                        values,
+                        scale: GRID,
+                        bounded_sensitivity: false,
+                    });
+                }
                 if self.weight <= 0 {
                     return Err(MechanismError::NoWeight { got: weight });
                 }

@@ -1,4 +1,4 @@
-//! Who takes part in a round: Poisson sampling, fixed-size sampling without replacement, or everybody.
+//! Who takes part in a round: Poisson sampling, or fixed-size sampling without replacement.
 
 use rand_core::Rng;
 use serde::{Deserialize, Serialize};

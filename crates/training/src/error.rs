@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::figures::upper_bound;
+
 /// Result of this crate's functions.
 pub type Result<T, E = TrainingError> = std::result::Result<T, E>;
 
@@ -66,7 +68,10 @@ pub enum TrainingError {
         path: PathBuf,
     },
     /// The checkpoint belongs to another run.
-    #[error("checkpoint {path} belongs to another {what}: expected {expected}, found {found}")]
+    #[error(
+        "checkpoint {path} belongs to another {what}: expected {expected}, found {found}; resume with the run file and the \
+         --set of the first start (config.toml in the run directory shows them)"
+    )]
     CheckpointMismatch {
         /// The checkpoint file.
         path: PathBuf,
@@ -87,7 +92,9 @@ pub enum TrainingError {
     },
     /// The next round would exceed the privacy budget.
     #[error(
-        "round {round} would bring epsilon to {next:.4} at delta {delta:e}, above the budget of {budget:.4}; the run has spent {spent:.4}"
+        "round {round} would bring epsilon to {} at delta {delta:e}, above the budget of {budget}; the run has spent {}",
+        upper_bound(*next),
+        upper_bound(*spent)
     )]
     BudgetExceeded {
         /// The round that is refused.
@@ -108,6 +115,12 @@ pub enum TrainingError {
         split: &'static str,
         /// What to do.
         hint: &'static str,
+    },
+    /// The words are no longer those that the model was trained with.
+    #[error("the corpus no longer has the words of {path}: the model's ids would mean other words")]
+    VocabularyChanged {
+        /// The run's vocabulary file.
+        path: PathBuf,
     },
     /// The model diverged.
     #[error(

@@ -29,6 +29,7 @@ pub mod cohort;
 pub mod config;
 pub mod error;
 pub mod evaluate;
+pub mod figures;
 pub mod files;
 pub mod plan;
 pub mod random;

@@ -7,6 +7,7 @@ use undertone_accounting::{
     Accountant, Delta, Epsilon, Event, Guarantee, NoiseMultiplier, Recipe, SamplingProbability, calibrate,
 };
 use undertone_aggregation::{Clipping, Estimator, ParamLayout};
+use undertone_mechanisms::{FRACTION_BITS, IndependentGaussian, NoiseKey};
 
 use crate::cohort::Sampling;
 use crate::config::{AccountantName, ClipConfig, EstimatorConfig, PrivacyConfig, RunConfig};
@@ -50,6 +51,7 @@ pub struct PrivacyPlan {
     estimator: Estimator,
     clip: ClipConfig,
     groups: usize,
+    parameters: usize,
     /// `(from_round, S, z)` in force from that round on; never empty.
     phases: Vec<Phase>,
     private: Option<Private>,
@@ -141,6 +143,7 @@ impl PrivacyPlan {
             estimator,
             clip: config.clip.clone(),
             groups,
+            parameters: layout.len(),
             phases: Vec::new(),
             private: None,
         };
@@ -154,6 +157,10 @@ impl PrivacyPlan {
                     .map_or(users, |estimate| estimate.population as f64)
                     .powf(-1.1),
             };
+            if delta >= 1.0 {
+                let expected = "a number in (0, 1): the default users^-1.1 needs more than one user";
+                return Err(TrainingError::value("privacy.delta", expected, delta));
+            }
             let estimate = match config.estimate {
                 None => None,
                 Some(estimate) => Some(Estimate {
@@ -199,7 +206,21 @@ impl PrivacyPlan {
                 noise_multiplier: point.noise_multiplier.or(before.noise_multiplier),
             });
         }
+        plan.check_noise()?;
         Ok(plan)
+    }
+
+    /// Refuses noise that the fixed-point grid cannot hold, before any user is trained.
+    fn check_noise(&self) -> Result<()> {
+        for phase in &self.phases {
+            let round = self.round(phase.from_round);
+            if round.noise_multiplier.is_some() {
+                // The key does not matter: nothing is drawn.
+                let mechanism = IndependentGaussian::new(round.noise_std, NoiseKey::from_bytes([0; 32]))?;
+                mechanism.check(self.estimator.denominator()?)?;
+            }
+        }
+        Ok(())
     }
 
     fn noise_multiplier(&self, privacy: &PrivacyConfig, private: &Private) -> Result<f64> {
@@ -302,7 +323,7 @@ impl PrivacyPlan {
         };
         let sensitivity = clipping
             .bound()
-            .and_then(|bound| self.estimator.sensitivity(bound))
+            .and_then(|bound| self.sensitivity(bound))
             .map(|s| changes * s);
         let (noise_std, noise_multiplier) =
             match (self.private, phase.noise_multiplier, sensitivity, phase.clip_norm) {
@@ -310,7 +331,7 @@ impl PrivacyPlan {
                     // With [estimate] the noise is that of the larger cohort; this run's own multiplier is what comes out.
                     let std = z * private
                         .estimate
-                        .map_or(sensitivity, |larger| changes * clip_norm / larger.users_per_round);
+                        .map_or(sensitivity, |larger| clip_norm / larger.users_per_round);
                     (std, Some(std / sensitivity))
                 }
                 _ => (0.0, None),
@@ -321,6 +342,18 @@ impl PrivacyPlan {
             noise_std,
             noise_multiplier,
         }
+    }
+
+    /// The estimator's sensitivity, with room for bringing a data-dependent quotient back onto the fixed-point grid.
+    fn sensitivity(&self, bound: f64) -> Option<f64> {
+        let lemma = self.estimator.sensitivity(bound)?;
+        let Estimator::ClippedDenominator { min_weight } = self.estimator else {
+            return Some(lemma);
+        };
+        // PRIVACY: the denominator grows by the weight that joins, so the quotient moves by 2S/(F+1) at most; truncation
+        // adds sqrt(d) steps of the grid. Lemma 1's 2S/F covers both unless F is enormous.
+        let grid = f64::exp2(-f64::from(FRACTION_BITS)) * (self.parameters as f64).sqrt();
+        Some(lemma.max(2.0 * bound / (min_weight + 1.0) + grid))
     }
 
     /// The event of a round with this noise multiplier.

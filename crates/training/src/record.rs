@@ -58,6 +58,9 @@ pub struct RoundRecord {
     pub train_loss: f64,
     /// Flat clip norm `S` of the round; `None` without clipping.
     pub clip_norm: Option<f64>,
+    /// Users whose local training left the range of numbers and who contributed a zero vector.
+    #[serde(default)]
+    pub discarded: usize,
     /// Fraction of users whose update was clipped at its last local step.
     pub clipped_fraction: f64,
     /// Histogram of update norms before the last projection.
@@ -97,12 +100,13 @@ pub struct Histogram {
     pub counts: Vec<u64>,
 }
 
-/// One line of `ledger.jsonl`: everything the accountant needs of one round, written before the round's release is used.
+/// One line of `ledger.jsonl`: everything the accountant needs of one round, durable before the
+/// checkpoint that holds the round's parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LedgerEntry {
     /// Round index, from 0.
     pub round: u64,
-    /// `poisson`, `fixed_size` (without replacement) or `all`.
+    /// `poisson` or `fixed_size` (without replacement).
     pub sampling: String,
     /// Poisson probability of a user, or cohort size / population for fixed-size cohorts.
     pub sampling_probability: f64,

@@ -23,7 +23,7 @@ use crate::record::{
 };
 use crate::round;
 use crate::server_optimizer::ServerOptimizer;
-use crate::update::{LocalTask, LocalWorker, UserOutcome};
+use crate::update::{LocalTask, LocalWorker, OnOverflow, UserOutcome};
 
 use workspace::RunDirectory;
 
@@ -109,18 +109,20 @@ fn train_in(
     let config = &file.config;
     let corpus = directory.open_corpus(config, &file.base, observer)?;
     let model = config.model.build(corpus.vocab().len())?;
-    let mut run = Run::open(config, directory, &corpus, model.as_ref(), options, observer)?;
+    let mut run = Run::open(file, directory, &corpus, model.as_ref(), options, observer)?;
     run.rounds()?;
     run.finish()
 }
 
 /// Evaluates the final model of a run directory on a partition.
 ///
+/// Relative paths of the data settings start at `base`, by default where they started when the run was made.
+///
 /// # Errors
-/// [`TrainingError`], among them a model file of another model.
+/// [`TrainingError`], among them a model file of another model and a corpus with another vocabulary.
 pub fn evaluate(
     run_dir: &Path,
-    base: &Path,
+    base: Option<&Path>,
     split: EvaluationSplit,
     eos: EosTargets,
     threads: usize,
@@ -128,8 +130,16 @@ pub fn evaluate(
 ) -> Result<Metrics> {
     let config_file = run_dir.join(CONFIG_FILE);
     let config = RunFile::read(&config_file, &[])?.config;
-    let directory = RunDirectory::existing(run_dir);
+    let directory = RunDirectory::existing(run_dir)?;
+    let recorded = directory.base();
+    let base = base.or(recorded.as_deref()).unwrap_or(Path::new("."));
     let corpus = directory.open_corpus(&config, base, observer)?;
+    let vocabulary = crate::files::read(&run_dir.join(VOCAB_FILE))?;
+    if vocabulary != corpus.vocab().to_file_contents().as_bytes() {
+        return Err(TrainingError::VocabularyChanged {
+            path: run_dir.join(VOCAB_FILE),
+        });
+    }
     let model = config.model.build(corpus.vocab().len())?;
     let bytes = crate::files::read(&run_dir.join(MODEL_FILE))?;
     let parameters = undertone_models::weights::from_safetensors(model.layout(), &bytes)?;
@@ -189,13 +199,14 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn open(
-        config: &'a RunConfig,
+        file: &'a RunFile,
         directory: &'a RunDirectory,
         corpus: &'a Corpus,
         model: &'a dyn SequenceModel,
         options: &'a RunOptions,
         observer: &'a dyn Observer,
     ) -> Result<Self> {
+        let RunFile { config, base } = file;
         let users = corpus.partition(Split::Train);
         if users.num_users() == 0 {
             let hint = "loosen `data.min_tokens` or `data.min_examples`, or check `data.split`";
@@ -216,8 +227,9 @@ impl<'a> Run<'a> {
             &mut generator,
         )?;
         let longest = workspace::longest_example(&users);
+        let most_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
         let workers = (0..options.threads.max(1))
-            .map(|_| LocalWorker::new(model, &config.user_update, longest))
+            .map(|_| LocalWorker::new(model, &config.user_update, longest, most_examples))
             .collect();
         let start = StartRecord {
             run: config.name.clone(),
@@ -241,7 +253,7 @@ impl<'a> Run<'a> {
         };
         let files = match &checkpoint {
             Some(checkpoint) => directory.reopen_files(&checkpoint.state)?,
-            None => directory.create_files(config, corpus)?,
+            None => directory.create_files(config, corpus, base)?,
         };
         let mut run = Self {
             spending: Spending::new(&plan),
@@ -272,7 +284,6 @@ impl<'a> Run<'a> {
                 run.checkpoint()?;
             }
         }
-        run.write_privacy()?;
         observer.on_start(&run.start, planned.as_ref(), run.round);
         Ok(run)
     }
@@ -299,6 +310,7 @@ impl<'a> Run<'a> {
         }
         // PRIVACY: what was spent is what the ledger says, not what the configuration would have planned.
         for entry in &entries {
+            self.check_entry(entry)?;
             self.spending.compose(&self.plan, entry.noise_multiplier, 1)?;
         }
         if !self
@@ -313,6 +325,26 @@ impl<'a> Run<'a> {
         self.round = checkpoint.state.rounds;
         self.train_seconds = checkpoint.state.train_seconds;
         Ok(())
+    }
+
+    /// PRIVACY: the ledger's noise is priced with the plan's sampling, so the two must agree on it.
+    fn check_entry(&self, entry: &LedgerEntry) -> Result<()> {
+        let planned = (
+            self.config.cohort.sampling.name(),
+            self.plan.sampling_probability(),
+            self.users.num_users() as u64,
+        );
+        let found = (&entry.sampling[..], entry.sampling_probability, entry.population);
+        if planned == found {
+            return Ok(());
+        }
+        Err(TrainingError::Damaged {
+            path: self.directory.file(LEDGER_FILE),
+            message: format!(
+                "round {}: sampled as {found:?}, the run samples as {planned:?}",
+                entry.round
+            ),
+        })
     }
 
     fn rounds(&mut self) -> Result<()> {
@@ -330,11 +362,16 @@ impl<'a> Run<'a> {
             }
             self.one_round(&plan)?;
             let every = self.config.evaluation.every;
-            if every > 0 && self.round.is_multiple_of(every) && self.round < self.config.rounds {
-                self.evaluate_periodic()?;
-            }
-            if self.round.is_multiple_of(self.config.checkpoint.every) || self.round == self.config.rounds {
+            let evaluates = every > 0 && self.round.is_multiple_of(every) && self.round < self.config.rounds;
+            // PRIVACY: a model whose accuracy is shown is a released model; its round can then no longer be made again.
+            if evaluates
+                || self.round.is_multiple_of(self.config.checkpoint.every)
+                || self.round == self.config.rounds
+            {
                 self.checkpoint()?;
+            }
+            if evaluates {
+                self.evaluate_periodic()?;
             }
         }
         if self.stopped_early.is_some() {
@@ -363,6 +400,11 @@ impl<'a> Run<'a> {
             layout: self.model.layout(),
             clipping: &plan.clipping,
             config: &self.config.user_update,
+            on_overflow: if self.plan.is_private() {
+                OnOverflow::ZeroUpdate
+            } else {
+                OnOverflow::Fail
+            },
             randomness: &self.randomness,
         };
         let observer = self.observer;
@@ -426,6 +468,7 @@ impl<'a> Run<'a> {
             tokens,
             train_loss: loss / tokens.max(1) as f64,
             clip_norm: plan.clipping.bound(),
+            discarded: outcomes.iter().filter(|outcome| outcome.discarded).count(),
             clipped_fraction: clipped as f64 / outcomes.len().max(1) as f64,
             update_norms: workspace::histogram(&norms, 24),
             release_norm,
@@ -464,6 +507,7 @@ impl<'a> Run<'a> {
         // PRIVACY: the ledger is durable before the parameters it accounts for can be read from disk.
         self.files.ledger.sync()?;
         self.files.metrics.sync()?;
+        self.write_privacy()?;
         let (steps, [(_, first), (_, second)]) = self.optimizer.state();
         let checkpoint = Checkpoint {
             state: State {
@@ -530,6 +574,7 @@ impl<'a> Run<'a> {
         let entries = workspace::read_ledger(&self.directory.file(LEDGER_FILE))?;
         let mut observed = Spending::new(&self.plan);
         for entry in &entries {
+            self.check_entry(entry)?;
             observed.compose(&self.plan, entry.noise_multiplier, 1)?;
         }
         let report = privacy_report::report(

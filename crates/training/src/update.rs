@@ -1,13 +1,13 @@
 //! What one user computes in one round: `UserUpdateFedAvg` or `UserUpdateFedSGD`.
 
-use undertone_aggregation::{ClipReport, Clipping, ParamLayout, user_weight};
+use undertone_aggregation::{AggregationError, ClipReport, Clipping, ParamLayout, user_weight};
 use undertone_data::User;
-use undertone_models::{PackedBatch, SequenceModel, SequenceWorker, StateMode};
+use undertone_models::{ModelError, PackedBatch, SequenceModel, SequenceWorker, StateMode};
 
 use crate::batch;
 use crate::cohort;
 use crate::config::{Algorithm, Batching, UserUpdateConfig};
-use crate::error::Result;
+use crate::error::{Result, TrainingError};
 use crate::random::{Purpose, Randomness};
 
 /// What a user's update was like; the update itself is in the worker.
@@ -23,6 +23,8 @@ pub struct UserOutcome {
     pub norm: f64,
     /// Whether that projection changed it.
     pub clipped: bool,
+    /// Whether local training left the range of numbers, so that the update is the zero vector.
+    pub discarded: bool,
 }
 
 /// One thread's model, parameters and buffers; reused for every user of every round.
@@ -40,6 +42,15 @@ impl std::fmt::Debug for LocalWorker {
     }
 }
 
+/// What happens when a user's local training gives infinities or NaN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnOverflow {
+    /// The user contributes a zero vector. For private runs: whether a run fails must not depend on one user's text.
+    ZeroUpdate,
+    /// An error that names the user. For runs that promise nothing.
+    Fail,
+}
+
 /// The round that a user takes part in.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalTask<'a> {
@@ -53,23 +64,38 @@ pub struct LocalTask<'a> {
     pub clipping: &'a Clipping,
     /// The user's hyper-parameters.
     pub config: &'a UserUpdateConfig,
+    /// What a local training that leaves the range of numbers means: a zero update, or an error that names the user.
+    pub on_overflow: OnOverflow,
     /// The run's randomness: order and choice of examples.
     pub randomness: &'a Randomness,
 }
 
 impl LocalWorker {
-    /// A worker for batches of the configured size, of sentences of at most `longest` tokens.
+    /// A worker for users of at most `most_examples` sentences of at most `longest` tokens each.
     #[must_use]
-    pub fn new(model: &dyn SequenceModel, config: &UserUpdateConfig, longest: usize) -> Self {
+    pub fn new(
+        model: &dyn SequenceModel,
+        config: &UserUpdateConfig,
+        longest: usize,
+        most_examples: usize,
+    ) -> Self {
         let steps = match config.batching {
             Batching::Sentences => longest,
             // A text shorter than `unroll` is one stream of one window.
-            Batching::Stream => config.unroll,
+            Batching::Stream => config.unroll.min(most_examples.saturating_mul(longest + 1)),
         };
         let parameters = model.layout().len();
-        let sequences = match config.algorithm {
-            Algorithm::FedAvg => config.batch_size,
-            Algorithm::FedSgd => config.batch_size.min(FEDSGD_CHUNK),
+        // A batch of "all examples" is no larger than what a user has.
+        let examples = most_examples
+            .min(config.max_examples.unwrap_or(most_examples))
+            .max(1);
+        let sequences = match (config.algorithm, config.batching) {
+            (Algorithm::FedSgd, _) => config.batch_size.min(examples).min(FEDSGD_CHUNK),
+            (Algorithm::FedAvg, Batching::Sentences) => config.batch_size.min(examples),
+            // A stream has at least one token; the gaps between sentences are inputs too.
+            (Algorithm::FedAvg, Batching::Stream) => {
+                config.batch_size.min(examples.saturating_mul(longest + 1))
+            }
         };
         Self {
             model: model.worker(sequences, sequences * steps),
@@ -118,9 +144,27 @@ impl LocalWorker {
             }
             Batching::Stream => {}
         }
-        let (tokens, loss_sum, report) = match task.config.algorithm {
-            Algorithm::FedAvg => self.fedavg(&examples, task, &mut generator)?,
-            Algorithm::FedSgd => self.fedsgd(&examples, task)?,
+        let trained = match task.config.algorithm {
+            Algorithm::FedAvg => self.fedavg(&examples, task, &mut generator),
+            Algorithm::FedSgd => self.fedsgd(&examples, task),
+        };
+        let discarded = match &trained {
+            Err(error) => task.on_overflow == OnOverflow::ZeroUpdate && is_overflow(error),
+            Ok(_) => false,
+        };
+        let (tokens, loss_sum, report) = if discarded {
+            // PRIVACY: a map of this user's data alone, with norm 0, so the sensitivity is unchanged.
+            self.parameters.fill(0.0);
+            (
+                0,
+                0.0,
+                ClipReport {
+                    norm: 0.0,
+                    clipped: false,
+                },
+            )
+        } else {
+            trained?
         };
         // n_k is all that the user has, as in Algorithm 1; the cap w_hat bounds its influence.
         let weight = task
@@ -133,6 +177,7 @@ impl LocalWorker {
             loss_sum,
             norm: report.norm,
             clipped: report.clipped,
+            discarded,
         })
     }
 
@@ -199,6 +244,15 @@ impl LocalWorker {
         let report = task.clipping.clip(task.layout, &mut self.parameters)?;
         Ok((tokens, loss_sum, report))
     }
+}
+
+/// Whether the numbers of one user's training ran away, as opposed to a mistake in the set-up.
+fn is_overflow(error: &TrainingError) -> bool {
+    matches!(
+        error,
+        TrainingError::Model(ModelError::NonFiniteLoss { .. })
+            | TrainingError::Aggregation(AggregationError::NotFinite { .. })
+    )
 }
 
 /// Sentences whose gradient is computed at once in FedSGD; bounds the workspace, not the batch.

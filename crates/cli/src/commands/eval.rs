@@ -19,9 +19,9 @@ pub(crate) struct EvalArgs {
     /// Whether the end of a sentence counts as a target.
     #[arg(long, value_enum, default_value = "excluded")]
     eos: Eos,
-    /// Where relative paths of the run's data settings start.
-    #[arg(long, default_value = ".", value_name = "FOLDER")]
-    base: PathBuf,
+    /// Where relative paths of the run's data settings start; by default where they did when the run was made.
+    #[arg(long, value_name = "FOLDER")]
+    base: Option<PathBuf>,
     /// Cores to use; all by default.
     #[arg(long)]
     threads: Option<std::num::NonZeroUsize>,
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> anyhow::Result<()> {
         .threads
         .or(std::thread::available_parallelism().ok())
         .map_or(1, std::num::NonZeroUsize::get);
-    let metrics = run::evaluate(&args.run, &args.base, split, eos, threads, &Quiet)?;
+    let metrics = run::evaluate(&args.run, args.base.as_deref(), split, eos, threads, &Quiet)?;
     if output.json {
         return output.print_json(&metrics);
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use indicatif::ProgressBar;
 use undertone_training::config::{Override, RunFile};
+use undertone_training::figures::{epsilon_delta, upper_bound};
 use undertone_training::record::{EvaluationRecord, GuaranteeRecord, RoundRecord, StartRecord};
 use undertone_training::run::{self, Observer, RunOptions, Summary};
 
@@ -143,7 +144,7 @@ impl Observer for Progress {
         self.rounds.inc(1);
         let epsilon = round
             .epsilon
-            .map_or(String::new(), |epsilon| format!(", eps {epsilon:.3}"));
+            .map_or(String::new(), |epsilon| format!(", eps {}", upper_bound(epsilon)));
         let rate = round.tokens as f64 / round.seconds.max(1e-9);
         self.rounds.set_message(format!(
             "loss {:.3}{epsilon}, {rate:.0} tokens/s",
@@ -168,9 +169,8 @@ impl Observer for Progress {
 /// A guarantee in one line.
 fn guarantee(record: &GuaranteeRecord) -> String {
     format!(
-        "(eps = {}, delta = {:.3e}), {}, {}, {}; {} rounds, {} users, {:.1} a round, noise multiplier {:.4}",
-        epsilon(record.epsilon),
-        record.delta,
+        "{}, {}, {}, {}; {} rounds, {} users, {:.1} a round, noise multiplier {:.4}",
+        epsilon_delta(record.epsilon, record.delta),
         record.adjacency,
         record.sampling,
         record.recipe,
@@ -179,15 +179,6 @@ fn guarantee(record: &GuaranteeRecord) -> String {
         record.users_per_round,
         record.noise_multiplier,
     )
-}
-
-/// Rounded up: a printed epsilon is never below the computed one.
-fn epsilon(value: f64) -> String {
-    if value < 1e6 {
-        format!("{:.4}", (value * 1e4).ceil() / 1e4)
-    } else {
-        format!("{value:.3e}")
-    }
 }
 
 fn table(summary: &Summary) -> String {

@@ -68,6 +68,14 @@ fn configuration_errors_name_the_key() {
     check_set("name=a/b", &["name", "folder name", "a/b"]);
     check_set("rounds", &["--set", "key=value"]);
     check_set(
+        "schedule=[{from_round=6,clip_norm=1.0}]",
+        &["schedule[0].from_round", "less than rounds = 6"],
+    );
+    check_set(
+        "estimate={population=1000,users_per_round=100,rounds=0}",
+        &["estimate.rounds", "at least 1"],
+    );
+    check_set(
         "schedule=[{from_round=0,clip_norm=1.0}]",
         &["schedule[0].from_round"],
     );

@@ -77,6 +77,14 @@ pub(crate) fn resolve(path: &Path, revision: &str) -> Result<String> {
     output(path, "rev-parse", &["--verify", "--end-of-options", &commit])
 }
 
+/// The mailmap that decides which addresses are one person; empty without one (or without a work tree).
+pub(crate) fn mailmap(path: &Path) -> Vec<u8> {
+    output(path, "rev-parse", &["--show-toplevel"])
+        .ok()
+        .and_then(|top| std::fs::read(Path::new(&top).join(".mailmap")).ok())
+        .unwrap_or_default()
+}
+
 /// Reads messages from the oldest commit reachable to `commit`. Merges are left out: their messages are mostly generated.
 pub(crate) fn read(
     path: &Path,
@@ -102,16 +110,22 @@ pub(crate) fn read(
         .stderr(Stdio::piped())
         .spawn()
         .map_err(start_error(path))?;
+    // Drained beside the log: a child that waits for room in one pipe never finishes the other.
+    let warnings = child.stderr.take().map(|mut pipe| {
+        std::thread::spawn(move || {
+            let mut text = Vec::new();
+            pipe.read_to_end(&mut text).map(|_| text)
+        })
+    });
     let result = read_log(path, &mut child, total, user, on_rows);
     if result.is_err() {
         // The child may still be writing to a pipe nobody reads; ending it is all that is left to do.
         let _ = child.kill();
     }
-    let mut stderr = Vec::new();
-    if let Some(mut pipe) = child.stderr.take() {
-        pipe.read_to_end(&mut stderr)
-            .map_err(io("read the log of", path))?;
-    }
+    let stderr = match warnings.map(std::thread::JoinHandle::join) {
+        Some(Ok(text)) => text.map_err(io("read the log of", path))?,
+        Some(Err(_)) | None => Vec::new(),
+    };
     let status = child.wait().map_err(io("read the log of", path))?;
     let commits = result?;
     if !status.success() {

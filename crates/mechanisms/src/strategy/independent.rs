@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use undertone_accounting::{Event, NoiseMultiplier, SamplingProbability};
 
 use crate::error::{MechanismError, Result};
-use crate::release::{NoisedAverage, RawAverage};
+use crate::release::{Denominator, GRID, NoisedAverage, RawAverage};
 use crate::sampler::gaussian::{BLOCK, MAX_MAGNITUDE, Scratch, fill_block};
 use crate::sampler::uniform::{NoiseKey, Purpose};
 
@@ -128,6 +128,36 @@ impl IndependentGaussian {
         })
     }
 
+    /// Whether the noise suits the fixed-point grid of averages over this denominator; to ask before any work.
+    ///
+    /// # Errors
+    /// [`MechanismError::NoiseBelowGrid`], [`MechanismError::NoiseAboveGrid`].
+    pub fn check(&self, denominator: Denominator) -> Result<()> {
+        let scale = match denominator {
+            Denominator::Fixed(fixed) => GRID / fixed,
+            Denominator::FlooredWeight(_) | Denominator::ObservedWeight => GRID,
+        };
+        self.steps(scale).map(|_| ())
+    }
+
+    /// The noise in steps of the grid.
+    fn steps(&self, scale: f64) -> Result<f64> {
+        let (got, steps) = (self.noise_std, self.noise_std / scale);
+        if steps < MIN_STEPS {
+            return Err(MechanismError::NoiseBelowGrid {
+                got,
+                minimum: MIN_STEPS * scale,
+            });
+        }
+        if steps > MAX_STEPS {
+            return Err(MechanismError::NoiseAboveGrid {
+                got,
+                maximum: MAX_STEPS * scale,
+            });
+        }
+        Ok(steps)
+    }
+
     /// Adds the noise of `round` to the average.
     ///
     /// PRIVACY: call it once a round. Under one key the noise of a round is always the same, so two different averages
@@ -142,19 +172,7 @@ impl IndependentGaussian {
         if !average.bounded_sensitivity {
             return Err(MechanismError::UnboundedSensitivity);
         }
-        let steps = self.noise_std / average.scale;
-        if steps < MIN_STEPS {
-            return Err(MechanismError::NoiseBelowGrid {
-                got: self.noise_std,
-                minimum: MIN_STEPS * average.scale,
-            });
-        }
-        if steps > MAX_STEPS {
-            return Err(MechanismError::NoiseAboveGrid {
-                got: self.noise_std,
-                maximum: MAX_STEPS * average.scale,
-            });
-        }
+        let steps = self.steps(average.scale)?;
         let uniform = self.key.stream(Purpose::Gaussian, round)?;
         let tail = self.key.stream(Purpose::GaussianTail, round)?;
         average.release_with(self.noise_std, |values| {
@@ -182,7 +200,7 @@ fn add_rounded(values: &mut [i64], samples: &[f64], steps: f64) -> std::result::
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::release::{Denominator, RawSum};
+    use crate::release::RawSum;
 
     fn key() -> NoiseKey {
         NoiseKey::from_bytes([9; 32])

@@ -52,6 +52,9 @@ impl RunConfig {
                 ));
             }
             positive("estimate.users_per_round", estimate.users_per_round)?;
+            if estimate.rounds == Some(0) {
+                return Err(TrainingError::value("estimate.rounds", "at least 1", 0));
+            }
             if estimate.users_per_round > estimate.population as f64 {
                 return Err(TrainingError::value(
                     "estimate.users_per_round",
@@ -66,6 +69,14 @@ impl RunConfig {
         let Some(privacy) = &self.privacy else {
             return Ok(());
         };
+        if let (Some(epsilon), Some(_)) = (privacy.max_epsilon, &self.estimate) {
+            // The budget would speak of a run that is not made; what this one spends is beyond any budget.
+            return Err(TrainingError::value(
+                "privacy.max_epsilon",
+                "no budget in a run with [estimate]",
+                epsilon,
+            ));
+        }
         if self.estimate.is_some() && self.estimator != EstimatorConfig::FixedDenominator {
             return Err(TrainingError::value(
                 "estimator.kind",
@@ -117,6 +128,13 @@ impl RunConfig {
                 return Err(TrainingError::value(
                     &key("from_round"),
                     format!("more than {previous}"),
+                    point.from_round,
+                ));
+            }
+            if point.from_round >= self.rounds {
+                return Err(TrainingError::value(
+                    &key("from_round"),
+                    format!("less than rounds = {}", self.rounds),
                     point.from_round,
                 ));
             }

@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use super::RunData;
 use super::pictures::Picture;
-use super::summary::{duration, grouped, number, percent, scientific, summary, upper_bound};
+use super::summary::{duration, grouped, percent, summary};
 use crate::evaluate::HeadWords;
+use crate::figures::{number, upper_bound};
 use crate::record::{GuaranteeRecord, PrivacyReport};
 
 const STYLE: &str = include_str!("style.css");
@@ -156,7 +157,7 @@ fn card(title: &str, how: &str, record: &GuaranteeRecord, class: &str) -> String
         "<article class=\"guarantee {class}\">\n<h3>{title}</h3>\n<p class=\"how\">{how}</p>\n\
          <p class=\"epsilon\"><span>&epsilon; =</span> {} <span>&delta; = {}</span></p>\n<dl>\n{rows}</dl>\n</article>\n",
         upper_bound(record.epsilon),
-        scientific(record.delta),
+        upper_bound(record.delta),
     )
 }
 

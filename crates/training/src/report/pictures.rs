@@ -1,8 +1,9 @@
 //! Which pictures a run gets, and what each one shows.
 
 use super::chart::{self, FIRST, Format, Labels, SECOND, Series, Style, THIRD};
-use super::summary::{number, percent};
+use super::summary::percent;
 use super::{ReportError, Result, RunData};
+use crate::figures::number;
 use crate::record::{EvaluationRecord, Histogram, RoundRecord};
 
 /// Rounds whose update norms share one histogram.
@@ -128,13 +129,13 @@ fn epsilon(run: &RunData) -> Drawn {
     let planned = run.privacy.as_ref().and_then(|privacy| privacy.planned.as_ref());
     series.extend(planned.map(|planned| {
         Series::level(
-            format!("planned {}", super::summary::upper_bound(planned.epsilon)),
+            format!("planned {}", crate::figures::upper_bound(planned.epsilon)),
             SECOND,
             planned.epsilon,
         )
     }));
     let delta = planned.map_or(String::new(), |planned| {
-        format!(" at delta = {}", super::summary::scientific(planned.delta))
+        format!(" at delta = {}", crate::figures::upper_bound(planned.delta))
     });
     let caption = format!("Upper bound on epsilon after each round{delta}.");
     Some((

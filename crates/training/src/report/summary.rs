@@ -1,6 +1,7 @@
 //! The summary table: the same rows on the terminal and in the page.
 
 use super::RunData;
+use crate::figures::{number, upper_bound};
 use crate::record::{EvaluationRecord, GuaranteeRecord};
 
 /// What a reader asks first, as rows of name and value.
@@ -80,7 +81,7 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
             let named = [
                 ("planned", &privacy.planned),
                 ("observed", &privacy.observed),
-                ("estimate", &privacy.estimate),
+                ("estimate, not a guarantee", &privacy.estimate),
             ];
             for (name, record) in named {
                 rows.extend(record.as_ref().map(|record| (name, guarantee(record))));
@@ -100,7 +101,7 @@ pub(super) fn guarantee(record: &GuaranteeRecord) -> String {
     format!(
         "({}, {})-DP, {}",
         upper_bound(record.epsilon),
-        scientific(record.delta),
+        upper_bound(record.delta),
         record.adjacency
     )
 }
@@ -116,47 +117,6 @@ pub(super) fn grouped(value: u64) -> String {
         text.push(digit);
     }
     text
-}
-
-/// Four significant digits, in plain notation where that is short.
-pub(super) fn number(value: f64) -> String {
-    if value == 0.0 {
-        return "0".to_owned();
-    }
-    let magnitude = value.abs().log10().floor();
-    if !(-4.0..7.0).contains(&magnitude) {
-        return scientific(value);
-    }
-    let text = format!("{value:.*}", (3.0 - magnitude).max(0.0) as usize);
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
-    }
-}
-
-/// As [`number`], but never less than the value.
-pub(super) fn upper_bound(value: f64) -> String {
-    let text = number(value);
-    match text.parse::<f64>() {
-        // PRIVACY: a bound that is rounded down is a claim that does not hold.
-        Ok(shown) if shown < value => number(shown + 10f64.powf(value.abs().log10().floor() - 3.0)),
-        _ => text,
-    }
-}
-
-/// `1e-6`, `2.5e-7`.
-pub(super) fn scientific(value: f64) -> String {
-    let text = format!("{value:.3e}");
-    match text.split_once('e') {
-        Some((mantissa, exponent)) if mantissa.contains('.') => {
-            format!(
-                "{}e{exponent}",
-                mantissa.trim_end_matches('0').trim_end_matches('.')
-            )
-        }
-        _ => text,
-    }
 }
 
 pub(super) fn percent(value: f64) -> String {
@@ -181,21 +141,6 @@ mod tests {
         let check = |got: String, expected: &str| assert_eq!(got, expected);
         check(grouped(7), "7");
         check(grouped(1_234_567), "1,234,567");
-        check(number(1.5), "1.5");
-        check(number(12_345.6), "12346");
-        check(number(0.001_234_56), "0.001235");
-        check(number(1.0e-9), "1e-9");
-        check(number(4.0e12), "4e12");
-        check(number(f64::INFINITY), "inf");
-        check(scientific(2.5e-7), "2.5e-7");
-        check(upper_bound(4.0374), "4.038");
-        check(upper_bound(4.0376), "4.038");
-        check(upper_bound(4.037), "4.037");
-        check(upper_bound(9.999_91), "10");
-        check(upper_bound(1234.2), "1235");
-        check(upper_bound(0.012_341), "0.01235");
-        check(upper_bound(0.0), "0");
-        check(upper_bound(f64::INFINITY), "inf");
         check(duration(3.25), "3.2 s");
         check(duration(125.0), "2 min 5 s");
         check(duration(7260.0), "2 h 1 min");

@@ -47,6 +47,7 @@ fn run(rounds: u64, private: bool) -> RunData {
         tokens: 150_000,
         train_loss: 4.5 + 3.0 * (-(i as f64) / 30.0).exp() + 0.1 * wave(i, 2.3),
         clip_norm: private.then_some(0.8),
+        discarded: 0,
         clipped_fraction: 0.4 + 0.1 * wave(i, 0.9),
         update_norms: Histogram {
             edges: (0..=24)

@@ -89,12 +89,17 @@ fn warnings(
     if plan.is_estimate() {
         warnings.push("The noise is scaled for a larger cohort than the run has. `estimate` is the guarantee that such a larger run would have; it is not a guarantee for the people in this run.".to_owned());
     }
+    if let Some(delta) = plan.delta()
+        && delta * plan.population().users as f64 >= 1.0
+    {
+        warnings.push("Delta is not below 1 / users: a mechanism that publishes one user's text would have such a delta.".to_owned());
+    }
     if let Some(guarantee) = guarantee
         && guarantee.epsilon > MEANINGLESS_EPSILON
     {
         warnings.push(format!(
-            "Epsilon is {:.3e}: above {MEANINGLESS_EPSILON} the guarantee says close to nothing about any one person.",
-            guarantee.epsilon
+            "Epsilon is {}: above {MEANINGLESS_EPSILON} the guarantee says close to nothing about any one person.",
+            crate::figures::upper_bound(guarantee.epsilon)
         ));
     }
     warnings

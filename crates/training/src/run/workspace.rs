@@ -55,15 +55,16 @@ impl RunDirectory {
             fs::create_dir_all(out).map_err(|source| TrainingError::io("creating", out, source))?;
             match fs::create_dir(&path) {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                    // A run that never got as far as its first checkpoint left nothing worth keeping.
-                    if !is_unstarted(&path) {
+                    // A run of ours that never got as far as its first checkpoint left nothing worth keeping. Without
+                    // our lock file the folder is somebody else's.
+                    if !path.join(LOCK_FILE).exists() || !is_unstarted(&path) {
                         return Err(TrainingError::RunExists { path });
                     }
                 }
                 other => other.map_err(|source| TrainingError::io("creating", &path, source))?,
             }
         }
-        let lock_path = path.join(".lock");
+        let lock_path = path.join(LOCK_FILE);
         let lock =
             File::create(&lock_path).map_err(|source| TrainingError::io("creating", &lock_path, source))?;
         if lock.try_lock().is_err() {
@@ -77,13 +78,22 @@ impl RunDirectory {
     }
 
     /// A finished run's directory, for reading.
-    pub(super) fn existing(path: &Path) -> Self {
-        let cache = path.parent().unwrap_or(Path::new(".")).join(CACHE);
-        Self {
-            path: path.to_owned(),
+    pub(super) fn existing(path: &Path) -> Result<Self> {
+        // Made absolute, so that the folder above `.` is known too.
+        let path = path
+            .canonicalize()
+            .map_err(|source| TrainingError::io("reading", path, source))?;
+        let cache = path.parent().unwrap_or(&path).join(CACHE);
+        Ok(Self {
+            path,
             cache,
             _lock: None,
-        }
+        })
+    }
+
+    /// Where relative paths of the configuration started when the run was made.
+    pub(super) fn base(&self) -> Option<PathBuf> {
+        fs::read_to_string(self.file(BASE_FILE)).ok().map(PathBuf::from)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -109,7 +119,10 @@ impl RunDirectory {
     }
 
     /// The files of a new run.
-    pub(super) fn create_files(&self, config: &RunConfig, corpus: &Corpus) -> Result<RunFiles> {
+    pub(super) fn create_files(&self, config: &RunConfig, corpus: &Corpus, base: &Path) -> Result<RunFiles> {
+        if let Some(base) = base.canonicalize().ok().as_deref().and_then(Path::to_str) {
+            files::write_atomic(&self.file(BASE_FILE), base.as_bytes())?;
+        }
         files::write_atomic(&self.file(CONFIG_FILE), config_text(config)?.as_bytes())?;
         files::write_atomic(
             &self.file(VOCAB_FILE),
@@ -152,14 +165,22 @@ impl RunDirectory {
 /// Folder of tokenised corpora, beside the run directories.
 const CACHE: &str = ".corpora";
 
+/// Held while a run is being made.
+const LOCK_FILE: &str = ".lock";
+
+/// Where relative paths of the configuration start.
+const BASE_FILE: &str = ".base";
+
 fn is_unstarted(path: &Path) -> bool {
     !crate::checkpoint::path(path).exists()
         && fs::read_dir(path).is_ok_and(|entries| {
             entries.flatten().all(|entry| {
                 let name = entry.file_name();
                 [
-                    ".lock",
+                    LOCK_FILE,
+                    BASE_FILE,
                     "checkpoint",
+                    PRIVACY_FILE,
                     CONFIG_FILE,
                     VOCAB_FILE,
                     METRICS_FILE,

@@ -7,7 +7,7 @@ use undertone_training::batch;
 use undertone_training::plan::RoundPlan;
 use undertone_training::random::Randomness;
 use undertone_training::round;
-use undertone_training::update::{LocalTask, LocalWorker};
+use undertone_training::update::{LocalTask, LocalWorker, OnOverflow};
 
 use crate::support::{World, config, norm};
 
@@ -28,11 +28,12 @@ fn single_step(changes: &[&str], clipping: &Clipping) -> (Vec<f32>, Vec<f32>) {
         layout,
         clipping,
         config: &config.user_update,
+        on_overflow: OnOverflow::Fail,
         randomness: &randomness,
     };
     let mut sized = config.user_update.clone();
     sized.batch_size = user.num_examples();
-    let mut worker = LocalWorker::new(world.model.as_ref(), &sized, world.longest());
+    let mut worker = LocalWorker::new(world.model.as_ref(), &sized, world.longest(), 100_000);
     worker.train(&user, 0, &task).expect("training");
 
     let examples: Vec<&[u32]> = user.examples().collect();
@@ -104,9 +105,10 @@ fn fedavg_projects_after_every_step() {
         layout,
         clipping: &clipping,
         config: &config,
+        on_overflow: OnOverflow::Fail,
         randomness: &randomness,
     };
-    let mut worker = LocalWorker::new(world.model.as_ref(), &config, world.longest());
+    let mut worker = LocalWorker::new(world.model.as_ref(), &config, world.longest(), 100_000);
     worker.train(&user, index, &task).expect("training");
 
     let examples: Vec<&[u32]> = user.examples().collect();
@@ -153,11 +155,19 @@ fn a_round_releases_the_weighted_average() {
         layout,
         clipping: &clipping,
         config: &config.user_update,
+        on_overflow: OnOverflow::Fail,
         randomness: &randomness,
     };
     let cohort = [3, 8, 20, 31];
     let mut workers: Vec<_> = (0..2)
-        .map(|_| LocalWorker::new(world.model.as_ref(), &config.user_update, world.longest()))
+        .map(|_| {
+            LocalWorker::new(
+                world.model.as_ref(),
+                &config.user_update,
+                world.longest(),
+                100_000,
+            )
+        })
         .collect();
 
     let mut sum = vec![0.0; layout.len()];
@@ -214,4 +224,37 @@ fn a_round_releases_the_weighted_average() {
 
 fn worker_update(worker: &LocalWorker) -> impl Iterator<Item = f32> + '_ {
     worker.update().iter().copied()
+}
+
+/// One user's text cannot make a private run fail: a training that runs away contributes nothing.
+#[test]
+fn runaway_training_is_a_zero_update_or_an_error() {
+    let config = config(&["user_update.learning_rate=1e30", "user_update.epochs=4"]);
+    let world = World::new(&config);
+    let (theta, layout) = (world.model.initial_params(5), world.model.layout());
+    let users = world.corpus.partition(Split::Train);
+    let randomness = Randomness::new(Some(1)).expect("randomness");
+    let mut worker = LocalWorker::new(
+        world.model.as_ref(),
+        &config.user_update,
+        world.longest(),
+        100_000,
+    );
+    let mut train = |on_overflow| {
+        let clipping = Clipping::Flat { clip_norm: 1e29 };
+        let task = LocalTask {
+            round: 0,
+            theta: &theta,
+            layout,
+            clipping: &clipping,
+            config: &config.user_update,
+            on_overflow,
+            randomness: &randomness,
+        };
+        worker
+            .train(&users.user(0), 0, &task)
+            .map(|outcome| (outcome.discarded, norm(worker.update().iter().copied())))
+    };
+    assert!(train(OnOverflow::Fail).is_err());
+    assert_eq!(train(OnOverflow::ZeroUpdate).expect("a zero update"), (true, 0.0));
 }

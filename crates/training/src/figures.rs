@@ -1,0 +1,98 @@
+//! How numbers are shown: four digits, and bounds never below what was computed.
+
+/// Four significant digits, in plain notation where that is short.
+#[must_use]
+pub fn number(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let magnitude = value.abs().log10().floor();
+    if !(-4.0..7.0).contains(&magnitude) {
+        return scientific(value);
+    }
+    let text = format!("{value:.*}", (3.0 - magnitude).max(0.0) as usize);
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+/// As [`number`], but never less than the value.
+#[must_use]
+pub fn upper_bound(value: f64) -> String {
+    let text = number(value);
+    match text.parse::<f64>() {
+        // PRIVACY: a bound that is rounded down is a claim that does not hold.
+        Ok(shown) if shown < value => number(shown + 10f64.powf(value.abs().log10().floor() - 3.0)),
+        _ => text,
+    }
+}
+
+/// `1e-6`, `2.5e-7`.
+#[must_use]
+pub fn scientific(value: f64) -> String {
+    let text = format!("{value:.3e}");
+    match text.split_once('e') {
+        Some((mantissa, exponent)) if mantissa.contains('.') => {
+            format!(
+                "{}e{exponent}",
+                mantissa.trim_end_matches('0').trim_end_matches('.')
+            )
+        }
+        _ => text,
+    }
+}
+
+/// Epsilon and delta as they are shown everywhere: both rounded up, so the shown pair is implied by the computed one.
+#[must_use]
+pub fn epsilon_delta(epsilon: f64, delta: f64) -> String {
+    format!("(eps = {}, delta = {})", upper_bound(epsilon), upper_bound(delta))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_well() {
+        let check = |got: String, expected: &str| assert_eq!(got, expected);
+        check(number(1.5), "1.5");
+        check(number(12_345.6), "12346");
+        check(number(0.001_234_56), "0.001235");
+        check(number(1.0e-9), "1e-9");
+        check(number(4.0e12), "4e12");
+        check(number(f64::INFINITY), "inf");
+        check(scientific(2.5e-7), "2.5e-7");
+        check(upper_bound(4.0374), "4.038");
+        check(upper_bound(4.0376), "4.038");
+        check(upper_bound(4.037), "4.037");
+        check(upper_bound(9.999_91), "10");
+        check(upper_bound(1234.2), "1235");
+        check(upper_bound(0.012_341), "0.01235");
+        check(upper_bound(0.0), "0");
+        check(upper_bound(f64::INFINITY), "inf");
+    }
+
+    #[test]
+    fn bounds_are_never_rounded_down() {
+        for value in [
+            1.23451,
+            4.0,
+            3.999_96,
+            12.3456,
+            1e-6,
+            2.511_886e-7,
+            0.000_123_456,
+            31_415_926.5,
+            9.9999e-9,
+        ] {
+            let shown: f64 = upper_bound(value).parse().unwrap();
+            assert!(
+                shown >= value && shown <= value * 1.002,
+                "{value} is shown as {shown}"
+            );
+        }
+        assert_eq!(epsilon_delta(4.0, 1e-5), "(eps = 4, delta = 1e-5)");
+    }
+}
