@@ -27,7 +27,6 @@ mod clip;
 mod error;
 mod estimator;
 mod layout;
-mod simd;
 mod sum;
 mod weight;
 

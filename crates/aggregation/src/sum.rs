@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use undertone_mechanisms::{FRACTION_BITS, RawSum};
 
 use crate::error::{AggregationError, Result};
-use crate::simd::vectorised;
 use crate::weight::truncate_weight;
+use undertone_simd::vectorised;
 
 /// Coordinates that share a lock: 256 KiB of the sum and 128 KiB of an update.
 const BLOCK: usize = 1 << 15;

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 /// Bottom to top, as in ARCHITECTURE.md.
-const ORDER: [&str; 8] = [
+const ORDER: [&str; 9] = [
+    "simd",
     "accounting",
     "mechanisms",
     "aggregation",
@@ -15,7 +16,14 @@ const ORDER: [&str; 8] = [
 ];
 
 /// Crates that do no I/O, read no clock and own no randomness.
-const PURE: [&str; 5] = ["accounting", "mechanisms", "aggregation", "models", "reproduce"];
+const PURE: [&str; 6] = [
+    "simd",
+    "accounting",
+    "mechanisms",
+    "aggregation",
+    "models",
+    "reproduce",
+];
 
 const IMPURE: [&str; 7] = [
     "std::fs",

@@ -1,5 +1,4 @@
 //! Where noise comes from: secure uniform words, and Gaussian samples made of them.
 
 pub(crate) mod gaussian;
-mod simd;
 pub(crate) mod uniform;

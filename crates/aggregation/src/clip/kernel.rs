@@ -1,6 +1,6 @@
 //! The loops of clipping: squared distances, and moves toward the origin that never overshoot.
 
-use crate::simd::vectorised;
+use undertone_simd::vectorised;
 
 /// Partial sums kept side by side; fixes the order of summation on every machine.
 const LANES: usize = 32;

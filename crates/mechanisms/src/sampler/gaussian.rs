@@ -13,8 +13,8 @@
 //! value for its words is below `2e-15 (1 + |x|)`. The mechanism rounds samples to a grid that is at least a thousand
 //! times coarser relative to the noise, see [`IndependentGaussian`](crate::IndependentGaussian).
 
-use super::simd::vectorised;
 use super::uniform::UniformStream;
+use undertone_simd::vectorised;
 
 /// Pairs of samples in a block.
 const PAIRS: usize = 2048;
