@@ -123,7 +123,11 @@ impl Observer for Progress {
             },
         ));
         self.say(&match planned {
-            Some(planned) => format!("planned: {}", guarantee(planned)),
+            Some(planned) => format!(
+                "planned: {}\n         {}",
+                guarantee(planned),
+                assumptions(planned)
+            ),
             None => "planned: no noise, no guarantee".to_owned(),
         });
         self.rounds.set_length(start.rounds);
@@ -132,8 +136,9 @@ impl Observer for Progress {
     }
 
     fn on_round_start(&self, _round: u64, cohort: usize) {
-        self.users.set_length(cohort as u64);
+        // The position first: a bar drawn in between must not show more users than there are.
         self.users.set_position(0);
+        self.users.set_length(cohort as u64);
     }
 
     fn on_user(&self) {
@@ -169,9 +174,16 @@ impl Observer for Progress {
 /// A guarantee in one line.
 fn guarantee(record: &GuaranteeRecord) -> String {
     format!(
-        "{}, {}, {}, {}; {} rounds, {} users, {:.1} a round, noise multiplier {:.4}",
+        "{}, {}",
         epsilon_delta(record.epsilon, record.delta),
-        record.adjacency,
+        record.adjacency
+    )
+}
+
+/// What a guarantee rests on, in one line.
+fn assumptions(record: &GuaranteeRecord) -> String {
+    format!(
+        "{}, {}; {} rounds, {} users, {:.1} a round, noise multiplier {:.4}",
         record.sampling,
         record.recipe,
         record.rounds,
@@ -221,6 +233,7 @@ fn table(summary: &Summary) -> String {
     ] {
         if let Some(record) = record {
             rows.push((name.to_owned(), guarantee(record)));
+            rows.push((String::new(), assumptions(record)));
         }
     }
     rows.extend(
