@@ -42,7 +42,7 @@ pub fn sentences(examples: &[&[u32]], batch_size: usize) -> Vec<PackedBatch> {
 /// sentence ended. A text too short to give every stream `unroll` tokens gets fewer streams.
 ///
 /// # Source
-/// [DPLM] section 3: batches of 8, unroll of 10 tokens, 1600 tokens a user.
+/// \[DPLM\] section 3: batches of 8, unroll of 10 tokens, 1600 tokens a user.
 #[must_use]
 pub fn streams(examples: &[&[u32]], batch_size: usize, unroll: usize) -> Vec<(PackedBatch, StateMode)> {
     let (mut read, mut predict) = (Vec::new(), Vec::new());

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// under replace-one adjacency. Neither figure holds for the other scheme.
 ///
 /// # Source
-/// [DPLM] Algorithm 1 (Poisson), section 3 (fixed-size samples as the baseline).
+/// \[DPLM\] Algorithm 1 (Poisson), section 3 (fixed-size samples as the baseline).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sampling {

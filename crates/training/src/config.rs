@@ -1,6 +1,6 @@
 //! The run file: what a run is, as one value.
 //!
-//! A run file is TOML; unknown keys are errors. The tables are the parts of [DPLM] Algorithm 1: `[data]`, `[model]`,
+//! A run file is TOML; unknown keys are errors. The tables are the parts of \[DPLM\] Algorithm 1: `[data]`, `[model]`,
 //! `[cohort]` (who is sampled), `[user_update]` (what a user computes), `[clip]`, `[estimator]`, `[privacy]` (noise and
 //! budget), `[server]`, and beside them `[[schedule]]`, `[estimate]`, `[evaluation]`, `[checkpoint]`.
 
@@ -51,7 +51,7 @@ pub struct RunConfig {
     /// Changes of clip norm and noise multiplier from given rounds on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schedule: Vec<SchedulePoint>,
-    /// Account for a larger cohort and population than the run uses ([DPLM] section 3): utility estimates, no guarantee.
+    /// Account for a larger cohort and population than the run uses (\[DPLM\] section 3): utility estimates, no guarantee.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<EstimateConfig>,
     /// When and on what the model is evaluated.
@@ -111,7 +111,7 @@ fn default_epochs() -> usize {
     1
 }
 
-/// The user update of [DPLM] Algorithm 1.
+/// The user update of \[DPLM\] Algorithm 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Algorithm {
@@ -128,7 +128,7 @@ pub enum Batching {
     /// Sentences side by side, each from the zero state.
     #[default]
     Sentences,
-    /// [DPLM]: the user's text cut into `batch_size` parallel streams, the state carried from step to step.
+    /// \[DPLM\]: the user's text cut into `batch_size` parallel streams, the state carried from step to step.
     Stream,
 }
 
@@ -198,7 +198,7 @@ pub enum AccountantName {
     /// Renyi DP over integer and fractional orders.
     #[default]
     Rdp,
-    /// The moments accountant of 2016, as in the tables of [DPLM]; looser.
+    /// The moments accountant of 2016, as in the tables of \[DPLM\]; looser.
     Moments2016,
 }
 
@@ -209,7 +209,7 @@ pub struct ServerConfig {
     /// The optimizer; it sees only the released average.
     #[serde(default)]
     pub optimizer: OptimizerConfig,
-    /// Server learning rate; 1 applies the average as it is ([DPLM]).
+    /// Server learning rate; 1 applies the average as it is (\[DPLM\]).
     #[serde(default = "one")]
     pub learning_rate: f64,
     /// Lower the server learning rate linearly over the last part of the run.

@@ -15,13 +15,13 @@ use crate::error::{Result, TrainingError};
 /// Sentences evaluated side by side.
 const BATCH: usize = 32;
 
-/// How many predictions the head-word histograms look at ([DPLM] Table 3).
+/// How many predictions the head-word histograms look at (\[DPLM\] Table 3).
 const TOP: usize = 10;
 
 /// The measures of one evaluation.
 ///
 /// # Source
-/// [DPLM] Appendix B (AccuracyTop1) and Table 3 (head words).
+/// \[DPLM\] Appendix B (AccuracyTop1) and Table 3 (head words).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
     /// AccuracyTop1: share of targets for which the likeliest word is right. Candidates are the words (and EOS where EOS is

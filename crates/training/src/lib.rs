@@ -20,7 +20,7 @@
 //! Not here: the mathematics of privacy (`undertone-accounting`), noise (`undertone-mechanisms`), clipping and sums
 //! (`undertone-aggregation`), the models' kernels (`undertone-models`).
 //!
-//! Source: [DPLM] Algorithm 1 and section 3 (McMahan et al., "Learning Differentially Private Recurrent Language Models",
+//! Source: \[DPLM\] Algorithm 1 and section 3 (McMahan et al., "Learning Differentially Private Recurrent Language Models",
 //! ICLR 2018).
 
 pub mod batch;

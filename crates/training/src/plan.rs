@@ -18,7 +18,7 @@ pub use spending::Spending;
 
 /// The population that is sampled from, in numbers that the run treats as public.
 ///
-/// `total_weight` is `W` of [DPLM]; the paper, and we, take it as known. See `docs/SHARP_EDGES.md`.
+/// `total_weight` is `W` of \[DPLM\]; the paper, and we, take it as known. See `docs/SHARP_EDGES.md`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Population {
     /// Users, `K`.

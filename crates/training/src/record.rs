@@ -124,7 +124,7 @@ pub struct LedgerEntry {
     pub parameters_sha256: String,
 }
 
-/// `privacy.json`: the guarantee and what it covers, in the form of Appendix A of [Gboard].
+/// `privacy.json`: the guarantee and what it covers, in the form of Appendix A of \[Gboard\].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PrivacyReport {
     /// Whether the run gives any guarantee at all.

@@ -24,7 +24,7 @@ use crate::update::{LocalTask, LocalWorker, UserOutcome};
 /// [`TrainingError::UserUpdate`] naming round and user; from sum and mechanism.
 ///
 /// # Source
-/// [DPLM] Algorithm 1.
+/// \[DPLM\] Algorithm 1.
 pub fn release(
     cohort: &[usize],
     users: &Partition<'_>,

@@ -118,7 +118,7 @@ impl LocalWorker {
     /// From the model (token out of range, non-finite loss) and from clipping (non-finite update).
     ///
     /// # Source
-    /// [DPLM] Algorithm 1.
+    /// \[DPLM\] Algorithm 1.
     pub fn train(&mut self, user: &User<'_>, index: usize, task: &LocalTask<'_>) -> Result<UserOutcome> {
         let mut generator = task
             .randomness

@@ -1,4 +1,4 @@
-//! `privacy.json`: the guarantee with everything a reader must know to use it, in the form of [Gboard] Appendix A.
+//! `privacy.json`: the guarantee with everything a reader must know to use it, in the form of \[Gboard\] Appendix A.
 
 use undertone_data::VocabProvenance;
 

@@ -1,4 +1,4 @@
-//! Algorithm 1 of [DPLM] against plain arithmetic: user updates, the released average, and the plan's figures.
+//! Algorithm 1 of \[DPLM\] against plain arithmetic: user updates, the released average, and the plan's figures.
 
 mod plan;
 mod support;

@@ -1,4 +1,4 @@
-//! The plan's sensitivity, noise and guarantee against the formulas of [DPLM], written out.
+//! The plan's sensitivity, noise and guarantee against the formulas of \[DPLM\], written out.
 
 use undertone_accounting::{Accountant, Delta, Event, NoiseMultiplier, Recipe, SamplingProbability};
 use undertone_training::plan::{Population, PrivacyPlan, Spending};

@@ -50,7 +50,7 @@ pub(super) struct SourceArgs {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct Which {
-    /// A run file; its [data] table says everything.
+    /// A run file; its `data` table says everything.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// A Parquet file.
