@@ -1,6 +1,7 @@
 //! The command line as a user meets it: what it prints, what it leaves behind, and what it says of bad input.
 
 mod bad_input;
+mod data;
 mod determinism;
 mod support;
 mod train;

@@ -1,0 +1,147 @@
+//! `undertone data`: a git log becomes a corpus that trains, numbers are right, nothing is overwritten unasked.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{Folder, TINY};
+
+const POSTS: &str =
+    "who,what\nann,\"The cat sat. The dog ran away.\"\nbob,The cat ran\nann,A third text of ann\n";
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+#[test]
+fn stats_count_what_is_there() {
+    let folder = Folder::new();
+    folder.write("posts.csv", POSTS);
+    let columns = [
+        "--csv",
+        "posts.csv",
+        "--user-column",
+        "who",
+        "--text-column",
+        "what",
+    ];
+    let split = ["--validation", "0", "--test", "0"];
+    let stats = json(&folder.succeed(&[&["data", "stats", "--json"][..], &columns, &split].concat()));
+    let train = &stats["stats"]["train"];
+    // Sentences: the cat sat / the dog ran away / the cat ran / a third text of ann.
+    assert_eq!(
+        (&train["users"], &train["examples"], &train["words"]),
+        (&json("2"), &json("4"), &json("15")),
+        "{stats}"
+    );
+    let shown = folder.succeed(&[&["data", "stats"][..], &columns, &split].concat());
+    assert!(shown.contains("training data (not private)"), "{shown}");
+}
+
+#[test]
+fn vocabularies_are_ordered_and_never_overwritten_unasked() {
+    let folder = Folder::new();
+    folder.write("posts.csv", POSTS);
+    let arguments = [
+        "data",
+        "vocab",
+        "--csv",
+        "posts.csv",
+        "--user-column",
+        "who",
+        "--text-column",
+        "what",
+        "-o",
+        "words.txt",
+        "--size",
+        "3",
+    ];
+    folder.succeed(&arguments);
+    let words = String::from_utf8(folder.read("words.txt")).expect("UTF-8");
+    assert_eq!(words.lines().next(), Some("the"), "{words}");
+    assert_eq!(words.lines().count(), 3);
+    assert!(folder.fail(&arguments).contains("words.txt"));
+    folder.succeed(&[&arguments[..], &["--force"]].concat());
+}
+
+#[test]
+fn a_git_log_is_imported_with_hashed_authors_and_trains() {
+    let folder = Folder::new();
+    let git = |arguments: &[&str]| {
+        let status = Command::new("git")
+            .args(["-c", "init.defaultBranch=main", "-c", "commit.gpgSign=false"])
+            .args(arguments)
+            .current_dir(folder.path(""))
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .envs([
+                ("GIT_AUTHOR_DATE", "2024-01-01T00:00:00Z"),
+                ("GIT_COMMITTER_DATE", "2024-01-01T00:00:00Z"),
+            ])
+            .stdout(std::process::Stdio::null())
+            .status()
+            .expect("running git");
+        assert!(status.success(), "git {arguments:?}");
+    };
+    git(&["init", "-q", "repository"]);
+    for (author, message) in [
+        (
+            "ann@example.org",
+            "Fix the parser of dates. It read the month first.",
+        ),
+        ("bob@example.org", "Add a test of the parser"),
+        ("cee@example.org", "Make the parser of dates faster"),
+        ("ann@example.org", "Fix the test of the parser"),
+    ] {
+        let (name, email) = ("user.name=Somebody".to_owned(), format!("user.email={author}"));
+        git(&[
+            "-C",
+            "repository",
+            "-c",
+            &name,
+            "-c",
+            &email,
+            "commit",
+            "-q",
+            "--allow-empty",
+            "-m",
+            message,
+        ]);
+    }
+    folder.succeed(&["data", "import", "--git", "repository", "-o", "log.parquet"]);
+    let bytes = folder.read("log.parquet");
+    assert!(
+        !String::from_utf8_lossy(&bytes).contains("example.org"),
+        "an address was stored"
+    );
+    let stats = json(&folder.succeed(&[
+        "data",
+        "stats",
+        "--parquet",
+        "log.parquet",
+        "--validation",
+        "0",
+        "--test",
+        "0",
+        "--json",
+    ]));
+    assert_eq!(stats["stats"]["train"]["users"], 3, "{stats}");
+
+    let config = TINY
+        .replace(
+            "source = { kind = \"synthetic\", users = 300, words = 60 }",
+            "source = { kind = \"git\", path = \"repository\", salt = \"fixed\" }\nvocabulary = { kind = \"training_data\", size = 20 }\n\
+             split = { kind = \"held_out_users\", validation = 0.4, test = 0.0, seed = 2 }",
+        )
+        .replace("users_per_round = 20", "users_per_round = 1");
+    folder.write("run.toml", config);
+    let summary = json(&folder.succeed(&["train", "run.toml", "--json"]));
+    assert!(
+        summary["privacy"]["warnings"].to_string().contains("vocabulary"),
+        "{summary}"
+    );
+    assert!(
+        folder
+            .fail(&["data", "stats", "--git", "nowhere"])
+            .contains("nowhere")
+    );
+}
