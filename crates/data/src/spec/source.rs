@@ -1,0 +1,263 @@
+//! `data.source`: where text comes from, as written in a run file.
+
+use serde::{Deserialize, Serialize};
+
+use super::{invalid, probability, within};
+use crate::error::Result;
+
+/// Where text comes from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum SourceSpec {
+    /// A population drawn from a documented process; nothing is read.
+    Synthetic(SyntheticSource),
+    /// A Parquet file.
+    Parquet(TableSource),
+    /// A file of JSON objects, one a line.
+    Jsonl(TableSource),
+    /// A file of separated values with a header line.
+    Csv(CsvSource),
+    /// The log of a git repository: author = user, message = text.
+    Git(GitSource),
+}
+
+/// A table with one row per piece of text. Paths may hold environment variables (`$NAME` or `${NAME}`) and are
+/// relative to the run file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableSource {
+    /// The file.
+    pub path: String,
+    /// Column with the user's name or number.
+    #[serde(default = "default_user")]
+    pub user: String,
+    /// Column with the text.
+    #[serde(default = "default_text")]
+    pub text: String,
+    /// Column with the time (unix seconds, a timestamp type, or an ISO date), if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// Column with `train`, `validation` or `test`, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<String>,
+}
+
+/// As [`TableSource`], with a separator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CsvSource {
+    /// The file.
+    pub path: String,
+    /// Column with the user's name or number.
+    #[serde(default = "default_user")]
+    pub user: String,
+    /// Column with the text.
+    #[serde(default = "default_text")]
+    pub text: String,
+    /// Column with the time (unix seconds or an ISO date), if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// Column with `train`, `validation` or `test`, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<String>,
+    /// One ASCII character between fields.
+    #[serde(default = "default_delimiter")]
+    pub delimiter: char,
+}
+
+fn default_user() -> String {
+    "user_id".to_owned()
+}
+
+pub(super) fn default_text() -> String {
+    "text".to_owned()
+}
+
+fn default_delimiter() -> char {
+    ','
+}
+
+/// The log of a git repository, read with the `git` program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GitSource {
+    /// A directory inside the repository.
+    pub path: String,
+    /// Commits reachable from here.
+    #[serde(default = "default_revision")]
+    pub revision: String,
+    /// Salt of the hash that replaces author addresses. Without it, opening a corpus derives one from the commit and
+    /// the settings (no address or hash is stored), and an import must bring its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub salt: Option<String>,
+}
+
+fn default_revision() -> String {
+    "HEAD".to_owned()
+}
+
+/// The synthetic population; the process is described in `docs/DATA.md`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SyntheticSource {
+    /// Number of users.
+    pub users: u64,
+    /// Number of words.
+    pub words: usize,
+    /// Number of topics.
+    pub topics: usize,
+    /// Number of habits; every user has one: a set of favourite two-word phrases.
+    pub habits: usize,
+    /// Zipf exponent of word frequencies.
+    pub zipf_exponent: f64,
+    /// Probability of saying the favourite word where the user's habit has one.
+    pub habit_strength: f64,
+    /// Probability that a word is one of the four usual successors of the word before it.
+    pub successor_strength: f64,
+    /// Probability that a word which follows neither habit nor successors is about the sentence's topic.
+    pub topic_strength: f64,
+    /// Median number of sentences a user.
+    pub median_sentences: f64,
+    /// Standard deviation of the logarithm of the number of sentences.
+    pub sentence_spread: f64,
+    /// Most sentences a user may have.
+    pub max_sentences: u64,
+    /// Most words a sentence may have.
+    pub longest_sentence: usize,
+    /// Seed of the process and of the population.
+    pub seed: u64,
+}
+
+impl Default for SyntheticSource {
+    fn default() -> Self {
+        SyntheticSource {
+            users: 4000,
+            words: 1000,
+            topics: 8,
+            habits: 16,
+            zipf_exponent: 1.0,
+            habit_strength: 0.5,
+            successor_strength: 0.65,
+            topic_strength: 0.7,
+            median_sentences: 20.0,
+            sentence_spread: 1.2,
+            max_sentences: 2000,
+            longest_sentence: 20,
+            seed: 1,
+        }
+    }
+}
+
+/// Column names of a table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Columns<'a> {
+    pub(crate) user: Option<&'a str>,
+    pub(crate) text: &'a str,
+    pub(crate) time: Option<&'a str>,
+    pub(crate) split: Option<&'a str>,
+}
+
+impl TableSource {
+    pub(crate) fn columns(&self) -> Columns<'_> {
+        let (time, split) = (self.time.as_deref(), self.split.as_deref());
+        Columns {
+            user: Some(&self.user),
+            text: &self.text,
+            time,
+            split,
+        }
+    }
+}
+
+impl CsvSource {
+    pub(crate) fn columns(&self) -> Columns<'_> {
+        let (time, split) = (self.time.as_deref(), self.split.as_deref());
+        Columns {
+            user: Some(&self.user),
+            text: &self.text,
+            time,
+            split,
+        }
+    }
+}
+
+impl SourceSpec {
+    /// The source in a few words, for messages.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            SourceSpec::Synthetic(source) => format!("the synthetic population of {} users", source.users),
+            SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.path.clone(),
+            SourceSpec::Csv(source) => source.path.clone(),
+            SourceSpec::Git(source) => format!("the log of {}", source.path),
+        }
+    }
+
+    pub(crate) fn has_time(&self) -> bool {
+        match self {
+            SourceSpec::Synthetic(_) => false,
+            SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.time.is_some(),
+            SourceSpec::Csv(source) => source.time.is_some(),
+            SourceSpec::Git(_) => true,
+        }
+    }
+
+    pub(crate) fn has_split(&self) -> bool {
+        match self {
+            SourceSpec::Synthetic(_) | SourceSpec::Git(_) => false,
+            SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.split.is_some(),
+            SourceSpec::Csv(source) => source.split.is_some(),
+        }
+    }
+
+    /// Checks the source's own settings.
+    ///
+    /// # Errors
+    /// [`DataError::InvalidSetting`] naming the key.
+    pub fn validate(&self) -> Result<()> {
+        match self {
+            SourceSpec::Synthetic(source) => source.validate(),
+            SourceSpec::Csv(source) if !source.delimiter.is_ascii() => Err(invalid(
+                "data.source.delimiter",
+                "one ASCII character",
+                format!("{:?}", source.delimiter),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl SyntheticSource {
+    fn validate(&self) -> Result<()> {
+        let at_least = |key, value: u64, least: u64| match value < least {
+            true => Err(invalid(key, format!("at least {least}"), value)),
+            false => Ok(()),
+        };
+        at_least("data.source.users", self.users, 1)?;
+        at_least("data.source.words", self.words as u64, 16)?;
+        at_least("data.source.topics", self.topics as u64, 1)?;
+        at_least("data.source.habits", self.habits as u64, 1)?;
+        at_least("data.source.longest_sentence", self.longest_sentence as u64, 2)?;
+        at_least("data.source.max_sentences", self.max_sentences, 1)?;
+        if self.words > 100_000 {
+            return Err(invalid("data.source.words", "at most 100000", self.words));
+        }
+        if self.topics * self.habits > 4096 || self.topics > self.words / 4 {
+            let got = format!(
+                "{} topics, {} habits, {} words",
+                self.topics, self.habits, self.words
+            );
+            return Err(invalid(
+                "data.source.topics",
+                "topics times habits at most 4096 and topics at most words / 4",
+                got,
+            ));
+        }
+        probability("data.source.habit_strength", self.habit_strength)?;
+        probability("data.source.successor_strength", self.successor_strength)?;
+        probability("data.source.topic_strength", self.topic_strength)?;
+        within("data.source.zipf_exponent", self.zipf_exponent, 0.0, 4.0)?;
+        within("data.source.median_sentences", self.median_sentences, 1.0, 1e6)?;
+        within("data.source.sentence_spread", self.sentence_spread, 0.0, 5.0)
+    }
+}
