@@ -213,7 +213,7 @@ impl SourceSpec {
     /// Checks the source's own settings.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`] naming the key.
+    /// [`DataError::InvalidSetting`](crate::DataError::InvalidSetting) naming the key.
     pub fn validate(&self) -> Result<()> {
         match self {
             SourceSpec::Synthetic(source) => source.validate(),
