@@ -29,15 +29,24 @@
 //! (2019).
 
 pub mod accountant;
+pub mod adaptive_clipping;
+pub mod binomial;
 pub mod calibrate;
+pub mod discrete;
+pub mod distributed;
 mod error;
 mod event;
 pub mod gaussian;
+pub mod group;
 mod guarantee;
 pub mod moments;
+pub mod participation;
+pub mod plan;
+pub mod pld;
 mod quantity;
 pub mod rdp;
 mod search;
+pub mod sensitivity;
 mod special;
 pub mod zcdp;
 

@@ -1,0 +1,1 @@
+//! The binomial mechanism: the theorem of \[cpSGD\] and the exact account.

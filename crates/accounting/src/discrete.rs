@@ -1,0 +1,1 @@
+//! Mechanisms with discrete outputs, as the log-probabilities of their outcomes under two neighbours.

@@ -1,0 +1,1 @@
+//! Noise that many clients add in parts: the distributed discrete Gaussian and Skellam mechanisms.

@@ -1,0 +1,1 @@
+//! Group privacy without looking inside the mechanism.

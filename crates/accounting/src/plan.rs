@@ -1,0 +1,1 @@
+//! Planning: from population, report goal, rounds and target to what is feasible.

@@ -1,0 +1,1 @@
+//! Privacy loss distributions: numerical composition with a rigorous upper and lower bound.

@@ -1,0 +1,1 @@
+//! Sensitivity of a strategy matrix under a participation schema.
