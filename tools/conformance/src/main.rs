@@ -1,8 +1,9 @@
 //! Conformance: Undertone's numbers against reference files computed by other software.
 //!
-//! `undertone-conformance models FILE.json` prints every failure with both numbers, then
-//! `N passed, M failed, K skipped`; the exit status is 1 when anything failed.
+//! `undertone-conformance models FILE.json` and `undertone-conformance accounting FILE.json` print every failure with
+//! both numbers, then `N passed, M failed` (and, for models, `, K skipped`); the exit status is 1 when anything failed.
 
+mod accounting;
 mod models;
 mod tally;
 
@@ -29,14 +30,25 @@ enum Command {
         /// Reference file in the format of `vectors/models.json`
         file: PathBuf,
     },
+    /// Guarantees, divergences, sensitivities and calibrated parameters of the privacy accounting
+    Accounting {
+        /// Reference file in the format of `vectors/accounting.json`
+        file: PathBuf,
+    },
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     let mut tally = Tally::default();
     match Arguments::parse().command {
-        Command::Models { file } => models::check(&read(&file)?, &mut tally)?,
+        Command::Models { file } => {
+            models::check(&read(&file)?, &mut tally)?;
+            println!("{tally}");
+        }
+        Command::Accounting { file } => {
+            accounting::check(&read(&file)?, &mut tally)?;
+            println!("{}", tally.verdict());
+        }
     }
-    println!("{tally}");
     Ok(if tally.failed() {
         ExitCode::FAILURE
     } else {

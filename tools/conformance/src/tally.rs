@@ -47,6 +47,23 @@ impl Tally {
         }
     }
 
+    /// One case with everything that was found wrong with it.
+    pub(crate) fn case(&mut self, name: &str, wrong: &[String]) {
+        for detail in wrong {
+            println!("FAIL {name}: {detail}");
+        }
+        if wrong.is_empty() {
+            self.passed += 1;
+        } else {
+            self.failed += 1;
+        }
+    }
+
+    /// `N passed, M failed`.
+    pub(crate) fn verdict(&self) -> String {
+        format!("{} passed, {} failed", self.passed, self.failed)
+    }
+
     fn fail(&mut self, name: &str, detail: &str) {
         println!("FAIL {name}{detail}");
         self.failed += 1;
@@ -65,11 +82,7 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} passed, {} failed, {} skipped",
-            self.passed, self.failed, self.skipped
-        )
+        write!(f, "{}, {} skipped", self.verdict(), self.skipped)
     }
 }
 
@@ -100,5 +113,8 @@ mod tests {
         tally.ids("b", &[1, 2], &[2, 1]);
         tally.skip("c", "not built");
         assert_eq!(tally.to_string(), "1 passed, 1 failed, 1 skipped");
+        tally.case("d", &["one".to_owned(), "two".to_owned()]);
+        tally.case("e", &[]);
+        assert_eq!(tally.verdict(), "2 passed, 2 failed");
     }
 }

@@ -1,0 +1,130 @@
+//! Privacy accounting: one checker for every family of `vectors/accounting.json`.
+//!
+//! A file is a list of cases `{id, family, inputs, outputs, source}`. A case passes when every output passes; a
+//! family or an output that nobody here knows is a failure. Checkers see inputs and outputs, never the id.
+//!
+//! Closed forms, divergences and sensitivities are compared to a relative 1e-9 (the improved zCDP conversion and
+//! binomial numbers 1e-8); what is looser says why beside its number.
+
+mod calibration;
+mod case;
+mod gaussian;
+mod heterogeneous;
+mod renyi;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use crate::tally::Tally;
+use case::Case;
+
+/// Relative tolerance of closed forms.
+const EXACT: f64 = 1e-9;
+
+pub(crate) fn check(file: &Value, tally: &mut Tally) -> anyhow::Result<()> {
+    let cases = file.as_array().context("the file is not a list of cases")?;
+    for (number, value) in cases.iter().enumerate() {
+        let text = |name: &str| {
+            let text = value[name].as_str();
+            text.with_context(|| format!("case {number} has no `{name}`"))
+        };
+        let (id, family) = (text("id")?, text("family")?);
+        let case = Case::new(value).with_context(|| id.to_owned())?;
+        let outcome = check_family(family, &case);
+        tally.case(id, &case.wrong(outcome));
+    }
+    Ok(())
+}
+
+fn check_family(family: &str, case: &Case<'_>) -> anyhow::Result<()> {
+    match family {
+        "calibrate" => calibration::calibrate(case),
+        "gaussian" => gaussian::gaussian(case),
+        "heterogeneous" => heterogeneous::heterogeneous(case),
+        "zcdp" => gaussian::zcdp(case),
+        "rdp_poisson_gaussian" => renyi::rdp_poisson_gaussian(case),
+        "rdp_accountant" => renyi::rdp_accountant(case),
+        "moments_accountant" => renyi::moments_accountant(case),
+        "without_replacement" => renyi::without_replacement(case),
+        _ => anyhow::bail!("family {family} is unknown"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> Value {
+        serde_json::from_str(include_str!("../../../vectors/accounting.json")).unwrap()
+    }
+
+    fn verdict(file: &Value) -> String {
+        let mut tally = Tally::default();
+        check(file, &mut tally).unwrap();
+        tally.verdict()
+    }
+
+    /// One case with a changed part.
+    fn changed(family: &str, part: &str, key: &str, value: impl Into<Value>) -> Value {
+        let file = file();
+        let case = file
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|case| case["family"] == family);
+        let mut case = case.unwrap().clone();
+        if key.is_empty() {
+            case[part] = value.into();
+        } else {
+            case[part][key] = value.into();
+        }
+        Value::Array(vec![case])
+    }
+
+    #[test]
+    fn the_repository_vectors_pass() {
+        let file = file();
+        let cases = file.as_array().unwrap().len();
+        assert_eq!(verdict(&file), format!("{cases} passed, 0 failed"));
+    }
+
+    #[test]
+    fn anything_else_fails() {
+        let fails = |file: Value| assert_eq!(verdict(&file), "0 passed, 1 failed", "{file}");
+        fails(changed("gaussian", "outputs", "delta", 0.383));
+        fails(changed("gaussian", "inputs", "sigma", -1.0));
+        fails(changed("gaussian", "inputs", "sigma", Value::Null));
+        fails(changed("gaussian", "inputs", "sensitivity", 2));
+        // Nothing is passed over: neither what nobody knows nor a value that cannot be one.
+        fails(changed("gaussian", "family", "", "gausian"));
+        fails(changed("gaussian", "outputs", "sigma_renyi", 1.0));
+        fails(changed("zcdp", "outputs", "eps_pld", "inf"));
+        fails(changed("zcdp", "outputs", "alpha_opt", 20.0));
+        fails(changed("moments_accountant", "outputs", "optimal_lambda", 3));
+        fails(changed(
+            "without_replacement",
+            "inputs",
+            "neighboring",
+            "ADD_OR_REMOVE_ONE",
+        ));
+        fails(changed("heterogeneous", "inputs", "desc", "5x Cauchy3"));
+        // A printed number is not an oracle.
+        assert_eq!(
+            verdict(&changed("zcdp", "outputs", "paper_epsilon", 9.9)),
+            "1 passed, 0 failed"
+        );
+        // Another id changes nothing.
+        assert_eq!(verdict(&changed("zcdp", "id", "", "other")), "1 passed, 0 failed");
+    }
+
+    #[test]
+    fn malformed_files_say_what_is_wrong() {
+        let error = |file: &Value| format!("{:#}", check(file, &mut Tally::default()).unwrap_err());
+        assert_eq!(error(&Value::Null), "the file is not a list of cases");
+        assert_eq!(error(&serde_json::json!([{"id": "a"}])), "case 0 has no `family`");
+        assert_eq!(
+            error(&serde_json::json!([{"id": "a", "family": "gaussian", "inputs": {}}])),
+            "a: no object `outputs`"
+        );
+    }
+}

@@ -1,0 +1,176 @@
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use anyhow::Context;
+use serde_json::{Map, Value};
+use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, SamplingProbability};
+
+/// One case of a reference file: typed access to what goes in, comparison with what should come out.
+///
+/// Every output must be looked at: one that no checker knows is a failure, so that a file never passes by
+/// being misunderstood. Printed numbers (`paper...`) and `note` are not outputs.
+#[derive(Debug)]
+pub(super) struct Case<'a> {
+    inputs: &'a Map<String, Value>,
+    outputs: &'a Map<String, Value>,
+    seen: RefCell<BTreeSet<String>>,
+    wrong: RefCell<Vec<String>>,
+}
+
+impl<'a> Case<'a> {
+    pub(super) fn new(case: &'a Value) -> anyhow::Result<Self> {
+        let object = |name: &str| {
+            let object = case[name].as_object();
+            object.with_context(|| format!("no object `{name}`"))
+        };
+        Ok(Self {
+            inputs: object("inputs")?,
+            outputs: object("outputs")?,
+            seen: RefCell::default(),
+            wrong: RefCell::default(),
+        })
+    }
+
+    /// Everything that was found wrong; outputs that nobody looked at are, unless the checker gave up.
+    pub(super) fn wrong(self, outcome: anyhow::Result<()>) -> Vec<String> {
+        let seen = self.seen.into_inner();
+        let mut wrong = self.wrong.into_inner();
+        if let Err(error) = outcome {
+            wrong.push(format!("{error:#}"));
+            return wrong;
+        }
+        let left = self.outputs.keys().filter(|key| !seen.contains(*key));
+        let left = left.filter(|key| !key.starts_with("paper") && *key != "note");
+        wrong.extend(left.map(|key| format!("{key}: an output that this family has no check for")));
+        wrong
+    }
+
+    pub(super) fn input(&self, name: &str) -> anyhow::Result<&'a Value> {
+        self.inputs
+            .get(name)
+            .with_context(|| format!("no input `{name}`"))
+    }
+
+    pub(super) fn number(&self, name: &str) -> anyhow::Result<f64> {
+        number(self.input(name)?).with_context(|| format!("input `{name}`"))
+    }
+
+    pub(super) fn numbers(&self, name: &str) -> anyhow::Result<Vec<f64>> {
+        list(self.input(name)?).with_context(|| format!("input `{name}`"))
+    }
+
+    /// A whole number, which a file may write as `5`, `5.0` or `1e6`.
+    pub(super) fn whole(&self, name: &str) -> anyhow::Result<u64> {
+        whole(self.number(name)?).with_context(|| format!("input `{name}`"))
+    }
+
+    pub(super) fn text(&self, name: &str) -> anyhow::Result<&'a str> {
+        let text = self.input(name)?.as_str();
+        text.with_context(|| format!("input `{name}` is not a text"))
+    }
+
+    pub(super) fn has_input(&self, name: &str) -> bool {
+        self.inputs.contains_key(name)
+    }
+
+    pub(super) fn delta(&self) -> anyhow::Result<Delta> {
+        Ok(Delta::new(self.number("delta")?)?)
+    }
+
+    pub(super) fn epsilon(&self) -> anyhow::Result<Epsilon> {
+        Ok(Epsilon::new(self.number("epsilon")?)?)
+    }
+
+    pub(super) fn noise(&self, name: &str) -> anyhow::Result<NoiseMultiplier> {
+        Ok(NoiseMultiplier::new(self.number(name)?)?)
+    }
+
+    pub(super) fn probability(&self, name: &str) -> anyhow::Result<SamplingProbability> {
+        Ok(SamplingProbability::new(self.number(name)?)?)
+    }
+
+    /// An output, if the case has it; from now on it counts as looked at.
+    pub(super) fn output(&self, name: &str) -> Option<&'a Value> {
+        let value = self.outputs.get(name)?;
+        self.seen.borrow_mut().insert(name.to_owned());
+        Some(value)
+    }
+
+    /// As [`Case::output`], as a number.
+    pub(super) fn expected(&self, name: &str) -> anyhow::Result<Option<f64>> {
+        let value = self.output(name).map(number).transpose();
+        value.with_context(|| format!("output `{name}`"))
+    }
+
+    /// An output that the case must have.
+    pub(super) fn required(&self, name: &str) -> anyhow::Result<f64> {
+        self.expected(name)?
+            .with_context(|| format!("no output `{name}`"))
+    }
+
+    /// The outputs whose names start with `prefix` and go on with a number: that number and the output.
+    pub(super) fn outputs_at(&self, prefix: &str) -> anyhow::Result<Vec<(f64, f64)>> {
+        let mut found = Vec::new();
+        for name in self.outputs.keys() {
+            let Some(at) = name.strip_prefix(prefix).and_then(|rest| rest.parse().ok()) else {
+                continue;
+            };
+            found.push((at, self.required(name)?));
+        }
+        Ok(found)
+    }
+
+    /// Records a failure.
+    pub(super) fn fail(&self, detail: String) {
+        self.wrong.borrow_mut().push(detail);
+    }
+
+    /// Records a failure unless `holds`.
+    pub(super) fn ensure(&self, holds: bool, detail: impl FnOnce() -> String) {
+        if !holds {
+            self.fail(detail());
+        }
+    }
+
+    /// `got` against the output `name`, if the case has it, within `relative`.
+    pub(super) fn close(&self, name: &str, got: f64, relative: f64) -> anyhow::Result<()> {
+        if let Some(want) = self.expected(name)? {
+            self.near(name, got, want, relative * want.abs());
+        }
+        Ok(())
+    }
+
+    /// `got` against `want` within an absolute `tolerance`.
+    pub(super) fn near(&self, what: &str, got: f64, want: f64, tolerance: f64) {
+        // Not `>`: a NaN must fail.
+        let near = got == want || (got - want).abs() <= tolerance;
+        self.ensure(near, || {
+            let relative = (got - want).abs() / want.abs();
+            format!("{what}: expected {want:e}, got {got:e} (relative {relative:.1e})")
+        });
+    }
+}
+
+/// A JSON number, or one of the texts `inf` and `-inf`.
+pub(super) fn number(value: &Value) -> anyhow::Result<f64> {
+    match value {
+        Value::String(text) if text == "inf" => Ok(f64::INFINITY),
+        Value::String(text) if text == "-inf" => Ok(f64::NEG_INFINITY),
+        other => other.as_f64().with_context(|| format!("{other} is not a number")),
+    }
+}
+
+/// A list of numbers; a single number is a list of one.
+pub(super) fn list(value: &Value) -> anyhow::Result<Vec<f64>> {
+    match value.as_array() {
+        Some(values) => values.iter().map(number).collect(),
+        None => Ok(vec![number(value)?]),
+    }
+}
+
+/// `value` as a count.
+pub(super) fn whole(value: f64) -> anyhow::Result<u64> {
+    let fits = value >= 0.0 && value.fract() == 0.0 && value <= 2f64.powi(53);
+    anyhow::ensure!(fits, "{value} is not a whole number");
+    Ok(value as u64)
+}

@@ -1,0 +1,1 @@
+//! What a number from somebody else's privacy loss distribution allows ours to be.
