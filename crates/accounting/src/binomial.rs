@@ -1,1 +1,23 @@
-//! The binomial mechanism: the theorem of \[cpSGD\] and the exact account.
+//! The binomial mechanism of \[cpSGD\]: noise `(Bin(N, p) - N p) s` on a quantised vector.
+//!
+//! [`theorem`] is the paper's bound for any dimension, with its condition enforced; [`exact`] is the exact
+//! divergence in one dimension.
+
+pub mod exact;
+mod probability;
+pub mod theorem;
+
+use crate::AccountingError;
+
+/// A success probability: strictly between 0 and 1.
+pub(crate) fn success_probability(value: f64) -> Result<f64, AccountingError> {
+    if value > 0.0 && value < 1.0 {
+        Ok(value)
+    } else {
+        Err(AccountingError::OutOfRange {
+            quantity: "success_probability",
+            expected: "a number in (0, 1)",
+            got: value,
+        })
+    }
+}

@@ -60,6 +60,19 @@ pub enum AccountingError {
         /// Rounds to be added.
         added: u64,
     },
+    /// Binomial noise outside the condition of its theorem.
+    #[error(
+        "binomial mechanism: Theorem 1 needs N p (1 - p) >= max(23 ln(10 d / delta), 2 l_inf / s), got \
+         {variance} < max({concentration:.1}, {movement})"
+    )]
+    BinomialVariance {
+        /// `N p (1 - p)`.
+        variance: f64,
+        /// `23 ln(10 d / delta)`.
+        concentration: f64,
+        /// `2 l_inf / s`.
+        movement: f64,
+    },
     /// No value of the calibrated quantity reaches the target.
     #[error(
         "{quantity}: the target (epsilon = {target_epsilon}, delta = {delta:e}) is out of reach; the best reachable \
@@ -76,5 +89,48 @@ pub enum AccountingError {
         best_epsilon: f64,
         /// Where it was found.
         at: f64,
+    },
+    /// Too many participations for the exact maximum over participation sets.
+    #[error(
+        "max_participation: the exact sensitivity for {max_participation} participations would take too long; the \
+         functions ending in `_bound` give an upper bound"
+    )]
+    SensitivityTooLarge {
+        /// The largest number of participations of the schema, after lowering it to what fits.
+        max_participation: u64,
+    },
+    /// A strategy matrix for which no exact method is known under the schema.
+    #[error(
+        "strategy: expected {expected}, got {found} at position {position}; the functions ending in `_bound` \
+         give an upper bound"
+    )]
+    NoExactSensitivity {
+        /// The condition of the exact method, in words.
+        expected: &'static str,
+        /// Index of the first coefficient, column or entry that breaks it (rounds are counted from 0).
+        position: usize,
+        /// What is there.
+        found: f64,
+    },
+    /// Two sizes that do not belong together.
+    #[error("{quantity}: expected {expected}, got {got}")]
+    Size {
+        /// What is counted, in words.
+        quantity: &'static str,
+        /// How many there should be, in words.
+        expected: String,
+        /// How many came.
+        got: u64,
+    },
+    /// Noise on the clipped fraction that leaves nothing of the total for the sum.
+    #[error(
+        "bit_noise_std: expected more than half the noise multiplier ({noise_multiplier}), got {bit_noise_std}: the \
+         estimate of the clipped fraction alone costs more than the whole release may"
+    )]
+    BitNoise {
+        /// Noise multiplier of the whole release.
+        noise_multiplier: f64,
+        /// Standard deviation on the sum of bits.
+        bit_noise_std: f64,
     },
 }
