@@ -1,1 +1,133 @@
 //! Sensitivity of a strategy matrix under a participation schema.
+//!
+//! A correlated-noise mechanism releases `C X + Z`: rows of `X` are the rounds' clipped sums, `Z` is Gaussian.
+//! One user changes the rows of a participation set, each by a vector of norm at most one (in units of the
+//! clip norm); the mechanism's cost is the largest squared Frobenius norm of what this does to `C X`.
+//!
+//! | strategy | function | exact |
+//! |---|---|---|
+//! | binary tree | [`tree::squared_sensitivity`] | always |
+//! | binary trees with restarts | [`restart::squared_sensitivity`] | always, also across the borders of trees |
+//! | Toeplitz, BLT | [`toeplitz::Toeplitz::squared_sensitivity`] | for non-negative, non-increasing coefficients; refuses others |
+//! | banded | [`banded::Banded::squared_sensitivity`] | for bands no wider than the gap; refuses others |
+//! | any lower-triangular matrix | [`general::LowerTriangular::squared_sensitivity`] | where a polynomial method is; refuses others |
+//!
+//! What refuses has a sibling ending in `_bound` that answers with a proved upper bound.
+//!
+//! # Source
+//! McMahan, Xu, Zhang, "A Hassle-free Algorithm for Strong Differential Privacy in Federated Learning Systems"
+//! (\[BLT\]), section 3.2; Kairouz et al., "Practical and Private (Deep) Learning without Sampling or Shuffling"
+//! (2021), appendix D; Choquette-Choo et al., "(Amplified) Banded Matrix Factorization" (2023), section 4.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{AccountingError, NoiseMultiplier, Rho};
+
+pub mod banded;
+#[cfg(test)]
+mod exhaustive;
+pub mod general;
+pub mod restart;
+mod separated;
+pub mod toeplitz;
+pub mod tree;
+
+/// Squared L2 sensitivity, in units of the squared clip norm.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub struct SquaredSensitivity(f64);
+
+impl SquaredSensitivity {
+    /// Validates a finite number, at least 0.
+    ///
+    /// # Errors
+    /// [`AccountingError::OutOfRange`] for anything else.
+    pub fn new(value: f64) -> Result<Self, AccountingError> {
+        if value.is_finite() && value >= 0.0 {
+            Ok(Self(value))
+        } else {
+            Err(AccountingError::OutOfRange {
+                quantity: "squared_sensitivity",
+                expected: "a finite number >= 0",
+                got: value,
+            })
+        }
+    }
+
+    /// The number itself.
+    #[must_use]
+    pub fn get(self) -> f64 {
+        self.0
+    }
+
+    /// The sensitivity: the square root.
+    #[must_use]
+    pub fn sensitivity(self) -> f64 {
+        self.0.sqrt()
+    }
+
+    /// `rho = squared sensitivity / (2 z^2)` of Gaussian noise whose standard deviation is `noise_multiplier`
+    /// clip norms in every entry of the noise.
+    ///
+    /// # Guarantee
+    /// zCDP under the zero-out relation for every user who keeps to the participation schema; no assumption on
+    /// how users are sampled. The release is one Gaussian of noise multiplier `z / sensitivity`, so
+    /// [`crate::zcdp::epsilon_of_gaussians`] is exact for it.
+    ///
+    /// # Errors
+    /// [`AccountingError::OutOfRange`] if rho overflows.
+    ///
+    /// # Source
+    /// Bun and Steinke (2016), Proposition 1.6.
+    pub fn rho(self, noise_multiplier: NoiseMultiplier) -> Result<Rho, AccountingError> {
+        Rho::new(0.5 * self.0 / noise_multiplier.get() / noise_multiplier.get())
+    }
+
+    /// The noise multiplier at which a release of this sensitivity costs `rho`.
+    ///
+    /// # Errors
+    /// [`AccountingError::OutOfRange`] for a rho or a sensitivity of 0, or if the result overflows.
+    pub fn noise_multiplier(self, rho: Rho) -> Result<NoiseMultiplier, AccountingError> {
+        NoiseMultiplier::new((0.5 * self.0 / rho.get()).sqrt())
+    }
+}
+
+impl TryFrom<f64> for SquaredSensitivity {
+    type Error = AccountingError;
+
+    fn try_from(value: f64) -> Result<Self, AccountingError> {
+        Self::new(value)
+    }
+}
+
+impl From<SquaredSensitivity> for f64 {
+    fn from(value: SquaredSensitivity) -> f64 {
+        value.0
+    }
+}
+
+impl fmt::Display for SquaredSensitivity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rho_and_back() {
+        let squared = SquaredSensitivity::new(47.0).unwrap();
+        let noise = NoiseMultiplier::new(7.0).unwrap();
+        let rho = squared.rho(noise).unwrap();
+        assert!((rho.get() - 0.479_591_836_734_693_85).abs() < 1e-15);
+        assert!((squared.noise_multiplier(rho).unwrap().get() - 7.0).abs() < 1e-14);
+        assert!(squared.noise_multiplier(Rho::new(0.0).unwrap()).is_err());
+        assert!(squared.rho(NoiseMultiplier::new(1e-200).unwrap()).is_err());
+        assert!(SquaredSensitivity::new(f64::NAN).is_err() && SquaredSensitivity::new(-1.0).is_err());
+        assert!(serde_json::from_str::<SquaredSensitivity>("-1.0").is_err());
+    }
+}

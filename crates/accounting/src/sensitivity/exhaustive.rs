@@ -1,0 +1,43 @@
+//! Every participation set of a schema, for small runs: what the fast methods are tested against.
+
+use proptest::prelude::*;
+
+use crate::participation::{Gap, Participation, Spacing};
+
+/// All sets of rounds that the schema admits, the empty one included.
+pub(super) fn sets(rounds: usize, participation: &Participation) -> Vec<Vec<usize>> {
+    assert!(rounds <= 20, "two to the {rounds} subsets");
+    let gap = usize::try_from(participation.gap().get()).unwrap_or(usize::MAX);
+    let most = participation.max_participation();
+    let subset = |mask: u32| {
+        (0..rounds)
+            .filter(|round| mask >> round & 1 == 1)
+            .collect::<Vec<_>>()
+    };
+    let admitted = |set: &Vec<usize>| {
+        set.len() as u64 <= most
+            && set.windows(2).all(|pair| match participation.spacing() {
+                Spacing::AtLeast => pair[1] - pair[0] >= gap,
+                Spacing::Exactly => pair[1] - pair[0] == gap,
+            })
+    };
+    (0..1u32 << rounds).map(subset).filter(admitted).collect()
+}
+
+/// The largest value over all sets.
+pub(super) fn maximum(rounds: usize, participation: &Participation, value: impl Fn(&[usize]) -> f64) -> f64 {
+    let values = sets(rounds, participation).into_iter().map(|set| value(&set));
+    values.fold(0.0, f64::max)
+}
+
+/// Both kinds of schema.
+pub(super) fn schema(most_gap: u64, most: u64) -> impl Strategy<Value = Participation> {
+    (1..=most_gap, 1..=most, prop::bool::weighted(0.7)).prop_map(|(gap, most, at_least)| {
+        let gap = Gap::new(gap).unwrap();
+        if at_least {
+            Participation::at_least(gap, most).unwrap()
+        } else {
+            Participation::fixed_epochs(gap, most).unwrap()
+        }
+    })
+}
