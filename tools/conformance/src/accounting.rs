@@ -6,11 +6,13 @@
 //! Closed forms, divergences and sensitivities are compared to a relative 1e-9 (the improved zCDP conversion and
 //! binomial numbers 1e-8); what is looser says why beside its number.
 
+mod binomial;
 mod calibration;
 mod case;
 mod gaussian;
 mod heterogeneous;
 mod renyi;
+mod sensitivity;
 
 use anyhow::Context;
 use serde_json::Value;
@@ -38,6 +40,11 @@ pub(crate) fn check(file: &Value, tally: &mut Tally) -> anyhow::Result<()> {
 
 fn check_family(family: &str, case: &Case<'_>) -> anyhow::Result<()> {
     match family {
+        "binomial_exact" => binomial::binomial_exact(case),
+        "blt_multi_participation" => sensitivity::blt_multi_participation(case),
+        "tree_restart" => sensitivity::tree_restart(case),
+        "tree_single" => sensitivity::tree_single(case),
+        "binomial_theorem" => binomial::binomial_theorem(case),
         "calibrate" => calibration::calibrate(case),
         "gaussian" => gaussian::gaussian(case),
         "heterogeneous" => heterogeneous::heterogeneous(case),
