@@ -29,6 +29,7 @@ pub mod banded;
 #[cfg(test)]
 mod exhaustive;
 pub mod general;
+pub mod production;
 pub mod restart;
 mod separated;
 pub mod toeplitz;
