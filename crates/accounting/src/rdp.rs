@@ -1,8 +1,12 @@
 //! Renyi differential privacy: orders, divergences of each event, conversion.
 
+pub mod continuous;
 pub mod conversion;
+pub mod laplace;
 mod orders;
 pub mod poisson_gaussian;
+pub mod randomized_response;
+pub mod repeat_and_select;
 pub mod without_replacement;
 
 pub use orders::default_orders;
@@ -58,5 +62,18 @@ pub fn curve(event: &Event, orders: &[f64]) -> Result<Vec<f64>, AccountingError>
         Event::NonPrivate => Err(AccountingError::NoFiniteGuarantee {
             reason: "a release without noise was composed",
         }),
+    }
+}
+
+/// A Renyi order: a finite number above 1.
+pub(crate) fn finite_order(order: f64) -> Result<f64, AccountingError> {
+    if order.is_finite() && order > 1.0 {
+        Ok(order)
+    } else {
+        Err(AccountingError::OutOfRange {
+            quantity: "order",
+            expected: "a finite number > 1",
+            got: order,
+        })
     }
 }
