@@ -9,6 +9,7 @@
 mod binomial;
 mod calibration;
 mod case;
+mod clipping;
 mod gaussian;
 mod heterogeneous;
 mod renyi;
@@ -40,6 +41,7 @@ pub(crate) fn check(file: &Value, tally: &mut Tally) -> anyhow::Result<()> {
 
 fn check_family(family: &str, case: &Case<'_>) -> anyhow::Result<()> {
     match family {
+        "adaptive_clipping" => clipping::adaptive_clipping(case),
         "binomial_exact" => binomial::binomial_exact(case),
         "blt_multi_participation" => sensitivity::blt_multi_participation(case),
         "tree_restart" => sensitivity::tree_restart(case),
