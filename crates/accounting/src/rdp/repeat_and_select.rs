@@ -50,7 +50,7 @@ pub enum Repetitions {
 /// let runs = Repetitions::TruncatedNegativeBinomial { shape: 1.0, mean: 10.0 };
 /// let selected = repeat_and_select::curve(&orders, &one_run, runs)?;
 /// let (epsilon, _) = rdp::conversion::epsilon(&orders, &selected, 1e-6f64.ln());
-/// assert_eq!(format!("{epsilon:.4}"), "1.8136"); // one run: 0.92
+/// assert_eq!(format!("{epsilon:.4}"), "1.8136"); // one run: 0.90
 /// # Ok(())
 /// # }
 /// ```
