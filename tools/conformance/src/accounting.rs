@@ -10,6 +10,7 @@ mod binomial;
 mod calibration;
 mod case;
 mod clipping;
+mod distributed;
 mod gaussian;
 mod heterogeneous;
 mod renyi;
@@ -44,10 +45,12 @@ fn check_family(family: &str, case: &Case<'_>) -> anyhow::Result<()> {
         "adaptive_clipping" => clipping::adaptive_clipping(case),
         "binomial_exact" => binomial::binomial_exact(case),
         "blt_multi_participation" => sensitivity::blt_multi_participation(case),
+        "skellam" => distributed::skellam(case),
         "tree_restart" => sensitivity::tree_restart(case),
         "tree_single" => sensitivity::tree_single(case),
         "binomial_theorem" => binomial::binomial_theorem(case),
         "calibrate" => calibration::calibrate(case),
+        "distributed_discrete_gaussian" => distributed::distributed_discrete_gaussian(case),
         "gaussian" => gaussian::gaussian(case),
         "heterogeneous" => heterogeneous::heterogeneous(case),
         "zcdp" => gaussian::zcdp(case),
