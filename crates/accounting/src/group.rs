@@ -1,7 +1,8 @@
 //! Group privacy without looking inside the mechanism: from one record to a group of `K` records.
 //!
-//! \[UserDP\] compares its accountants with this route from examples to users (Figure 1). It is far looser
-//! than accounting for the whole user at once, and it needs a delta that is smaller by about `e^(K epsilon)`.
+//! \[UserDP\] compares its accountants with this route from examples to users (Figure 1). For one Gaussian that
+//! all `K` records move together it is nearly exact; where sampling hardly ever draws many of them at once it is far
+//! looser than accounting for the whole user. It needs a record-level delta smaller by about `e^(K epsilon)`.
 //!
 //! # Source
 //! Vadhan, "The Complexity of Differential Privacy" (2017), Lemma 2.2.

@@ -88,8 +88,8 @@ impl BinomialNoise {
     /// The epsilon of one release at `delta`.
     ///
     /// # Guarantee
-    /// Holds under the relation the sensitivities are stated for. Within its condition it lies 1.3 to 4 times
-    /// above the exact value in one dimension; see [`ShiftedBinomial`](super::exact::ShiftedBinomial).
+    /// Holds under the relation the sensitivities are stated for. In one dimension it lies up to 4 times above the
+    /// exact value, most where epsilon is small; see [`ShiftedBinomial`](super::exact::ShiftedBinomial).
     ///
     /// # Errors
     /// [`AccountingError::BinomialVariance`] where the theorem does not apply: `N p (1 - p)` must be at least
