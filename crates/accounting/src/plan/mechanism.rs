@@ -1,0 +1,183 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::participation::Participation;
+use crate::sensitivity::production::{self, BLT_100, BLT_400, BLT_1000, ProductionBlt};
+use crate::sensitivity::{SquaredSensitivity, tree};
+use crate::{AccountingError, NoiseMultiplier};
+
+/// Participations up to which a tree's sensitivity is computed exactly in a plan, which asks for hundreds.
+const MOST_EXACT: u64 = 100;
+
+/// A mechanism that a plan can choose, with the noise that production runs found to keep utility.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mechanism {
+    /// Binary tree, one for the whole run; noise multiplier 7 at 6500 clients a round.
+    Tree,
+    /// The BLT optimised for gap 100; 3.12 at 6500.
+    #[serde(rename = "blt-100")]
+    Blt100,
+    /// The BLT optimised for gap 400, the general default; 7.379 at 6500.
+    #[serde(rename = "blt-400")]
+    Blt400,
+    /// The BLT optimised for gap 1000; 8.681 at 6500.
+    #[serde(rename = "blt-1000")]
+    Blt1000,
+    /// Independent noise in every round, no sampling assumption: a reference. No production run used it; its noise
+    /// multiplier gives prefix sums the same root-mean-square error over the run as the tree's.
+    Independent,
+}
+
+impl Mechanism {
+    /// All of them.
+    pub const ALL: [Mechanism; 5] = [
+        Mechanism::Tree,
+        Mechanism::Blt100,
+        Mechanism::Blt400,
+        Mechanism::Blt1000,
+        Mechanism::Independent,
+    ];
+
+    /// Its name, as in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Mechanism::Tree => "tree",
+            Mechanism::Blt100 => BLT_100.name,
+            Mechanism::Blt400 => BLT_400.name,
+            Mechanism::Blt1000 => BLT_1000.name,
+            Mechanism::Independent => "independent",
+        }
+    }
+
+    /// The mechanism of a name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Mechanism::ALL
+            .into_iter()
+            .find(|mechanism| mechanism.name() == name)
+    }
+
+    fn blt(self) -> Option<&'static ProductionBlt> {
+        match self {
+            Mechanism::Blt100 => Some(&BLT_100),
+            Mechanism::Blt400 => Some(&BLT_400),
+            Mechanism::Blt1000 => Some(&BLT_1000),
+            Mechanism::Tree | Mechanism::Independent => None,
+        }
+    }
+
+    /// Noise multiplier that keeps utility at `report_goal` clients a round: in proportion to the report goal.
+    ///
+    /// # Errors
+    /// [`AccountingError::OutOfRange`] for a report goal or rounds of 0.
+    ///
+    /// # Source
+    /// \[Gboard\] section 2.2 (500 clients at 0.54 did as well as 6500 at 7); \[BLT\] Table 4.
+    pub fn noise_multiplier(self, rounds: u64, report_goal: u64) -> Result<NoiseMultiplier, AccountingError> {
+        let at_reference = match self.blt() {
+            Some(blt) => blt.noise_multiplier,
+            None if self == Mechanism::Tree => production::TREE_NOISE_MULTIPLIER,
+            None => production::TREE_NOISE_MULTIPLIER * tree_over_independent(rounds),
+        };
+        NoiseMultiplier::new(at_reference * report_goal as f64 / production::REPORT_GOAL as f64)
+    }
+
+    /// Squared sensitivity under a schema, and whether it is exact; where not, it is an upper bound.
+    ///
+    /// # Errors
+    /// [`AccountingError::OutOfRange`] for no rounds.
+    pub fn squared_sensitivity(
+        self,
+        rounds: u64,
+        participation: &Participation,
+    ) -> Result<(SquaredSensitivity, bool), AccountingError> {
+        let most = participation.effective(rounds)?.participation.max_participation();
+        if let Some(blt) = self.blt() {
+            let rounds = usize::try_from(rounds).unwrap_or(usize::MAX);
+            return Ok((blt.strategy(rounds)?.squared_sensitivity(participation)?, true));
+        }
+        if self == Mechanism::Independent {
+            return Ok((SquaredSensitivity::new(most as f64)?, true));
+        }
+        if most > MOST_EXACT {
+            return Ok((tree::squared_sensitivity_bound(rounds, participation)?, false));
+        }
+        Ok((
+            tree::squared_sensitivity(rounds, participation)?.squared_sensitivity,
+            true,
+        ))
+    }
+}
+
+/// Root-mean-square error of the tree's prefix sums over that of independent noise, at equal noise multipliers.
+///
+/// After t rounds independent noise has variance t. The tree's prefix sum adds one node for every set bit h of t,
+/// each estimated from itself and all nodes below it, at variance `1 / (2 - 2^-h)`.
+///
+/// # Source
+/// Honaker, "Efficient Use of Differentially Private Binary Trees" (2015), the online estimator.
+fn tree_over_independent(rounds: u64) -> f64 {
+    // Numbers from 1 to `rounds` with bit h set: 2^h in each full period of 2^(h + 1), and part of the last.
+    let numbers = |height: u32| {
+        let (half, values) = (1u64 << height, rounds + 1);
+        values / (2 * half) * half + (values % (2 * half)).saturating_sub(half)
+    };
+    let heights = 0..u64::BITS - rounds.leading_zeros();
+    let tree: f64 = heights
+        .map(|h| numbers(h) as f64 / (2.0 - 0.5f64.powi(h as i32)))
+        .sum();
+    let independent = 0.5 * rounds as f64 * (rounds as f64 + 1.0);
+    (tree / independent).sqrt()
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        for mechanism in Mechanism::ALL {
+            assert_eq!(Mechanism::by_name(mechanism.name()), Some(mechanism));
+            assert_eq!(serde_json::to_value(mechanism).unwrap(), mechanism.name());
+        }
+        assert_eq!(Mechanism::by_name("bandmf"), None);
+    }
+
+    #[test]
+    fn production_noise() {
+        let noise = |mechanism: Mechanism, goal| mechanism.noise_multiplier(2000, goal).unwrap().get();
+        assert_eq!(noise(Mechanism::Tree, 6500), 7.0);
+        assert_eq!(noise(Mechanism::Blt400, 6500), 7.379);
+        // The paper ran 500 clients at 0.54.
+        assert!((noise(Mechanism::Tree, 500) - 0.54).abs() < 0.002);
+        assert!(Mechanism::Tree.noise_multiplier(2000, 0).is_err());
+    }
+
+    #[test]
+    fn tree_error_is_the_sum_over_set_bits() {
+        for rounds in [1u64, 2, 3, 7, 8, 100, 1023, 2052] {
+            let row = |t: u64| -> f64 {
+                let set = (0..11).chain([11]).filter(|h| t >> h & 1 == 1);
+                set.map(|h| 1.0 / (2.0 - 0.5f64.powi(h))).sum()
+            };
+            let tree: f64 = (1..=rounds).map(row).sum();
+            let independent: f64 = (1..=rounds).map(|t| t as f64).sum();
+            let got = tree_over_independent(rounds);
+            assert!(
+                (got - (tree / independent).sqrt()).abs() < 1e-12,
+                "{rounds}: {got}"
+            );
+        }
+        // One round: the same mechanism.
+        assert_eq!(tree_over_independent(1), 1.0);
+    }
+}
