@@ -1,7 +1,7 @@
 use serde::Serialize;
 
 use crate::table::Row;
-use crate::{ReproduceError, Table, dplm};
+use crate::{ReproduceError, Table, blt, dplm, gboard};
 
 /// A check that can be run by name.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -24,10 +24,19 @@ pub(crate) struct Body {
     pub(crate) parameters: Vec<&'static str>,
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<Row>,
+    pub(crate) notes: Vec<&'static str>,
 }
 
 /// All checks, in the order of the papers.
-static CHECKS: [Check; 3] = [dplm::table_1::CHECK, dplm::table_2::CHECK, dplm::text::CHECK];
+static CHECKS: [Check; 7] = [
+    dplm::table_1::CHECK,
+    dplm::table_2::CHECK,
+    dplm::text::CHECK,
+    gboard::table_1::CHECK,
+    gboard::table_2::CHECK,
+    gboard::text::CHECK,
+    blt::table_4::CHECK,
+];
 
 /// All checks, in the order of the papers.
 #[must_use]
@@ -51,6 +60,7 @@ pub fn run(id: &str) -> Result<Table, ReproduceError> {
         parameters,
         columns,
         rows,
+        notes,
     } = (check.body)()?;
     let entries = || rows.iter().flat_map(|row| &row.entries);
     Ok(Table {
@@ -59,10 +69,12 @@ pub fn run(id: &str) -> Result<Table, ReproduceError> {
         source: check.source,
         recipe: check.recipe,
         matched: entries().filter(|entry| entry.matches).count(),
+        explained: entries().filter(|entry| entry.explanation.is_some()).count(),
         total: entries().count(),
         parameters,
         columns,
         rows,
+        notes,
     })
 }
 
@@ -70,47 +82,82 @@ pub fn run(id: &str) -> Result<Table, ReproduceError> {
 mod tests {
     use super::*;
 
-    fn check(id: &str, total: usize) {
+    fn check(id: &str, total: usize, explained: usize) {
         let table = run(id).unwrap();
         let wrong: Vec<_> = table
             .rows
             .iter()
             .flat_map(|row| &row.entries)
-            .filter(|entry| !entry.matches)
+            .filter(|entry| !entry.matches && entry.explanation.is_none())
             .collect();
         assert!(table.reproduces(), "{id}: {wrong:#?}");
-        assert_eq!(table.total, total, "{id}");
+        assert_eq!((table.total, table.explained), (total, explained), "{id}");
+        assert_eq!(table.matched + table.explained, table.total, "{id}");
         for row in &table.rows {
             assert_eq!(
                 (row.parameters.len(), row.entries.len()),
                 (table.parameters.len(), table.columns.len())
             );
             for entry in &row.entries {
-                assert!(entry.tighter.value <= entry.ours, "{id}: {entry:?}");
+                let tighter = entry.tighter.map_or(entry.ours, |tighter| tighter.value);
+                assert!(tighter <= entry.ours, "{id}: {entry:?}");
             }
         }
     }
 
     #[test]
     fn dplm_table_1() {
-        check("dplm-table-1", 42);
+        check("dplm-table-1", 42, 0);
     }
 
     #[test]
     fn dplm_table_2() {
-        check("dplm-table-2", 6);
+        check("dplm-table-2", 6, 0);
     }
 
     #[test]
     fn dplm_text() {
-        check("dplm-text", 3);
+        check("dplm-text", 3, 0);
+    }
+
+    #[test]
+    fn gboard_table_1() {
+        check("gboard-table-1", 13, 1);
+    }
+
+    #[test]
+    fn gboard_table_2() {
+        check("gboard-table-2", 14, 0);
+    }
+
+    #[test]
+    fn gboard_text() {
+        check("gboard-text", 5, 0);
+    }
+
+    #[test]
+    fn blt_table_4() {
+        check("blt-table-4", 16, 2);
+    }
+
+    #[test]
+    fn an_explanation_needs_a_difference() {
+        let rounding = crate::Rounding::Nearest { decimals: 1 };
+        let entry = crate::Entry::new("0.5", 0.52, rounding, None);
+        assert_eq!(entry.clone().explained("never").explanation, None);
+        let other = crate::Entry {
+            matches: false,
+            ..entry
+        };
+        assert_eq!(other.explained("why").explanation, Some("why"));
     }
 
     #[test]
     fn unknown_names_are_answered_with_the_known_ones() {
         assert_eq!(
             run("dplm-table-9").unwrap_err().to_string(),
-            "check: expected one of dplm-table-1, dplm-table-2, dplm-text, got 'dplm-table-9'"
+            "check: expected one of dplm-table-1, dplm-table-2, dplm-text, gboard-table-1, gboard-table-2, \
+             gboard-text, blt-table-4, got 'dplm-table-9'"
         );
     }
 

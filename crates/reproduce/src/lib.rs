@@ -14,11 +14,15 @@
 //! and one line in the list of checks.
 //!
 //! Papers: McMahan et al., "Learning Differentially Private Recurrent Language Models" (ICLR 2018), Tables 1
-//! and 2, section 3, appendix D.
+//! and 2, section 3, appendix D; Xu et al., "Federated Learning of Gboard Language Models with Differential
+//! Privacy" (2023), Tables 1 and 2, appendix A; McMahan, Xu, Zhang, "A Hassle-free Algorithm for Strong
+//! Differential Privacy in Federated Learning Systems" (2024), Table 4.
 
+mod blt;
 mod check;
 mod dplm;
 mod error;
+mod gboard;
 mod rounding;
 mod table;
 

@@ -21,8 +21,12 @@ pub struct Table {
     pub rows: Vec<Row>,
     /// Entries whose printed form is the paper's.
     pub matched: usize,
+    /// Entries whose printed form is not the paper's, and for which [`Entry::explanation`] says why.
+    pub explained: usize,
     /// Entries.
     pub total: usize,
+    /// What the paper prints and this table leaves out, and why.
+    pub notes: Vec<&'static str>,
 }
 
 /// One row of a table.
@@ -47,8 +51,10 @@ pub struct Entry {
     pub rounding: Rounding,
     /// Whether `printed` equals `paper`.
     pub matches: bool,
-    /// The same statement, proved more tightly.
-    pub tighter: Tighter,
+    /// The same statement, proved more tightly; `None` where the paper's recipe is exact.
+    pub tighter: Option<Tighter>,
+    /// Why the printed form cannot come out, for an entry that is known to differ.
+    pub explanation: Option<&'static str>,
 }
 
 /// A tighter value of the same quantity under the same delta and adjacency.
@@ -61,7 +67,12 @@ pub struct Tighter {
 }
 
 impl Entry {
-    pub(crate) fn new(paper: &'static str, ours: f64, rounding: Rounding, tighter: Tighter) -> Self {
+    pub(crate) fn new(
+        paper: &'static str,
+        ours: f64,
+        rounding: Rounding,
+        tighter: impl Into<Option<Tighter>>,
+    ) -> Self {
         let printed = rounding.print(ours);
         Self {
             paper,
@@ -69,15 +80,24 @@ impl Entry {
             matches: printed == paper,
             printed,
             rounding,
-            tighter,
+            tighter: tighter.into(),
+            explanation: None,
+        }
+    }
+
+    /// Says why this entry differs. One that matches after all is left alone: the explanation is wrong then.
+    pub(crate) fn explained(self, why: &'static str) -> Self {
+        Self {
+            explanation: (!self.matches).then_some(why),
+            ..self
         }
     }
 }
 
 impl Table {
-    /// Whether every entry comes out as printed.
+    /// Whether every entry comes out as printed or says why it cannot.
     #[must_use]
     pub fn reproduces(&self) -> bool {
-        self.total > 0 && self.matched == self.total
+        self.total > 0 && self.matched + self.explained == self.total
     }
 }

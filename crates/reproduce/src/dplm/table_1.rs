@@ -75,5 +75,6 @@ fn body() -> Result<Body, ReproduceError> {
         parameters: vec!["users K", "sample C~", "noise z"],
         columns: (0..7).map(|power| format!("10^{power}")).collect(),
         rows: rows.collect::<Result<_, ReproduceError>>()?,
+        notes: Vec::new(),
     })
 }

@@ -45,5 +45,6 @@ fn body() -> Result<Body, ReproduceError> {
         parameters: vec!["sigma", "S", "users K", "sample C~"],
         columns: vec!["epsilon".to_owned()],
         rows: rows.collect::<Result<_, ReproduceError>>()?,
+        notes: Vec::new(),
     })
 }

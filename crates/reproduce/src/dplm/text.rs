@@ -36,5 +36,6 @@ fn body() -> Result<Body, ReproduceError> {
         parameters: vec!["place", "sample C~", "rounds"],
         columns: vec!["epsilon".to_owned()],
         rows: rows.collect::<Result<_, ReproduceError>>()?,
+        notes: Vec::new(),
     })
 }
