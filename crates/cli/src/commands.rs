@@ -2,6 +2,7 @@
 
 pub(crate) mod data;
 pub(crate) mod eval;
+pub(crate) mod plan;
 pub(crate) mod report;
 pub(crate) mod reproduce;
 pub(crate) mod train;

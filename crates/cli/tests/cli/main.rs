@@ -3,5 +3,6 @@
 mod bad_input;
 mod data;
 mod determinism;
+mod plan;
 mod support;
 mod train;

@@ -1,0 +1,318 @@
+//! `undertone plan`.
+
+mod chart;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use clap::ValueEnum;
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+use undertone_accounting::plan::{Feasible, Mechanism, Question, Target, largest_gap};
+use undertone_accounting::{Delta, Epsilon, Rho};
+use undertone_training::figures::{number, upper_bound};
+
+use crate::output::Output;
+
+/// Arguments of `undertone plan`.
+///
+/// The noise multipliers are those of production runs at 6500 clients a round, in proportion to the report goal:
+/// scaling both together keeps utility. Guarantees are stated under zero-out and assume no sampling, but that
+/// device timers enforce the separation.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("target").required(true))]
+pub(crate) struct PlanArgs {
+    /// Users who can take part.
+    #[arg(long)]
+    population: u64,
+    /// Rounds of the run.
+    #[arg(long)]
+    rounds: u64,
+    /// Clients a round, the most that the system supports.
+    #[arg(long, default_value_t = 6500)]
+    report_goal: u64,
+    /// Probability mass on which epsilon may be exceeded.
+    #[arg(long, default_value_t = 1e-10)]
+    delta: f64,
+    /// Target: at most this epsilon.
+    #[arg(long, group = "target")]
+    epsilon: Option<f64>,
+    /// Target: at most this rho (zCDP).
+    #[arg(long, group = "target")]
+    rho: Option<f64>,
+    /// Participations after which a device stops; by default as many as the separation allows.
+    #[arg(long)]
+    max_participation: Option<u64>,
+    /// How much of the largest possible separation the device timers reach, in (0, 1].
+    #[arg(long, default_value_t = 1.0)]
+    separation_share: f64,
+    /// All noise multipliers in units of the production runs'.
+    #[arg(long, default_value_t = 1.0)]
+    noise_scale: f64,
+    /// Mechanisms to compare; by default all. BandMF is not offered: its matrices are not published.
+    #[arg(long = "mechanism", value_name = "NAME,...", value_delimiter = ',', value_parser = mechanism)]
+    mechanisms: Vec<Mechanism>,
+    /// Draw the curves into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// What the curves run over: report goals up to --report-goal, or rounds up to --rounds.
+    #[arg(long, value_enum, default_value = "report-goal")]
+    over: Over,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Over {
+    /// Report goals, at all of the rounds.
+    ReportGoal,
+    /// Rounds, at the report goal.
+    Rounds,
+}
+
+fn mechanism(name: &str) -> anyhow::Result<Mechanism> {
+    let known = Mechanism::ALL.map(Mechanism::name).join(", ");
+    Mechanism::by_name(name).ok_or_else(|| anyhow!("expected one of {known}, got '{name}'"))
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Plan<'a> {
+    question: &'a Question,
+    adjacency: &'static str,
+    at_report_goal: Vec<Feasible>,
+    /// For each mechanism, the smallest report goal of two significant digits that meets the target.
+    smallest_report_goal: Vec<Smallest>,
+}
+
+#[derive(Serialize)]
+struct Smallest {
+    mechanism: Mechanism,
+    option: Option<Feasible>,
+}
+
+/// Shows what each mechanism promises at the report goal, and the smallest report goal that meets the target.
+pub(crate) fn run(args: PlanArgs, output: &Output) -> anyhow::Result<()> {
+    let question = question(&args)?;
+    largest_gap(question.population, args.report_goal).context("--report-goal")?;
+    let mechanisms = if args.mechanisms.is_empty() {
+        Mechanism::ALL.to_vec()
+    } else {
+        args.mechanisms
+    };
+    let mut at_report_goal = Vec::new();
+    let mut smallest_report_goal = Vec::new();
+    let mut curves = Vec::new();
+    for &mechanism in &mechanisms {
+        at_report_goal.push(question.option(mechanism, args.report_goal)?);
+        let over_report_goals = question.over_report_goals(mechanism, args.report_goal)?;
+        smallest_report_goal.push(Smallest {
+            mechanism,
+            option: over_report_goals
+                .iter()
+                .find(|option| option.meets_target)
+                .copied(),
+        });
+        curves.push(match args.over {
+            Over::ReportGoal => over_report_goals,
+            Over::Rounds if args.svg.is_some() => question.over_rounds(mechanism, args.report_goal)?,
+            Over::Rounds => Vec::new(),
+        });
+    }
+    if let Some(file) = &args.svg {
+        write_svg(file, &chart::draw(&question, &curves, args.over == Over::Rounds)?)?;
+    }
+    if output.json {
+        return output.print_json(&Plan {
+            question: &question,
+            adjacency: "zero-out",
+            at_report_goal,
+            smallest_report_goal,
+        });
+    }
+    output.print(&text(
+        &question,
+        &at_report_goal,
+        &smallest_report_goal,
+        args.report_goal,
+    ))
+}
+
+fn question(args: &PlanArgs) -> anyhow::Result<Question> {
+    let target = match (args.epsilon, args.rho) {
+        (Some(epsilon), None) => Target::Epsilon(Epsilon::new(epsilon)?),
+        (None, Some(rho)) => Target::Rho(Rho::new(rho)?),
+        _ => bail!("target: expected one of --epsilon and --rho"),
+    };
+    let question = Question::new(args.population, args.rounds, Delta::new(args.delta)?, target)?
+        .with_separation_share(args.separation_share)?
+        .with_noise_scale(args.noise_scale)?;
+    Ok(match args.max_participation {
+        Some(most) => question.with_max_participation(most)?,
+        None => question,
+    })
+}
+
+fn write_svg(file: &Path, svg: &str) -> anyhow::Result<()> {
+    std::fs::write(file, svg).with_context(|| format!("writing {}", file.display()))
+}
+
+fn text(question: &Question, at_report_goal: &[Feasible], smallest: &[Smallest], report_goal: u64) -> String {
+    let target = match question.target {
+        Target::Epsilon(epsilon) => format!("epsilon {epsilon} (rho {})", number(question.target_rho.get())),
+        Target::Rho(rho) => format!("rho {rho}"),
+    };
+    let mut text = format!(
+        "{} users, {} rounds, target {target} at delta {}; zero-out, no sampling assumed, separation enforced by timers\n\n",
+        question.population,
+        question.rounds,
+        upper_bound(question.delta.get())
+    );
+    text += &format!("At report goal {report_goal}:\n{}\n", table(at_report_goal));
+    let lowered = at_report_goal
+        .iter()
+        .find(|option| option.participation.is_lowered());
+    if let Some(option) = lowered {
+        text += &format!("note: {}\n", option.participation);
+    }
+    let found: Vec<Feasible> = smallest.iter().filter_map(|smallest| smallest.option).collect();
+    if !found.is_empty() {
+        text += &format!(
+            "\nSmallest report goal (two significant digits) that meets the target:\n{}\n",
+            table(&found)
+        );
+    }
+    let missing = smallest.iter().filter(|smallest| smallest.option.is_none());
+    let missing: Vec<&str> = missing.map(|smallest| smallest.mechanism.name()).collect();
+    if !missing.is_empty() {
+        text += &format!(
+            "\nnot met at any report goal up to {report_goal}: {}; raise the noise to `noise for target`, at a cost in utility, \
+             or find more users\n",
+            missing.join(", ")
+        );
+    }
+    if at_report_goal.iter().chain(&found).any(|option| !option.exact) {
+        text += "\n~ marks an upper bound on rho: more than a hundred participations\n";
+    }
+    text.trim_end().to_owned()
+}
+
+fn table(options: &[Feasible]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        "mechanism",
+        "report goal",
+        "noise multiplier",
+        "MinS",
+        "MaxP",
+        "rho",
+        "epsilon",
+        "target",
+        "noise for target",
+    ]);
+    for option in options {
+        let sign = if option.exact { "" } else { "~" };
+        table.add_row([
+            option.mechanism.name().to_owned(),
+            option.report_goal.to_string(),
+            number(option.noise_multiplier.get()),
+            option.min_sep.get().to_string(),
+            option.participation.participation.max_participation().to_string(),
+            format!("{sign}{}", upper_bound(option.rho.get())),
+            upper_bound(option.epsilon.get()),
+            if option.meets_target { "met" } else { "missed" }.to_owned(),
+            upper_bound(option.noise_for_target.get()),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: PlanArgs,
+    }
+
+    fn parse(line: &str) -> Result<PlanArgs, String> {
+        let parsed = Line::try_parse_from(["plan"].into_iter().chain(line.split_whitespace()));
+        parsed.map(|line| line.args).map_err(|error| error.to_string())
+    }
+
+    fn answer(line: &str) -> String {
+        let args = parse(line).unwrap();
+        let question = question(&args).unwrap();
+        let option = |mechanism| question.option(mechanism, args.report_goal).unwrap();
+        let smallest = |mechanism| Smallest {
+            mechanism,
+            option: question
+                .over_report_goals(mechanism, args.report_goal)
+                .unwrap()
+                .into_iter()
+                .find(|option| option.meets_target),
+        };
+        let mechanisms = Mechanism::ALL;
+        text(
+            &question,
+            &mechanisms.map(option),
+            &mechanisms.map(smallest),
+            args.report_goal,
+        )
+    }
+
+    #[test]
+    fn a_row_says_everything() {
+        let text = answer("--population 4210000 --rounds 1280 --epsilon 5");
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let tree = text
+            .lines()
+            .map(words)
+            .find(|line| line.starts_with("tree 6500 7 646 2 "))
+            .unwrap();
+        assert!(tree.contains(" met "), "{text}");
+        assert!(
+            text.contains("Smallest report goal") && text.contains("independent"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_was_lowered_and_what_is_missed_is_said() {
+        let text = answer("--population 65000 --rounds 100 --rho 0.001 --max-participation 40");
+        assert!(
+            text.contains("note: max participation lowered from 40 to 10: no more fit into 100 rounds"),
+            "{text}"
+        );
+        assert!(
+            text.contains("not met at any report goal up to 6500: tree"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn arguments_are_checked() {
+        assert!(
+            parse("--population 10 --rounds 5")
+                .unwrap_err()
+                .contains("--epsilon")
+        );
+        assert!(parse("--population 10 --rounds 5 --rho 1 --epsilon 1").is_err());
+        let unknown = parse("--population 10 --rounds 5 --rho 1 --mechanism bandmf").unwrap_err();
+        assert!(unknown.contains("expected one of tree, blt-100"), "{unknown}");
+        let args = parse("--population 10 --rounds 5 --rho 1 --mechanism tree,blt-400").unwrap();
+        assert_eq!(args.mechanisms, [Mechanism::Tree, Mechanism::Blt400]);
+        let wrong = |line: &str| question(&parse(line).unwrap()).unwrap_err().to_string();
+        assert!(wrong("--population 10 --rounds 0 --rho 1").contains("rounds: expected a whole number >= 1"));
+        assert!(wrong("--population 10 --rounds 5 --rho 1 --delta 1").contains("delta: expected"));
+        assert!(
+            wrong("--population 10 --rounds 5 --rho 1 --separation-share 2").contains("separation_share")
+        );
+    }
+}
