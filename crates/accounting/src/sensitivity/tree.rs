@@ -75,7 +75,7 @@ pub fn squared_sensitivity_bound(
     restart::squared_sensitivity_bound(&[rounds], participation)
 }
 
-/// Sizes of the complete nodes that a tree over `rounds` leaves splits into, from left to right.
+/// Heights of the complete nodes that a tree over `rounds` leaves splits into, from left to right.
 pub(super) fn complete_heights(rounds: u64) -> impl Iterator<Item = u32> {
     (0..u64::BITS)
         .rev()
