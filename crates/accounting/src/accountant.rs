@@ -2,14 +2,22 @@
 
 use std::sync::Arc;
 
+use crate::pld::{Bound, Composition, GaussianMixtures, Pair};
 use crate::rdp::{self, conversion};
 use crate::{
-    AccountingError, Adjacency, Delta, Epsilon, Event, Guarantee, NoiseMultiplier, OptimalOrder, Recipe,
-    Sampling, gaussian, moments,
+    AccountingError, Adjacency, Delta, Epsilon, Event, Guarantee, NoiseMultiplier, OptimalOrder, Recipe, Rho,
+    Sampling, event, gaussian, moments, zcdp,
 };
 
 /// Rounds are multiplied as `f64`; up to here that is exact.
 const MAX_ROUNDS: u64 = 1 << 53;
+/// Outcomes rarer than this may be left out where a delta is asked for: the smallest delta is about e^-708.
+const LOG_TAIL_OF_DELTAS: f64 = -760.0;
+/// Enough to know whether an event has a loss distribution at all.
+const FIRST_LOOK: f64 = -40.0;
+/// What [`Recipe::Pld`] covers, in words.
+const LOSS_EVENTS: &str = "events with a known loss distribution (no fixed-size cohorts, noise in shares, zero-concentrated or \
+                           repeated events)";
 
 /// Composes events by one recipe and states the guarantee at any point.
 ///
@@ -45,6 +53,8 @@ const MAX_ROUNDS: u64 = 1 << 53;
 #[derive(Debug, Clone)]
 pub struct Accountant {
     recipe: Recipe,
+    /// The relation asked for, or that of the first event.
+    adjacency: Option<Adjacency>,
     /// Renyi orders of the curves (Rdp), moments plus one (Moments2016), empty otherwise.
     orders: Arc<[f64]>,
     /// Sorted by event, each event once.
@@ -56,25 +66,60 @@ pub struct Accountant {
 struct Entry {
     event: Event,
     rounds: u64,
-    /// Per-round divergence (Rdp), log moment (Moments2016) or rho (ExactGaussian); `None` for un-noised
-    /// releases.
-    curve: Option<Arc<[f64]>>,
+    cost: Cost,
+}
+
+/// What one round of an event costs.
+#[derive(Debug, Clone)]
+enum Cost {
+    /// Per-round divergence (Rdp), log moment (Moments2016) or rho (Zcdp, ExactGaussian).
+    Curve(Arc<[f64]>),
+    /// A loss distribution, built when it is asked for at the resolution that the question needs (Pld).
+    Loss,
+    /// Everything: a release without noise.
+    Unbounded,
 }
 
 impl Accountant {
-    /// An accountant with nothing composed.
+    /// An accountant with nothing composed, for the relation of the first event.
     #[must_use]
     pub fn new(recipe: Recipe) -> Self {
         let orders = match recipe {
             Recipe::Moments2016 => (2..=moments::MAX_MOMENT + 1).map(f64::from).collect(),
             Recipe::Rdp => rdp::default_orders().into(),
-            Recipe::ExactGaussian => Arc::from([]),
+            Recipe::Pld | Recipe::Zcdp | Recipe::ExactGaussian => Arc::from([]),
         };
         Self {
             recipe,
+            adjacency: None,
             orders,
             entries: Vec::new(),
             rounds: 0,
+        }
+    }
+
+    /// An accountant with nothing composed, for one relation: every event is accounted for under it or refused.
+    ///
+    /// # Example
+    /// ```
+    /// use undertone_accounting::{Accountant, Adjacency, Delta, Event, NoiseMultiplier, Recipe};
+    /// # fn main() -> Result<(), undertone_accounting::AccountingError> {
+    /// let event = Event::Gaussian { noise_multiplier: NoiseMultiplier::new(4.0)? };
+    /// let epsilon = |adjacency| {
+    ///     let mut accountant = Accountant::under(Recipe::ExactGaussian, adjacency);
+    ///     accountant.compose(&event, 1)?;
+    ///     Ok::<_, undertone_accounting::AccountingError>(accountant.guarantee(Delta::new(1e-5)?)?.epsilon)
+    /// };
+    /// // Replacing a user moves the sum twice as far as removing one.
+    /// assert!(epsilon(Adjacency::ReplaceOne)? > epsilon(Adjacency::AddOrRemoveOne)?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn under(recipe: Recipe, adjacency: Adjacency) -> Self {
+        Self {
+            adjacency: Some(adjacency),
+            ..Self::new(recipe)
         }
     }
 
@@ -96,10 +141,8 @@ impl Accountant {
         }
         orders.sort_by(f64::total_cmp);
         Ok(Self {
-            recipe: Recipe::Rdp,
             orders: orders.into(),
-            entries: Vec::new(),
-            rounds: 0,
+            ..Self::new(Recipe::Rdp)
         })
     }
 
@@ -123,9 +166,10 @@ impl Accountant {
     /// Adds `rounds` releases of `event`; zero rounds change nothing. On an error nothing has changed.
     ///
     /// # Errors
-    /// [`AccountingError::CohortSize`] for an impossible cohort; [`AccountingError::AdjacencyMismatch`] if
-    /// the event is stated for another relation than those before; [`AccountingError::UnsupportedEvent`] if
-    /// the recipe has no bound for it; [`AccountingError::TooManyRounds`].
+    /// [`AccountingError::AdjacencyMismatch`] or [`AccountingError::UnsupportedAdjacency`] if the event cannot be
+    /// accounted for under the accountant's relation; [`AccountingError::UnsupportedEvent`] or
+    /// [`AccountingError::UnsupportedCurve`] if the recipe has no bound for it; [`AccountingError::TooManyRounds`];
+    /// [`AccountingError::CohortSize`] and the like for impossible fields.
     pub fn compose(&mut self, event: &Event, rounds: u64) -> Result<(), AccountingError> {
         event.validate()?;
         let total = self
@@ -137,29 +181,31 @@ impl Accountant {
             added: rounds,
         })?;
         // PRIVACY: bounds under different relations do not add up to a bound under either.
-        if let (Some(held), Some(new)) = (self.held_adjacency(), event.adjacency())
-            && held != new
-        {
-            return Err(AccountingError::AdjacencyMismatch {
-                accountant: held,
-                event: new,
+        let adjacency = self.adjacency.or(event.adjacency());
+        if let Some(adjacency) = adjacency.filter(|adjacency| !event.supports(*adjacency)) {
+            return Err(match event.adjacency() {
+                Some(stated) if self.rounds > 0 => AccountingError::AdjacencyMismatch {
+                    accountant: adjacency,
+                    event: stated,
+                },
+                _ => AccountingError::UnsupportedAdjacency {
+                    adjacency,
+                    event: event.kind(),
+                },
             });
         }
         match self.entries.binary_search_by(|entry| entry.event.order(event)) {
             Ok(index) => self.entries[index].rounds += rounds,
             Err(index) => {
-                let curve = self.curve(event)?;
+                let cost = self.cost(event, adjacency.unwrap_or(Adjacency::AddOrRemoveOne))?;
                 if rounds > 0 {
-                    self.entries.insert(
-                        index,
-                        Entry {
-                            event: *event,
-                            rounds,
-                            curve,
-                        },
-                    );
+                    let event = event.clone();
+                    self.entries.insert(index, Entry { event, rounds, cost });
                 }
             }
+        }
+        if rounds > 0 {
+            self.adjacency = adjacency;
         }
         self.rounds = total;
         Ok(())
@@ -185,21 +231,27 @@ impl Accountant {
     /// [`AccountingError::NoFiniteGuarantee`] after an un-noised release, or if no delta below 1 can be
     /// stated.
     pub fn delta_for(&self, epsilon: Epsilon) -> Result<Guarantee, AccountingError> {
-        let total = self.total()?;
+        self.bounded()?;
         let (log_delta, optimal_order) = if self.rounds == 0 {
             (f64::NEG_INFINITY, None)
         } else {
             match self.recipe {
                 Recipe::Moments2016 => {
-                    let (log_delta, moment) = moments::log_delta(&total, epsilon.get());
+                    let (log_delta, moment) = moments::log_delta(&self.total(), epsilon.get());
                     (log_delta, Some(self.optimal_order(moment as usize - 1)))
                 }
                 Recipe::Rdp => {
-                    let (log_delta, index) = conversion::log_delta(&self.orders, &total, epsilon.get());
+                    let (log_delta, index) =
+                        conversion::log_delta(&self.orders, &self.total(), epsilon.get());
                     (log_delta, Some(self.optimal_order(index)))
                 }
+                Recipe::Pld => {
+                    let composition = self.composition(LOG_TAIL_OF_DELTAS)?;
+                    (composition.log_delta(Bound::Upper, epsilon.get()), None)
+                }
+                Recipe::Zcdp => (zcdp::log_delta(Rho::new(self.total()[0])?, epsilon), None),
                 Recipe::ExactGaussian => {
-                    let z = NoiseMultiplier::new((2.0 * total[0]).sqrt().recip())?;
+                    let z = NoiseMultiplier::new((2.0 * self.total()[0]).sqrt().recip())?;
                     (gaussian::log_delta(z, epsilon), None)
                 }
             }
@@ -212,24 +264,72 @@ impl Accountant {
         Ok(self.statement(epsilon, delta, optimal_order))
     }
 
+    /// The largest epsilon that is certainly spent at `delta`: no statement below it is true of everything composed.
+    ///
+    /// A lower bound under the events' dominating pairs, which are attained by some populations; it tells how much
+    /// of [`Accountant::guarantee`] is slack of the method.
+    ///
+    /// # Errors
+    /// [`AccountingError::UnsupportedEvent`] for an event of which only a Renyi curve is known;
+    /// [`AccountingError::NoFiniteGuarantee`] after an un-noised release.
+    ///
+    /// # Example
+    /// ```
+    /// use undertone_accounting::{Accountant, Delta, Event, NoiseMultiplier, Recipe, SamplingProbability};
+    /// # fn main() -> Result<(), undertone_accounting::AccountingError> {
+    /// let mut accountant = Accountant::new(Recipe::Pld);
+    /// accountant.compose(
+    ///     &Event::PoissonGaussian {
+    ///         sampling_probability: SamplingProbability::new(0.2)?,
+    ///         noise_multiplier: NoiseMultiplier::new(2.0)?,
+    ///     },
+    ///     50,
+    /// )?;
+    /// let delta = Delta::new(1e-10)?;
+    /// let (lower, upper) = (accountant.lower_bound(delta)?, accountant.guarantee(delta)?.epsilon);
+    /// assert!(lower.get() <= upper.get() && upper.get() - lower.get() < 1e-4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lower_bound(&self, delta: Delta) -> Result<Epsilon, AccountingError> {
+        self.bounded()?;
+        if self.rounds == 0 {
+            return Epsilon::new(0.0);
+        }
+        let log_delta = delta.get().ln();
+        let composition = self.composition(self.log_tail(log_delta))?;
+        let epsilon = composition.epsilon(Bound::Lower, log_delta);
+        Epsilon::new(epsilon).map_err(|_| AccountingError::NoFiniteGuarantee {
+            reason: "losses are infinite with a probability above delta",
+        })
+    }
+
     /// Epsilon (`+inf` where it overflows) and where it was found.
     pub(crate) fn epsilon(&self, delta: Delta) -> Result<(f64, Option<OptimalOrder>), AccountingError> {
-        let total = self.total()?;
+        self.bounded()?;
         if self.rounds == 0 {
             return Ok((0.0, None));
         }
         let log_delta = delta.get().ln();
         Ok(match self.recipe {
             Recipe::Moments2016 => {
-                let (epsilon, moment) = moments::epsilon(&total, log_delta);
+                let (epsilon, moment) = moments::epsilon(&self.total(), log_delta);
                 (epsilon, Some(self.optimal_order(moment as usize - 1)))
             }
             Recipe::Rdp => {
-                let (epsilon, index) = conversion::epsilon(&self.orders, &total, log_delta);
+                let (epsilon, index) = conversion::epsilon(&self.orders, &self.total(), log_delta);
                 (epsilon, Some(self.optimal_order(index)))
             }
+            Recipe::Pld => {
+                let composition = self.composition(self.log_tail(log_delta))?;
+                (composition.epsilon(Bound::Upper, log_delta), None)
+            }
+            Recipe::Zcdp => {
+                let epsilon = Rho::new(self.total()[0]).and_then(|rho| zcdp::epsilon(rho, delta));
+                (epsilon.map_or(f64::INFINITY, Epsilon::get), None)
+            }
             Recipe::ExactGaussian => {
-                let z = (2.0 * total[0]).sqrt().recip();
+                let z = (2.0 * self.total()[0]).sqrt().recip();
                 match NoiseMultiplier::new(z).and_then(|z| gaussian::epsilon(z, delta)) {
                     Ok(epsilon) => (epsilon.get(), None),
                     Err(_) => (f64::INFINITY, None),
@@ -238,59 +338,108 @@ impl Accountant {
         })
     }
 
-    fn total(&self) -> Result<Vec<f64>, AccountingError> {
-        let width = if self.recipe == Recipe::ExactGaussian {
-            1
-        } else {
-            self.orders.len()
-        };
-        let mut total = vec![0.0; width];
-        for entry in &self.entries {
-            let curve = entry.curve.as_ref().ok_or(AccountingError::NoFiniteGuarantee {
+    fn bounded(&self) -> Result<(), AccountingError> {
+        if self
+            .entries
+            .iter()
+            .any(|entry| matches!(entry.cost, Cost::Unbounded))
+        {
+            return Err(AccountingError::NoFiniteGuarantee {
                 reason: "a release without noise was composed",
-            })?;
-            for (sum, value) in total.iter_mut().zip(curve.iter()) {
-                *sum += entry.rounds as f64 * value;
-            }
+            });
         }
-        Ok(total)
+        Ok(())
     }
 
-    fn curve(&self, event: &Event) -> Result<Option<Arc<[f64]>>, AccountingError> {
+    /// Sums of the curves over all rounds.
+    fn total(&self) -> Vec<f64> {
+        let mut total = vec![0.0; self.orders.len().max(1)];
+        for entry in &self.entries {
+            if let Cost::Curve(curve) = &entry.cost {
+                for (sum, value) in total.iter_mut().zip(curve.iter()) {
+                    *sum += entry.rounds as f64 * value;
+                }
+            }
+        }
+        total
+    }
+
+    /// The loss distributions of everything composed. All plain Gaussians are one, exactly.
+    fn composition(&self, log_tail: f64) -> Result<Composition, AccountingError> {
+        let adjacency = self.adjacency.unwrap_or(Adjacency::AddOrRemoveOne);
+        let mut composition = Composition::default();
+        let mut rho = 0.0;
+        for entry in &self.entries {
+            if let Some(once) = entry.event.gaussian_rho(adjacency) {
+                rho += entry.rounds as f64 * once;
+                continue;
+            }
+            let pair = event::pair(&entry.event, adjacency, log_tail)?;
+            let pair = pair.ok_or(AccountingError::UnsupportedEvent {
+                recipe: Recipe::Pld,
+                covers: LOSS_EVENTS,
+                event: entry.event.kind(),
+            })?;
+            composition.push(pair, entry.rounds);
+        }
+        if rho > 0.0 {
+            let z = (2.0 * rho).sqrt().recip();
+            composition.push(
+                Pair::Mixtures(GaussianMixtures::new(z, &[(1.0, 1.0)], &[(0.0, 1.0)])),
+                1,
+            );
+        }
+        Ok(composition)
+    }
+
+    /// Outcomes rarer than this may be left out of a release when delta is `e^log_delta`.
+    fn log_tail(&self, log_delta: f64) -> f64 {
+        log_delta - 30.0 - (self.rounds as f64).ln()
+    }
+
+    fn cost(&self, event: &Event, adjacency: Adjacency) -> Result<Cost, AccountingError> {
         let unsupported = |covers| AccountingError::UnsupportedEvent {
             recipe: self.recipe,
             covers,
             event: event.kind(),
         };
         if *event == Event::NonPrivate {
-            return Ok(None);
+            return Ok(Cost::Unbounded);
         }
-        Ok(Some(match self.recipe {
-            Recipe::Rdp => rdp::curve(event, &self.orders)?.into(),
+        let single = |rho: Option<f64>, covers| {
+            rho.map(|rho| Cost::Curve(Arc::from([rho])))
+                .ok_or_else(|| unsupported(covers))
+        };
+        match self.recipe {
+            Recipe::Rdp => Ok(Cost::Curve(
+                rdp::curve_under(event, adjacency, &self.orders)?.into(),
+            )),
+            Recipe::Pld => match event::pair(event, adjacency, FIRST_LOOK)? {
+                Some(_) => Ok(Cost::Loss),
+                None => Err(unsupported(LOSS_EVENTS)),
+            },
+            Recipe::Zcdp => single(
+                event.rho(adjacency),
+                "Gaussians that every user takes part in, discrete Gaussians and zero-concentrated events",
+            ),
+            Recipe::ExactGaussian => single(
+                event.gaussian_rho(adjacency),
+                "Gaussians that every user takes part in",
+            ),
             Recipe::Moments2016 => {
-                if event.adjacency() != Some(Adjacency::AddOrRemoveOne) {
-                    return Err(unsupported("Poisson-sampled and plain Gaussians"));
+                if !matches!(event, Event::PoissonGaussian { .. } | Event::Gaussian { .. })
+                    || adjacency == Adjacency::ReplaceOne
+                {
+                    return Err(unsupported(
+                        "Poisson-sampled and plain Gaussians under add-or-remove",
+                    ));
                 }
                 // At integer orders ln A = (a - 1) D_a.
-                let divergences = rdp::curve(event, &self.orders)?;
-                divergences
-                    .iter()
-                    .zip(self.orders.iter())
-                    .map(|(d, order)| d * (order - 1.0))
-                    .collect()
+                let divergences = rdp::curve_under(event, adjacency, &self.orders)?;
+                let moments = divergences.iter().zip(self.orders.iter());
+                Ok(Cost::Curve(moments.map(|(d, order)| d * (order - 1.0)).collect()))
             }
-            Recipe::ExactGaussian => match *event {
-                _ if event.sampling() != Sampling::FullParticipation => {
-                    return Err(unsupported("Gaussians that every user takes part in"));
-                }
-                Event::Gaussian { noise_multiplier }
-                | Event::PoissonGaussian { noise_multiplier, .. }
-                | Event::FixedSizeGaussian { noise_multiplier, .. } => {
-                    Arc::from([0.5 / noise_multiplier.get() / noise_multiplier.get()])
-                }
-                Event::NonPrivate => return Ok(None),
-            },
-        }))
+        }
     }
 
     fn optimal_order(&self, index: usize) -> OptimalOrder {
@@ -300,16 +449,12 @@ impl Accountant {
         }
     }
 
-    fn held_adjacency(&self) -> Option<Adjacency> {
-        self.entries.iter().find_map(|entry| entry.event.adjacency())
-    }
-
     fn statement(&self, epsilon: Epsilon, delta: Delta, optimal_order: Option<OptimalOrder>) -> Guarantee {
         let sampled = self.entries.iter().map(|entry| entry.event.sampling());
         Guarantee {
             epsilon,
             delta,
-            adjacency: self.held_adjacency().unwrap_or(Adjacency::AddOrRemoveOne),
+            adjacency: self.adjacency.unwrap_or(Adjacency::AddOrRemoveOne),
             sampling: sampled
                 .into_iter()
                 .find(|sampling| *sampling != Sampling::FullParticipation)

@@ -46,6 +46,30 @@ pub enum AccountingError {
         /// The event's kind, in words.
         event: &'static str,
     },
+    /// An event wrapped around one that it cannot wrap.
+    #[error("event: {outer} covers {covers}, got a {inner} event inside")]
+    UnsupportedInner {
+        /// The outer event's kind, in words.
+        outer: &'static str,
+        /// What it may wrap, in words.
+        covers: &'static str,
+        /// The inner event's kind, in words.
+        inner: &'static str,
+    },
+    /// A relation that an event cannot be accounted for under.
+    #[error("adjacency: a {event} event cannot be accounted for under '{adjacency}'")]
+    UnsupportedAdjacency {
+        /// The relation asked for.
+        adjacency: Adjacency,
+        /// The event's kind, in words.
+        event: &'static str,
+    },
+    /// An event of which no Renyi divergences are known.
+    #[error("recipe: no Renyi divergences are known of a {event} event; account for it by 'pld'")]
+    UnsupportedCurve {
+        /// The event's kind, in words.
+        event: &'static str,
+    },
     /// Nothing can be promised: an un-noised release took place, or the bound overflowed.
     #[error("guarantee: no finite guarantee exists, because {reason}")]
     NoFiniteGuarantee {

@@ -2,24 +2,32 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AccountingError, Adjacency, NoiseMultiplier, Sampling, SamplingProbability};
+use crate::rdp::repeat_and_select::Repetitions;
+use crate::{Adjacency, Delta, Epsilon, NoiseMultiplier, Rho, Sampling, SamplingProbability};
+
+mod pair;
+mod validate;
+
+pub(crate) use pair::pair;
 
 /// One release about the users, with the sampling scheme and the relation it is stated for.
 ///
-/// The scheme is part of the event so that a Poisson number can never be quoted for fixed-size cohorts.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// The scheme is part of the event so that a Poisson number can never be quoted for fixed-size cohorts. Noise
+/// multipliers are relative to the **add-or-remove** sensitivity unless the event says otherwise;
+/// [`Accountant::under`](crate::Accountant::under) another relation doubles the sensitivity where that relation
+/// does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Event {
     /// Every user joins independently with `sampling_probability`; the sum of the joined users' bounded
-    /// updates gets Gaussian noise. Relation: add or remove one user. `sampling_probability = 1` is
-    /// [`Event::Gaussian`].
+    /// updates gets Gaussian noise. `sampling_probability = 1` is [`Event::Gaussian`].
     PoissonGaussian {
         /// `q`.
         sampling_probability: SamplingProbability,
         /// Noise standard deviation / add-or-remove sensitivity of the released quantity.
         noise_multiplier: NoiseMultiplier,
     },
-    /// Every user takes part; Gaussian noise. Relation: add or remove one user.
+    /// Every user takes part; Gaussian noise.
     Gaussian {
         /// Noise standard deviation / add-or-remove sensitivity of the released quantity.
         noise_multiplier: NoiseMultiplier,
@@ -36,18 +44,171 @@ pub enum Event {
         /// here.
         noise_multiplier: NoiseMultiplier,
     },
+    /// Poisson sampling whose cohort is cut to a uniformly random `max_cohort_size` of its users where it is larger.
+    TruncatedPoissonGaussian {
+        /// Users in the population.
+        population: u64,
+        /// `q`.
+        sampling_probability: SamplingProbability,
+        /// Largest cohort, in `[1, population]`.
+        max_cohort_size: u64,
+        /// Noise standard deviation / largest norm of one user's update.
+        noise_multiplier: NoiseMultiplier,
+    },
+    /// A Gaussian moved by a random amount: by `sensitivities[i]` with probability `probabilities[i]`.
+    MixtureOfGaussians {
+        /// Noise standard deviation in the unit of `sensitivities`.
+        noise_multiplier: NoiseMultiplier,
+        /// Distances `>= 0`.
+        sensitivities: Vec<f64>,
+        /// Their probabilities, adding up to 1.
+        probabilities: Vec<f64>,
+    },
+    /// Example-level sampling (\[UserDP\] Algorithm 1): a user holds at most `group_size` examples, each joins
+    /// independently with `sampling_probability`, each moves the sum by at most 1. The guarantee is for the
+    /// user. `group_size = 1` is [`Event::PoissonGaussian`], and user-level sampling.
+    ExampleLevelSampling {
+        /// Examples kept of one user, `G` or `K`.
+        group_size: u32,
+        /// Probability with which each example joins.
+        sampling_probability: SamplingProbability,
+        /// Noise standard deviation / clip norm of one example.
+        noise_multiplier: NoiseMultiplier,
+    },
+    /// Gaussian noise correlated over the rounds of a whole run (tree, banded, BLT, ...), as one release:
+    /// `C X + Z` with one user moving `C X` by at most `sqrt(sensitivity_squared)`. Relation: zero out one user.
+    /// [`sensitivity`](crate::sensitivity) computes the squared sensitivity.
+    CorrelatedGaussian {
+        /// Squared L2 sensitivity of the strategy matrix under the participation schema, per unit of clip norm.
+        sensitivity_squared: f64,
+        /// Noise standard deviation / clip norm.
+        noise_multiplier: NoiseMultiplier,
+    },
+    /// Laplace noise on a number.
+    Laplace {
+        /// Scale of the noise / sensitivity.
+        scale: f64,
+    },
+    /// Discrete Laplace noise on an integer, `P(x)` proportional to `e^{-parameter |x|}`.
+    DiscreteLaplace {
+        /// Decay per unit.
+        parameter: f64,
+        /// Distance by which one user moves the integer.
+        sensitivity: u64,
+    },
+    /// Discrete Gaussian noise on an integer, `P(x)` proportional to `e^{-x^2 / (2 sigma^2)}`.
+    DiscreteGaussian {
+        /// Scale of the noise.
+        sigma: f64,
+        /// Distance by which one user moves the integer.
+        sensitivity: u64,
+    },
+    /// A user's answer among `num_buckets`, replaced by a uniform one with probability `noise_parameter`.
+    /// Relation: replace one user, or zero out one user (whose answer then is uniform).
+    RandomizedResponse {
+        /// Possible answers.
+        num_buckets: u64,
+        /// Probability of a uniform answer.
+        noise_parameter: f64,
+    },
+    /// Binomial noise `Bin(trials, success_probability)` on an integer.
+    Binomial {
+        /// `N`.
+        trials: u64,
+        /// `p`.
+        success_probability: f64,
+        /// Distance by which one user moves the integer.
+        shift: u64,
+    },
+    /// One of the discrete or Laplace events over a Poisson sample of the users.
+    PoissonSampled {
+        /// `q`.
+        sampling_probability: SamplingProbability,
+        /// What is released about the sample.
+        event: Box<Event>,
+    },
+    /// Shares of discrete Gaussian noise that the clients add before a secure sum.
+    DistributedDiscreteGaussian {
+        /// L2 norm of an update.
+        clip_norm: f64,
+        /// Grid step.
+        granularity: f64,
+        /// Coordinates of an update.
+        dimension: u64,
+        /// Constant of conditional rounding; 0 accepts every rounding.
+        conditional_beta: f64,
+        /// Standard deviation of one share.
+        local_stddev: f64,
+        /// Shares that were surely added.
+        clients: u64,
+    },
+    /// Skellam noise that the clients add in shares.
+    Skellam {
+        /// L2 norm of an update.
+        clip_norm: f64,
+        /// Grid step.
+        granularity: f64,
+        /// Coordinates of an update.
+        dimension: u64,
+        /// Constant of conditional rounding; 0 accepts every rounding.
+        conditional_beta: f64,
+        /// Standard deviation of the sum of the shares.
+        central_stddev: f64,
+    },
+    /// A release of which only concentrated differential privacy is known; for whatever relation it was stated.
+    ZeroConcentrated {
+        /// Renyi divergence of order `a` at most `rho a`.
+        rho: Rho,
+    },
+    /// A release of which only an (epsilon, delta) statement is known; for whatever relation it was stated.
+    ApproximateDp {
+        /// Its epsilon.
+        epsilon: Epsilon,
+        /// Its delta; `None` is pure differential privacy.
+        delta: Option<Delta>,
+    },
+    /// A release repeated a random number of times of which only the best is published.
+    RepeatAndSelect {
+        /// One run.
+        event: Box<Event>,
+        /// The distribution of the number of runs.
+        repetitions: Repetitions,
+    },
     /// A release without noise. Nothing is guaranteed after it.
     NonPrivate,
 }
 
 impl Event {
-    /// The relation the event is stated for; `None` for [`Event::NonPrivate`], which fits any.
+    /// The relation the event is stated for where nothing else is asked; `None` for those that fit any.
     #[must_use]
     pub fn adjacency(&self) -> Option<Adjacency> {
         match self {
-            Event::PoissonGaussian { .. } | Event::Gaussian { .. } => Some(Adjacency::AddOrRemoveOne),
-            Event::FixedSizeGaussian { .. } => Some(Adjacency::ReplaceOne),
-            Event::NonPrivate => None,
+            Event::FixedSizeGaussian { .. } | Event::RandomizedResponse { .. } => Some(Adjacency::ReplaceOne),
+            Event::CorrelatedGaussian { .. }
+            | Event::DistributedDiscreteGaussian { .. }
+            | Event::Skellam { .. } => Some(Adjacency::ZeroOut),
+            Event::NonPrivate | Event::ZeroConcentrated { .. } | Event::ApproximateDp { .. } => None,
+            Event::PoissonSampled { event, .. } | Event::RepeatAndSelect { event, .. } => event.adjacency(),
+            _ => Some(Adjacency::AddOrRemoveOne),
+        }
+    }
+
+    /// Whether the event can be accounted for under `adjacency`.
+    #[must_use]
+    pub fn supports(&self, adjacency: Adjacency) -> bool {
+        match self {
+            Event::FixedSizeGaussian { .. } => adjacency == Adjacency::ReplaceOne,
+            Event::CorrelatedGaussian { .. }
+            | Event::RandomizedResponse { .. }
+            | Event::DistributedDiscreteGaussian { .. }
+            | Event::Skellam { .. } => adjacency != Adjacency::AddOrRemoveOne,
+            // Under replace-one the cut moves two users at once, for which we know no proven pair.
+            Event::TruncatedPoissonGaussian { .. } => adjacency != Adjacency::ReplaceOne,
+            Event::PoissonSampled { event, .. } => {
+                adjacency != Adjacency::ReplaceOne && event.supports(adjacency)
+            }
+            Event::RepeatAndSelect { event, .. } => event.supports(adjacency),
+            _ => true,
         }
     }
 
@@ -57,14 +218,80 @@ impl Event {
         match self {
             Event::PoissonGaussian {
                 sampling_probability, ..
+            }
+            | Event::ExampleLevelSampling {
+                sampling_probability, ..
+            }
+            | Event::PoissonSampled {
+                sampling_probability, ..
             } if sampling_probability.get() < 1.0 => Sampling::Poisson,
+            Event::TruncatedPoissonGaussian { .. } => Sampling::TruncatedPoisson,
             Event::FixedSizeGaussian {
                 population,
                 cohort_size,
                 ..
             } if cohort_size < population => Sampling::FixedSize,
+            Event::RepeatAndSelect { event, .. } => event.sampling(),
             _ => Sampling::FullParticipation,
         }
+    }
+
+    /// `rho` of an event that is a Gaussian everyone takes part in, under a relation it supports.
+    pub(crate) fn gaussian_rho(&self, adjacency: Adjacency) -> Option<f64> {
+        let factor = adjacency.sensitivity_factor();
+        match self {
+            Event::Gaussian { noise_multiplier } => {
+                Some(0.5 * factor * factor / noise_multiplier.get() / noise_multiplier.get())
+            }
+            Event::PoissonGaussian {
+                noise_multiplier,
+                sampling_probability,
+            }
+            | Event::ExampleLevelSampling {
+                group_size: 1,
+                sampling_probability,
+                noise_multiplier,
+            } if sampling_probability.get() == 1.0 => {
+                Some(0.5 * factor * factor / noise_multiplier.get() / noise_multiplier.get())
+            }
+            Event::FixedSizeGaussian {
+                population,
+                cohort_size,
+                noise_multiplier,
+            } if population == cohort_size => Some(0.5 / noise_multiplier.get() / noise_multiplier.get()),
+            Event::CorrelatedGaussian {
+                sensitivity_squared,
+                noise_multiplier,
+            } => {
+                let z = noise_multiplier.get();
+                Some(0.5 * factor * factor * sensitivity_squared / z / z)
+            }
+            _ => None,
+        }
+    }
+
+    /// `rho` of zero-concentrated differential privacy, where the event has one.
+    pub(crate) fn rho(&self, adjacency: Adjacency) -> Option<f64> {
+        match self {
+            Event::ZeroConcentrated { rho } => Some(rho.get()),
+            // Canonne, Kamath, Steinke (2020), Theorem 4: as the continuous one.
+            Event::DiscreteGaussian { sigma, sensitivity } => {
+                let moved = adjacency.sensitivity_factor() * *sensitivity as f64 / sigma;
+                Some(0.5 * moved * moved)
+            }
+            _ => self.gaussian_rho(adjacency),
+        }
+    }
+
+    /// Noise in shares with twice the clip norm under replace-one; other events and relations as they are.
+    pub(crate) fn doubled_if_replaced(&self, adjacency: Adjacency) -> Event {
+        let mut event = self.clone();
+        if let Event::DistributedDiscreteGaussian { clip_norm, .. } | Event::Skellam { clip_norm, .. } =
+            &mut event
+        {
+            *clip_norm *= adjacency.sensitivity_factor();
+        }
+        event
     }
 
     /// Kind of event in words, for messages.
@@ -73,47 +300,158 @@ impl Event {
             Event::PoissonGaussian { .. } => "Poisson-sampled Gaussian",
             Event::Gaussian { .. } => "Gaussian",
             Event::FixedSizeGaussian { .. } => "fixed-size-cohort Gaussian",
+            Event::TruncatedPoissonGaussian { .. } => "truncated-Poisson Gaussian",
+            Event::MixtureOfGaussians { .. } => "mixture-of-Gaussians",
+            Event::ExampleLevelSampling { .. } => "example-level-sampling",
+            Event::CorrelatedGaussian { .. } => "correlated Gaussian",
+            Event::Laplace { .. } => "Laplace",
+            Event::DiscreteLaplace { .. } => "discrete Laplace",
+            Event::DiscreteGaussian { .. } => "discrete Gaussian",
+            Event::RandomizedResponse { .. } => "randomized-response",
+            Event::Binomial { .. } => "binomial",
+            Event::PoissonSampled { .. } => "Poisson-sampled",
+            Event::DistributedDiscreteGaussian { .. } => "distributed discrete Gaussian",
+            Event::Skellam { .. } => "Skellam",
+            Event::ZeroConcentrated { .. } => "zero-concentrated",
+            Event::ApproximateDp { .. } => "approximate-DP",
+            Event::RepeatAndSelect { .. } => "repeat-and-select",
             Event::NonPrivate => "non-private",
-        }
-    }
-
-    pub(crate) fn validate(&self) -> Result<(), AccountingError> {
-        match *self {
-            Event::FixedSizeGaussian {
-                population,
-                cohort_size,
-                ..
-            } if cohort_size == 0 || cohort_size > population => Err(AccountingError::CohortSize {
-                population,
-                cohort_size,
-            }),
-            _ => Ok(()),
         }
     }
 
     /// A total order, so that composing in any order of rounds gives the same bits.
     pub(crate) fn order(&self, other: &Self) -> Ordering {
-        self.key().cmp(&other.key())
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        self.key(&mut left);
+        other.key(&mut right);
+        left.cmp(&right)
     }
 
-    fn key(&self) -> (u8, u64, u64, u64) {
-        match *self {
+    /// Every field as a number of the same order for equal events, after the kind.
+    fn key(&self, key: &mut Vec<u64>) {
+        match self {
             Event::PoissonGaussian {
                 sampling_probability,
                 noise_multiplier,
-            } => (
+            } => key.extend([
                 0,
                 sampling_probability.get().to_bits(),
                 noise_multiplier.get().to_bits(),
-                0,
-            ),
-            Event::Gaussian { noise_multiplier } => (1, noise_multiplier.get().to_bits(), 0, 0),
+            ]),
+            Event::Gaussian { noise_multiplier } => key.extend([1, noise_multiplier.get().to_bits()]),
             Event::FixedSizeGaussian {
                 population,
                 cohort_size,
                 noise_multiplier,
-            } => (2, population, cohort_size, noise_multiplier.get().to_bits()),
-            Event::NonPrivate => (3, 0, 0, 0),
+            } => key.extend([2, *population, *cohort_size, noise_multiplier.get().to_bits()]),
+            Event::NonPrivate => key.push(3),
+            Event::TruncatedPoissonGaussian {
+                population,
+                sampling_probability,
+                max_cohort_size,
+                noise_multiplier,
+            } => key.extend([
+                4,
+                *population,
+                sampling_probability.get().to_bits(),
+                *max_cohort_size,
+                noise_multiplier.get().to_bits(),
+            ]),
+            Event::MixtureOfGaussians {
+                noise_multiplier,
+                sensitivities,
+                probabilities,
+            } => {
+                key.extend([5, noise_multiplier.get().to_bits(), sensitivities.len() as u64]);
+                key.extend(
+                    sensitivities
+                        .iter()
+                        .chain(probabilities)
+                        .map(|number| number.to_bits()),
+                );
+            }
+            Event::ExampleLevelSampling {
+                group_size,
+                sampling_probability,
+                noise_multiplier,
+            } => key.extend([
+                6,
+                u64::from(*group_size),
+                sampling_probability.get().to_bits(),
+                noise_multiplier.get().to_bits(),
+            ]),
+            Event::CorrelatedGaussian {
+                sensitivity_squared,
+                noise_multiplier,
+            } => key.extend([7, sensitivity_squared.to_bits(), noise_multiplier.get().to_bits()]),
+            Event::Laplace { scale } => key.extend([8, scale.to_bits()]),
+            Event::DiscreteLaplace {
+                parameter,
+                sensitivity,
+            } => key.extend([9, parameter.to_bits(), *sensitivity]),
+            Event::DiscreteGaussian { sigma, sensitivity } => key.extend([10, sigma.to_bits(), *sensitivity]),
+            Event::RandomizedResponse {
+                num_buckets,
+                noise_parameter,
+            } => key.extend([11, *num_buckets, noise_parameter.to_bits()]),
+            Event::Binomial {
+                trials,
+                success_probability,
+                shift,
+            } => key.extend([12, *trials, success_probability.to_bits(), *shift]),
+            Event::PoissonSampled {
+                sampling_probability,
+                event,
+            } => {
+                key.extend([13, sampling_probability.get().to_bits()]);
+                event.key(key);
+            }
+            Event::DistributedDiscreteGaussian {
+                clip_norm,
+                granularity,
+                dimension,
+                conditional_beta,
+                local_stddev,
+                clients,
+            } => key.extend([
+                14,
+                clip_norm.to_bits(),
+                granularity.to_bits(),
+                *dimension,
+                conditional_beta.to_bits(),
+                local_stddev.to_bits(),
+                *clients,
+            ]),
+            Event::Skellam {
+                clip_norm,
+                granularity,
+                dimension,
+                conditional_beta,
+                central_stddev,
+            } => key.extend([
+                15,
+                clip_norm.to_bits(),
+                granularity.to_bits(),
+                *dimension,
+                conditional_beta.to_bits(),
+                central_stddev.to_bits(),
+            ]),
+            Event::ZeroConcentrated { rho } => key.extend([16, rho.get().to_bits()]),
+            Event::ApproximateDp { epsilon, delta } => {
+                key.extend([
+                    17,
+                    epsilon.get().to_bits(),
+                    delta.map_or(0, |delta| delta.get().to_bits()),
+                ]);
+            }
+            Event::RepeatAndSelect { event, repetitions } => {
+                let (kind, shape, mean) = match *repetitions {
+                    Repetitions::Poisson { mean } => (0, 0.0, mean),
+                    Repetitions::TruncatedNegativeBinomial { shape, mean } => (1, shape, mean),
+                };
+                key.extend([18, kind, f64::to_bits(shape), mean.to_bits()]);
+                event.key(key);
+            }
         }
     }
 }

@@ -13,6 +13,19 @@ pub enum Adjacency {
     /// All data of one user is replaced by another's; the number of users is public. Costs more than
     /// add-or-remove: one replacement is a removal and an addition.
     ReplaceOne,
+    /// All that one user contributes is set to zero; the rounds take place as before. The relation of mechanisms
+    /// whose schedule may depend on who is there (\[Gboard\] Appendix A).
+    ZeroOut,
+}
+
+impl Adjacency {
+    /// By how much a sum of updates of norm at most 1 moves.
+    pub(crate) fn sensitivity_factor(self) -> f64 {
+        match self {
+            Adjacency::AddOrRemoveOne | Adjacency::ZeroOut => 1.0,
+            Adjacency::ReplaceOne => 2.0,
+        }
+    }
 }
 
 impl fmt::Display for Adjacency {
@@ -20,6 +33,7 @@ impl fmt::Display for Adjacency {
         f.write_str(match self {
             Adjacency::AddOrRemoveOne => "add-or-remove one user",
             Adjacency::ReplaceOne => "replace one user",
+            Adjacency::ZeroOut => "zero out one user",
         })
     }
 }
@@ -32,6 +46,8 @@ pub enum Sampling {
     Poisson,
     /// A uniform cohort of fixed size without replacement, fresh each round.
     FixedSize,
+    /// Poisson sampling whose cohort is cut to a maximum size.
+    TruncatedPoisson,
     /// Every user in every round.
     FullParticipation,
 }
@@ -41,6 +57,7 @@ impl fmt::Display for Sampling {
         f.write_str(match self {
             Sampling::Poisson => "Poisson sampling",
             Sampling::FixedSize => "fixed-size cohorts without replacement",
+            Sampling::TruncatedPoisson => "truncated Poisson sampling",
             Sampling::FullParticipation => "full participation",
         })
     }
@@ -56,7 +73,13 @@ pub enum Recipe {
     Moments2016,
     /// Renyi divergences on [`crate::rdp::default_orders`] and the improved conversion.
     Rdp,
-    /// The exact trade-off of composed Gaussians; refuses sampled events.
+    /// Privacy loss distributions, composed numerically ([`crate::pld`]): the tightest for most events, with a lower
+    /// bound beside it.
+    Pld,
+    /// Zero-concentrated differential privacy and the improved conversion over continuous orders; refuses sampled
+    /// events.
+    Zcdp,
+    /// The exact trade-off of composed Gaussians; refuses everything else.
     ExactGaussian,
 }
 
@@ -65,6 +88,8 @@ impl fmt::Display for Recipe {
         f.write_str(match self {
             Recipe::Moments2016 => "moments accountant of 2016",
             Recipe::Rdp => "RDP upper bound",
+            Recipe::Pld => "PLD upper bound",
+            Recipe::Zcdp => "zCDP upper bound",
             Recipe::ExactGaussian => "exact Gaussian",
         })
     }

@@ -1,1 +1,30 @@
 //! Privacy loss distributions: numerical composition with a rigorous upper and lower bound.
+//!
+//! A release is reduced to a pair of distributions `(P, Q)` that is at least as easy to tell apart as any two
+//! neighbours' outputs; its privacy loss is `ln P/Q` under `P`. The loss of a composition is the sum of independent
+//! losses, and `delta(epsilon) = E (1 - e^{epsilon - L})_+`.
+//!
+//! The upper bound puts each loss on the two neighbouring points of a lattice so that both `P` and `Q` keep their
+//! mass (connect the dots: the hockey-stick curve is replaced by its chords, which lie above it). The lower bound
+//! merges outcomes, which is a post-processing, and rounds losses down. Both err by the square of the lattice
+//! distance.
+//!
+//! The two directions `(P, Q)` and `(Q, P)` are composed apart; the larger epsilon counts.
+//!
+//! Numbers are kept exponentially tilted towards the losses that decide at the target, so a delta of 1e-30 or an
+//! epsilon of 10,000 is as precise as any other; [`compose`](self) works level by level, so that a million rounds
+//! take milliseconds.
+
+mod atoms;
+mod compose;
+mod fourier;
+mod lattice;
+mod mixture;
+mod pair;
+mod probe;
+mod query;
+
+pub(crate) use atoms::Bound;
+pub(crate) use mixture::GaussianMixtures;
+pub(crate) use pair::Pair;
+pub(crate) use query::Composition;

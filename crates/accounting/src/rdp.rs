@@ -11,13 +11,13 @@ pub mod without_replacement;
 
 pub use orders::default_orders;
 
-use crate::{AccountingError, Event};
+use crate::{AccountingError, Adjacency, Event, event};
 
-/// Renyi divergence of one `event` at each of `orders` (all > 1); the larger of the two directions.
+/// Renyi divergence of one `event` at each of `orders` (all > 1), under the relation it is stated for; the larger
+/// of the two directions.
 ///
 /// # Errors
-/// [`AccountingError::CohortSize`] for an impossible cohort, [`AccountingError::NoFiniteGuarantee`] for
-/// [`Event::NonPrivate`], [`AccountingError::OutOfRange`] for an order that is not a finite number > 1.
+/// As [`curve_under`].
 ///
 /// # Example
 /// ```
@@ -29,41 +29,106 @@ use crate::{AccountingError, Event};
 /// # }
 /// ```
 pub fn curve(event: &Event, orders: &[f64]) -> Result<Vec<f64>, AccountingError> {
+    curve_under(
+        event,
+        event.adjacency().unwrap_or(Adjacency::AddOrRemoveOne),
+        orders,
+    )
+}
+
+/// As [`curve`], under any relation the event supports. `+inf` where no divergence is finite, or none is evaluated
+/// because the order is beyond any use.
+///
+/// # Errors
+/// [`AccountingError::UnsupportedAdjacency`] for a relation that the event cannot be accounted for under;
+/// [`AccountingError::UnsupportedCurve`] for an event without a Renyi curve; [`AccountingError::NoFiniteGuarantee`]
+/// for [`Event::NonPrivate`]; [`AccountingError::OutOfRange`] for an order that is not a finite number > 1, and
+/// whatever the event's own fields break.
+pub fn curve_under(event: &Event, adjacency: Adjacency, orders: &[f64]) -> Result<Vec<f64>, AccountingError> {
     event.validate()?;
-    if let Some(&order) = orders.iter().find(|order| !(order.is_finite() && **order > 1.0)) {
-        return Err(AccountingError::OutOfRange {
-            quantity: "order",
-            expected: "a finite number > 1",
-            got: order,
+    for &order in orders {
+        finite_order(order)?;
+    }
+    if *event == Event::NonPrivate {
+        return Err(AccountingError::NoFiniteGuarantee {
+            reason: "a release without noise was composed",
         });
     }
-    match *event {
+    if !event.supports(adjacency) {
+        return Err(AccountingError::UnsupportedAdjacency {
+            adjacency,
+            event: event.kind(),
+        });
+    }
+    if let Some(rho) = event.rho(adjacency) {
+        return Ok(orders.iter().map(|order| rho * order).collect());
+    }
+    let each = |divergence: &dyn Fn(f64) -> Result<f64, AccountingError>| {
+        orders.iter().map(|&order| divergence(order)).collect()
+    };
+    let factor = adjacency.sensitivity_factor();
+    match event {
         Event::PoissonGaussian {
             sampling_probability,
             noise_multiplier,
-        } => Ok(orders
-            .iter()
-            .map(|&a| poisson_gaussian::rdp(sampling_probability, noise_multiplier, a))
-            .collect()),
-        Event::Gaussian { noise_multiplier } => {
-            let z = noise_multiplier.get();
-            Ok(orders.iter().map(|a| a / z / z * 0.5).collect())
         }
+        | Event::ExampleLevelSampling {
+            group_size: 1,
+            sampling_probability,
+            noise_multiplier,
+        } if adjacency != Adjacency::ReplaceOne => each(&|order| {
+            Ok(poisson_gaussian::rdp(
+                *sampling_probability,
+                *noise_multiplier,
+                order,
+            ))
+        }),
         Event::FixedSizeGaussian {
             population,
             cohort_size,
             noise_multiplier,
         } => Ok(without_replacement::curve(
-            population,
-            cohort_size,
-            noise_multiplier,
+            *population,
+            *cohort_size,
+            *noise_multiplier,
             orders,
         )),
-        Event::NonPrivate => Err(AccountingError::NoFiniteGuarantee {
-            reason: "a release without noise was composed",
+        Event::Laplace { scale } => each(&|order| laplace::rdp(scale / factor, order)),
+        Event::RandomizedResponse {
+            num_buckets,
+            noise_parameter,
+        } => each(&|order| {
+            if adjacency == Adjacency::ReplaceOne {
+                randomized_response::rdp(*num_buckets, *noise_parameter, order)
+            } else {
+                randomized_response::zero_out_rdp(*num_buckets, *noise_parameter, order)
+            }
         }),
+        Event::DistributedDiscreteGaussian { .. } | Event::Skellam { .. } => {
+            let shares = event.doubled_if_replaced(adjacency);
+            if let Some(mechanism) = shares.distributed_discrete_gaussian()? {
+                return each(&|order| mechanism.rdp(order));
+            }
+            let mechanism = shares.skellam()?;
+            each(&|order| {
+                mechanism
+                    .as_ref()
+                    .map_or(Ok(f64::INFINITY), |mechanism| mechanism.rdp(order))
+            })
+        }
+        Event::RepeatAndSelect { event, repetitions } => {
+            let once = curve_under(event, adjacency, orders)?;
+            repeat_and_select::curve(orders, &once, *repetitions)
+        }
+        _ => match event::pair(event, adjacency, LOG_TAIL)?.and_then(|pair| pair.renyi(orders)) {
+            Some(curve) => Ok(curve),
+            None => Err(AccountingError::UnsupportedCurve { event: event.kind() }),
+        },
     }
 }
+
+/// Outcomes rarer than this may be left out of a pair, and then make its divergences infinite.
+const LOG_TAIL: f64 = -1e5;
 
 /// A Renyi order: a finite number above 1.
 pub(crate) fn finite_order(order: f64) -> Result<f64, AccountingError> {

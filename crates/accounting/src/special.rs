@@ -104,6 +104,11 @@ pub(crate) fn ln_normal_cdf(t: f64) -> f64 {
     }
 }
 
+/// `ln C(n, k)` for whole `n >= k >= 0`.
+pub(crate) fn ln_binomial(n: f64, k: f64) -> f64 {
+    libm::lgamma(n + 1.0) - libm::lgamma(k + 1.0) - libm::lgamma(n - k + 1.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

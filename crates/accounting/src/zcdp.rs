@@ -64,6 +64,24 @@ pub fn epsilon(rho: Rho, delta: Delta) -> Result<Epsilon, AccountingError> {
     Epsilon::new(best.max(0.0))
 }
 
+/// `ln delta` at `epsilon` by the improved conversion, minimised over continuous orders (at most 0).
+///
+/// # Source
+/// As [`epsilon`], Proposition 12 solved for delta.
+#[must_use]
+pub fn log_delta(rho: Rho, epsilon: Epsilon) -> f64 {
+    let (rho, epsilon) = (rho.get(), epsilon.get());
+    if rho == 0.0 {
+        return f64::NEG_INFINITY;
+    }
+    minimum(-46.0, 80.0, |u| {
+        let excess = u.exp();
+        let order = 1.0 + excess;
+        excess * (rho * order - epsilon) + excess * (u - order.ln()) - order.ln()
+    })
+    .min(0.0)
+}
+
 /// The exact epsilon of a composition of Gaussian releases whose rhos add up to `rho`.
 ///
 /// # Guarantee

@@ -76,7 +76,8 @@ proptest! {
             schedule.iter().map(|&(q, z, n)| (poisson(0.01 * q as f64, z as f64), n)).collect();
         let mut turned = events.clone();
         turned.rotate_left(rotate % events.len());
-        let one_by_one: Vec<_> = events.iter().rev().flat_map(|&(e, n)| vec![(e, 1); n as usize]).collect();
+        let one_by_one: Vec<_> =
+            events.iter().rev().flat_map(|(e, n)| vec![(e.clone(), 1); *n as usize]).collect();
         let want = account(Recipe::Rdp, &events, 1e-6).unwrap();
         prop_assert_eq!(account(Recipe::Rdp, &turned, 1e-6).unwrap(), want);
         prop_assert_eq!(account(Recipe::Rdp, &one_by_one, 1e-6).unwrap(), want);
@@ -243,19 +244,19 @@ fn schemes_do_not_mix() {
     };
     let (sampled, cohort) = ((poisson(0.01, 1.0), 1), (fixed(100, 10, 1.0), 1));
     check(
-        &[sampled, cohort],
+        &[sampled.clone(), cohort.clone()],
         Recipe::Rdp,
         "adjacency: this accountant holds events for 'add-or-remove one user', got an event for 'replace one \
          user'; the two relations cannot be composed, account for them separately",
     );
     check(
-        &[cohort],
+        &[cohort.clone()],
         Recipe::Moments2016,
-        "recipe: 'moments accountant of 2016' covers Poisson-sampled and plain Gaussians, got a \
-         fixed-size-cohort Gaussian event",
+        "recipe: 'moments accountant of 2016' covers Poisson-sampled and plain Gaussians under \
+         add-or-remove, got a fixed-size-cohort Gaussian event",
     );
     check(
-        &[sampled],
+        &[sampled.clone()],
         Recipe::ExactGaussian,
         "recipe: 'exact Gaussian' covers Gaussians that every user takes part in, got a \
          Poisson-sampled Gaussian event",

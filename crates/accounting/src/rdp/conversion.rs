@@ -13,6 +13,10 @@ use crate::special::ln_1m_exp;
 #[must_use]
 pub fn epsilon(orders: &[f64], divergences: &[f64], log_delta: f64) -> (f64, usize) {
     best(orders, divergences, |order, divergence| {
+        // PRIVACY: `max` below would turn a divergence that is no number into epsilon = 0.
+        if divergence.is_nan() {
+            return f64::INFINITY;
+        }
         if 0.5 * ln_1m_exp(-divergence) <= log_delta {
             return 0.0; // the total variation distance is already below delta
         }
@@ -24,6 +28,9 @@ pub fn epsilon(orders: &[f64], divergences: &[f64], log_delta: f64) -> (f64, usi
 #[must_use]
 pub fn log_delta(orders: &[f64], divergences: &[f64], epsilon: f64) -> (f64, usize) {
     best(orders, divergences, |order, divergence| {
+        if divergence.is_nan() {
+            return 0.0;
+        }
         let tail = (order - 1.0) * (divergence - epsilon + (-1.0 / order).ln_1p()) - order.ln();
         tail.min(0.5 * ln_1m_exp(-divergence)).min(0.0)
     })

@@ -4,6 +4,8 @@
 //! # Source
 //! Papernot and Steinke, "Hyperparameter Tuning with Renyi Differential Privacy" (ICLR 2022).
 
+use serde::{Deserialize, Serialize};
+
 use super::{conversion, finite_order};
 use crate::AccountingError;
 use crate::discrete::positive;
@@ -11,7 +13,8 @@ use crate::search::first_true;
 use crate::special::{LogSum, ln_1m_exp, ln_expm1};
 
 /// How many times the mechanism runs. The number of runs must not be revealed.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "distribution", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Repetitions {
     /// A Poisson number; where it is 0, something that depends on no data is released.
     Poisson {

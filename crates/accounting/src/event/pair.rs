@@ -1,0 +1,233 @@
+//! The pair of distributions that an event's release is worst on, under a relation.
+
+use super::Event;
+use crate::binomial::exact::ShiftedBinomial;
+use crate::discrete::{self, Outcomes};
+use crate::pld::{GaussianMixtures, Pair};
+use crate::special::ln_binomial;
+use crate::{AccountingError, Adjacency};
+
+/// The dominating pair of one release of `event` (validated, and supporting `adjacency`); `None` where only a
+/// Renyi curve is known. Outcomes of less mass than `e^log_tail` may be left out.
+///
+/// # Source
+/// Gaussian pairs: Zhu, Dong, Wang, "Optimal Accounting of Differential Privacy via Characteristic Function" (2022),
+/// Proposition 30 for Poisson sampling; Ganesh (2024) and \[UserDP\] for the mixtures of example-level sampling.
+pub(crate) fn pair(
+    event: &Event,
+    adjacency: Adjacency,
+    log_tail: f64,
+) -> Result<Option<Pair>, AccountingError> {
+    let replace = adjacency == Adjacency::ReplaceOne;
+    // PRIVACY: the integer that one user moves by `s` is moved by up to `2 s` when the user is replaced.
+    let moved = |sensitivity: u64| if replace { 2 * sensitivity } else { sensitivity };
+    let gaussians = |noise_multiplier: f64, components: &[(f64, f64)]| {
+        let other = if replace { components } else { &[(0.0, 1.0)] };
+        Pair::Mixtures(GaussianMixtures::new(noise_multiplier, components, other))
+    };
+    if let Some(rho) = event.gaussian_rho(adjacency) {
+        let z = (2.0 * rho).sqrt().recip();
+        return Ok(Some(Pair::Mixtures(GaussianMixtures::new(
+            z,
+            &[(1.0, 1.0)],
+            &[(0.0, 1.0)],
+        ))));
+    }
+    Ok(Some(match event {
+        Event::PoissonGaussian {
+            sampling_probability,
+            noise_multiplier,
+        } => gaussians(noise_multiplier.get(), &sampled(sampling_probability.get(), 1.0)),
+        Event::ExampleLevelSampling {
+            group_size,
+            sampling_probability,
+            noise_multiplier,
+        } => gaussians(
+            noise_multiplier.get(),
+            &binomial(*group_size, sampling_probability.get()),
+        ),
+        Event::MixtureOfGaussians {
+            noise_multiplier,
+            sensitivities,
+            probabilities,
+        } => {
+            let components: Vec<_> = sensitivities
+                .iter()
+                .copied()
+                .zip(probabilities.iter().copied())
+                .collect();
+            gaussians(noise_multiplier.get(), &components)
+        }
+        Event::TruncatedPoissonGaussian {
+            population,
+            sampling_probability,
+            max_cohort_size,
+            noise_multiplier,
+        } => {
+            // The number of other users that joined does not depend on the one in question. Where it is below
+            // the maximum the sample is an ordinary one. Otherwise the user, if kept, pushed another one out, which
+            // moves the sum by up to 2. Announcing which case it is can only help to tell the two apart.
+            let (q, z) = (sampling_probability.get(), noise_multiplier.get());
+            let full = upper_tail(population - 1, q, *max_cohort_size);
+            let case = |distance: f64| gaussians(z, &sampled(q, distance));
+            Pair::Either(vec![(1.0 - full, case(1.0)), (full, case(2.0))])
+        }
+        Event::Laplace { scale } => Pair::Laplace {
+            sampling_probability: 1.0,
+            scale: if replace { 0.5 * scale } else { *scale },
+        },
+        Event::PoissonSampled {
+            sampling_probability,
+            event,
+        } => match **event {
+            Event::Laplace { scale } => Pair::Laplace {
+                sampling_probability: sampling_probability.get(),
+                scale,
+            },
+            _ => match pair(event, adjacency, log_tail)? {
+                Some(Pair::Outcomes(outcomes)) => {
+                    Pair::Outcomes(outcomes.poisson_sampled(*sampling_probability))
+                }
+                _ => return Ok(None),
+            },
+        },
+        Event::DiscreteLaplace {
+            parameter,
+            sensitivity,
+        } => Pair::Outcomes(discrete::laplace::outcomes(
+            *parameter,
+            moved(*sensitivity),
+            log_tail,
+        )?),
+        Event::DiscreteGaussian { sigma, sensitivity } => Pair::Outcomes(discrete::gaussian::outcomes(
+            *sigma,
+            moved(*sensitivity),
+            log_tail,
+        )?),
+        Event::RandomizedResponse {
+            num_buckets,
+            noise_parameter,
+        } => Pair::Outcomes(if replace {
+            discrete::randomized_response::outcomes(*num_buckets, *noise_parameter)?
+        } else {
+            discrete::randomized_response::zero_out_outcomes(*num_buckets, *noise_parameter)?
+        }),
+        Event::Binomial {
+            trials,
+            success_probability,
+            shift,
+        } => Pair::Outcomes(
+            ShiftedBinomial::new(*trials, *success_probability, moved(*shift))?.outcomes(log_tail)?,
+        ),
+        Event::ApproximateDp { epsilon, delta } => {
+            // Everything that satisfies the statement is a post-processing of this pair (Kairouz, Oh, Viswanath).
+            let delta = delta.map_or(0.0, |delta| delta.get());
+            let (log_most, log_least) = (-(-epsilon.get()).exp().ln_1p(), -epsilon.get().exp().ln_1p());
+            let kept = (-delta).ln_1p();
+            Pair::Outcomes(Outcomes {
+                log_p: vec![kept + log_most, kept + log_least],
+                log_q: vec![kept + log_least, kept + log_most],
+                missing_p: delta,
+                missing_q: delta,
+            })
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn sampled(q: f64, distance: f64) -> [(f64, f64); 2] {
+    [(0.0, 1.0 - q), (distance, q)]
+}
+
+/// `Bin(count, q)` as distances with probabilities.
+fn binomial(count: u32, q: f64) -> Vec<(f64, f64)> {
+    if q == 1.0 {
+        return vec![(f64::from(count), 1.0)];
+    }
+    let log_probability = |k: u32| {
+        let (n, k) = (f64::from(count), f64::from(k));
+        ln_binomial(n, k) + k * q.ln() + (n - k) * (-q).ln_1p()
+    };
+    let mut components: Vec<_> = (0..=count)
+        .map(|k| (f64::from(k), log_probability(k).exp()))
+        .collect();
+    // The probabilities are rounded; a sum of exactly 1 keeps the loss of tiny q free of that error.
+    let rest: f64 = components[1..].iter().map(|(_, probability)| probability).sum();
+    components[0].1 = 1.0 - rest;
+    components
+}
+
+/// `Pr[Bin(trials, p) >= least]`.
+fn upper_tail(trials: u64, p: f64, least: u64) -> f64 {
+    if least > trials {
+        return 0.0;
+    }
+    if p == 1.0 {
+        return 1.0;
+    }
+    let n = trials as f64;
+    let log_mass = |k: f64| ln_binomial(n, k) + k * p.ln() + (n - k) * (-p).ln_1p();
+    // From the nearer side of the mode, terms fall geometrically.
+    let (least, mode) = (least as f64, p * (n + 1.0));
+    let sum = |from: f64, step: f64| {
+        let (mut total, mut k) = (0.0, from);
+        while (0.0..=n).contains(&k) {
+            let mass = log_mass(k).exp();
+            total += mass;
+            if mass < 1e-18 * total {
+                break;
+            }
+            k += step;
+        }
+        total
+    };
+    if least > mode {
+        sum(least, 1.0)
+    } else {
+        (1.0 - sum(least - 1.0, -1.0)).clamp(0.0, 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upper_tails() {
+        let brute = |n: u64, p: f64, least: u64| -> f64 {
+            (least..=n)
+                .map(|k| {
+                    (ln_binomial(n as f64, k as f64) + k as f64 * p.ln() + (n - k) as f64 * (-p).ln_1p())
+                        .exp()
+                })
+                .sum()
+        };
+        for (n, p, least) in [
+            (10, 0.3, 0),
+            (10, 0.3, 4),
+            (10, 0.3, 10),
+            (10, 0.3, 11),
+            (99, 0.05, 12),
+            (99, 0.05, 2),
+        ] {
+            let (got, want) = (upper_tail(n, p, least), brute(n, p, least));
+            assert!((got - want).abs() < 1e-13, "{n} {p} {least}: {got} {want}");
+        }
+    }
+
+    #[test]
+    fn a_black_box_keeps_its_statement() {
+        let event = Event::ApproximateDp {
+            epsilon: crate::Epsilon::new(0.7).unwrap(),
+            delta: Some(crate::Delta::new(1e-3).unwrap()),
+        };
+        let Some(Pair::Outcomes(outcomes)) = pair(&event, Adjacency::ZeroOut, -50.0).unwrap() else {
+            panic!("a pair of outcomes");
+        };
+        let total: f64 = outcomes.log_p.iter().map(|log_p| log_p.exp()).sum();
+        assert!((total - 0.999).abs() < 1e-15);
+        assert!((outcomes.hockey_stick(0.7) - 1e-3).abs() < 1e-15);
+        let sampled = outcomes.poisson_sampled(crate::SamplingProbability::new(1.0).unwrap());
+        assert!((sampled.hockey_stick(0.7) - 1e-3).abs() < 1e-15);
+    }
+}

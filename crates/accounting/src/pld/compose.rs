@@ -1,0 +1,174 @@
+//! Composition: level by level, on lattices that grow coarser as the loss grows wider.
+//!
+//! `T = d_0 + 16 d_1 + 16^2 d_2 + ...`. At level `k` the base is the distribution of `16^k` releases; it enters the
+//! result `d_k` times and its 16th power, put on a lattice four times as coarse, is the base of the next level.
+//! The distance of the lattice grows as fast as the standard deviation, so each level adds the same small error
+//! and needs the same few points, whatever `T` is: a million rounds cost twice as much as a thousand.
+//!
+//! Transforms are circular. Mass above the window of the losses that matter comes back at its lower end, where
+//! it would count for too little: its Chernoff bound is added to the infinite losses. What
+//! comes back elsewhere counts for too much, which is safe for an upper bound; for a lower bound its tilted
+//! Chernoff bound is subtracted.
+//!
+//! # Source
+//! Koskela, Jalko, Honkela (2020) for Fourier accounting; Doroshenko et al. (2022) for connect-the-dots; Ghazi et
+//! al. (2022) for composing on a lattice that evolves. The tilt and the bounds of the wrapped mass are ours.
+
+use super::atoms::Bound;
+use super::fourier::{Fourier, power};
+use super::lattice::Lattice;
+use super::probe::Tails;
+
+/// Releases per level and the growth of the lattice, its square root.
+pub(crate) const RADIX: u64 = 16;
+const GROWTH: usize = 4;
+/// No transform is longer; where a window needs more points the lattice is coarser and the bound wider.
+const MAX_POINTS: f64 = (1u64 << 20) as f64;
+
+/// What wrapped around at the ends of windows, as bounds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wrapped {
+    /// Mass of `P` at losses above.
+    pub(crate) above: f64,
+    /// Tilted mass on either side.
+    pub(crate) tilted: f64,
+}
+
+/// How much mass may leave the windows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Allowance {
+    /// `ln` of the mass of `P`, over the whole composition.
+    pub(crate) log_mass: f64,
+    /// `ln` of the tilted mass on either side.
+    pub(crate) log_tilted_mass: f64,
+}
+
+/// Levels that `count` releases take.
+pub(crate) fn levels(count: u64) -> u32 {
+    count.max(1).ilog(RADIX) + 1
+}
+
+/// The smallest distance of the lattice that keeps every level of `count` releases within the longest transform.
+pub(crate) fn least_step(tails: &Tails, count: u64, allowance: Allowance) -> f64 {
+    let step = |releases: u64, growth: f64| {
+        let (bottom, top) = range(tails, releases, count, allowance);
+        (top - bottom) / (0.9 * MAX_POINTS * growth)
+    };
+    (0..levels(count))
+        .map(|level| step(releases_at(count, level), (GROWTH as f64).powi(level as i32)))
+        .fold(step(1, 1.0), f64::max)
+}
+
+/// Composes `count` releases of the loss in `single`.
+pub(crate) fn self_compose(
+    bound: Bound,
+    single: &Lattice,
+    count: u64,
+    tails: &Tails,
+    allowance: Allowance,
+) -> (Lattice, Wrapped) {
+    let mut wrapped = Wrapped::default();
+    let mut base = single.clone();
+    let mut result: Option<Lattice> = None;
+    let mut rest = count;
+    let mut releases = 1u64;
+    while rest > 0 {
+        let digit = rest % RADIX;
+        rest /= RADIX;
+        let composed = count % releases.saturating_mul(RADIX);
+        let mut needed = 0.0f64;
+        let mut window = |releases: u64| {
+            let (bottom, top) = range(tails, releases, count, allowance);
+            needed = needed.max((top - bottom) / base.step);
+            bottom
+        };
+        // A single distribution needs no transform.
+        if digit == 1 && rest == 0 && result.is_none() {
+            return (base, wrapped);
+        }
+        let result_bottom = (digit > 0).then(|| window(composed));
+        let next_bottom = (rest > 0).then(|| window(releases * RADIX));
+        let fourier = Fourier::new(Fourier::length(needed as usize + 8));
+        let spectrum = fourier.spectrum(&base.masses);
+        let mut count_wrapped = || {
+            wrapped.above += allowance.log_mass.exp();
+            wrapped.tilted += 2.0 * allowance.log_tilted_mass.exp();
+        };
+        if let Some(bottom) = result_bottom {
+            let mut product = power(&spectrum, digit);
+            let mut origin = digit as f64 * base.origin;
+            let mut log_scale = digit as f64 * base.log_scale;
+            if let Some(held) = &result {
+                let held_spectrum = fourier.spectrum(&held.masses);
+                product.iter_mut().zip(&held_spectrum).for_each(|(p, h)| *p *= *h);
+                origin += held.origin;
+                log_scale += held.log_scale;
+            }
+            count_wrapped();
+            result = Some(windowed(&fourier, product, &base, origin, log_scale, bottom));
+        }
+        if let Some(bottom) = next_bottom {
+            let product = power(&spectrum, RADIX);
+            count_wrapped();
+            let (origin, log_scale) = (RADIX as f64 * base.origin, RADIX as f64 * base.log_scale);
+            let next = windowed(&fourier, product, &base, origin, log_scale, bottom);
+            base = next.coarsened(bound, GROWTH);
+            result = result.map(|held| held.coarsened(bound, GROWTH));
+            releases *= RADIX;
+        }
+    }
+    (result.unwrap_or(base), wrapped)
+}
+
+/// The sum of two independent losses on lattices of one step; `bottom` is the least loss to keep, `points` the
+/// number of points.
+pub(crate) fn convolve(a: &Lattice, b: &Lattice, bottom: f64, top: f64) -> Lattice {
+    let fourier = Fourier::new(Fourier::length(((top - bottom) / a.step) as usize + 8));
+    let mut product = fourier.spectrum(&a.masses);
+    product
+        .iter_mut()
+        .zip(fourier.spectrum(&b.masses))
+        .for_each(|(p, h)| *p *= h);
+    windowed(
+        &fourier,
+        product,
+        a,
+        a.origin + b.origin,
+        a.log_scale + b.log_scale,
+        bottom,
+    )
+}
+
+fn windowed(
+    fourier: &Fourier,
+    product: Vec<realfft::num_complex::Complex64>,
+    like: &Lattice,
+    origin: f64,
+    log_scale: f64,
+    bottom: f64,
+) -> Lattice {
+    let start = ((bottom - origin) / like.step).floor() - 2.0;
+    let mut lattice = Lattice {
+        tilt: like.tilt,
+        origin: origin + start * like.step,
+        step: like.step,
+        masses: fourier.sequence(product, start as i64),
+        log_scale,
+    };
+    lattice.normalise();
+    lattice
+}
+
+/// The window of `releases` of `count` releases.
+pub(crate) fn range(tails: &Tails, releases: u64, count: u64, allowance: Allowance) -> (f64, f64) {
+    let log_share = (releases as f64 / count as f64).ln();
+    tails.range(
+        releases as f64,
+        allowance.log_mass + log_share,
+        allowance.log_tilted_mass + log_share,
+    )
+}
+
+fn releases_at(count: u64, level: u32) -> u64 {
+    RADIX.saturating_pow(level + 1).min(count)
+}

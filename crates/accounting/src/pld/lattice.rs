@@ -1,0 +1,321 @@
+//! Distributions of a privacy loss on evenly spaced points, exponentially tilted.
+
+use super::atoms::{Atom, Bound};
+
+/// The loss of the composition so far: mass `masses[i] e^{log_scale - tilt l_i}` under `P` at loss
+/// `l_i = origin + i step`.
+///
+/// The tilt moves the bulk of the numbers to the losses that decide at the delta in question, so that a delta of
+/// 1e-30 is a sum of ordinary numbers and not a rounding error of the bulk.
+#[derive(Debug, Clone)]
+pub(crate) struct Lattice {
+    pub(crate) tilt: f64,
+    pub(crate) origin: f64,
+    pub(crate) step: f64,
+    pub(crate) masses: Vec<f64>,
+    pub(crate) log_scale: f64,
+}
+
+impl Lattice {
+    /// Puts atoms on a lattice of distance `step` that covers the losses of `range`, and returns with it the mass
+    /// of `P` above the range. Losses below it are moved up to it ([`Bound::Upper`]) or left out.
+    pub(crate) fn new(bound: Bound, atoms: &[Atom], tilt: f64, step: f64, range: (f64, f64)) -> (Self, f64) {
+        let weight = |loss: f64, log_p: f64| log_p + tilt * loss;
+        let inside = |atom: &&Atom| atom.loss >= range.0 && atom.loss <= range.1;
+        let kept = || atoms.iter().filter(inside);
+        let log_scale = kept()
+            .map(|atom| weight(atom.loss, atom.log_p))
+            .fold(f64::NEG_INFINITY, f64::max);
+        let tilted = |loss: f64, log_p: f64| (loss, (weight(loss, log_p) - log_scale).exp());
+        let (least, most) = kept().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), atom| {
+            (least.min(atom.loss), most.max(atom.loss))
+        });
+        let origin = ((least / step).floor() - 1.0) * step;
+        let count = ((most - origin) / step).ceil().max(0.0) as usize + 2;
+        let mut lattice = Self {
+            tilt,
+            origin,
+            step,
+            masses: vec![0.0; count],
+            log_scale,
+        };
+        let inside = kept().map(|atom| tilted(atom.loss, atom.log_p));
+        match bound {
+            Bound::Upper => {
+                // PRIVACY: a loss moved up only makes the pair easier to tell apart.
+                let below = atoms.iter().filter(|atom| atom.loss < range.0);
+                lattice.split(below.map(|atom| tilted(least, atom.log_p)));
+                lattice.split(inside);
+            }
+            Bound::Lower => lattice.merge(inside),
+        }
+        lattice.normalise();
+        let above = atoms.iter().filter(|atom| atom.loss > range.1);
+        (lattice, above.map(|atom| atom.log_p.exp()).sum())
+    }
+
+    /// The same distribution on a lattice `ratio` times as coarse, again from the side of `bound`.
+    pub(crate) fn coarsened(&self, bound: Bound, ratio: usize) -> Self {
+        let step = self.step * ratio as f64;
+        // Upper: lattice points stay lattice points. Lower: the new points are the centres of `ratio` old ones.
+        let origin = match bound {
+            Bound::Upper => self.origin,
+            Bound::Lower => self.origin + 0.5 * (ratio - 1) as f64 * self.step,
+        };
+        let mut coarse = Self {
+            tilt: self.tilt,
+            origin,
+            step,
+            masses: vec![0.0; self.masses.len() / ratio + 2],
+            log_scale: self.log_scale,
+        };
+        match bound {
+            Bound::Upper => {
+                let shares: Vec<(f64, f64)> = (0..ratio)
+                    .map(|residue| coarse.shares(residue as f64 * self.step))
+                    .collect();
+                for (index, chunk) in self.masses.chunks(ratio).enumerate() {
+                    let (mut left, mut right) = (0.0, 0.0);
+                    for (mass, share) in chunk.iter().zip(&shares) {
+                        left += mass * share.0;
+                        right += mass * share.1;
+                    }
+                    coarse.masses[index] += left;
+                    coarse.masses[index + 1] += right;
+                }
+            }
+            Bound::Lower => {
+                let old = self.masses.iter().enumerate();
+                coarse.merge(old.map(|(index, mass)| (self.loss(index), *mass)));
+            }
+        }
+        coarse.normalise();
+        coarse
+    }
+
+    /// The atoms of the lattice (losses with tilted masses put back to `ln P`).
+    pub(crate) fn atoms(&self) -> impl Iterator<Item = Atom> {
+        self.masses
+            .iter()
+            .enumerate()
+            .filter(|(_, mass)| **mass > 0.0)
+            .map(|(index, mass)| {
+                let loss = self.loss(index);
+                Atom {
+                    loss,
+                    log_p: mass.ln() + self.log_scale - self.tilt * loss,
+                }
+            })
+    }
+
+    pub(crate) fn loss(&self, index: usize) -> f64 {
+        self.origin + index as f64 * self.step
+    }
+
+    /// Makes the masses add up to 1, and returns the largest.
+    pub(crate) fn normalise(&mut self) {
+        let sum: f64 = self.masses.iter().sum();
+        self.masses.iter_mut().for_each(|mass| *mass /= sum);
+        self.log_scale += sum.ln();
+    }
+
+    /// What an atom `above` a lattice point leaves there and gives to the next one, so that both `P` and `Q` keep
+    /// their mass; tilted.
+    fn shares(&self, above: f64) -> (f64, f64) {
+        let right = (-above).exp_m1() / (-self.step).exp_m1();
+        let left = (1.0 - right).max(0.0);
+        (
+            left * (-self.tilt * above).exp(),
+            right * (self.tilt * (self.step - above)).exp(),
+        )
+    }
+
+    fn split(&mut self, tilted: impl Iterator<Item = (f64, f64)>) {
+        for (loss, mass) in tilted {
+            let steps = (loss - self.origin) / self.step;
+            let index = steps.floor();
+            let (left, right) = self.shares((steps - index) * self.step);
+            self.masses[index as usize] += mass * left;
+            self.masses[index as usize + 1] += mass * right;
+        }
+    }
+
+    /// One outcome for all atoms nearest to one point: its loss lies near the point; where it lies below, the
+    /// outcome counts for the point below. Moving the origin down by the typical shortfall first keeps nearly all
+    /// of them at their own point.
+    fn merge(&mut self, tilted: impl Iterator<Item = (f64, f64)>) {
+        let count = self.masses.len();
+        // Sums over each group of the masses of P and of Q e^{point}, both times e^{tilt point}.
+        let (mut p, mut q) = (vec![0.0; count], vec![0.0; count]);
+        for (loss, mass) in tilted {
+            let steps = (loss - self.origin) / self.step;
+            // PRIVACY: ties go up, which a later shortfall puts right; the value is what decides.
+            let index = (steps + 0.5).floor().clamp(0.0, (count - 1) as f64);
+            let off = loss - (self.origin + index * self.step);
+            p[index as usize] += mass * (-self.tilt * off).exp();
+            q[index as usize] += mass * (-(self.tilt + 1.0) * off).exp();
+        }
+        let shortfall: Vec<f64> = p
+            .iter()
+            .zip(&q)
+            .map(|(p, q)| if *p > 0.0 { (q / p).ln() } else { f64::NEG_INFINITY })
+            .collect();
+        let drop = self.cheapest_drop(&p, &shortfall);
+        let lift = (-self.tilt * drop).exp();
+        self.origin -= drop;
+        for index in 0..count {
+            if p[index] == 0.0 {
+                continue;
+            }
+            let below = ((shortfall[index] - drop) / self.step).ceil().max(0.0);
+            let mass = p[index] * lift * (-self.tilt * below * self.step).exp();
+            let target = index as f64 - below;
+            // Below the lattice: dropping the mass only lowers the bound.
+            if target >= 0.0 {
+                self.masses[target as usize] += mass;
+            }
+        }
+    }
+
+    /// The drop of the origin that costs least: the drop itself for all, a step for those still short of it.
+    fn cheapest_drop(&self, p: &[f64], shortfall: &[f64]) -> f64 {
+        let mut short: Vec<(f64, f64)> = shortfall
+            .iter()
+            .zip(p)
+            .filter(|(shortfall, _)| **shortfall > 0.0)
+            .map(|(shortfall, p)| (*shortfall, *p))
+            .collect();
+        short.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let total: f64 = p.iter().sum();
+        let (mut missed, mut best, mut cost) = (0.0, 0.0, f64::INFINITY);
+        for (drop, mass) in short.iter().chain([&(0.0, 0.0)]) {
+            let here = drop + self.step * missed / total;
+            if here < cost {
+                (best, cost) = (*drop, here);
+            }
+            missed += mass;
+        }
+        // Above its own shortfall by a rounding error, so that the group stays.
+        best * (1.0 + 1e-12)
+    }
+
+    /// `ln` of the hockey-stick divergence at `epsilon` (of the finite losses).
+    pub(crate) fn log_delta(&self, epsilon: f64) -> f64 {
+        let first = ((epsilon - self.origin) / self.step).floor().max(-1.0) + 1.0;
+        if first >= self.masses.len() as f64 {
+            return f64::NEG_INFINITY;
+        }
+        let first = first as usize;
+        let mut sum = 0.0;
+        for (index, mass) in self.masses.iter().enumerate().skip(first) {
+            let above = self.loss(index) - epsilon;
+            if above > 0.0 {
+                sum += mass * (-self.tilt * above).exp() * -(-above).exp_m1();
+            }
+        }
+        sum.ln() + self.log_scale - self.tilt * epsilon
+    }
+
+    /// The smallest epsilon at which the finite losses leave at most `e^log_delta`.
+    pub(crate) fn epsilon(&self, log_delta: f64) -> f64 {
+        // Suffix sums from the highest loss down, in units of P at the current point: of P and of Q e^{point}.
+        let (fall_p, fall_q) = (
+            (-self.tilt * self.step).exp(),
+            (-(self.tilt + 1.0) * self.step).exp(),
+        );
+        let rise = (-self.step).exp();
+        let (mut p, mut q) = (0.0, 0.0);
+        for (index, mass) in self.masses.iter().enumerate().rev() {
+            p = mass + fall_p * p;
+            q = mass + fall_q * q;
+            let loss = self.loss(index);
+            // delta at the point one step below, and the target, in units of P at this point.
+            let log_target = log_delta - self.log_scale + self.tilt * loss;
+            let below = p - rise * q;
+            if below.ln() > log_target {
+                let ratio = (p - log_target.exp()) / q;
+                return (loss + ratio.ln()).max(0.0);
+            }
+            if loss < 0.0 {
+                return 0.0;
+            }
+        }
+        0.0
+    }
+}
+
+/// No limits.
+pub(crate) const WHOLE: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(lattice: &Lattice, power: f64) -> f64 {
+        lattice
+            .atoms()
+            .map(|atom| (atom.log_p - power * atom.loss).exp())
+            .sum()
+    }
+
+    fn atoms() -> Vec<Atom> {
+        (0..50)
+            .map(|index| Atom {
+                loss: 0.037 * f64::from(index) - 0.4 + 0.01 * f64::from(index % 7),
+                log_p: -4.0 - 0.05 * f64::from(index % 11),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn splitting_keeps_both_masses_and_merging_lowers_every_delta() {
+        let atoms = atoms();
+        let delta = |epsilon: f64| -> f64 {
+            let above = atoms.iter().filter(|atom| atom.loss > epsilon);
+            above
+                .map(|atom| atom.log_p.exp() * -(epsilon - atom.loss).exp_m1())
+                .sum()
+        };
+        for tilt in [0.0, 0.7, 9.0] {
+            let upper = Lattice::new(Bound::Upper, &atoms, tilt, 0.05, WHOLE).0;
+            for power in [0.0, 1.0] {
+                let want: f64 = atoms.iter().map(|a| (a.log_p - power * a.loss).exp()).sum();
+                assert!(
+                    (moment(&upper, power) / want - 1.0).abs() < 1e-12,
+                    "{tilt} {power}"
+                );
+            }
+            let lower = Lattice::new(Bound::Lower, &atoms, tilt, 0.05, WHOLE).0;
+            let (coarse_upper, coarse_lower) =
+                (upper.coarsened(Bound::Upper, 4), lower.coarsened(Bound::Lower, 4));
+            for tenth in 0..12 {
+                let epsilon = 0.1 * f64::from(tenth) + 0.013;
+                let (low, high) = (lower.log_delta(epsilon).exp(), upper.log_delta(epsilon).exp());
+                let want = delta(epsilon);
+                assert!(
+                    low <= want * (1.0 + 1e-12) && want <= high * (1.0 + 1e-12),
+                    "{epsilon}: {low} {want} {high}"
+                );
+                assert!(high - low < 0.1 * want + 1e-4, "{epsilon}: {low} {want} {high}");
+                let (lowest, highest) = (
+                    coarse_lower.log_delta(epsilon).exp(),
+                    coarse_upper.log_delta(epsilon).exp(),
+                );
+                assert!(lowest <= low * (1.0 + 1e-12) && high <= highest * (1.0 + 1e-12));
+            }
+        }
+    }
+
+    #[test]
+    fn epsilon_inverts_delta() {
+        let lattice = Lattice::new(Bound::Upper, &atoms(), 1.5, 0.05, WHOLE).0;
+        for target in [0.1f64, 1e-2, 1e-3] {
+            let epsilon = lattice.epsilon(target.ln());
+            assert!(
+                (lattice.log_delta(epsilon).exp() / target - 1.0).abs() < 1e-9,
+                "{target}"
+            );
+        }
+        assert_eq!(lattice.epsilon(0.0), 0.0);
+    }
+}

@@ -1,0 +1,472 @@
+//! Epsilon at a delta and delta at an epsilon of composed pairs.
+
+use super::atoms::{Atom, Bound};
+use super::compose::{self, Allowance, Wrapped};
+use super::lattice::{Lattice, WHOLE};
+use super::pair::{Pair, Resolution};
+use super::probe::{Probe, Tails};
+use crate::search::minimum;
+use crate::special::LogSum;
+
+/// Relative accuracy of epsilon aimed at: of the upper bound, of the lower bound, and of a first look.
+const FINE: f64 = 5e-7;
+const LOWER: f64 = 1e-6;
+const COARSE: f64 = 5e-4;
+/// Mass that may be counted as lost, relative to delta (`e^-16` is 1e-7). No smaller: losses that rare are so large
+/// under a small sampling probability that the tilt would carry all of the tilted mass out to them.
+const LOG_SPARE: f64 = -16.0;
+/// Tilted mass that windows may cut off.
+const LOG_TILTED_SPARE: f64 = -25.0;
+/// Rounding errors of the transforms, relative to delta (measured below 1e-11 against the exact Gaussian).
+const ROUNDING: f64 = 1e-10;
+
+/// Pairs with how often each is composed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Composition {
+    parts: Vec<(Pair, u64)>,
+}
+
+/// What is asked: the smallest epsilon at `ln delta`, or `ln delta` at an epsilon.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    LogDelta(f64),
+    Epsilon(f64),
+}
+
+/// One of the two directions of all pairs, looked at coarsely.
+struct Direction {
+    reversed: bool,
+    probes: Vec<(Probe, f64)>,
+    /// Chernoff's answer to the target: an estimate of the scale, used for resolution only.
+    tilt: f64,
+    epsilon: f64,
+    log_delta: f64,
+}
+
+impl Composition {
+    pub(crate) fn push(&mut self, pair: Pair, count: u64) {
+        self.parts.push((pair, count));
+    }
+
+    /// The smallest epsilon at `e^log_delta` (`+inf` where none holds).
+    pub(crate) fn epsilon(&self, bound: Bound, log_delta: f64) -> f64 {
+        if let Some(single) = self.single_mixture() {
+            return single.epsilon(log_delta);
+        }
+        self.answer(bound, Target::LogDelta(log_delta))
+    }
+
+    /// `ln` of the smallest delta at `epsilon`.
+    pub(crate) fn log_delta(&self, bound: Bound, epsilon: f64) -> f64 {
+        if let Some(single) = self.single_mixture() {
+            return single.log_delta(epsilon);
+        }
+        self.answer(bound, Target::Epsilon(epsilon)).min(0.0)
+    }
+
+    /// One release alone is integrated, not composed: exact on both sides.
+    fn single_mixture(&self) -> Option<SingleRelease<'_>> {
+        match self.parts.as_slice() {
+            [(Pair::Mixtures(mixtures), 1)] => Some(SingleRelease(mixtures)),
+            _ => None,
+        }
+    }
+
+    fn answer(&self, bound: Bound, target: Target) -> f64 {
+        let mut directions = [self.look(false, target), self.look(true, target)];
+        let weight = |direction: &Direction| match target {
+            Target::LogDelta(_) => direction.epsilon,
+            Target::Epsilon(_) => direction.log_delta,
+        };
+        directions.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
+        let [first, second] = &directions;
+        if bound == Bound::Lower {
+            return self
+                .resolve(first, bound, LOWER, target)
+                .max(self.resolve(second, bound, LOWER, target));
+        }
+        let answer = self.resolve(first, bound, FINE, target);
+        // The other direction is usually the more private one by far: then a coarse bound settles it.
+        let other = self.resolve(second, bound, COARSE, target);
+        if other <= answer {
+            answer
+        } else {
+            answer.max(self.resolve(second, bound, FINE, target))
+        }
+    }
+
+    fn look(&self, reversed: bool, target: Target) -> Direction {
+        let mut log_delta = match target {
+            Target::LogDelta(log_delta) => log_delta,
+            Target::Epsilon(_) => -20.0,
+        };
+        // For a target epsilon the outcomes looked at must be those that the delta to come asks for.
+        for _ in 0..60 {
+            let direction = self.look_at(reversed, target, log_delta);
+            match target {
+                Target::Epsilon(_) if direction.log_delta < log_delta - 1.0 && log_delta > -1e5 => {
+                    log_delta = direction.log_delta;
+                }
+                _ => {
+                    return Direction {
+                        log_delta,
+                        ..direction
+                    };
+                }
+            }
+        }
+        self.look_at(reversed, target, log_delta)
+    }
+
+    fn look_at(&self, reversed: bool, target: Target, log_delta: f64) -> Direction {
+        let log_tail = self.log_tail(log_delta);
+        let probes: Vec<(Probe, f64)> = self
+            .parts
+            .iter()
+            .map(|(pair, count)| {
+                let probe = pair.probe(log_tail);
+                let probe = if reversed { probe.reversed() } else { probe };
+                (probe, *count as f64)
+            })
+            .collect();
+        let cumulant = |tilt: f64| -> f64 {
+            probes
+                .iter()
+                .map(|(probe, count)| count * probe.cumulant(tilt))
+                .sum()
+        };
+        let (log_tilt, best) = lowest(|log_tilt| {
+            let tilt = log_tilt.exp();
+            match target {
+                // Canonne, Kamath, Steinke (2020), Proposition 12, at order 1 + tilt.
+                Target::LogDelta(log_delta) => {
+                    cumulant(tilt) / tilt - tilt.recip().ln_1p() - (log_delta + tilt.ln_1p()) / tilt
+                }
+                Target::Epsilon(epsilon) => {
+                    cumulant(tilt) - tilt * epsilon - tilt * tilt.recip().ln_1p() - tilt.ln_1p()
+                }
+            }
+        });
+        let (epsilon, log_delta) = match target {
+            Target::LogDelta(log_delta) => (best, log_delta),
+            // Chernoff's bound lies above the truth, rarely by more than a factor of e^3.
+            Target::Epsilon(epsilon) => (epsilon, best.min(0.0) - 3.0),
+        };
+        Direction {
+            reversed,
+            probes,
+            tilt: log_tilt.exp(),
+            epsilon,
+            log_delta,
+        }
+    }
+
+    /// `ln` of the tail mass of one release that may be counted as lost.
+    fn log_tail(&self, log_delta: f64) -> f64 {
+        let count: f64 = self.parts.iter().map(|(_, count)| *count as f64).sum();
+        log_delta + LOG_SPARE - count.ln()
+    }
+
+    fn resolve(&self, direction: &Direction, bound: Bound, accuracy: f64, target: Target) -> f64 {
+        let tilt = direction.tilt;
+        let allowance = Allowance {
+            log_mass: direction.log_delta + LOG_SPARE,
+            log_tilted_mass: LOG_TILTED_SPARE,
+        };
+        let log_tail = self.log_tail(direction.log_delta);
+        let moments: Vec<_> = direction
+            .probes
+            .iter()
+            .map(|(probe, count)| (probe.moments(tilt), *count))
+            .collect();
+        let variance: f64 = moments.iter().map(|(m, count)| m.variance * count).sum();
+        let scale = direction.epsilon.max(0.2 * variance.sqrt());
+        // A lattice of distance h adds count tilt (tilt + 1) h^2 / 12 to the cumulant, hence that over the tilt to
+        // epsilon; the allowed error is shared between parts by their variance, and between the cells and levels.
+        // ln of the probability that no release has an infinite loss.
+        let mut log_finite = 0.0;
+        let mut wrapped = Wrapped::default();
+        let mut finals: Vec<Lattice> = Vec::new();
+        for (((pair, count), (probe, _)), (moments, _)) in
+            self.parts.iter().zip(&direction.probes).zip(&moments)
+        {
+            let releases = *count as f64;
+            if moments.variance == 0.0 && moments.mean == 0.0 {
+                // Nothing is ever learnt (besides infinite losses).
+                let atoms = pair.atoms(
+                    bound,
+                    &Resolution {
+                        step: 1.0,
+                        width: 1.0,
+                        decisive: (0.0, 0.0),
+                        log_tail,
+                    },
+                );
+                let infinite = if direction.reversed {
+                    atoms.infinite_q
+                } else {
+                    atoms.infinite_p
+                };
+                log_finite += releases * (-infinite.min(1.0)).ln_1p();
+                continue;
+            }
+            let share = (releases * moments.variance / variance).max(1e-3);
+            let stages = f64::from(compose::levels(*count)) + 1.0;
+            let error = accuracy * scale * share / stages;
+            let cell = (12.0 * error / (releases * (tilt + 1.0))).sqrt();
+            let tails = Tails::new(probe, tilt, releases, moments.variance.max(1e-300));
+            let step = cell.max(compose::least_step(&tails, *count, allowance));
+            let width = (cell / moments.squared_slope.sqrt()).min(0.5);
+            let (least, most) = tails.range(1.0, 0.0, LOG_TILTED_SPARE + 5.0 - releases.ln());
+            let resolution = Resolution {
+                step,
+                width,
+                decisive: if direction.reversed {
+                    (-most, -least)
+                } else {
+                    (least, most)
+                },
+                log_tail,
+            };
+            let mut atoms = pair.atoms(bound, &resolution);
+            // Even losses go on a lattice of their own, without any rounding.
+            let step = match pair {
+                Pair::Outcomes(_) => atoms
+                    .spacing()
+                    .map_or(step, |gap| gap / (gap / step).ceil().max(1.0)),
+                _ => step,
+            };
+            if direction.reversed {
+                atoms = atoms.reversed();
+            }
+            log_finite += releases * (-atoms.infinite_p.min(1.0)).ln_1p();
+            if atoms.atoms.is_empty() {
+                continue;
+            }
+            let window = compose::range(&tails, 1, *count, allowance);
+            let (single, above) = Lattice::new(bound, &atoms.atoms, tilt, step, window);
+            wrapped.above += releases * above;
+            let (composed, lost) = compose::self_compose(bound, &single, *count, &tails, allowance);
+            wrapped.above += lost.above;
+            wrapped.tilted += lost.tilted;
+            finals.push(composed);
+        }
+        let total = self.combine(bound, direction, finals, allowance, &mut wrapped);
+        let infinite = match bound {
+            Bound::Upper => wrapped.above - log_finite.exp_m1(),
+            Bound::Lower => -log_finite.exp_m1(),
+        };
+        conclude(bound, total.as_ref(), infinite, wrapped, target)
+    }
+
+    /// The sum of the parts' losses, on the coarsest of their lattices.
+    fn combine(
+        &self,
+        bound: Bound,
+        direction: &Direction,
+        finals: Vec<Lattice>,
+        allowance: Allowance,
+        wrapped: &mut Wrapped,
+    ) -> Option<Lattice> {
+        if finals.len() < 2 {
+            return finals.into_iter().next();
+        }
+        let step = finals.iter().map(|lattice| lattice.step).fold(0.0, f64::max);
+        let mut parts = finals.into_iter().map(|lattice| {
+            if lattice.step == step {
+                return lattice;
+            }
+            let atoms: Vec<Atom> = lattice.atoms().collect();
+            Lattice::new(bound, &atoms, direction.tilt, step, WHOLE).0
+        });
+        let mut total = parts.next()?;
+        for part in parts {
+            // The window holds both supports whole: nothing wraps.
+            let bottom = total.origin + part.origin;
+            let points = (total.masses.len() + part.masses.len()) as f64;
+            total = compose::convolve(&total, &part, bottom, bottom + points * step);
+            trim(&mut total, allowance, wrapped);
+        }
+        Some(total)
+    }
+}
+
+/// Cuts the ends of a lattice that hold next to nothing.
+fn trim(lattice: &mut Lattice, allowance: Allowance, wrapped: &mut Wrapped) {
+    let spare = allowance.log_tilted_mass.exp();
+    let mut below = 0.0;
+    let first = lattice.masses.iter().position(|mass| {
+        below += mass;
+        below > spare
+    });
+    if let Some(first) = first.filter(|first| *first > 0) {
+        // Moved up to the new first point: more loss, never less. Its tilted mass is what a lower bound gives up.
+        let moved: f64 = lattice.masses[..first].iter().sum();
+        lattice.origin += first as f64 * lattice.step;
+        lattice.masses.drain(..first);
+        lattice.masses[0] += moved;
+        wrapped.tilted += moved;
+    }
+    let log_mass =
+        |index: usize, mass: f64| mass.ln() + lattice.log_scale - lattice.tilt * lattice.loss(index);
+    let mut keep = lattice.masses.len();
+    let mut above = 0.0;
+    while keep > 1 {
+        let here = log_mass(keep - 1, lattice.masses[keep - 1]).exp();
+        if above + here > allowance.log_mass.exp() || lattice.masses[keep - 1] > spare {
+            break;
+        }
+        above += here;
+        keep -= 1;
+    }
+    lattice.masses.truncate(keep);
+    wrapped.above += above;
+}
+
+/// Reads the target off the loss of the whole composition.
+fn conclude(bound: Bound, total: Option<&Lattice>, infinite: f64, wrapped: Wrapped, target: Target) -> f64 {
+    let Some(total) = total else {
+        return match target {
+            Target::LogDelta(log_delta) if infinite.ln() > log_delta => f64::INFINITY,
+            Target::LogDelta(_) => 0.0,
+            Target::Epsilon(_) => infinite.ln(),
+        };
+    };
+    match target {
+        Target::LogDelta(log_delta) => {
+            // PRIVACY: infinite losses spend delta first.
+            let share = infinite * (-log_delta).exp();
+            if share >= 1.0 {
+                return f64::INFINITY;
+            }
+            let rest = log_delta + (-share).ln_1p();
+            match bound {
+                Bound::Upper => total.epsilon(rest - ROUNDING),
+                Bound::Lower => {
+                    // What may have wrapped to losses above epsilon, e^{log_scale - tilt epsilon} per tilted mass,
+                    // comes off delta: by asking for a larger one.
+                    let first = total.epsilon(rest);
+                    let polluted = (total.log_scale - total.tilt * first - rest).exp() * wrapped.tilted;
+                    total.epsilon(rest + 2.0 * polluted.ln_1p() + ROUNDING)
+                }
+            }
+        }
+        Target::Epsilon(epsilon) => {
+            let log_delta = total.log_delta(epsilon);
+            let finite = match bound {
+                Bound::Upper => log_delta + ROUNDING,
+                Bound::Lower => {
+                    let polluted =
+                        (total.log_scale - total.tilt * epsilon - log_delta).exp() * wrapped.tilted;
+                    log_delta + (-polluted.min(1.0)).ln_1p() - ROUNDING
+                }
+            };
+            let mut sum = LogSum::new();
+            sum.add(finite);
+            sum.add(infinite.ln());
+            sum.get()
+        }
+    }
+}
+
+/// The argument (on a log scale) and the value of the smallest value of a function with one valley.
+fn lowest(f: impl Fn(f64) -> f64) -> (f64, f64) {
+    // A coarse scan finds the valley, golden sections its floor.
+    const LEAST: f64 = -14.0;
+    const MOST: f64 = 23.0;
+    const STEP: f64 = 0.75;
+    let points = ((MOST - LEAST) / STEP) as usize;
+    let at = |index: usize| LEAST + STEP * index as f64;
+    let mut best = (0, f64::INFINITY);
+    for index in 0..=points {
+        let value = f(at(index));
+        if value < best.1 {
+            best = (index, value);
+        }
+    }
+    let mut lowest = (at(best.0), best.1);
+    minimum(at(best.0) - STEP, at(best.0) + STEP, |x| {
+        let value = f(x);
+        if value < lowest.1 {
+            lowest = (x, value);
+        }
+        value
+    });
+    lowest
+}
+
+/// One release of a pair of Gaussian mixtures.
+struct SingleRelease<'a>(&'a super::mixture::GaussianMixtures);
+
+impl SingleRelease<'_> {
+    fn log_delta(&self, epsilon: f64) -> f64 {
+        let mut log_tail = -100.0;
+        loop {
+            let log_delta = self
+                .0
+                .log_hockey_stick(epsilon, log_tail)
+                .max(self.0.log_hockey_stick_reversed(epsilon, log_tail));
+            if log_delta > log_tail + 50.0 || log_tail < -1e6 {
+                return log_delta.min(0.0);
+            }
+            log_tail *= 2.0;
+        }
+    }
+
+    fn epsilon(&self, log_delta: f64) -> f64 {
+        if self.log_delta(0.0) <= log_delta {
+            return 0.0;
+        }
+        let mut high = 1.0;
+        while self.log_delta(high) > log_delta {
+            high *= 2.0;
+        }
+        crate::search::first_true(0.0, high, 1e-14, |epsilon| self.log_delta(epsilon) <= log_delta)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mixture::GaussianMixtures;
+    use super::*;
+
+    fn poisson(q: f64, z: f64, count: u64) -> Composition {
+        let mut composition = Composition::default();
+        let mixtures = GaussianMixtures::new(z, &[(0.0, 1.0 - q), (1.0, q)], &[(0.0, 1.0)]);
+        composition.push(Pair::Mixtures(mixtures), count);
+        composition
+    }
+
+    #[test]
+    fn scratch() {
+        for (q, z, t, d, want) in [
+            (1.0, 7.0, 20u64, 1e-10f64, 4.027629),
+            (1.0, 7.0, 20, 1e-20, 5.932309086335458),
+            (1e-6, 1.0, 1_000_000, 1e-9, 0.006209502937830536),
+            (1e-6, 1.0, 100, 1.2589254117941649e-10, 0.000541),
+            (1e-5, 1.0, 10, 2.511886431509577e-07, 0.000275),
+            (0.001, 1.0, 1000, 3.1622776601683762e-06, 0.1668578535713813),
+            (0.001, 0.8, 10000, 1e-18, 5.019297882145725),
+            (0.01, 1.0, 1000, 1e-6, 0.0),
+            (0.01, 1.0, 1000000, 1e-6, 0.0),
+            (0.01, 1.1, 10000, 1e-5, 5.19262),
+            (0.2, 2.0, 50, 1e-10, 5.649863),
+            (0.999, 1.0, 10, 1e-6, 19.410656),
+        ] {
+            let c = poisson(q, z, t);
+            c.epsilon(Bound::Upper, d.ln());
+            let start = std::time::Instant::now();
+            let upper = c.epsilon(Bound::Upper, d.ln());
+            let took = start.elapsed();
+            let start = std::time::Instant::now();
+            let lower = c.epsilon(Bound::Lower, d.ln());
+            let lower_took = start.elapsed();
+            eprintln!("q={q} z={z} T={t} d={d:e}: {lower} <= {upper} want {want} {took:?} {lower_took:?}");
+            let back = c.log_delta(Bound::Upper, upper);
+            eprintln!(
+                "q={q} z={z} T={t} d={d:e}: {lower} <= {upper} want {want} {took:?} {lower_took:?} delta {:e}",
+                back.exp()
+            );
+        }
+    }
+}
