@@ -4,15 +4,20 @@
 //! family or an output that nobody here knows is a failure. Checkers see inputs and outputs, never the id.
 //!
 //! Closed forms, divergences and sensitivities are compared to a relative 1e-9 (the improved zCDP conversion and
-//! binomial numbers 1e-8); what is looser says why beside its number.
+//! binomial numbers 1e-8); what is looser says why beside its number. Numbers of loss distributions are upper bounds
+//! on a stated grid, see `reference.rs`.
 
 mod binomial;
 mod calibration;
 mod case;
 mod clipping;
+mod discrete;
 mod distributed;
 mod gaussian;
 mod heterogeneous;
+mod mixture;
+mod poisson;
+mod reference;
 mod renyi;
 mod sensitivity;
 
@@ -43,7 +48,21 @@ pub(crate) fn check(file: &Value, tally: &mut Tally) -> anyhow::Result<()> {
 fn check_family(family: &str, case: &Case<'_>) -> anyhow::Result<()> {
     match family {
         "adaptive_clipping" => clipping::adaptive_clipping(case),
+        "binomial_composition" => binomial::binomial_composition(case),
         "binomial_exact" => binomial::binomial_exact(case),
+        "calibrate_mog" => mixture::calibrate_mog(case),
+        "discrete_gaussian" => discrete::discrete_gaussian(case),
+        "discrete_laplace" => discrete::discrete_laplace(case),
+        "laplace" => discrete::laplace(case),
+        "mog" => mixture::mog(case),
+        "mog_independent" => mixture::mog_independent(case),
+        "mog_one_step_exact" => mixture::mog_one_step_exact(case),
+        "poisson_gaussian_converged" => poisson::poisson_gaussian_converged(case),
+        "poisson_gaussian_pld" => poisson::poisson_gaussian_pld(case),
+        "poisson_gaussian_prv" => poisson::poisson_gaussian_prv(case),
+        "poisson_gaussian_small_delta" => poisson::poisson_gaussian_small_delta(case),
+        "randomized_response" => discrete::randomized_response(case),
+        "truncated_poisson" => poisson::truncated_poisson(case),
         "blt_multi_participation" => sensitivity::blt_multi_participation(case),
         "skellam" => distributed::skellam(case),
         "tree_restart" => sensitivity::tree_restart(case),
@@ -120,6 +139,8 @@ mod tests {
             "ADD_OR_REMOVE_ONE",
         ));
         fails(changed("heterogeneous", "inputs", "desc", "5x Cauchy3"));
+        fails(changed("mog", "outputs", "epsilon_pld", 0.9));
+        fails(changed("mog", "outputs", "epsilon_pld", 1.2));
         // A printed number is not an oracle.
         assert_eq!(
             verdict(&changed("zcdp", "outputs", "paper_epsilon", 9.9)),

@@ -3,13 +3,16 @@
 use anyhow::Context;
 use undertone_accounting::binomial::exact::ShiftedBinomial;
 use undertone_accounting::binomial::theorem::{BinomialNoise, Sensitivities};
-use undertone_accounting::{AccountingError, Delta, Epsilon};
+use undertone_accounting::{Accountant, AccountingError, Delta, Epsilon, Event, Recipe};
 
 use super::EXACT;
 use super::case::Case;
+use super::reference::{between, delta_at};
 
 /// Sums of binomial masses lose digits to `ln N!`, on either side.
 const SUMMED: f64 = 1e-8;
+/// What the lattice of a composition may add to a delta of order one, whose epsilons it keeps to 1e-6.
+const COMPOSED: f64 = 1e-5;
 
 pub(super) fn binomial_theorem(case: &Case<'_>) -> anyhow::Result<()> {
     let noise = BinomialNoise::new(
@@ -78,6 +81,23 @@ pub(super) fn binomial_exact(case: &Case<'_>) -> anyhow::Result<()> {
             format!("epsilon: expected at most {got:e} (theorem), got {epsilon:e}")
         });
     }
+    Ok(())
+}
+
+pub(super) fn binomial_composition(case: &Case<'_>) -> anyhow::Result<()> {
+    let event = Event::Binomial {
+        trials: case.whole("N")?,
+        success_probability: case.number("p")?,
+        shift: case.whole("shift")?,
+    };
+    let mut accountant = Accountant::new(Recipe::Pld);
+    accountant.compose(&event, case.whole("count")?)?;
+    let got = delta_at(&accountant, case.number("epsilon")?)?;
+    // An exact enumeration against an upper bound.
+    let want = case.required("delta")?;
+    between(case, "delta", got, want * (1.0 - SUMMED), want * (1.0 + COMPOSED));
+    let (there, back) = (case.required("delta_P_Q")?, case.required("delta_Q_P")?);
+    case.near("delta_P_Q, delta_Q_P", want, there.max(back), 0.0);
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use undertone_accounting::{Accountant, Event, NoiseMultiplier, Recipe};
 
 use super::EXACT;
 use super::case::Case;
+use super::reference::Grid;
 use super::renyi::poisson;
 
 pub(super) fn heterogeneous(case: &Case<'_>) -> anyhow::Result<()> {
@@ -16,16 +17,26 @@ pub(super) fn heterogeneous(case: &Case<'_>) -> anyhow::Result<()> {
         }
         Ok(accountant)
     };
+    let rounds: u64 = phases.iter().map(|(rounds, _)| rounds).sum();
     if let Some(want) = case.expected("epsilon_rdp")? {
         let got = compose(Recipe::Rdp)?.guarantee(case.delta()?)?.epsilon.get();
-        let rounds: u64 = phases.iter().map(|(rounds, _)| rounds).sum();
         // As in the accountant's own family: the peer drops up to e^-30 of every step.
         case.near("epsilon_rdp", got, want, EXACT * want + rounds as f64 * 1e-13);
+    }
+    if let Some(reference) = case.expected("epsilon_pld")? {
+        let grid = Grid::new(case.number("vdi")?, rounds);
+        grid.epsilon(
+            case,
+            "epsilon_pld",
+            &compose(Recipe::Pld)?,
+            case.delta()?,
+            reference,
+        )?;
     }
     Ok(())
 }
 
-/// `500x PS(.01,G1), 7x G20 + 3x Lap10`: counts of Poisson-sampled Gaussians, Gaussians and Laplaces.
+/// `500x PS(.01,G1), 7x G20+3x Lap10`: counts of Poisson-sampled Gaussians, Gaussians and Laplaces.
 fn phases(text: &str) -> anyhow::Result<Vec<(u64, Event)>> {
     let mut phases = Vec::new();
     // The comma within PS(q,Gz) has no space after it; the one between phases has.
@@ -51,5 +62,10 @@ fn event_of(text: &str) -> anyhow::Result<Event> {
             noise_multiplier: NoiseMultiplier::new(z.parse()?)?,
         });
     }
-    bail!("expected PS(q,Gz) or Gz, got {text}")
+    if let Some(scale) = text.strip_prefix("Lap") {
+        return Ok(Event::Laplace {
+            scale: scale.parse()?,
+        });
+    }
+    bail!("expected PS(q,Gz), Gz or Lapb, got {text}")
 }

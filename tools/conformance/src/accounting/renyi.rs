@@ -1,7 +1,10 @@
 //! Renyi divergences, the accountants over them, and the moments accountant of 2016.
 
 use anyhow::Context;
-use undertone_accounting::{Accountant, Epsilon, Event, NoiseMultiplier, Recipe, SamplingProbability, rdp};
+use undertone_accounting::rdp::repeat_and_select::Repetitions;
+use undertone_accounting::{
+    Accountant, Epsilon, Event, NoiseMultiplier, Recipe, Rho, SamplingProbability, rdp,
+};
 
 use super::EXACT;
 use super::case::{self, Case};
@@ -58,10 +61,15 @@ pub(super) fn rdp_poisson_gaussian(case: &Case<'_>) -> anyhow::Result<()> {
 }
 
 pub(super) fn rdp_accountant(case: &Case<'_>) -> anyhow::Result<()> {
-    let (event, steps) = (
-        poisson(case.number("q")?, case.number("noise_multiplier")?)?,
-        case.whole("steps")?,
-    );
+    let (event, steps) = if case.has_input("rho") {
+        let rho = Rho::new(case.number("rho")?)?;
+        (Event::ZeroConcentrated { rho }, case.whole("count")?)
+    } else if case.has_input("event") {
+        (repeated(case)?, 1)
+    } else {
+        let event = poisson(case.number("q")?, case.number("noise_multiplier")?)?;
+        (event, case.whole("steps")?)
+    };
     let mut accountant = Accountant::new(Recipe::Rdp);
     accountant.compose(&event, steps)?;
     let got = accountant.guarantee(case.delta()?)?;
@@ -91,6 +99,24 @@ pub(super) fn rdp_accountant(case: &Case<'_>) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// `Gaussian(z)` repeated a negative binomial number of times.
+fn repeated(case: &Case<'_>) -> anyhow::Result<Event> {
+    let text = case.text("event")?;
+    let z = text
+        .strip_prefix("Gaussian(")
+        .and_then(|rest| rest.strip_suffix(')'));
+    let z = z.with_context(|| format!("expected Gaussian(z), got {text}"))?;
+    Ok(Event::RepeatAndSelect {
+        event: Box::new(Event::Gaussian {
+            noise_multiplier: NoiseMultiplier::new(z.parse()?)?,
+        }),
+        repetitions: Repetitions::TruncatedNegativeBinomial {
+            shape: case.number("shape")?,
+            mean: case.number("mean")?,
+        },
+    })
 }
 
 pub(super) fn moments_accountant(case: &Case<'_>) -> anyhow::Result<()> {
