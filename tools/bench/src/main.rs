@@ -1,7 +1,10 @@
-//! Benchmarks: whole federated clients per CPU second, beside the arithmetic peak of the same machine.
+//! Benchmarks: whole federated clients per CPU second beside the arithmetic peak of the same machine, and CPU seconds of
+//! privacy accounting.
 //!
-//! `undertone-bench clients --model stackoverflow|dplm [--threads N] [--clients N]` prints one `RESULT {json}` line.
+//! `undertone-bench clients --model stackoverflow|dplm [--threads N] [--clients N]` prints one `RESULT {json}` line,
+//! `undertone-bench accounting [--repeats N] [--only QUESTION]` one for every question of privacy accounting.
 
+mod accounting;
 mod clients;
 mod numpy_random;
 mod peak;
@@ -21,10 +24,13 @@ struct Arguments {
 enum Command {
     /// Local SGD, clipping and summing of whole clients, one client per thread
     Clients(clients::Arguments),
+    /// Privacy accounting, from parameters to a guarantee
+    Accounting(accounting::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Clients(arguments) => clients::run(&arguments),
+        Command::Accounting(arguments) => accounting::run(&arguments),
     }
 }
