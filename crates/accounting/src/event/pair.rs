@@ -121,7 +121,7 @@ pub(crate) fn pair(
         ),
         Event::ApproximateDp { epsilon, delta } => {
             // Everything that satisfies the statement is a post-processing of this pair (Kairouz, Oh, Viswanath).
-            let delta = delta.map_or(0.0, |delta| delta.get());
+            let delta = delta.map_or(0.0, crate::Delta::get);
             let (log_most, log_least) = (-(-epsilon.get()).exp().ln_1p(), -epsilon.get().exp().ln_1p());
             let kept = (-delta).ln_1p();
             Pair::Outcomes(Outcomes {

@@ -30,8 +30,10 @@ const MAX_POINTS: f64 = (1u64 << 20) as f64;
 pub(crate) struct Wrapped {
     /// Mass of `P` at losses above.
     pub(crate) above: f64,
-    /// Tilted mass on either side.
+    /// Tilted mass that came back on either side.
     pub(crate) tilted: f64,
+    /// Tilted mass that was left out before it could.
+    pub(crate) left_out: f64,
 }
 
 /// How much mass may leave the windows.

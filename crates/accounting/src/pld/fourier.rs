@@ -15,7 +15,7 @@ pub(crate) struct Fourier {
 }
 
 impl Fourier {
-    /// The shortest convenient length that is at least `length`: 2^k or 3 2^k.
+    /// The shortest convenient length that is at least `length`: 4, 5 or 6 times a power of two.
     pub(crate) fn length(length: usize) -> usize {
         let length = length.max(16);
         let power = length.next_power_of_two();
@@ -78,22 +78,21 @@ impl Fourier {
 }
 
 /// `base^exponent`, by elements.
-pub(crate) fn power(base: &[Complex64], mut exponent: u64) -> Vec<Complex64> {
-    let mut square = base.to_vec();
-    while exponent.is_multiple_of(2) && exponent > 0 {
-        square.iter_mut().for_each(|z| *z = *z * *z);
-        exponent /= 2;
-    }
-    let mut result = square.clone();
-    exponent = exponent.saturating_sub(1) / 2;
-    while exponent > 0 {
-        square.iter_mut().for_each(|z| *z = *z * *z);
-        if !exponent.is_multiple_of(2) {
-            result.iter_mut().zip(&square).for_each(|(r, z)| *r *= *z);
+pub(crate) fn power(base: &[Complex64], exponent: u64) -> Vec<Complex64> {
+    let one = |z: &Complex64| {
+        let (mut result, mut square, mut rest) = (Complex64::new(1.0, 0.0), *z, exponent);
+        loop {
+            if !rest.is_multiple_of(2) {
+                result *= square;
+            }
+            rest /= 2;
+            if rest == 0 {
+                return result;
+            }
+            square *= square;
         }
-        exponent /= 2;
-    }
-    result
+    };
+    base.iter().map(one).collect()
 }
 
 #[cfg(test)]

@@ -16,10 +16,19 @@ pub(crate) struct Lattice {
     pub(crate) log_scale: f64,
 }
 
+/// What lies outside the range of a lattice.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cut {
+    /// Mass of `P` at the losses above.
+    pub(crate) above: f64,
+    /// Tilted mass at the losses below, relative to what was kept.
+    pub(crate) tilted_below: f64,
+}
+
 impl Lattice {
-    /// Puts atoms on a lattice of distance `step` that covers the losses of `range`, and returns with it the mass
-    /// of `P` above the range. Losses below it are moved up to it ([`Bound::Upper`]) or left out.
-    pub(crate) fn new(bound: Bound, atoms: &[Atom], tilt: f64, step: f64, range: (f64, f64)) -> (Self, f64) {
+    /// Puts the atoms whose losses lie in `range` (and a step around it) on a lattice of distance `step`.
+    pub(crate) fn new(bound: Bound, atoms: &[Atom], tilt: f64, step: f64, range: (f64, f64)) -> (Self, Cut) {
+        let range = (range.0 - step, range.1 + step);
         let weight = |loss: f64, log_p: f64| log_p + tilt * loss;
         let inside = |atom: &&Atom| atom.loss >= range.0 && atom.loss <= range.1;
         let kept = || atoms.iter().filter(inside);
@@ -41,17 +50,18 @@ impl Lattice {
         };
         let inside = kept().map(|atom| tilted(atom.loss, atom.log_p));
         match bound {
-            Bound::Upper => {
-                // PRIVACY: a loss moved up only makes the pair easier to tell apart.
-                let below = atoms.iter().filter(|atom| atom.loss < range.0);
-                lattice.split(below.map(|atom| tilted(least, atom.log_p)));
-                lattice.split(inside);
-            }
+            Bound::Upper => lattice.split(inside),
             Bound::Lower => lattice.merge(inside),
         }
+        let kept: f64 = lattice.masses.iter().sum();
         lattice.normalise();
+        let below = atoms.iter().filter(|atom| atom.loss < range.0);
         let above = atoms.iter().filter(|atom| atom.loss > range.1);
-        (lattice, above.map(|atom| atom.log_p.exp()).sum())
+        let cut = Cut {
+            above: above.map(|atom| atom.log_p.exp()).sum(),
+            tilted_below: below.map(|atom| tilted(atom.loss, atom.log_p).1).sum::<f64>() / kept,
+        };
+        (lattice, cut)
     }
 
     /// The same distribution on a lattice `ratio` times as coarse, again from the side of `bound`.
