@@ -1,7 +1,7 @@
 use serde::Serialize;
 
 use crate::table::Row;
-use crate::{ReproduceError, Table, blt, dplm, gboard};
+use crate::{Figure, ReproduceError, Statement, Table, blt, dplm, gboard, userdp};
 
 /// A check that can be run by name.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -19,16 +19,19 @@ pub struct Check {
 }
 
 /// The part of a table that a check computes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Body {
     pub(crate) parameters: Vec<&'static str>,
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<Row>,
     pub(crate) notes: Vec<&'static str>,
+    pub(crate) reference: Option<&'static str>,
+    pub(crate) statements: Vec<Statement>,
+    pub(crate) figure: Option<Figure>,
 }
 
 /// All checks, in the order of the papers.
-static CHECKS: [Check; 7] = [
+static CHECKS: [Check; 8] = [
     dplm::table_1::CHECK,
     dplm::table_2::CHECK,
     dplm::text::CHECK,
@@ -36,6 +39,7 @@ static CHECKS: [Check; 7] = [
     gboard::table_2::CHECK,
     gboard::text::CHECK,
     blt::table_4::CHECK,
+    userdp::CHECK,
 ];
 
 /// All checks, in the order of the papers.
@@ -61,6 +65,9 @@ pub fn run(id: &str) -> Result<Table, ReproduceError> {
         columns,
         rows,
         notes,
+        reference,
+        statements,
+        figure,
     } = (check.body)()?;
     let entries = || rows.iter().flat_map(|row| &row.entries);
     Ok(Table {
@@ -75,6 +82,9 @@ pub fn run(id: &str) -> Result<Table, ReproduceError> {
         columns,
         rows,
         notes,
+        reference,
+        statements,
+        figure,
     })
 }
 
@@ -141,6 +151,11 @@ mod tests {
     }
 
     #[test]
+    fn userdp_figure_1() {
+        check("userdp-figure-1", 19, 0);
+    }
+
+    #[test]
     fn an_explanation_needs_a_difference() {
         let rounding = crate::Rounding::Nearest { decimals: 1 };
         let entry = crate::Entry::new("0.5", 0.52, rounding, None);
@@ -157,7 +172,7 @@ mod tests {
         assert_eq!(
             run("dplm-table-9").unwrap_err().to_string(),
             "check: expected one of dplm-table-1, dplm-table-2, dplm-text, gboard-table-1, gboard-table-2, \
-             gboard-text, blt-table-4, got 'dplm-table-9'"
+             gboard-text, blt-table-4, userdp-figure-1, got 'dplm-table-9'"
         );
     }
 

@@ -16,17 +16,22 @@
 //! Papers: McMahan et al., "Learning Differentially Private Recurrent Language Models" (ICLR 2018), Tables 1
 //! and 2, section 3, appendix D; Xu et al., "Federated Learning of Gboard Language Models with Differential
 //! Privacy" (2023), Tables 1 and 2, appendix A; McMahan, Xu, Zhang, "A Hassle-free Algorithm for Strong
-//! Differential Privacy in Federated Learning Systems" (2024), Table 4.
+//! Differential Privacy in Federated Learning Systems" (2024), Table 4; Charles, Ganesh, McKenna, McMahan,
+//! Mitchell, Pillutla, Rush, "Fine-Tuning Large Language Models with User-Level Differential Privacy" (2024),
+//! Figure 1.
 
 mod blt;
 mod check;
 mod dplm;
 mod error;
+mod figure;
 mod gboard;
 mod rounding;
 mod table;
+mod userdp;
 
 pub use check::{Check, checks, run};
 pub use error::ReproduceError;
+pub use figure::{Curve, Figure, Statement};
 pub use rounding::Rounding;
 pub use table::{Entry, Row, Table, Tighter};

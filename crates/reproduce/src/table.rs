@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-use crate::Rounding;
+use crate::{Figure, Rounding, Statement};
 
 /// A recomputed table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -27,6 +27,12 @@ pub struct Table {
     pub total: usize,
     /// What the paper prints and this table leaves out, and why.
     pub notes: Vec<&'static str>,
+    /// Where [`Entry::paper`] comes from if the paper prints no number; `None` for the paper itself.
+    pub reference: Option<&'static str>,
+    /// What the paper says about these numbers in words.
+    pub statements: Vec<Statement>,
+    /// The recomputed figure, for a check of one.
+    pub figure: Option<Figure>,
 }
 
 /// One row of a table.
@@ -41,7 +47,7 @@ pub struct Row {
 /// One printed number and ours.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Entry {
-    /// What the paper prints.
+    /// What the paper prints, or the [reference](Table::reference) instead.
     pub paper: &'static str,
     /// Ours by the paper's recipe, not rounded.
     pub ours: f64,
@@ -95,9 +101,10 @@ impl Entry {
 }
 
 impl Table {
-    /// Whether every entry comes out as printed or says why it cannot.
+    /// Whether every entry comes out as printed or says why it cannot, and every statement holds.
     #[must_use]
     pub fn reproduces(&self) -> bool {
-        self.total > 0 && self.matched + self.explained == self.total
+        let statements = self.statements.iter().all(|statement| statement.holds);
+        self.total > 0 && self.matched + self.explained == self.total && statements
     }
 }

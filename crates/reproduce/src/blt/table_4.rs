@@ -88,5 +88,6 @@ fn body() -> Result<Body, ReproduceError> {
         notes: vec![
             "not here: the two BandMF rows (es-ES 0.29 / 4.82, pt-BR 2.45e-2 / 1.32) need matrices that are not published",
         ],
+        ..Body::default()
     })
 }

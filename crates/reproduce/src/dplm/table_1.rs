@@ -76,5 +76,6 @@ fn body() -> Result<Body, ReproduceError> {
         columns: (0..7).map(|power| format!("10^{power}")).collect(),
         rows: rows.collect::<Result<_, ReproduceError>>()?,
         notes: Vec::new(),
+        ..Body::default()
     })
 }

@@ -46,5 +46,6 @@ fn body() -> Result<Body, ReproduceError> {
         columns: vec!["epsilon".to_owned()],
         rows: rows.collect::<Result<_, ReproduceError>>()?,
         notes: Vec::new(),
+        ..Body::default()
     })
 }

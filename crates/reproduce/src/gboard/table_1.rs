@@ -56,5 +56,6 @@ fn body() -> Result<Body, ReproduceError> {
         columns: vec!["rho".to_owned()],
         rows: rows.collect::<Result<_, ReproduceError>>()?,
         notes: Vec::new(),
+        ..Body::default()
     })
 }

@@ -57,5 +57,6 @@ fn body() -> Result<Body, ReproduceError> {
         notes: vec![
             "fr-FR: 0.6122 is printed as 0.61, so the printed epsilon is 0.01 below what the run guarantees (7.32)",
         ],
+        ..Body::default()
     })
 }

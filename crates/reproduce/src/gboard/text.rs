@@ -58,5 +58,6 @@ fn body() -> Result<Body, ReproduceError> {
         columns: vec!["value".to_owned()],
         rows: rows.collect(),
         notes: Vec::new(),
+        ..Body::default()
     })
 }
