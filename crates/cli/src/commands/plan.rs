@@ -1,6 +1,7 @@
 //! `undertone plan`.
 
 mod chart;
+pub(super) mod picture;
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,12 @@
 //! `undertone reproduce [ID]`.
 
-use anyhow::bail;
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow, bail};
 use comfy_table::{CellAlignment, Table as Grid, presets};
-use undertone_reproduce::{Entry, Rounding, Table, checks};
+use undertone_reproduce::{Entry, Figure, Rounding, Table, checks};
+
+use super::plan::picture::{COLOURS, MUTED, Pen, Picture, range};
 
 use crate::output::Output;
 
@@ -11,6 +15,9 @@ use crate::output::Output;
 pub(crate) struct ReproduceArgs {
     /// Name of a check, or `all`; without it the checks are listed.
     id: Option<String>,
+    /// Draw the figure into this file, for a check that recomputes one.
+    #[arg(long, value_name = "FILE", requires = "id")]
+    svg: Option<PathBuf>,
 }
 
 /// Lists the checks or runs them; an entry that does not match is an error once everything is shown.
@@ -26,6 +33,18 @@ pub(crate) fn run(args: ReproduceArgs, output: &Output) -> anyhow::Result<()> {
     } else {
         vec![undertone_reproduce::run(&id)?]
     };
+    if let Some(file) = &args.svg {
+        let [
+            Table {
+                figure: Some(figure), ..
+            },
+        ] = tables.as_slice()
+        else {
+            bail!("--svg: expected a check that recomputes one figure, got '{id}'");
+        };
+        let svg = draw(figure).map_err(|message| anyhow!("drawing the figure: {message}"))?;
+        std::fs::write(file, svg).with_context(|| format!("writing {}", file.display()))?;
+    }
     if output.json {
         match tables.as_slice() {
             [table] if id != "all" => output.print_json(table)?,
@@ -40,8 +59,18 @@ pub(crate) fn run(args: ReproduceArgs, output: &Output) -> anyhow::Result<()> {
         .iter()
         .filter(|table| !table.reproduces())
         .map(|table| {
+            let fail = table
+                .statements
+                .iter()
+                .filter(|statement| !statement.holds)
+                .count();
+            let statements = if fail > 0 {
+                format!(", {fail} statements fail")
+            } else {
+                String::new()
+            };
             format!(
-                "{} ({} of {} entries match)",
+                "{} ({} of {} entries match{statements})",
                 table.id, table.matched, table.total
             )
         })
@@ -73,8 +102,13 @@ fn render(table: &Table) -> String {
     grid.load_style(presets::UTF8_HORIZONTAL_ONLY);
     let header = table.parameters.iter().map(|name| (*name).to_owned());
     grid.set_header(header.chain([String::new()]).chain(table.columns.iter().cloned()));
+    let source = if table.reference.is_some() {
+        "reference"
+    } else {
+        "paper"
+    };
     for row in &table.rows {
-        let mut lines = "paper\nours".to_owned();
+        let mut lines = format!("{source}\nours");
         if let Some(tighter) = row.entries.iter().find_map(|entry| entry.tighter) {
             lines = format!("{lines}\n{}", tighter.recipe);
         }
@@ -102,8 +136,18 @@ fn render(table: &Table) -> String {
     notes.dedup();
     notes.extend(&table.notes);
     let notes: String = notes.iter().map(|note| format!("- {note}\n")).collect();
+    let notes = match table.reference {
+        Some(reference) => format!("- reference: {reference}\n{notes}"),
+        None => notes,
+    };
+    let statements = table.statements.iter().map(|statement| {
+        let sign = if statement.holds { "holds" } else { "FAILS" };
+        format!("{sign}: {}\n       {}\n", statement.says, statement.found)
+    });
+    let statements: String = statements.collect();
+    let figure = table.figure.as_ref().map(values).unwrap_or_default();
     format!(
-        "{}: {}\n{}; {}; printed numbers {}\n{}\n{} of {} entries match the paper ({mark})\n{notes}",
+        "{}: {}\n{}; {}; printed numbers {}\n{}\n{figure}{} of {} entries match the {source} ({mark})\n{statements}{notes}",
         table.id,
         table.title,
         table.source,
@@ -128,8 +172,94 @@ fn cell(entry: &Entry) -> String {
     cell
 }
 
+/// The values of a figure, rounded up: they are bounds.
+fn values(figure: &Figure) -> String {
+    let mut grid = Grid::new();
+    grid.load_style(presets::NOTHING);
+    let header = [figure.y_label, ""].map(str::to_owned);
+    grid.set_header(header.into_iter().chain(figure.x.iter().map(f64::to_string)));
+    let up = Rounding::Up { decimals: 3 };
+    for curve in &figure.curves {
+        let cells = curve
+            .y
+            .iter()
+            .map(|y| y.map_or_else(|| "none".to_owned(), |y| up.print(y)));
+        grid.add_row(
+            [curve.setting.clone(), curve.method.to_owned()]
+                .into_iter()
+                .chain(cells),
+        );
+    }
+    for column in grid.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!("{}\n", grid.trim_fmt())
+}
+
+/// One colour a setting; the first method's curves are solid, the others dashed.
+fn draw(figure: &Figure) -> Result<String, String> {
+    let (mut settings, mut methods): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    let mut curves = Vec::new();
+    for curve in &figure.curves {
+        let (setting, method) = (
+            place(&mut settings, &curve.setting),
+            place(&mut methods, curve.method),
+        );
+        let pen = Pen {
+            colour: COLOURS[setting % COLOURS.len()],
+            dashed: method > 0,
+        };
+        let points = figure
+            .x
+            .iter()
+            .zip(&curve.y)
+            .filter_map(|(x, y)| Some((*x, (*y)?)));
+        curves.push((pen, points.collect::<Vec<_>>()));
+    }
+    let colours = settings.iter().zip(COLOURS.iter().cycle());
+    let colours = colours.map(|(name, colour)| {
+        (
+            (*name).to_owned(),
+            Pen {
+                colour: *colour,
+                dashed: false,
+            },
+        )
+    });
+    let dashes = methods.iter().enumerate();
+    let dashes = dashes.map(|(at, name)| {
+        (
+            (*name).to_owned(),
+            Pen {
+                colour: MUTED,
+                dashed: at > 0,
+            },
+        )
+    });
+    let y = range(curves.iter().flat_map(|(_, points)| points).map(|point| point.1));
+    Picture {
+        title: figure.title.to_owned(),
+        x_label: figure.x_label,
+        legend: colours.chain(dashes).collect(),
+        x: range(figure.x.iter().copied()),
+        y: y.start / 1.3..y.end * 1.3,
+        curves,
+    }
+    .svg()
+}
+
+/// Where a name stands in a list, at its end if it is new.
+fn place<'a>(known: &mut Vec<&'a str>, name: &'a str) -> usize {
+    known.iter().position(|other| *other == name).unwrap_or_else(|| {
+        known.push(name);
+        known.len() - 1
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use undertone_reproduce::{Curve, Statement};
+
     use super::*;
 
     #[test]
@@ -150,6 +280,53 @@ mod tests {
         );
         assert_eq!(text.matches("pt-PT TreeAgg: its labels").count(), 1, "{text}");
         assert!(text.contains("BandMF") && text.contains("!= 0.44"), "{text}");
+    }
+
+    #[test]
+    fn figures_and_statements_are_shown() {
+        let mut table = undertone_reproduce::run("dplm-text").unwrap();
+        let curve = |method, setting: &str, y: [Option<f64>; 2]| Curve {
+            method,
+            setting: setting.to_owned(),
+            y: y.to_vec(),
+        };
+        let figure = Figure {
+            title: "a figure",
+            x_label: "size",
+            y_label: "epsilon",
+            x: vec![1.0, 10.0],
+            curves: vec![
+                curve("new", "low noise", [Some(1.0001), Some(30.0)]),
+                curve("old", "low noise", [Some(2.0), None]),
+                curve("new", "high noise", [Some(0.5), Some(7.0)]),
+                curve("old", "high noise", [Some(0.5), Some(200.0)]),
+            ],
+        };
+        let svg = draw(&figure).unwrap();
+        for word in ["a figure", "low noise", "high noise", "new", "old", "size"] {
+            assert!(svg.contains(&format!("\n{word}\n")), "{word}: {svg}");
+        }
+        // Two solid curves, and a dashed one in many pieces; the first dashed one has a single point.
+        assert!(svg.matches("<polyline").count() > 10, "{svg}");
+        table.figure = Some(figure);
+        table.reference = Some("a second source");
+        table.statements = vec![Statement {
+            says: "it rises",
+            found: "it falls".to_owned(),
+            holds: false,
+        }];
+        let text = render(&table);
+        for part in [
+            "FAILS: it rises",
+            "it falls",
+            "1.001",
+            "none",
+            "match the reference",
+            "- reference: a second source",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!table.reproduces());
     }
 
     #[test]

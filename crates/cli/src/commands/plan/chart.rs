@@ -1,26 +1,22 @@
 //! The curves of a plan as one SVG picture: epsilon or rho, whichever the target names, on a logarithmic axis.
 
-use std::ops::Range;
-
 use anyhow::{Context, anyhow};
-use plotters::prelude::*;
-use plotters::style::FontTransform;
 use undertone_accounting::plan::{Feasible, Mechanism, Question, Target};
-use undertone_training::figures::number;
 
-const SIZE: (u32, u32) = (720, 420);
-const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xfe);
-const INK: RGBColor = RGBColor(0x1c, 0x25, 0x31);
-const MUTED: RGBColor = RGBColor(0x6b, 0x75, 0x83);
-const GRID: RGBColor = RGBColor(0xe4, 0xe7, 0xec);
+use super::picture::{COLOURS, MUTED, Pen, Picture, range};
 
-fn colour(mechanism: Mechanism) -> RGBColor {
-    match mechanism {
-        Mechanism::Tree => RGBColor(0x2f, 0x5d, 0x8a),
-        Mechanism::Blt100 => RGBColor(0xd9, 0xa0, 0x3c),
-        Mechanism::Blt400 => RGBColor(0xc2, 0x6a, 0x2d),
-        Mechanism::Blt1000 => RGBColor(0x8c, 0x3f, 0x4f),
-        Mechanism::Independent => RGBColor(0x4a, 0x8f, 0x6d),
+fn pen(mechanism: Mechanism) -> Pen {
+    let [tree, blt_100, blt_400, blt_1000, independent] = COLOURS;
+    let colour = match mechanism {
+        Mechanism::Tree => tree,
+        Mechanism::Blt100 => blt_100,
+        Mechanism::Blt400 => blt_400,
+        Mechanism::Blt1000 => blt_1000,
+        Mechanism::Independent => independent,
+    };
+    Pen {
+        colour,
+        dashed: false,
     }
 }
 
@@ -59,6 +55,21 @@ pub(super) fn draw(
             .map(|point| point.1.clamp(shown.0, shown.1))
             .chain([target]),
     );
+    let x = x.start..x.end.max(1.1 * x.start);
+    let goal = Pen {
+        colour: MUTED,
+        dashed: true,
+    };
+    let mut lines: Vec<(Pen, Vec<(f64, f64)>)> = Vec::new();
+    let mut legend = Vec::new();
+    for curve in curves {
+        if let Some(first) = curve.first() {
+            legend.push((first.mechanism.name().to_owned(), pen(first.mechanism)));
+            lines.push((pen(first.mechanism), curve.iter().map(point).collect()));
+        }
+    }
+    legend.push(("target".to_owned(), goal));
+    lines.push((goal, vec![(x.start, target), (x.end, target)]));
     let (users, rounds) = (question.population, question.rounds);
     let picture = Picture {
         title: if over_rounds {
@@ -74,98 +85,14 @@ pub(super) fn draw(
         } else {
             "report goal (noise in proportion)"
         },
-        curves: curves
-            .iter()
-            .filter_map(|curve| Some((curve.first()?.mechanism, curve.iter().map(point).collect())))
-            .collect(),
-        target,
-        x: x.start..x.end.max(1.1 * x.start),
+        legend,
+        curves: lines,
+        x,
         y: y.start / 1.3..y.end * 1.3,
     };
     picture
         .svg()
         .map_err(|message| anyhow!("drawing the plan: {message}"))
-}
-
-fn range(values: impl Iterator<Item = f64>) -> Range<f64> {
-    values.fold(f64::INFINITY..0.0, |range, value| {
-        range.start.min(value)..range.end.max(value)
-    })
-}
-
-struct Picture {
-    title: String,
-    x_label: &'static str,
-    curves: Vec<(Mechanism, Vec<(f64, f64)>)>,
-    target: f64,
-    x: Range<f64>,
-    y: Range<f64>,
-}
-
-impl Picture {
-    fn svg(&self) -> Result<String, String> {
-        let mut svg = String::new();
-        {
-            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            self.paint(&root).map_err(|error| error.to_string())?;
-            root.present().map_err(|error| error.to_string())?;
-        }
-        Ok(svg)
-    }
-
-    fn paint<'a>(
-        &self,
-        root: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>,
-    ) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
-        let text = |size: i32, colour: RGBColor| ("sans-serif", size).into_font().color(&colour);
-        root.fill(&PAPER)?;
-        root.draw(&Text::new(self.title.as_str(), (16, 14), text(19, INK)))?;
-        let names = self
-            .curves
-            .iter()
-            .map(|(mechanism, _)| (mechanism.name(), colour(*mechanism)));
-        let mut column = 16;
-        for (name, colour) in names.chain([("target", MUTED)]) {
-            root.draw(&PathElement::new(
-                [(column, 52), (column + 18, 52)],
-                colour.stroke_width(2),
-            ))?;
-            root.draw(&Text::new(name, (column + 24, 45), text(15, MUTED)))?;
-            // No font is loaded here: eight units a letter keep entries apart in any common sans-serif face.
-            column += 24 + 8 * name.len() as i32 + 18;
-        }
-        let mut chart = ChartBuilder::on(root)
-            .margin_top(74)
-            .margin_right(24)
-            .margin_bottom(8)
-            .x_label_area_size(46)
-            .y_label_area_size(62)
-            .build_cartesian_2d(self.x.clone().log_scale(), self.y.clone().log_scale())?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(GRID.stroke_width(1))
-            .axis_style(GRID.stroke_width(1))
-            .x_labels(12)
-            .y_labels(12)
-            .label_style(text(15, MUTED))
-            .x_desc(self.x_label)
-            .axis_desc_style(text(15, MUTED).transform(FontTransform::None))
-            .x_label_formatter(&|value| number(*value))
-            .y_label_formatter(&|value| number(*value))
-            .draw()?;
-        for (mechanism, points) in &self.curves {
-            // The stretch inside the picture: plotters draws what lies outside over the labels.
-            for run in points.split(|point| !self.y.contains(&point.1)) {
-                let line = LineSeries::new(run.iter().copied(), colour(*mechanism).stroke_width(2));
-                chart.draw_series(line)?;
-            }
-        }
-        let ends = [(self.x.start, self.target), (self.x.end, self.target)];
-        chart.draw_series(DashedLineSeries::new(ends, 6, 4, MUTED.stroke_width(2)))?;
-        Ok(())
-    }
 }
 
 #[cfg(test)]

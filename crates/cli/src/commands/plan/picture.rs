@@ -1,0 +1,118 @@
+//! Curves over logarithmic axes as one SVG picture.
+
+use std::ops::Range;
+
+use plotters::prelude::*;
+use plotters::style::FontTransform;
+use undertone_training::figures::number;
+
+const SIZE: (u32, u32) = (720, 420);
+const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xfe);
+const INK: RGBColor = RGBColor(0x1c, 0x25, 0x31);
+pub(in crate::commands) const MUTED: RGBColor = RGBColor(0x6b, 0x75, 0x83);
+const GRID: RGBColor = RGBColor(0xe4, 0xe7, 0xec);
+
+/// Colours of curves that are told apart by colour.
+pub(in crate::commands) const COLOURS: [RGBColor; 5] = [
+    RGBColor(0x2f, 0x5d, 0x8a),
+    RGBColor(0xd9, 0xa0, 0x3c),
+    RGBColor(0xc2, 0x6a, 0x2d),
+    RGBColor(0x8c, 0x3f, 0x4f),
+    RGBColor(0x4a, 0x8f, 0x6d),
+];
+
+/// How a curve looks.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::commands) struct Pen {
+    pub(in crate::commands) colour: RGBColor,
+    pub(in crate::commands) dashed: bool,
+}
+
+pub(in crate::commands) struct Picture {
+    pub(in crate::commands) title: String,
+    pub(in crate::commands) x_label: &'static str,
+    /// Names with the look they stand for.
+    pub(in crate::commands) legend: Vec<(String, Pen)>,
+    pub(in crate::commands) curves: Vec<(Pen, Vec<(f64, f64)>)>,
+    pub(in crate::commands) x: Range<f64>,
+    pub(in crate::commands) y: Range<f64>,
+}
+
+/// The smallest range that holds all values; they are positive.
+pub(in crate::commands) fn range(values: impl Iterator<Item = f64>) -> Range<f64> {
+    values.fold(f64::INFINITY..0.0, |range, value| {
+        range.start.min(value)..range.end.max(value)
+    })
+}
+
+impl Picture {
+    pub(in crate::commands) fn svg(&self) -> Result<String, String> {
+        let mut svg = String::new();
+        {
+            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+            self.paint(&root).map_err(|error| error.to_string())?;
+            root.present().map_err(|error| error.to_string())?;
+        }
+        Ok(svg)
+    }
+
+    fn paint<'a>(
+        &self,
+        root: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>,
+    ) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
+        let text = |size: i32, colour: RGBColor| ("sans-serif", size).into_font().color(&colour);
+        root.fill(&PAPER)?;
+        root.draw(&Text::new(self.title.as_str(), (16, 14), text(19, INK)))?;
+        let mut column = 16;
+        for (name, pen) in &self.legend {
+            // A dash and a gap are six units each.
+            let dashes = if pen.dashed {
+                vec![(0, 6), (12, 18)]
+            } else {
+                vec![(0, 18)]
+            };
+            for (from, to) in dashes {
+                root.draw(&PathElement::new(
+                    [(column + from, 52), (column + to, 52)],
+                    pen.colour.stroke_width(2),
+                ))?;
+            }
+            root.draw(&Text::new(name.as_str(), (column + 24, 45), text(15, MUTED)))?;
+            // No font is loaded here: eight units a letter keep entries apart in any common sans-serif face.
+            column += 24 + 8 * name.len() as i32 + 18;
+        }
+        let mut chart = ChartBuilder::on(root)
+            .margin_top(74)
+            .margin_right(24)
+            .margin_bottom(8)
+            .x_label_area_size(46)
+            .y_label_area_size(62)
+            .build_cartesian_2d(self.x.clone().log_scale(), self.y.clone().log_scale())?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID.stroke_width(1))
+            .axis_style(GRID.stroke_width(1))
+            .x_labels(12)
+            .y_labels(12)
+            .label_style(text(15, MUTED))
+            .x_desc(self.x_label)
+            .axis_desc_style(text(15, MUTED).transform(FontTransform::None))
+            .x_label_formatter(&|value| number(*value))
+            .y_label_formatter(&|value| number(*value))
+            .draw()?;
+        for (pen, points) in &self.curves {
+            // The stretch inside the picture: plotters draws what lies outside over the labels.
+            for run in points.split(|point| !self.y.contains(&point.1)) {
+                let (run, style) = (run.iter().copied(), pen.colour.stroke_width(2));
+                if pen.dashed {
+                    chart.draw_series(DashedLineSeries::new(run, 6, 4, style))?;
+                } else {
+                    chart.draw_series(LineSeries::new(run, style))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
