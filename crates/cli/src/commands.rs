@@ -1,5 +1,6 @@
 //! One module a command.
 
+pub(crate) mod account;
 pub(crate) mod data;
 pub(crate) mod eval;
 pub(crate) mod plan;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{data, eval, plan, report, reproduce, train};
+use commands::{account, data, eval, plan, report, reproduce, train};
 use output::Output;
 
 /// Train language models on text that belongs to people, so that the model provably reveals almost nothing about any one
@@ -30,6 +30,8 @@ enum Command {
     Train(train::TrainArgs),
     /// Evaluate the final model of a run.
     Eval(eval::EvalArgs),
+    /// State or search a privacy guarantee: epsilon, delta, noise, rounds.
+    Account(Box<account::AccountArgs>),
     /// From population, rounds and target to feasible report goals, noise and separation.
     Plan(plan::PlanArgs),
     /// Import, describe and index user-partitioned text.
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Train(args) => train::run(args, &output),
         Command::Eval(args) => eval::run(&args, &output),
+        Command::Account(args) => account::run(*args, &output),
         Command::Plan(args) => plan::run(args, &output),
         Command::Data(args) => data::run(*args, &output),
         Command::Report(args) => report::run(args, &output),

@@ -1,5 +1,6 @@
 //! The command line as a user meets it: what it prints, what it leaves behind, and what it says of bad input.
 
+mod account;
 mod bad_input;
 mod data;
 mod determinism;

@@ -1,0 +1,166 @@
+//! An answer, for people and for machines.
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde_json::{Map, Value, json};
+use undertone_accounting::Guarantee;
+use undertone_training::figures::{number, upper_bound};
+
+use super::question::Fact;
+use crate::output::facts;
+
+/// Everything that one question was answered with.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) title: String,
+    pub(super) assumption: String,
+    pub(super) facts: Vec<Fact>,
+    /// The quantity that was searched for.
+    pub(super) calibrated: Option<&'static str>,
+    pub(super) guarantee: Guarantee,
+    /// No mechanism analysis can state less than this epsilon at the guarantee's delta.
+    pub(super) lower_bound: Option<f64>,
+    pub(super) table: Vec<Line>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Epsilon after so many rounds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line {
+    pub(super) rounds: u64,
+    pub(super) epsilon: f64,
+    pub(super) lower_bound: Option<f64>,
+}
+
+impl Answer {
+    pub(super) fn text(&self) -> String {
+        let Guarantee {
+            epsilon,
+            delta,
+            adjacency,
+            recipe,
+            optimal_order,
+            ..
+        } = self.guarantee;
+        let mut rows: Vec<(String, String)> = Vec::new();
+        let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
+        row(
+            "epsilon",
+            match self.lower_bound {
+                Some(lower) => format!(
+                    "{} (upper bound; at least {})",
+                    upper_bound(epsilon.get()),
+                    lower_figure(lower)
+                ),
+                None => format!("{} (upper bound)", upper_bound(epsilon.get())),
+            },
+        );
+        row("delta", upper_bound(delta.get()));
+        row("adjacency", adjacency.to_string());
+        row("sampling", self.assumption.clone());
+        row("recipe", recipe.to_string());
+        if let Some(order) = optimal_order {
+            row("best order", number(order.order));
+        }
+        for fact in &self.facts {
+            let shown = if self.calibrated == Some(fact.name) {
+                format!("{} (found for the target)", found(fact))
+            } else {
+                fact.shown.clone()
+            };
+            row(&fact.name.replace('-', " "), shown);
+        }
+        let mut text = format!("{}\n\n{}", self.title, facts(rows));
+        if !self.table.is_empty() {
+            text = format!("{text}\n\n{}", lines(&self.table));
+        }
+        for warning in &self.warnings {
+            text = format!("{text}\n\nwarning: {warning}");
+        }
+        text
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let inputs: Map<String, Value> = self
+            .facts
+            .iter()
+            .map(|fact| (fact.name.replace('-', "_"), fact.value.clone()))
+            .collect();
+        let guarantee = &self.guarantee;
+        json!({
+            "question": self.title,
+            "epsilon": guarantee.epsilon,
+            "epsilon_lower_bound": self.lower_bound,
+            "delta": guarantee.delta,
+            "adjacency": guarantee.adjacency,
+            "sampling": guarantee.sampling,
+            "sampling_assumption": self.assumption,
+            "recipe": guarantee.recipe,
+            "optimal_order": guarantee.optimal_order,
+            "calibrated": self.calibrated.map(|name| name.replace('-', "_")),
+            "setting": inputs,
+            "table": self.table.iter().map(Line::json).collect::<Vec<_>>(),
+            "warnings": self.warnings,
+        })
+    }
+}
+
+impl Line {
+    fn json(&self) -> Value {
+        json!({ "rounds": self.rounds, "epsilon": self.epsilon, "epsilon_lower_bound": self.lower_bound })
+    }
+}
+
+/// A value that was searched for, rounded to the side that keeps the target.
+fn found(fact: &Fact) -> String {
+    match (fact.name, fact.value.as_f64()) {
+        ("noise-multiplier", Some(value)) => upper_bound(value),
+        ("sampling-probability", Some(value)) => lower_figure(value),
+        _ => fact.shown.clone(),
+    }
+}
+
+/// Epsilon over rounds.
+fn lines(lines: &[Line]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let bounded = lines.iter().any(|line| line.lower_bound.is_some());
+    table.set_header(
+        ["rounds", "epsilon"]
+            .into_iter()
+            .chain(bounded.then_some("at least")),
+    );
+    for line in lines {
+        let lower = bounded.then(|| line.lower_bound.map_or_else(String::new, lower_figure));
+        let cells = [line.rounds.to_string(), upper_bound(line.epsilon)];
+        table.add_row(cells.into_iter().chain(lower));
+    }
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt()
+}
+
+/// Four digits, never more than the value.
+fn lower_figure(value: f64) -> String {
+    let text = number(value);
+    match text.parse::<f64>() {
+        Ok(shown) if shown > value => number(shown - 10f64.powf(value.abs().log10().floor() - 3.0)),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lower_bounds_are_never_rounded_up() {
+        let check = |value: f64, shown: &str| assert_eq!(lower_figure(value), shown);
+        check(2.1239, "2.123");
+        check(2.1231, "2.123");
+        check(2.0, "2");
+        check(0.0, "0");
+        check(0.012_349, "0.01234");
+        check(1234.9, "1234");
+    }
+}

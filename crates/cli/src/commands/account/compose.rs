@@ -1,0 +1,93 @@
+//! `undertone account compose`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+use undertone_accounting::{Adjacency, Event, Recipe};
+
+use super::options::{Quantity, Setting, TargetArgs};
+use super::question::{self, Fact, Question, Stated};
+use crate::output::Output;
+
+/// Arguments of `undertone account compose`.
+#[derive(Debug, clap::Args)]
+pub(super) struct ComposeArgs {
+    /// TOML file of `[[event]]` tables: `kind`, its parameters, and `count` (1 if missing).
+    file: PathBuf,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+pub(super) fn run(args: &ComposeArgs, output: &Output) -> anyhow::Result<()> {
+    let events = read(&args.file)?;
+    question::show(&Composed { events }, &Setting::default(), &args.target, output)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    event: Vec<toml::Table>,
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<(Event, u64)>> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let file: File =
+        toml::from_str(&text).with_context(|| format!("{name}: expected a list of [[event]] tables"))?;
+    ensure!(
+        !file.event.is_empty(),
+        "{name}: expected at least one [[event]] table"
+    );
+    let events = file.event.into_iter().zip(1..).map(|(mut table, number)| {
+        let count = table.remove("count").unwrap_or(toml::Value::Integer(1));
+        let count = count.as_integer().and_then(|count| u64::try_from(count).ok());
+        let count = count.filter(|count| *count > 0).with_context(|| {
+            format!("{name}: event {number}: count: expected a whole number of at least 1")
+        })?;
+        let event = Event::deserialize(toml::Value::Table(table));
+        Ok((event.with_context(|| format!("{name}: event {number}"))?, count))
+    });
+    events.collect()
+}
+
+struct Composed {
+    events: Vec<(Event, u64)>,
+}
+
+impl Question for Composed {
+    fn title(&self) -> String {
+        "Composition of events".to_owned()
+    }
+
+    fn assumption(&self) -> String {
+        "as each event says".to_owned()
+    }
+
+    fn recipe(&self) -> Recipe {
+        Recipe::Pld
+    }
+
+    fn adjacency(&self) -> Option<Adjacency> {
+        None
+    }
+
+    fn quantities(&self) -> &'static [Quantity] {
+        &[]
+    }
+
+    fn state(&self, _: &Setting) -> anyhow::Result<Stated> {
+        let events: Vec<serde_json::Value> = self
+            .events
+            .iter()
+            .map(|(event, count)| Ok(serde_json::json!({ "count": count, "event": event })))
+            .collect::<anyhow::Result<_>>()?;
+        let total: u64 = self.events.iter().map(|(_, count)| count).sum();
+        let shown = format!("{total} releases of {} kinds", self.events.len());
+        Ok(Stated {
+            events: self.events.clone(),
+            facts: vec![Fact::new("events", shown, events)],
+            warnings: Vec::new(),
+        })
+    }
+}

@@ -1,0 +1,108 @@
+//! `undertone account convert`.
+
+use anyhow::bail;
+use serde_json::json;
+use undertone_accounting::{Delta, Epsilon, Rho, gaussian, zcdp};
+use undertone_training::figures::upper_bound;
+
+use crate::output::{Output, facts};
+
+/// Arguments of `undertone account convert`.
+#[derive(Debug, clap::Args)]
+pub(super) struct ConvertArgs {
+    /// zCDP of the mechanism.
+    #[arg(long, allow_negative_numbers = true)]
+    rho: Option<f64>,
+    /// Epsilon to convert to rho, instead of --rho.
+    #[arg(long, allow_negative_numbers = true, conflicts_with = "rho")]
+    epsilon: Option<f64>,
+    /// Delta of the statement.
+    #[arg(long, allow_negative_numbers = true)]
+    delta: f64,
+}
+
+pub(super) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<()> {
+    let delta = Delta::new(args.delta)?;
+    match (args.rho, args.epsilon) {
+        (Some(rho), None) => from_rho(Rho::new(rho)?, delta, output),
+        (None, Some(epsilon)) => to_rho(Epsilon::new(epsilon)?, delta, output),
+        _ => bail!("expected --rho (to state epsilon) or --epsilon (to state rho)"),
+    }
+}
+
+/// Three epsilons of one rho, with what each is valid for.
+fn from_rho(rho: Rho, delta: Delta, output: &Output) -> anyhow::Result<()> {
+    let exact = zcdp::epsilon_of_gaussians(rho, delta)?;
+    let tight = zcdp::epsilon(rho, delta)?;
+    let loose = zcdp::epsilon_bun_steinke(rho, delta)?;
+    if output.json {
+        return output.print_json(&json!({
+            "rho": rho,
+            "delta": delta,
+            "epsilon_gaussian_exact": exact,
+            "epsilon": tight,
+            "epsilon_bun_steinke": loose,
+        }));
+    }
+    let shown = |epsilon: Epsilon, validity: &str| format!("{} ({validity})", upper_bound(epsilon.get()));
+    output.print(&facts([
+        ("rho", rho.to_string()),
+        ("delta", upper_bound(delta.get())),
+        (
+            "epsilon, exact",
+            shown(
+                exact,
+                "only for compositions of Gaussians of fixed sensitivity: tree, BLT, DP-FTRL",
+            ),
+        ),
+        ("epsilon", shown(tight, "any mechanism of this rho")),
+        (
+            "epsilon, classic",
+            shown(loose, "rho + 2 sqrt(rho ln(1/delta)), for comparison with papers"),
+        ),
+    ]))
+}
+
+/// The largest rhos that promise an epsilon.
+fn to_rho(epsilon: Epsilon, delta: Delta, output: &Output) -> anyhow::Result<()> {
+    let gaussians = zcdp::rho_of_gaussian(gaussian::noise_multiplier(epsilon, delta)?)?;
+    let any = largest_rho(epsilon, delta)?;
+    if output.json {
+        return output.print_json(&json!({
+            "epsilon": epsilon,
+            "delta": delta,
+            "rho_gaussian_exact": gaussians,
+            "rho": any,
+        }));
+    }
+    output.print(&facts([
+        ("epsilon", upper_bound(epsilon.get())),
+        ("delta", upper_bound(delta.get())),
+        (
+            "rho, exact",
+            format!("{gaussians} (only for compositions of Gaussians of fixed sensitivity)"),
+        ),
+        ("rho", format!("{any} (any mechanism)")),
+    ]))
+}
+
+/// The largest rho, to twelve digits, whose conversion for any mechanism stays within `epsilon`.
+fn largest_rho(epsilon: Epsilon, delta: Delta) -> anyhow::Result<Rho> {
+    let holds = |rho: f64| -> anyhow::Result<bool> { Ok(zcdp::epsilon(Rho::new(rho)?, delta)? <= epsilon) };
+    let (mut low, mut high) = (0.0, 1.0);
+    while holds(high)? {
+        (low, high) = (high, 2.0 * high);
+    }
+    while high - low > 1e-12 * high {
+        let middle = 0.5 * (low + high);
+        if middle <= low || middle >= high {
+            break;
+        }
+        if holds(middle)? {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(Rho::new(low)?)
+}

@@ -1,0 +1,92 @@
+//! `undertone account els`.
+
+use undertone_accounting::{Adjacency, Event, Recipe, SamplingProbability};
+
+use super::options::{Quantity, Setting, TargetArgs};
+use super::question::{self, Fact, Question, Stated};
+use crate::output::Output;
+
+/// Arguments of `undertone account els`.
+#[derive(Debug, clap::Args)]
+pub(super) struct ElsArgs {
+    /// Most examples of one user in the training set (the group size).
+    #[arg(long)]
+    examples_per_user: u32,
+    /// Probability with which every example joins a step, independently.
+    #[arg(long, allow_negative_numbers = true)]
+    sampling_probability: Option<f64>,
+    /// Noise standard deviation over the clip norm of one example.
+    #[arg(long, allow_negative_numbers = true)]
+    noise_multiplier: Option<f64>,
+    /// Steps.
+    #[arg(long)]
+    rounds: Option<u64>,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+pub(super) fn run(args: &ElsArgs, output: &Output) -> anyhow::Result<()> {
+    let probability = args
+        .sampling_probability
+        .map(SamplingProbability::new)
+        .transpose()?;
+    let setting = Setting::new(args.noise_multiplier, args.rounds, probability)?;
+    let question = ExampleLevel {
+        group_size: args.examples_per_user,
+    };
+    question::show(&question, &setting, &args.target, output)
+}
+
+struct ExampleLevel {
+    group_size: u32,
+}
+
+impl Question for ExampleLevel {
+    fn title(&self) -> String {
+        "Example-level sampling (ELS), guarantee for whole users".to_owned()
+    }
+
+    fn assumption(&self) -> String {
+        "Poisson: every example joins every step independently; not valid for shuffled or fixed-size batches"
+            .to_owned()
+    }
+
+    fn recipe(&self) -> Recipe {
+        Recipe::Pld
+    }
+
+    fn adjacency(&self) -> Option<Adjacency> {
+        Some(Adjacency::AddOrRemoveOne)
+    }
+
+    fn quantities(&self) -> &'static [Quantity] {
+        &[
+            Quantity::NoiseMultiplier,
+            Quantity::Rounds,
+            Quantity::SamplingProbability,
+        ]
+    }
+
+    fn state(&self, setting: &Setting) -> anyhow::Result<Stated> {
+        let (sampling_probability, noise_multiplier, rounds) = (
+            setting.sampling_probability()?,
+            setting.noise_multiplier()?,
+            setting.rounds()?,
+        );
+        let event = Event::ExampleLevelSampling {
+            group_size: self.group_size,
+            sampling_probability,
+            noise_multiplier,
+        };
+        Ok(Stated {
+            events: vec![(event, rounds)],
+            facts: vec![
+                Fact::count("examples-per-user", self.group_size.into()),
+                Fact::measure("sampling-probability", sampling_probability.get()),
+                Fact::measure("noise-multiplier", noise_multiplier.get()),
+                Fact::count("rounds", rounds),
+            ],
+            warnings: Vec::new(),
+        })
+    }
+}

@@ -1,0 +1,271 @@
+//! `undertone account ftrl`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail, ensure};
+use clap::ValueEnum;
+use serde::Deserialize;
+use undertone_accounting::participation::{Gap, Participation, RoundsBetween};
+use undertone_accounting::sensitivity::toeplitz::Toeplitz;
+use undertone_accounting::sensitivity::{SquaredSensitivity, production, restart};
+use undertone_accounting::{Adjacency, Event, Recipe};
+
+use super::options::{Quantity, Setting, TargetArgs};
+use super::question::{self, Fact, Question, Stated};
+use crate::output::Output;
+
+/// Longest run with one coefficient a round.
+const MOST_COEFFICIENTS: u64 = 1 << 24;
+
+/// Arguments of `undertone account ftrl`.
+#[derive(Debug, clap::Args)]
+pub(super) struct FtrlArgs {
+    /// How the noise of different rounds is correlated.
+    #[arg(long, value_enum)]
+    mechanism: MechanismName,
+    /// File of coefficients: for `toeplitz` numbers, the diagonal's first; for `blt` a TOML file with `theta` and `omega`,
+    /// or one of the production sets blt-100, blt-400, blt-1000.
+    #[arg(long, value_name = "FILE")]
+    coefficients: Option<PathBuf>,
+    /// Noise standard deviation over the clip norm.
+    #[arg(long, allow_negative_numbers = true)]
+    noise_multiplier: Option<f64>,
+    /// Rounds of the run.
+    #[arg(long)]
+    rounds: Option<u64>,
+    /// Rounds strictly between two participations of a user (MinS of tables of production runs).
+    #[arg(long, value_name = "ROUNDS", conflicts_with = "gap")]
+    rounds_between: Option<u64>,
+    /// Distance of two participations of a user in rounds (b of theorems): one more than the rounds between.
+    #[arg(long, value_name = "ROUNDS")]
+    gap: Option<u64>,
+    /// Most participations of a user; by default as many as fit.
+    #[arg(long, value_name = "TIMES")]
+    max_participation: Option<u64>,
+    /// Rounds of the first tree, if trees are restarted.
+    #[arg(long, value_name = "ROUNDS")]
+    first_restart: Option<u64>,
+    /// Rounds of every further tree.
+    #[arg(long, value_name = "ROUNDS")]
+    restart_every: Option<u64>,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum MechanismName {
+    /// Binary tree, optionally restarted.
+    Tree,
+    /// Buffered linear Toeplitz (theta, omega).
+    Blt,
+    /// Any Toeplitz coefficients; those that are missing are zero (banded).
+    Toeplitz,
+}
+
+pub(super) fn run(args: &FtrlArgs, output: &Output) -> anyhow::Result<()> {
+    let question = Correlated {
+        strategy: Strategy::new(args)?,
+        participation: participation(args)?,
+    };
+    let setting = Setting::new(args.noise_multiplier, args.rounds, None)?;
+    question::show(&question, &setting, &args.target, output)
+}
+
+/// The schema; without --max-participation as many as fit.
+fn participation(args: &FtrlArgs) -> anyhow::Result<Schema> {
+    let gap = match (args.rounds_between, args.gap) {
+        (Some(rounds), _) => Some(RoundsBetween::new(rounds).gap()),
+        (None, Some(rounds)) => Some(Gap::new(rounds)?),
+        (None, None) => None,
+    };
+    let participation = match (gap, args.max_participation) {
+        (None, Some(1)) => Participation::single(),
+        (None, _) => bail!(
+            "--rounds-between or --gap: expected how far apart a user's participations are, or --max-participation 1"
+        ),
+        (Some(gap), Some(most)) => Participation::at_least(gap, most)?,
+        (Some(gap), None) => Participation::at_least(gap, u64::MAX)?,
+    };
+    Ok(Schema {
+        participation,
+        limited: args.max_participation.is_some(),
+    })
+}
+
+struct Schema {
+    participation: Participation,
+    /// A maximum was asked for, so that lowering it is news.
+    limited: bool,
+}
+
+enum Strategy {
+    Tree { first: u64, period: u64 },
+    Blt { theta: Vec<f64>, omega: Vec<f64> },
+    Toeplitz { coefficients: Vec<f64> },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BltFile {
+    theta: Vec<f64>,
+    omega: Vec<f64>,
+}
+
+impl Strategy {
+    fn new(args: &FtrlArgs) -> anyhow::Result<Self> {
+        let restarts = args.first_restart.is_some() || args.restart_every.is_some();
+        if args.mechanism == MechanismName::Tree {
+            ensure!(
+                args.coefficients.is_none(),
+                "--coefficients: a tree has none; expected --mechanism blt or toeplitz with a file"
+            );
+            let period = args.restart_every.or(args.first_restart).unwrap_or(u64::MAX);
+            return Ok(Self::Tree {
+                first: args.first_restart.unwrap_or(period),
+                period: if restarts { period } else { u64::MAX },
+            });
+        }
+        ensure!(
+            !restarts,
+            "--first-restart, --restart-every: only trees are restarted"
+        );
+        let path = args
+            .coefficients
+            .as_ref()
+            .context("--coefficients: expected the file of the mechanism's coefficients")?;
+        let known = production::all()
+            .into_iter()
+            .find(|blt| path.as_os_str() == blt.name);
+        if let (MechanismName::Blt, Some(blt)) = (args.mechanism, known) {
+            return Ok(Self::Blt {
+                theta: blt.theta.to_vec(),
+                omega: blt.omega.to_vec(),
+            });
+        }
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        if args.mechanism == MechanismName::Blt {
+            let file: BltFile = toml::from_str(&text).with_context(|| {
+                format!(
+                    "{}: expected two lists, theta = [...] and omega = [...]",
+                    path.display()
+                )
+            })?;
+            return Ok(Self::Blt {
+                theta: file.theta,
+                omega: file.omega,
+            });
+        }
+        let words = text.split(|c: char| c.is_whitespace() || "[],".contains(c));
+        let coefficients = words.filter(|word| !word.is_empty()).map(|word| {
+            word.parse()
+                .with_context(|| format!("{}: expected numbers, got {word}", path.display()))
+        });
+        Ok(Self::Toeplitz {
+            coefficients: coefficients.collect::<anyhow::Result<Vec<f64>>>()?,
+        })
+    }
+
+    fn title(&self) -> &'static str {
+        match self {
+            Self::Tree { period: u64::MAX, .. } => "DP-FTRL, one binary tree",
+            Self::Tree { .. } => "DP-FTRL, binary trees with restarts",
+            Self::Blt { .. } => "DP-FTRL, buffered linear Toeplitz (BLT)",
+            Self::Toeplitz { .. } => "DP-FTRL, Toeplitz coefficients",
+        }
+    }
+
+    /// Squared sensitivity and, where it is known, the number of participations that reaches it.
+    fn sensitivity(
+        &self,
+        rounds: u64,
+        schema: &Participation,
+        facts: &mut Vec<Fact>,
+    ) -> anyhow::Result<SquaredSensitivity> {
+        // Trees are counted by blocks; coefficients are one number a round.
+        let in_memory = || -> anyhow::Result<usize> {
+            ensure!(
+                rounds <= MOST_COEFFICIENTS,
+                "--rounds: expected at most {MOST_COEFFICIENTS} with coefficients, got {rounds}"
+            );
+            Ok(usize::try_from(rounds)?)
+        };
+        let toeplitz = match self {
+            Self::Tree { first, period } => {
+                let trees = restart::tree_rounds(rounds, *first, *period)?;
+                let found = restart::squared_sensitivity(&trees, schema)?;
+                facts.push(Fact::count("trees", trees.len() as u64));
+                facts.push(Fact::count("worst-participation", found.best_participation));
+                return Ok(found.squared_sensitivity);
+            }
+            Self::Blt { theta, omega } => Toeplitz::buffered(theta, omega, in_memory()?)?,
+            Self::Toeplitz { coefficients } => {
+                let rounds = in_memory()?;
+                facts.push(Fact::count("bands", coefficients.len().min(rounds) as u64));
+                Toeplitz::banded(coefficients.clone(), rounds)?
+            }
+        };
+        Ok(toeplitz.squared_sensitivity(schema)?)
+    }
+}
+
+struct Correlated {
+    strategy: Strategy,
+    participation: Schema,
+}
+
+impl Question for Correlated {
+    fn title(&self) -> String {
+        self.strategy.title().to_owned()
+    }
+
+    fn assumption(&self) -> String {
+        "none: any users in any order, as long as every user keeps to the participation limits".to_owned()
+    }
+
+    fn recipe(&self) -> Recipe {
+        Recipe::ExactGaussian
+    }
+
+    fn adjacency(&self) -> Option<Adjacency> {
+        Some(Adjacency::ZeroOut)
+    }
+
+    fn quantities(&self) -> &'static [Quantity] {
+        &[Quantity::NoiseMultiplier, Quantity::Rounds]
+    }
+
+    fn state(&self, setting: &Setting) -> anyhow::Result<Stated> {
+        let (noise_multiplier, rounds) = (setting.noise_multiplier()?, setting.rounds()?);
+        let effective = self.participation.participation.effective(rounds)?;
+        let schema = effective.participation;
+        let mut warnings = Vec::new();
+        if self.participation.limited && effective.is_lowered() {
+            warnings.push(effective.to_string());
+        }
+        let mut facts = vec![
+            Fact::measure("noise-multiplier", noise_multiplier.get()),
+            Fact::count("rounds", rounds),
+            Fact::count("max-participation", schema.max_participation()),
+        ];
+        if schema.max_participation() > 1 {
+            let gap = schema.gap();
+            let shown = format!("{} rounds ({})", gap.get(), gap.rounds_between());
+            facts.push(Fact::new("gap", shown, gap.get()));
+        }
+        let squared = self.strategy.sensitivity(rounds, &schema, &mut facts)?;
+        facts.push(Fact::measure("squared-sensitivity", squared.get()));
+        facts.push(Fact::measure("rho", squared.rho(noise_multiplier)?.get()));
+        Ok(Stated {
+            events: vec![(
+                Event::CorrelatedGaussian {
+                    sensitivity_squared: squared.get(),
+                    noise_multiplier,
+                },
+                1,
+            )],
+            facts,
+            warnings,
+        })
+    }
+}

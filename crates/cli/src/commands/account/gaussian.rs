@@ -1,0 +1,64 @@
+//! `undertone account gaussian`.
+
+use undertone_accounting::{Adjacency, Event, Recipe};
+
+use super::options::{Quantity, Setting, TargetArgs};
+use super::question::{self, Fact, Question, Stated};
+use crate::output::Output;
+
+/// Arguments of `undertone account gaussian`.
+#[derive(Debug, clap::Args)]
+pub(super) struct GaussianArgs {
+    /// Noise standard deviation over the L2 sensitivity of what is released.
+    #[arg(long, allow_negative_numbers = true)]
+    noise_multiplier: Option<f64>,
+    /// Releases.
+    #[arg(long)]
+    rounds: Option<u64>,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+pub(super) fn run(args: &GaussianArgs, output: &Output) -> anyhow::Result<()> {
+    // One release is the plain question; a search for rounds must start without them.
+    let searched = args.target.searches(Quantity::Rounds);
+    let rounds = args.rounds.or((!searched).then_some(1));
+    let setting = Setting::new(args.noise_multiplier, rounds, None)?;
+    question::show(&Gaussian, &setting, &args.target, output)
+}
+
+struct Gaussian;
+
+impl Question for Gaussian {
+    fn title(&self) -> String {
+        "Gaussian releases about every user".to_owned()
+    }
+
+    fn assumption(&self) -> String {
+        "none: every user takes part in every release".to_owned()
+    }
+
+    fn recipe(&self) -> Recipe {
+        Recipe::ExactGaussian
+    }
+
+    fn adjacency(&self) -> Option<Adjacency> {
+        Some(Adjacency::AddOrRemoveOne)
+    }
+
+    fn quantities(&self) -> &'static [Quantity] {
+        &[Quantity::NoiseMultiplier, Quantity::Rounds]
+    }
+
+    fn state(&self, setting: &Setting) -> anyhow::Result<Stated> {
+        let (noise_multiplier, rounds) = (setting.noise_multiplier()?, setting.rounds()?);
+        Ok(Stated {
+            events: vec![(Event::Gaussian { noise_multiplier }, rounds)],
+            facts: vec![
+                Fact::measure("noise-multiplier", noise_multiplier.get()),
+                Fact::count("rounds", rounds),
+            ],
+            warnings: Vec::new(),
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! `undertone account poisson` and `uls`.
+
+use undertone_accounting::{Adjacency, Event, Recipe};
+
+use super::options::{Quantity, SamplingArgs, Setting, TargetArgs};
+use super::question::{self, Fact, Question, Stated};
+use crate::output::Output;
+
+/// Arguments of `undertone account poisson` and of `undertone account uls`.
+#[derive(Debug, clap::Args)]
+pub(super) struct PoissonArgs {
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    /// Noise standard deviation over the clip norm of one user.
+    #[arg(long, allow_negative_numbers = true)]
+    noise_multiplier: Option<f64>,
+    /// Rounds (steps).
+    #[arg(long)]
+    rounds: Option<u64>,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+/// Rounds that every user joins by chance.
+pub(super) fn run(args: &PoissonArgs, output: &Output) -> anyhow::Result<()> {
+    ask(
+        args,
+        "Poisson-sampled Gaussian rounds (DP-FedAvg, DP-FedSGD, DP-SGD)",
+        output,
+    )
+}
+
+/// User-level sampling: the mechanism and its guarantee are those of [`run`], whatever number of examples a user draws.
+pub(super) fn run_user_level(args: &PoissonArgs, output: &Output) -> anyhow::Result<()> {
+    ask(args, "User-level sampling (ULS)", output)
+}
+
+fn ask(args: &PoissonArgs, title: &'static str, output: &Output) -> anyhow::Result<()> {
+    let setting = Setting::new(args.noise_multiplier, args.rounds, args.sampling.probability()?)?;
+    question::show(&Poisson { title }, &setting, &args.target, output)
+}
+
+struct Poisson {
+    title: &'static str,
+}
+
+impl Question for Poisson {
+    fn title(&self) -> String {
+        self.title.to_owned()
+    }
+
+    fn assumption(&self) -> String {
+        "Poisson: every user joins every round independently; not valid for shuffled or fixed-size cohorts"
+            .to_owned()
+    }
+
+    fn recipe(&self) -> Recipe {
+        Recipe::Pld
+    }
+
+    fn adjacency(&self) -> Option<Adjacency> {
+        Some(Adjacency::AddOrRemoveOne)
+    }
+
+    fn quantities(&self) -> &'static [Quantity] {
+        &[
+            Quantity::NoiseMultiplier,
+            Quantity::Rounds,
+            Quantity::SamplingProbability,
+        ]
+    }
+
+    fn state(&self, setting: &Setting) -> anyhow::Result<Stated> {
+        let (sampling_probability, noise_multiplier, rounds) = (
+            setting.sampling_probability()?,
+            setting.noise_multiplier()?,
+            setting.rounds()?,
+        );
+        let event = Event::PoissonGaussian {
+            sampling_probability,
+            noise_multiplier,
+        };
+        Ok(Stated {
+            events: vec![(event, rounds)],
+            facts: vec![
+                Fact::measure("sampling-probability", sampling_probability.get()),
+                Fact::measure("noise-multiplier", noise_multiplier.get()),
+                Fact::count("rounds", rounds),
+            ],
+            warnings: Vec::new(),
+        })
+    }
+}

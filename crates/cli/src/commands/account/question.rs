@@ -1,0 +1,173 @@
+//! A question about privacy, and the way from it to an answer that is the same for all.
+
+use anyhow::ensure;
+use serde_json::Value;
+use undertone_accounting::{Accountant, Adjacency, Delta, Epsilon, Event, Recipe};
+use undertone_training::figures::number;
+
+use super::answer::{Answer, Line};
+use super::options::{Quantity, Setting, Target, TargetArgs};
+use crate::output::Output;
+
+/// One named fact of a question, for people and for machines.
+#[derive(Debug, Clone)]
+pub(super) struct Fact {
+    pub(super) name: &'static str,
+    pub(super) shown: String,
+    pub(super) value: Value,
+}
+
+impl Fact {
+    pub(super) fn new(name: &'static str, shown: String, value: impl Into<Value>) -> Self {
+        Self {
+            name,
+            shown,
+            value: value.into(),
+        }
+    }
+
+    /// A whole number.
+    pub(super) fn count(name: &'static str, value: u64) -> Self {
+        Self::new(name, value.to_string(), value)
+    }
+
+    /// A measure, which people see with four digits.
+    pub(super) fn measure(name: &'static str, value: f64) -> Self {
+        Self::new(name, number(value), value)
+    }
+}
+
+/// What a setting amounts to.
+#[derive(Debug)]
+pub(super) struct Stated {
+    /// Events with their numbers of releases.
+    pub(super) events: Vec<(Event, u64)>,
+    /// What went in and what follows from it before any epsilon.
+    pub(super) facts: Vec<Fact>,
+    /// What the caller should know.
+    pub(super) warnings: Vec<String>,
+}
+
+/// A question: from a setting to events, and what may be searched for.
+pub(super) trait Question {
+    /// What is asked, in a line.
+    fn title(&self) -> String;
+
+    /// How users are chosen, and what is assumed of it.
+    fn assumption(&self) -> String;
+
+    /// The tightest valid recipe.
+    fn recipe(&self) -> Recipe;
+
+    /// The relation the mechanism is usually stated for; `None` for that of the first event.
+    fn adjacency(&self) -> Option<Adjacency>;
+
+    /// The quantities of the setting that the question has.
+    fn quantities(&self) -> &'static [Quantity];
+
+    /// Events, facts and warnings at a setting.
+    fn state(&self, setting: &Setting) -> anyhow::Result<Stated>;
+}
+
+/// Answers a question at a setting and shows the answer.
+pub(super) fn show(
+    question: &dyn Question,
+    setting: &Setting,
+    args: &TargetArgs,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let answer = Asked {
+        question,
+        recipe: args.recipe().unwrap_or_else(|| question.recipe()),
+        adjacency: args.adjacency().or_else(|| question.adjacency()),
+    }
+    .answer(setting, args)?;
+    if output.json {
+        output.print_json(&answer.json())
+    } else {
+        output.print(&answer.text())
+    }
+}
+
+/// A question with the recipe and the relation that it is answered by.
+pub(super) struct Asked<'a> {
+    pub(super) question: &'a dyn Question,
+    pub(super) recipe: Recipe,
+    pub(super) adjacency: Option<Adjacency>,
+}
+
+impl Asked<'_> {
+    fn answer(&self, setting: &Setting, args: &TargetArgs) -> anyhow::Result<Answer> {
+        let target = args.target()?;
+        let (mut setting, mut calibrated) = (*setting, None);
+        if let Target::Calibrate(quantity, target) = target {
+            setting = self.calibrate(quantity, &setting, target)?;
+            calibrated = Some(quantity);
+        }
+        let stated = self.question.state(&setting)?;
+        let accountant = self.accountant(&stated.events)?;
+        let (guarantee, delta) = match target {
+            Target::AtEpsilon(epsilon) => {
+                let guarantee = accountant.delta_for(epsilon)?;
+                (guarantee, guarantee.delta)
+            }
+            Target::AtDelta(delta) | Target::Calibrate(_, (_, delta)) => {
+                (accountant.guarantee(delta)?, delta)
+            }
+        };
+        let mut table = Vec::new();
+        if self.question.quantities().contains(&Quantity::Rounds) {
+            for rounds in args.table(setting.rounds()?)?.unwrap_or_default() {
+                table.push(self.line(&setting, rounds, delta)?);
+            }
+        } else {
+            ensure!(args.table(1)?.is_none(), "--table: this question has no rounds");
+        }
+        let mut warnings = stated.warnings;
+        if guarantee.optimal_order.is_some_and(|order| order.at_edge) {
+            warnings.push(
+                "the best order is the first or the last of the grid: the bound holds, another recipe may be tighter"
+                    .to_owned(),
+            );
+        }
+        Ok(Answer {
+            title: self.question.title(),
+            assumption: self.question.assumption(),
+            facts: stated.facts,
+            calibrated: calibrated.map(Quantity::name),
+            lower_bound: lower_bound(&accountant, guarantee.delta),
+            guarantee,
+            table,
+            warnings,
+        })
+    }
+
+    pub(super) fn accountant(&self, events: &[(Event, u64)]) -> anyhow::Result<Accountant> {
+        let mut accountant = match self.adjacency {
+            Some(adjacency) => Accountant::under(self.recipe, adjacency),
+            None => Accountant::new(self.recipe),
+        };
+        for (event, count) in events {
+            accountant.compose(event, *count)?;
+        }
+        Ok(accountant)
+    }
+
+    fn line(&self, setting: &Setting, rounds: u64, delta: Delta) -> anyhow::Result<Line> {
+        let setting = Setting {
+            rounds: Some(rounds),
+            ..*setting
+        };
+        let accountant = self.accountant(&self.question.state(&setting)?.events)?;
+        Ok(Line {
+            rounds,
+            epsilon: accountant.guarantee(delta)?.epsilon.get(),
+            lower_bound: lower_bound(&accountant, delta),
+        })
+    }
+}
+
+/// The lower bound on epsilon at `delta`, where the recipe has one.
+fn lower_bound(accountant: &Accountant, delta: Delta) -> Option<f64> {
+    accountant.lower_bound(delta).ok().map(Epsilon::get)
+}

@@ -1,0 +1,381 @@
+//! `undertone account`: every answer names what it holds for, printed numbers come out, bad input is named.
+
+use serde_json::Value;
+
+use crate::support::Folder;
+
+fn json(arguments: &[&str]) -> Value {
+    let folder = Folder::new();
+    let text = folder.succeed(&[&["account", "--json"][..], arguments].concat());
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn text(arguments: &[&str]) -> String {
+    Folder::new().succeed(&[&["account"][..], arguments].concat())
+}
+
+/// Runs and expects an error that contains every one of the words.
+fn refused(arguments: &str, words: &[&str]) {
+    let arguments: Vec<&str> = arguments.split_whitespace().collect();
+    let message = Folder::new().fail(&[&["account"][..], &arguments].concat());
+    for word in words {
+        assert!(
+            message.contains(word),
+            "{arguments:?}: expected {word:?} in: {message}"
+        );
+    }
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{value} is not a number"))
+}
+
+fn close(got: &Value, want: f64, relative: f64) {
+    let got = number(got);
+    assert!((got - want).abs() <= relative * want, "got {got}, want {want}");
+}
+
+#[test]
+fn an_answer_names_what_it_holds_for() {
+    let poisson =
+        words("poisson --population 763430 --cohort 5000 --noise-multiplier 1 --rounds 5000 --delta 1e-9");
+    let shown = text(&poisson);
+    for word in [
+        "epsilon",
+        "upper bound; at least",
+        "add-or-remove one user",
+        "Poisson: every user joins every round independently",
+        "PLD upper bound",
+        "sampling probability",
+    ] {
+        assert!(shown.contains(word), "expected {word:?} in: {shown}");
+    }
+    let answer = json(&poisson);
+    let (lower, upper) = (number(&answer["epsilon_lower_bound"]), number(&answer["epsilon"]));
+    assert!(0.0 < lower && lower <= upper && upper < lower * 1.001, "{answer}");
+    assert_eq!(answer["adjacency"], "add-or-remove-one");
+    assert_eq!(answer["sampling"], "poisson");
+    assert_eq!(answer["recipe"], "pld");
+    close(
+        &answer["setting"]["sampling_probability"],
+        5000.0 / 763_430.0,
+        1e-12,
+    );
+}
+
+#[test]
+fn recipes_are_ordered_and_printed_numbers_come_out() {
+    let epsilon = |recipe: &str| {
+        let arguments = "poisson --population 763430 --cohort 5000 --noise-multiplier 1 --rounds 5000 --delta 1e-9 --recipe";
+        number(&json(&[&words(arguments)[..], &[recipe]].concat())["epsilon"])
+    };
+    let (pld, rdp, moments) = (epsilon("pld"), epsilon("rdp"), epsilon("moments-2016"));
+    assert!(pld < rdp && rdp < moments, "{pld} {rdp} {moments}");
+    assert_eq!(format!("{moments:.3}"), "4.634"); // [DPLM] Table 2
+    // The exact Gaussian and its loss distribution, and the conversion that holds for any mechanism of its rho.
+    let gaussian = |recipe: &str| {
+        let arguments = "gaussian --noise-multiplier 2 --delta 1e-6 --recipe";
+        number(&json(&[&words(arguments)[..], &[recipe]].concat())["epsilon"])
+    };
+    let (exact, pld, zcdp) = (gaussian("gaussian"), gaussian("pld"), gaussian("zcdp"));
+    assert!(
+        exact <= pld * (1.0 + 1e-9) && pld < exact * (1.0 + 1e-5) && pld < zcdp,
+        "{exact} {pld} {zcdp}"
+    );
+}
+
+#[test]
+fn production_runs() {
+    // [Gboard] Table 1, de-DE.
+    let tree = "ftrl --mechanism tree --rounds 930 --rounds-between 212 --max-participation 4 --noise-multiplier 7 \
+                --delta 1e-10";
+    let answer = json(&words(tree));
+    close(&answer["setting"]["squared_sensitivity"], 47.0, 0.0);
+    close(&answer["setting"]["rho"], 47.0 / 98.0, 1e-12);
+    close(&answer["epsilon"], 6.400_009_602_276_592, 1e-9);
+    assert_eq!(answer["adjacency"], "zero-out");
+    // The same separation as a distance.
+    let gap = tree.replace("--rounds-between 212", "--gap 213");
+    assert_eq!(json(&words(&gap))["epsilon"], answer["epsilon"]);
+    // [BLT] Table 4, id-ID, which prints 3.93.
+    let blt = "ftrl --mechanism blt --coefficients blt-400 --rounds 2350 --rounds-between 447 --max-participation 5 \
+               --noise-multiplier 7.379 --delta 1e-10";
+    close(&json(&words(blt))["epsilon"], 3.929_212_098_053_503, 1e-9);
+}
+
+#[test]
+fn coefficients_come_from_files() {
+    let folder = Folder::new();
+    folder.write("prefix.txt", "1, 1\n1 1\n");
+    folder.write("buffers.toml", "theta = [0.9]\nomega = [0.5]\n");
+    let ask = |arguments: &str| -> Value {
+        let arguments: Vec<&str> = arguments.split_whitespace().collect();
+        let text = folder.succeed(&[&["account", "--json", "ftrl"][..], &arguments].concat());
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let answer = ask(
+        "--mechanism toeplitz --coefficients prefix.txt --rounds 4 --gap 2 --noise-multiplier 1 --delta 1e-5",
+    );
+    close(&answer["setting"]["squared_sensitivity"], 10.0, 1e-12);
+    let answer = ask(
+        "--mechanism blt --coefficients buffers.toml --rounds 2 --max-participation 1 --noise-multiplier 1 --delta 1e-5",
+    );
+    close(&answer["setting"]["squared_sensitivity"], 1.25, 1e-12);
+    folder.write("rising.txt", "1 2 3");
+    let message = folder.fail(&words(
+        "account ftrl --mechanism toeplitz --coefficients rising.txt --rounds 3 --gap 1 --noise-multiplier 1 --delta 1e-5",
+    ));
+    assert!(
+        message.contains("strategy") && message.contains("position 1"),
+        "{message}"
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_lowered_and_said() {
+    let tree = "ftrl --mechanism tree --rounds 930 --rounds-between 212 --max-participation 9 --noise-multiplier 7 \
+                --delta 1e-10";
+    let shown = text(&words(tree));
+    assert!(
+        shown.contains("warning: max participation lowered from 9 to 5"),
+        "{shown}"
+    );
+    // Without a limit of its own there is nothing to lower.
+    let unlimited = tree.replace(" --max-participation 9", "");
+    let answer = json(&words(&unlimited));
+    assert_eq!(answer["warnings"], Value::Array(Vec::new()), "{answer}");
+    close(&answer["setting"]["max_participation"], 5.0, 0.0);
+}
+
+#[test]
+fn restarts_cost_more_than_one_tree() {
+    let squared = |extra: &str| {
+        let arguments = format!(
+            "ftrl --mechanism tree --rounds 2176 --max-participation 1 --noise-multiplier 7 --delta 1e-10 {extra}"
+        );
+        number(&json(&words(&arguments))["setting"]["squared_sensitivity"])
+    };
+    // One participation lies in one tree.
+    assert_eq!(squared(""), 12.0);
+    assert_eq!(squared("--first-restart 128 --restart-every 1024"), 11.0);
+}
+
+#[test]
+fn example_level_sampling_lies_between_one_example_and_group_privacy() {
+    let els = |examples: u32| {
+        let arguments = format!(
+            "els --examples-per-user {examples} --sampling-probability 0.01 --noise-multiplier 4 --rounds 2000 --delta 1e-6"
+        );
+        number(&json(&words(&arguments))["epsilon"])
+    };
+    let one = els(1);
+    let uls = "uls --sampling-probability 0.01 --noise-multiplier 4 --rounds 2000 --delta 1e-6";
+    close(&json(&words(uls))["epsilon"], one, 1e-5);
+    let eight = els(8);
+    assert!(one < eight && eight < 16.0 * one, "{one} {eight}");
+    assert!((eight - 4.4437).abs() < 1e-3, "{eight}"); // an independent loss distribution
+}
+
+#[test]
+fn binomial_by_theorem_and_exactly() {
+    let answer = json(&words("binomial --trials 2000 --l1 1 --delta 1e-6"));
+    close(&answer["epsilon_theorem"], 0.637_513_410_643_578, 1e-9);
+    close(&answer["epsilon_exact"], 0.168_253_358_679_362_2, 1e-8);
+    // Too little variance for the theorem; the exact value stands.
+    let answer = json(&words("binomial --trials 100 --l1 1 --delta 1e-5"));
+    assert_eq!(answer["epsilon_theorem"], Value::Null);
+    close(&answer["epsilon_exact"], 0.752_737_848_746_517_6, 1e-8);
+    refused(
+        "binomial --dimension 10 --trials 100 --l1 3 --l2 1 --l-inf 1 --delta 1e-5",
+        &["Theorem 1", "N p (1 - p)"],
+    );
+    let found = json(&words("binomial --epsilon 0.6375135 --l1 1 --delta 1e-6"));
+    assert_eq!(found["trials"], 2000);
+}
+
+#[test]
+fn rho_and_back() {
+    let answer = json(&words("convert --rho 1.86 --delta 1e-10"));
+    close(&answer["epsilon_gaussian_exact"], 13.688_307_591_393_851, 1e-9);
+    close(&answer["epsilon"], 14.262_707_842_468_554, 1e-8);
+    let back = json(&words("convert --epsilon 13.688307591393852 --delta 1e-10"));
+    close(&back["rho_gaussian_exact"], 1.86, 1e-9);
+    assert!(number(&back["rho"]) < 1.86, "{back}");
+    let back = json(&words("convert --epsilon 14.262707842468556 --delta 1e-10"));
+    close(&back["rho"], 1.86, 1e-6);
+}
+
+#[test]
+fn calibration_holds_the_target() {
+    let poisson = "poisson --sampling-probability 0.01 --rounds 1000 --epsilon 2 --delta 1e-6 --calibrate noise-multiplier";
+    let answer = json(&words(&format!("{poisson} --recipe rdp")));
+    close(&answer["setting"]["noise_multiplier"], 1.093_872, 1e-5);
+    assert!(number(&answer["epsilon"]) <= 2.0);
+    assert_eq!(answer["calibrated"], "noise_multiplier");
+    let tight = json(&words(poisson));
+    assert!(
+        number(&tight["setting"]["noise_multiplier"]) < number(&answer["setting"]["noise_multiplier"]),
+        "{tight}"
+    );
+    let shown = text(&words(poisson));
+    assert!(shown.contains("(found for the target)"), "{shown}");
+
+    let rounds = "poisson --sampling-probability 0.01 --noise-multiplier 1.1 --epsilon 2 --delta 1e-6 --calibrate rounds";
+    let answer = json(&words(rounds));
+    let found = answer["setting"]["rounds"].as_u64().expect("rounds");
+    assert!(number(&answer["epsilon"]) <= 2.0 && found > 1000, "{answer}");
+    let one_more = format!(
+        "poisson --sampling-probability 0.01 --noise-multiplier 1.1 --delta 1e-6 --rounds {}",
+        found + 1
+    );
+    assert!(number(&json(&words(&one_more))["epsilon"]) > 2.0);
+
+    let probability = "poisson --noise-multiplier 1 --rounds 1000 --epsilon 2 --delta 1e-6 --calibrate sampling-probability --recipe rdp";
+    let answer = json(&words(probability));
+    let found = number(&answer["setting"]["sampling_probability"]);
+    assert!(number(&answer["epsilon"]) <= 2.0 && found > 0.005, "{answer}");
+
+    let tree = "ftrl --mechanism tree --rounds 930 --rounds-between 212 --max-participation 4 --epsilon 6.4 --delta 1e-10";
+    let answer = json(&words(&format!("{tree} --calibrate noise-multiplier")));
+    close(&answer["setting"]["noise_multiplier"], 7.0, 1e-4);
+    assert!(number(&answer["epsilon"]) <= 6.4);
+    let longest = tree.replace("--rounds 930", "--noise-multiplier 7") + " --calibrate rounds";
+    let answer = json(&words(&longest));
+    assert!(number(&answer["epsilon"]) <= 6.4, "{answer}");
+}
+
+#[test]
+fn tables_show_epsilon_over_rounds() {
+    let poisson =
+        "poisson --sampling-probability 0.01 --noise-multiplier 1.1 --rounds 500 --delta 1e-6 --table";
+    let answer = json(&words(poisson));
+    let table = answer["table"].as_array().expect("a table");
+    let rounds: Vec<u64> = table
+        .iter()
+        .map(|line| line["rounds"].as_u64().unwrap())
+        .collect();
+    assert_eq!(rounds, [1, 10, 100, 500]);
+    assert_eq!(table[3]["epsilon"], answer["epsilon"]);
+    assert!(
+        table
+            .windows(2)
+            .all(|pair| number(&pair[0]["epsilon"]) < number(&pair[1]["epsilon"]))
+    );
+    let listed = json(&words(&format!("{poisson}=50,200")));
+    assert_eq!(listed["table"].as_array().map(Vec::len), Some(2));
+    let shown = text(&words(&format!("{poisson}=50,200")));
+    assert!(shown.contains("rounds") && shown.contains("at least"), "{shown}");
+    refused(&format!("{poisson}=0,5"), &["--table", "at least 1", "0"]);
+}
+
+#[test]
+fn a_file_of_events() {
+    let folder = Folder::new();
+    let event = |q: f64, z: f64| {
+        format!(
+            "[[event]]\nkind = \"poisson-gaussian\"\nsampling_probability = {q}\nnoise_multiplier = {z}\ncount = 500\n"
+        )
+    };
+    folder.write("run.toml", event(0.01, 1.0) + &event(0.02, 1.5));
+    let ask = |extra: &[&str]| -> Value {
+        let arguments = ["account", "--json", "compose", "run.toml", "--delta", "1e-6"];
+        serde_json::from_str(&folder.succeed(&[&arguments[..], extra].concat())).expect("JSON")
+    };
+    let epsilon = number(&ask(&[])["epsilon"]);
+    assert!((epsilon - 2.184_08).abs() < 1e-3, "{epsilon}"); // dp-accounting, on a grid of 1e-4
+    close(&ask(&["--recipe", "rdp"])["epsilon"], 2.473_121_860_280_633, 1e-9);
+
+    let bad = |file: &str, words: &[&str]| {
+        folder.write("bad.toml", file);
+        let message = folder.fail(&["account", "compose", "bad.toml", "--delta", "1e-6"]);
+        for word in words.iter().chain(&["bad.toml"]) {
+            assert!(message.contains(word), "expected {word:?} in: {message}");
+        }
+    };
+    bad("", &["[[event]]"]);
+    bad("event = []", &["at least one"]);
+    bad(
+        &event(1.5, 1.0),
+        &["event 1", "sampling_probability", "(0, 1]", "1.5"],
+    );
+    bad(
+        &(event(0.5, 1.0) + &event(0.5, 1.0).replace("500", "0")),
+        &["event 2", "count", "at least 1"],
+    );
+    bad(
+        &event(0.5, 1.0).replace("noise_multiplier", "noise"),
+        &["event 1", "noise"],
+    );
+}
+
+#[test]
+fn bad_input_is_named() {
+    let poisson = "poisson --sampling-probability 0.01 --noise-multiplier 1 --rounds 10";
+    refused(&format!("{poisson} --delta 1"), &["delta", "(0, 1)", "got 1"]);
+    refused(&format!("{poisson} --delta 0"), &["delta", "(0, 1)"]);
+    refused(&format!("{poisson} --delta nan"), &["delta", "NaN"]);
+    refused(poisson, &["--delta"]);
+    refused(
+        &format!("{} --delta 1e-6", poisson.replace("0.01", "1.5")),
+        &["sampling_probability", "(0, 1]", "1.5"],
+    );
+    refused(
+        &format!("{} --delta 1e-6", poisson.replace("0.01", "-0.1")),
+        &["sampling_probability", "-0.1"],
+    );
+    refused(
+        &format!(
+            "{} --delta 1e-6",
+            poisson.replace("multiplier 1", "multiplier inf")
+        ),
+        &["noise_multiplier", "finite", "inf"],
+    );
+    refused(
+        &format!("{} --delta 1e-6", poisson.replace("rounds 10", "rounds 0")),
+        &["--rounds", "at least 1", "0"],
+    );
+    refused(
+        &format!("{} --delta 1e-6", poisson.replace(" --rounds 10", "")),
+        &["--rounds", "--calibrate rounds"],
+    );
+    refused(&format!("{poisson} --epsilon 1 --delta 1e-6"), &["--calibrate"]);
+    refused(
+        &format!("{poisson} --epsilon 1 --delta 1e-6 --calibrate rounds"),
+        &["--rounds", "--calibrate rounds"],
+    );
+    refused(
+        "gaussian --calibrate sampling-probability --epsilon 1 --delta 1e-6 --noise-multiplier 1",
+        &["--calibrate sampling-probability", "no such quantity"],
+    );
+    refused(
+        "poisson --population 100 --cohort 200 --noise-multiplier 1 --rounds 1 --delta 1e-6",
+        &["--cohort", "100", "200"],
+    );
+    refused(
+        &format!("{poisson} --delta 1e-6 --recipe gaussian"),
+        &["exact Gaussian", "Poisson-sampled"],
+    );
+    refused(
+        "ftrl --mechanism tree --rounds 10 --noise-multiplier 7 --delta 1e-10",
+        &["--rounds-between", "--gap"],
+    );
+    refused(
+        "ftrl --mechanism tree --rounds 10 --gap 0 --noise-multiplier 7 --delta 1e-10",
+        &["gap", ">= 1", "0"],
+    );
+    refused(
+        "ftrl --mechanism tree --rounds 10 --gap 2 --max-participation 0 --noise-multiplier 7 --delta 1e-10",
+        &["max_participation", ">= 1", "0"],
+    );
+    refused(
+        "ftrl --mechanism blt --coefficients nowhere.toml --rounds 10 --gap 2 --noise-multiplier 7 --delta 1e-10",
+        &["nowhere.toml"],
+    );
+    refused("convert --delta 1e-6", &["--rho", "--epsilon"]);
+}
