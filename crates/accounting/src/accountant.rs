@@ -217,6 +217,7 @@ impl Accountant {
     /// [`AccountingError::NoFiniteGuarantee`] after an un-noised release, or if epsilon exceeds `f64`.
     pub fn guarantee(&self, delta: Delta) -> Result<Guarantee, AccountingError> {
         let (epsilon, optimal_order) = self.epsilon(delta)?;
+        // PRIVACY: covers NaN, too.
         if !epsilon.is_finite() {
             return Err(AccountingError::NoFiniteGuarantee {
                 reason: "epsilon exceeds the largest number",

@@ -1,23 +1,41 @@
 //! From a target guarantee to the parameter that reaches it.
 //!
 //! Every function returns the safe side: the guarantee recomputed at the returned value is within the target.
-//! Searches start from the bound of the unsampled Gaussian, which costs nothing to evaluate, and every
-//! accountant is monotone in what is searched.
+//! Every accountant is monotone in what is searched. Loss distributions are costly, and never worse than the Renyi
+//! divergences of the same events, which are not: their search starts at the answer by Renyi divergences.
 
-use crate::search::first_true;
+pub use crate::search::{Precision, Search, excess};
 use crate::{
     Accountant, AccountingError, Delta, Epsilon, Event, NoiseMultiplier, Recipe, SamplingProbability,
 };
 
-/// Relative width at which a search over real numbers ends.
-const RELATIVE: f64 = 1e-9;
 /// Noise multipliers outside this range are not searched.
 const NOISE_RANGE: (f64, f64) = (1e-6, 1e12);
 /// Smallest sampling probability searched.
 const MIN_PROBABILITY: f64 = 1e-15;
+/// Numbers of rounds are `f64` while searched; up to here (and beyond) that is exact.
+const MAX_ROUNDS: u64 = 1 << 52;
+/// Where a search over real numbers ends.
+const EXACT: Precision = Precision::Real {
+    width: 1e-9,
+    close: 0.0,
+};
+/// The same for loss distributions, whose epsilon is itself accurate to 8e-7.
+const PLD: Precision = Precision::Real {
+    width: 1e-7,
+    close: 1e-6,
+};
+/// The same for where to start.
+const ROUGH: Precision = Precision::Real {
+    width: 1e-3,
+    close: 1e-3,
+};
 
-/// The smallest noise multiplier (to 1e-9, relative) with which `rounds` Poisson-sampled rounds hold
-/// `target`.
+/// The smallest noise multiplier with which `rounds` Poisson-sampled rounds hold `target`.
+///
+/// # Guarantee
+/// The target holds at the answer and fails at 1 - 1e-9 times the answer. By [`Recipe::Pld`], it fails at 1 - 1e-7
+/// times the answer, or epsilon is at least 1 - 1e-6 times the target.
 ///
 /// # Errors
 /// [`AccountingError::OutOfRange`] for zero rounds.
@@ -60,33 +78,26 @@ pub fn noise_multiplier_of(
 ) -> Result<NoiseMultiplier, AccountingError> {
     at_least_one(rounds)?;
     let (epsilon, delta) = target;
-    let evaluate = |z: f64| epsilon_of(&event(NoiseMultiplier::new(z)?), rounds, delta, recipe);
-    let holds = |z: f64| evaluate(z).is_ok_and(|value| value <= epsilon.get());
+    let epsilon_at = |z: f64, recipe| epsilon_of(&event(NoiseMultiplier::new(z)?), rounds, delta, recipe);
+    let excess_at = |z: f64, recipe| Ok(excess(epsilon_at(z, recipe)?, epsilon.get()));
 
-    // rho with rho + 2 sqrt(rho ln(1/delta)) = epsilon, and the z of that rho per round.
+    // rho with rho + 2 sqrt(rho ln(1/delta)) = epsilon, and the z of that rho per round, as if none were sampled.
     let log_term = -delta.get().ln();
     let root = epsilon.get() / ((log_term + epsilon.get()).sqrt() + log_term.sqrt());
-    let mut high = (0.5 * rounds as f64).sqrt() / root;
-    high = if high.is_finite() {
-        high.clamp(NOISE_RANGE.0, NOISE_RANGE.1)
-    } else {
-        NOISE_RANGE.1
+    let search = Search {
+        safe: NOISE_RANGE.1,
+        risky: NOISE_RANGE.0,
+        start: (0.5 * rounds as f64).sqrt() / root,
+        slope: 1.0,
+        precision: precision(recipe),
     };
-    evaluate(high)?; // an event that cannot be composed at all is that error, not an unreachable target
-    while !holds(high) {
-        if high >= NOISE_RANGE.1 {
-            return Err(unreachable("noise_multiplier", target, evaluate(high)?, high));
-        }
-        high = (high * 4.0).min(NOISE_RANGE.1);
-    }
-    let mut low = high;
-    while holds(low) {
-        if low <= NOISE_RANGE.0 {
-            return NoiseMultiplier::new(low);
-        }
-        (low, high) = ((low * 0.5).max(NOISE_RANGE.0), low);
-    }
-    NoiseMultiplier::new(first_true(low, high, RELATIVE, holds))
+    let search = started(search, recipe, excess_at);
+    let found = search.run(but_first_error(|z| excess_at(z, recipe)))?;
+    let Some(z) = found else {
+        let best = epsilon_at(search.safe, recipe)?;
+        return Err(unreachable("noise_multiplier", target, best, search.safe));
+    };
+    NoiseMultiplier::new(z)
 }
 
 /// The largest number of Poisson-sampled rounds that holds `target`.
@@ -112,37 +123,42 @@ pub fn rounds(
 /// As [`rounds`], and whatever composing the event gives.
 pub fn rounds_of(target: (Epsilon, Delta), event: &Event, recipe: Recipe) -> Result<u64, AccountingError> {
     let (epsilon, delta) = target;
-    let mut one = Accountant::new(recipe);
-    one.compose(event, 1)?;
-    // Doubling shares the cached curve: composing on a clone adds an integer.
-    let evaluate = |rounds: u64| -> Result<f64, AccountingError> {
-        let mut accountant = one.clone();
-        accountant.compose(event, rounds - 1)?;
+    // One round at first: composing more on a clone adds an integer and keeps the curve.
+    let once = |recipe| -> Result<Accountant, AccountingError> {
+        let mut once = Accountant::new(recipe);
+        once.compose(event, 1)?;
+        Ok(once)
+    };
+    let once = (once(recipe)?, once(Recipe::Rdp));
+    let epsilon_at = |rounds: f64, by: Recipe| -> Result<f64, AccountingError> {
+        let once = if by == recipe {
+            &once.0
+        } else {
+            once.1.as_ref().map_err(Clone::clone)?
+        };
+        let mut accountant = once.clone();
+        accountant.compose(event, rounds.round() as u64 - 1)?;
         Ok(accountant.epsilon(delta)?.0)
     };
-    let first = evaluate(1)?;
-    if first > epsilon.get() {
-        return Err(unreachable("rounds", target, first, 1.0));
+    let excess_at = |rounds: f64, by| Ok(excess(epsilon_at(rounds, by)?, epsilon.get()));
+    let search = Search {
+        safe: 1.0,
+        risky: MAX_ROUNDS as f64,
+        start: 1.0,
+        slope: 0.5,
+        precision: Precision::Whole,
+    };
+    let found = started(search, recipe, excess_at).run(|rounds| excess_at(rounds, recipe))?;
+    match found {
+        Some(rounds) => Ok(rounds as u64),
+        None => Err(unreachable("rounds", target, epsilon_at(1.0, recipe)?, 1.0)),
     }
-    let (mut low, mut high) = (1u64, 2u64);
-    while evaluate(high)? <= epsilon.get() {
-        if high >= 1 << 52 {
-            return Ok(high);
-        }
-        (low, high) = (high, high * 2);
-    }
-    while high - low > 1 {
-        let middle = low + (high - low) / 2;
-        if evaluate(middle)? <= epsilon.get() {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    Ok(low)
 }
 
-/// The largest sampling probability (to 1e-9, relative) with which `rounds` rounds hold `target`.
+/// The largest sampling probability with which `rounds` rounds hold `target`.
+///
+/// # Guarantee
+/// As [`noise_multiplier`], failing at as much more.
 ///
 /// # Errors
 /// [`AccountingError::Unreachable`] if even a vanishing probability exceeds it.
@@ -154,37 +170,79 @@ pub fn sampling_probability(
 ) -> Result<SamplingProbability, AccountingError> {
     at_least_one(rounds)?;
     let (epsilon, delta) = target;
-    let evaluate = |q: f64| -> Result<f64, AccountingError> {
-        let sampling_probability = SamplingProbability::new(q)?;
-        epsilon_of(
-            &Event::PoissonGaussian {
-                sampling_probability,
-                noise_multiplier,
-            },
-            rounds,
-            delta,
-            recipe,
-        )
+    let epsilon_at = |q: f64, recipe| {
+        let event = Event::PoissonGaussian {
+            sampling_probability: SamplingProbability::new(q)?,
+            noise_multiplier,
+        };
+        epsilon_of(&event, rounds, delta, recipe)
     };
-    let exceeds = |q: f64| !evaluate(q).is_ok_and(|value| value <= epsilon.get());
-    if !exceeds(1.0) {
-        return SamplingProbability::new(1.0);
-    }
-    if exceeds(MIN_PROBABILITY) {
-        return Err(unreachable(
-            "sampling_probability",
-            target,
-            evaluate(MIN_PROBABILITY)?,
-            MIN_PROBABILITY,
-        ));
-    }
-    // The first probability that exceeds the target is the unsafe end; step back by more than the search's
-    // width.
-    let mut q = first_true(MIN_PROBABILITY, 1.0, RELATIVE, exceeds);
-    while exceeds(q) {
-        q *= 1.0 - 2.0 * RELATIVE;
-    }
+    let excess_at = |q: f64, recipe| Ok(excess(epsilon_at(q, recipe)?, epsilon.get()));
+    let search = Search {
+        safe: MIN_PROBABILITY,
+        risky: 1.0,
+        start: 1.0,
+        slope: 1.0,
+        precision: precision(recipe),
+    };
+    let search = started(search, recipe, excess_at);
+    let found = search.run(but_first_error(|q| excess_at(q, recipe)))?;
+    let Some(q) = found else {
+        let best = epsilon_at(search.safe, recipe)?;
+        return Err(unreachable("sampling_probability", target, best, search.safe));
+    };
     SamplingProbability::new(q)
+}
+
+fn precision(recipe: Recipe) -> Precision {
+    if recipe == Recipe::Pld { PLD } else { EXACT }
+}
+
+/// By loss distributions: the same search from where Renyi divergences find the answer, with the slope they have there.
+fn started(
+    search: Search,
+    recipe: Recipe,
+    excess_at: impl Fn(f64, Recipe) -> Result<f64, AccountingError>,
+) -> Search {
+    if recipe != Recipe::Pld {
+        return search;
+    }
+    let renyi = |value: f64| excess_at(value, Recipe::Rdp);
+    let rough = Search {
+        precision: ROUGH,
+        ..search
+    };
+    // A start that is not found, or is far off, costs time only.
+    let Ok(Some(start)) = rough.run(renyi) else {
+        return search;
+    };
+    let (here, near) = (renyi(start), renyi(start / 1.05));
+    let slope = here.and_then(|here| Ok(((here - near?) / 1.05f64.ln()).abs()));
+    let slope = slope
+        .ok()
+        .filter(|slope| slope.is_normal())
+        .unwrap_or(search.slope);
+    Search {
+        start,
+        slope,
+        ..search
+    }
+}
+
+/// An event that cannot be composed at all is that error, not an unreachable target; one that cannot be composed
+/// with some values holds no target there.
+fn but_first_error(
+    excess_at: impl Fn(f64) -> Result<f64, AccountingError>,
+) -> impl FnMut(f64) -> Result<f64, AccountingError> {
+    let mut first = true;
+    move |value| {
+        let excess = excess_at(value);
+        if std::mem::take(&mut first) {
+            excess
+        } else {
+            Ok(excess.unwrap_or(f64::INFINITY))
+        }
+    }
 }
 
 /// Any noise holds any target over no rounds: a plan without rounds is a mistake.

@@ -1,5 +1,206 @@
 //! One-dimensional searches.
 
+/// A search for the last value that still holds a target, between one end that is safe and one that is not.
+///
+/// The caller states how far each value is off: its *excess* (see [`excess`]), at most 0 where the target holds
+/// and growing from `safe` to `risky`. Values are tried along the logarithm, where an excess is nearly a straight
+/// line. All values are positive.
+///
+/// # Example
+/// ```
+/// use undertone_accounting::calibrate::{Precision, Search, excess};
+/// // Of f(x) = 6 / x^2, the smallest x with f(x) <= 1.5.
+/// let precision = Precision::Real { width: 1e-9, close: 0.0 };
+/// let search = Search { safe: 1e6, risky: 1e-6, start: 1.0, slope: 1.0, precision };
+/// let found = search.run(|x| Ok::<_, std::convert::Infallible>(excess(6.0 / (x * x), 1.5))).unwrap();
+/// assert!((2.0..2.000_000_01).contains(&found.unwrap()));
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Search {
+    /// The end at which the target holds if it does anywhere.
+    pub safe: f64,
+    /// The end that is best, if the target holds there.
+    pub risky: f64,
+    /// Where to start: the nearer to the answer, the fewer values are tried.
+    pub start: f64,
+    /// By how much the excess changes there, about, when the logarithm of the value changes by one (without sign).
+    pub slope: f64,
+    /// When to stop.
+    pub precision: Precision,
+}
+
+/// When a [`Search`] stops.
+#[derive(Debug, Clone, Copy)]
+pub enum Precision {
+    /// Whole numbers: the target holds at the answer and fails at the next number.
+    Whole,
+    /// Real numbers: the target fails within `width` of the answer, relatively, or is missed there by an excess
+    /// of at most `close` (from the safe side).
+    Real {
+        /// Relative distance to a value that fails.
+        width: f64,
+        /// Distance of the excess below 0.
+        close: f64,
+    },
+}
+
+/// How far `epsilon` is off its target: the logarithm of their ratio, at most 0 if and only if the target holds.
+#[must_use]
+pub fn excess(epsilon: f64, target: f64) -> f64 {
+    let ratio = (epsilon.max(f64::MIN_POSITIVE) / target.max(f64::MIN_POSITIVE)).ln();
+    // PRIVACY: the sign is that of the comparison itself; NaN fails.
+    if epsilon <= target {
+        ratio.min(0.0)
+    } else {
+        ratio.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// A value that was tried.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    value: f64,
+    excess: f64,
+}
+
+impl Trial {
+    fn holds(self) -> bool {
+        self.excess <= 0.0
+    }
+}
+
+impl Precision {
+    /// The smallest step worth trying from `value`.
+    fn step(self, value: f64) -> f64 {
+        match self {
+            Self::Whole => 1.0,
+            Self::Real { width, .. } => (0.5 * width).max(f64::EPSILON) * value,
+        }
+    }
+
+    fn close(self) -> f64 {
+        match self {
+            Self::Whole => 0.0,
+            Self::Real { close, .. } => close,
+        }
+    }
+
+    /// Whether two values, one that holds and one that fails, leave nothing to try between them.
+    fn is_narrow(self, a: f64, b: f64) -> bool {
+        (a - b).abs() < 2.0 * self.step(a.min(b))
+    }
+
+    fn round(self, value: f64) -> f64 {
+        match self {
+            Self::Whole => value.round(),
+            Self::Real { .. } => value,
+        }
+    }
+
+    /// The value nearest to `value` that is a step away from both ends.
+    fn between(self, value: f64, a: f64, b: f64) -> f64 {
+        let (low, high) = (a.min(b), a.max(b));
+        let value = self.round(value).max(low + self.step(low));
+        value.min(high - self.step(high))
+    }
+}
+
+impl Search {
+    /// The value nearest to `risky` at which the target holds; `None` if it fails even at `safe`.
+    ///
+    /// # Errors
+    /// The first error of `excess_at`.
+    pub fn run<E>(&self, mut excess_at: impl FnMut(f64) -> Result<f64, E>) -> Result<Option<f64>, E> {
+        let mut attempt = |value: f64| -> Result<Trial, E> {
+            Ok(Trial {
+                value,
+                excess: excess_at(value)?,
+            })
+        };
+        let (low, high) = (self.safe.min(self.risky), self.safe.max(self.risky));
+        // The newest trial, its counterpart on the other side, and the one that was given up last.
+        let mut newest = attempt(self.precision.round(self.start).clamp(low, high))?;
+        let mut given_up: Option<Trial> = None;
+        let mut reach = 1.0;
+        let mut other = loop {
+            if self.is_close(newest) {
+                return Ok(Some(newest.value));
+            }
+            let end = if newest.holds() { self.risky } else { self.safe };
+            if newest.value == end {
+                return Ok(newest.holds().then_some(end));
+            }
+            let next = attempt(self.outwards(newest, given_up, end, reach))?;
+            reach *= 2.0;
+            let before = std::mem::replace(&mut newest, next);
+            if before.holds() != newest.holds() {
+                break before;
+            }
+            given_up = Some(before);
+        };
+        while !self.is_close(newest) && !self.precision.is_narrow(newest.value, other.value) {
+            let next = attempt(self.inwards(newest, other, given_up))?;
+            if next.holds() == newest.holds() {
+                given_up = Some(newest);
+            } else {
+                given_up = Some(other);
+                other = newest;
+            }
+            newest = next;
+        }
+        Ok(Some(if newest.holds() { newest.value } else { other.value }))
+    }
+
+    fn is_close(&self, trial: Trial) -> bool {
+        trial.holds() && trial.excess >= -self.precision.close()
+    }
+
+    /// The next value towards `end`: where a straight line through the last two trials meets the target.
+    fn outwards(&self, newest: Trial, before: Option<Trial>, end: f64, reach: f64) -> f64 {
+        let slope = before.map_or(self.slope, |before| {
+            (newest.excess - before.excess) / (newest.value / before.value).ln()
+        });
+        let aim = (newest.excess + 0.5 * self.precision.close()) / slope;
+        let aim = if aim.is_finite() { aim.abs() } else { f64::INFINITY };
+        // Every step may be twice as long as the one before, and must be four times as long: neither a flat nor a
+        // jagged excess takes long.
+        let least = (self.precision.step(newest.value) / newest.value).ln_1p();
+        let distance = aim.min(4f64.ln() * reach).max(least * reach * reach);
+        if end > newest.value {
+            let value = newest.value * distance.exp();
+            self.precision
+                .between(value, newest.value, f64::INFINITY)
+                .min(end)
+        } else {
+            let value = newest.value * (-distance).exp();
+            self.precision.between(value, 0.0, newest.value).max(end)
+        }
+    }
+
+    /// The next value between two trials: inverse quadratic interpolation where three trials are regular enough for
+    /// it, else the middle.
+    ///
+    /// # Source
+    /// Chandrupatla, "A new hybrid quadratic/bisection algorithm for finding the zero of a nonlinear function without
+    /// using derivatives" (1997).
+    fn inwards(&self, newest: Trial, other: Trial, given_up: Option<Trial>) -> f64 {
+        let point = |trial: Trial| (trial.value.ln(), trial.excess + 0.5 * self.precision.close());
+        let ((a, fa), (b, fb)) = (point(newest), point(other));
+        let mut share = 0.5;
+        if let Some((c, fc)) = given_up.map(point) {
+            let (xi, phi) = ((a - b) / (c - b), (fa - fb) / (fc - fb));
+            if phi * phi < xi && (1.0 - phi).powi(2) < 1.0 - xi {
+                share = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb);
+            }
+        } else if (fb - fa).is_finite() {
+            share = fa / (fa - fb);
+        }
+        let share = if share.is_finite() { share } else { 0.5 };
+        self.precision
+            .between((a + share * (b - a)).exp(), newest.value, other.value)
+    }
+}
+
 /// Narrows `[low, high]` for a predicate that is false at `low`, true at `high` and switches once; returns
 /// the true end when the two are neighbours or within `relative` of each other.
 pub(crate) fn first_true(
@@ -52,4 +253,140 @@ pub(crate) fn minimum(mut low: f64, mut high: f64, mut f: impl FnMut(f64) -> f64
         }
     }
     best
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    const REAL: Precision = Precision::Real {
+        width: 1e-9,
+        close: 0.0,
+    };
+    const CLOSE: Precision = Precision::Real {
+        width: 1e-9,
+        close: 1e-6,
+    };
+
+    /// Searches from `start`; returns the answer and the number of values tried.
+    fn find(
+        ends: (f64, f64),
+        start: f64,
+        precision: Precision,
+        excess: impl Fn(f64) -> f64,
+    ) -> (Option<f64>, u32) {
+        let mut tried = 0;
+        let (safe, risky) = ends;
+        let search = Search {
+            safe,
+            risky,
+            start,
+            slope: 1.0,
+            precision,
+        };
+        let found = search.run(|value| {
+            tried += 1;
+            assert!(
+                (safe.min(risky)..=safe.max(risky)).contains(&value),
+                "{value} tried"
+            );
+            Ok::<_, Infallible>(excess(value))
+        });
+        (found.unwrap_or(None), tried)
+    }
+
+    fn check(root: f64, slope: f64, start: f64, precision: Precision, most: u32) {
+        let excess = |x: f64| slope * (x / root).ln() + 0.1 * slope.signum() * (x / root).ln().powi(3);
+        let ends = if slope < 0.0 { (1e12, 1e-12) } else { (1e-12, 1e12) };
+        let (found, tried) = find(ends, start, precision, excess);
+        let found = found.unwrap();
+        let off = (found / root - 1.0).abs();
+        assert!(excess(found) <= 0.0, "{found} is past {root}");
+        assert!(off <= 1e-6, "{found} is off {root} by {off:e}");
+        if precision.close() == 0.0 {
+            assert!(off <= 1e-9, "{found} is off {root} by {off:e}");
+        }
+        assert!(tried <= most, "{tried} values tried for {root}");
+    }
+
+    #[test]
+    fn roots_from_the_safe_side() {
+        check(1.0, -1.0, 1.3, CLOSE, 5);
+        check(7.3, -4.0, 9.0, CLOSE, 6);
+        check(7.3, -4.0, 5.0, CLOSE, 6);
+        check(1e-4, 1.0, 1e-5, CLOSE, 8);
+        check(1.0, -1.0, 1.3, REAL, 8);
+        check(7.3, -1.4, 1e9, REAL, 20);
+        check(7.3, -1.4, 1e-9, REAL, 20);
+        check(1e-4, 5.0, 1.0, REAL, 20);
+    }
+
+    #[test]
+    fn whole_numbers_fail_next() {
+        for (root, start) in [
+            (3000.4, 2000.0),
+            (3000.0, 1.0),
+            (1.2, 50.0),
+            (123_456_789.9, 1.0),
+            (7.5, 7.0),
+        ] {
+            let excess = |x: f64| 0.5 * (x / root).ln() + 1e-3 * (x / root - 1.0);
+            let (found, tried) = find((1.0, 2f64.powi(52)), start, Precision::Whole, excess);
+            assert_eq!(found, Some(f64::floor(root)));
+            assert!(tried <= 14, "{tried} values tried for {root}");
+        }
+    }
+
+    #[test]
+    fn ends_flats_and_jumps() {
+        let check = |precision, start, excess: &dyn Fn(f64) -> f64, expected: Option<f64>, most: u32| {
+            let (found, tried) = find((1e6, 1e-6), start, precision, excess);
+            let near = found
+                .zip(expected)
+                .map(|(found, expected)| found / expected - 1.0);
+            assert!(
+                near.map_or(found == expected, |off| (0.0..1e-6).contains(&off)),
+                "{found:?} {expected:?}"
+            );
+            assert!(tried <= most, "{tried} values tried for {expected:?}");
+        };
+        check(REAL, 1.0, &|_| 0.5, None, 20);
+        check(REAL, 1.0, &|_| f64::INFINITY, None, 20);
+        check(REAL, 1.0, &|_| f64::NAN, None, 20);
+        check(REAL, 1.0, &|_| -0.5, Some(1e-6), 20);
+        check(
+            REAL,
+            3.0,
+            &|x| if x < 0.9 { f64::INFINITY } else { -x.ln() },
+            Some(1.0),
+            20,
+        );
+        check(
+            CLOSE,
+            8.0,
+            &|x| if x < 0.9 { f64::INFINITY } else { -x.ln() },
+            Some(1.0),
+            12,
+        );
+        check(REAL, 1.0, &|x| if x < 2.5 { 1.0 } else { -1.0 }, Some(2.5), 45);
+        check(CLOSE, 1.0, &|x| if x < 2.5 { 1e-3 } else { -1.0 }, Some(2.5), 45);
+    }
+
+    #[test]
+    fn sign_of_the_excess_is_the_comparison() {
+        let close: f64 = 0.3;
+        for (epsilon, target, holds) in [
+            (close, close, true),
+            (close.next_up(), close, false),
+            (0.0, 0.0, true),
+            (f64::from_bits(1), 0.0, false),
+            (f64::NAN, 1.0, false),
+            (f64::INFINITY, 1.0, false),
+            (0.0, 1.0, true),
+        ] {
+            assert_eq!(excess(epsilon, target) <= 0.0, holds, "{epsilon} {target}");
+        }
+    }
 }

@@ -250,13 +250,13 @@ fn schemes_do_not_mix() {
          user'; the two relations cannot be composed, account for them separately",
     );
     check(
-        &[cohort.clone()],
+        std::slice::from_ref(&cohort),
         Recipe::Moments2016,
         "recipe: 'moments accountant of 2016' covers Poisson-sampled and plain Gaussians under \
          add-or-remove, got a fixed-size-cohort Gaussian event",
     );
     check(
-        &[sampled.clone()],
+        std::slice::from_ref(&sampled),
         Recipe::ExactGaussian,
         "recipe: 'exact Gaussian' covers Gaussians that every user takes part in, got a \
          Poisson-sampled Gaussian event",

@@ -7,6 +7,9 @@ use crate::pld::{GaussianMixtures, Pair};
 use crate::special::ln_binomial;
 use crate::{AccountingError, Adjacency};
 
+/// Losses grow like the inverse square: below this they leave the range of numbers.
+const LEAST_NOISE: f64 = 1e-60;
+
 /// The dominating pair of one release of `event` (validated, and supporting `adjacency`); `None` where only a
 /// Renyi curve is known. Outcomes of less mass than `e^log_tail` may be left out.
 ///
@@ -32,6 +35,16 @@ pub(crate) fn pair(
             &[(1.0, 1.0)],
             &[(0.0, 1.0)],
         ))));
+    }
+    if let Event::PoissonGaussian { noise_multiplier, .. }
+    | Event::ExampleLevelSampling { noise_multiplier, .. }
+    | Event::MixtureOfGaussians { noise_multiplier, .. }
+    | Event::TruncatedPoissonGaussian { noise_multiplier, .. } = event
+        && noise_multiplier.get() < LEAST_NOISE
+    {
+        return Err(AccountingError::NoFiniteGuarantee {
+            reason: "the noise multiplier is too small",
+        });
     }
     Ok(Some(match event {
         Event::PoissonGaussian {
@@ -125,10 +138,10 @@ pub(crate) fn pair(
             let (log_most, log_least) = (-(-epsilon.get()).exp().ln_1p(), -epsilon.get().exp().ln_1p());
             let kept = (-delta).ln_1p();
             Pair::Outcomes(Outcomes {
-                log_p: vec![kept + log_most, kept + log_least],
-                log_q: vec![kept + log_least, kept + log_most],
-                missing_p: delta,
-                missing_q: delta,
+                log_p: vec![kept + log_most, kept + log_least, delta.ln(), f64::NEG_INFINITY],
+                log_q: vec![kept + log_least, kept + log_most, f64::NEG_INFINITY, delta.ln()],
+                missing_p: 0.0,
+                missing_q: 0.0,
             })
         }
         _ => return Ok(None),
@@ -153,7 +166,9 @@ fn binomial(count: u32, q: f64) -> Vec<(f64, f64)> {
         .collect();
     // The probabilities are rounded; a sum of exactly 1 keeps the loss of tiny q free of that error.
     let rest: f64 = components[1..].iter().map(|(_, probability)| probability).sum();
-    components[0].1 = 1.0 - rest;
+    if rest < 0.5 {
+        components[0].1 = 1.0 - rest;
+    }
     components
 }
 
@@ -166,6 +181,20 @@ fn upper_tail(trials: u64, p: f64, least: u64) -> f64 {
         return 1.0;
     }
     let n = trials as f64;
+    if n > 1e9 {
+        // Too large for factorials in f64: Chernoff's bound, which is above.
+        let share = least as f64 / n;
+        if share <= p {
+            return 1.0;
+        }
+        let divergence = share * (share / p).ln()
+            + if share < 1.0 {
+                (1.0 - share) * ((1.0 - share) / (1.0 - p)).ln()
+            } else {
+                0.0
+            };
+        return (-n * divergence).exp();
+    }
     let log_mass = |k: f64| ln_binomial(n, k) + k * p.ln() + (n - k) * (-p).ln_1p();
     // From the nearer side of the mode, terms fall geometrically.
     let (least, mode) = (least as f64, p * (n + 1.0));
@@ -174,7 +203,7 @@ fn upper_tail(trials: u64, p: f64, least: u64) -> f64 {
         while (0.0..=n).contains(&k) {
             let mass = log_mass(k).exp();
             total += mass;
-            if mass < 1e-18 * total {
+            if mass <= 1e-18 * total {
                 break;
             }
             k += step;
@@ -225,7 +254,7 @@ mod tests {
             panic!("a pair of outcomes");
         };
         let total: f64 = outcomes.log_p.iter().map(|log_p| log_p.exp()).sum();
-        assert!((total - 0.999).abs() < 1e-15);
+        assert!((total - 1.0).abs() < 1e-15);
         assert!((outcomes.hockey_stick(0.7) - 1e-3).abs() < 1e-15);
         let sampled = outcomes.poisson_sampled(crate::SamplingProbability::new(1.0).unwrap());
         assert!((sampled.hockey_stick(0.7) - 1e-3).abs() < 1e-15);

@@ -5,6 +5,9 @@ use crate::AccountingError;
 use crate::binomial::exact::ShiftedBinomial;
 use crate::distributed::{DistributedDiscreteGaussian, RoundedSensitivity, Skellam};
 
+/// Largest group of examples: as many components the mixture has.
+const MAX_GROUP: u32 = 1 << 16;
+
 impl Event {
     pub(crate) fn validate(&self) -> Result<(), AccountingError> {
         let positive = |quantity: &'static str, value: f64| {
@@ -38,6 +41,13 @@ impl Event {
                 probabilities,
                 ..
             } => mixture(sensitivities, probabilities),
+            Event::ExampleLevelSampling { group_size, .. } if *group_size > MAX_GROUP => {
+                Err(AccountingError::OutOfRange {
+                    quantity: "group_size",
+                    expected: "at most 65536 examples",
+                    got: f64::from(*group_size),
+                })
+            }
             Event::ExampleLevelSampling { group_size, .. } => {
                 at_least_one("group_size", u64::from(*group_size))
             }

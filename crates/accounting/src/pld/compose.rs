@@ -21,9 +21,9 @@ use super::probe::Tails;
 
 /// Releases per level and the growth of the lattice, its square root.
 pub(crate) const RADIX: u64 = 16;
-const GROWTH: usize = 4;
+pub(crate) const GROWTH: usize = 4;
 /// No transform is longer; where a window needs more points the lattice is coarser and the bound wider.
-const MAX_POINTS: f64 = (1u64 << 20) as f64;
+const MAX_POINTS: f64 = (1u64 << 21) as f64;
 
 /// What wrapped around at the ends of windows, as bounds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,23 +51,24 @@ pub(crate) fn levels(count: u64) -> u32 {
 }
 
 /// The smallest distance of the lattice that keeps every level of `count` releases within the longest transform.
-pub(crate) fn least_step(tails: &Tails, count: u64, allowance: Allowance) -> f64 {
+pub(crate) fn least_step(tails: &Tails, count: u64, allowance: Allowance, growth: usize) -> f64 {
     let step = |releases: u64, growth: f64| {
         let (bottom, top) = range(tails, releases, count, allowance);
         (top - bottom) / (0.9 * MAX_POINTS * growth)
     };
     (0..levels(count))
-        .map(|level| step(releases_at(count, level), (GROWTH as f64).powi(level as i32)))
+        .map(|level| step(releases_at(count, level), (growth as f64).powi(level as i32)))
         .fold(step(1, 1.0), f64::max)
 }
 
-/// Composes `count` releases of the loss in `single`.
+/// Composes `count` releases of the loss in `single`, on lattices `growth` times as coarse at each level.
 pub(crate) fn self_compose(
     bound: Bound,
     single: &Lattice,
     count: u64,
     tails: &Tails,
     allowance: Allowance,
+    growth: usize,
 ) -> (Lattice, Wrapped) {
     let mut wrapped = Wrapped::default();
     let mut base = single.clone();
@@ -114,8 +115,12 @@ pub(crate) fn self_compose(
             count_wrapped();
             let (origin, log_scale) = (RADIX as f64 * base.origin, RADIX as f64 * base.log_scale);
             let next = windowed(&fourier, product, &base, origin, log_scale, bottom);
-            base = next.coarsened(bound, GROWTH);
-            result = result.map(|held| held.coarsened(bound, GROWTH));
+            if growth > 1 {
+                base = next.coarsened(bound, growth);
+                result = result.map(|held| held.coarsened(bound, growth));
+            } else {
+                base = next;
+            }
             releases *= RADIX;
         }
     }

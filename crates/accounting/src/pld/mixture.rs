@@ -13,11 +13,11 @@ use crate::special::{LogSum, ln_normal_cdf};
 /// Gauss-Legendre with three nodes on `[0, 1]`.
 const NODES: [f64; 3] = [0.112_701_665_379_258_3, 0.5, 0.887_298_334_620_741_7];
 const WEIGHTS: [f64; 3] = [5.0 / 18.0, 8.0 / 18.0, 5.0 / 18.0];
-/// Quadrature panels: at most this many standard deviations, and this much loss, wide.
-const PANEL_SIGMAS: f64 = 0.1;
-const PANEL_LOSS: f64 = 0.3;
-/// Above this exponent `A - 1` is indistinguishable from `A`.
-const LARGE: f64 = 30.0;
+/// Quadrature panels: at most this many standard deviations wide. Both densities are mixtures of Gaussians, so that is
+/// narrow whatever the loss does.
+const PANEL: f64 = 0.08;
+/// Losses up to here are differences of ratios near 1, and computed as such.
+const SMALL: f64 = 0.5;
 
 /// One component: a shift (in standard deviations) and its probability.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -62,25 +62,54 @@ impl GaussianMixtures {
         mean_shift(&self.high, x) - mean_shift(&self.low, x)
     }
 
-    /// The interval outside which `P` and `Q` each have mass below `2 e^log_tail` on either side.
-    fn range(&self, log_tail: f64) -> (f64, f64) {
-        let reach = |components: &[Component], sign: f64| {
-            let log_mass = |x: f64| {
-                let mut sum = LogSum::new();
-                for c in components {
-                    sum.add(c.probability.ln() + ln_normal_cdf(sign * c.shift - x));
-                }
-                sum.get()
-            };
-            let mut high = 1.0;
-            while log_mass(high) > log_tail {
-                high *= 1.5;
+    /// The intervals, from left to right, outside which `P` and `Q` each have mass below `e^log_tail` times the number
+    /// of components. One, unless components lie further apart than any outcome strays.
+    fn intervals(&self, log_tail: f64) -> Vec<(f64, f64)> {
+        let mut reach = 1.0;
+        while ln_normal_cdf(-reach) > log_tail {
+            reach *= 1.5;
+        }
+        let reach = crate::search::first_true(0.0, reach, 1e-3, |x| ln_normal_cdf(-x) <= log_tail);
+        let mut centres: Vec<f64> = self.high.iter().chain(&self.low).map(|c| c.shift).collect();
+        centres.sort_by(f64::total_cmp);
+        let mut intervals: Vec<(f64, f64)> = Vec::new();
+        for centre in centres {
+            match intervals.last_mut() {
+                Some(last) if centre - reach <= last.1 => last.1 = centre + reach,
+                _ => intervals.push((centre - reach, centre + reach)),
             }
-            crate::search::first_true(0.0, high, 1e-3, |x| log_mass(x) <= log_tail)
+        }
+        intervals
+    }
+
+    /// `(P, Q)` of outcomes outside `intervals`.
+    fn outside(&self, intervals: &[(f64, f64)]) -> (f64, f64) {
+        let ends = intervals
+            .iter()
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |ends, interval| {
+                (ends.0.min(interval.0), ends.1.max(interval.1))
+            });
+        let beyond = |components: &[Component]| -> f64 {
+            let mass = |c: &Component| {
+                let gaps = intervals.windows(2).map(|pair| {
+                    let (from, to) = (pair[0].1 - c.shift, pair[1].0 - c.shift);
+                    // The nearer end of the gap bounds it.
+                    ln_normal_cdf(-from.max(-to)).exp()
+                });
+                let outer = ln_normal_cdf(c.shift - ends.1).exp() + ln_normal_cdf(ends.0 - c.shift).exp();
+                c.probability * (outer + gaps.sum::<f64>())
+            };
+            components.iter().map(mass).sum()
         };
-        let right = reach(&self.high, 1.0).max(reach(&self.low, 1.0));
-        let left = reach(&self.low, -1.0).max(reach(&self.high, -1.0));
-        (-left, right)
+        (beyond(&self.high), beyond(&self.low))
+    }
+
+    /// The noise multiplier, where the pair is that of the plain Gaussian.
+    pub(crate) fn as_gaussian(&self) -> Option<f64> {
+        match (self.high.as_slice(), self.low.as_slice()) {
+            ([high], [low]) => Some((high.shift - low.shift).recip()),
+            _ => None,
+        }
     }
 
     /// The largest distance between two components.
@@ -92,18 +121,20 @@ impl GaussianMixtures {
     /// Points of the trapezoid rule for integrals over `P` and `Q`.
     pub(crate) fn probe(&self, log_tail: f64) -> Vec<Node> {
         const STEP: f64 = 0.125;
-        let (left, right) = self.range(log_tail);
-        let count = ((right - left) / STEP).ceil() as usize + 1;
         let log_weight = STEP.ln() - 0.5 * (2.0 * std::f64::consts::PI).ln();
-        (0..count)
-            .map(|index| {
-                let x = left + STEP * index as f64;
-                Node {
-                    loss: self.loss(x),
-                    log_p: log_weight - 0.5 * x * x + log_ratio(&self.high, x),
-                    slope: self.slope(x),
-                }
-            })
+        let node = |x: f64| Node {
+            loss: self.loss(x),
+            log_p: log_weight - 0.5 * x * x + log_ratio(&self.high, x),
+            slope: self.slope(x),
+        };
+        let points = |(left, right): (f64, f64)| {
+            let count = ((right - left) / STEP).ceil() as usize + 1;
+            (0..count).map(move |index| left + STEP * index as f64)
+        };
+        self.intervals(log_tail)
+            .into_iter()
+            .flat_map(points)
+            .map(node)
             .collect()
     }
 
@@ -121,48 +152,42 @@ impl GaussianMixtures {
             Bound::Upper => 0.0,
             Bound::Lower => 0.5,
         };
-        let (left, right) = self.range(log_tail);
         let mut atoms = Atoms::default();
-        let mut edge = left;
-        let mut edge_loss = self.loss(left);
-        let last_loss = self.loss(right);
-        while edge < right {
-            // The next end: the last multiple of the step within reach.
-            let next = (edge_loss / step - offset + 1e-9).floor() + 1.0;
-            // Outcomes merged over several steps round down by up to one: only where that hardly ever happens.
-            let single = bound == Bound::Lower && edge_loss >= decisive.0 && edge_loss <= decisive.1;
-            let width = if single { 1e-12 } else { width };
-            let mut reach = if single { step / self.slope(edge) } else { width };
-            let (end, end_loss) = loop {
-                let x = (edge + reach).min(right);
-                let loss = if x < right { self.loss(x) } else { last_loss };
-                let index = (loss / step - offset).floor();
-                if index >= next {
-                    // A cell wider than asked for ends at the first multiple.
-                    let index = if reach > width { next } else { index };
-                    let loss = (index + offset) * step;
-                    break (self.inverse(loss, edge, x).max(edge), loss);
-                }
-                if x >= right {
-                    break (right, last_loss);
-                }
-                reach *= 2.0;
-            };
-            let (log_p, rise) = self.masses(edge, end, edge_loss, end_loss);
-            atoms.push_cell(bound, edge_loss, end_loss, log_p, rise);
-            (edge, edge_loss) = (end, end_loss);
+        let intervals = self.intervals(log_tail);
+        for &(left, right) in &intervals {
+            let mut edge = left;
+            let mut edge_loss = self.loss(left);
+            let last_loss = self.loss(right);
+            while edge < right {
+                // The next end: the last multiple of the step within reach.
+                let next = (edge_loss / step - offset + 1e-9).floor() + 1.0;
+                // Outcomes merged over several steps round down by up to one: only where that hardly ever happens.
+                let single = bound == Bound::Lower && edge_loss >= decisive.0 && edge_loss <= decisive.1;
+                let width = if single { 1e-12 } else { width };
+                let mut reach = if single { step / self.slope(edge) } else { width };
+                let (end, end_loss) = loop {
+                    let x = (edge + reach).min(right);
+                    let loss = if x < right { self.loss(x) } else { last_loss };
+                    let index = (loss / step - offset).floor();
+                    if index >= next {
+                        // A cell wider than asked for ends at the first multiple.
+                        let index = if reach > width { next } else { index };
+                        let loss = (index + offset) * step;
+                        break (self.inverse(loss, edge, x).max(edge), loss);
+                    }
+                    if x >= right {
+                        break (right, last_loss);
+                    }
+                    reach *= 2.0;
+                };
+                let (log_p, rise) = self.masses(edge, end, edge_loss, end_loss);
+                atoms.push_cell(bound, edge_loss, end_loss, log_p, rise);
+                (edge, edge_loss) = (end, end_loss);
+            }
         }
         if bound == Bound::Upper {
             // PRIVACY: what was cut off counts as lost, whole.
-            let outside = |components: &[Component]| {
-                let mass = |c: &Component| {
-                    c.probability
-                        * (ln_normal_cdf(c.shift - right).exp() + ln_normal_cdf(left - c.shift).exp())
-                };
-                components.iter().map(mass).sum()
-            };
-            atoms.infinite_p = outside(&self.high);
-            atoms.infinite_q = outside(&self.low);
+            (atoms.infinite_p, atoms.infinite_q) = self.outside(&intervals);
         }
         atoms
     }
@@ -171,39 +196,40 @@ impl GaussianMixtures {
     /// the ends (see [`Atoms::push_cell`]).
     fn masses(&self, from: f64, to: f64, from_loss: f64, to_loss: f64) -> (f64, f64) {
         let span = to_loss - from_loss;
-        let panels = ((to - from) / PANEL_SIGMAS)
-            .max(span / PANEL_LOSS)
-            .ceil()
-            .max(1.0);
+        let panels = ((to - from) / PANEL).ceil().max(1.0);
         let width = (to - from) / panels;
-        let centre = 0.5 * (from + to);
-        let (mut p, mut rise) = (0.0, 0.0);
-        let large = from_loss.abs() > LARGE || to_loss.abs() > LARGE;
+        let small = from_loss.abs() < SMALL && to_loss.abs() < SMALL;
         let shrink = from_loss.exp_m1();
-        // All in units of the normal density at the centre (times e^{loss} where that is large).
-        let scale = if large { log_ratio(&self.high, centre) } else { 0.0 };
+        // Sums in units of e^peak, which rises with the largest term so far.
+        let (mut peak, mut p, mut rise) = (f64::NEG_INFINITY, 0.0, 0.0);
         for panel in 0..panels as u64 {
             for (node, weight) in NODES.iter().zip(WEIGHTS) {
                 let x = from + width * (panel as f64 + node);
-                let density = weight * (0.5 * (centre - x) * (centre + x)).exp();
-                if large {
+                // `P - e^from_loss Q` over the density of N(0, 1), and `P` over it, in units of e^scale.
+                let (scale, mass, above) = if small {
+                    // Without cancellation: both ratios minus one are known precisely.
+                    let (high, low) = (excess(&self.high, x), excess(&self.low, x));
+                    (0.0, 1.0 + high, high - low - shrink * (1.0 + low))
+                } else {
                     let high = log_ratio(&self.high, x);
                     let loss = high - log_ratio(&self.low, x);
-                    let mass = density * (high - scale).exp();
-                    p += mass;
-                    rise += mass * -(from_loss - loss).exp_m1();
-                } else {
-                    // P - e^from_loss Q without cancellation: both ratios minus one are known precisely.
-                    let (high, low) = (excess(&self.high, x), excess(&self.low, x));
-                    p += density * (1.0 + high);
-                    rise += density * (high - low - shrink * (1.0 + low));
+                    (high, 1.0, -(from_loss - loss).exp_m1())
+                };
+                let exponent = scale - 0.5 * x * x;
+                if exponent > peak {
+                    let shrunk = (peak - exponent).exp();
+                    p *= shrunk;
+                    rise *= shrunk;
+                    peak = exponent;
                 }
+                let density = weight * (exponent - peak).exp();
+                p += density * mass;
+                rise += density * above;
             }
         }
-        let log_p =
-            scale + (p * width).ln() - 0.5 * centre * centre - 0.5 * (2.0 * std::f64::consts::PI).ln();
+        let log_p = peak + (p * width).ln() - 0.5 * (2.0 * std::f64::consts::PI).ln();
         let full = -(-span).exp_m1();
-        let rise = if span > 0.0 {
+        let rise = if span > 0.0 && p > 0.0 {
             (rise / p / full).clamp(0.0, 1.0)
         } else {
             0.5
@@ -240,28 +266,35 @@ impl GaussianMixtures {
 
     /// `ln` of the hockey-stick divergence `sup_S P(S) - e^epsilon Q(S)` of one release, by quadrature.
     pub(crate) fn log_hockey_stick(&self, epsilon: f64, log_tail: f64) -> f64 {
-        let (left, right) = self.range(log_tail);
-        self.log_integral(
-            left,
-            right,
-            |x| {
-                let loss = self.loss(x);
-                if loss > epsilon {
-                    log_ratio(&self.high, x) + (-(epsilon - loss).exp_m1()).ln()
-                } else {
-                    f64::NEG_INFINITY
+        let mut sum = LogSum::new();
+        for (left, right) in self.intervals(log_tail) {
+            if self.loss(right) <= epsilon {
+                continue;
+            }
+            let mut edge = if self.loss(left) >= epsilon {
+                left
+            } else {
+                self.inverse(epsilon, left, right)
+            };
+            // Panels grow from the kink at the start, where the integrand rises from zero.
+            let mut width = (0.1 / self.slope(edge)).min(1e-3);
+            while edge < right {
+                width = width.min(right - edge).max(1e-15 * (1.0 + edge.abs()));
+                for (node, weight) in NODES.iter().zip(WEIGHTS) {
+                    let x = edge + width * node;
+                    let high = log_ratio(&self.high, x);
+                    let loss = high - log_ratio(&self.low, x);
+                    if loss > epsilon {
+                        sum.add(
+                            (weight * width).ln() - 0.5 * x * x + high + (-(epsilon - loss).exp_m1()).ln(),
+                        );
+                    }
                 }
-            },
-            |left, right| {
-                if self.loss(left) >= epsilon {
-                    left
-                } else if self.loss(right) <= epsilon {
-                    right
-                } else {
-                    self.inverse(epsilon, left, right)
-                }
-            },
-        )
+                edge += width;
+                width = (1.5 * width).min(0.05);
+            }
+        }
+        sum.get() - 0.5 * (2.0 * std::f64::consts::PI).ln()
     }
 
     /// As [`GaussianMixtures::log_hockey_stick`] for the pair `(Q, P)`.
@@ -271,34 +304,6 @@ impl GaussianMixtures {
             low: self.high.iter().map(Component::mirrored).collect(),
         };
         mirrored.log_hockey_stick(epsilon, log_tail)
-    }
-
-    /// `ln` of the integral over the standard normal of `e^f` from `start(left, right)` to `right`.
-    fn log_integral(
-        &self,
-        left: f64,
-        right: f64,
-        f: impl Fn(f64) -> f64,
-        start: impl Fn(f64, f64) -> f64,
-    ) -> f64 {
-        let from = start(left, right);
-        if from >= right {
-            return f64::NEG_INFINITY;
-        }
-        // Panels grow from the kink at the start, where the integrand rises from zero.
-        let mut sum = LogSum::new();
-        let (mut edge, mut width) = (from, 1e-3);
-        while edge < right {
-            let limit = PANEL_LOSS / self.slope((edge + width).min(right));
-            width = width.min(limit).min(right - edge).max(1e-12);
-            for (node, weight) in NODES.iter().zip(WEIGHTS) {
-                let x = edge + width * node;
-                sum.add((weight * width).ln() - 0.5 * x * x + f(x));
-            }
-            edge += width;
-            width = (1.5 * width).min(0.05);
-        }
-        sum.get() - 0.5 * (2.0 * std::f64::consts::PI).ln()
     }
 }
 
@@ -326,8 +331,12 @@ fn log_ratio(components: &[Component], x: f64) -> f64 {
         return exponent(&components[0]);
     }
     let peak = components.iter().map(exponent).fold(f64::NEG_INFINITY, f64::max);
-    if peak.abs() < LARGE {
-        return excess(components, x).ln_1p();
+    if peak < SMALL {
+        let excess = excess(components, x);
+        // Further down, what the probabilities lack of a sum of 1 would count.
+        if excess > -SMALL {
+            return excess.ln_1p();
+        }
     }
     let sum: f64 = components
         .iter()

@@ -4,6 +4,16 @@ use super::atoms::{Atom, Atoms, Bound};
 use super::mixture::GaussianMixtures;
 use super::probe::{Node, Probe};
 use crate::discrete::Outcomes;
+use crate::special::LogSum;
+
+/// Losses that a lattice must not split: the hockey-stick curve has kinks there, also after composition.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grid {
+    pub(crate) gap: f64,
+    pub(crate) anchor: f64,
+    /// Whether all losses lie on it.
+    pub(crate) whole: bool,
+}
 
 /// How finely a continuous pair becomes atoms.
 #[derive(Debug, Clone, Copy)]
@@ -107,6 +117,28 @@ impl Pair {
         }
     }
 
+    /// Where losses have atoms, a distance of which all of them are multiples up to a common offset; and whether there
+    /// are losses between them.
+    pub(crate) fn grid(&self, atoms: &Atoms) -> Option<Grid> {
+        match self {
+            Pair::Outcomes(_) => Some(Grid {
+                gap: atoms.spacing()?,
+                anchor: atoms.atoms.first()?.loss,
+                whole: true,
+            }),
+            // Atoms at both ends of the losses.
+            Pair::Laplace {
+                sampling_probability,
+                scale,
+            } if *sampling_probability == 1.0 => Some(Grid {
+                gap: scale.recip(),
+                anchor: 0.0,
+                whole: false,
+            }),
+            _ => None,
+        }
+    }
+
     fn nodes(&self, log_tail: f64) -> Vec<Node> {
         match self {
             Pair::Mixtures(mixtures) => mixtures.probe(log_tail),
@@ -146,13 +178,37 @@ impl Pair {
     }
 }
 
+/// Atoms as nodes; very many of them in groups of nearly equal loss.
 fn nodes_of(atoms: &Atoms) -> Vec<Node> {
+    const MOST: usize = 4096;
     let node = |atom: &Atom| Node {
         loss: atom.loss,
         log_p: atom.log_p,
         slope: 0.0,
     };
-    atoms.atoms.iter().map(node).collect()
+    if atoms.atoms.len() <= MOST {
+        return atoms.atoms.iter().map(node).collect();
+    }
+    let losses = || atoms.atoms.iter().map(|atom| atom.loss);
+    let (least, most) = (
+        losses().fold(f64::INFINITY, f64::min),
+        losses().fold(f64::NEG_INFINITY, f64::max),
+    );
+    let width = (most - least) / MOST as f64;
+    let mut groups: Vec<Option<Node>> = vec![None; MOST + 1];
+    for atom in &atoms.atoms {
+        match &mut groups[((atom.loss - least) / width) as usize] {
+            // The group takes the loss of its first atom: close enough to choose a tilt by.
+            Some(held) => {
+                let mut sum = LogSum::new();
+                sum.add(held.log_p);
+                sum.add(atom.log_p);
+                held.log_p = sum.get();
+            }
+            empty => *empty = Some(node(atom)),
+        }
+    }
+    groups.into_iter().flatten().collect()
 }
 
 fn listed(bound: Bound, outcomes: &Outcomes) -> Atoms {
@@ -176,28 +232,39 @@ fn listed(bound: Bound, outcomes: &Outcomes) -> Atoms {
 ///
 /// Outcomes below 0 all have one loss, those above 1 another; between them `ln P_0/Q` falls from `1/b` to `-1/b`.
 fn laplace(bound: Bound, sampling_probability: f64, scale: f64, step: f64) -> Atoms {
-    let end = 1.0 / scale;
-    // Losses under sampling, ln(1 - q + q e^l).
-    let sampled = |loss: f64| (sampling_probability * loss.exp_m1()).ln_1p();
+    let (end, s) = (1.0 / scale, sampling_probability);
+    // Losses under sampling, ln(1 - s + s e^l), without overflow.
+    let sampled = |loss: f64| {
+        if loss < 30.0 {
+            (s * loss.exp_m1()).ln_1p()
+        } else {
+            loss + (s + (1.0 - s) * (-loss).exp()).ln()
+        }
+    };
     // Cells much finer than the lattice, so that where their edges lie on it does not matter.
     let cells = (2.0 * end / (step / 8.0)).ceil().clamp(64.0, 4e5);
     let width = 2.0 * end / cells;
     let mut atoms = Atoms::default();
-    // ln(1 - q + q e^l) over the mass of Q: P is Q's mass times e^loss.
-    let low_q = 0.5f64.ln();
-    atoms.push(sampled(-end), low_q + sampled(-end));
+    // P has the mass of Q times e^loss.
+    atoms.push(sampled(-end), 0.5f64.ln() + sampled(-end));
     for cell in 0..cells as u64 {
         let (from, to) = (-end + width * cell as f64, -end + width * (cell + 1) as f64);
-        // The unsampled masses: Q has density e^{-(1-x)/b} / 2b with x = (1 - b l) / 2, P that times e^l.
-        let q = 0.5 * (0.5 * (-end - from)).exp() * -(0.5 * (from - to)).exp_m1();
-        let p = 0.5 * (0.5 * (to - end)).exp() * -(0.5 * (from - to)).exp_m1();
+        // Unsampled, with x = (1 - b l) / 2: Q has density e^{-(1-x)/b} / 2b, P that times e^l, so that over the cell
+        // P / Q = e^{(from + to) / 2} and (P - e^from Q) / P = 1 - e^{(from - to) / 2}.
+        let (middle, gain) = (0.5 * (from + to), -(0.5 * (from - to)).exp_m1());
+        let log_q = 0.5f64.ln() - 0.5 * (end + from) + gain.ln();
         let (low, high) = (sampled(from), sampled(to));
-        let mass = q + sampling_probability * (p - q);
-        // (P - e^low Q) / P over (1 - e^{low - high}), with P - e^low Q = s (p - e^from q).
-        let rise = sampling_probability * (p - from.exp() * q) / mass / -(low - high).exp_m1();
-        atoms.push_cell(bound, low, high, mass.ln(), rise.clamp(0.0, 1.0));
+        let log_p = log_q + sampled(middle);
+        // The part of the mass that was sampled.
+        let share = 1.0 / (1.0 + (1.0 - s) / s * (-middle).exp());
+        let span = -(low - high).exp_m1();
+        let rise = if span > 0.0 {
+            (share * gain / span).clamp(0.0, 1.0)
+        } else {
+            0.5
+        };
+        atoms.push_cell(bound, low, high, log_p, rise);
     }
-    let high_q = 0.5f64.ln() - end;
-    atoms.push(sampled(end), high_q + sampled(end));
+    atoms.push(sampled(end), 0.5f64.ln() - end + sampled(end));
     atoms
 }

@@ -103,6 +103,8 @@ pub(crate) struct Tails {
     below: Vec<(f64, f64)>,
     cumulant: f64,
     reach: (f64, f64),
+    /// What being put on lattices adds: to the cumulant of a release, per squared distance from the tilt.
+    spread: f64,
 }
 
 impl Tails {
@@ -119,33 +121,45 @@ impl Tails {
             below: (0..=POINTS).map(|point| at(tilt - distance(point))).collect(),
             cumulant: probe.cumulant(tilt),
             reach: probe.reach(),
+            spread: 0.0,
         }
+    }
+
+    /// For losses that are put on a lattice of distance `step`, and on a coarser one at each further of `levels`: a
+    /// release's loss moves by at most three steps in all, and its variance grows by a quarter of a squared step at
+    /// each level.
+    pub(crate) fn on_lattices(mut self, step: f64, levels: u32) -> Self {
+        self.spread = 0.125 * f64::from(levels) * step * step;
+        self.reach = (self.reach.0 - 3.0 * step, self.reach.1 + 3.0 * step);
+        self
     }
 
     /// A range of the sum of `count` losses: the mass of `P` above it is at most `e^log_mass`, the tilted mass
     /// above it and below it at most `e^log_tilted_mass` each.
     pub(crate) fn range(&self, count: f64, log_mass: f64, log_tilted_mass: f64) -> (f64, f64) {
+        let cumulant = |&(tilt, cumulant): &(f64, f64)| {
+            let distance = tilt - self.tilt;
+            count * (cumulant + self.spread * distance * distance)
+        };
+        let here = (self.tilt, self.cumulant);
         let top = self
             .above
             .iter()
-            .chain([&(self.tilt, self.cumulant)])
+            .chain([&here])
             .filter(|(tilt, _)| *tilt > 0.0)
-            .map(|(tilt, cumulant)| (count * cumulant - log_mass) / tilt)
+            .map(|point| (cumulant(point) - log_mass) / point.0)
             .fold(count * self.reach.1, f64::min);
+        let change = |point: &(f64, f64)| cumulant(point) - cumulant(&here) - log_tilted_mass;
         let tilted_top = self
             .above
             .iter()
-            .map(|(tilt, cumulant)| {
-                (count * (cumulant - self.cumulant) - log_tilted_mass) / (tilt - self.tilt)
-            })
+            .map(|point| change(point) / (point.0 - self.tilt))
             .fold(count * self.reach.1, f64::min);
         let top = top.max(tilted_top);
         let bottom = self
             .below
             .iter()
-            .map(|(tilt, cumulant)| {
-                (count * (self.cumulant - cumulant) + log_tilted_mass) / (self.tilt - tilt)
-            })
+            .map(|point| change(point) / (point.0 - self.tilt))
             .fold(count * self.reach.0, f64::max);
         (bottom, top.max(bottom))
     }

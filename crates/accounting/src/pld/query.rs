@@ -7,9 +7,10 @@ use super::pair::{Pair, Resolution};
 use super::probe::{Probe, Tails};
 use crate::search::minimum;
 use crate::special::LogSum;
+use crate::{Epsilon, NoiseMultiplier, gaussian};
 
 /// Relative accuracy of epsilon aimed at: of the upper bound, of the lower bound, and of a first look.
-const FINE: f64 = 8e-7;
+const FINE: f64 = 5e-7;
 const LOWER: f64 = 1e-6;
 const COARSE: f64 = 5e-4;
 /// Mass that may be counted as lost, relative to delta (`e^-16` is 1e-7). No smaller: losses that rare are so large
@@ -19,6 +20,10 @@ const LOG_SPARE: f64 = -16.0;
 const LOG_TILTED_SPARE: f64 = -20.0;
 /// `ln` of the least share of the tilted mass that may lie at the losses that decide.
 const LOG_SHARE: f64 = -6.0;
+/// No delta below this is told apart from zero: the smallest normal number is e^-708.
+const LEAST_LOG_DELTA: f64 = -800.0;
+/// A tilt times the largest loss of a release beyond which no more is gained.
+const STEEPEST: f64 = 1e4;
 /// Rounding errors of sums, relative to delta.
 const ROUNDING: f64 = 1e-10;
 /// Rounding error of the transforms relative to the tilted mass, for each release: every level multiplies the errors of
@@ -31,6 +36,11 @@ pub(crate) struct Composition {
     parts: Vec<(Pair, u64)>,
 }
 
+/// Where delta is large, and the tilt small, a smaller share is given up.
+fn spare(log_delta: f64) -> f64 {
+    LOG_SPARE - (10.0 + log_delta).max(0.0)
+}
+
 /// What is asked: the smallest epsilon at `ln delta`, or `ln delta` at an epsilon.
 #[derive(Debug, Clone, Copy)]
 enum Target {
@@ -39,6 +49,7 @@ enum Target {
 }
 
 /// One of the two directions of all pairs, looked at coarsely.
+#[derive(Clone)]
 struct Direction {
     reversed: bool,
     probes: Vec<(Probe, f64)>,
@@ -46,10 +57,12 @@ struct Direction {
     tilt: f64,
     epsilon: f64,
     log_delta: f64,
+    /// How fast `ln delta` falls in epsilon.
+    steepness: f64,
 }
 
 impl Direction {
-    /// The smallest tilt, from half the best one up, that leaves enough of the tilted mass at the losses that decide,
+    /// The smallest tilt that leaves enough of the tilted mass at the losses that decide,
     /// with `ln` of that share.
     ///
     /// The best tilt centres all mass there, but it also lets rare large losses of a single release grow into the bulk
@@ -63,8 +76,10 @@ impl Direction {
                 .sum();
             (self.log_delta + tilt * self.epsilon - cumulant).min(0.0)
         };
-        let mut factor = 0.5;
-        while factor < 1.0 && log_share(factor * self.tilt) < LOG_SHARE {
+        // Where even the best tilt leaves little there, because rare large losses take the mass, none is nearly as good.
+        let enough = LOG_SHARE.min(log_share(self.tilt) - 3.0);
+        let mut factor = 0.0;
+        while factor < 1.0 && log_share(factor * self.tilt) < enough {
             factor += 0.0625;
         }
         (factor * self.tilt, log_share(factor * self.tilt))
@@ -113,14 +128,51 @@ impl Composition {
                 .resolve(first, bound, LOWER, target)
                 .max(self.resolve(second, bound, LOWER, target));
         }
-        let answer = self.resolve(first, bound, FINE, target);
+        let answer = self.refined(first, target);
         // The other direction is usually the more private one by far: then a coarse bound settles it.
-        let other = self.resolve(second, bound, COARSE, target);
-        if other <= answer {
+        if self.resolve(second, bound, COARSE, target) <= answer {
             answer
         } else {
-            answer.max(self.resolve(second, bound, FINE, target))
+            answer.max(self.refined(second, target))
         }
+    }
+
+    /// The upper bound at full accuracy, at the scale and the slope that coarse ones find: Chernoff's are far off where a
+    /// single large loss shapes the tail.
+    fn refined(&self, direction: &Direction, target: Target) -> f64 {
+        let coarse = |target| self.resolve(direction, Bound::Upper, COARSE, target);
+        let (first, closer) = match target {
+            Target::LogDelta(log_delta) => {
+                let epsilon = coarse(target);
+                let steepness = 0.1 / (coarse(Target::LogDelta(log_delta - 0.1)) - epsilon);
+                (
+                    epsilon,
+                    Direction {
+                        epsilon,
+                        steepness,
+                        ..direction.clone()
+                    },
+                )
+            }
+            Target::Epsilon(epsilon) => {
+                let (log_delta, apart) = (coarse(target), 0.1 / direction.tilt);
+                let steepness = (log_delta - coarse(Target::Epsilon(epsilon + apart))) / apart;
+                let log_delta_then = log_delta.min(0.0) - 1.0;
+                (
+                    log_delta,
+                    Direction {
+                        log_delta: log_delta_then,
+                        steepness,
+                        ..direction.clone()
+                    },
+                )
+            }
+        };
+        let usable = closer.steepness.is_finite() && closer.steepness > 0.0 && closer.epsilon.is_finite();
+        if !usable || !closer.log_delta.is_finite() || closer.epsilon <= 0.0 {
+            return first.min(self.resolve(direction, Bound::Upper, FINE, target));
+        }
+        self.resolve(&closer, Bound::Upper, FINE, target).min(first)
     }
 
     fn look(&self, reversed: bool, target: Target) -> Direction {
@@ -167,7 +219,11 @@ impl Composition {
                 .map(|(probe, count)| count * probe.cumulant(tilt))
                 .sum()
         };
-        let (log_tilt, best) = lowest(|log_tilt| {
+        let reach = probes
+            .iter()
+            .map(|(probe, _)| probe.reach())
+            .fold(1e-30_f64, |most, (low, high)| most.max(low.abs()).max(high.abs()));
+        let (log_tilt, best) = lowest((STEEPEST / reach).ln(), |log_tilt| {
             let tilt = log_tilt.exp();
             match target {
                 // Canonne, Kamath, Steinke (2020), Proposition 12, at order 1 + tilt.
@@ -190,20 +246,21 @@ impl Composition {
             tilt: log_tilt.exp(),
             epsilon,
             log_delta,
+            steepness: log_tilt.exp(),
         }
     }
 
     /// `ln` of the tail mass of one release that may be counted as lost.
     fn log_tail(&self, log_delta: f64) -> f64 {
         let count: f64 = self.parts.iter().map(|(_, count)| *count as f64).sum();
-        log_delta + LOG_SPARE - count.ln()
+        log_delta + spare(log_delta) - count.ln()
     }
 
     fn resolve(&self, direction: &Direction, bound: Bound, accuracy: f64, target: Target) -> f64 {
         let best_tilt = direction.tilt;
         let (tilt, log_share) = direction.gentlest_tilt();
         let allowance = Allowance {
-            log_mass: direction.log_delta + LOG_SPARE,
+            log_mass: direction.log_delta + spare(direction.log_delta),
             log_tilted_mass: LOG_TILTED_SPARE + log_share,
         };
         let log_tail = self.log_tail(direction.log_delta);
@@ -214,7 +271,7 @@ impl Composition {
             .collect();
         let variance: f64 = moments.iter().map(|(m, count)| m.variance * count).sum();
         let scale = direction.epsilon.max(0.2 * variance.sqrt());
-        // A lattice of distance h adds count tilt (tilt + 1) h^2 / 12 to the cumulant, hence that over the tilt to
+        // A lattice of distance h adds count s (s + 1) h^2 / 12 to the cumulant at s, the slope, hence that over s to
         // epsilon; the allowed error is shared between parts by their variance, and between the cells and levels.
         // ln of the probability that no release has an infinite loss.
         let mut log_finite = 0.0;
@@ -246,9 +303,10 @@ impl Composition {
             let share = (releases * moments.variance / variance).max(1e-3);
             let stages = f64::from(compose::levels(*count)) + 1.0;
             let error = accuracy * scale * share / stages;
-            let cell = (12.0 * error / (releases * (best_tilt + 1.0))).sqrt();
+            let cell = (12.0 * error / (releases * (direction.steepness + 1.0))).sqrt();
             let tails = Tails::new(probe, tilt, releases, moments.variance.max(1e-300));
-            let step = cell.max(compose::least_step(&tails, *count, allowance));
+            let floor = |growth: usize| compose::least_step(&tails, *count, allowance, growth);
+            let step = cell.max(floor(compose::GROWTH));
             let width = (cell / moments.squared_slope.sqrt()).min(0.5);
             let (least, most) = tails.range(1.0, 0.0, allowance.log_tilted_mass + 5.0 - releases.ln());
             let resolution = Resolution {
@@ -262,25 +320,31 @@ impl Composition {
                 log_tail,
             };
             let mut atoms = pair.atoms(bound, &resolution);
-            // Even losses go on a lattice of their own, without any rounding.
-            let step = match pair {
-                Pair::Outcomes(_) => atoms
-                    .spacing()
-                    .map_or(step, |gap| gap / (gap / step).ceil().max(1.0)),
-                _ => step,
-            };
             if direction.reversed {
                 atoms = atoms.reversed();
+            }
+            // Kinks of the curve stay lattice points on every level; losses that all lie on a lattice of their own keep it
+            // as long as it is not too fine.
+            let (mut step, mut anchor, mut growth) = (step, 0.0, compose::GROWTH);
+            if let Some(grid) = pair.grid(&atoms) {
+                anchor = grid.anchor;
+                if grid.whole && grid.gap >= floor(1) {
+                    (step, growth) = (grid.gap, 1);
+                } else {
+                    let last = step * (growth as f64).powi(compose::levels(*count) as i32 - 1);
+                    step *= grid.gap / last / (grid.gap / last).ceil().max(1.0);
+                }
             }
             log_finite += releases * (-atoms.infinite_p.min(1.0)).ln_1p();
             if atoms.atoms.is_empty() {
                 continue;
             }
+            let tails = tails.on_lattices(step, compose::levels(*count));
             let window = compose::range(&tails, 1, *count, allowance);
-            let (single, cut) = Lattice::new(bound, &atoms.atoms, tilt, step, window);
+            let (single, cut) = Lattice::new(bound, &atoms.atoms, tilt, (step, anchor), window);
             wrapped.above += releases * cut.above;
             wrapped.left_out += releases * cut.tilted_below;
-            let (composed, lost) = compose::self_compose(bound, &single, *count, &tails, allowance);
+            let (composed, lost) = compose::self_compose(bound, &single, *count, &tails, allowance, growth);
             wrapped.above += lost.above;
             wrapped.tilted += lost.tilted;
             finals.push(composed);
@@ -291,7 +355,14 @@ impl Composition {
             Bound::Lower => -log_finite.exp_m1(),
         };
         let releases: f64 = self.parts.iter().map(|(_, count)| *count as f64).sum();
-        conclude(bound, total.as_ref(), infinite, wrapped, NOISE * releases, target)
+        conclude(
+            bound,
+            total.as_ref(),
+            infinite,
+            wrapped,
+            NOISE * (releases - 1.0),
+            target,
+        )
     }
 
     /// The sum of the parts' losses, on the coarsest of their lattices.
@@ -311,7 +382,7 @@ impl Composition {
                 return lattice;
             }
             let atoms: Vec<Atom> = lattice.atoms().collect();
-            Lattice::new(bound, &atoms, lattice.tilt, step, WHOLE).0
+            Lattice::new(bound, &atoms, lattice.tilt, (step, 0.0), WHOLE).0
         });
         let mut total = parts.next()?;
         for part in parts {
@@ -373,6 +444,14 @@ fn conclude(
             Target::Epsilon(_) => infinite.ln(),
         };
     };
+    // PRIVACY: numbers that overflowed say nothing; nothing is what is then guaranteed.
+    if !total.is_sound() {
+        return match (bound, target) {
+            (Bound::Upper, Target::LogDelta(_)) => f64::INFINITY,
+            (Bound::Upper, Target::Epsilon(_)) | (Bound::Lower, Target::LogDelta(_)) => 0.0,
+            (Bound::Lower, Target::Epsilon(_)) => f64::NEG_INFINITY,
+        };
+    }
     // `ln` of what a tilted mass error can do to delta at epsilon. Rounding may err either way; what wrapped around
     // only ever adds.
     let error = |mass: f64, epsilon: f64| mass.ln() + total.log_scale - total.tilt * epsilon;
@@ -380,7 +459,7 @@ fn conclude(
         Target::LogDelta(log_delta) => {
             // PRIVACY: infinite losses spend delta first.
             let share = (infinite.ln() - log_delta).exp();
-            if share >= 1.0 {
+            if share.is_nan() || share >= 1.0 {
                 return f64::INFINITY;
             }
             let rest = log_delta + (-share).ln_1p();
@@ -413,22 +492,21 @@ fn conclude(
 }
 
 /// The argument (on a log scale) and the value of the smallest value of a function with one valley.
-fn lowest(f: impl Fn(f64) -> f64) -> (f64, f64) {
+fn lowest(most: f64, f: impl Fn(f64) -> f64) -> (f64, f64) {
     // A coarse scan finds the valley, golden sections its floor.
-    const LEAST: f64 = -14.0;
-    const MOST: f64 = 23.0;
+    const REACH: f64 = 40.0;
     const STEP: f64 = 0.75;
-    let points = ((MOST - LEAST) / STEP) as usize;
-    let at = |index: usize| LEAST + STEP * index as f64;
-    let mut best = (0, f64::INFINITY);
-    for index in 0..=points {
-        let value = f(at(index));
-        if value < best.1 {
-            best = (index, value);
+    let mut lowest = (most, f64::INFINITY);
+    let mut index = 0;
+    while STEP * f64::from(index) <= REACH {
+        let at = most - STEP * f64::from(index);
+        let value = f(at);
+        if value < lowest.1 {
+            lowest = (at, value);
         }
+        index += 1;
     }
-    let mut lowest = (at(best.0), best.1);
-    minimum(at(best.0) - STEP, at(best.0) + STEP, |x| {
+    minimum(lowest.0 - STEP, (lowest.0 + STEP).min(most), |x| {
         let value = f(x);
         if value < lowest.1 {
             lowest = (x, value);
@@ -443,20 +521,31 @@ struct SingleRelease<'a>(&'a super::mixture::GaussianMixtures);
 
 impl SingleRelease<'_> {
     fn log_delta(&self, epsilon: f64) -> f64 {
+        if let (Some(z), Ok(epsilon)) = (self.gaussian(), Epsilon::new(epsilon)) {
+            return gaussian::log_delta(z, epsilon);
+        }
         let mut log_tail = -100.0;
         loop {
             let log_delta = self
                 .0
                 .log_hockey_stick(epsilon, log_tail)
                 .max(self.0.log_hockey_stick_reversed(epsilon, log_tail));
-            if log_delta > log_tail + 50.0 || log_tail < -1e6 {
+            if log_delta > log_tail + 50.0 || log_tail < 2.0 * LEAST_LOG_DELTA {
                 return log_delta.min(0.0);
             }
             log_tail *= 2.0;
         }
     }
 
+    /// The noise multiplier of a plain Gaussian.
+    fn gaussian(&self) -> Option<NoiseMultiplier> {
+        self.0.as_gaussian().and_then(|z| NoiseMultiplier::new(z).ok())
+    }
+
     fn epsilon(&self, log_delta: f64) -> f64 {
+        if let Some(z) = self.gaussian() {
+            return gaussian::epsilon_at_log_delta(z, log_delta).map_or(f64::INFINITY, Epsilon::get);
+        }
         if self.log_delta(0.0) <= log_delta {
             return 0.0;
         }
@@ -472,7 +561,6 @@ impl SingleRelease<'_> {
 mod tests {
     use super::super::mixture::GaussianMixtures;
     use super::*;
-    use crate::{NoiseMultiplier, gaussian};
 
     fn poisson(q: f64, z: f64, count: u64) -> Composition {
         let mut composition = Composition::default();
@@ -510,7 +598,7 @@ mod tests {
                     &poisson(1.0, 7.0, count),
                     log_delta,
                     exact,
-                    1e-6,
+                    2e-6,
                     3e-5 * exact.max(1.0),
                 );
             }
@@ -521,6 +609,25 @@ mod tests {
     #[test]
     fn rare_large_losses() {
         check(&poisson(0.001, 0.8, 10_000), 1e-18f64.ln(), 5.019_299, 5e-6, 1e-2);
+    }
+
+    /// Little noise: most releases tell nothing, a few tell very much, and half of the mass sits at the lowest loss.
+    #[test]
+    fn a_spike_at_the_lowest_loss() {
+        for (count, truth) in [
+            (31, 59.321_088),
+            (48, 67.646_565),
+            (64, 74.231_778),
+            (1000, 251.099_11),
+        ] {
+            check(
+                &poisson(0.01, 0.2, count),
+                1e-6f64.ln(),
+                truth,
+                2e-6,
+                5e-3 * truth,
+            );
+        }
     }
 
     #[test]
