@@ -1,6 +1,7 @@
 //! Composition: level by level, on lattices that grow coarser as the loss grows wider.
 //!
-//! `T = d_0 + 16 d_1 + 16^2 d_2 + ...`. At level `k` the base is the distribution of `16^k` releases; it enters the
+//! `T = d_0 + 16 d_1 + 16^2 d_2 + ...` (or with divisors of `T` near 16, which leave no remainder). At level `k` the base
+//! is the distribution of `16^k` releases; it enters the
 //! result `d_k` times and its 16th power, put on a lattice four times as coarse, is the base of the next level.
 //! The distance of the lattice grows as fast as the standard deviation, so each level adds the same small error
 //! and needs the same few points, whatever `T` is: a million rounds cost twice as much as a thousand.
@@ -19,8 +20,8 @@ use super::fourier::{Fourier, power};
 use super::lattice::Lattice;
 use super::probe::Tails;
 
-/// Releases per level and the growth of the lattice, its square root.
-pub(crate) const RADIX: u64 = 16;
+/// Releases per level, about, and the growth of the lattice, its square root.
+const RADIX: u64 = 16;
 pub(crate) const GROWTH: usize = 4;
 /// No transform is longer; where a window needs more points the lattice is coarser and the bound wider.
 const MAX_POINTS: f64 = (1u64 << 21) as f64;
@@ -45,9 +46,27 @@ pub(crate) struct Allowance {
     pub(crate) log_tilted_mass: f64,
 }
 
+/// How many releases of a level make one of the next, for each level but the last, which takes what remains.
+///
+/// A divisor near sixteen spares the transform of a remainder.
+fn radices(count: u64) -> Vec<u64> {
+    let mut rest = count;
+    let mut radices = Vec::new();
+    while rest > 24 {
+        let near = [16, 15, 17, 14, 18, 20, 13, 19, 12, 21, 22, 23, 24];
+        let radix = near
+            .into_iter()
+            .find(|radix| rest.is_multiple_of(*radix))
+            .unwrap_or(RADIX);
+        radices.push(radix);
+        rest /= radix;
+    }
+    radices
+}
+
 /// Levels that `count` releases take.
 pub(crate) fn levels(count: u64) -> u32 {
-    count.max(1).ilog(RADIX) + 1
+    radices(count).len() as u32 + 1
 }
 
 /// The smallest distance of the lattice that keeps every level of `count` releases within the longest transform.
@@ -56,9 +75,13 @@ pub(crate) fn least_step(tails: &Tails, count: u64, allowance: Allowance, growth
         let (bottom, top) = range(tails, releases, count, allowance);
         (top - bottom) / (0.9 * MAX_POINTS * growth)
     };
-    (0..levels(count))
-        .map(|level| step(releases_at(count, level), (growth as f64).powi(level as i32)))
-        .fold(step(1, 1.0), f64::max)
+    let mut releases = 1u64;
+    let mut least = step(1, 1.0);
+    for (level, radix) in radices(count).into_iter().chain([24]).enumerate() {
+        releases = releases.saturating_mul(radix).min(count);
+        least = least.max(step(releases, (growth as f64).powi(level as i32)));
+    }
+    least
 }
 
 /// Composes `count` releases of the loss in `single`, on lattices `growth` times as coarse at each level.
@@ -75,10 +98,16 @@ pub(crate) fn self_compose(
     let mut result: Option<Lattice> = None;
     let mut rest = count;
     let mut releases = 1u64;
+    let mut radices = radices(count).into_iter();
     while rest > 0 {
-        let digit = rest % RADIX;
-        rest /= RADIX;
-        let composed = count % releases.saturating_mul(RADIX);
+        // The last level takes all that remains.
+        let (digit, radix) = radices.next().map_or((rest, rest), |radix| (rest % radix, radix));
+        rest = if digit == rest { 0 } else { rest / radix };
+        let composed = if rest == 0 {
+            count
+        } else {
+            count % (releases * radix)
+        };
         let mut needed = 0.0f64;
         let mut window = |releases: u64| {
             let (bottom, top) = range(tails, releases, count, allowance);
@@ -90,7 +119,7 @@ pub(crate) fn self_compose(
             return (base, wrapped);
         }
         let result_bottom = (digit > 0).then(|| window(composed));
-        let next_bottom = (rest > 0).then(|| window(releases * RADIX));
+        let next_bottom = (rest > 0).then(|| window(releases * radix));
         let fourier = Fourier::new(Fourier::length(needed as usize + 8));
         let spectrum = fourier.spectrum(&base.masses);
         let mut count_wrapped = || {
@@ -111,9 +140,9 @@ pub(crate) fn self_compose(
             result = Some(windowed(&fourier, product, &base, origin, log_scale, bottom));
         }
         if let Some(bottom) = next_bottom {
-            let product = power(&spectrum, RADIX);
+            let product = power(&spectrum, radix);
             count_wrapped();
-            let (origin, log_scale) = (RADIX as f64 * base.origin, RADIX as f64 * base.log_scale);
+            let (origin, log_scale) = (radix as f64 * base.origin, radix as f64 * base.log_scale);
             let next = windowed(&fourier, product, &base, origin, log_scale, bottom);
             if growth > 1 {
                 base = next.coarsened(bound, growth);
@@ -121,7 +150,7 @@ pub(crate) fn self_compose(
             } else {
                 base = next;
             }
-            releases *= RADIX;
+            releases *= radix;
         }
     }
     (result.unwrap_or(base), wrapped)
@@ -174,8 +203,4 @@ pub(crate) fn range(tails: &Tails, releases: u64, count: u64, allowance: Allowan
         allowance.log_mass + log_share,
         allowance.log_tilted_mass + log_share,
     )
-}
-
-fn releases_at(count: u64, level: u32) -> u64 {
-    RADIX.saturating_pow(level + 1).min(count)
 }

@@ -10,7 +10,7 @@ use crate::special::LogSum;
 use crate::{Epsilon, NoiseMultiplier, gaussian};
 
 /// Relative accuracy of epsilon aimed at: of the upper bound, of the lower bound, and of a first look.
-const FINE: f64 = 5e-7;
+const FINE: f64 = 8e-7;
 const LOWER: f64 = 1e-6;
 const COARSE: f64 = 5e-4;
 /// Mass that may be counted as lost, relative to delta (`e^-16` is 1e-7). No smaller: losses that rare are so large
