@@ -7,6 +7,7 @@
 pub use crate::search::{Precision, Search, excess};
 use crate::{
     Accountant, AccountingError, Delta, Epsilon, Event, NoiseMultiplier, Recipe, SamplingProbability,
+    gaussian,
 };
 
 /// Noise multipliers outside this range are not searched.
@@ -88,10 +89,22 @@ pub fn noise_multiplier_of(
         safe: NOISE_RANGE.1,
         risky: NOISE_RANGE.0,
         start: (0.5 * rounds as f64).sqrt() / root,
-        slope: 1.0,
+        slope: 2.0,
         precision: precision(recipe),
     };
-    let search = started(search, recipe, excess_at);
+    let mut search = started(search, recipe, excess_at);
+    let sampled = NoiseMultiplier::new(search.start).map(&event);
+    if let (
+        Recipe::Pld,
+        Ok(Event::PoissonGaussian {
+            sampling_probability, ..
+        }),
+    ) = (recipe, sampled)
+    {
+        // Usually too little noise, as that of Renyi divergences is too much: start halfway.
+        let central = central_limit(target, sampling_probability, rounds);
+        search.start = central.map_or(search.start, |central| (search.start * central).sqrt());
+    }
     let found = search.run(but_first_error(|z| excess_at(z, recipe)))?;
     let Some(z) = found else {
         let best = epsilon_at(search.safe, recipe)?;
@@ -198,7 +211,7 @@ fn precision(recipe: Recipe) -> Precision {
     if recipe == Recipe::Pld { PLD } else { EXACT }
 }
 
-/// By loss distributions: the same search from where Renyi divergences find the answer, with the slope they have there.
+/// By loss distributions: the same search from where Renyi divergences find the answer.
 fn started(
     search: Search,
     recipe: Recipe,
@@ -207,26 +220,24 @@ fn started(
     if recipe != Recipe::Pld {
         return search;
     }
-    let renyi = |value: f64| excess_at(value, Recipe::Rdp);
     let rough = Search {
         precision: ROUGH,
         ..search
     };
     // A start that is not found, or is far off, costs time only.
-    let Ok(Some(start)) = rough.run(renyi) else {
-        return search;
-    };
-    let (here, near) = (renyi(start), renyi(start / 1.05));
-    let slope = here.and_then(|here| Ok(((here - near?) / 1.05f64.ln()).abs()));
-    let slope = slope
-        .ok()
-        .filter(|slope| slope.is_normal())
-        .unwrap_or(search.slope);
-    Search {
-        start,
-        slope,
-        ..search
-    }
+    let found = rough.run(|value| excess_at(value, Recipe::Rdp));
+    let start = found.ok().flatten().unwrap_or(search.start);
+    Search { start, ..search }
+}
+
+/// About the noise multiplier that reaches the target if a sum of losses is normal: neither bound nor answer.
+///
+/// # Source
+/// Bu, Dong, Long, Su, "Deep Learning with Gaussian Differential Privacy" (2020): `mu = q sqrt(T (e^{1/z^2} - 1))`.
+fn central_limit((epsilon, delta): (Epsilon, Delta), q: SamplingProbability, rounds: u64) -> Option<f64> {
+    let mu = gaussian::noise_multiplier(epsilon, delta).ok()?.get().recip();
+    let z = (mu / q.get()).powi(2) / rounds as f64;
+    Some(z.ln_1p().sqrt().recip()).filter(|z| z.is_normal())
 }
 
 /// An event that cannot be composed at all is that error, not an unreachable target; one that cannot be composed

@@ -118,87 +118,102 @@ impl Search {
             })
         };
         let (low, high) = (self.safe.min(self.risky), self.safe.max(self.risky));
-        // The newest trial, its counterpart on the other side, and the one that was given up last.
-        let mut newest = attempt(self.precision.round(self.start).clamp(low, high))?;
-        let mut given_up: Option<Trial> = None;
-        let mut reach = 1.0;
-        let mut other = loop {
-            if self.is_close(newest) {
-                return Ok(Some(newest.value));
-            }
+        let mut trials = vec![attempt(self.precision.round(self.start).clamp(low, high))?];
+        // Outwards until the answer lies between the last two.
+        let (mut good, mut fails) = loop {
+            let newest = trials[trials.len() - 1];
             let end = if newest.holds() { self.risky } else { self.safe };
-            if newest.value == end {
-                return Ok(newest.holds().then_some(end));
+            if self.is_close(newest) || newest.value == end {
+                return Ok(newest.holds().then_some(newest.value));
             }
-            let next = attempt(self.outwards(newest, given_up, end, reach))?;
-            reach *= 2.0;
-            let before = std::mem::replace(&mut newest, next);
-            if before.holds() != newest.holds() {
-                break before;
+            let next = attempt(self.outwards(&trials, end))?;
+            trials.push(next);
+            match (newest.holds(), next.holds()) {
+                (true, false) => break (newest, next),
+                (false, true) => break (next, newest),
+                _ => {}
             }
-            given_up = Some(before);
         };
-        while !self.is_close(newest) && !self.precision.is_narrow(newest.value, other.value) {
-            let next = attempt(self.inwards(newest, other, given_up))?;
-            if next.holds() == newest.holds() {
-                given_up = Some(newest);
+        let width = |good: Trial, fails: Trial| (good.value / fails.value).ln().abs();
+        let mut widths = [f64::INFINITY; 2];
+        while !self.is_close(good) && !self.precision.is_narrow(good.value, fails.value) {
+            // Two steps that leave more than this of the bracket are followed by one that halves it.
+            let slow = width(good, fails) > 0.4 * widths[0];
+            widths = [widths[1], width(good, fails)];
+            let next = attempt(self.inwards(&mut trials, good, fails, slow))?;
+            trials.push(next);
+            if next.holds() {
+                good = next;
             } else {
-                given_up = Some(other);
-                other = newest;
+                fails = next;
             }
-            newest = next;
         }
-        Ok(Some(if newest.holds() { newest.value } else { other.value }))
+        Ok(Some(good.value))
     }
 
     fn is_close(&self, trial: Trial) -> bool {
         trial.holds() && trial.excess >= -self.precision.close()
     }
 
+    /// Where a trial lies: logarithm of the value, and distance from the excess that is aimed at.
+    fn point(&self, trial: Trial) -> (f64, f64) {
+        (trial.value.ln(), trial.excess + 0.5 * self.precision.close())
+    }
+
     /// The next value towards `end`: where a straight line through the last two trials meets the target.
-    fn outwards(&self, newest: Trial, before: Option<Trial>, end: f64, reach: f64) -> f64 {
-        let slope = before.map_or(self.slope, |before| {
-            (newest.excess - before.excess) / (newest.value / before.value).ln()
+    fn outwards(&self, trials: &[Trial], end: f64) -> f64 {
+        let newest = trials[trials.len() - 1];
+        let (x, y) = self.point(newest);
+        let slope = trials.iter().rev().nth(1).map_or(self.slope, |before| {
+            let (x0, y0) = self.point(*before);
+            (y - y0) / (x - x0)
         });
-        let aim = (newest.excess + 0.5 * self.precision.close()) / slope;
-        let aim = if aim.is_finite() { aim.abs() } else { f64::INFINITY };
-        // Every step may be twice as long as the one before, and must be four times as long: neither a flat nor a
-        // jagged excess takes long.
+        let aim = if (y / slope).is_finite() {
+            (y / slope).abs()
+        } else {
+            f64::INFINITY
+        };
+        // Every step may be twice as long as the one before, and must be four times as long as the shortest one:
+        // neither a flat nor a jagged excess takes long.
+        let reach = 2f64.powi(trials.len().min(500) as i32 - 1);
         let least = (self.precision.step(newest.value) / newest.value).ln_1p();
         let distance = aim.min(4f64.ln() * reach).max(least * reach * reach);
         if end > newest.value {
             let value = newest.value * distance.exp();
-            self.precision
-                .between(value, newest.value, f64::INFINITY)
-                .min(end)
+            let value = self.precision.between(value, newest.value, f64::INFINITY);
+            value.min(end)
         } else {
             let value = newest.value * (-distance).exp();
             self.precision.between(value, 0.0, newest.value).max(end)
         }
     }
 
-    /// The next value between two trials: inverse quadratic interpolation where three trials are regular enough for
-    /// it, else the middle.
-    ///
-    /// # Source
-    /// Chandrupatla, "A new hybrid quadratic/bisection algorithm for finding the zero of a nonlinear function without
-    /// using derivatives" (1997).
-    fn inwards(&self, newest: Trial, other: Trial, given_up: Option<Trial>) -> f64 {
-        let point = |trial: Trial| (trial.value.ln(), trial.excess + 0.5 * self.precision.close());
-        let ((a, fa), (b, fb)) = (point(newest), point(other));
-        let mut share = 0.5;
-        if let Some((c, fc)) = given_up.map(point) {
-            let (xi, phi) = ((a - b) / (c - b), (fa - fb) / (fc - fb));
-            if phi * phi < xi && (1.0 - phi).powi(2) < 1.0 - xi {
-                share = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb);
-            }
-        } else if (fb - fa).is_finite() {
-            share = fa / (fa - fb);
-        }
-        let share = if share.is_finite() { share } else { 0.5 };
-        self.precision
-            .between((a + share * (b - a)).exp(), newest.value, other.value)
+    /// The next value between two trials: by inverse interpolation through the four trials nearest to the target, else
+    /// by the straight line between the two; the middle of the two if that is `slow`.
+    fn inwards(&self, trials: &mut [Trial], good: Trial, fails: Trial, slow: bool) -> f64 {
+        let ((a, fa), (b, fb)) = (self.point(good), self.point(fails));
+        let inside = |x: &f64| !slow && (*x - a) * (*x - b) < 0.0;
+        trials.sort_by(|s, t| self.point(*s).1.abs().total_cmp(&self.point(*t).1.abs()));
+        let nearest: Vec<_> = trials.iter().take(4).map(|trial| self.point(*trial)).collect();
+        let line = a + (b - a) * fa / (fa - fb);
+        let x = Some(inverse(nearest))
+            .filter(inside)
+            .or(Some(line).filter(inside));
+        let x = x.unwrap_or(0.5 * (a + b));
+        self.precision.between(x.exp(), good.value, fails.value)
     }
+}
+
+/// The `x` at which the polynomial in `y` through `points` (x, y) meets `y = 0`, by Neville's scheme.
+fn inverse(mut points: Vec<(f64, f64)>) -> f64 {
+    let y: Vec<f64> = points.iter().map(|point| point.1).collect();
+    for span in 1..y.len() {
+        for i in 0..y.len() - span {
+            let (low, high) = (points[i].0, points[i + 1].0);
+            points[i].0 = low + (high - low) * y[i] / (y[i] - y[i + span]);
+        }
+    }
+    points[0].0
 }
 
 /// Narrows `[low, high]` for a predicate that is false at `low`, true at `high` and switches once; returns
@@ -314,8 +329,8 @@ mod tests {
     #[test]
     fn roots_from_the_safe_side() {
         check(1.0, -1.0, 1.3, CLOSE, 5);
-        check(7.3, -4.0, 9.0, CLOSE, 6);
-        check(7.3, -4.0, 5.0, CLOSE, 6);
+        check(7.3, -4.0, 9.0, CLOSE, 8);
+        check(7.3, -4.0, 5.0, CLOSE, 8);
         check(1e-4, 1.0, 1e-5, CLOSE, 8);
         check(1.0, -1.0, 1.3, REAL, 8);
         check(7.3, -1.4, 1e9, REAL, 20);
@@ -370,8 +385,8 @@ mod tests {
             Some(1.0),
             12,
         );
-        check(REAL, 1.0, &|x| if x < 2.5 { 1.0 } else { -1.0 }, Some(2.5), 45);
-        check(CLOSE, 1.0, &|x| if x < 2.5 { 1e-3 } else { -1.0 }, Some(2.5), 45);
+        check(REAL, 1.0, &|x| if x < 2.5 { 1.0 } else { -1.0 }, Some(2.5), 70);
+        check(CLOSE, 1.0, &|x| if x < 2.5 { 1e-3 } else { -1.0 }, Some(2.5), 70);
     }
 
     #[test]
