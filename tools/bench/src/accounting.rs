@@ -1,7 +1,7 @@
 //! Privacy accounting: CPU seconds of whole answers, from parameters to a guarantee, one thread.
 //!
 //! The same questions as `bench/accounting` asks dp-accounting, and the tree sensitivities of the production runs of
-//! [Gboard] Tables 1 and 2.
+//! \[Gboard\] Tables 1 and 2.
 
 use crate::usage::cpu_time;
 use anyhow::{Context, bail};
@@ -125,7 +125,7 @@ fn calibrated() -> anyhow::Result<f64> {
     Ok(calibrate::noise_multiplier(target, q, 3000, Recipe::Pld)?.get())
 }
 
-/// Rounds, rounds between two participations and most participations of [Gboard] Tables 1 and 2.
+/// Rounds, rounds between two participations and most participations of \[Gboard\] Tables 1 and 2.
 const PRODUCTION: [(&str, u64, u64, u64); 16] = [
     ("1-de-DE", 930, 212, 4),
     ("1-en-GB", 980, 226, 4),
