@@ -23,6 +23,7 @@ mod mixture;
 mod pair;
 mod probe;
 mod query;
+mod single;
 
 pub(crate) use atoms::Bound;
 pub(crate) use mixture::GaussianMixtures;

@@ -616,3 +616,17 @@ fn calibration_is_on_the_safe_side() {
         "{probability}"
     );
 }
+
+#[test]
+fn groups_beyond_the_limit_are_refused() {
+    let event = Event::ExampleLevelSampling {
+        group_size: 65_537,
+        sampling_probability: SamplingProbability::new(0.01).unwrap(),
+        noise_multiplier: NoiseMultiplier::new(4.0).unwrap(),
+    };
+    let error = Accountant::new(Recipe::Pld).compose(&event, 1).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "group_size: expected at most 65536 examples, got 65537"
+    );
+}

@@ -5,9 +5,9 @@ use super::compose::{self, Allowance, Wrapped};
 use super::lattice::{Lattice, WHOLE};
 use super::pair::{Pair, Resolution};
 use super::probe::{Probe, Tails};
+use super::single::SingleRelease;
 use crate::search::minimum;
 use crate::special::LogSum;
-use crate::{Epsilon, NoiseMultiplier, gaussian};
 
 /// Relative accuracy of epsilon aimed at: of the upper bound, of the lower bound, and of a first look.
 const FINE: f64 = 8e-7;
@@ -21,7 +21,7 @@ const LOG_TILTED_SPARE: f64 = -20.0;
 /// `ln` of the least share of the tilted mass that may lie at the losses that decide.
 const LOG_SHARE: f64 = -6.0;
 /// No delta below this is told apart from zero: the smallest normal number is e^-708.
-const LEAST_LOG_DELTA: f64 = -800.0;
+pub(super) const LEAST_LOG_DELTA: f64 = -800.0;
 /// A tilt times the largest loss of a release beyond which no more is gained.
 const STEEPEST: f64 = 1e4;
 /// Rounding errors of sums, relative to delta.
@@ -192,13 +192,13 @@ impl Composition {
                     ..direction
                 };
             }
-            if log_delta < -1e5 {
+            if log_delta <= LEAST_LOG_DELTA {
                 return Direction {
                     log_delta,
                     ..direction
                 };
             }
-            log_delta *= 2.0;
+            log_delta = (2.0 * log_delta).max(LEAST_LOG_DELTA);
         }
     }
 
@@ -405,12 +405,12 @@ fn trim(lattice: &mut Lattice, allowance: Allowance, wrapped: &mut Wrapped) {
         below > spare
     });
     if let Some(first) = first.filter(|first| *first > 0) {
-        // Moved up to the new first point: more loss, never less. Its tilted mass is what a lower bound gives up.
-        let moved: f64 = lattice.masses[..first].iter().sum();
+        // PRIVACY: dropped, and counted as what an upper bound may lack. (Moving it up with its tilted mass would lose
+        // real mass.)
+        let dropped: f64 = lattice.masses[..first].iter().sum();
         lattice.origin += first as f64 * lattice.step;
         lattice.masses.drain(..first);
-        lattice.masses[0] += moved;
-        wrapped.tilted += moved;
+        wrapped.left_out += dropped;
     }
     let log_mass =
         |index: usize, mass: f64| mass.ln() + lattice.log_scale - lattice.tilt * lattice.loss(index);
@@ -516,51 +516,11 @@ fn lowest(most: f64, f: impl Fn(f64) -> f64) -> (f64, f64) {
     lowest
 }
 
-/// One release of a pair of Gaussian mixtures.
-struct SingleRelease<'a>(&'a super::mixture::GaussianMixtures);
-
-impl SingleRelease<'_> {
-    fn log_delta(&self, epsilon: f64) -> f64 {
-        if let (Some(z), Ok(epsilon)) = (self.gaussian(), Epsilon::new(epsilon)) {
-            return gaussian::log_delta(z, epsilon);
-        }
-        let mut log_tail = -100.0;
-        loop {
-            let log_delta = self
-                .0
-                .log_hockey_stick(epsilon, log_tail)
-                .max(self.0.log_hockey_stick_reversed(epsilon, log_tail));
-            if log_delta > log_tail + 50.0 || log_tail < 2.0 * LEAST_LOG_DELTA {
-                return log_delta.min(0.0);
-            }
-            log_tail *= 2.0;
-        }
-    }
-
-    /// The noise multiplier of a plain Gaussian.
-    fn gaussian(&self) -> Option<NoiseMultiplier> {
-        self.0.as_gaussian().and_then(|z| NoiseMultiplier::new(z).ok())
-    }
-
-    fn epsilon(&self, log_delta: f64) -> f64 {
-        if let Some(z) = self.gaussian() {
-            return gaussian::epsilon_at_log_delta(z, log_delta).map_or(f64::INFINITY, Epsilon::get);
-        }
-        if self.log_delta(0.0) <= log_delta {
-            return 0.0;
-        }
-        let mut high = 1.0;
-        while self.log_delta(high) > log_delta {
-            high *= 2.0;
-        }
-        crate::search::first_true(0.0, high, 1e-14, |epsilon| self.log_delta(epsilon) <= log_delta)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::mixture::GaussianMixtures;
     use super::*;
+    use crate::{NoiseMultiplier, gaussian};
 
     fn poisson(q: f64, z: f64, count: u64) -> Composition {
         let mut composition = Composition::default();
