@@ -24,11 +24,19 @@
 //! (\[DPLM\]), sections 2.2 and 2.3.
 
 mod error;
+mod loss;
+mod recurrence;
 mod release;
 mod sampler;
 mod strategy;
+mod workload;
 
 pub use error::{MechanismError, Result};
+pub use loss::{Certified, Errors, Losses, Objective};
+pub use recurrence::Recurrence;
 pub use release::{Denominator, FRACTION_BITS, NoisedAverage, NonPrivate, RawAverage, RawSum};
 pub use sampler::uniform::NoiseKey;
+pub use strategy::Strategy;
+pub use strategy::identity::Identity;
 pub use strategy::independent::IndependentGaussian;
+pub use workload::Workload;

@@ -1,3 +1,84 @@
-//! Which noise goes into which round: one file a strategy.
+//! Which noise goes into which round: one file a strategy, one value for all of them.
 
+use serde::{Deserialize, Serialize};
+use undertone_accounting::participation::Participation;
+
+use crate::error::Result;
+use crate::loss::{Certified, Errors};
+use crate::recurrence::Recurrence;
+use crate::workload::Workload;
+use identity::Identity;
+
+pub(crate) mod identity;
 pub(crate) mod independent;
+
+/// A strategy matrix `C`: the run releases `C X + Z`, and each round receives its sum plus its row of `C^-1 Z`.
+///
+/// Serialises to its full description: a stored strategy is the matrix that was run, whatever found it.
+///
+/// # Guarantee
+/// None by itself. [`squared_sensitivity`](Self::squared_sensitivity) is the bound on what one user does to `C X`, exact
+/// or proved from above, for the matrix whose noise [`Strategy`] makes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Strategy {
+    /// `C = I`: independent noise.
+    Independent(Identity),
+}
+
+/// Calls a method of whatever strategy it is.
+macro_rules! each {
+    ($self:ident, $strategy:ident => $call:expr) => {
+        match $self {
+            Strategy::Independent($strategy) => $call,
+        }
+    };
+}
+
+impl Strategy {
+    /// Name in tables and plots, short.
+    #[must_use]
+    pub fn name(&self) -> String {
+        each!(self, strategy => strategy.name())
+    }
+
+    /// The number of rounds the matrix was made for; `None` where it goes on for ever. A run may stop earlier, never later.
+    #[must_use]
+    pub fn rounds(&self) -> Option<usize> {
+        each!(self, strategy => strategy.rounds())
+    }
+
+    /// Vectors of the model's dimension that the noise of a run keeps between rounds.
+    #[must_use]
+    pub fn kept_vectors(&self, rounds: usize) -> usize {
+        each!(self, strategy => strategy.kept_vectors(rounds))
+    }
+
+    /// Squared L2 sensitivity of the first `rounds` rounds under a participation schema, per squared clip norm.
+    ///
+    /// # Guarantee
+    /// Never below the true value, under the zero-out relation, for every user who keeps to the schema.
+    ///
+    /// # Errors
+    /// More rounds than the matrix has; a structure for which no bound is known.
+    pub fn squared_sensitivity(&self, rounds: usize, participation: &Participation) -> Result<Certified> {
+        each!(self, strategy => strategy.squared_sensitivity(rounds, participation))
+    }
+
+    /// Noise in the iterates of `rounds` rounds, for noise of standard deviation 1 in every entry of `Z`.
+    ///
+    /// # Errors
+    /// No rounds, or more than the matrix or the workload has.
+    pub fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
+        each!(self, strategy => strategy.errors(rounds, workload))
+    }
+
+    /// The noise as a recurrence over `rounds` rounds, with every number that a stream needs.
+    ///
+    /// # Errors
+    /// No rounds, or more than the matrix has.
+    pub fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
+        each!(self, strategy => strategy.recurrence(rounds))
+    }
+}

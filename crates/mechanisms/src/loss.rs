@@ -1,0 +1,129 @@
+//! How much noise a strategy leaves in the iterates, and what that costs at equal privacy.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use undertone_accounting::sensitivity::SquaredSensitivity;
+
+/// Standard deviation of the noise in the iterates, for noise of standard deviation 1 in every entry of `Z`.
+///
+/// # Source
+/// \[BLT\] section 2: `B = A C^-1`; `MaxError` is the largest row norm of `B`, `RmsError` its Frobenius norm over the
+/// root of the number of rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Errors {
+    /// Largest over the rounds.
+    pub max_error: f64,
+    /// Root mean square over the rounds.
+    pub rms_error: f64,
+}
+
+impl Errors {
+    /// From the variance of the noise in each iterate: squared row norms of `B`, at least one.
+    #[must_use]
+    pub fn from_variances(variances: impl IntoIterator<Item = f64>) -> Self {
+        let (mut largest, mut sum, mut rounds) = (0.0f64, 0.0, 0u64);
+        for variance in variances {
+            largest = largest.max(variance);
+            sum += variance;
+            rounds += 1;
+        }
+        Self {
+            max_error: largest.sqrt(),
+            rms_error: (sum / rounds as f64).sqrt(),
+        }
+    }
+
+    /// The losses at a sensitivity.
+    #[must_use]
+    pub fn losses(self, squared: SquaredSensitivity) -> Losses {
+        let sensitivity = squared.sensitivity();
+        Losses {
+            sensitivity,
+            max_loss: sensitivity * self.max_error,
+            rms_loss: sensitivity * self.rms_error,
+        }
+    }
+}
+
+/// Error times sensitivity: what compares mechanisms at equal privacy.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Losses {
+    /// L2 sensitivity per unit of clip norm.
+    pub sensitivity: f64,
+    /// Sensitivity times [`Errors::max_error`].
+    pub max_loss: f64,
+    /// Sensitivity times [`Errors::rms_error`].
+    pub rms_loss: f64,
+}
+
+impl Losses {
+    /// The one that is being minimised.
+    #[must_use]
+    pub fn get(&self, objective: Objective) -> f64 {
+        match objective {
+            Objective::MaxLoss => self.max_loss,
+            Objective::RmsLoss => self.rms_loss,
+        }
+    }
+}
+
+/// Which loss an optimiser minimises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Objective {
+    /// The noise in the worst iterate.
+    MaxLoss,
+    /// The root mean square over the iterates.
+    RmsLoss,
+}
+
+impl fmt::Display for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Objective::MaxLoss => "MaxLoss",
+            Objective::RmsLoss => "RmsLoss",
+        })
+    }
+}
+
+/// A squared sensitivity and whether it is exact.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Certified {
+    /// Per squared unit of clip norm. The true value is never larger.
+    pub squared: SquaredSensitivity,
+    /// Whether some participation set of the schema attains it.
+    pub exact: bool,
+}
+
+impl Certified {
+    /// The value that is attained.
+    #[must_use]
+    pub fn exact(squared: SquaredSensitivity) -> Self {
+        Self { squared, exact: true }
+    }
+
+    /// A value that is proved never to be exceeded.
+    #[must_use]
+    pub fn upper_bound(squared: SquaredSensitivity) -> Self {
+        Self {
+            squared,
+            exact: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_and_losses() {
+        let errors = Errors::from_variances([1.0, 4.0, 9.0, 2.0]);
+        assert_eq!((errors.max_error, errors.rms_error), (3.0, 2.0));
+        let losses = errors.losses(SquaredSensitivity::new(4.0).unwrap());
+        assert_eq!(losses.get(Objective::MaxLoss), 6.0);
+        assert_eq!(losses.get(Objective::RmsLoss), 4.0);
+        assert_eq!(Objective::MaxLoss.to_string(), "MaxLoss");
+    }
+}

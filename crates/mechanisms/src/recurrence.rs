@@ -1,0 +1,59 @@
+//! The linear recurrences that turn independent noise `Z` into the noise `C^-1 Z` of each round.
+
+/// How the noise of a round comes from fresh noise and what is kept of earlier rounds: all that a stream needs to know
+/// of a strategy.
+///
+/// `z_t` is the independent standard normal row of round `t` (from 0), `n_t` the row that the round's sum receives. Where
+/// there is a `scale`, it is one factor a round (column-normalised strategies: `C = T D^-1`, `C^-1 = D T^-1`), and empty
+/// stands for 1 in every round.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Recurrence {
+    /// `n_t = z_t`.
+    Identity,
+    /// Buffered linear Toeplitz: `y_t = z_t - sum_j output[j] S_j`, `S_j <- (1 - decay_complement[j]) S_j + y_t`,
+    /// `n_t = scale[t] y_t`. Keeps one vector a buffer.
+    Buffers {
+        /// `1 - theta_j`: theta itself would lose digits near 1.
+        decay_complement: Vec<f64>,
+        /// `omega_j`.
+        output: Vec<f64>,
+        /// One factor a round, or empty.
+        scale: Vec<f64>,
+    },
+    /// Banded Toeplitz `T` with first column `coefficients`: `y_t = (z_t - sum_{i>=1} coefficients[i] y_{t-i}) /
+    /// coefficients[0]`, `n_t = scale[t] y_t`. Keeps the last `bands - 1` vectors `y`.
+    Bands {
+        /// First column of `T`.
+        coefficients: Vec<f64>,
+        /// One factor a round, or empty.
+        scale: Vec<f64>,
+    },
+    /// Banded lower-triangular `C` with entries that change from round to round: row `t` holds `bands` numbers,
+    /// `C[t][t], C[t][t-1], ...` (0 where the column does not exist). Keeps the last `bands - 1` vectors `n`.
+    Rows {
+        /// Numbers a row.
+        bands: usize,
+        /// Row after row.
+        entries: Vec<f64>,
+    },
+    /// Banded Toeplitz inverse: `n_t = scale[t] sum_i coefficients[i] z_{t-i}`. Earlier `z` are made again from their
+    /// keys, or kept.
+    Taps {
+        /// First column of the inverse.
+        coefficients: Vec<f64>,
+        /// One factor a round, or empty.
+        scale: Vec<f64>,
+    },
+    /// The online binary tree: the sum of the first `t + 1` noises is Honaker's estimate from the nodes that are complete
+    /// by then; nodes are made again from their keys, or kept.
+    Tree,
+    /// Any lower-triangular `C^-1`, given whole: `n_t = sum_{s<=t} entries[t (t + 1) / 2 + s] z_s`. Earlier `z` are made
+    /// again from their keys.
+    Dense {
+        /// Rows of the matrix.
+        rounds: usize,
+        /// The lower triangle, row after row.
+        entries: Vec<f64>,
+    },
+}

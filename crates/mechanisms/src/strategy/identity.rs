@@ -1,0 +1,99 @@
+//! Independent noise: the strategy that does nothing.
+
+use serde::{Deserialize, Serialize};
+use undertone_accounting::participation::Participation;
+use undertone_accounting::sensitivity::SquaredSensitivity;
+
+use crate::error::{MechanismError, Result};
+use crate::loss::{Certified, Errors};
+use crate::recurrence::Recurrence;
+use crate::workload::Workload;
+
+/// The identity matrix, for any number of rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Identity;
+
+impl Identity {
+    pub(super) fn name(&self) -> String {
+        "independent".to_owned()
+    }
+
+    pub(super) fn rounds(&self) -> Option<usize> {
+        None
+    }
+
+    pub(super) fn kept_vectors(&self, _rounds: usize) -> usize {
+        0
+    }
+
+    /// One unit a participation.
+    pub(super) fn squared_sensitivity(
+        &self,
+        rounds: usize,
+        participation: &Participation,
+    ) -> Result<Certified> {
+        let effective = participation.effective(rounds as u64)?;
+        let most = effective.participation.max_participation();
+        Ok(Certified::exact(SquaredSensitivity::new(most as f64)?))
+    }
+
+    /// Squared row norms of the workload itself: `A A^T` on the diagonal.
+    pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
+        positive(rounds)?;
+        let variances = if let Some(coefficients) = workload.coefficients(rounds) {
+            let mut sum = 0.0;
+            coefficients
+                .into_iter()
+                .map(|coefficient| {
+                    sum += coefficient * coefficient;
+                    sum
+                })
+                .collect()
+        } else {
+            let norm = |t| Ok(workload.row(t)?.iter().map(|entry| entry * entry).sum());
+            (0..rounds).map(norm).collect::<Result<Vec<f64>>>()?
+        };
+        Ok(Errors::from_variances(variances))
+    }
+
+    pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
+        positive(rounds)?;
+        Ok(Recurrence::Identity)
+    }
+}
+
+/// Refuses a run of no rounds.
+pub(crate) fn positive(rounds: usize) -> Result<()> {
+    if rounds > 0 {
+        return Ok(());
+    }
+    Err(MechanismError::Setting {
+        name: "rounds",
+        expected: "at least 1",
+        got: 0.0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use undertone_accounting::participation::Gap;
+
+    #[test]
+    fn errors_are_those_of_the_workload() {
+        let errors = Identity.errors(4, &Workload::prefix_sum()).unwrap();
+        assert_eq!((errors.max_error, errors.rms_error), (2.0, 2.5f64.sqrt()));
+        let rates = Workload::momentum(0.5).unwrap().with_learning_rates(vec![1.0; 4]);
+        let scheduled = Identity.errors(4, &rates.unwrap()).unwrap();
+        let plain = Identity.errors(4, &Workload::momentum(0.5).unwrap()).unwrap();
+        assert!((scheduled.rms_error - plain.rms_error).abs() < 1e-15);
+        assert!(Identity.errors(0, &Workload::prefix_sum()).is_err());
+    }
+
+    #[test]
+    fn every_participation_costs_one() {
+        let schema = Participation::at_least(Gap::new(3).unwrap(), 9).unwrap();
+        let certified = Identity.squared_sensitivity(10, &schema).unwrap();
+        assert_eq!((certified.squared.get(), certified.exact), (4.0, true));
+    }
+}
