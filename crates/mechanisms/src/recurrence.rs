@@ -45,9 +45,26 @@ pub enum Recurrence {
         /// One factor a round, or empty.
         scale: Vec<f64>,
     },
-    /// The online binary tree: the sum of the first `t + 1` noises is Honaker's estimate from the nodes that are complete
-    /// by then; nodes are made again from their keys, or kept.
-    Tree,
+    /// The online binary tree: the sum of the noises since the last restart is Honaker's estimate from the nodes that are
+    /// complete by then; nodes are made again from their keys, or kept. A new tree leaves the noise of the sums before it
+    /// as it is.
+    Tree {
+        /// Rounds in which a new tree begins, after round 0, increasing; empty for one tree.
+        restarts: Vec<usize>,
+    },
+    /// Binary blocks of earlier noise (the tree with its full decoder): with `u = t mod leaves`,
+    /// `n_t = diagonal[t] z_t - sum_h weights[..] N_h` over the set bits `h` of `u`, the highest first, where `N_h` is the
+    /// sum of the noises `n` over the block of `2^h` rounds that the bit stands for (the blocks of all set bits, the
+    /// highest first, are the last `u` rounds in order). Weights follow one another, one a set bit, round after round.
+    /// Keeps one vector a set bit, at most `log2(leaves)`: a binary counter of sums.
+    Blocks {
+        /// Rounds after which all blocks are forgotten: a power of two.
+        leaves: usize,
+        /// One factor a round.
+        diagonal: Vec<f64>,
+        /// One factor a set bit of each round's place in its tree.
+        weights: Vec<f64>,
+    },
     /// Any lower-triangular `C^-1`, given whole: `n_t = sum_{s<=t} entries[t (t + 1) / 2 + s] z_s`. Earlier `z` are made
     /// again from their keys.
     Dense {
