@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | binary tree | [`tree::squared_sensitivity`] | always |
 //! | binary trees with restarts | [`restart::squared_sensitivity`] | always, also across the borders of trees |
-//! | Toeplitz, BLT | [`toeplitz::Toeplitz::squared_sensitivity`] | for non-negative, non-increasing coefficients; refuses others |
+//! | Toeplitz, BLT | [`toeplitz::Toeplitz::squared_sensitivity`] | for non-negative, non-increasing coefficients, and where columns do not meet; refuses others |
 //! | banded | [`banded::Banded::squared_sensitivity`] | for bands no wider than the gap; refuses others |
 //! | any lower-triangular matrix | [`general::LowerTriangular::squared_sensitivity`] | where a polynomial method is; refuses others |
 //!
@@ -31,7 +31,7 @@ mod exhaustive;
 pub mod general;
 pub mod production;
 pub mod restart;
-mod separated;
+pub mod separated;
 pub mod toeplitz;
 pub mod tree;
 

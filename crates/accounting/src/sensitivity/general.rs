@@ -68,6 +68,31 @@ impl LowerTriangular {
         Ok(matrix)
     }
 
+    /// One column a round, each from its diagonal entry down; what is left out at its end is 0, what reaches beyond the
+    /// last row is dropped.
+    ///
+    /// # Errors
+    /// As [`LowerTriangular::new`].
+    pub fn from_columns(mut columns: Vec<Vec<f64>>) -> Result<Self, AccountingError> {
+        let rounds = columns.len();
+        positive(rounds as u64, "rounds")?;
+        for (j, column) in columns.iter_mut().enumerate() {
+            column.truncate(rounds - j);
+            if let Some(&got) = column.iter().find(|entry| !entry.is_finite()) {
+                return Err(AccountingError::OutOfRange {
+                    quantity: "entry of a strategy matrix",
+                    expected: "a finite number",
+                    got,
+                });
+            }
+        }
+        let matrix = Self { rounds, columns };
+        for j in 0..rounds {
+            SquaredSensitivity::new(matrix.product(j, j))?;
+        }
+        Ok(matrix)
+    }
+
     /// Rounds of the run.
     #[must_use]
     pub fn rounds(&self) -> usize {
@@ -77,8 +102,8 @@ impl LowerTriangular {
     /// Inner product of two columns.
     fn product(&self, i: usize, j: usize) -> f64 {
         let (early, late) = (i.min(j), i.max(j));
-        let tail = &self.columns[early][late - early..];
-        tail.iter().zip(&self.columns[late]).map(|(x, y)| x * y).sum()
+        let tail = self.columns[early].get(late - early..).unwrap_or(&[]);
+        dot(tail, &self.columns[late])
     }
 
     /// The exact squared sensitivity, where a polynomial method is known: one or two participations; columns
@@ -173,6 +198,19 @@ impl LowerTriangular {
         ))
     }
 
+    /// The largest squared norm that a user reaches with evenly spaced participations of equal moves: a lower bound on
+    /// the squared sensitivity. Where it meets [`LowerTriangular::squared_sensitivity_bound`] that bound is exact.
+    ///
+    /// # Errors
+    /// [`AccountingError::OutOfRange`] if the result overflows.
+    pub fn squared_sensitivity_reached(
+        &self,
+        participation: &Participation,
+    ) -> Result<SquaredSensitivity, AccountingError> {
+        let effective = participation.effective(self.rounds as u64)?;
+        self.best_progression(self.gap(&effective), effective.participation.max_participation())
+    }
+
     fn gap(&self, effective: &EffectiveParticipation) -> usize {
         usize::try_from(effective.participation.gap().get()).map_or(self.rounds, |gap| gap.min(self.rounds))
     }
@@ -214,6 +252,23 @@ impl LowerTriangular {
         }
         SquaredSensitivity::new(best)
     }
+}
+
+/// Inner product of the common part. Several partial sums, so that it runs at the speed of vectors.
+fn dot(x: &[f64], y: &[f64]) -> f64 {
+    const LANES: usize = 8;
+    let length = x.len().min(y.len());
+    let (x, y) = (&x[..length], &y[..length]);
+    let (xs, ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
+    let rest = xs.remainder().iter().zip(ys.remainder());
+    let tail: f64 = rest.map(|(x, y)| x * y).sum();
+    let mut sums = [0.0; LANES];
+    for (x, y) in xs.zip(ys) {
+        for lane in 0..LANES {
+            sums[lane] += x[lane] * y[lane];
+        }
+    }
+    sums.iter().sum::<f64>() + tail
 }
 
 /// The largest sum of `row` over sets that hold `i`: the others split over what lies before and after it.
@@ -316,6 +371,21 @@ mod tests {
         })
     }
 
+    #[test]
+    fn columns() {
+        let rows = LowerTriangular::new(3, &[1.0, 0.0, 0.0, 0.5, 2.0, 0.0, 0.0, 0.25, 3.0]).unwrap();
+        let short = vec![vec![1.0, 0.5], vec![2.0, 0.25, 9.0], vec![3.0]];
+        let columns = LowerTriangular::from_columns(short).unwrap();
+        for (i, j) in (0..3).flat_map(|i| (0..3).map(move |j| (i, j))) {
+            assert_eq!(rows.product(i, j), columns.product(i, j));
+        }
+        for bad in [vec![], vec![vec![f64::NAN]], vec![vec![1e200]]] {
+            assert!(LowerTriangular::from_columns(bad).is_err());
+        }
+        let x: Vec<f64> = (0..21).map(f64::from).collect();
+        assert_eq!(dot(&x, &x[..19]), (0..19).map(|i| f64::from(i * i)).sum::<f64>());
+    }
+
     /// The largest `|| C u ||^2` over sets and all signs of the moves.
     fn over_signs(rounds: usize, entries: &[f64], schema: &Participation) -> f64 {
         exhaustive::maximum(rounds, schema, |set| {
@@ -338,6 +408,8 @@ mod tests {
         let matrix = LowerTriangular::new(rounds, entries).unwrap();
         let bound = matrix.squared_sensitivity_bound(schema).unwrap().get();
         prop_assert!(bound >= want * (1.0 - 1e-12), "{} {}", bound, want);
+        let reached = matrix.squared_sensitivity_reached(schema).unwrap().get();
+        prop_assert!(reached <= want * (1.0 + 1e-12), "{} {}", reached, want);
         if let Ok(got) = matrix.squared_sensitivity(schema) {
             prop_assert!((got.get() - want).abs() <= 1e-12 * want, "{} {}", got, want);
             prop_assert!(bound >= got.get() * (1.0 - 1e-12));

@@ -75,6 +75,52 @@ pub fn squared_sensitivity(
     tree::forest(tree_rounds, &participation.effective(total(tree_rounds)?)?)
 }
 
+/// The sum over all trees' complete nodes of the squared number of given participations below: what one user who takes
+/// part in exactly these rounds (each counted as often as it is given) moves, squared.
+///
+/// # Errors
+/// [`AccountingError::OutOfRange`] for no tree, or a round beyond the last tree.
+///
+/// # Example
+/// ```
+/// use undertone_accounting::sensitivity::restart;
+/// # fn main() -> Result<(), undertone_accounting::AccountingError> {
+/// // Two leaves, their parent above both.
+/// assert_eq!(restart::squared_norm(&[2], &[0, 1])?.get(), 6.0);
+/// # Ok(())
+/// # }
+/// ```
+pub fn squared_norm(
+    tree_rounds: &[u64],
+    participations: &[u64],
+) -> Result<SquaredSensitivity, AccountingError> {
+    let rounds = total(tree_rounds)?;
+    let mut sorted = participations.to_vec();
+    sorted.sort_unstable();
+    if let Some(&got) = sorted.last().filter(|&&last| last >= rounds) {
+        return Err(AccountingError::OutOfRange {
+            quantity: "round of a participation",
+            expected: "less than the number of rounds",
+            got: got as f64,
+        });
+    }
+    let mut sum = 0.0;
+    let mut start = 0;
+    for &length in tree_rounds {
+        let inside = sorted
+            .iter()
+            .filter(|&&round| round >= start && round - start < length);
+        let leaves: Vec<u64> = inside.map(|round| round - start).collect();
+        for height in 0..=length.checked_ilog2().unwrap_or(0) {
+            let below = leaves.chunk_by(|x, y| x >> height == y >> height);
+            let complete = below.filter(|node| node[0] >> height < length >> height);
+            sum += complete.map(|node| (node.len() * node.len()) as f64).sum::<f64>();
+        }
+        start += length;
+    }
+    SquaredSensitivity::new(sum)
+}
+
 /// An upper bound on [`squared_sensitivity`] in closed form; see [`tree::squared_sensitivity_bound`].
 ///
 /// # Errors
@@ -185,6 +231,21 @@ mod tests {
     }
 
     #[test]
+    fn squared_norms_of_sets() {
+        let check = |trees: &[u64], set: &[u64], want: f64| {
+            assert_eq!(squared_norm(trees, set).unwrap().get(), want, "{trees:?} {set:?}");
+        };
+        check(&[8], &[0, 4], 10.0);
+        check(&[16], &[12, 8, 4, 0], 36.0);
+        // The early set of [BLT] Remark 3.2, which is not the worst one.
+        check(&[2350], &[0, 438, 876, 1314, 1752], 90.0);
+        check(&[3, 2], &[2, 3, 4], 1.0 + 6.0);
+        check(&[4], &[], 0.0);
+        check(&[1], &[0, 0], 4.0);
+        assert!(squared_norm(&[3, 2], &[5]).is_err() && squared_norm(&[], &[]).is_err());
+    }
+
+    #[test]
     fn once_per_tree_is_an_upper_bound_of_as_many_participations() {
         let trees = [128, 1024, 848];
         let three = |gap| Participation::at_least(Gap::new(gap).unwrap(), 3).unwrap();
@@ -206,7 +267,22 @@ mod tests {
     }
 
     proptest! {
+
         #![proptest_config(ProptestConfig::with_cases(400))]
+
+        #[test]
+        fn the_largest_squared_norm_is_the_sensitivity(
+            lengths in prop::collection::vec(1u64..5, 1..4),
+            schema in exhaustive::schema(9, 5),
+        ) {
+            let rounds: u64 = lengths.iter().sum();
+            let want = squared_sensitivity(&lengths, &schema).unwrap().squared_sensitivity.get();
+            let got = exhaustive::maximum(rounds as usize, &schema, |set| {
+                let set: Vec<u64> = set.iter().map(|&round| round as u64).collect();
+                squared_norm(&lengths, &set).unwrap().get()
+            });
+            prop_assert_eq!(got, want);
+        }
 
         #[test]
         fn as_over_all_sets(

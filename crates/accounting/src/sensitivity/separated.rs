@@ -1,6 +1,50 @@
-//! The largest sum of non-negative weights over a participation set: a linear problem, solved exactly.
+//! The largest sum of weights over a participation set: a linear problem, solved exactly.
 
-use crate::participation::{Gap, Spacing};
+use crate::AccountingError;
+use crate::participation::{Gap, Participation, Spacing};
+
+/// The largest sum of `weights`, one a round, over the participation sets of a schema (VecSens). The empty set counts, so
+/// it is never negative.
+///
+/// # Errors
+/// [`AccountingError::Size`] for no weights, [`AccountingError::OutOfRange`] for one that is not finite.
+///
+/// # Source
+/// Choquette-Choo et al., "(Amplified) Banded Matrix Factorization" (2023), Algorithm 3.
+///
+/// # Example
+/// ```
+/// use undertone_accounting::participation::{Gap, Participation};
+/// use undertone_accounting::sensitivity::separated;
+/// # fn main() -> Result<(), undertone_accounting::AccountingError> {
+/// let schema = Participation::at_least(Gap::new(2)?, 2)?;
+/// assert_eq!(separated::vec_sens(&[2.0, 3.0, 2.0, -1.0], &schema)?, 4.0);
+/// # Ok(())
+/// # }
+/// ```
+pub fn vec_sens(weights: &[f64], participation: &Participation) -> Result<f64, AccountingError> {
+    if weights.is_empty() {
+        return Err(AccountingError::Size {
+            quantity: "weights",
+            expected: "one a round, at least one".to_owned(),
+            got: 0,
+        });
+    }
+    if let Some(&got) = weights.iter().find(|weight| !weight.is_finite()) {
+        return Err(AccountingError::OutOfRange {
+            quantity: "weight",
+            expected: "a finite number",
+            got,
+        });
+    }
+    let (spacing, gap) = (participation.spacing(), participation.gap());
+    Ok(largest_sum(
+        weights,
+        spacing,
+        gap,
+        participation.max_participation(),
+    ))
+}
 
 /// The largest sum of `weights` over sets of at most `most` indices spaced as told. O(indices x most) for
 /// [`Spacing::AtLeast`].
@@ -17,7 +61,13 @@ pub(super) fn largest_sum(weights: &[f64], spacing: Spacing, gap: Gap, most: u64
             tails.last().map_or(0.0, |tail| tail[0])
         }
         Spacing::Exactly => (0..length)
-            .map(|start| weights[start..].iter().step_by(gap).take(most).sum())
+            .flat_map(|start| {
+                let run = weights[start..].iter().step_by(gap).take(most);
+                run.scan(0.0, |sum, weight| {
+                    *sum += weight;
+                    Some(*sum)
+                })
+            })
             .fold(0.0, f64::max),
     }
 }
@@ -44,14 +94,22 @@ mod tests {
     use super::*;
     use crate::sensitivity::exhaustive;
 
+    #[test]
+    fn refusals() {
+        for bad in [&[][..], &[f64::NAN], &[1.0, f64::INFINITY]] {
+            assert!(vec_sens(bad, &Participation::single()).is_err());
+        }
+        assert_eq!(vec_sens(&[-1.0], &Participation::single()).unwrap(), 0.0);
+    }
+
     proptest! {
         #[test]
         fn as_over_all_sets(
-            weights in prop::collection::vec(0u32..50, 1..=12),
+            weights in prop::collection::vec(-20i32..50, 1..=12),
             schema in exhaustive::schema(7, 5),
         ) {
             let weights: Vec<f64> = weights.into_iter().map(f64::from).collect();
-            let got = largest_sum(&weights, schema.spacing(), schema.gap(), schema.max_participation());
+            let got = vec_sens(&weights, &schema).unwrap();
             let want = exhaustive::maximum(weights.len(), &schema, |set| set.iter().map(|&i| weights[i]).sum());
             prop_assert_eq!(got, want);
         }

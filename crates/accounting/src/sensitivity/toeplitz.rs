@@ -115,11 +115,13 @@ impl Toeplitz {
     /// rounds: participating as early and as often as the schema allows is the worst case.
     ///
     /// # Guarantee
-    /// Exact under the zero-out relation, for both kinds of spacing (the worst set is evenly spaced).
+    /// Exact under the zero-out relation, for both kinds of spacing (the worst set is evenly spaced). Where no two
+    /// columns of a set meet in a row (one participation, or no coefficient from the gap on) it is exact for any
+    /// coefficients: the sum of squared column norms, which fall from left to right.
     ///
     /// # Errors
-    /// [`AccountingError::NoExactSensitivity`] if a coefficient is negative or exceeds the one before: the
-    /// formula would be a lower bound then. [`Toeplitz::squared_sensitivity_bound`] still answers.
+    /// [`AccountingError::NoExactSensitivity`] if columns meet and a coefficient is negative or exceeds the one before:
+    /// the formula would be a lower bound then. [`Toeplitz::squared_sensitivity_bound`] still answers.
     ///
     /// # Source
     /// \[BLT\] Theorem 3.1 (Kalinin and Lampert, 2024, Theorem 2).
@@ -127,6 +129,13 @@ impl Toeplitz {
         &self,
         participation: &Participation,
     ) -> Result<SquaredSensitivity, AccountingError> {
+        let effective = participation.effective(self.coefficients.len() as u64)?;
+        let schema = effective.participation;
+        let gap = usize::try_from(schema.gap().get()).unwrap_or(usize::MAX);
+        let after_gap = self.coefficients.iter().skip(gap);
+        if schema.max_participation() == 1 || after_gap.clone().all(|&coefficient| coefficient == 0.0) {
+            return columns_apart(&self.coefficients, &effective);
+        }
         // PRIVACY: outside its condition Theorem 3.1 under-reports; refuse instead.
         for (position, &coefficient) in self.coefficients.iter().enumerate() {
             let before = position
@@ -140,7 +149,6 @@ impl Toeplitz {
                 });
             }
         }
-        let effective = participation.effective(self.coefficients.len() as u64)?;
         early_squared_norm(&self.coefficients, &effective)
     }
 
@@ -167,6 +175,28 @@ impl Toeplitz {
         let effective = participation.effective(majorant.len() as u64)?;
         early_squared_norm(&majorant, &effective)
     }
+}
+
+/// The sum of the squared norms of columns `0, b, 2 b, ...`, each cut at the last row.
+fn columns_apart(
+    coefficients: &[f64],
+    effective: &EffectiveParticipation,
+) -> Result<SquaredSensitivity, AccountingError> {
+    let rounds = coefficients.len();
+    let schema = effective.participation;
+    let most = usize::try_from(schema.max_participation()).unwrap_or(usize::MAX);
+    let gap = usize::try_from(schema.gap().get())
+        .unwrap_or(usize::MAX)
+        .min(rounds);
+    let mut norm = 0.0;
+    let norms: Vec<f64> = coefficients
+        .iter()
+        .map(|coefficient| {
+            norm += coefficient * coefficient;
+            norm
+        })
+        .collect();
+    SquaredSensitivity::new(norms.iter().rev().step_by(gap).take(most).sum())
 }
 
 /// The squared norm of the sum of columns `0, b, 2 b, ...`, in time linear in the rounds.
@@ -357,7 +387,9 @@ mod tests {
         }
         // Scales that sum to more than one break the condition at the first step.
         let steep = Toeplitz::buffered(&[0.5, 0.5], &[0.8, 0.4], 4).unwrap();
-        assert!(steep.squared_sensitivity(&at_least(1, 1)).is_err());
+        assert!(steep.squared_sensitivity(&at_least(1, 2)).is_err());
+        // One participation cannot meet itself.
+        assert!(steep.squared_sensitivity(&at_least(1, 1)).is_ok());
         assert!(steep.squared_sensitivity_bound(&at_least(1, 1)).is_ok());
     }
 
@@ -394,6 +426,24 @@ mod tests {
             let strategy = Toeplitz::new(coefficients.clone()).unwrap();
             let bound = strategy.squared_sensitivity_bound(&schema).unwrap().get();
             prop_assert!(bound >= most * (1.0 - 1e-12), "{} {}", bound, most);
+        }
+
+        #[test]
+        fn exact_for_any_signs_where_columns_are_apart(
+            coefficients in prop::collection::vec(-1.0..1.0f64, 1..=12),
+            gap in 1u64..6,
+            most in 1u64..5,
+            bands in 1usize..6,
+        ) {
+            let most = if bands as u64 > gap { 1 } else { most };
+            let mut coefficients = coefficients;
+            if most > 1 {
+                coefficients.iter_mut().skip(bands).for_each(|coefficient| *coefficient = 0.0);
+            }
+            let schema = at_least(gap, most);
+            let want = exhaustive::maximum(coefficients.len(), &schema, |set| squared_norm(&coefficients, set));
+            let got = Toeplitz::new(coefficients).unwrap().squared_sensitivity(&schema).unwrap().get();
+            prop_assert!((got - want).abs() <= 1e-12 * want, "{} {}", got, want);
         }
 
         #[test]
