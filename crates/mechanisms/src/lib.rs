@@ -23,6 +23,7 @@
 //! Paper: McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", ICLR 2018
 //! (\[DPLM\]), sections 2.2 and 2.3.
 
+mod blt;
 mod error;
 mod loss;
 mod recurrence;
@@ -31,12 +32,14 @@ mod sampler;
 mod strategy;
 mod workload;
 
+pub use blt::pair::output_scales;
 pub use error::{MechanismError, Result};
 pub use loss::{Certified, Errors, Losses, Objective};
 pub use recurrence::Recurrence;
 pub use release::{Denominator, FRACTION_BITS, NoisedAverage, NonPrivate, RawAverage, RawSum};
 pub use sampler::uniform::NoiseKey;
 pub use strategy::Strategy;
+pub use strategy::blt::{Blt, BltInverse};
 pub use strategy::identity::Identity;
 pub use strategy::independent::IndependentGaussian;
 pub use workload::Workload;

@@ -7,8 +7,10 @@ use crate::error::Result;
 use crate::loss::{Certified, Errors};
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
+use blt::Blt;
 use identity::Identity;
 
+pub(crate) mod blt;
 pub(crate) mod identity;
 pub(crate) mod independent;
 
@@ -25,6 +27,8 @@ pub(crate) mod independent;
 pub enum Strategy {
     /// `C = I`: independent noise.
     Independent(Identity),
+    /// Buffered linear Toeplitz.
+    Blt(Blt),
 }
 
 /// Calls a method of whatever strategy it is.
@@ -32,6 +36,7 @@ macro_rules! each {
     ($self:ident, $strategy:ident => $call:expr) => {
         match $self {
             Strategy::Independent($strategy) => $call,
+            Strategy::Blt($strategy) => $call,
         }
     };
 }

@@ -114,6 +114,11 @@ impl Workload {
         self.momentum == 0.0 && self.learning_rates.is_none()
     }
 
+    /// The momentum.
+    pub(crate) fn decay(&self) -> f64 {
+        self.momentum
+    }
+
     /// The first column if the matrix is Toeplitz: `1 + beta + ... + beta^i`; `None` with learning rates.
     #[must_use]
     pub fn coefficients(&self, rounds: usize) -> Option<Vec<f64>> {
@@ -137,7 +142,7 @@ impl Workload {
     ///
     /// # Errors
     /// More rounds than there are learning rates.
-    fn rates(&self, rounds: usize) -> Result<impl DoubleEndedIterator<Item = f64> + '_> {
+    pub(crate) fn rates(&self, rounds: usize) -> Result<impl DoubleEndedIterator<Item = f64> + '_> {
         let rates = self.learning_rates.as_deref();
         match rates {
             Some(rates) if rates.len() < rounds => Err(MechanismError::Setting {
