@@ -25,11 +25,15 @@
 
 mod blt;
 mod error;
+mod iterates;
 mod loss;
+mod moments;
 mod recurrence;
 mod release;
 mod sampler;
 mod strategy;
+pub mod toeplitz;
+mod triangular;
 mod workload;
 
 pub use blt::pair::output_scales;
@@ -39,7 +43,15 @@ pub use recurrence::Recurrence;
 pub use release::{Denominator, FRACTION_BITS, NoisedAverage, NonPrivate, RawAverage, RawSum};
 pub use sampler::uniform::NoiseKey;
 pub use strategy::Strategy;
+pub use strategy::banded::Banded;
+pub use strategy::banded_toeplitz::BandedToeplitz;
 pub use strategy::blt::{Blt, BltInverse};
+pub use strategy::dense::Dense;
 pub use strategy::identity::Identity;
 pub use strategy::independent::IndependentGaussian;
+pub use strategy::inverse_toeplitz::InverseToeplitz;
+pub use strategy::normalised_inverse_toeplitz::NormalisedInverseToeplitz;
+pub use strategy::normalised_toeplitz::NormalisedToeplitz;
+pub use strategy::tree::Tree;
+pub use strategy::tree_full::{TreeFull, TreeLayout};
 pub use workload::Workload;

@@ -7,12 +7,28 @@ use crate::error::Result;
 use crate::loss::{Certified, Errors};
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
+use banded::Banded;
+use banded_toeplitz::BandedToeplitz;
 use blt::Blt;
+use dense::Dense;
 use identity::Identity;
+use inverse_toeplitz::InverseToeplitz;
+use normalised_inverse_toeplitz::NormalisedInverseToeplitz;
+use normalised_toeplitz::NormalisedToeplitz;
+use tree::Tree;
+use tree_full::TreeFull;
 
+pub(crate) mod banded;
+pub(crate) mod banded_toeplitz;
 pub(crate) mod blt;
+pub(crate) mod dense;
 pub(crate) mod identity;
 pub(crate) mod independent;
+pub(crate) mod inverse_toeplitz;
+pub(crate) mod normalised_inverse_toeplitz;
+pub(crate) mod normalised_toeplitz;
+pub(crate) mod tree;
+pub(crate) mod tree_full;
 
 /// A strategy matrix `C`: the run releases `C X + Z`, and each round receives its sum plus its row of `C^-1 Z`.
 ///
@@ -27,8 +43,24 @@ pub(crate) mod independent;
 pub enum Strategy {
     /// `C = I`: independent noise.
     Independent(Identity),
+    /// The binary tree, online.
+    Tree(Tree),
+    /// The binary tree with the full decoder.
+    TreeFull(TreeFull),
     /// Buffered linear Toeplitz.
     Blt(Blt),
+    /// Banded Toeplitz: BandToep, BandFHU.
+    BandedToeplitz(BandedToeplitz),
+    /// Column-normalised Toeplitz: the normalised square root.
+    NormalisedToeplitz(NormalisedToeplitz),
+    /// Banded, entries of its own in every round: BandMF.
+    Banded(Banded),
+    /// Toeplitz with a banded inverse: BISR, BandInvMF, DP-lambda-CGD.
+    InverseToeplitz(InverseToeplitz),
+    /// The same with columns of norm one.
+    NormalisedInverseToeplitz(NormalisedInverseToeplitz),
+    /// Any lower-triangular matrix.
+    Dense(Dense),
 }
 
 /// Calls a method of whatever strategy it is.
@@ -36,7 +68,15 @@ macro_rules! each {
     ($self:ident, $strategy:ident => $call:expr) => {
         match $self {
             Strategy::Independent($strategy) => $call,
+            Strategy::Tree($strategy) => $call,
+            Strategy::TreeFull($strategy) => $call,
             Strategy::Blt($strategy) => $call,
+            Strategy::BandedToeplitz($strategy) => $call,
+            Strategy::NormalisedToeplitz($strategy) => $call,
+            Strategy::Banded($strategy) => $call,
+            Strategy::InverseToeplitz($strategy) => $call,
+            Strategy::NormalisedInverseToeplitz($strategy) => $call,
+            Strategy::Dense($strategy) => $call,
         }
     };
 }

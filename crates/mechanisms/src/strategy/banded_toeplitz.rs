@@ -1,0 +1,150 @@
+//! Banded Toeplitz matrices: BandToep with optimised coefficients, BandFHU with those of the square root.
+
+use serde::{Deserialize, Serialize};
+use undertone_accounting::AccountingError;
+use undertone_accounting::participation::Participation;
+use undertone_accounting::sensitivity::toeplitz::Toeplitz;
+
+use super::identity::positive;
+use crate::error::{MechanismError, Result};
+use crate::iterates;
+use crate::loss::{Certified, Errors};
+use crate::recurrence::Recurrence;
+use crate::toeplitz;
+use crate::workload::Workload;
+
+/// Lower-triangular Toeplitz `C` with as many bands as coefficients, for any number of rounds.
+///
+/// # Guarantee
+/// The sensitivity is exact for non-negative coefficients that never grow, and for any where no two columns of a
+/// participation set meet (no more bands than the gap); otherwise a proved bound.
+///
+/// # Source
+/// McKenna, "Scaling up the Banded Matrix Factorization Mechanism for Differentially Private ML" (2024) (BandToep);
+/// Kalinin and Lampert (2024) (BandFHU).
+///
+/// # Example
+/// ```
+/// use undertone_mechanisms::{BandedToeplitz, Strategy, Workload};
+///
+/// let strategy = Strategy::BandedToeplitz(BandedToeplitz::fhu(8)?);
+/// let errors = strategy.errors(64, &Workload::prefix_sum())?;
+/// assert!((errors.rms_error - 2.074_523_751_888_566).abs() < 1e-9);
+/// # Ok::<(), undertone_mechanisms::MechanismError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Unchecked")]
+pub struct BandedToeplitz {
+    coefficients: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unchecked {
+    coefficients: Vec<f64>,
+}
+
+impl TryFrom<Unchecked> for BandedToeplitz {
+    type Error = MechanismError;
+
+    fn try_from(value: Unchecked) -> Result<Self> {
+        Self::new(value.coefficients)
+    }
+}
+
+impl BandedToeplitz {
+    /// From the first column; zeros at its end count as bands.
+    ///
+    /// # Errors
+    /// No coefficients, one that is not finite, or a first one that is not positive.
+    pub fn new(coefficients: Vec<f64>) -> Result<Self> {
+        check_coefficients(&coefficients)?;
+        Ok(Self { coefficients })
+    }
+
+    /// BandFHU: the first coefficients of the square root of the prefix sum.
+    ///
+    /// # Errors
+    /// No bands.
+    pub fn fhu(bands: usize) -> Result<Self> {
+        Self::new(toeplitz::fhu(bands))
+    }
+
+    /// First column of the matrix, up to the last band.
+    #[must_use]
+    pub fn coefficients(&self) -> &[f64] {
+        &self.coefficients
+    }
+
+    pub(super) fn name(&self) -> String {
+        let bands = self.coefficients.len();
+        if self.coefficients == toeplitz::fhu(bands) {
+            format!("BandFHU({bands})")
+        } else {
+            format!("BandToep({bands})")
+        }
+    }
+
+    pub(super) fn rounds(&self) -> Option<usize> {
+        None
+    }
+
+    pub(super) fn kept_vectors(&self, rounds: usize) -> usize {
+        self.coefficients.len().min(rounds).saturating_sub(1)
+    }
+
+    pub(super) fn squared_sensitivity(
+        &self,
+        rounds: usize,
+        participation: &Participation,
+    ) -> Result<Certified> {
+        positive(rounds)?;
+        certified(
+            &Toeplitz::banded(self.coefficients.clone(), rounds)?,
+            participation,
+        )
+    }
+
+    pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
+        positive(rounds)?;
+        let inverse = toeplitz::inverse(&self.coefficients, rounds)?;
+        Ok(Errors::from_variances(iterates::of_toeplitz(
+            &inverse,
+            &[],
+            rounds,
+            workload,
+        )?))
+    }
+
+    pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
+        positive(rounds)?;
+        Ok(Recurrence::Bands {
+            coefficients: self.coefficients.clone(),
+            scale: Vec::new(),
+        })
+    }
+}
+
+/// Refuses what is no first column of a strategy or of its inverse.
+pub(super) fn check_coefficients(coefficients: &[f64]) -> Result<()> {
+    let wrong = |name, expected, got| Err(MechanismError::Setting { name, expected, got });
+    if let Some(&got) = coefficients.iter().find(|entry| !entry.is_finite()) {
+        return wrong("coefficient", "a finite number", got);
+    }
+    match coefficients.first() {
+        None => wrong("number of coefficients", "at least 1", 0.0),
+        Some(&got) if got <= 0.0 => wrong("first coefficient", "positive", got),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Exact where that is known, otherwise the bound.
+pub(super) fn certified(matrix: &Toeplitz, participation: &Participation) -> Result<Certified> {
+    match matrix.squared_sensitivity(participation) {
+        Ok(squared) => Ok(Certified::exact(squared)),
+        Err(AccountingError::NoExactSensitivity { .. }) => Ok(Certified::upper_bound(
+            matrix.squared_sensitivity_bound(participation)?,
+        )),
+        Err(error) => Err(error.into()),
+    }
+}

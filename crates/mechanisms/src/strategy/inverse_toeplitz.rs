@@ -1,0 +1,161 @@
+//! Toeplitz matrices whose inverse is banded: BISR, BandInvMF, DP-lambda-CGD.
+
+use serde::{Deserialize, Serialize};
+use undertone_accounting::participation::Participation;
+use undertone_accounting::sensitivity::toeplitz::Toeplitz;
+
+use super::banded_toeplitz::{certified, check_coefficients};
+use super::identity::positive;
+use crate::error::{MechanismError, Result};
+use crate::iterates;
+use crate::loss::{Certified, Errors};
+use crate::recurrence::Recurrence;
+use crate::toeplitz;
+use crate::workload::Workload;
+
+/// Toeplitz `C` given by the first column of `C^-1`, for any number of rounds: each round's noise is a fixed combination
+/// of the last few independent rows, which can be made again from their keys.
+///
+/// # Guarantee
+/// The sensitivity is that of `C`, the inverse series over the rounds: exact for coefficients that are non-negative and
+/// never grow, otherwise a proved bound.
+///
+/// # Source
+/// Kalinin, McMahan, Upadhyay, Lampert, "Back to Square Roots" (2025) (BISR, BandInvMF); "DP-lambda-CGD" (2026).
+///
+/// # Example
+/// ```
+/// use undertone_mechanisms::{InverseToeplitz, Strategy, Workload};
+///
+/// let strategy = Strategy::InverseToeplitz(InverseToeplitz::square_root(4)?);
+/// let errors = strategy.errors(64, &Workload::prefix_sum())?;
+/// assert!((errors.max_error - 2.710_656_055_275_18).abs() < 1e-9);
+/// # Ok::<(), undertone_mechanisms::MechanismError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Unchecked")]
+pub struct InverseToeplitz {
+    coefficients: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unchecked {
+    coefficients: Vec<f64>,
+}
+
+impl TryFrom<Unchecked> for InverseToeplitz {
+    type Error = MechanismError;
+
+    fn try_from(value: Unchecked) -> Result<Self> {
+        Self::new(value.coefficients)
+    }
+}
+
+impl InverseToeplitz {
+    /// From the first column of the inverse; zeros at its end count as bands.
+    ///
+    /// # Errors
+    /// No coefficients, one that is not finite, or a first one that is not positive.
+    pub fn new(coefficients: Vec<f64>) -> Result<Self> {
+        check_coefficients(&coefficients)?;
+        Ok(Self { coefficients })
+    }
+
+    /// BISR for prefix sums: the first coefficients of `sqrt(1 - x)`, the inverse of the square root.
+    ///
+    /// # Errors
+    /// No bands.
+    pub fn square_root(bands: usize) -> Result<Self> {
+        Self::square_root_of(&vec![1.0; bands])
+    }
+
+    /// BISR for a Toeplitz workload given by its first column: as many bands as entries, the first coefficients of the
+    /// inverse of its square root. See [`toeplitz::momentum_with_weight_decay`] and [`Workload::coefficients`].
+    ///
+    /// # Errors
+    /// No entries, a first one that is not positive, or a root that overflows.
+    pub fn square_root_of(workload: &[f64]) -> Result<Self> {
+        let bands = workload.len();
+        let root = toeplitz::square_root(workload, bands)?;
+        Self::new(toeplitz::inverse(&root, bands)?)
+    }
+
+    /// DP-lambda-CGD: `C^-1 = I - lambda shift`, each round takes back a share of the last round's noise.
+    ///
+    /// # Errors
+    /// A lambda outside `[0, 1]`.
+    pub fn lambda(lambda: f64) -> Result<Self> {
+        if !(0.0..=1.0).contains(&lambda) {
+            return Err(MechanismError::Setting {
+                name: "lambda",
+                expected: "in [0, 1]",
+                got: lambda,
+            });
+        }
+        Self::new(vec![1.0, -lambda])
+    }
+
+    /// First column of the inverse, up to the last band.
+    #[must_use]
+    pub fn coefficients(&self) -> &[f64] {
+        &self.coefficients
+    }
+
+    /// First column of the matrix itself, one number a round.
+    ///
+    /// # Errors
+    /// A series that overflows.
+    pub fn strategy_coefficients(&self, rounds: usize) -> Result<Vec<f64>> {
+        toeplitz::inverse(&self.coefficients, rounds)
+    }
+
+    pub(super) fn name(&self) -> String {
+        match self.coefficients[..] {
+            [1.0, taken] if taken != -0.5 => format!("DP-lambda-CGD({})", -taken),
+            _ if Self::square_root(self.coefficients.len()).as_ref() == Ok(self) => {
+                format!("BISR({})", self.coefficients.len())
+            }
+            _ => format!("BandInvMF({})", self.coefficients.len()),
+        }
+    }
+
+    pub(super) fn rounds(&self) -> Option<usize> {
+        None
+    }
+
+    /// None: earlier rows are made again from their keys.
+    pub(super) fn kept_vectors(&self, _rounds: usize) -> usize {
+        0
+    }
+
+    pub(super) fn squared_sensitivity(
+        &self,
+        rounds: usize,
+        participation: &Participation,
+    ) -> Result<Certified> {
+        positive(rounds)?;
+        certified(
+            &Toeplitz::new(self.strategy_coefficients(rounds)?)?,
+            participation,
+        )
+    }
+
+    pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
+        positive(rounds)?;
+        Ok(Errors::from_variances(iterates::of_toeplitz(
+            &self.coefficients,
+            &[],
+            rounds,
+            workload,
+        )?))
+    }
+
+    pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
+        positive(rounds)?;
+        Ok(Recurrence::Taps {
+            coefficients: self.coefficients.clone(),
+            scale: Vec::new(),
+        })
+    }
+}

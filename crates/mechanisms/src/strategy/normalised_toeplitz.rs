@@ -1,0 +1,159 @@
+//! Toeplitz matrices with columns scaled to norm one.
+
+use serde::{Deserialize, Serialize};
+use undertone_accounting::participation::Participation;
+use undertone_accounting::sensitivity::general::LowerTriangular;
+
+use super::banded::certified;
+use super::banded_toeplitz::check_coefficients;
+use super::identity::positive;
+use super::tree_full::within;
+use crate::error::{MechanismError, Result};
+use crate::iterates;
+use crate::loss::{Certified, Errors};
+use crate::recurrence::Recurrence;
+use crate::toeplitz;
+use crate::workload::Workload;
+
+/// `C = T D^-1` over a fixed number of rounds: `T` Toeplitz, `D` the norms of its columns, which the end of the run cuts
+/// shorter and shorter. Late rounds get less noise at the same sensitivity of one participation.
+///
+/// # Guarantee
+/// The sensitivity is that of the matrix really run: exact where columns of a set do not meet, where a set attains the
+/// bound, and otherwise the bound of Algorithm 4.
+///
+/// # Source
+/// "Normalized Square Root" (2025) for `T` the square root of the prefix sum; McKenna (2024) for banded ones.
+///
+/// # Example
+/// ```
+/// use undertone_accounting::participation::Participation;
+/// use undertone_mechanisms::{NormalisedToeplitz, Strategy, Workload};
+///
+/// let strategy = Strategy::NormalisedToeplitz(NormalisedToeplitz::square_root(512)?);
+/// let squared = strategy.squared_sensitivity(512, &Participation::single())?.squared;
+/// let losses = strategy.errors(512, &Workload::prefix_sum())?.losses(squared);
+/// assert!((losses.max_loss - 2.862_613_800_472_911).abs() < 1e-8);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Unchecked")]
+pub struct NormalisedToeplitz {
+    rounds: usize,
+    coefficients: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unchecked {
+    rounds: usize,
+    coefficients: Vec<f64>,
+}
+
+impl TryFrom<Unchecked> for NormalisedToeplitz {
+    type Error = MechanismError;
+
+    fn try_from(value: Unchecked) -> Result<Self> {
+        Self::new(value.rounds, value.coefficients)
+    }
+}
+
+impl NormalisedToeplitz {
+    /// From the first column of `T`, which is cut at the last round and has zeros after its last entry.
+    ///
+    /// # Errors
+    /// No rounds, no coefficients, one that is not finite, or a first one that is not positive.
+    pub fn new(rounds: usize, mut coefficients: Vec<f64>) -> Result<Self> {
+        positive(rounds)?;
+        check_coefficients(&coefficients)?;
+        coefficients.truncate(rounds);
+        Ok(Self { rounds, coefficients })
+    }
+
+    /// The normalised square root of the prefix sum.
+    ///
+    /// # Errors
+    /// No rounds.
+    pub fn square_root(rounds: usize) -> Result<Self> {
+        Self::new(rounds, toeplitz::fhu(rounds))
+    }
+
+    /// First column of `T`, up to its last band.
+    #[must_use]
+    pub fn coefficients(&self) -> &[f64] {
+        &self.coefficients
+    }
+
+    /// The diagonal of `D`: norms of the columns of `T`, one a round.
+    #[must_use]
+    pub fn column_norms(&self) -> Vec<f64> {
+        toeplitz::column_norms(&self.coefficients, self.rounds)
+    }
+
+    fn check(&self, rounds: usize) -> Result<()> {
+        positive(rounds)?;
+        within(rounds, self.rounds)
+    }
+
+    pub(super) fn name(&self) -> String {
+        let bands = self.coefficients.len();
+        match (bands == self.rounds, self.coefficients == toeplitz::fhu(bands)) {
+            (true, true) => "normalised square root".to_owned(),
+            (false, true) => format!("normalised BandFHU({bands})"),
+            _ => format!("normalised BandToep({bands})"),
+        }
+    }
+
+    pub(super) fn rounds(&self) -> Option<usize> {
+        Some(self.rounds)
+    }
+
+    pub(super) fn kept_vectors(&self, rounds: usize) -> usize {
+        self.coefficients.len().min(rounds).saturating_sub(1)
+    }
+
+    pub(super) fn squared_sensitivity(
+        &self,
+        rounds: usize,
+        participation: &Participation,
+    ) -> Result<Certified> {
+        self.check(rounds)?;
+        normalised_certified(&self.coefficients, &self.column_norms(), rounds, participation)
+    }
+
+    pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
+        self.check(rounds)?;
+        let inverse = toeplitz::inverse(&self.coefficients, rounds)?;
+        Ok(Errors::from_variances(iterates::of_toeplitz(
+            &inverse,
+            &self.column_norms(),
+            rounds,
+            workload,
+        )?))
+    }
+
+    pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
+        self.check(rounds)?;
+        let mut scale = self.column_norms();
+        scale.truncate(rounds);
+        Ok(Recurrence::Bands {
+            coefficients: self.coefficients.clone(),
+            scale,
+        })
+    }
+}
+
+/// Of the first `rounds` rows and columns of `T D^-1`.
+pub(super) fn normalised_certified(
+    coefficients: &[f64],
+    norms: &[f64],
+    rounds: usize,
+    participation: &Participation,
+) -> Result<Certified> {
+    let column = |(j, norm): (usize, &f64)| {
+        let cut = &coefficients[..coefficients.len().min(rounds - j)];
+        cut.iter().map(|coefficient| coefficient / norm).collect()
+    };
+    let columns = norms[..rounds].iter().enumerate().map(column).collect();
+    certified(&LowerTriangular::from_columns(columns)?, participation)
+}
