@@ -1,11 +1,13 @@
 //! Benchmarks: whole federated clients per CPU second beside the arithmetic peak of the same machine, and CPU seconds of
-//! privacy accounting.
+//! privacy accounting, and noise samples per CPU second beside its memory bandwidth.
 //!
 //! `undertone-bench clients --model stackoverflow|dplm [--threads N] [--clients N]` prints one `RESULT {json}` line,
-//! `undertone-bench accounting [--repeats N] [--only QUESTION]` one for every question of privacy accounting.
+//! `undertone-bench accounting [--repeats N] [--only QUESTION]` one for every question of privacy accounting,
+//! `undertone-bench noise [--dim N] [--threads N] [--only ITEM]` one for every sampler and stream.
 
 mod accounting;
 mod clients;
+mod noise;
 mod numpy_random;
 mod peak;
 mod usage;
@@ -26,11 +28,14 @@ enum Command {
     Clients(clients::Arguments),
     /// Privacy accounting, from parameters to a guarantee
     Accounting(accounting::Arguments),
+    /// Samplers and noise streams, beside memory bandwidth
+    Noise(noise::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Clients(arguments) => clients::run(&arguments),
         Command::Accounting(arguments) => accounting::run(&arguments),
+        Command::Noise(arguments) => noise::run(&arguments),
     }
 }

@@ -148,6 +148,9 @@ fn sine_cosine(word: u64) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::statistics::{
+        check_independence, check_standard_normal, check_uncorrelated, normal_cdf,
+    };
     use super::super::uniform::{NoiseKey, Purpose};
     use super::*;
 
@@ -250,25 +253,11 @@ mod tests {
         }
     }
 
-    // Statistical tests. Seeds are fixed, so they cannot flake; the rates are those over random seeds.
-
-    /// Two-sided normal threshold of false-alarm rate 1e-7.
-    const SIGMAS: f64 = 5.33;
+    // Statistical tests. Keys are fixed, so they cannot flake; the rates are those over random keys.
 
     #[test]
-    fn moments() {
-        // Four tests at 1e-7: false-alarm rate 4e-7.
-        let x = samples(1, 0, 0..256);
-        let n = x.len() as f64;
-        let moment = |k: i32| x.iter().map(|v| v.powi(k)).sum::<f64>() / n;
-        let check = |value: f64, expected: f64, variance: f64| {
-            let z = (value - expected) / (variance / n).sqrt();
-            assert!(z.abs() < SIGMAS, "{value} against {expected}: {z} sigmas");
-        };
-        check(moment(1), 0.0, 1.0);
-        check(moment(2), 1.0, 2.0);
-        check(moment(3), 0.0, 15.0);
-        check(moment(4), 3.0, 96.0);
+    fn moments_tails_and_bins() {
+        check_standard_normal(&samples(1, 0, 0..256));
     }
 
     #[test]
@@ -281,23 +270,6 @@ mod tests {
             let count = beyond(threshold);
             assert!((low..=high).contains(&count), "{count} beyond {threshold}");
         }
-    }
-
-    #[test]
-    fn chi_square_over_equal_bins() {
-        // 64 bins of equal probability, 63 degrees of freedom; P(chi2 > 136.6) < 1e-6 (Wilson-Hilferty: 5.0 sigmas).
-        let edges: Vec<f64> = (1..64).map(|i| normal_quantile(f64::from(i) / 64.0)).collect();
-        let x = samples(3, 5, 0..256);
-        let mut counts = [0u32; 64];
-        for v in &x {
-            counts[edges.partition_point(|edge| edge < v)] += 1;
-        }
-        let expected = x.len() as f64 / 64.0;
-        let chi2: f64 = counts
-            .iter()
-            .map(|&c| (f64::from(c) - expected).powi(2) / expected)
-            .sum();
-        assert!((15.0..136.6).contains(&chi2), "{chi2}");
     }
 
     #[test]
@@ -316,68 +288,18 @@ mod tests {
 
     #[test]
     fn blocks_rounds_keys_and_pairs_are_uncorrelated() {
-        // Five correlations of values at 5.33 sigma, five of squares at 5.83: false-alarm rate below 6e-7.
+        check_independence(|key, round| samples(key, round, 0..64));
         let x = samples(5, 0, 0..64);
-        let half = x.len() / 2;
-        let blocks: Vec<_> = x.chunks(BLOCK).collect();
-        let halves = |first: bool| -> Vec<f64> {
-            let part = |b: &&[f64]| {
+        let half = |first: bool| -> Vec<f64> {
+            let part = |b: &[f64]| {
                 if first {
                     b[..PAIRS].to_vec()
                 } else {
                     b[PAIRS..].to_vec()
                 }
             };
-            blocks.iter().flat_map(part).collect()
+            x.chunks(BLOCK).flat_map(part).collect()
         };
-        let pairs = [
-            (x[..half].to_vec(), x[half..].to_vec()),
-            (x[1..].to_vec(), x[..x.len() - 1].to_vec()),
-            (halves(true), halves(false)),
-            (x.clone(), samples(5, 1, 0..64)),
-            (x.clone(), samples(6, 0, 0..64)),
-        ];
-        for (i, (a, b)) in pairs.iter().enumerate() {
-            let n = a.len() as f64;
-            let plain: f64 = a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>() / n.sqrt();
-            let squares: f64 = a
-                .iter()
-                .zip(b)
-                .map(|(x, y)| (x * x - 1.0) * (y * y - 1.0) / 2.0)
-                .sum::<f64>()
-                / n.sqrt();
-            assert!(
-                plain.abs() < SIGMAS && squares.abs() < SIGMAS + 0.5,
-                "pair {i}: {plain} {squares}"
-            );
-        }
-    }
-
-    /// Standard normal CDF by the continued fraction / series of the error function, to about 1e-13.
-    fn normal_cdf(x: f64) -> f64 {
-        // Series: Phi(x) = 1/2 + phi(x) * sum x^(2k+1) / (1 * 3 * ... * (2k+1)); converges for all x.
-        if x.abs() > 7.0 {
-            return if x > 0.0 { 1.0 } else { 0.0 };
-        }
-        let (mut term, mut sum, mut k) = (x, x, 1.0);
-        while term.abs() > 1e-18 {
-            k += 2.0;
-            term *= x * x / k;
-            sum += term;
-        }
-        0.5 + sum * (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt()
-    }
-
-    fn normal_quantile(p: f64) -> f64 {
-        let (mut low, mut high) = (-9.0, 9.0);
-        for _ in 0..80 {
-            let middle = 0.5 * (low + high);
-            if normal_cdf(middle) < p {
-                low = middle;
-            } else {
-                high = middle;
-            }
-        }
-        0.5 * (low + high)
+        check_uncorrelated(&half(true), &half(false));
     }
 }

@@ -1,9 +1,8 @@
 //! Counter-based uniform bits: every 64-bit word has an address (key, purpose, round, index).
 
-use rand_chacha::ChaCha20Rng;
-use rand_core::{Rng, SeedableRng};
-use zeroize::ZeroizeOnDrop;
+use zeroize::{Zeroize, ZeroizeOnDrop};
 
+use super::chacha20::{BLOCK_WORDS, Batch, KeyStream, LANES, lane_bytes};
 use crate::error::{MechanismError, Result};
 
 /// Rounds and purposes share ChaCha's 64-bit stream number: 16 bits for the purpose, 48 for the round.
@@ -16,13 +15,59 @@ const ROUND_BITS: u32 = 48;
 /// run only, and never privatise two different averages under the same key and round: their difference would show
 /// without noise.
 #[derive(Clone, ZeroizeOnDrop)]
-pub struct NoiseKey([u8; 32]);
+pub struct NoiseKey {
+    bytes: [u8; 32],
+    #[zeroize(skip)]
+    origin: KeyOrigin,
+}
+
+/// Where a noise key came from; it follows the noise into every report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyOrigin {
+    /// Secret bytes, as from the operating system's entropy.
+    Entropy,
+    /// A seed that someone knows or can guess: who does can subtract the noise. For studies and tests.
+    InsecureSeed,
+}
 
 impl NoiseKey {
     /// Wraps 32 secret bytes. The copy inside the key is wiped when the key is dropped.
+    ///
+    /// The key says of itself that it came from entropy; for bytes that were derived from a seed, see
+    /// [`with_origin`](Self::with_origin).
     #[must_use]
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+        Self {
+            bytes,
+            origin: KeyOrigin::Entropy,
+        }
+    }
+
+    /// A key that a seed determines: no secret, so no guarantee; for studies and tests.
+    #[must_use]
+    pub fn from_insecure_seed(seed: u64) -> Self {
+        let mut bytes = *b"undertone insecure seed ........";
+        bytes[24..].copy_from_slice(&seed.to_le_bytes());
+        Self::from_bytes(bytes).with_origin(KeyOrigin::InsecureSeed)
+    }
+
+    /// The same bytes with another statement of where they came from.
+    #[must_use]
+    pub fn with_origin(mut self, origin: KeyOrigin) -> Self {
+        self.origin = origin;
+        self
+    }
+
+    /// Where the key came from.
+    #[must_use]
+    pub fn origin(&self) -> KeyOrigin {
+        self.origin
+    }
+
+    /// The secret itself.
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.bytes
     }
 
     /// The stream of words for one purpose and round.
@@ -47,7 +92,8 @@ impl NoiseKey {
 
 impl std::fmt::Debug for NoiseKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("NoiseKey")
+        // PRIVACY: the origin may be printed, the bytes may not.
+        write!(f, "NoiseKey({:?})", self.origin)
     }
 }
 
@@ -59,6 +105,12 @@ pub(crate) enum Purpose {
     Gaussian = 1,
     /// The low halves of radii far out in the tail.
     GaussianTail = 2,
+    /// Radii and angles of `f32` Gaussian samples.
+    Gaussian32 = 3,
+    /// The low parts of `f32` radii far out in the tail.
+    Gaussian32Tail = 4,
+    /// A name of the key in saved states.
+    KeyId = 12,
 }
 
 /// An endless sequence of 64-bit words that can be read from any index.
@@ -69,19 +121,48 @@ pub(crate) struct UniformStream<'a> {
 }
 
 impl UniformStream<'_> {
+    /// The key stream behind the words: word `i` is bytes `8 i % 64 ..` of ChaCha block `8 i / 64`.
+    pub(crate) fn key_stream(&self) -> KeyStream {
+        KeyStream::new(self.key.bytes(), self.stream)
+    }
+
+    /// Whole ChaCha blocks from `first_block` on, in the lane order that needs no shuffling.
+    pub(crate) fn fill_batches(&self, first_block: u64, batches: &mut [Batch]) {
+        self.key_stream().fill(first_block, batches);
+    }
+
     /// Fills `bytes` with the little-endian words from index `first_word` on; the length must be a multiple of 8.
     pub(crate) fn fill(&self, first_word: u64, bytes: &mut [u8]) {
-        let mut generator = ChaCha20Rng::from_seed(self.key.0);
-        generator.set_stream(self.stream);
-        generator.set_word_pos(2 * u128::from(first_word));
-        generator.fill_bytes(bytes);
+        let stream = self.key_stream();
+        let (mut block, mut skip) = (first_word / 8, (first_word % 8) as usize * 8);
+        let mut batch: Batch = [[0; LANES]; BLOCK_WORDS];
+        let mut rest = bytes;
+        let mut whole = [0; 64];
+        while !rest.is_empty() {
+            stream.fill(block, std::slice::from_mut(&mut batch));
+            for lane in 0..LANES {
+                if rest.is_empty() {
+                    break;
+                }
+                let (now, later) = rest.split_at_mut(rest.len().min(64 - skip));
+                if let Ok(target) = now.try_into() {
+                    lane_bytes(&batch, lane, target);
+                } else {
+                    lane_bytes(&batch, lane, &mut whole);
+                    now.copy_from_slice(&whole[skip..skip + now.len()]);
+                }
+                (rest, skip) = (later, 0);
+            }
+            block = block.wrapping_add(LANES as u64);
+        }
+        batch.zeroize();
+        whole.zeroize();
     }
 
     /// The word at `index`.
     pub(crate) fn word(&self, index: u64) -> u64 {
-        let mut bytes = [0; 8];
-        self.fill(index, &mut bytes);
-        u64::from_le_bytes(bytes)
+        let bytes = self.key_stream().bytes(index / 8);
+        u64::from_le_bytes(bytes.as_chunks::<8>().0[(index % 8) as usize])
     }
 }
 
@@ -129,6 +210,19 @@ mod tests {
 
     #[test]
     fn debug_shows_nothing() {
-        assert_eq!(format!("{:?}", NoiseKey::from_bytes([42; 32])), "NoiseKey");
+        assert_eq!(
+            format!("{:?}", NoiseKey::from_bytes([42; 32])),
+            "NoiseKey(Entropy)"
+        );
+    }
+
+    #[test]
+    fn origin_follows_the_key() {
+        let key = NoiseKey::from_insecure_seed(7);
+        assert_eq!(key.clone().origin(), KeyOrigin::InsecureSeed);
+        assert_eq!(NoiseKey::from_bytes([1; 32]).origin(), KeyOrigin::Entropy);
+        let word = |key: &NoiseKey| key.stream(Purpose::Gaussian, 0).unwrap().word(0);
+        assert_ne!(word(&key), word(&NoiseKey::from_insecure_seed(8)));
+        assert_eq!(word(&key), word(&key.clone().with_origin(KeyOrigin::Entropy)));
     }
 }

@@ -1,0 +1,164 @@
+//! Noise: million samples per CPU second beside the memory bandwidth of the same machine in the same run.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::Context;
+use serde_json::json;
+use undertone_mechanisms::{NoiseKey, StandardNormal};
+
+use crate::usage::cpu_time;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Coordinates of a round's vector
+    #[arg(long, default_value_t = 6_400_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+    dim: u64,
+    /// Threads; rates are per CPU second, whatever the number
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    threads: u16,
+    /// Repeats of every item, after one that is discarded; the median is printed
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+    /// One item only
+    #[arg(long)]
+    only: Option<String>,
+}
+
+/// What every item needs to measure itself.
+pub(crate) struct Bench<'a> {
+    arguments: &'a Arguments,
+    asked: AtomicUsize,
+}
+
+impl Bench<'_> {
+    /// Coordinates of a round's vector.
+    pub(crate) fn dim(&self) -> usize {
+        self.arguments.dim as usize
+    }
+
+    /// Whether this item is asked for; count it if so.
+    pub(crate) fn wants(&self, item: &str) -> bool {
+        let wanted = self.arguments.only.as_deref().is_none_or(|only| only == item);
+        self.asked.fetch_add(usize::from(wanted), Ordering::Relaxed);
+        wanted
+    }
+
+    /// Median CPU seconds of `work`, which gets the number of the repeat.
+    pub(crate) fn seconds(&self, mut work: impl FnMut(u64) -> anyhow::Result<()>) -> anyhow::Result<f64> {
+        work(0)?;
+        let mut seconds = Vec::new();
+        for repeat in 1..=u64::from(self.arguments.repeats) {
+            let start = cpu_time().context("this system does not tell CPU time")?;
+            work(repeat)?;
+            let end = cpu_time().context("this system does not tell CPU time")?;
+            seconds.push(end.saturating_sub(start).as_secs_f64());
+        }
+        seconds.sort_by(f64::total_cmp);
+        Ok(seconds[seconds.len() / 2])
+    }
+
+    /// Prints the rate of an item that makes `count` samples each time; `details` is a JSON object.
+    pub(crate) fn report(
+        &self,
+        item: &str,
+        count: usize,
+        seconds: f64,
+        details: &serde_json::Value,
+    ) -> anyhow::Result<()> {
+        let mut result = json!({
+            "name": "undertone",
+            "version": env!("CARGO_PKG_VERSION"),
+            "item": item,
+            "count": count,
+            "threads": self.arguments.threads,
+            "cpu_s": seconds,
+            "msamples_per_cpu_s": count as f64 / seconds / 1e6,
+        });
+        let fields = result.as_object_mut().context("a result is an object")?;
+        fields.extend(
+            details
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(k, v)| (k.clone(), v.clone())),
+        );
+        println!("RESULT {result}");
+        Ok(())
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let bench = Bench {
+        arguments,
+        asked: AtomicUsize::new(0),
+    };
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(usize::from(arguments.threads))
+        .build()?;
+    pool.install(|| {
+        bandwidth(&bench)?;
+        samplers(&bench)
+    })?;
+    if bench.asked.load(Ordering::Relaxed) == 0 {
+        anyhow::bail!("--only: no item of this name");
+    }
+    Ok(())
+}
+
+/// Memory bandwidth of one core: bytes read and written per CPU second, not counting the cache's own traffic.
+fn bandwidth(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let dim = bench.dim();
+    let report = |item: &str, vectors: usize, seconds: f64| {
+        let details = json!({ "gb_per_cpu_s": (vectors * 4 * dim) as f64 / seconds / 1e9 });
+        bench.report(item, dim, seconds, &details)
+    };
+    if bench.wants("memory-copy") {
+        let (from, mut to) = (vec![1.0f32; dim], vec![0.0f32; dim]);
+        let seconds = bench.seconds(|_| {
+            black_box(&mut to[..]).copy_from_slice(black_box(&from[..]));
+            Ok(())
+        })?;
+        report("memory-copy", 2, seconds)?;
+    }
+    if bench.wants("memory-triad") {
+        let (a, b, mut c) = (vec![1.0f32; dim], vec![2.0f32; dim], vec![0.0f32; dim]);
+        let seconds = bench.seconds(|repeat| {
+            triad(
+                black_box(&a[..]),
+                black_box(&b[..]),
+                0.5 + repeat as f32,
+                black_box(&mut c[..]),
+            );
+            Ok(())
+        })?;
+        report("memory-triad", 3, seconds)?;
+    }
+    Ok(())
+}
+
+undertone_simd::vectorised! {
+    /// `c = a + factor b`.
+    fn triad(a: &[f32], b: &[f32], factor: f32, c: &mut [f32]) {
+        for ((c, &a), &b) in c.iter_mut().zip(a).zip(b) {
+            *c = a + factor * b;
+        }
+    }
+}
+
+/// Samplers alone.
+fn samplers(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let key = NoiseKey::from_bytes([7; 32]);
+    let dim = bench.dim();
+    if bench.wants("gaussian-f32") {
+        let mut out = vec![0.0; dim];
+        let seconds = bench.seconds(|round| Ok(StandardNormal.fill_f32(&key, round, &mut out)?))?;
+        bench.report("gaussian-f32", dim, seconds, &json!({}))?;
+    }
+    if bench.wants("gaussian-f64") {
+        let mut out = vec![0.0; dim];
+        let seconds = bench.seconds(|round| Ok(StandardNormal.fill_f64(&key, round, &mut out)?))?;
+        bench.report("gaussian-f64", dim, seconds, &json!({}))?;
+    }
+    Ok(())
+}
