@@ -9,6 +9,7 @@
 //! | binary tree | [`tree::squared_sensitivity`] | always |
 //! | binary trees with restarts | [`restart::squared_sensitivity`] | always, also across the borders of trees |
 //! | Toeplitz, BLT | [`toeplitz::Toeplitz::squared_sensitivity`] | for non-negative, non-increasing coefficients, and where columns do not meet; refuses others |
+//! | column-normalised Toeplitz | [`normalised::NormalisedToeplitz::squared_sensitivity`] | for positive, non-increasing, log-convex coefficients, or narrow ones; refuses others |
 //! | banded | [`banded::Banded::squared_sensitivity`] | for bands no wider than the gap; refuses others |
 //! | any lower-triangular matrix | [`general::LowerTriangular::squared_sensitivity`] | where a polynomial method is; refuses others |
 //!
@@ -29,6 +30,7 @@ pub mod banded;
 #[cfg(test)]
 mod exhaustive;
 pub mod general;
+pub mod normalised;
 pub mod production;
 pub mod restart;
 pub mod separated;

@@ -272,7 +272,7 @@ fn dot(x: &[f64], y: &[f64]) -> f64 {
 }
 
 /// The largest sum of `row` over sets that hold `i`: the others split over what lies before and after it.
-fn share_at_least(row: &[f64], i: usize, gap: usize, most: usize) -> f64 {
+pub(super) fn share_at_least(row: &[f64], i: usize, gap: usize, most: usize) -> f64 {
     let before: Vec<f64> = row[..(i + 1).saturating_sub(gap)].iter().rev().copied().collect();
     let after = &row[(i + gap).min(row.len())..];
     let best = |weights: &[f64]| -> Vec<f64> {
@@ -291,7 +291,7 @@ fn share_at_least(row: &[f64], i: usize, gap: usize, most: usize) -> f64 {
 }
 
 /// The largest sum of `row` over runs of at most `most` indices, `gap` apart, that hold `i`.
-fn share_exactly(row: &[f64], i: usize, gap: usize, most: usize) -> f64 {
+pub(super) fn share_exactly(row: &[f64], i: usize, gap: usize, most: usize) -> f64 {
     let starts = (0..most).map_while(|back| i.checked_sub(back.checked_mul(gap)?));
     let sums = starts.map(|start| row[start..].iter().step_by(gap).take(most).sum());
     sums.fold(0.0, f64::max)
