@@ -56,6 +56,86 @@ pub enum MechanismError {
         /// Largest magnitude that fits.
         limit: f64,
     },
+    /// A stream's memory does not fit.
+    #[error("{vectors} vectors of {dimension} numbers do not fit into memory")]
+    StateTooLarge {
+        /// Vectors that the recurrence keeps.
+        vectors: usize,
+        /// Numbers a vector.
+        dimension: usize,
+    },
+    /// A recurrence over earlier outputs cannot make its history again from keys, and rows that the caller brings cannot
+    /// be made again at all.
+    #[error("the recurrence needs earlier noise that cannot be made again; keep the history instead")]
+    HistoryNotRemade,
+    /// A vector has another length than the model.
+    #[error("expected a vector of {expected} coordinates, got {got}")]
+    WrongDimension {
+        /// Coordinates of the model.
+        expected: usize,
+        /// Coordinates received.
+        got: usize,
+    },
+    /// The plan has no more rounds.
+    #[error("the plan has {rounds} rounds and all of them are made")]
+    NoMoreRounds {
+        /// Rounds of the plan.
+        rounds: usize,
+    },
+    /// A release for another round than the next one.
+    #[error("expected the release of round {expected}, got round {got}")]
+    WrongRound {
+        /// The next round.
+        expected: u64,
+        /// The round received.
+        got: u64,
+    },
+    /// An average on another grid than the mechanism's.
+    #[error("expected averages in steps of {expected:e}, got steps of {got:e}: the denominator is another")]
+    WrongGrid {
+        /// Worth of one step in the plan.
+        expected: f64,
+        /// Worth of one step of the average.
+        got: f64,
+    },
+    /// A restart that the certified sensitivity does not cover.
+    #[error("the sensitivity of {strategy} is not certified for a restart that was not planned")]
+    RestartNotCovered {
+        /// Name of the strategy.
+        strategy: String,
+    },
+    /// A saved state cannot be continued here.
+    #[error("the state has another {what}: expected {expected}, got {got}")]
+    StateMismatch {
+        /// What differs.
+        what: &'static str,
+        /// What is needed here.
+        expected: String,
+        /// What the state has.
+        got: String,
+    },
+    /// A saved state is cut short or changed.
+    #[error("the state is damaged: {what}")]
+    StateDamaged {
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A saved state could not be read or written.
+    #[error("the state could not be {action}: {message}")]
+    StateIo {
+        /// "read" or "written".
+        action: &'static str,
+        /// Kind of the error.
+        kind: std::io::ErrorKind,
+        /// The reader's or writer's message.
+        message: String,
+    },
+    /// A description cannot be read.
+    #[error("the description of the mechanism cannot be used: {message}")]
+    Description {
+        /// What is wrong.
+        message: String,
+    },
     /// The accountant refused a quantity of the event.
     #[error(transparent)]
     Accounting(#[from] undertone_accounting::AccountingError),

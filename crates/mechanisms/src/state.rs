@@ -1,0 +1,342 @@
+//! The saved state of a noise stream: versioned bytes that only the same mechanism, dimension and key continue.
+//!
+//! Layout, all numbers little-endian: magic (8 bytes), version (4), element (4), digest of what makes the noise (32), key id
+//! (32), dimension, rounds made, round of the last restart, payload length (8 each), payload, SHA-256 of all before (32).
+//! The payload is the memory of the stream in the order in which it is stored; it is written and read in pieces, so a state
+//! as large as the machine's memory needs no second copy.
+//!
+//! PRIVACY: the payload is noise that later rounds subtract again. Whoever reads it together with the releases can take
+//! some of the noise off: store it as the key is stored. The key itself is never in it, only a name of it.
+
+use std::io::{Read, Write};
+
+use sha2::{Digest, Sha256};
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::error::{MechanismError, Result};
+use crate::sampler::uniform::{NoiseKey, Purpose};
+
+const MAGIC: [u8; 8] = *b"UNDRTONE";
+
+/// Version of the layout.
+const VERSION: u32 = 1;
+
+const HEADER: usize = 8 + 4 + 4 + 32 + 32 + 4 * 8;
+
+/// Numbers that are converted at once.
+const PIECE: usize = 8192;
+
+/// A number that states are made of.
+pub(crate) trait Stored: Copy + Zeroize {
+    /// Tells the element types apart.
+    const ELEMENT: u32;
+    const BYTES: usize;
+    fn put(self, bytes: &mut [u8]);
+    fn take(bytes: &[u8]) -> Self;
+}
+
+macro_rules! stored {
+    ($number:ty, $element:literal, $bytes:literal) => {
+        impl Stored for $number {
+            const ELEMENT: u32 = $element;
+            const BYTES: usize = $bytes;
+
+            fn put(self, bytes: &mut [u8]) {
+                bytes.copy_from_slice(&self.to_le_bytes());
+            }
+
+            fn take(bytes: &[u8]) -> Self {
+                let mut array = [0; $bytes];
+                array.copy_from_slice(bytes);
+                <$number>::from_le_bytes(array)
+            }
+        }
+    };
+}
+
+stored!(f32, 1, 4);
+stored!(f64, 2, 8);
+stored!(i64, 3, 8);
+
+/// What a state says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Of everything that the noise depends on but the key and the dimension.
+    pub(crate) digest: [u8; 32],
+    pub(crate) key_id: [u8; 32],
+    pub(crate) dim: u64,
+    /// Rounds made.
+    pub(crate) round: u64,
+    /// The last round at which everything was forgotten.
+    pub(crate) restarted: u64,
+}
+
+/// A name of a key that does not give the key away: words of its own purpose, hashed.
+pub(crate) fn key_id(key: &NoiseKey) -> Result<[u8; 32]> {
+    let mut words = Zeroizing::new([0; 64]);
+    key.stream(Purpose::KeyId, 0)?.fill(0, &mut words[..]);
+    Ok(Sha256::digest(&words[..]).into())
+}
+
+/// Writes a state.
+pub(crate) fn write<E: Stored>(header: &Header, payload: &[E], writer: &mut impl Write) -> Result<()> {
+    let mut hash = Sha256::new();
+    let mut head = Vec::with_capacity(HEADER);
+    head.extend_from_slice(&MAGIC);
+    head.extend_from_slice(&VERSION.to_le_bytes());
+    head.extend_from_slice(&E::ELEMENT.to_le_bytes());
+    head.extend_from_slice(&header.digest);
+    head.extend_from_slice(&header.key_id);
+    for number in [header.dim, header.round, header.restarted, payload.len() as u64] {
+        head.extend_from_slice(&number.to_le_bytes());
+    }
+    let mut put = |bytes: &[u8], hash: &mut Sha256| {
+        hash.update(bytes);
+        writer.write_all(bytes).map_err(|error| io("written", &error))
+    };
+    put(&head, &mut hash)?;
+    let mut bytes = Zeroizing::new(vec![0; PIECE * E::BYTES]);
+    for piece in payload.chunks(PIECE) {
+        let bytes = &mut bytes[..piece.len() * E::BYTES];
+        for (value, bytes) in piece.iter().zip(bytes.chunks_exact_mut(E::BYTES)) {
+            value.put(bytes);
+        }
+        put(bytes, &mut hash)?;
+    }
+    let sum = hash.finalize();
+    writer
+        .write_all(&sum)
+        .and_then(|()| writer.flush())
+        .map_err(|error| io("written", &error))
+}
+
+/// Reads a state into `payload`, which has the length that the state must have, and returns (rounds made, last restart).
+///
+/// On an error the payload is all zero.
+pub(crate) fn read<E: Stored + Default>(
+    expected: &Header,
+    rounds: u64,
+    payload: &mut [E],
+    reader: &mut impl Read,
+) -> Result<(u64, u64)> {
+    let result = read_checked(expected, rounds, payload, reader);
+    if result.is_err() {
+        // What a damaged file held is no noise: nothing may go on with it.
+        payload.fill(E::default());
+    }
+    result
+}
+
+fn read_checked<E: Stored>(
+    expected: &Header,
+    rounds: u64,
+    payload: &mut [E],
+    reader: &mut impl Read,
+) -> Result<(u64, u64)> {
+    let mut hash = Sha256::new();
+    let mut head = [0; HEADER];
+    take(reader, &mut head)?;
+    hash.update(head);
+    let (magic, rest) = head.split_at(8);
+    if magic != MAGIC {
+        return Err(MechanismError::StateDamaged {
+            what: "it does not begin as the state of a noise stream",
+        });
+    }
+    let (numbers, rest) = rest.split_at(8);
+    let (version, element) = numbers.split_at(4);
+    same("version", VERSION, u32_of(version))?;
+    same("element type", E::ELEMENT, u32_of(element))?;
+    let (digest, rest) = rest.split_at(32);
+    same_bytes("mechanism", &expected.digest, digest)?;
+    let (key_id, rest) = rest.split_at(32);
+    let field = |index: usize| u64_of(&rest[8 * index..8 * index + 8]);
+    let (dim, round, restarted, length) = (field(0), field(1), field(2), field(3));
+    same("dimension", expected.dim, dim)?;
+    same_bytes("key", &expected.key_id, key_id)?;
+    if round > rounds || restarted > round {
+        return Err(MechanismError::StateDamaged {
+            what: "its round is beyond the plan",
+        });
+    }
+    same("payload length", payload.len() as u64, length)?;
+    let mut bytes = Zeroizing::new(vec![0; PIECE * E::BYTES]);
+    for piece in payload.chunks_mut(PIECE) {
+        let bytes = &mut bytes[..piece.len() * E::BYTES];
+        take(reader, bytes)?;
+        hash.update(&*bytes);
+        for (value, bytes) in piece.iter_mut().zip(bytes.chunks_exact(E::BYTES)) {
+            *value = E::take(bytes);
+        }
+    }
+    let mut sum = [0; 32];
+    take(reader, &mut sum)?;
+    if hash.finalize()[..] != sum {
+        return Err(MechanismError::StateDamaged {
+            what: "its checksum is another",
+        });
+    }
+    Ok((round, restarted))
+}
+
+fn take(reader: &mut impl Read, bytes: &mut [u8]) -> Result<()> {
+    reader.read_exact(bytes).map_err(|error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => MechanismError::StateDamaged {
+            what: "it ends too early",
+        },
+        _ => io("read", &error),
+    })
+}
+
+fn io(action: &'static str, error: &std::io::Error) -> MechanismError {
+    MechanismError::StateIo {
+        action,
+        kind: error.kind(),
+        message: error.to_string(),
+    }
+}
+
+fn same<T: PartialEq + ToString + Copy>(what: &'static str, expected: T, got: T) -> Result<()> {
+    if expected == got {
+        return Ok(());
+    }
+    Err(MechanismError::StateMismatch {
+        what,
+        expected: expected.to_string(),
+        got: got.to_string(),
+    })
+}
+
+fn same_bytes(what: &'static str, expected: &[u8], got: &[u8]) -> Result<()> {
+    same(what, &*hex(expected), &*hex(got))
+}
+
+/// The first 8 bytes in hexadecimal: enough to tell two mechanisms apart in a message.
+fn hex(bytes: &[u8]) -> String {
+    bytes[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn u32_of(bytes: &[u8]) -> u32 {
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |number, &byte| number << 8 | u32::from(byte))
+}
+
+fn u64_of(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            digest: [3; 32],
+            key_id: key_id(&NoiseKey::from_bytes([5; 32])).unwrap(),
+            dim: 10,
+            round: 7,
+            restarted: 2,
+        }
+    }
+
+    fn saved(payload: &[f64]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write(&header(), payload, &mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn round_trip_in_pieces() {
+        let payload: Vec<f64> = (0..3 * PIECE + 1).map(|i| (i as f64).sin()).collect();
+        let mut back = vec![0.0; payload.len()];
+        let bytes = saved(&payload);
+        assert_eq!(read(&header(), 9, &mut back, &mut &bytes[..]).unwrap(), (7, 2));
+        assert_eq!(back, payload);
+        assert_eq!(bytes.len(), HEADER + 8 * payload.len() + 32);
+    }
+
+    fn check(change: impl FnOnce(&mut Header, &mut Vec<u8>), rounds: u64, message: &str) {
+        let mut bytes = saved(&[1.0; 20]);
+        let mut expected = header();
+        change(&mut expected, &mut bytes);
+        let mut back = [1.0f64; 20];
+        let error = read(&expected, rounds, &mut back, &mut &bytes[..]).unwrap_err();
+        assert!(
+            error.to_string().contains(message),
+            "{error} instead of {message}"
+        );
+        assert_eq!(back, [0.0; 20]);
+    }
+
+    #[test]
+    fn refusals_by_name() {
+        check(|_, bytes| bytes[0] ^= 1, 9, "does not begin as");
+        check(|_, bytes| bytes[8] = 2, 9, "another version: expected 1, got 2");
+        check(
+            |_, bytes| bytes[12] = 1,
+            9,
+            "another element type: expected 2, got 1",
+        );
+        check(
+            |expected, _| expected.digest = [4; 32],
+            9,
+            "another mechanism: expected 0404",
+        );
+        check(
+            |expected, _| expected.dim = 11,
+            9,
+            "another dimension: expected 11, got 10",
+        );
+        check(|expected, _| expected.key_id[0] ^= 1, 9, "another key");
+        check(|_, _| (), 6, "beyond the plan");
+        for cut in [
+            0,
+            5,
+            HEADER - 1,
+            HEADER,
+            HEADER + 40,
+            HEADER + 20 * 8,
+            HEADER + 20 * 8 + 31,
+        ] {
+            check(|_, bytes| bytes.truncate(cut), 9, "ends too early");
+        }
+        for place in [HEADER, HEADER + 100, HEADER + 161] {
+            check(|_, bytes| bytes[place] ^= 4, 9, "checksum");
+        }
+        // Rounds made are part of what the checksum covers.
+        check(|_, bytes| bytes[88] ^= 1, 9, "checksum");
+        let mut short = [0.0f64; 19];
+        let error = read(&header(), 9, &mut short, &mut &saved(&[1.0; 20])[..]).unwrap_err();
+        assert!(
+            error.to_string().contains("payload length: expected 19, got 20"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn errors_of_reader_and_writer_are_passed_on() {
+        struct Broken;
+        impl Write for Broken {
+            fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+                Err(std::io::Error::other("disk full"))
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+                Err(std::io::Error::other("cable out"))
+            }
+        }
+        let error = write(&header(), &[1.0f32], &mut Broken).unwrap_err();
+        assert_eq!(error.to_string(), "the state could not be written: disk full");
+        let error = read(&header(), 9, &mut [1.0f32], &mut Broken).unwrap_err();
+        assert_eq!(error.to_string(), "the state could not be read: cable out");
+    }
+}

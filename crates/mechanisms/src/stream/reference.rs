@@ -1,0 +1,252 @@
+//! Recurrences by their definition, for tests: which row of `Z` is in which round's noise, and how often.
+
+use crate::recurrence::Recurrence;
+
+/// One recurrence of each kind, and what is special about some, for up to 64 rounds.
+pub(crate) fn samples() -> Vec<(&'static str, Recurrence)> {
+    const ROUNDS: usize = 64;
+    let scale: Vec<f64> = (0..ROUNDS).map(|t| 2.0 - t as f64 / 50.0).collect();
+    let coefficients = |bands: usize| {
+        (0..bands)
+            .map(|i| 0.9f64.powi(i as i32) / (1.0 + i as f64))
+            .collect()
+    };
+    let buffers = |scale| Recurrence::Buffers {
+        decay_complement: vec![1e-9, 0.02, 0.3, 0.9],
+        output: vec![0.05, 0.1, 0.2, 0.15],
+        scale,
+    };
+    let rows = |bands: usize| {
+        let entry = |t: usize, i: usize| {
+            if i > t {
+                0.0
+            } else {
+                (1.0 + 0.1 * ((t + i) as f64).sin()) / (1 + i) as f64
+            }
+        };
+        let row = |t| (0..bands).map(move |i| entry(t, i));
+        Recurrence::Rows {
+            bands,
+            entries: (0..ROUNDS).flat_map(row).collect(),
+        }
+    };
+    let leaves = 16;
+    let bits: usize = (0..ROUNDS).map(|t| (t % leaves).count_ones() as usize).sum();
+    vec![
+        ("identity", Recurrence::Identity),
+        ("buffers", buffers(vec![])),
+        ("scaled buffers", buffers(scale.clone())),
+        (
+            "bands",
+            Recurrence::Bands {
+                coefficients: coefficients(5),
+                scale: vec![],
+            },
+        ),
+        (
+            "scaled bands, more than rounds",
+            Recurrence::Bands {
+                coefficients: coefficients(200),
+                scale: scale.clone(),
+            },
+        ),
+        ("rows", rows(4)),
+        ("wide rows", rows(40)),
+        (
+            "one tap",
+            Recurrence::Taps {
+                coefficients: vec![0.5],
+                scale: vec![],
+            },
+        ),
+        (
+            "two taps",
+            Recurrence::Taps {
+                coefficients: vec![1.0, -0.8],
+                scale: vec![],
+            },
+        ),
+        (
+            "scaled taps",
+            Recurrence::Taps {
+                coefficients: vec![1.1, -0.4, -0.2, 0.05, -0.01],
+                scale,
+            },
+        ),
+        ("tree", Recurrence::Tree { restarts: vec![] }),
+        (
+            "trees",
+            Recurrence::Tree {
+                restarts: vec![5, 12, 13, 40],
+            },
+        ),
+        (
+            "blocks",
+            Recurrence::Blocks {
+                leaves,
+                diagonal: (0..ROUNDS).map(|t| 0.7 + 0.01 * t as f64).collect(),
+                weights: (0..bits).map(|i| 0.3 + 0.2 * (i as f64).sin()).collect(),
+            },
+        ),
+        (
+            "dense",
+            Recurrence::Dense {
+                rounds: ROUNDS,
+                entries: (0..ROUNDS)
+                    .flat_map(|t| (0..=t).map(move |s| if s == t { 1.0 } else { -0.5 / (1 + t - s) as f64 }))
+                    .collect(),
+            },
+        ),
+    ]
+}
+
+/// Rounds for which every recurrence of [`samples`] is defined.
+pub(crate) const SAMPLE_ROUNDS: usize = 64;
+
+/// Row `t` holds the weight of every row of `Z` in the noise of round `t`; there are twice as many rows of `Z` as rounds.
+pub(crate) fn matrix(recurrence: &Recurrence, rounds: usize) -> Vec<Vec<f64>> {
+    let width = 2 * rounds;
+    let unit = |t: usize| {
+        let mut row = vec![0.0; width];
+        row[t] = 1.0;
+        row
+    };
+    let factor = |scale: &[f64], t: usize| scale.get(t).copied().unwrap_or(1.0);
+    let mut noise: Vec<Vec<f64>> = Vec::new();
+    match recurrence {
+        Recurrence::Identity => noise.extend((0..rounds).map(unit)),
+        Recurrence::Buffers {
+            decay_complement,
+            output,
+            scale,
+        } => {
+            let mut state = vec![vec![0.0; width]; output.len()];
+            for t in 0..rounds {
+                let mut y = unit(t);
+                for (state, weight) in state.iter().zip(output) {
+                    add(&mut y, -weight, state);
+                }
+                for (state, complement) in state.iter_mut().zip(decay_complement) {
+                    state.iter_mut().for_each(|value| *value *= 1.0 - complement);
+                    add(state, 1.0, &y);
+                }
+                noise.push(times(&y, factor(scale, t)));
+            }
+        }
+        Recurrence::Bands { coefficients, scale } => {
+            let mut earlier: Vec<Vec<f64>> = Vec::new();
+            for t in 0..rounds {
+                let mut y = unit(t);
+                for i in 1..coefficients.len().min(t + 1) {
+                    add(&mut y, -coefficients[i], &earlier[t - i]);
+                }
+                earlier.push(times(&y, 1.0 / coefficients[0]));
+                noise.push(times(&earlier[t], factor(scale, t)));
+            }
+        }
+        Recurrence::Rows { bands, entries } => {
+            for t in 0..rounds {
+                let mut y = unit(t);
+                for i in 1..(*bands).min(t + 1) {
+                    add(&mut y, -entries[t * bands + i], &noise[t - i]);
+                }
+                noise.push(times(&y, 1.0 / entries[t * bands]));
+            }
+        }
+        Recurrence::Taps { coefficients, scale } => {
+            for t in 0..rounds {
+                let mut row = vec![0.0; width];
+                for i in 0..coefficients.len().min(t + 1) {
+                    row[t - i] = factor(scale, t) * coefficients[i];
+                }
+                noise.push(row);
+            }
+        }
+        Recurrence::Dense { entries, .. } => {
+            for t in 0..rounds {
+                let mut row = vec![0.0; width];
+                row[..=t].copy_from_slice(&entries[t * (t + 1) / 2..][..=t]);
+                noise.push(row);
+            }
+        }
+        Recurrence::Tree { restarts } => {
+            let mut begins = vec![0];
+            begins.extend(restarts.iter().copied().filter(|&restart| restart < rounds));
+            begins.push(rounds);
+            for pair in begins.windows(2) {
+                let mut before = vec![0.0; width];
+                for t in 1..=pair[1] - pair[0] {
+                    let now = honaker(t, 2 * pair[0], width);
+                    let mut row = now.clone();
+                    add(&mut row, -1.0, &before);
+                    noise.push(row);
+                    before = now;
+                }
+            }
+        }
+        Recurrence::Blocks {
+            leaves,
+            diagonal,
+            weights,
+        } => {
+            let mut weights = weights.iter();
+            for (t, factor) in diagonal.iter().enumerate().take(rounds) {
+                let mut row = times(&unit(t), *factor);
+                let leaf = t % leaves;
+                let mut begin = t - leaf;
+                for h in (0..usize::BITS).rev().filter(|h| leaf >> h & 1 == 1) {
+                    let weight = weights.next().unwrap();
+                    for earlier in &noise[begin..begin + (1 << h)] {
+                        add(&mut row, -weight, earlier);
+                    }
+                    begin += 1 << h;
+                }
+                noise.push(row);
+            }
+        }
+    }
+    noise
+}
+
+/// The estimate of the sum of `t` leaves, by the definition: complete nodes of the binary digits of `t`, each estimated
+/// from all nodes below it. Nodes are numbered as they become complete.
+fn honaker(t: usize, first: usize, width: usize) -> Vec<f64> {
+    let mut sum = vec![0.0; width];
+    let (mut begin, mut number) = (0, first);
+    for h in (0..usize::BITS).rev().filter(|h| t >> h & 1 == 1) {
+        let (estimate, _) = node(h, &mut number, width);
+        add(&mut sum, 1.0, &estimate);
+        begin += 1 << h;
+    }
+    assert_eq!(begin, t);
+    sum
+}
+
+/// Estimate and variance of a node: own noise and the children's estimates, weighted by inverse variance.
+fn node(height: u32, number: &mut usize, width: usize) -> (Vec<f64>, f64) {
+    let mut estimate = vec![0.0; width];
+    if height == 0 {
+        estimate[*number] = 1.0;
+        *number += 1;
+        return (estimate, 1.0);
+    }
+    let (left, variance) = node(height - 1, number, width);
+    let (right, _) = node(height - 1, number, width);
+    let precision = 1.0 + 1.0 / (2.0 * variance);
+    estimate[*number] = 1.0 / precision;
+    *number += 1;
+    for child in [left, right] {
+        add(&mut estimate, 1.0 / (2.0 * variance) / precision, &child);
+    }
+    (estimate, 1.0 / precision)
+}
+
+fn add(sum: &mut [f64], weight: f64, values: &[f64]) {
+    sum.iter_mut()
+        .zip(values)
+        .for_each(|(sum, value)| *sum += weight * value);
+}
+
+fn times(values: &[f64], factor: f64) -> Vec<f64> {
+    values.iter().map(|value| factor * value).collect()
+}

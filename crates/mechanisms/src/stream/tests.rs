@@ -1,0 +1,441 @@
+use super::engine::History;
+use super::reference::{SAMPLE_ROUNDS, matrix, samples};
+use super::*;
+
+const BLOCK: usize = crate::sampler::gaussian32::BLOCK;
+
+fn key() -> NoiseKey {
+    NoiseKey::from_bytes([3; 32])
+}
+
+fn stream(recurrence: &Recurrence, rounds: usize, dim: usize, options: StreamOptions) -> NoiseStream {
+    NoiseStream::new(recurrence, Shape { rounds, dim }, 1.0, key(), options).unwrap()
+}
+
+fn rows(stream: &mut NoiseStream, count: usize) -> Vec<Vec<f32>> {
+    let mut row = vec![0.0; stream.shape.dim];
+    (0..count)
+        .map(|_| {
+            stream.next(&mut row).unwrap();
+            row.clone()
+        })
+        .collect()
+}
+
+fn all_options() -> Vec<StreamOptions> {
+    let mut all = Vec::new();
+    for history in [None, Some(History::Keep), Some(History::Remake)] {
+        for look_ahead in [None, Some(true), Some(false)] {
+            all.push(StreamOptions {
+                history,
+                look_ahead,
+                cumulative: false,
+            });
+        }
+    }
+    all
+}
+
+/// Every recurrence with every option that suits it.
+fn each(mut test: impl FnMut(&str, &Recurrence, StreamOptions)) {
+    for (name, recurrence) in samples() {
+        for options in all_options() {
+            let shape = Shape { rounds: 1, dim: 1 };
+            match NoiseStream::new(&recurrence, shape, 1.0, key(), options) {
+                Ok(_) => test(name, &recurrence, options),
+                Err(error) => {
+                    assert_eq!(error, MechanismError::HistoryNotRemade);
+                    assert_eq!(options.history, Some(History::Remake));
+                }
+            }
+        }
+    }
+}
+
+/// Largest difference between a stream and `matrix * Z`, whose rows come from the stream of the identity.
+fn difference(recurrence: &Recurrence, rounds: usize, dim: usize, options: StreamOptions) -> f64 {
+    let z = rows(
+        &mut stream(&Recurrence::Identity, 2 * rounds, dim, StreamOptions::default()),
+        2 * rounds,
+    );
+    let noise = rows(&mut stream(recurrence, rounds, dim, options), rounds);
+    let mut largest = 0.0f64;
+    let mut expected = vec![0.0; dim];
+    for (weights, noise) in matrix(recurrence, rounds).iter().zip(&noise) {
+        expected.fill(0.0);
+        for (weight, z) in weights.iter().zip(&z).filter(|(weight, _)| **weight != 0.0) {
+            for (expected, z) in expected.iter_mut().zip(z) {
+                *expected += weight * f64::from(*z);
+            }
+        }
+        for (noise, expected) in noise.iter().zip(&expected) {
+            largest = largest.max((f64::from(*noise) - expected).abs());
+        }
+    }
+    largest
+}
+
+#[test]
+fn rows_are_those_of_the_matrix() {
+    each(|name, recurrence, options| {
+        let difference = difference(recurrence, SAMPLE_ROUNDS, 70, options);
+        assert!(difference < 5e-6, "{name}, {options:?}: {difference}");
+    });
+}
+
+#[test]
+fn errors_do_not_grow_over_thousands_of_rounds() {
+    let buffers = Recurrence::Buffers {
+        // Decays as of the optimum at 2000 rounds, the largest so near 1 that an f32 theta would be 1.
+        decay_complement: vec![1e-11, 0.004, 0.05, 0.4],
+        output: vec![0.03, 0.06, 0.12, 0.25],
+        scale: vec![],
+    };
+    let tree = Recurrence::Tree { restarts: vec![] };
+    let bands = Recurrence::Bands {
+        coefficients: (0..100).map(|i| 1.0 / (1.0 + f64::from(i)).sqrt()).collect(),
+        scale: vec![],
+    };
+    for (recurrence, rounds) in [(buffers, 2000), (tree, 700), (bands, 1500)] {
+        let difference = difference(&recurrence, rounds, 24, StreamOptions::default());
+        assert!(difference < 1e-5, "{recurrence:?}: {difference}");
+    }
+}
+
+#[test]
+fn bytes_do_not_depend_on_threads() {
+    each(|name, recurrence, options| {
+        let run = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .unwrap();
+            pool.install(|| rows(&mut stream(recurrence, 20, 2 * BLOCK + 77, options), 20))
+        };
+        let one = run(1);
+        assert!(one == run(2) && one == run(3), "{name}, {options:?}");
+        assert!(
+            one[3][..50] == rows(&mut stream(recurrence, 20, 50, options), 4)[3],
+            "{name}"
+        );
+    });
+}
+
+#[test]
+fn a_resumed_stream_goes_on_with_the_same_bytes() {
+    each(|name, recurrence, options| {
+        for (cumulative, begun) in [(false, 19), (true, 33)] {
+            let options = StreamOptions {
+                cumulative,
+                ..options
+            };
+            let dim = BLOCK + 130;
+            let fresh = || stream(recurrence, SAMPLE_ROUNDS, dim, options);
+            let mut first = fresh();
+            rows(&mut first, 3);
+            first.restart();
+            rows(&mut first, begun - 3);
+            let mut bytes = Vec::new();
+            first.save(&mut bytes).unwrap();
+            let mut second = fresh();
+            second.load(&mut &bytes[..]).unwrap();
+            assert_eq!(second.round(), begun);
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+            let rest = pool.install(|| rows(&mut second, 21));
+            assert!(rest == rows(&mut first, 21), "{name}, {options:?}");
+        }
+    });
+}
+
+#[test]
+fn a_foreign_state_is_refused_by_name() {
+    let recurrences = samples();
+    let taps = &recurrences
+        .iter()
+        .find(|(name, _)| *name == "scaled taps")
+        .unwrap()
+        .1;
+    let buffers = &recurrences.iter().find(|(name, _)| *name == "buffers").unwrap().1;
+    let options = StreamOptions::default();
+    let mut bytes = Vec::new();
+    let mut saved = stream(buffers, 9, 30, options);
+    rows(&mut saved, 4);
+    saved.save(&mut bytes).unwrap();
+    let check = |recurrence: &Recurrence, dim, rounds, std, key, bytes: &[u8], message: &str| {
+        let make = || {
+            let key = NoiseKey::from_bytes([key; 32]);
+            NoiseStream::new(recurrence, Shape { rounds, dim }, std, key, options).unwrap()
+        };
+        let mut stream = make();
+        rows(&mut stream, 2);
+        let error = stream.load(&mut &bytes[..]).unwrap_err().to_string();
+        assert!(error.contains(message), "{error} instead of {message}");
+        // It is as new, and makes the first round's noise.
+        assert_eq!(rows(&mut stream, 5), rows(&mut make(), 5));
+    };
+    check(taps, 30, 9, 1.0, 3, &bytes, "another mechanism");
+    check(buffers, 30, 8, 1.0, 3, &bytes, "another mechanism");
+    check(buffers, 30, 9, 2.0, 3, &bytes, "another mechanism");
+    check(
+        buffers,
+        31,
+        9,
+        1.0,
+        3,
+        &bytes,
+        "another dimension: expected 31, got 30",
+    );
+    check(buffers, 30, 9, 1.0, 4, &bytes, "another key");
+    check(buffers, 30, 9, 1.0, 3, &bytes[..200], "ends too early");
+    let mut changed = bytes.clone();
+    changed[150] ^= 1;
+    check(buffers, 30, 9, 1.0, 3, &changed, "checksum");
+    changed[8] = 9;
+    check(
+        buffers,
+        30,
+        9,
+        1.0,
+        3,
+        &changed,
+        "another version: expected 1, got 9",
+    );
+}
+
+#[test]
+fn cumulative_noise_is_the_running_sum() {
+    each(|name, recurrence, options| {
+        let cumulative = StreamOptions {
+            cumulative: true,
+            ..options
+        };
+        let residual = rows(&mut stream(recurrence, 30, 90, options), 30);
+        let sums = rows(&mut stream(recurrence, 30, 90, cumulative), 30);
+        let mut sum = vec![0.0f32; 90];
+        for (row, expected) in residual.iter().zip(&sums) {
+            sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+            assert_eq!(&sum, expected, "{name}");
+        }
+    });
+}
+
+#[test]
+fn a_restart_forgets_and_brings_fresh_noise() {
+    each(|name, recurrence, options| {
+        // What is Toeplitz starts again from its first row, with noise of later rows of Z.
+        let toeplitz = ["identity", "buffers", "bands", "two taps", "tree"];
+        if !toeplitz.contains(&name) {
+            return;
+        }
+        let (rounds, dim, begin) = (20, 40, 6);
+        let mut restarted = stream(recurrence, begin + rounds, dim, options);
+        let before = rows(&mut restarted, begin);
+        restarted.restart();
+        let after = rows(&mut restarted, rounds);
+        let count = 2 * (begin + rounds);
+        let z = rows(
+            &mut stream(&Recurrence::Identity, count, dim, StreamOptions::default()),
+            count,
+        );
+        let first = if name == "tree" { 2 * begin } else { begin };
+        for (t, weights) in matrix(recurrence, rounds).iter().enumerate() {
+            for c in 0..dim {
+                let terms = weights.iter().zip(&z[first..]);
+                let expected: f64 = terms.map(|(weight, z)| weight * f64::from(z[c])).sum();
+                assert!(
+                    (f64::from(after[t][c]) - expected).abs() < 5e-6,
+                    "{name}, {options:?}, {t}"
+                );
+            }
+        }
+        assert_eq!(
+            before,
+            rows(&mut stream(recurrence, begin + rounds, dim, options), begin)
+        );
+    });
+}
+
+#[test]
+fn rows_of_the_callers_go_the_same_way() {
+    each(|name, recurrence, options| {
+        let mut given = stream(recurrence, 30, 60, options);
+        let mut own = stream(recurrence, 30, 60, options);
+        let mut identity = stream(&Recurrence::Identity, 30, 60, StreamOptions::default());
+        for (t, row) in rows(&mut own, 30).into_iter().enumerate() {
+            let mut z = rows(&mut identity, 1).remove(0);
+            match given.correlate(&mut z) {
+                Ok(()) => assert_eq!(z, row, "{name}, {options:?}, {t}"),
+                Err(error) => {
+                    assert_eq!(error, MechanismError::HistoryNotRemade);
+                    assert!(name.starts_with("tree") || !matches!(options.history, Some(History::Keep)));
+                    assert!(t > 0);
+                    return;
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn covariance_over_rounds_is_that_of_the_matrix() {
+    // 14 recurrences, 8 rounds: 504 variances and covariances, each beyond 6.2 sigmas with probability 6e-10:
+    // false-alarm rate 3e-7.
+    let (rounds, dim) = (8, 60_000);
+    for (name, recurrence) in samples() {
+        let noise = rows(
+            &mut stream(&recurrence, rounds, dim, StreamOptions::default()),
+            rounds,
+        );
+        let matrix = matrix(&recurrence, rounds);
+        let covariance =
+            |a: usize, b: usize| -> f64 { matrix[a].iter().zip(&matrix[b]).map(|(a, b)| a * b).sum() };
+        for a in 0..rounds {
+            for b in 0..=a {
+                let products = noise[a].iter().zip(&noise[b]);
+                let mean = products.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() / dim as f64;
+                let variance = covariance(a, a) * covariance(b, b) + covariance(a, b).powi(2);
+                let sigmas = (mean - covariance(a, b)) / (variance / dim as f64).sqrt();
+                assert!(sigmas.abs() < 6.2, "{name}, rounds {a} and {b}: {sigmas}");
+            }
+        }
+    }
+}
+
+#[test]
+fn coordinates_are_independent() {
+    // Neighbours, coordinates half a block apart and whole blocks apart, in the last of 20 rounds: 14 * 4 correlations
+    // beyond 5.8 sigmas with probability 7e-9 each: false-alarm rate 4e-7.
+    let dim = 6 * BLOCK;
+    for (name, recurrence) in samples() {
+        let row = rows(&mut stream(&recurrence, 20, dim, StreamOptions::default()), 20).remove(19);
+        let variance = row.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>() / dim as f64;
+        for shift in [1, BLOCK / 2, BLOCK, 2 * BLOCK] {
+            let products = row[shift..]
+                .iter()
+                .zip(&row)
+                .map(|(a, b)| f64::from(*a) * f64::from(*b));
+            let sigmas = products.sum::<f64>() / variance / ((dim - shift) as f64).sqrt();
+            assert!(sigmas.abs() < 5.8, "{name}, {shift} apart: {sigmas}");
+        }
+    }
+}
+
+#[test]
+fn memory_is_as_promised() {
+    let kept = |name: &str, options| {
+        let recurrence = samples().into_iter().find(|(other, _)| *other == name).unwrap().1;
+        stream(&recurrence, SAMPLE_ROUNDS, 10, options).kept_vectors()
+    };
+    let none = StreamOptions {
+        history: Some(History::Remake),
+        ..StreamOptions::default()
+    };
+    let default = StreamOptions::default();
+    for (name, options, vectors) in [
+        ("identity", default, 0),
+        ("buffers", default, 4),
+        ("bands", default, 4),
+        ("wide rows", default, 39),
+        ("two taps", default, 1),
+        ("two taps", none, 0),
+        ("tree", default, 7),
+        ("tree", none, 0),
+        ("blocks", default, 5),
+        ("dense", default, 0),
+    ] {
+        assert_eq!(kept(name, options), vectors, "{name}, {options:?}");
+    }
+}
+
+#[test]
+fn refusals() {
+    let shape = Shape { rounds: 4, dim: 3 };
+    let make = |recurrence: &Recurrence, std| {
+        NoiseStream::new(recurrence, shape, std, key(), StreamOptions::default())
+    };
+    for std in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert!(make(&Recurrence::Identity, std).is_err());
+    }
+    let bad = [
+        Recurrence::Bands {
+            coefficients: vec![],
+            scale: vec![],
+        },
+        Recurrence::Bands {
+            coefficients: vec![0.0, 1.0],
+            scale: vec![],
+        },
+        Recurrence::Taps {
+            coefficients: vec![1.0, f64::NAN],
+            scale: vec![],
+        },
+        Recurrence::Taps {
+            coefficients: vec![1.0],
+            scale: vec![1.0; 3],
+        },
+        Recurrence::Taps {
+            coefficients: vec![1.0],
+            scale: vec![0.0; 4],
+        },
+        Recurrence::Buffers {
+            decay_complement: vec![1.1],
+            output: vec![0.1],
+            scale: vec![],
+        },
+        Recurrence::Buffers {
+            decay_complement: vec![0.1, 0.2],
+            output: vec![0.1],
+            scale: vec![],
+        },
+        Recurrence::Rows {
+            bands: 2,
+            entries: vec![1.0; 7],
+        },
+        Recurrence::Rows {
+            bands: 0,
+            entries: vec![],
+        },
+        Recurrence::Rows {
+            bands: 1,
+            entries: vec![1.0, 1.0, 0.0, 1.0],
+        },
+        Recurrence::Dense {
+            rounds: 3,
+            entries: vec![1.0; 6],
+        },
+        Recurrence::Dense {
+            rounds: 4,
+            entries: vec![1.0; 9],
+        },
+        Recurrence::Tree { restarts: vec![2, 2] },
+        Recurrence::Tree { restarts: vec![0] },
+        Recurrence::Blocks {
+            leaves: 3,
+            diagonal: vec![1.0; 4],
+            weights: vec![1.0; 9],
+        },
+        Recurrence::Blocks {
+            leaves: 4,
+            diagonal: vec![1.0; 4],
+            weights: vec![1.0; 3],
+        },
+    ];
+    for recurrence in &bad {
+        assert!(make(recurrence, 1.0).is_err(), "{recurrence:?}");
+    }
+    let mut stream = make(&Recurrence::Identity, 1.0).unwrap();
+    let error = stream.next(&mut [0.0; 4]).unwrap_err();
+    assert_eq!(error, MechanismError::WrongDimension { expected: 3, got: 4 });
+    rows(&mut stream, 4);
+    let error = stream.next(&mut [0.0; 3]).unwrap_err();
+    assert_eq!(error, MechanismError::NoMoreRounds { rounds: 4 });
+    let none = Shape { rounds: 0, dim: 3 };
+    let options = StreamOptions::default();
+    assert!(NoiseStream::new(&Recurrence::Identity, none, 1.0, key(), options).is_err());
+    let large = Shape {
+        rounds: 4,
+        dim: usize::MAX / 2,
+    };
+    let buffers = &samples()[1].1;
+    assert!(NoiseStream::new(buffers, large, 1.0, key(), options).is_err());
+}
