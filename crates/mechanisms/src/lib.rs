@@ -28,6 +28,7 @@ mod error;
 mod iterates;
 mod loss;
 mod moments;
+pub mod optimize;
 mod recurrence;
 mod release;
 mod sampler;

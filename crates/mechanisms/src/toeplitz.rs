@@ -5,8 +5,11 @@ use realfft::RealFftPlanner;
 
 use crate::error::{MechanismError, Result};
 
-/// Multiplications up to which the schoolbook methods are used: exact to the last bits, and fast enough.
+/// Multiplications up to which a series is divided term by term: exact to the last bits, and fast enough.
 const DIRECT: usize = 1 << 24;
+
+/// Multiplications up to which a product is the schoolbook's.
+const SHORT: usize = 1 << 18;
 
 /// Coefficients of `1 / sqrt(1 - x)`, `binom(2 i, i) / 4^i`: the square root of the prefix sum, optimal for MaxLoss
 /// among the Toeplitz matrices at one participation up to a constant (FHU).
@@ -49,7 +52,7 @@ pub fn product(x: &[f64], y: &[f64], rounds: usize) -> Vec<f64> {
     if short.is_empty() {
         return result;
     }
-    if short.len() * long.len() <= DIRECT {
+    if short.len() * long.len() <= SHORT {
         for (shift, factor) in short.iter().enumerate() {
             for (entry, value) in result[shift..].iter_mut().zip(long) {
                 *entry += factor * value;
@@ -60,6 +63,16 @@ pub fn product(x: &[f64], y: &[f64], rounds: usize) -> Vec<f64> {
     let sum = Spectrum::new(long.len() + short.len()).product(long, short);
     let common = rounds.min(sum.len());
     result[..common].copy_from_slice(&sum[..common]);
+    result
+}
+
+/// `sum_i gradient_(i + lag) x_i` for every lag below `lags`: the adjoint of [`product`] with `x`.
+#[must_use]
+pub(crate) fn correlation(gradient: &[f64], x: &[f64], lags: usize) -> Vec<f64> {
+    let reversed: Vec<f64> = gradient.iter().rev().copied().collect();
+    let all = product(&reversed, x, gradient.len());
+    let mut result: Vec<f64> = all.into_iter().rev().take(lags).collect();
+    result.resize(lags, 0.0);
     result
 }
 
@@ -273,6 +286,11 @@ mod tests {
         close(&product(&x, &y, 6000), &want, 1e-9);
         close(&product(&x, &y[..3], 4), &product(&y[..3], &x, 4), 0.0);
         close(&product(&[], &y, 2), &[0.0; 2], 0.0);
+        // <g, x y> = <correlation(g, x), y>.
+        let (g, y) = (&x[100..400], &y[..50]);
+        let left: f64 = g.iter().zip(product(&x, y, 300)).map(|(a, b)| a * b).sum();
+        let right: f64 = correlation(g, &x, 50).iter().zip(y).map(|(a, b)| a * b).sum();
+        assert!((left - right).abs() < 1e-9, "{left} {right}");
     }
 
     #[test]

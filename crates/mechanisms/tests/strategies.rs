@@ -106,10 +106,12 @@ fn inverse(matrix: &Matrix) -> Matrix {
     let n = matrix.len();
     let mut result = zeros(n);
     for t in 0..n {
-        for column in 0..=t {
+        let entry = |column: usize| {
             let sum: f64 = (column..t).map(|j| matrix[t][j] * result[j][column]).sum();
-            result[t][column] = (f64::from(u8::from(t == column)) - sum) / matrix[t][t];
-        }
+            (f64::from(u8::from(t == column)) - sum) / matrix[t][t]
+        };
+        let row: Vec<f64> = (0..=t).map(entry).collect();
+        result[t][..=t].copy_from_slice(&row);
     }
     result
 }

@@ -93,8 +93,8 @@ impl NormalisedInverseToeplitz {
         participation: &Participation,
     ) -> Result<Certified> {
         self.check(rounds)?;
-        let coefficients = self.inverse.strategy_coefficients(rounds)?;
-        normalised_certified(&coefficients, &self.column_norms()?, rounds, participation)
+        let coefficients = self.inverse.strategy_coefficients(self.rounds)?;
+        normalised_certified(coefficients, rounds, participation)
     }
 
     pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {

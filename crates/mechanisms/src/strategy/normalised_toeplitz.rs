@@ -1,10 +1,10 @@
 //! Toeplitz matrices with columns scaled to norm one.
 
 use serde::{Deserialize, Serialize};
+use undertone_accounting::AccountingError;
 use undertone_accounting::participation::Participation;
-use undertone_accounting::sensitivity::general::LowerTriangular;
+use undertone_accounting::sensitivity::normalised;
 
-use super::banded::certified;
 use super::banded_toeplitz::check_coefficients;
 use super::identity::positive;
 use super::tree_full::within;
@@ -19,8 +19,8 @@ use crate::workload::Workload;
 /// shorter and shorter. Late rounds get less noise at the same sensitivity of one participation.
 ///
 /// # Guarantee
-/// The sensitivity is that of the matrix really run: exact where columns of a set do not meet, where a set attains the
-/// bound, and otherwise the bound of Algorithm 4.
+/// The sensitivity is that of the matrix really run: exact where columns of a set do not meet, where the coefficients are
+/// positive, fall and are log-convex, and where a set attains the bound of Algorithm 4; otherwise that bound.
 ///
 /// # Source
 /// "Normalized Square Root" (2025) for `T` the square root of the prefix sum; McKenna (2024) for banded ones.
@@ -118,7 +118,9 @@ impl NormalisedToeplitz {
         participation: &Participation,
     ) -> Result<Certified> {
         self.check(rounds)?;
-        normalised_certified(&self.coefficients, &self.column_norms(), rounds, participation)
+        let mut coefficients = self.coefficients.clone();
+        coefficients.resize(self.rounds, 0.0);
+        normalised_certified(coefficients, rounds, participation)
     }
 
     pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
@@ -143,17 +145,18 @@ impl NormalisedToeplitz {
     }
 }
 
-/// Of the first `rounds` rows and columns of `T D^-1`.
+/// Of the first `rounds` rounds of `T D^-1`, from one coefficient a round of the whole run.
 pub(super) fn normalised_certified(
-    coefficients: &[f64],
-    norms: &[f64],
+    coefficients: Vec<f64>,
     rounds: usize,
     participation: &Participation,
 ) -> Result<Certified> {
-    let column = |(j, norm): (usize, &f64)| {
-        let cut = &coefficients[..coefficients.len().min(rounds - j)];
-        cut.iter().map(|coefficient| coefficient / norm).collect()
-    };
-    let columns = norms[..rounds].iter().enumerate().map(column).collect();
-    certified(&LowerTriangular::from_columns(columns)?, participation)
+    let matrix = normalised::NormalisedToeplitz::new(coefficients)?;
+    match matrix.squared_sensitivity(rounds, participation) {
+        Ok(squared) => Ok(Certified::exact(squared)),
+        Err(AccountingError::NoExactSensitivity { .. }) => Ok(Certified::upper_bound(
+            matrix.squared_sensitivity_bound(rounds, participation)?,
+        )),
+        Err(error) => Err(error.into()),
+    }
 }

@@ -1,0 +1,11 @@
+//! Optimisers: the matrix of a kind with the smallest loss for a run.
+
+mod descent;
+mod inverse_toeplitz;
+mod problem;
+mod toeplitz;
+mod toeplitz_loss;
+
+pub use inverse_toeplitz::{inverse_toeplitz, lambda, normalised_lambda};
+pub use problem::Problem;
+pub use toeplitz::banded_toeplitz;
