@@ -90,6 +90,14 @@ pub enum MechanismError {
         /// The round received.
         got: u64,
     },
+    /// The sampler's distance from the ideal one alone costs more than the delta asked for.
+    #[error("the sampler's distance from the ideal one adds {sampler:e} to delta, more than half of {delta:e}")]
+    SamplerExceedsDelta {
+        /// Delta asked for.
+        delta: f64,
+        /// What the sampler adds.
+        sampler: f64,
+    },
     /// An average on another grid than the mechanism's.
     #[error("expected averages in steps of {expected:e}, got steps of {got:e}: the denominator is another")]
     WrongGrid {
@@ -98,6 +106,9 @@ pub enum MechanismError {
         /// Worth of one step of the average.
         got: f64,
     },
+    /// A release failed half way, so the memory belongs to no round any more.
+    #[error("an earlier release failed half way; go on from the state saved before it")]
+    Interrupted,
     /// A restart that the certified sensitivity does not cover.
     #[error("the sensitivity of {strategy} is not certified for a restart that was not planned")]
     RestartNotCovered {

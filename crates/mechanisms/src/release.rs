@@ -102,6 +102,7 @@ impl RawSum {
                 values,
                 scale: GRID / checked(fixed)?,
                 bounded_sensitivity: true,
+                truncated: false,
             }),
             Denominator::FlooredWeight(floor) => {
                 let reciprocal = checked(floor)?.max(weight).recip();
@@ -120,6 +121,7 @@ impl RawSum {
                     values,
                     scale: GRID,
                     bounded_sensitivity: true,
+                    truncated: true,
                 })
             }
             Denominator::ObservedWeight => {
@@ -129,6 +131,7 @@ impl RawSum {
                         values,
                         scale: GRID,
                         bounded_sensitivity: false,
+                        truncated: false,
                     });
                 }
                 if self.weight <= 0 {
@@ -138,6 +141,7 @@ impl RawSum {
                     values,
                     scale: GRID / weight,
                     bounded_sensitivity: false,
+                    truncated: false,
                 })
             }
         }
@@ -161,6 +165,8 @@ pub struct RawAverage {
     pub(crate) scale: f64,
     /// Whether some bound on the influence of one user holds.
     pub(crate) bounded_sensitivity: bool,
+    /// Whether the integers are truncated quotients, instead of the sum itself.
+    pub(crate) truncated: bool,
 }
 
 impl RawAverage {

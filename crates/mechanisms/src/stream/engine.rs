@@ -15,7 +15,7 @@ use crate::sampler::gaussian32::BLOCK;
 use crate::sampler::uniform::NoiseKey;
 
 /// A history of at least this length is worth a pass for several rounds.
-const LONG: usize = 64;
+pub(crate) const LONG: usize = 64;
 
 /// Where the noise of earlier rounds comes from when a later round needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,6 +20,11 @@ impl Place {
         let begin = restarts[..planned]
             .last()
             .map_or(restarted, |&last| last.max(restarted));
+        Self::within(round, begin)
+    }
+
+    /// In the tree that began at round `begin`.
+    pub(crate) fn within(round: usize, begin: usize) -> Self {
         let leaf = round - begin;
         // Nodes complete before this leaf: 2 leaf - popcount(leaf). A tree of r rounds has fewer than 2 r nodes, so trees
         // that begin at twice their first round never share a row.

@@ -1,0 +1,433 @@
+//! The correlated Gaussian mechanism: releases of averages round by round, in integers.
+
+use std::io::{Read, Write};
+
+use sha2::{Digest, Sha256};
+use undertone_accounting::{Delta, Epsilon, Event, Guarantee};
+
+use super::rounded::{Failure, Memory, Rounded};
+use super::{Mechanism, guarantee_of, slack};
+use crate::error::{MechanismError, Result};
+use crate::release::{Denominator, GRID, NoisedAverage, RawAverage};
+use crate::sampler::uniform::NoiseKey;
+use crate::state::{self, Header};
+use crate::stream::engine::History;
+use crate::stream::plan::{Plan, Source, Weights};
+
+/// Fewest grid steps that one standard deviation of a round's fresh noise must span.
+const MIN_STEPS: f64 = (1u64 << 10) as f64;
+
+/// Most grid steps that it may span: samples then stay below `2^53`, exact in an `f64`.
+const MAX_STEPS: f64 = (1u64 << 49) as f64;
+
+/// What a mechanism's noise is added to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Target {
+    /// Coordinates of an average.
+    pub dim: usize,
+    /// L2 norm by which one participation of one user moves the average at most: for a fixed denominator the clip norm of
+    /// the weighted update over the denominator.
+    pub clip_norm: f64,
+    /// The denominator of every round's average.
+    pub denominator: Denominator,
+    /// Where noise of earlier rounds comes from; `None` as in [`StreamOptions`](crate::StreamOptions).
+    pub history: Option<History>,
+}
+
+/// Gaussian noise correlated over the rounds, added to the integers of each round's average.
+///
+/// Everything is integers on the grid of the averages: fresh noise is rounded to the grid, what the recurrence takes from
+/// earlier rounds is rounded to the grid, and both are added to the integers of the average. Memory is 8 bytes a coordinate
+/// for every vector that the strategy keeps.
+///
+/// # Guarantee
+/// All releases together are one Gaussian of squared sensitivity [`event`](Self::event)`.sensitivity_squared` for everyone
+/// who keeps to the participation schema, under the zero-out relation, also where averages depend on earlier releases. The
+/// sensitivity includes [`rounding_slack`](Self::rounding_slack): what the roundings can add, proved in the source
+/// (`mechanism/slack.rs`). For trees and independent noise it is zero.
+///
+/// This is for the ideal rounded Gaussian. What the real sampler's distance from it adds to delta is
+/// [`sampler_delta`](Self::sampler_delta), and [`guarantee`](Self::guarantee) counts it.
+///
+/// PRIVACY: one key, one run. A round is released once: the mechanism refuses a second time, but a process that was
+/// restored from a state before the release cannot know of it. Save the state before a release leaves the process, and
+/// never release a round again with another average.
+///
+/// # Source
+/// \[BLT\] section 2 and Algorithm 3; Denisov et al. (2022), Theorem 2.1; Smith and Thakurta (2022), Theorem 1.
+///
+/// # Example
+/// ```
+/// use undertone_accounting::{NoiseMultiplier, participation::Participation};
+/// use undertone_mechanisms::{
+///     CorrelatedGaussian, Denominator, Mechanism, NoiseKey, RawSum, Strategy, Target, Tree,
+/// };
+///
+/// let noise = NoiseMultiplier::new(3.0)?;
+/// let mechanism = Mechanism::new(Strategy::Tree(Tree::new()), 64, Participation::single(), noise)?;
+/// let target = Target { dim: 2, clip_norm: 0.01, denominator: Denominator::Fixed(100.0), history: None };
+/// // In a run the key comes from the operating system's entropy.
+/// let mut releases = CorrelatedGaussian::new(mechanism, target, NoiseKey::from_bytes([7; 32]))?;
+/// let average = RawSum::new(vec![5 << 40, -(3 << 40)], 0).average(Denominator::Fixed(100.0))?;
+/// let released = releases.privatize(0, average)?;
+/// assert!((released.values()[0] - 0.05).abs() < 0.3);
+/// assert_eq!(releases.rounding_slack(), 0.0);
+/// # Ok::<(), undertone_mechanisms::MechanismError>(())
+/// ```
+pub struct CorrelatedGaussian {
+    mechanism: Mechanism,
+    target: Target,
+    key: NoiseKey,
+    key_id: [u8; 32],
+    digest: [u8; 32],
+    /// Worth of one grid step.
+    scale: f64,
+    rounding_slack: f64,
+    truncation: f64,
+    rounded: Rounded,
+    round: usize,
+    interrupted: bool,
+}
+
+impl CorrelatedGaussian {
+    /// A mechanism before its first round.
+    ///
+    /// # Errors
+    /// [`MechanismError::UnboundedSensitivity`] for the observed weight as the denominator; a clip norm or denominator that
+    /// is not positive and finite; [`MechanismError::NoiseBelowGrid`] and [`MechanismError::NoiseAboveGrid`] where the
+    /// noise does not suit the grid; not enough memory.
+    pub fn new(mechanism: Mechanism, target: Target, key: NoiseKey) -> Result<Self> {
+        let scale = match target.denominator {
+            Denominator::Fixed(fixed) => GRID / positive("denominator", fixed)?,
+            Denominator::FlooredWeight(floor) => {
+                positive("denominator", floor)?;
+                GRID
+            }
+            Denominator::ObservedWeight => return Err(MechanismError::UnboundedSensitivity),
+        };
+        let clip_norm = positive("clip_norm", target.clip_norm)?;
+        let rounds = mechanism.rounds();
+        let plan = Plan::new(&mechanism.strategy().recurrence(rounds)?, rounds)?;
+        let noise_std = mechanism.noise_multiplier().get() * clip_norm;
+        let steps = noise_std / scale;
+        for factor in (0..rounds).map(|round| slack::fresh_factor(&plan, round)) {
+            let got = noise_std * factor;
+            if steps * factor < MIN_STEPS {
+                let minimum = MIN_STEPS * scale;
+                return Err(MechanismError::NoiseBelowGrid { got, minimum });
+            }
+            if steps * factor > MAX_STEPS || steps.is_nan() {
+                let maximum = MAX_STEPS * scale;
+                return Err(MechanismError::NoiseAboveGrid { got, maximum });
+            }
+        }
+        // Rows of trees are numbered up to twice the round; all have to fit a key's 48 bits.
+        key.stream(crate::sampler::uniform::Purpose::Gaussian, 2 * rounds as u64)?;
+        let Some(bound) = slack::bound(&plan, rounds, steps) else {
+            let fits = |halvings: &i32| slack::bound(&plan, rounds, steps * 0.5f64.powi(*halvings)).is_some();
+            let maximum = (1..64)
+                .find(fits)
+                .map_or(0.0, |halvings| noise_std * 0.5f64.powi(halvings));
+            return Err(MechanismError::NoiseAboveGrid {
+                got: noise_std,
+                maximum,
+            });
+        };
+        let slack = (target.dim as f64 * bound.squared_per_coordinate).sqrt() * scale;
+        let truncation = match target.denominator {
+            Denominator::Fixed(_) => 0.0,
+            _ => (target.dim as f64).sqrt() * scale,
+        };
+        let rounded = Rounded::new(
+            plan,
+            rounds,
+            target.dim,
+            steps,
+            bound.fraction_bits,
+            target.history,
+        )?;
+        let mut hash = Sha256::new();
+        hash.update(b"undertone correlated release\0");
+        hash.update(mechanism.digest()?);
+        for number in [scale, clip_norm, f64::from(u8::from(truncation > 0.0))] {
+            hash.update(number.to_le_bytes());
+        }
+        hash.update(rounded.layout());
+        Ok(Self {
+            key_id: state::key_id(&key)?,
+            mechanism,
+            target,
+            key,
+            digest: hash.finalize().into(),
+            scale,
+            rounding_slack: slack,
+            truncation,
+            rounded,
+            round: 0,
+            interrupted: false,
+        })
+    }
+
+    /// The mechanism whose noise this is.
+    #[must_use]
+    pub fn mechanism(&self) -> &Mechanism {
+        &self.mechanism
+    }
+
+    /// What the noise is added to.
+    #[must_use]
+    pub fn target(&self) -> Target {
+        self.target
+    }
+
+    /// Rounds released.
+    #[must_use]
+    pub fn round(&self) -> usize {
+        self.round
+    }
+
+    /// Vectors of 8 bytes a coordinate that are kept between rounds.
+    #[must_use]
+    pub fn kept_vectors(&self) -> usize {
+        self.rounded.kept_vectors()
+    }
+
+    /// The L2 norm, in the unit of the averages, by which all roundings of the run together can lengthen what one user does
+    /// to `C X`.
+    #[must_use]
+    pub fn rounding_slack(&self) -> f64 {
+        self.rounding_slack
+    }
+
+    /// What the releases of the whole run mean to an accountant, roundings included.
+    #[must_use]
+    pub fn event(&self) -> Event {
+        let clip_norm = self.target.clip_norm;
+        let exact = self.mechanism.sensitivity().squared.sensitivity();
+        // A truncated quotient moves by up to a step more in every coordinate of every participation.
+        let sensitivity =
+            (exact * (clip_norm + self.truncation) + self.rounding_slack) / clip_norm * (1.0 + slack::MARGIN);
+        Event::CorrelatedGaussian {
+            sensitivity_squared: sensitivity * sensitivity,
+            noise_multiplier: self.mechanism.noise_multiplier(),
+        }
+    }
+
+    /// Samples of fresh noise that the whole run draws.
+    #[must_use]
+    pub fn samples(&self) -> f64 {
+        self.rounded.samples_per_coordinate() * self.target.dim as f64
+    }
+
+    /// What the real sampler's distance from the ideal rounded Gaussian adds to delta at `epsilon`:
+    /// `(1 + e^epsilon) * samples * total variation of a sample`.
+    #[must_use]
+    pub fn sampler_delta(&self, epsilon: Epsilon) -> f64 {
+        (1.0 + epsilon.get().exp()) * self.samples() * super::fresh::TOTAL_VARIATION
+    }
+
+    /// The guarantee of the whole run: roundings and sampler counted.
+    ///
+    /// # Errors
+    /// [`MechanismError::Accounting`], also where the sampler's part alone exceeds `delta`.
+    pub fn guarantee(&self, delta: Delta) -> Result<Guarantee> {
+        let event = self.event();
+        let mut last = None;
+        // The smallest share of delta that the sampler's part fits in.
+        for share in [1e-9, 1e-6, 1e-3, 0.5] {
+            let ideal = guarantee_of(&event, Delta::new(delta.get() * (1.0 - share))?)?;
+            if self.sampler_delta(ideal.epsilon) <= share * delta.get() {
+                return Ok(Guarantee { delta, ..ideal });
+            }
+            last = Some(ideal.epsilon);
+        }
+        Err(MechanismError::SamplerExceedsDelta {
+            delta: delta.get(),
+            sampler: last.map_or(f64::INFINITY, |epsilon| self.sampler_delta(epsilon)),
+        })
+    }
+
+    /// Adds the noise of `round` to its average.
+    ///
+    /// Costs no memory beyond the mechanism's own; threads of the current rayon pool share the work, and the result does
+    /// not depend on their number. [`NoisedAverage::noise_std`] is that of an entry of `Z`.
+    ///
+    /// # Errors
+    /// [`MechanismError::WrongRound`] for any but the next round, [`MechanismError::NoMoreRounds`] beyond the plan,
+    /// [`MechanismError::WrongDimension`], [`MechanismError::WrongGrid`], [`MechanismError::UnboundedSensitivity`]; nothing
+    /// has happened then. [`MechanismError::Overflow`] where a release leaves the range of the grid: the mechanism cannot go
+    /// on after it, [`MechanismError::Interrupted`] says so.
+    pub fn privatize(&mut self, round: u64, average: RawAverage) -> Result<NoisedAverage> {
+        if self.interrupted {
+            return Err(MechanismError::Interrupted);
+        }
+        // PRIVACY: a round twice, or one out of order, would be noise that the guarantee does not know.
+        if round != self.round as u64 {
+            return Err(MechanismError::WrongRound {
+                expected: self.round as u64,
+                got: round,
+            });
+        }
+        if self.round >= self.mechanism.rounds() {
+            return Err(MechanismError::NoMoreRounds {
+                rounds: self.mechanism.rounds(),
+            });
+        }
+        if !average.bounded_sensitivity {
+            return Err(MechanismError::UnboundedSensitivity);
+        }
+        if average.values.len() != self.target.dim {
+            return Err(MechanismError::WrongDimension {
+                expected: self.target.dim,
+                got: average.values.len(),
+            });
+        }
+        // PRIVACY: another grid is another sensitivity in steps, and one that depends on the data would tell of it.
+        if average.scale != self.scale || average.truncated != (self.truncation > 0.0) {
+            return Err(MechanismError::WrongGrid {
+                expected: self.scale,
+                got: average.scale,
+            });
+        }
+        let noise_std = self.mechanism.noise_multiplier().get() * self.target.clip_norm;
+        let (rounded, key, now) = (&mut self.rounded, &self.key, self.round);
+        // From here on an error leaves a memory of no round.
+        self.interrupted = true;
+        let mut other = None;
+        let released = average.release_with(noise_std, |values| match rounded.advance(now, key, values) {
+            Ok(()) => Ok(()),
+            Err(Failure::Overflow(index)) => Err(index),
+            Err(Failure::Other(error)) => {
+                other = Some(error);
+                Err(0)
+            }
+        });
+        if let Some(error) = other {
+            return Err(error);
+        }
+        let released = released?;
+        self.interrupted = false;
+        self.round += 1;
+        Ok(released)
+    }
+
+    /// Forgets all earlier noise, so that later rounds are those of a new run of the same matrix.
+    ///
+    /// # Guarantee
+    /// The event stays valid: what one user does to the matrix with the entries between before and after left out is no
+    /// more than to the whole matrix, as all its entries are non-negative.
+    ///
+    /// # Errors
+    /// [`MechanismError::RestartNotCovered`] where entries of the matrix are negative or not known here; restarts of trees
+    /// are planned with the strategy.
+    pub fn restart(&mut self) -> Result<()> {
+        if self.interrupted {
+            return Err(MechanismError::Interrupted);
+        }
+        if !non_negative(self.rounded.plan(), self.mechanism.rounds()) {
+            return Err(MechanismError::RestartNotCovered {
+                strategy: self.mechanism.strategy().name(),
+            });
+        }
+        self.rounded.restart(self.round);
+        Ok(())
+    }
+
+    /// Writes everything that later rounds need, except the key.
+    ///
+    /// PRIVACY: a state is as secret as the noise: keep it as the key is kept.
+    ///
+    /// # Errors
+    /// [`MechanismError::StateIo`], [`MechanismError::Interrupted`].
+    pub fn save(&self, writer: &mut impl Write) -> Result<()> {
+        if self.interrupted {
+            return Err(MechanismError::Interrupted);
+        }
+        match &self.rounded.memory {
+            Memory::Integers(field) => state::write(&self.header(), field.values(), writer),
+            Memory::Reals(field) => state::write(&self.header(), field.values(), writer),
+        }
+    }
+
+    /// Continues where [`save`](Self::save) was called: the noise of later rounds is what it would have been.
+    ///
+    /// # Errors
+    /// [`MechanismError::StateMismatch`] naming what is different, [`MechanismError::StateDamaged`],
+    /// [`MechanismError::StateIo`]. The mechanism then refuses to go on until a state is read.
+    pub fn load(&mut self, reader: &mut impl Read) -> Result<()> {
+        let (expected, rounds) = (self.header(), self.mechanism.rounds() as u64);
+        // PRIVACY: after a failed attempt it must not begin again at round 0, whose noise may already be out.
+        self.interrupted = true;
+        let (round, restarted) = match &mut self.rounded.memory {
+            Memory::Integers(field) => state::read(&expected, rounds, field.values_mut(), reader)?,
+            Memory::Reals(field) => state::read(&expected, rounds, field.values_mut(), reader)?,
+        };
+        self.round = round as usize;
+        self.rounded.set_restarted(restarted as usize);
+        self.interrupted = false;
+        Ok(())
+    }
+
+    fn header(&self) -> Header {
+        Header {
+            digest: self.digest,
+            key_id: self.key_id,
+            dim: self.target.dim as u64,
+            round: self.round as u64,
+            restarted: self.rounded.restarted() as u64,
+        }
+    }
+}
+
+impl std::fmt::Debug for CorrelatedGaussian {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CorrelatedGaussian")
+            .field("strategy", &self.mechanism.strategy().name())
+            .field("target", &self.target)
+            .field("round", &self.round)
+            .finish_non_exhaustive()
+    }
+}
+
+fn positive(name: &'static str, value: f64) -> Result<f64> {
+    if value > 0.0 && value.is_finite() {
+        return Ok(value);
+    }
+    Err(MechanismError::Setting {
+        name,
+        expected: "positive and finite",
+        got: value,
+    })
+}
+
+/// Whether all entries of `C` are known to be non-negative, for factors `g` that are positive.
+fn non_negative(plan: &Plan, rounds: usize) -> bool {
+    match plan {
+        Plan::Identity => true,
+        // c_i = sum omega theta^(i - 1).
+        Plan::Buffers { output, .. } => output.iter().all(|weight| *weight >= 0.0),
+        // C[t][t - lag] / C[t][t] = -later.
+        Plan::History {
+            weights: weights @ Weights::Toeplitz { later, .. },
+            source: Source::Outputs,
+            ..
+        } => weights.lead(0) > 0.0 && later.iter().all(|weight| *weight <= 0.0),
+        Plan::History {
+            weights: weights @ Weights::Rows { bands, entries },
+            source: Source::Outputs,
+            ..
+        } => {
+            (0..rounds).all(|t| weights.lead(t) > 0.0)
+                && entries
+                    .chunks(*bands)
+                    .all(|row| row[1..].iter().all(|weight| *weight <= 0.0))
+        }
+        // The inverse of a matrix with non-positive entries off its positive diagonal is non-negative.
+        Plan::History {
+            weights: weights @ Weights::Toeplitz { later, .. },
+            source: Source::Fresh,
+            ..
+        } => weights.lead(0) > 0.0 && later.iter().all(|weight| *weight <= 0.0),
+        _ => false,
+    }
+}

@@ -1,0 +1,487 @@
+//! Releases: their noise, their arithmetic, their refusals.
+
+use undertone_accounting::participation::{Gap, Participation};
+use undertone_accounting::{Delta, Epsilon, Event, NoiseMultiplier};
+
+use super::correlated::{CorrelatedGaussian, Target};
+use super::rounded::{Failure, Rounded};
+use super::{Mechanism, slack};
+use crate::error::MechanismError;
+use crate::recurrence::Recurrence;
+use crate::release::{Denominator, RawAverage, RawSum};
+use crate::sampler::uniform::NoiseKey;
+use crate::strategy::Strategy;
+use crate::strategy::banded::Banded;
+use crate::strategy::banded_toeplitz::BandedToeplitz;
+use crate::strategy::blt::Blt;
+use crate::strategy::identity::Identity;
+use crate::strategy::inverse_toeplitz::InverseToeplitz;
+use crate::strategy::tree::Tree;
+use crate::strategy::tree_full::{TreeFull, TreeLayout};
+use crate::stream::engine::History;
+use crate::stream::plan::Plan;
+use crate::stream::reference::{SAMPLE_ROUNDS, matrix, samples};
+
+const BLOCK: usize = super::fresh::BLOCK;
+
+/// Grid steps of one standard deviation.
+const STEPS: f64 = (1u64 << 34) as f64;
+
+fn key() -> NoiseKey {
+    NoiseKey::from_bytes([3; 32])
+}
+
+fn rounded(recurrence: &Recurrence, rounds: usize, dim: usize, history: Option<History>) -> Option<Rounded> {
+    let plan = Plan::new(recurrence, rounds).unwrap();
+    let bits = slack::bound(&plan, rounds, STEPS).unwrap().fraction_bits;
+    Rounded::new(plan, rounds, dim, STEPS, bits, history).ok()
+}
+
+fn advance(rounded: &mut Rounded, round: usize, values: &mut [i64]) {
+    match rounded.advance(round, &key(), values) {
+        Ok(()) => (),
+        Err(Failure::Overflow(index)) => panic!("overflow at {index}"),
+        Err(Failure::Other(error)) => panic!("{error}"),
+    }
+}
+
+fn noise(rounded: &mut Rounded, dim: usize, rounds: std::ops::Range<usize>) -> Vec<Vec<i64>> {
+    rounds
+        .map(|round| {
+            let mut values = vec![0; dim];
+            advance(rounded, round, &mut values);
+            values
+        })
+        .collect()
+}
+
+/// Every recurrence, with its history kept and made again where that is possible.
+fn each(mut test: impl FnMut(&str, &Recurrence, Option<History>)) {
+    for (name, recurrence) in samples() {
+        for history in [None, Some(History::Keep), Some(History::Remake)] {
+            if rounded(&recurrence, 1, 1, history).is_some() {
+                test(name, &recurrence, history);
+            }
+        }
+    }
+}
+
+#[test]
+fn noise_is_that_of_the_matrix_up_to_rounding() {
+    let dim = 30;
+    let identity = Plan::new(&Recurrence::Identity, 2 * SAMPLE_ROUNDS).unwrap();
+    let mut identity = Rounded::new(identity, 2 * SAMPLE_ROUNDS, dim, STEPS, 0, None).unwrap();
+    let z = noise(&mut identity, dim, 0..2 * SAMPLE_ROUNDS);
+    each(|name, recurrence, history| {
+        let mut rounded = rounded(recurrence, SAMPLE_ROUNDS, dim, history).unwrap();
+        let noise = noise(&mut rounded, dim, 0..SAMPLE_ROUNDS);
+        for (t, (weights, noise)) in matrix(recurrence, SAMPLE_ROUNDS).iter().zip(&noise).enumerate() {
+            for c in 0..dim {
+                let exact: f64 = weights
+                    .iter()
+                    .zip(&z)
+                    .map(|(weight, z)| weight * z[c] as f64)
+                    .sum();
+                let error = (noise[c] as f64 - exact).abs();
+                assert!(error < 12.0, "{name}, {history:?}, round {t}: {error} steps");
+            }
+        }
+    });
+}
+
+#[test]
+fn averages_pass_through_exactly() {
+    each(|name, recurrence, history| {
+        let dim = 50;
+        let mut plain = rounded(recurrence, 20, dim, history).unwrap();
+        let mut moved = rounded(recurrence, 20, dim, history).unwrap();
+        for (round, plain) in noise(&mut plain, dim, 0..20).into_iter().enumerate() {
+            let average = |c: usize| (c as i64 - 20) * (1 << 50) + round as i64;
+            let mut values: Vec<i64> = (0..dim).map(average).collect();
+            advance(&mut moved, round, &mut values);
+            let rest: Vec<i64> = values
+                .iter()
+                .enumerate()
+                .map(|(c, value)| value - average(c))
+                .collect();
+            assert_eq!(rest, plain, "{name}, {history:?}");
+        }
+    });
+}
+
+#[test]
+fn integers_do_not_depend_on_threads_or_memory() {
+    for (name, recurrence) in samples() {
+        let dim = 2 * BLOCK + 99;
+        let run = |threads: usize, history| {
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .unwrap();
+            let mut rounded = rounded(&recurrence, 18, dim, history)?;
+            Some(pool.install(|| noise(&mut rounded, dim, 0..18)))
+        };
+        let one = run(1, None);
+        assert!(one == run(2, None) && one == run(3, None), "{name}");
+        assert!(one == run(2, Some(History::Keep)), "{name}");
+        if let remade @ Some(_) = run(1, Some(History::Remake)) {
+            assert!(one == remade, "{name}");
+        }
+    }
+}
+
+#[test]
+fn covariance_over_rounds_is_that_of_the_matrix() {
+    // 14 recurrences, 8 rounds: 504 entries, each beyond 6.2 sigmas with probability 6e-10: false-alarm rate 3e-7.
+    let (rounds, dim) = (8, 40_000);
+    for (name, recurrence) in samples() {
+        let mut rounded = rounded(&recurrence, rounds, dim, None).unwrap();
+        let noise = noise(&mut rounded, dim, 0..rounds);
+        let matrix = matrix(&recurrence, rounds);
+        let covariance =
+            |a: usize, b: usize| -> f64 { matrix[a].iter().zip(&matrix[b]).map(|(a, b)| a * b).sum() };
+        for a in 0..rounds {
+            for b in 0..=a {
+                let product = |(a, b): (&i64, &i64)| (*a as f64 / STEPS) * (*b as f64 / STEPS);
+                let mean = noise[a].iter().zip(&noise[b]).map(product).sum::<f64>() / dim as f64;
+                let variance = covariance(a, a) * covariance(b, b) + covariance(a, b).powi(2);
+                let sigmas = (mean - covariance(a, b)) / (variance / dim as f64).sqrt();
+                assert!(sigmas.abs() < 6.2, "{name}, rounds {a} and {b}: {sigmas}");
+            }
+        }
+    }
+}
+
+fn mechanism(strategy: Strategy, rounds: usize) -> Mechanism {
+    let schema = Participation::at_least(Gap::new(8).unwrap(), 3).unwrap();
+    Mechanism::new(strategy, rounds, schema, NoiseMultiplier::new(4.0).unwrap()).unwrap()
+}
+
+fn strategies() -> Vec<Strategy> {
+    let rows = (0..24)
+        .flat_map(|t: usize| if t == 0 { vec![0.8] } else { vec![0.6, 0.8] })
+        .collect();
+    vec![
+        Strategy::Independent(Identity),
+        Strategy::Tree(Tree::new()),
+        Strategy::Tree(Tree::with_restarts(8, 8).unwrap()),
+        Strategy::TreeFull(TreeFull::new(24, TreeLayout::CompleteNodes).unwrap()),
+        Strategy::Blt(Blt::new(&[0.99, 0.7], &[0.1, 0.3]).unwrap()),
+        Strategy::BandedToeplitz(BandedToeplitz::fhu(6).unwrap()),
+        Strategy::Banded(Banded::new(24, 2, rows).unwrap()),
+        Strategy::InverseToeplitz(InverseToeplitz::square_root(4).unwrap()),
+    ]
+}
+
+fn target(dim: usize) -> Target {
+    Target {
+        dim,
+        clip_norm: 0.01,
+        denominator: Denominator::Fixed(100.0),
+        history: None,
+    }
+}
+
+fn releases(strategy: Strategy, dim: usize) -> CorrelatedGaussian {
+    CorrelatedGaussian::new(mechanism(strategy, 24), target(dim), key()).unwrap()
+}
+
+fn average(dim: usize, denominator: f64) -> RawAverage {
+    RawSum::new(vec![1 << 40; dim], 0)
+        .average(Denominator::Fixed(denominator))
+        .unwrap()
+}
+
+fn values(releases: &mut CorrelatedGaussian, rounds: std::ops::Range<u64>) -> Vec<Vec<f32>> {
+    let dim = releases.target().dim;
+    rounds
+        .map(|round| {
+            releases
+                .privatize(round, average(dim, 100.0))
+                .unwrap()
+                .into_values()
+        })
+        .collect()
+}
+
+#[test]
+fn a_resumed_mechanism_goes_on_with_the_same_bytes() {
+    for strategy in strategies() {
+        let dim = BLOCK + 40;
+        let mut first = releases(strategy.clone(), dim);
+        values(&mut first, 0..11);
+        let mut bytes = Vec::new();
+        first.save(&mut bytes).unwrap();
+        let rest = values(&mut first, 11..24);
+        for threads in [1, 3] {
+            let mut second = releases(strategy.clone(), dim);
+            second.load(&mut &bytes[..]).unwrap();
+            assert_eq!(second.round(), 11);
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .unwrap();
+            assert!(
+                pool.install(|| values(&mut second, 11..24)) == rest,
+                "{}",
+                strategy.name()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_foreign_state_is_refused_and_nothing_goes_on_after_it() {
+    let mut bytes = Vec::new();
+    releases(strategies().remove(4), 30).save(&mut bytes).unwrap();
+    let check = |mut other: CorrelatedGaussian, bytes: &[u8], message: &str| {
+        let error = other.load(&mut &bytes[..]).unwrap_err().to_string();
+        assert!(error.contains(message), "{error} instead of {message}");
+        let refused = other.privatize(0, average(other.target().dim, 100.0));
+        assert_eq!(refused.unwrap_err(), MechanismError::Interrupted);
+        assert_eq!(other.save(&mut Vec::new()), Err(MechanismError::Interrupted));
+        let mut own = Vec::new();
+        let again = CorrelatedGaussian::new(other.mechanism().clone(), other.target(), key()).unwrap();
+        again.save(&mut own).unwrap();
+        if other.load(&mut &own[..]).is_ok() {
+            values(&mut other, 0..1);
+        }
+    };
+    let blt = |noise: f64, target: Target, key| {
+        let mechanism = mechanism(strategies().remove(4), 24);
+        let noise = NoiseMultiplier::new(noise).unwrap();
+        let mechanism =
+            Mechanism::new(mechanism.strategy().clone(), 24, mechanism.participation(), noise).unwrap();
+        CorrelatedGaussian::new(mechanism, target, key).unwrap()
+    };
+    check(releases(strategies().remove(5), 30), &bytes, "element type");
+    check(releases(strategies().remove(1), 30), &bytes, "another mechanism");
+    check(blt(4.1, target(30), key()), &bytes, "another mechanism");
+    let other = Target {
+        clip_norm: 0.02,
+        ..target(30)
+    };
+    check(blt(4.0, other, key()), &bytes, "another mechanism");
+    let floored = Target {
+        denominator: Denominator::FlooredWeight(100.0),
+        ..target(30)
+    };
+    let mut floored = blt(4.0, floored, key());
+    assert!(
+        floored
+            .load(&mut &bytes[..])
+            .unwrap_err()
+            .to_string()
+            .contains("another mechanism")
+    );
+    check(
+        blt(4.0, target(31), key()),
+        &bytes,
+        "another dimension: expected 31, got 30",
+    );
+    check(
+        blt(4.0, target(30), NoiseKey::from_bytes([4; 32])),
+        &bytes,
+        "another key",
+    );
+    check(
+        blt(4.0, target(30), key()),
+        &bytes[..bytes.len() - 1],
+        "ends too early",
+    );
+    let mut changed = bytes.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    check(blt(4.0, target(30), key()), &changed, "checksum");
+}
+
+#[test]
+fn rounds_come_once_and_in_order() {
+    let mut releases = releases(Strategy::Tree(Tree::new()), 3);
+    let check = |releases: &mut CorrelatedGaussian, round, average, expected: MechanismError| {
+        assert_eq!(releases.privatize(round, average).unwrap_err(), expected);
+    };
+    let wrong = |expected, got| MechanismError::WrongRound { expected, got };
+    check(&mut releases, 1, average(3, 100.0), wrong(0, 1));
+    let first = values(&mut releases, 0..1);
+    check(&mut releases, 0, average(3, 100.0), wrong(1, 0));
+    check(
+        &mut releases,
+        1,
+        average(4, 100.0),
+        MechanismError::WrongDimension { expected: 3, got: 4 },
+    );
+    let observed = RawSum::new(vec![0; 3], 1 << 40)
+        .average(Denominator::ObservedWeight)
+        .unwrap();
+    check(&mut releases, 1, observed, MechanismError::UnboundedSensitivity);
+    for other in [
+        average(3, 99.0),
+        RawSum::new(vec![0; 3], 1 << 40)
+            .average(Denominator::FlooredWeight(100.0))
+            .unwrap(),
+    ] {
+        let error = releases.privatize(1, other).unwrap_err();
+        assert!(matches!(error, MechanismError::WrongGrid { .. }), "{error}");
+    }
+    // Nothing of that touched the noise.
+    let rest = values(&mut releases, 1..24);
+    let mut undisturbed = self::releases(Strategy::Tree(Tree::new()), 3);
+    assert_eq!([first, rest].concat(), values(&mut undisturbed, 0..24));
+    check(
+        &mut releases,
+        24,
+        average(3, 100.0),
+        MechanismError::NoMoreRounds { rounds: 24 },
+    );
+}
+
+#[test]
+fn an_overflow_ends_the_run() {
+    for value in [i64::MAX, i64::MIN] {
+        let mut releases = releases(Strategy::Blt(Blt::new(&[0.9], &[0.3]).unwrap()), 64);
+        let sum = || {
+            RawSum::new(vec![value; 64], 0)
+                .average(Denominator::Fixed(100.0))
+                .unwrap()
+        };
+        let error = releases.privatize(0, sum()).unwrap_err();
+        assert!(matches!(error, MechanismError::Overflow { .. }), "{error}");
+        assert_eq!(
+            releases.privatize(0, average(64, 100.0)).unwrap_err(),
+            MechanismError::Interrupted
+        );
+        assert_eq!(releases.restart(), Err(MechanismError::Interrupted));
+    }
+}
+
+#[test]
+fn restarts_are_refused_where_they_are_not_covered() {
+    for (strategy, covered) in strategies()
+        .into_iter()
+        .zip([true, false, false, false, true, true, true, true])
+    {
+        let mut releases = releases(strategy, 20);
+        values(&mut releases, 0..5);
+        let result = releases.restart();
+        assert_eq!(result.is_ok(), covered, "{result:?} for {releases:?}");
+        values(&mut releases, 5..24);
+    }
+}
+
+#[test]
+fn targets_are_checked() {
+    let check = |target: Target, message: &str| {
+        let result = CorrelatedGaussian::new(mechanism(Strategy::Tree(Tree::new()), 24), target, key());
+        let error = result.err().map_or("ok".to_owned(), |error| error.to_string());
+        assert!(error.contains(message), "{error} instead of {message}");
+    };
+    let with = |clip_norm, denominator| Target {
+        clip_norm,
+        denominator,
+        ..target(5)
+    };
+    check(target(5), "ok");
+    check(with(0.01, Denominator::FlooredWeight(9.0)), "ok");
+    check(with(0.01, Denominator::ObservedWeight), "no sensitivity bound");
+    check(
+        with(0.01, Denominator::Fixed(0.0)),
+        "denominator must be positive",
+    );
+    check(
+        with(0.01, Denominator::FlooredWeight(f64::NAN)),
+        "denominator must be positive",
+    );
+    check(with(-0.01, Denominator::Fixed(1.0)), "clip_norm must be positive");
+    check(
+        with(f64::NAN, Denominator::Fixed(1.0)),
+        "clip_norm must be positive",
+    );
+    check(
+        with(1e-11, Denominator::Fixed(1.0)),
+        "too small for the fixed-point grid",
+    );
+    check(
+        with(1e4, Denominator::Fixed(1.0)),
+        "too large for the fixed-point grid",
+    );
+    let remake = Target {
+        history: Some(History::Remake),
+        ..target(5)
+    };
+    let blt = mechanism(Strategy::Blt(Blt::new(&[0.9], &[0.3]).unwrap()), 24);
+    let error = CorrelatedGaussian::new(blt, remake, key()).unwrap_err();
+    assert_eq!(error, MechanismError::HistoryNotRemade);
+}
+
+fn squared(event: &Event) -> f64 {
+    match event {
+        Event::CorrelatedGaussian {
+            sensitivity_squared, ..
+        } => *sensitivity_squared,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn events_count_what_rounding_adds() {
+    for strategy in strategies() {
+        let exact = matches!(&strategy, Strategy::Independent(_) | Strategy::Tree(_));
+        let name = strategy.name();
+        let small = releases(strategy.clone(), 100);
+        assert_eq!(small.rounding_slack() == 0.0, exact, "{name}");
+        let ideal = squared(&small.mechanism().event()).sqrt();
+        let added = |releases: &CorrelatedGaussian| squared(&releases.event()).sqrt() / ideal - 1.0;
+        assert!(
+            added(&small) >= slack::MARGIN && added(&small) < 1e-7,
+            "{name}: {}",
+            added(&small)
+        );
+        // The slack is a norm over coordinates: a hundred times as many have ten times of it.
+        let large = releases(strategy.clone(), 10_000);
+        let ratio = large.rounding_slack() / small.rounding_slack();
+        assert!(exact || (ratio - 10.0).abs() < 1e-9, "{name}: {ratio}");
+        let floored = Target {
+            denominator: Denominator::FlooredWeight(100.0),
+            ..target(10_000)
+        };
+        let floored = CorrelatedGaussian::new(mechanism(strategy, 24), floored, key()).unwrap();
+        let truncation = 100.0 * 0.5f64.powi(40) / 0.01;
+        assert!(added(&floored) > truncation, "{name}: {}", added(&floored));
+        assert!(floored.rounding_slack() <= 200.0 * large.rounding_slack());
+    }
+}
+
+#[test]
+fn slack_is_small_at_full_size() {
+    // A phone model over 2000 rounds: what the roundings add to the sensitivity is some parts in a million at most.
+    let blt = Strategy::Blt(Blt::new(&[0.999_999, 0.99, 0.9, 0.5], &[0.03, 0.06, 0.12, 0.25]).unwrap());
+    let plan = Plan::new(&blt.recurrence(2000).unwrap(), 2000).unwrap();
+    let clip_steps = (1u64 << 40) as f64;
+    for noise_multiplier in [0.5, 7.0, 100.0] {
+        let slack = slack::bound(&plan, 2000, noise_multiplier * clip_steps).unwrap();
+        let relative = (6.4e6 * slack.squared_per_coordinate).sqrt() / clip_steps;
+        assert!(
+            relative < 1e-6 + 2e-8 * noise_multiplier,
+            "{noise_multiplier}: {relative}"
+        );
+    }
+}
+
+#[test]
+fn guarantees_count_the_sampler() {
+    let releases = releases(Strategy::Tree(Tree::new()), 1000);
+    let delta = Delta::new(1e-9).unwrap();
+    let ideal = releases.mechanism().guarantee(delta).unwrap();
+    let real = releases.guarantee(delta).unwrap();
+    assert!(real.epsilon >= ideal.epsilon && real.epsilon.get() < ideal.epsilon.get() * (1.0 + 1e-6));
+    assert_eq!(real.delta, delta);
+    let none = Epsilon::new(0.0).unwrap();
+    assert_eq!(releases.samples(), 48_000.0);
+    assert!(releases.sampler_delta(none) > 0.0 && releases.sampler_delta(none) < 1e-18);
+    let tiny = Delta::new(1e-300).unwrap();
+    let error = releases.guarantee(tiny).unwrap_err();
+    assert!(
+        matches!(error, MechanismError::SamplerExceedsDelta { .. }),
+        "{error}"
+    );
+}
