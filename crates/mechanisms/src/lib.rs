@@ -48,6 +48,7 @@ pub use mechanism::correlated::{CorrelatedGaussian, Target};
 pub use recurrence::Recurrence;
 pub use release::{Denominator, FRACTION_BITS, NoisedAverage, NonPrivate, RawAverage, RawSum};
 pub use sampler::normal::StandardNormal;
+pub use sampler::snapped::SnappedGaussian;
 pub use sampler::uniform::{KeyOrigin, NoiseKey};
 pub use strategy::Strategy;
 pub use strategy::banded::Banded;

@@ -4,6 +4,7 @@ pub(crate) mod chacha20;
 pub(crate) mod gaussian;
 pub(crate) mod gaussian32;
 pub(crate) mod normal;
+pub(crate) mod snapped;
 #[cfg(test)]
 mod statistics;
 pub(crate) mod uniform;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
 use serde_json::json;
-use undertone_mechanisms::{NoiseKey, StandardNormal};
+use undertone_mechanisms::{NoiseKey, SnappedGaussian, StandardNormal};
 
 use crate::usage::cpu_time;
 
@@ -159,6 +159,16 @@ fn samplers(bench: &Bench<'_>) -> anyhow::Result<()> {
         let mut out = vec![0.0; dim];
         let seconds = bench.seconds(|round| Ok(StandardNormal.fill_f64(&key, round, &mut out)?))?;
         bench.report("gaussian-f64", dim, seconds, &json!({}))?;
+    }
+    // The finer the grid, the more pairs need more than `f64`: about none, 1 in 80 and all of them.
+    for (item, bits) in [("snapped-2^20", 20), ("snapped-2^40", 40), ("snapped-2^48", 48)] {
+        if bench.wants(item) {
+            let gaussian = SnappedGaussian::new(2f64.powi(bits))?;
+            let mut out = vec![0; dim];
+            let seconds = bench.seconds(|round| Ok(gaussian.fill(&key, round, &mut out)?))?;
+            let details = json!({ "total_variation_per_sample": gaussian.total_variation_per_sample() });
+            bench.report(item, dim, seconds, &details)?;
+        }
     }
     Ok(())
 }

@@ -87,7 +87,7 @@ fn tail_pair(high: u64, low: u64, angle: u64) -> (f64, f64) {
 
 /// Correctly rounded `word as f64`, from parts that exist as vector instructions everywhere.
 #[inline(always)]
-fn word_to_f64(word: u64) -> f64 {
+pub(super) fn word_to_f64(word: u64) -> f64 {
     const HIGH: u64 = 0x4530_0000_0000_0000; // 2^84, whose last place is 2^32
     const LOW: u64 = 0x4330_0000_0000_0000; // 2^52, whose last place is 1
     let high = f64::from_bits(HIGH | word >> 32);

@@ -109,6 +109,10 @@ pub(crate) enum Purpose {
     Gaussian32 = 3,
     /// The low parts of `f32` radii far out in the tail.
     Gaussian32Tail = 4,
+    /// Radii and angles of snapped Gaussian samples.
+    Snapped = 5,
+    /// Further bits of the same radii and angles, where the first 64 leave the rounding open.
+    SnappedRefinement = 6,
     /// A name of the key in saved states.
     KeyId = 12,
 }
