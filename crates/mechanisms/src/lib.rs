@@ -58,6 +58,7 @@ pub use strategy::dense::Dense;
 pub use strategy::identity::Identity;
 pub use strategy::independent::IndependentGaussian;
 pub use strategy::inverse_toeplitz::InverseToeplitz;
+pub use strategy::normalised_blt::NormalisedBlt;
 pub use strategy::normalised_inverse_toeplitz::NormalisedInverseToeplitz;
 pub use strategy::normalised_toeplitz::NormalisedToeplitz;
 pub use strategy::tree::Tree;

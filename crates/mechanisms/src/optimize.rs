@@ -1,8 +1,10 @@
 //! Optimisers: the matrix of a kind with the smallest loss for a run.
 
+pub mod blt;
 mod descent;
 mod inverse_toeplitz;
 mod problem;
+mod quasi_newton;
 mod toeplitz;
 mod toeplitz_loss;
 

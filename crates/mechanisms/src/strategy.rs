@@ -13,6 +13,7 @@ use blt::Blt;
 use dense::Dense;
 use identity::Identity;
 use inverse_toeplitz::InverseToeplitz;
+use normalised_blt::NormalisedBlt;
 use normalised_inverse_toeplitz::NormalisedInverseToeplitz;
 use normalised_toeplitz::NormalisedToeplitz;
 use tree::Tree;
@@ -25,6 +26,7 @@ pub(crate) mod dense;
 pub(crate) mod identity;
 pub(crate) mod independent;
 pub(crate) mod inverse_toeplitz;
+pub(crate) mod normalised_blt;
 pub(crate) mod normalised_inverse_toeplitz;
 pub(crate) mod normalised_toeplitz;
 pub(crate) mod tree;
@@ -49,6 +51,8 @@ pub enum Strategy {
     TreeFull(TreeFull),
     /// Buffered linear Toeplitz.
     Blt(Blt),
+    /// Buffered linear Toeplitz with columns of norm one.
+    NormalisedBlt(NormalisedBlt),
     /// Banded Toeplitz: BandToep, BandFHU.
     BandedToeplitz(BandedToeplitz),
     /// Column-normalised Toeplitz: the normalised square root.
@@ -71,6 +75,7 @@ macro_rules! each {
             Strategy::Tree($strategy) => $call,
             Strategy::TreeFull($strategy) => $call,
             Strategy::Blt($strategy) => $call,
+            Strategy::NormalisedBlt($strategy) => $call,
             Strategy::BandedToeplitz($strategy) => $call,
             Strategy::NormalisedToeplitz($strategy) => $call,
             Strategy::Banded($strategy) => $call,

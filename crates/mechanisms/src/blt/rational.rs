@@ -19,6 +19,19 @@ const SHIFT: f64 = -1.0;
 /// Dvijotham et al., "Efficient and Near-Optimal Noise Generation for Streaming Differential Privacy" (2024),
 /// Proposition 4.5, with step and shift as in common use.
 pub(crate) fn square_root(buffers: usize) -> (Vec<f64>, Vec<f64>) {
+    let (roots, zeros) = chain(buffers);
+    let scale = |i: usize| {
+        let others = (0..buffers).filter(|&j| j != i);
+        others.fold(zeros[i] - roots[i], |product, j| {
+            product * ((zeros[j] - roots[i]) / (roots[j] - roots[i]))
+        })
+    };
+    let scales = (0..buffers).map(scale).collect();
+    (roots, scales)
+}
+
+/// Complements of the decays of the approximation and of its inverse.
+pub(crate) fn chain(buffers: usize) -> (Vec<f64>, Vec<f64>) {
     let left = buffers.div_ceil(2) as f64;
     let step = STEP_SCALE * PI / (2.0 * (left + 1.0)).sqrt();
     let node = |index: usize| step * (index as f64 - left + 1.0 + SHIFT);
@@ -39,14 +52,7 @@ pub(crate) fn square_root(buffers: usize) -> (Vec<f64>, Vec<f64>) {
     // At x = 1 the fractions sum to the constant by construction: the function vanishes there and the first decay is 1.
     roots[0] = 0.0;
     let zeros: Vec<f64> = poles.iter().rev().map(|pole| -pole).collect();
-    let scale = |i: usize| {
-        let others = (0..buffers).filter(|&j| j != i);
-        others.fold(zeros[i] - roots[i], |product, j| {
-            product * ((zeros[j] - roots[i]) / (roots[j] - roots[i]))
-        })
-    };
-    let scales = (0..buffers).map(scale).collect();
-    (roots, scales)
+    (roots, zeros)
 }
 
 #[cfg(test)]
