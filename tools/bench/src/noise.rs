@@ -1,5 +1,7 @@
 //! Noise: million samples per CPU second beside the memory bandwidth of the same machine in the same run.
 
+mod streams;
+
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -98,7 +100,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .build()?;
     pool.install(|| {
         bandwidth(&bench)?;
-        samplers(&bench)
+        samplers(&bench)?;
+        streams::run(&bench)
     })?;
     if bench.asked.load(Ordering::Relaxed) == 0 {
         anyhow::bail!("--only: no item of this name");
