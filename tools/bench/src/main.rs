@@ -1,12 +1,14 @@
 //! Benchmarks: whole federated clients per CPU second beside the arithmetic peak of the same machine, and CPU seconds of
-//! privacy accounting, and noise samples per CPU second beside its memory bandwidth.
+//! privacy accounting and of optimising strategies, and noise samples per CPU second beside its memory bandwidth.
 //!
 //! `undertone-bench clients --model stackoverflow|dplm [--threads N] [--clients N]` prints one `RESULT {json}` line,
 //! `undertone-bench accounting [--repeats N] [--only QUESTION]` one for every question of privacy accounting,
+//! `undertone-bench mechanisms [--repeats N] [--only QUESTION]` one for every strategy optimised,
 //! `undertone-bench noise [--dim N] [--threads N] [--only ITEM]` one for every sampler and stream.
 
 mod accounting;
 mod clients;
+mod mechanisms;
 mod noise;
 mod numpy_random;
 mod peak;
@@ -28,6 +30,8 @@ enum Command {
     Clients(clients::Arguments),
     /// Privacy accounting, from parameters to a guarantee
     Accounting(accounting::Arguments),
+    /// Optimising and certifying noise strategies
+    Mechanisms(mechanisms::Arguments),
     /// Samplers and noise streams, beside memory bandwidth
     Noise(noise::Arguments),
 }
@@ -36,6 +40,7 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Clients(arguments) => clients::run(&arguments),
         Command::Accounting(arguments) => accounting::run(&arguments),
+        Command::Mechanisms(arguments) => mechanisms::run(&arguments),
         Command::Noise(arguments) => noise::run(&arguments),
     }
 }
