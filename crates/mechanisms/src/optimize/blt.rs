@@ -113,6 +113,17 @@ impl BltOptimizer {
         })
     }
 
+    /// For a run as the optimisers of other kinds take it, with as many buffers as pay.
+    ///
+    /// # Errors
+    /// No rounds.
+    pub fn of(problem: &super::Problem) -> Result<Self> {
+        let run = Self::new(problem.rounds, problem.participation)?;
+        Ok(run
+            .objective(problem.objective)
+            .workload(problem.workload.clone()))
+    }
+
     /// Minimises this loss.
     #[must_use]
     pub fn objective(self, objective: Objective) -> Self {
@@ -300,7 +311,9 @@ mod tests {
 
     #[test]
     fn buffers_are_added_while_they_pay() {
-        let found = optimizer((2052, 342, 6), RmsLoss).optimize().unwrap();
+        let schema = Participation::at_least(Gap::new(342).unwrap(), 6).unwrap();
+        let problem = crate::optimize::Problem::new(2052, schema);
+        let found = BltOptimizer::of(&problem).unwrap().optimize().unwrap();
         // The third buffer lowers the loss by 0.125 %, the fourth by nothing.
         assert_eq!(found.best.strategy.buffers(), 3);
         assert_eq!(found.loss_by_buffers.len(), 3);
