@@ -39,6 +39,11 @@ impl Bench<'_> {
         self.arguments.dim as usize
     }
 
+    /// Repeats that count; one more comes before them.
+    pub(crate) fn repeats(&self) -> u64 {
+        self.arguments.repeats.into()
+    }
+
     /// Whether this item is asked for; count it if so.
     pub(crate) fn wants(&self, item: &str) -> bool {
         let wanted = self.arguments.only.as_deref().is_none_or(|only| only == item);

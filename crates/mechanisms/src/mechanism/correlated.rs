@@ -9,7 +9,8 @@ use super::rounded::{Failure, Memory, Rounded};
 use super::{Mechanism, guarantee_of, slack};
 use crate::error::{MechanismError, Result};
 use crate::release::{Denominator, GRID, NoisedAverage, RawAverage};
-use crate::sampler::uniform::NoiseKey;
+use crate::sampler::snapped::SnappedGaussian;
+use crate::sampler::uniform::{NoiseKey, Purpose};
 use crate::state::{self, Header};
 use crate::stream::engine::History;
 use crate::stream::plan::{Plan, Source, Weights};
@@ -17,8 +18,8 @@ use crate::stream::plan::{Plan, Source, Weights};
 /// Fewest grid steps that one standard deviation of a round's fresh noise must span.
 const MIN_STEPS: f64 = (1u64 << 10) as f64;
 
-/// Most grid steps that it may span: samples then stay below `2^53`, exact in an `f64`.
-const MAX_STEPS: f64 = (1u64 << 49) as f64;
+/// Most grid steps that it may span.
+const MAX_STEPS: f64 = SnappedGaussian::MAX_STEPS;
 
 /// What a mechanism's noise is added to.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -84,6 +85,8 @@ pub struct CorrelatedGaussian {
     scale: f64,
     rounding_slack: f64,
     truncation: f64,
+    /// Between all samples of the run and ideal ones.
+    total_variation: f64,
     rounded: Rounded,
     round: usize,
     interrupted: bool,
@@ -122,7 +125,7 @@ impl CorrelatedGaussian {
             }
         }
         // Rows of trees are numbered up to twice the round; all have to fit a key's 48 bits.
-        key.stream(crate::sampler::uniform::Purpose::Gaussian, 2 * rounds as u64)?;
+        key.stream(Purpose::Snapped, 2 * rounds as u64)?;
         let Some(bound) = slack::bound(&plan, rounds, steps) else {
             let fits = |halvings: &i32| slack::bound(&plan, rounds, steps * 0.5f64.powi(*halvings)).is_some();
             let maximum = (1..64)
@@ -162,6 +165,7 @@ impl CorrelatedGaussian {
             scale,
             rounding_slack: slack,
             truncation,
+            total_variation: target.dim as f64 * rounded.total_variation()?,
             rounded,
             round: 0,
             interrupted: false,
@@ -216,14 +220,14 @@ impl CorrelatedGaussian {
     /// Samples of fresh noise that the whole run draws.
     #[must_use]
     pub fn samples(&self) -> f64 {
-        self.rounded.samples_per_coordinate() * self.target.dim as f64
+        self.rounded.samples() * self.target.dim as f64
     }
 
     /// What the real sampler's distance from the ideal rounded Gaussian adds to delta at `epsilon`:
-    /// `(1 + e^epsilon) * samples * total variation of a sample`.
+    /// `(1 + e^epsilon) * total variation of all samples`.
     #[must_use]
     pub fn sampler_delta(&self, epsilon: Epsilon) -> f64 {
-        (1.0 + epsilon.get().exp()) * self.samples() * super::fresh::TOTAL_VARIATION
+        (1.0 + epsilon.get().exp()) * self.total_variation
     }
 
     /// The guarantee of the whole run: roundings and sampler counted.

@@ -3,19 +3,27 @@
 use zeroize::Zeroize;
 
 use crate::error::Result;
-use crate::sampler::gaussian::{Scratch, fill_block};
-use crate::sampler::uniform::{NoiseKey, Purpose};
+use crate::sampler::snapped::{Scratch, SnappedGaussian};
+use crate::sampler::uniform::NoiseKey;
 
-pub(crate) use crate::sampler::gaussian::{BLOCK, MAX_MAGNITUDE};
+pub(crate) use crate::sampler::snapped::BLOCK;
 
-/// Total variation between a sample and the ideal one, by the tail that is cut off: `2^-128` a pair.
-pub(super) const TOTAL_VARIATION: f64 = 1.0 / (1u128 << 127) as f64 / 2.0;
+/// Standard deviations that a sample leaves with probability below [`BEYOND_REACH`].
+pub(super) const REACH: f64 = 15.0;
+
+/// `P(|G| > 15) < 8e-51`.
+const BEYOND_REACH: f64 = 1e-50;
+
+/// Total variation between a sample of standard deviation `steps` and the ideal one within reach.
+pub(super) fn total_variation(steps: f64) -> Result<f64> {
+    Ok(SnappedGaussian::new(steps)?.total_variation_per_sample() + BEYOND_REACH)
+}
 
 /// Makes blocks of rounded Gaussian integers on one thread.
 pub(super) struct Maker<'a> {
     key: &'a NoiseKey,
     scratch: Scratch,
-    samples: Box<[f64; BLOCK]>,
+    block: Box<[i64; BLOCK]>,
 }
 
 impl<'a> Maker<'a> {
@@ -23,23 +31,18 @@ impl<'a> Maker<'a> {
         Self {
             key,
             scratch: Scratch::new(),
-            samples: Box::new([0.0; BLOCK]),
+            block: Box::new([0; BLOCK]),
         }
     }
 
     /// Fills `out` with the samples of `row` from the beginning of `block` on, of standard deviation `steps`.
     pub(super) fn fill(&mut self, row: u64, block: usize, steps: f64, out: &mut [i64]) -> Result<()> {
-        let uniform = self.key.stream(Purpose::Gaussian, row)?;
-        let tail = self.key.stream(Purpose::GaussianTail, row)?;
-        fill_block(
-            &uniform,
-            &tail,
-            block as u64,
-            &mut self.scratch,
-            &mut self.samples,
-        );
-        for (out, sample) in out.iter_mut().zip(self.samples.iter()) {
-            *out = (steps * sample).round_ties_even() as i64;
+        let stream = SnappedGaussian::new(steps)?.stream(self.key, row)?;
+        if let Ok(out) = <&mut [i64; BLOCK]>::try_from(&mut *out) {
+            stream.fill_block(block as u64, &mut self.scratch, out);
+        } else {
+            stream.fill_block(block as u64, &mut self.scratch, &mut self.block);
+            out.copy_from_slice(&self.block[..out.len()]);
         }
         Ok(())
     }
@@ -47,6 +50,19 @@ impl<'a> Maker<'a> {
 
 impl Drop for Maker<'_> {
     fn drop(&mut self) {
-        self.samples.zeroize();
+        self.block.zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_leave_the_reach() {
+        // P(|G| > x) < 2 phi(x) / x.
+        let bound = 2.0 * (-0.5 * REACH * REACH).exp() / (2.0 * std::f64::consts::PI).sqrt() / REACH;
+        assert!(bound < BEYOND_REACH, "{bound}");
+        assert!(total_variation(1e12).unwrap() > BEYOND_REACH && total_variation(0.5).is_err());
     }
 }

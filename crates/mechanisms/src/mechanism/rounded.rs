@@ -10,7 +10,7 @@
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::fresh::{BLOCK, Maker};
+use super::fresh::{self, BLOCK, Maker};
 use super::slack::{fresh_factor, integer_weight};
 use crate::error::{MechanismError, Result};
 use crate::sampler::uniform::NoiseKey;
@@ -21,8 +21,8 @@ use crate::stream::plan::{Plan, Source, Weights};
 use crate::stream::tree::{self, Place};
 use undertone_simd::vectorised;
 
-/// No sample has a larger magnitude, in standard deviations, rounding included.
-pub(crate) const LARGEST: f64 = super::fresh::MAX_MAGNITUDE + 1.0;
+/// Reach of a sample in standard deviations, rounding included.
+pub(crate) const LARGEST: f64 = fresh::REACH + 1.0;
 
 /// A recurrence in integers with its memory.
 pub(crate) struct Rounded {
@@ -164,13 +164,24 @@ impl Rounded {
         }
     }
 
-    /// Samples of fresh noise that a whole run draws, a coordinate.
-    pub(crate) fn samples_per_coordinate(&self) -> f64 {
+    /// Samples of fresh noise that a whole run draws in one coordinate.
+    pub(crate) fn samples(&self) -> f64 {
         match self.plan {
             // A tree of n leaves has fewer than 2 n nodes.
             Plan::Tree { .. } => 2.0 * self.rounds as f64,
             _ => self.rounds as f64,
         }
+    }
+
+    /// Total variation between all of them and ideal ones.
+    pub(crate) fn total_variation(&self) -> Result<f64> {
+        if matches!(self.plan, Plan::Tree { .. }) {
+            return Ok(self.samples() * fresh::total_variation(self.steps)?);
+        }
+        let factor = |round| fresh_factor(&self.plan, round);
+        (0..self.rounds)
+            .map(|round| fresh::total_variation(self.steps * factor(round)))
+            .sum()
     }
 
     fn step(&self, round: usize) -> Step {
@@ -419,23 +430,20 @@ const STRIP: usize = 256;
 /// One round of buffers in fixed point: `noise` holds the fresh integers and receives the output.
 fn buffers(noise: &mut [i64], state: &mut [i64], weights: &[f64], complement: &[f64], factor: f64) {
     let length = noise.len();
-    let mut sums = Zeroizing::new([0.0; STRIP]);
+    let (mut sums, mut added) = (Zeroizing::new([0.0; STRIP]), Zeroizing::new([0; STRIP]));
     for (index, strip) in noise.chunks_mut(STRIP).enumerate() {
         let begin = index * STRIP;
-        let sums = &mut sums[..strip.len()];
+        let (sums, added) = (&mut sums[..strip.len()], &mut added[..strip.len()]);
         sums.fill(0.0);
         for (j, weight) in weights.iter().enumerate() {
             weigh(sums, *weight, &state[j * length + begin..][..strip.len()]);
         }
-        for (noise, sum) in strip.iter_mut().zip(sums.iter()) {
-            *noise -= sum.round_ties_even() as i64;
-        }
+        to_units(strip, sums, added, factor);
         for (j, complement) in complement.iter().enumerate() {
             decay(
                 &mut state[j * length + begin..][..strip.len()],
                 *complement,
-                strip,
-                factor,
+                added,
             );
         }
     }
@@ -451,13 +459,14 @@ vectorised! {
 }
 
 vectorised! {
-    /// `state <- state - round(complement * state) + round(factor * values)`, the second product exact to half a unit.
-    fn decay(state: &mut [i64], complement: f64, values: &[i64], factor: f64) {
+    /// `values -= round(sums)`, and `units = round(factor * values)` with the product exact to half a unit.
+    fn to_units(values: &mut [i64], sums: &[f64], units: &mut [i64], factor: f64) {
         // The halves of a Dekker product: 26 bits each, so that products of halves are exact.
         const SPLIT: f64 = ((1u64 << 27) + 1) as f64;
         let high = factor * SPLIT - (factor * SPLIT - factor);
         let low = factor - high;
-        for (state, value) in state.iter_mut().zip(values) {
+        for ((value, sum), units) in values.iter_mut().zip(sums).zip(units) {
+            *value -= sum.round_ties_even() as i64;
             let value = *value as f64;
             let value_high = value * SPLIT - (value * SPLIT - value);
             let value_low = value - value_high;
@@ -465,7 +474,15 @@ vectorised! {
             let rest = ((value_high * high - product) + value_high * low + value_low * high) + value_low * low;
             // The leading part beyond 2^53 is an integer; below, it and the rest are rounded together.
             let whole = product.round_ties_even();
-            let added = whole as i64 + ((product - whole) + rest).round_ties_even() as i64;
+            *units = whole as i64 + ((product - whole) + rest).round_ties_even() as i64;
+        }
+    }
+}
+
+vectorised! {
+    /// `state <- state - round(complement * state) + added`.
+    fn decay(state: &mut [i64], complement: f64, added: &[i64]) {
+        for (state, added) in state.iter_mut().zip(added) {
             *state += added - (complement * *state as f64).round_ties_even() as i64;
         }
     }
@@ -674,18 +691,18 @@ mod tests {
         for factor in [1.0, (1u64 << 20) as f64, 12_345.678_9, 1e9 / 7.0] {
             for magnitude in [10.0, 1e6, (1u64 << 52) as f64 / factor * 8.0] {
                 let value = (magnitude.min(9e15) * random(&mut seed)) as i64;
-                let mut state = [0];
-                decay(&mut state, 0.0, &[value], factor);
+                let (mut values, mut units) = ([value + 5], [0]);
+                to_units(&mut values, &[5.0], &mut units, factor);
+                assert_eq!(values, [value]);
                 // factor = mantissa * 2^exponent, in integers.
                 let bits = factor.to_bits();
                 let mantissa = i128::from(bits & 0x000f_ffff_ffff_ffff | 1 << 52);
                 let exponent = (bits >> 52) as i32 - 1075;
                 let exact = i128::from(value) * mantissa;
-                let scaled = i128::from(state[0]) << (-exponent);
+                let scaled = i128::from(units[0]) << (-exponent);
                 assert!(
                     (scaled - exact).abs() * 2 <= 1 << (-exponent),
-                    "{factor} * {value}: {}",
-                    state[0]
+                    "{factor} * {value}: {units:?}"
                 );
             }
         }

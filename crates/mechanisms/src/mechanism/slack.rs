@@ -25,11 +25,11 @@
 //!    `(C e)_t^2`). This holds for every sequence of releases, however later inputs depend on earlier releases, so the
 //!    composition is as private as one Gaussian with that shift (Smith and Thakurta, "Fully Adaptive Composition for
 //!    Gaussian Differential Privacy", 2022, Theorem 1; for zCDP Feldman and Zrnic, 2021).
-//! 4. *The reach of the sampler.* The bounds on `W_t - V_t` need bounded noise. The sampler never returns more than
-//!    [`LARGEST`] standard deviations. Compare the mechanism with one whose sampler is the ideal one and which, where a
-//!    number would exceed what the sampler can lead to, evaluates `V_t` exactly: for that one step 2 holds without
-//!    exception, and the two differ only where their samplers do: with at most the sampler's total variation a sample,
-//!    which the release states ([`CorrelatedGaussian::sampler_delta`](crate::CorrelatedGaussian::sampler_delta)).
+//! 4. *The reach of the sampler.* The bounds on `W_t - V_t` need bounded noise: 15 standard deviations. Compare the
+//!    mechanism with one whose sampler is the ideal one and which, where a number would exceed what samples within that
+//!    reach can lead to, evaluates `V_t` exactly: for that one step 2 holds without exception. The two differ with at most
+//!    the sampler's total variation and the probability of leaving the reach, both a sample; the release states their sum
+//!    ([`CorrelatedGaussian::sampler_delta`](crate::CorrelatedGaussian::sampler_delta)).
 //!
 //! Trees need none of this: their noise is exact post-processing of integer node sums with integer noise, see
 //! [`rounded`](super::rounded). Neither does independent noise.
@@ -42,7 +42,7 @@
 
 use crate::stream::plan::{Plan, Source, Weights};
 
-/// No sample of fresh noise has a larger magnitude, in standard deviations, rounding included.
+/// Reach of a sample of fresh noise, in standard deviations, rounding included.
 pub(crate) const LARGEST: f64 = super::rounded::LARGEST;
 
 /// Relative room for the evaluation of the sensitivity itself in floating point.

@@ -5,11 +5,11 @@ use undertone_simd::vectorised;
 /// Rounds whose sums over a long history are made in one pass.
 pub(crate) const LOOK_AHEAD: usize = 16;
 
-/// Coordinates that stay in registers, one vector register of `f32` a round of the look-ahead.
-const LANES: usize = 16;
-
 /// Earlier vectors that a pass over the look-ahead sums takes in at once.
 const AGES: usize = 8;
+
+/// Coordinates that a pass takes at once: what it reads again stays in the first cache.
+const STRIP: usize = 256;
 
 /// The loops of one element type.
 macro_rules! kernels {
@@ -41,47 +41,41 @@ macro_rules! kernels {
                 history: &[&[$number]],
                 weights: &[[$number; LOOK_AHEAD]],
             ) {
-                for (history, weights) in history.chunks(AGES).zip(weights.chunks(AGES)) {
-                    ages(sums, history, weights);
+                let length = sums.len() / LOOK_AHEAD;
+                for begin in (0..length).step_by(STRIP) {
+                    let strip = begin..length.min(begin + STRIP);
+                    let (groups, rest) = history.as_chunks::<AGES>();
+                    let (group_weights, rest_weights) = weights.as_chunks::<AGES>();
+                    for (group, weights) in groups.iter().zip(group_weights) {
+                        let group = group.map(|values| &values[strip.clone()]);
+                        for r in 0..LOOK_AHEAD {
+                            let weights = weights.map(|weights| weights[r]);
+                            ages(&mut sums[r * length..][strip.clone()], &group, &weights);
+                        }
+                    }
+                    for (values, weights) in rest.iter().zip(rest_weights) {
+                        for (r, weight) in weights.iter().enumerate() {
+                            add_scaled(
+                                &mut sums[r * length..][strip.clone()],
+                                *weight,
+                                &values[strip.clone()],
+                            );
+                        }
+                    }
                 }
             }
 
             vectorised! {
-                /// A few earlier vectors into all sums.
-                fn ages(
-                    sums: &mut [$number],
-                    history: &[&[$number]],
-                    weights: &[[$number; LOOK_AHEAD]],
-                ) {
-                    let length = sums.len() / LOOK_AHEAD;
-                    let whole = length / LANES * LANES;
-                    let mut begin = 0;
-                    while begin < whole {
-                        let mut tile = [[0.0; LANES]; LOOK_AHEAD];
-                        for (r, row) in tile.iter_mut().enumerate() {
-                            row.copy_from_slice(&sums[r * length + begin..][..LANES]);
+                /// A few earlier vectors into one sum, one after another.
+                fn ages(sum: &mut [$number], history: &[&[$number]; AGES], weights: &[$number; AGES]) {
+                    let length = sum.len();
+                    let history = history.map(|values| &values[..length]);
+                    for (place, sum) in sum.iter_mut().enumerate() {
+                        let mut total = *sum;
+                        for age in 0..AGES {
+                            total += weights[age] * history[age][place];
                         }
-                        for (values, weights) in history.iter().zip(weights) {
-                            let mut lanes = [0.0; LANES];
-                            lanes.copy_from_slice(&values[begin..begin + LANES]);
-                            for (row, weight) in tile.iter_mut().zip(weights) {
-                                for (sum, value) in row.iter_mut().zip(&lanes) {
-                                    *sum += weight * value;
-                                }
-                            }
-                        }
-                        for (r, row) in tile.iter().enumerate() {
-                            sums[r * length + begin..][..LANES].copy_from_slice(row);
-                        }
-                        begin += LANES;
-                    }
-                    // The coordinates that fill no register, in the same order of terms.
-                    for place in whole..length {
-                        for (values, weights) in history.iter().zip(weights) {
-                            for (r, weight) in weights.iter().enumerate() {
-                                sums[r * length + place] += weight * values[place];
-                            }
-                        }
+                        *sum = total;
                     }
                 }
             }
@@ -91,9 +85,6 @@ macro_rules! kernels {
 
 kernels!(single, f32);
 kernels!(double, f64);
-
-/// Coordinates that the buffers' passes take at once: their sums stay in the first cache.
-const STRIP: usize = 512;
 
 /// One round of buffers: `values` holds `z` and receives `y`; `state` holds the buffers one after another.
 ///
@@ -140,7 +131,7 @@ mod tests {
 
     #[test]
     fn look_ahead_is_a_matrix_product() {
-        let length = 3 * LANES + 5;
+        let length = 2 * STRIP + 5;
         let history: Vec<Vec<f64>> = (0..2 * AGES + 3)
             .map(|a| (0..length).map(|c| ((a * 31 + c * 7) as f64).sin()).collect())
             .collect();
