@@ -1,13 +1,18 @@
 //! Optimisers: the matrix of a kind with the smallest loss for a run.
 
+mod banded;
 pub mod blt;
+mod dense;
 mod descent;
 mod inverse_toeplitz;
 mod problem;
 mod quasi_newton;
 mod toeplitz;
 mod toeplitz_loss;
+mod triangular_loss;
 
+pub use banded::banded;
+pub use dense::dense;
 pub use inverse_toeplitz::{inverse_toeplitz, lambda, normalised_lambda};
 pub use problem::Problem;
 pub use toeplitz::banded_toeplitz;

@@ -66,6 +66,17 @@ impl Triangular {
         &self.entries[start..start + (t + 1).min(self.bands)]
     }
 
+    /// To change within the bounds of [`Triangular::new`].
+    pub(crate) fn row_mut(&mut self, t: usize) -> &mut [f64] {
+        let start = offset(t, self.bands);
+        &mut self.entries[start..start + (t + 1).min(self.bands)]
+    }
+
+    /// All rows; to change within the bounds of [`Triangular::new`].
+    pub(crate) fn entries_mut(&mut self) -> &mut [f64] {
+        &mut self.entries
+    }
+
     pub(crate) fn diagonal(&self, t: usize) -> f64 {
         self.row(t)[t - self.first(t)]
     }
@@ -118,9 +129,9 @@ undertone_simd::vectorised! {
     /// `sum <- sum - coefficients * rows`: one number a coefficient, one row of `LANES` numbers each.
     pub(crate) fn subtract_product(coefficients: &[f64], rows: &[f64], sum: &mut [f64]) {
         let mut lanes = [0.0; LANES];
-        for (coefficient, row) in coefficients.iter().zip(rows.chunks_exact(LANES)) {
-            for (lane, value) in lanes.iter_mut().zip(row) {
-                *lane += coefficient * value;
+        for (coefficient, row) in coefficients.iter().zip(rows.as_chunks::<LANES>().0) {
+            for lane in 0..LANES {
+                lanes[lane] += coefficient * row[lane];
             }
         }
         for (entry, lane) in sum.iter_mut().zip(&lanes) {

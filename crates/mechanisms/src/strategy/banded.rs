@@ -78,6 +78,10 @@ impl Banded {
         })
     }
 
+    pub(crate) fn from_triangular(matrix: Triangular) -> Self {
+        Self { matrix }
+    }
+
     /// Width: diagonals that may be non-zero.
     #[must_use]
     pub fn bands(&self) -> usize {

@@ -62,6 +62,11 @@ impl Dense {
         })
     }
 
+    /// From a matrix that has all its bands.
+    pub(crate) fn from_triangular(matrix: Triangular) -> Self {
+        Self { matrix }
+    }
+
     /// Row `t` up to the diagonal; empty beyond the last round.
     #[must_use]
     pub fn row(&self, t: usize) -> &[f64] {
