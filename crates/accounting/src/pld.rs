@@ -9,6 +9,10 @@
 //! merges outcomes, which is a post-processing, and rounds losses down. Both err by the square of the lattice
 //! distance.
 //!
+//! Rare large losses are counted apart: how many of the releases have one is told apart, the others are composed on a fine
+//! lattice, and the few are added on a coarse one. So a delta that a single release decides is as precise as one that all
+//! of them share.
+//!
 //! The two directions `(P, Q)` and `(Q, P)` are composed apart; the larger epsilon counts.
 //!
 //! Numbers are kept exponentially tilted towards the losses that decide at the target, so a delta of 1e-30 or an
@@ -17,13 +21,16 @@
 
 mod atoms;
 mod compose;
+mod direction;
 mod fourier;
 mod lattice;
 mod mixture;
 mod pair;
 mod probe;
 mod query;
+mod rare;
 mod single;
+mod total;
 
 pub(crate) use atoms::Bound;
 pub(crate) use mixture::GaussianMixtures;

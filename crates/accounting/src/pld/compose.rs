@@ -15,10 +15,12 @@
 //! Koskela, Jalko, Honkela (2020) for Fourier accounting; Doroshenko et al. (2022) for connect-the-dots; Ghazi et
 //! al. (2022) for composing on a lattice that evolves. The tilt and the bounds of the wrapped mass are ours.
 
+use realfft::num_complex::Complex64;
+
 use super::atoms::Bound;
 use super::fourier::{Fourier, power};
 use super::lattice::Lattice;
-use super::probe::Tails;
+use super::probe::{Sum, Tails};
 
 /// Releases per level, about, and the growth of the lattice, its square root.
 const RADIX: u64 = 16;
@@ -62,6 +64,23 @@ fn radices(count: u64) -> Vec<u64> {
         rest /= radix;
     }
     radices
+}
+
+/// How many of `count` releases, at least `least` of them, to leave out so that the others have few remainders.
+pub(crate) fn convenient(count: u64, least: u64) -> u64 {
+    let remainders = |count: u64| {
+        let mut rest = count;
+        let mut remainders = 0;
+        for radix in radices(count) {
+            remainders += u64::from(!rest.is_multiple_of(radix));
+            rest /= radix;
+        }
+        remainders
+    };
+    (least..least + 4)
+        .filter(|apart| *apart < count)
+        .min_by_key(|apart| remainders(count - apart))
+        .unwrap_or(least)
 }
 
 /// Levels that `count` releases take.
@@ -156,6 +175,65 @@ pub(crate) fn self_compose(
     (result.unwrap_or(base), wrapped)
 }
 
+/// Sums of a composition of bulk losses, of a few bulk losses more, and of a few rare ones, all on one lattice.
+pub(crate) struct Few<'a> {
+    base: &'a Lattice,
+    bulk: &'a Lattice,
+    rare: &'a Lattice,
+    /// Transforms of the three, of a length that suits the last window asked for.
+    spectra: Option<Spectra>,
+}
+
+struct Spectra {
+    length: usize,
+    fourier: Fourier,
+    base: Vec<Complex64>,
+    bulk: Vec<Complex64>,
+    rare: Vec<Complex64>,
+}
+
+impl<'a> Few<'a> {
+    pub(crate) fn new(base: &'a Lattice, bulk: &'a Lattice, rare: &'a Lattice) -> Self {
+        Self {
+            base,
+            bulk,
+            rare,
+            spectra: None,
+        }
+    }
+
+    /// The base, `bulk` losses more and `rare` rare ones, in the window from `bottom` to `top`.
+    pub(crate) fn sum(&mut self, bulk: u64, rare: u64, (bottom, top): (f64, f64)) -> Lattice {
+        let length = Fourier::length(((top - bottom) / self.base.step) as usize + 8);
+        let spectra = match self.spectra.take() {
+            Some(held) if held.length >= length => held,
+            _ => {
+                let fourier = Fourier::new(length);
+                Spectra {
+                    length,
+                    base: fourier.spectrum(&self.base.masses),
+                    bulk: fourier.spectrum(&self.bulk.masses),
+                    rare: fourier.spectrum(&self.rare.masses),
+                    fourier,
+                }
+            }
+        };
+        let product = spectra
+            .base
+            .iter()
+            .zip(power(&spectra.bulk, bulk))
+            .zip(power(&spectra.rare, rare))
+            .map(|((base, bulk), rare)| base * bulk * rare)
+            .collect();
+        let (b, r) = (bulk as f64, rare as f64);
+        let origin = self.base.origin + b * self.bulk.origin + r * self.rare.origin;
+        let log_scale = self.base.log_scale + b * self.bulk.log_scale + r * self.rare.log_scale;
+        let sum = windowed(&spectra.fourier, product, self.base, origin, log_scale, bottom);
+        self.spectra = Some(spectra);
+        sum
+    }
+}
+
 /// The sum of two independent losses on lattices of one step; `bottom` is the least loss to keep, `points` the
 /// number of points.
 pub(crate) fn convolve(a: &Lattice, b: &Lattice, bottom: f64, top: f64) -> Lattice {
@@ -177,7 +255,7 @@ pub(crate) fn convolve(a: &Lattice, b: &Lattice, bottom: f64, top: f64) -> Latti
 
 fn windowed(
     fourier: &Fourier,
-    product: Vec<realfft::num_complex::Complex64>,
+    product: Vec<Complex64>,
     like: &Lattice,
     origin: f64,
     log_scale: f64,
@@ -199,7 +277,7 @@ fn windowed(
 pub(crate) fn range(tails: &Tails, releases: u64, count: u64, allowance: Allowance) -> (f64, f64) {
     let log_share = (releases as f64 / count as f64).ln();
     tails.range(
-        releases as f64,
+        Sum::of(releases as f64),
         allowance.log_mass + log_share,
         allowance.log_tilted_mass + log_share,
     )

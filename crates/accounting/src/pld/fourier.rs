@@ -79,6 +79,9 @@ impl Fourier {
 
 /// `base^exponent`, by elements.
 pub(crate) fn power(base: &[Complex64], exponent: u64) -> Vec<Complex64> {
+    if exponent == 0 {
+        return vec![Complex64::new(1.0, 0.0); base.len()];
+    }
     let one = |z: &Complex64| {
         let (mut result, mut square, mut rest) = (Complex64::new(1.0, 0.0), *z, exponent);
         loop {

@@ -1,6 +1,7 @@
 //! Distributions of a privacy loss on evenly spaced points, exponentially tilted.
 
 use super::atoms::{Atom, Bound};
+use crate::special::LogSum;
 
 /// The loss of the composition so far: mass `masses[i] e^{log_scale - tilt l_i}` under `P` at loss
 /// `l_i = origin + i step`.
@@ -17,7 +18,7 @@ pub(crate) struct Lattice {
 }
 
 /// What lies outside the range of a lattice.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cut {
     /// Mass of `P` at the losses above.
     pub(crate) above: f64,
@@ -132,6 +133,32 @@ impl Lattice {
             && self.masses.iter().all(|mass| mass.is_finite())
     }
 
+    /// One outcome for all atoms: a lattice of one point, and no rounding.
+    pub(crate) fn merged(atoms: &[Atom], tilt: f64, step: f64) -> Self {
+        let (mut p, mut q) = (LogSum::new(), LogSum::new());
+        for atom in atoms {
+            p.add(atom.log_p);
+            q.add(atom.log_p - atom.loss);
+        }
+        let loss = p.get() - q.get();
+        Self {
+            tilt,
+            origin: loss,
+            step,
+            masses: vec![1.0],
+            log_scale: p.get() + tilt * loss,
+        }
+    }
+
+    /// The sum of `count` such losses, of a lattice of one point.
+    pub(crate) fn repeated(&self, count: u64) -> Self {
+        Self {
+            origin: count as f64 * self.origin,
+            log_scale: count as f64 * self.log_scale,
+            ..self.clone()
+        }
+    }
+
     pub(crate) fn loss(&self, index: usize) -> f64 {
         self.origin + index as f64 * self.step
     }
@@ -229,21 +256,25 @@ impl Lattice {
         best * (1.0 + 1e-12)
     }
 
+    /// Sums over the losses from each point up, from which delta is read at any epsilon.
+    pub(crate) fn tail(&self) -> Tail<'_> {
+        let fall = (-self.tilt * self.step).exp();
+        let (kept, gained) = ((-self.step).exp(), -(-self.step).exp_m1());
+        let (mut mass, mut excess) = (0.0, 0.0);
+        let mut sums = vec![(0.0, 0.0); self.masses.len()];
+        for (own, sum) in self.masses.iter().zip(&mut sums).rev() {
+            // One step down: 1 - e^-(a + h) = (1 - e^-h) + e^-h (1 - e^-a). No difference of near numbers anywhere.
+            excess = fall * (gained * mass + kept * excess);
+            mass = own + fall * mass;
+            *sum = (mass, excess);
+        }
+        Tail { lattice: self, sums }
+    }
+
     /// `ln` of the hockey-stick divergence at `epsilon` (of the finite losses).
+    #[cfg(test)]
     pub(crate) fn log_delta(&self, epsilon: f64) -> f64 {
-        let first = ((epsilon - self.origin) / self.step).floor().max(-1.0) + 1.0;
-        if first >= self.masses.len() as f64 {
-            return f64::NEG_INFINITY;
-        }
-        let first = first as usize;
-        let mut sum = 0.0;
-        for (index, mass) in self.masses.iter().enumerate().skip(first) {
-            let above = self.loss(index) - epsilon;
-            if above > 0.0 {
-                sum += mass * (-self.tilt * above).exp() * -(-above).exp_m1();
-            }
-        }
-        sum.ln() + self.log_scale - self.tilt * epsilon
+        self.tail().log_delta(epsilon)
     }
 
     /// The smallest epsilon at which the finite losses leave at most `e^log_delta`.
@@ -271,6 +302,29 @@ impl Lattice {
             }
         }
         0.0
+    }
+}
+
+/// The upper tail of a lattice.
+pub(crate) struct Tail<'a> {
+    pub(crate) lattice: &'a Lattice,
+    /// For each point, in units of `P` there: the mass from there up, and the hockey-stick divergence at that point.
+    sums: Vec<(f64, f64)>,
+}
+
+impl Tail<'_> {
+    /// `ln` of the hockey-stick divergence at `epsilon` (of the finite losses).
+    pub(crate) fn log_delta(&self, epsilon: f64) -> f64 {
+        let lattice = self.lattice;
+        let first = ((epsilon - lattice.origin) / lattice.step).ceil().max(0.0);
+        if first >= self.sums.len() as f64 {
+            return f64::NEG_INFINITY;
+        }
+        let (mass, excess) = self.sums[first as usize];
+        let loss = lattice.loss(first as usize);
+        let above = (loss - epsilon).max(0.0);
+        let sum = -(-above).exp_m1() * mass + (-above).exp() * excess;
+        sum.ln() + lattice.log_scale - lattice.tilt * loss
     }
 }
 

@@ -147,6 +147,8 @@ impl GaussianMixtures {
             width,
             decisive,
             log_tail,
+            bulk,
+            rare_step,
         } = *resolution;
         let offset = match bound {
             Bound::Upper => 0.0,
@@ -159,10 +161,15 @@ impl GaussianMixtures {
             let mut edge_loss = self.loss(left);
             let last_loss = self.loss(right);
             while edge < right {
+                let rare = edge_loss < bulk.0 || edge_loss >= bulk.1;
+                let step = if rare { rare_step } else { step };
                 // The next end: the last multiple of the step within reach.
-                let next = (edge_loss / step - offset + 1e-9).floor() + 1.0;
+                let steps = edge_loss / step - offset;
+                // A loss that is a multiple up to rounding counts as one, or the cell would have no width.
+                let next = (steps + 1e-9 + 4.0 * f64::EPSILON * steps.abs()).floor() + 1.0;
                 // Outcomes merged over several steps round down by up to one: only where that hardly ever happens.
-                let single = bound == Bound::Lower && edge_loss >= decisive.0 && edge_loss <= decisive.1;
+                let decisive = edge_loss >= decisive.0 && edge_loss <= decisive.1;
+                let single = rare || bound == Bound::Lower && decisive;
                 let width = if single { 1e-12 } else { width };
                 let mut reach = if single { step / self.slope(edge) } else { width };
                 let (end, end_loss) = loop {
@@ -173,6 +180,12 @@ impl GaussianMixtures {
                         // A cell wider than asked for ends at the first multiple.
                         let index = if reach > width { next } else { index };
                         let loss = (index + offset) * step;
+                        // A wide cell of rare losses does not reach into the bulk.
+                        let loss = if rare && edge_loss < bulk.0 {
+                            loss.min(bulk.0)
+                        } else {
+                            loss
+                        };
                         break (self.inverse(loss, edge, x).max(edge), loss);
                     }
                     if x >= right {

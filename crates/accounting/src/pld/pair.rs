@@ -1,6 +1,7 @@
 //! The two distributions that one release of an event is worst on.
 
 use super::atoms::{Atom, Atoms, Bound};
+use super::lattice::WHOLE;
 use super::mixture::GaussianMixtures;
 use super::probe::{Node, Probe};
 use crate::discrete::Outcomes;
@@ -26,6 +27,9 @@ pub(crate) struct Resolution {
     pub(crate) decisive: (f64, f64),
     /// Outcomes on either side of less mass than `e^log_tail` are cut off.
     pub(crate) log_tail: f64,
+    /// Losses between which all this holds; the others are put on a lattice of distance `rare_step`, a cell a step.
+    pub(crate) bulk: (f64, f64),
+    pub(crate) rare_step: f64,
 }
 
 impl Resolution {
@@ -36,6 +40,8 @@ impl Resolution {
             width: 0.1,
             decisive: (0.0, 0.0),
             log_tail,
+            bulk: WHOLE,
+            rare_step: 1.0,
         }
     }
 }

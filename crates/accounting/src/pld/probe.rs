@@ -85,6 +85,33 @@ impl Probe {
         }
     }
 
+    /// The lowest threshold such that the losses above it have a mass of at most `most`, with that mass; `None` where no
+    /// losses are that rare.
+    pub(crate) fn rare_above(&self, most: f64) -> Option<(f64, f64)> {
+        let mut nodes: Vec<&Node> = self.nodes.iter().collect();
+        nodes.sort_by(|a, b| b.loss.total_cmp(&a.loss));
+        let mut mass = 0.0;
+        for pair in nodes.windows(2) {
+            let more = mass + pair[0].log_p.exp();
+            if more > most {
+                return (mass > 0.0).then_some((pair[0].loss, mass));
+            }
+            mass = more;
+        }
+        None
+    }
+
+    /// The losses up to `threshold`, and those above it. Each side takes one node of the other: a rule for a whole
+    /// integral errs by less than that when it is cut, and both are to be no less than the truth.
+    pub(crate) fn parted(&self, threshold: f64) -> (Self, Self) {
+        let mut nodes = self.nodes.clone();
+        nodes.sort_by(|a, b| a.loss.total_cmp(&b.loss));
+        let cut = nodes.partition_point(|node| node.loss <= threshold);
+        let bulk = nodes[..(cut + 1).min(nodes.len())].to_vec();
+        let rare = nodes[cut.saturating_sub(1)..].to_vec();
+        (Self { nodes: bulk }, Self { nodes: rare })
+    }
+
     /// The largest and the smallest loss.
     pub(crate) fn reach(&self) -> (f64, f64) {
         let fold =
@@ -97,31 +124,67 @@ impl Probe {
 #[derive(Debug, Clone)]
 pub(crate) struct Tails {
     tilt: f64,
-    /// Pairs of a tilt `>= self.tilt` and its cumulant.
-    above: Vec<(f64, f64)>,
-    /// Pairs of a tilt `< self.tilt` and its cumulant.
-    below: Vec<(f64, f64)>,
-    cumulant: f64,
+    /// Tilts `>= self.tilt`.
+    above: Vec<Cumulants>,
+    /// Tilts `< self.tilt`.
+    below: Vec<Cumulants>,
+    here: Cumulants,
     reach: (f64, f64),
+    rare_reach: (f64, f64),
     /// What being put on lattices adds: to the cumulant of a release, per squared distance from the tilt.
     spread: f64,
+    /// By how much the loss of a release may have been rounded down.
+    rounding: f64,
+}
+
+/// Cumulants of a bulk loss and of a rare one at a tilt.
+#[derive(Debug, Clone, Copy)]
+struct Cumulants {
+    tilt: f64,
+    bulk: f64,
+    rare: f64,
+}
+
+/// A sum of losses: how many of them, and `ln` of a factor on its mass.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sum {
+    pub(crate) bulk: f64,
+    pub(crate) rare: f64,
+    pub(crate) log_ways: f64,
+}
+
+impl Sum {
+    /// A sum of bulk losses.
+    pub(crate) fn of(count: f64) -> Self {
+        Self {
+            bulk: count,
+            rare: 0.0,
+            log_ways: 0.0,
+        }
+    }
 }
 
 impl Tails {
-    /// Looks at distances from `tilt` that matter for sums of 1 to `count` losses.
-    pub(crate) fn new(probe: &Probe, tilt: f64, count: f64, variance: f64) -> Self {
-        const POINTS: i32 = 40;
+    /// Looks at distances from `tilt` that matter for sums of 1 to `count` losses, of which a few may be rare ones.
+    pub(crate) fn new(bulk: &Probe, rare: Option<&Probe>, tilt: f64, count: f64, variance: f64) -> Self {
+        const POINTS: i32 = 32;
         let deviation = variance.sqrt();
         let (least, most) = (0.3 / (deviation * count.sqrt()), 100.0 / deviation);
         let distance = |point: i32| least * (most / least).powf(f64::from(point) / f64::from(POINTS));
-        let at = |tilt: f64| (tilt, probe.cumulant(tilt));
+        let at = |tilt: f64| Cumulants {
+            tilt,
+            bulk: bulk.cumulant(tilt),
+            rare: rare.map_or(f64::NEG_INFINITY, |rare| rare.cumulant(tilt)),
+        };
         Self {
             tilt,
             above: (0..=POINTS).map(|point| at(tilt + distance(point))).collect(),
             below: (0..=POINTS).map(|point| at(tilt - distance(point))).collect(),
-            cumulant: probe.cumulant(tilt),
-            reach: probe.reach(),
+            here: at(tilt),
+            reach: bulk.reach(),
+            rare_reach: rare.map_or((0.0, 0.0), Probe::reach),
             spread: 0.0,
+            rounding: 0.0,
         }
     }
 
@@ -134,33 +197,52 @@ impl Tails {
         self
     }
 
-    /// A range of the sum of `count` losses: the mass of `P` above it is at most `e^log_mass`, the tilted mass
-    /// above it and below it at most `e^log_tilted_mass` each.
-    pub(crate) fn range(&self, count: f64, log_mass: f64, log_tilted_mass: f64) -> (f64, f64) {
-        let cumulant = |&(tilt, cumulant): &(f64, f64)| {
-            let distance = tilt - self.tilt;
-            count * (cumulant + self.spread * distance * distance)
+    /// The same for sums that end on a lattice of distance `step`, on which a few losses are put directly.
+    pub(crate) fn ending_on(mut self, step: f64, few: f64, count: f64) -> Self {
+        self.spread += 0.125 * few / count * step * step;
+        self.reach = (self.reach.0 - step, self.reach.1 + step);
+        self.rare_reach = (self.rare_reach.0 - step, self.rare_reach.1 + step);
+        self
+    }
+
+    /// For losses that were rounded down by `most` at most.
+    pub(crate) fn rounded_down(self, most: f64) -> Self {
+        Self {
+            rounding: most,
+            ..self
+        }
+    }
+
+    /// What being put on lattices adds to the cumulant of a release, per squared tilt.
+    pub(crate) fn spread(&self) -> f64 {
+        self.spread
+    }
+
+    /// A range of a sum of losses: the mass of `P` above it is at most `e^log_mass`, the tilted mass
+    /// above it and below it at most `e^log_tilted_mass` each, relative to all of it.
+    pub(crate) fn range(&self, sum: Sum, log_mass: f64, log_tilted_mass: f64) -> (f64, f64) {
+        let cumulant = |at: &Cumulants| {
+            let distance = at.tilt - self.tilt;
+            let rare = if sum.rare > 0.0 { sum.rare * at.rare } else { 0.0 };
+            sum.bulk * at.bulk + rare + (sum.bulk + sum.rare) * self.spread * distance * distance
         };
-        let here = (self.tilt, self.cumulant);
+        let reach =
+            |end: fn(&(f64, f64)) -> f64| sum.bulk * end(&self.reach) + sum.rare * end(&self.rare_reach);
+        let (least, most) = (reach(|reach| reach.0), reach(|reach| reach.1));
         let top = self
             .above
             .iter()
-            .chain([&here])
-            .filter(|(tilt, _)| *tilt > 0.0)
-            .map(|point| (cumulant(point) - log_mass) / point.0)
-            .fold(count * self.reach.1, f64::min);
-        let change = |point: &(f64, f64)| cumulant(point) - cumulant(&here) - log_tilted_mass;
-        let tilted_top = self
-            .above
-            .iter()
-            .map(|point| change(point) / (point.0 - self.tilt))
-            .fold(count * self.reach.1, f64::min);
+            .chain([&self.here])
+            .filter(|at| at.tilt > 0.0)
+            .map(|at| (cumulant(at) + sum.log_ways - log_mass) / at.tilt)
+            .fold(most, f64::min);
+        let here = cumulant(&self.here);
+        let change = |at: &Cumulants| (cumulant(at) - here - log_tilted_mass) / (at.tilt - self.tilt);
+        let tilted_top = self.above.iter().map(change).fold(most, f64::min);
         let top = top.max(tilted_top);
-        let bottom = self
-            .below
-            .iter()
-            .map(|point| change(point) / (point.0 - self.tilt))
-            .fold(count * self.reach.0, f64::max);
+        let bottom = self.below.iter().map(change).fold(least, f64::max);
+        // PRIVACY: what was rounded down further than the window reaches would come back at its upper end.
+        let bottom = bottom - (sum.bulk + sum.rare) * self.rounding;
         (bottom, top.max(bottom))
     }
 }

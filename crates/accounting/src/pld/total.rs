@@ -1,0 +1,145 @@
+//! The loss of a whole composition, and what is read off it.
+
+use super::atoms::Bound;
+use super::compose::Wrapped;
+use super::lattice::{Lattice, Tail};
+use super::rare::Term;
+use crate::special::LogSum;
+
+/// Rounding errors of sums, relative to delta.
+const ROUNDING: f64 = 1e-10;
+
+/// A composition as a sum of lattices: one, or one for each number of rare losses.
+pub(crate) struct Total {
+    pub(crate) bound: Bound,
+    pub(crate) lattices: Vec<Lattice>,
+    /// Terms of which only Chernoff's bound was computed.
+    pub(crate) settled: Vec<Term>,
+    /// Mass of `P` at infinite losses.
+    pub(crate) infinite: f64,
+    pub(crate) wrapped: Wrapped,
+    /// Rounding errors, relative to the tilted mass of each lattice.
+    pub(crate) noise: f64,
+}
+
+impl Total {
+    /// `ln` of delta at `epsilon`, on the side of the bound.
+    pub(crate) fn log_delta(&self, epsilon: f64) -> f64 {
+        self.log_delta_of(&self.tails(), epsilon)
+    }
+
+    fn tails(&self) -> Vec<Tail<'_>> {
+        self.lattices.iter().map(Lattice::tail).collect()
+    }
+
+    fn log_delta_of(&self, tails: &[Tail<'_>], epsilon: f64) -> f64 {
+        // PRIVACY: numbers that overflowed say nothing; nothing is what is then guaranteed.
+        if !self.lattices.iter().all(Lattice::is_sound) {
+            return match self.bound {
+                Bound::Upper => 0.0,
+                Bound::Lower => f64::NEG_INFINITY,
+            };
+        }
+        let mut sum = LogSum::new();
+        for tail in tails {
+            let (lattice, log_delta) = (tail.lattice, tail.log_delta(epsilon));
+            // What a tilted mass error can do to delta at epsilon. Rounding may err either way; what wrapped around
+            // only ever adds.
+            let error = |mass: f64| mass.ln() + lattice.log_scale - lattice.tilt * epsilon;
+            match self.bound {
+                Bound::Upper => {
+                    sum.add(log_delta + ROUNDING);
+                    sum.add(error(self.noise + self.wrapped.left_out));
+                }
+                Bound::Lower => {
+                    let lost = (error(2.0 * self.wrapped.tilted + self.noise) - log_delta).exp();
+                    if lost < 1.0 {
+                        sum.add(log_delta - ROUNDING + (-lost).ln_1p());
+                    }
+                }
+            }
+        }
+        if self.bound == Bound::Upper {
+            self.settled
+                .iter()
+                .for_each(|term| sum.add(term.log_bound(epsilon)));
+        }
+        sum.add(self.infinite.ln());
+        sum.get()
+    }
+
+    /// The smallest epsilon at `e^log_delta`, on the side of the bound (`+inf` where none holds).
+    pub(crate) fn epsilon(&self, log_delta: f64) -> f64 {
+        // PRIVACY: infinite losses spend delta first.
+        if self.infinite.is_nan() || self.infinite.ln() >= log_delta {
+            return f64::INFINITY;
+        }
+        if !self.lattices.iter().all(Lattice::is_sound) {
+            return match self.bound {
+                Bound::Upper => f64::INFINITY,
+                Bound::Lower => 0.0,
+            };
+        }
+        let tails = self.tails();
+        let excess = |epsilon: f64| self.log_delta_of(&tails, epsilon) - log_delta;
+        // Any one lattice alone asks for less, but for its errors: from there until delta is passed. (Not from 0, where the
+        // errors of a tilt that suits other losses are large.)
+        let alone = self.lattices.iter().map(|lattice| lattice.epsilon(log_delta));
+        let first = alone.fold(0.0, f64::max);
+        let mut reach = 1e-6 * first.max(1e-9);
+        let (mut low, mut low_excess) = (first, excess(first));
+        let (mut high, mut high_excess) = (low, low_excess);
+        while high_excess > 0.0 {
+            (low, low_excess) = (high, high_excess);
+            high += reach;
+            reach *= 8.0;
+            if !high.is_finite() {
+                return f64::INFINITY;
+            }
+            high_excess = excess(high);
+        }
+        while low_excess <= 0.0 {
+            (high, high_excess) = (low, low_excess);
+            low -= reach;
+            reach *= 8.0;
+            if low <= 0.0 {
+                low = 0.0;
+                low_excess = excess(low);
+                if low_excess <= 0.0 {
+                    return 0.0;
+                }
+                break;
+            }
+            low_excess = excess(low);
+        }
+        // False position with halved ends (Illinois): both ends close in.
+        let mut side = 0;
+        for _ in 0..80 {
+            if high - low <= 1e-10 * high || high_excess == 0.0 {
+                break;
+            }
+            let mut at = low + (high - low) * low_excess / (low_excess - high_excess);
+            if !(at > low && at < high && at.is_finite()) {
+                at = 0.5 * (low + high);
+            }
+            let here = excess(at);
+            if here > 0.0 {
+                (low, low_excess) = (at, here);
+                if side == 1 {
+                    high_excess *= 0.5;
+                }
+                side = 1;
+            } else {
+                (high, high_excess) = (at, here);
+                if side == -1 {
+                    low_excess *= 0.5;
+                }
+                side = -1;
+            }
+        }
+        match self.bound {
+            Bound::Upper => high,
+            Bound::Lower => low,
+        }
+    }
+}
