@@ -15,4 +15,4 @@ pub use banded::banded;
 pub use dense::dense;
 pub use inverse_toeplitz::{inverse_toeplitz, lambda, normalised_lambda};
 pub use problem::Problem;
-pub use toeplitz::banded_toeplitz;
+pub use toeplitz::{banded_toeplitz, fewest_bands};
