@@ -1,10 +1,17 @@
-//! Where noise comes from: secure uniform words, and Gaussian samples made of them.
+//! Where noise comes from: secure uniform words, and the samples made of them.
 
+mod bernoulli;
+pub(crate) mod binomial;
 pub(crate) mod chacha20;
+pub(crate) mod discrete_gaussian;
 pub(crate) mod gaussian;
 pub(crate) mod gaussian32;
+mod inversion;
+pub(crate) mod laplace;
 pub(crate) mod normal;
+pub(crate) mod poisson;
 pub(crate) mod snapped;
+mod source;
 #[cfg(test)]
 mod statistics;
 pub(crate) mod uniform;

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
 use serde_json::json;
-use undertone_mechanisms::{NoiseKey, SnappedGaussian, StandardNormal};
+use undertone_mechanisms::{
+    Binomial, DiscreteGaussian, DiscreteLaplace, NoiseKey, Poisson, Skellam, SnappedGaussian, StandardNormal,
+};
 
 use crate::usage::cpu_time;
 
@@ -177,6 +179,44 @@ fn samplers(bench: &Bench<'_>) -> anyhow::Result<()> {
             let details = json!({ "total_variation_per_sample": gaussian.total_variation_per_sample() });
             bench.report(item, dim, seconds, &details)?;
         }
+    }
+    // Exact integers, at the standard deviations of distributed noise.
+    let (gaussian, laplace) = (
+        DiscreteGaussian::new(1 << 20, 1)?,
+        DiscreteLaplace::new(1 << 10, 1)?,
+    );
+    integers(bench, "discrete-gaussian", |round, out| {
+        Ok(gaussian.fill(&key, round, out)?)
+    })?;
+    integers(bench, "discrete-laplace", |round, out| {
+        Ok(laplace.fill(&key, round, out)?)
+    })?;
+    let (counted, looked_up) = (Binomial::fair(128)?, Binomial::fair(1 << 16)?);
+    integers(bench, "binomial-128", |round, out| {
+        Ok(counted.fill(&key, round, out)?)
+    })?;
+    integers(bench, "binomial-2^16", |round, out| {
+        Ok(looked_up.fill(&key, round, out)?)
+    })?;
+    let (poisson, skellam) = (Poisson::new(1 << 16, 1)?, Skellam::new(1 << 16, 1)?);
+    integers(bench, "poisson-2^16", |round, out| {
+        Ok(poisson.fill(&key, round, out)?)
+    })?;
+    integers(bench, "skellam-2^16", |round, out| {
+        Ok(skellam.fill(&key, round, out)?)
+    })
+}
+
+/// One sampler of integers; a tenth of the coordinates will do.
+fn integers(
+    bench: &Bench<'_>,
+    item: &str,
+    fill: impl Fn(u64, &mut [i64]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    if bench.wants(item) {
+        let mut out = vec![0; bench.dim().div_ceil(10)];
+        let seconds = bench.seconds(|round| fill(round, &mut out))?;
+        bench.report(item, out.len(), seconds, &json!({}))?;
     }
     Ok(())
 }

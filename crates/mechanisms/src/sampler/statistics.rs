@@ -72,6 +72,16 @@ pub(super) fn check_counts(counts: &[u64], probabilities: &[f64]) {
     );
 }
 
+/// Checks integer samples against a probability mass function that is negligible outside `low..=high`.
+pub(super) fn check_integers(samples: &[i64], low: i64, high: i64, mass: impl Fn(i64) -> f64) {
+    let mut counts = vec![0u64; (high - low + 1) as usize];
+    for &x in samples {
+        counts[(x.clamp(low, high) - low) as usize] += 1;
+    }
+    let probabilities: Vec<f64> = (low..=high).map(mass).collect();
+    check_counts(&counts, &probabilities);
+}
+
 /// Checks that two equally long sets of samples are uncorrelated, in value and in square: 2e-7 and, as products of
 /// squares have heavier tails, 1e-7 with half a standard deviation more.
 pub(super) fn check_uncorrelated(a: &[f64], b: &[f64]) {

@@ -113,6 +113,16 @@ pub(crate) enum Purpose {
     Snapped = 5,
     /// Further bits of the same radii and angles, where the first 64 leave the rounding open.
     SnappedRefinement = 6,
+    /// Everything behind exact discrete Gaussian samples.
+    DiscreteGaussian = 7,
+    /// Everything behind exact discrete Laplace samples.
+    DiscreteLaplace = 8,
+    /// Everything behind binomial samples.
+    Binomial = 9,
+    /// Everything behind Poisson samples.
+    Poisson = 10,
+    /// Everything behind Skellam samples.
+    Skellam = 11,
     /// A name of the key in saved states.
     KeyId = 12,
 }
