@@ -1,4 +1,5 @@
-//! Turns secret sums of user updates into noised releases: type states, counter-based ChaCha20 noise, integer addition.
+//! Turns secret sums of user updates into noised releases: type states, counter-based ChaCha20 noise, strategies of
+//! correlated noise, integer addition.
 //!
 //! A [`RawSum`] can only become a [`RawAverage`] and then, through a mechanism, a [`NoisedAverage`]; the compiler holds
 //! that line. Noise is addressed by key, round and coordinate, so the bytes of a release depend on nothing else.
@@ -18,7 +19,10 @@
 //!
 //! It does no I/O, reads no clock and owns no entropy: the caller brings the [`NoiseKey`]. It does not clip, and it
 //! does not account: sensitivities come from `undertone-aggregation`, guarantees from `undertone-accounting`.
-//! Correlated noise (tree, BLT, banded) is not here yet.
+//!
+//! Noise that is correlated over the rounds (trees, BLT, banded and other matrices) comes from a [`Mechanism`]: one value
+//! for the noise, its sensitivity and its event. [`CorrelatedGaussian`] adds it to averages in integers, [`NoiseStream`]
+//! makes it in `f32` for simulations; the state of both can be saved and is continued by nothing else.
 //!
 //! Paper: McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", ICLR 2018
 //! (\[DPLM\]), sections 2.2 and 2.3.

@@ -180,8 +180,8 @@ impl NoiseStream {
         self.engine.field.slots()
     }
 
-    /// Writes everything that later rounds need, except the key; the layout is in [`MechanismError::StateMismatch`]'s
-    /// terms: version, mechanism, dimension, key, rounds, memory, checksum.
+    /// Writes everything that later rounds need, except the key: version, digest of the mechanism, name of the key,
+    /// dimension, rounds, memory, checksum.
     ///
     /// PRIVACY: a state is as secret as the noise: keep it as the key is kept.
     ///

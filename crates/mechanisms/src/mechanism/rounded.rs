@@ -331,7 +331,7 @@ impl Step {
                         .iter()
                         .map(|(height, weight)| weight * state[height * length + place] as f64)
                         .sum();
-                    *noise -= taken.round_ties_even() as i64;
+                    *noise -= nearest(taken);
                 }
                 spare.copy_from_slice(noise);
                 for height in 0..*merged {
@@ -372,7 +372,7 @@ impl Step {
             to_reals(row, noise);
         }
         for (noise, sum) in noise.iter_mut().zip(sum.iter()) {
-            *noise += sum.round_ties_even() as i64;
+            *noise += nearest(*sum);
         }
         if *source == Source::Outputs {
             to_reals(row, noise);
@@ -419,7 +419,7 @@ vectorised! {
         for (((newest, removed), left), node) in newest.iter_mut().zip(removed).zip(left).zip(node) {
             let children = left + *newest;
             *removed += left;
-            *newest = children + (weight * (node - children) as f64).round_ties_even() as i64;
+            *newest = children + nearest(weight * (node - children) as f64);
         }
     }
 }
@@ -466,7 +466,7 @@ vectorised! {
         let high = factor * SPLIT - (factor * SPLIT - factor);
         let low = factor - high;
         for ((value, sum), units) in values.iter_mut().zip(sums).zip(units) {
-            *value -= sum.round_ties_even() as i64;
+            *value -= nearest(*sum);
             let value = *value as f64;
             let value_high = value * SPLIT - (value * SPLIT - value);
             let value_low = value - value_high;
@@ -474,7 +474,7 @@ vectorised! {
             let rest = ((value_high * high - product) + value_high * low + value_low * high) + value_low * low;
             // The leading part beyond 2^53 is an integer; below, it and the rest are rounded together.
             let whole = product.round_ties_even();
-            *units = whole as i64 + ((product - whole) + rest).round_ties_even() as i64;
+            *units = nearest(whole) + nearest((product - whole) + rest);
         }
     }
 }
@@ -483,9 +483,22 @@ vectorised! {
     /// `state <- state - round(complement * state) + added`.
     fn decay(state: &mut [i64], complement: f64, added: &[i64]) {
         for (state, added) in state.iter_mut().zip(added) {
-            *state += added - (complement * *state as f64).round_ties_even() as i64;
+            *state += added - nearest(complement * *state as f64);
         }
     }
+}
+
+/// The nearest integer, ties to even, for `|x| < 2^62`; beyond, some integer. The language's own conversion saturates, which
+/// no vector instruction does.
+#[inline(always)]
+fn nearest(x: f64) -> i64 {
+    // Adding 1.5 * 2^52 leaves an integer in the low bits.
+    const MAGIC: f64 = 6_755_399_441_055_744.0;
+    const HALF_WORD: f64 = (1u64 << 32) as f64;
+    let shifted_high = x * HALF_WORD.recip() + MAGIC;
+    let low = x - (shifted_high - MAGIC) * HALF_WORD;
+    let integer = |shifted: f64| (shifted.to_bits() as i64).wrapping_sub(MAGIC.to_bits() as i64);
+    (integer(shifted_high) << 32).wrapping_add(integer(low + MAGIC))
 }
 
 fn to_reals(out: &mut [f64], values: &[i64]) {
@@ -683,6 +696,32 @@ mod tests {
             .map(|(noise, average)| noise + average)
             .collect();
         assert_eq!(released, run(true));
+    }
+
+    #[test]
+    fn nearest_integers() {
+        let mut seed = 5;
+        let cases = [
+            0.0,
+            -0.0,
+            0.5,
+            1.5,
+            2.5,
+            -0.5,
+            -1.5,
+            4_294_967_295.5,
+            2_147_483_648.5,
+            -2_147_483_648.5,
+        ];
+        let random = (0..64).map(|exponent| f64::from(exponent - 2).exp2() * random(&mut seed));
+        for x in cases.into_iter().chain(random.filter(|x| x.abs() < 62f64.exp2())) {
+            for x in [x, x.trunc() + 0.5, x.trunc()] {
+                assert_eq!(nearest(x), x.round_ties_even() as i64, "{x}");
+            }
+        }
+        for x in [62f64.exp2().next_down(), -62f64.exp2().next_down()] {
+            assert_eq!(nearest(x), x as i64);
+        }
     }
 
     #[test]
