@@ -91,7 +91,9 @@ pub enum MechanismError {
         got: u64,
     },
     /// The sampler's distance from the ideal one alone costs more than the delta asked for.
-    #[error("the sampler's distance from the ideal one adds {sampler:e} to delta, more than half of {delta:e}")]
+    #[error(
+        "the sampler's distance from the ideal one adds {sampler:e} to delta, more than half of {delta:e}"
+    )]
     SamplerExceedsDelta {
         /// Delta asked for.
         delta: f64,
