@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn refined_pairs_are_the_correct_rounding() {
-        // The pairs that the first level leaves open at 2^40 steps, about 1 in 80, all against the third level.
+        // The pairs that the first level leaves open at 2^40 steps, about 1 in 100, all against the third level.
         let steps = 2f64.powi(40);
         let key = NoiseKey::from_bytes([12; 32]);
         let x = samples(steps, 12, 0, 4 * BLOCK);

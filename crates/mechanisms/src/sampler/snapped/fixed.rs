@@ -1,7 +1,7 @@
 //! Third level: numbers with 384 fractional bits, for the pairs that 106 bits leave open.
 //!
 //! Non-negative fixed-point numbers and schoolbook arithmetic whose every step is off by at most one unit in the last
-//! place, `2^-384`. It takes some 100 microseconds a pair and runs less than once in `2^28` pairs, so it is written to be
+//! place, `2^-384`. It takes some 100 microseconds a pair and runs about once in `2^28` pairs, so it is written to be
 //! checked by eye. It also serves the tests as the truth that the faster levels are measured against.
 
 /// Limbs of 64 bits, least significant first; the last one is the integer part.
