@@ -10,7 +10,7 @@ use super::probe::Probe;
 use crate::special::LogSum;
 
 /// Expected number of rare losses, at most.
-pub(crate) const EXPECTED: f64 = 1e-3;
+pub(crate) const EXPECTED: f64 = 1e-4;
 /// More than so many rare losses at once have no term of their own.
 const MOST: u64 = 8;
 /// Compositions of fewer releases are not parted.
