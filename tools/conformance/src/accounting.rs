@@ -9,7 +9,6 @@
 
 mod binomial;
 mod calibration;
-mod case;
 mod clipping;
 mod discrete;
 mod distributed;
@@ -24,25 +23,15 @@ mod sensitivity;
 use anyhow::Context;
 use serde_json::Value;
 
+use crate::case::{self, Case};
 use crate::tally::Tally;
-use case::Case;
 
 /// Relative tolerance of closed forms.
 const EXACT: f64 = 1e-9;
 
 pub(crate) fn check(file: &Value, tally: &mut Tally) -> anyhow::Result<()> {
     let cases = file.as_array().context("the file is not a list of cases")?;
-    for (number, value) in cases.iter().enumerate() {
-        let text = |name: &str| {
-            let text = value[name].as_str();
-            text.with_context(|| format!("case {number} has no `{name}`"))
-        };
-        let (id, family) = (text("id")?, text("family")?);
-        let case = Case::new(value).with_context(|| id.to_owned())?;
-        let outcome = check_family(family, &case);
-        tally.case(id, &case.wrong(outcome));
-    }
-    Ok(())
+    case::check_all(cases, tally, check_family)
 }
 
 fn check_family(family: &str, case: &Case<'_>) -> anyhow::Result<()> {

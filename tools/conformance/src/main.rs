@@ -1,9 +1,12 @@
 //! Conformance: Undertone's numbers against reference files computed by other software.
 //!
-//! `undertone-conformance models FILE.json` and `undertone-conformance accounting FILE.json` print every failure with
-//! both numbers, then `N passed, M failed` (and, for models, `, K skipped`); the exit status is 1 when anything failed.
+//! `undertone-conformance models FILE.json`, `undertone-conformance accounting FILE.json` and `undertone-conformance
+//! mechanisms FILE.json` print every failure with both numbers, then `N passed, M failed` (and, for models, `, K
+//! skipped`); the exit status is 1 when anything failed.
 
 mod accounting;
+mod case;
+mod mechanisms;
 mod models;
 mod tally;
 
@@ -35,6 +38,11 @@ enum Command {
         /// Reference file in the format of `vectors/accounting.json`
         file: PathBuf,
     },
+    /// Sensitivities, errors, losses and optima of the noise mechanisms
+    Mechanisms {
+        /// Reference file in the format of `vectors/mechanisms.json`
+        file: PathBuf,
+    },
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -46,6 +54,10 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         Command::Accounting { file } => {
             accounting::check(&read(&file)?, &mut tally)?;
+            println!("{}", tally.verdict());
+        }
+        Command::Mechanisms { file } => {
+            mechanisms::check(&read(&file)?, &mut tally)?;
             println!("{}", tally.verdict());
         }
     }

@@ -6,8 +6,8 @@ use undertone_accounting::binomial::theorem::{BinomialNoise, Sensitivities};
 use undertone_accounting::{Accountant, AccountingError, Delta, Epsilon, Event, Recipe};
 
 use super::EXACT;
-use super::case::Case;
 use super::reference::{between, delta_at};
+use crate::case::Case;
 
 /// Sums of binomial masses lose digits to `ln N!`, on either side.
 const SUMMED: f64 = 1e-8;

@@ -3,9 +3,9 @@
 use anyhow::bail;
 use undertone_accounting::{Accountant, Event, NoiseMultiplier, Recipe, calibrate};
 
-use super::case::Case;
 use super::reference::Grid;
 use super::renyi::poisson;
+use crate::case::Case;
 
 /// The peer searches to this absolute width.
 const PEER_WIDTH: f64 = 1e-6;

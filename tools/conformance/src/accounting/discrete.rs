@@ -3,9 +3,9 @@
 use undertone_accounting::{Accountant, Delta, Event, Recipe, discrete};
 
 use super::EXACT;
-use super::case::Case;
 use super::poisson::adjacency;
 use super::reference::Grid;
+use crate::case::Case;
 
 /// Probability left out of an exact sum: e^-120 is far below any delta here.
 const LOG_TAIL: f64 = -120.0;

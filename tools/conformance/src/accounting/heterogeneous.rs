@@ -4,9 +4,9 @@ use anyhow::{Context, bail};
 use undertone_accounting::{Accountant, Event, NoiseMultiplier, Recipe};
 
 use super::EXACT;
-use super::case::Case;
 use super::reference::Grid;
 use super::renyi::poisson;
+use crate::case::Case;
 
 pub(super) fn heterogeneous(case: &Case<'_>) -> anyhow::Result<()> {
     let phases = phases(case.text("desc")?)?;

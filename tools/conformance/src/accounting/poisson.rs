@@ -4,9 +4,9 @@ use anyhow::{Context, bail};
 use undertone_accounting::{Accountant, Adjacency, Event, Recipe};
 
 use super::EXACT;
-use super::case::{self, Case};
 use super::reference::{Grid, below_extrapolated, between};
 use super::renyi;
+use crate::case::{self, Case};
 
 /// Relative accuracy that tilted extrapolations had against the exact Gaussian.
 const TILTED: f64 = 2e-6;

@@ -1,24 +1,45 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
+use crate::tally::Tally;
 use anyhow::Context;
 use serde_json::{Map, Value};
 use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, SamplingProbability};
+
+/// Checks every case of a list `{id, family, inputs, outputs, source}` with the checker of its family.
+pub(crate) fn check_all(
+    cases: &[Value],
+    tally: &mut Tally,
+    check: impl Fn(&str, &Case<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    for (number, value) in cases.iter().enumerate() {
+        let text = |name: &str| {
+            let text = value[name].as_str();
+            text.with_context(|| format!("case {number} has no `{name}`"))
+        };
+        let (id, family) = (text("id")?, text("family")?);
+        let case = Case::new(value).with_context(|| id.to_owned())?;
+        let outcome = check(family, &case);
+        tally.case(id, &case.wrong(outcome));
+    }
+    Ok(())
+}
 
 /// One case of a reference file: typed access to what goes in, comparison with what should come out.
 ///
 /// Every output must be looked at: one that no checker knows is a failure, so that a file never passes by
 /// being misunderstood. Printed numbers (`paper...`) and `note` are not outputs.
 #[derive(Debug)]
-pub(super) struct Case<'a> {
+pub(crate) struct Case<'a> {
     inputs: &'a Map<String, Value>,
     outputs: &'a Map<String, Value>,
+    tolerance: Option<f64>,
     seen: RefCell<BTreeSet<String>>,
     wrong: RefCell<Vec<String>>,
 }
 
 impl<'a> Case<'a> {
-    pub(super) fn new(case: &'a Value) -> anyhow::Result<Self> {
+    pub(crate) fn new(case: &'a Value) -> anyhow::Result<Self> {
         let object = |name: &str| {
             let object = case[name].as_object();
             object.with_context(|| format!("no object `{name}`"))
@@ -26,13 +47,14 @@ impl<'a> Case<'a> {
         Ok(Self {
             inputs: object("inputs")?,
             outputs: object("outputs")?,
+            tolerance: case["rtol"].as_f64(),
             seen: RefCell::default(),
             wrong: RefCell::default(),
         })
     }
 
     /// Everything that was found wrong; outputs that nobody looked at are, unless the checker gave up.
-    pub(super) fn wrong(self, outcome: anyhow::Result<()>) -> Vec<String> {
+    pub(crate) fn wrong(self, outcome: anyhow::Result<()>) -> Vec<String> {
         let seen = self.seen.into_inner();
         let mut wrong = self.wrong.into_inner();
         if let Err(error) = outcome {
@@ -45,71 +67,81 @@ impl<'a> Case<'a> {
         wrong
     }
 
-    pub(super) fn input(&self, name: &str) -> anyhow::Result<&'a Value> {
+    /// The relative tolerance that the file states for the case.
+    pub(crate) fn tolerance(&self) -> anyhow::Result<f64> {
+        self.tolerance.context("no `rtol`")
+    }
+
+    pub(crate) fn input(&self, name: &str) -> anyhow::Result<&'a Value> {
         self.inputs
             .get(name)
             .with_context(|| format!("no input `{name}`"))
     }
 
-    pub(super) fn number(&self, name: &str) -> anyhow::Result<f64> {
+    pub(crate) fn number(&self, name: &str) -> anyhow::Result<f64> {
         number(self.input(name)?).with_context(|| format!("input `{name}`"))
     }
 
-    pub(super) fn numbers(&self, name: &str) -> anyhow::Result<Vec<f64>> {
+    pub(crate) fn numbers(&self, name: &str) -> anyhow::Result<Vec<f64>> {
         list(self.input(name)?).with_context(|| format!("input `{name}`"))
     }
 
     /// A whole number, which a file may write as `5`, `5.0` or `1e6`.
-    pub(super) fn whole(&self, name: &str) -> anyhow::Result<u64> {
+    pub(crate) fn whole(&self, name: &str) -> anyhow::Result<u64> {
         whole(self.number(name)?).with_context(|| format!("input `{name}`"))
     }
 
-    pub(super) fn text(&self, name: &str) -> anyhow::Result<&'a str> {
+    /// As [`Case::whole`], as a length.
+    pub(crate) fn size(&self, name: &str) -> anyhow::Result<usize> {
+        Ok(usize::try_from(self.whole(name)?)?)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> anyhow::Result<&'a str> {
         let text = self.input(name)?.as_str();
         text.with_context(|| format!("input `{name}` is not a text"))
     }
 
-    pub(super) fn has_input(&self, name: &str) -> bool {
+    pub(crate) fn has_input(&self, name: &str) -> bool {
         self.inputs.contains_key(name)
     }
 
-    pub(super) fn delta(&self) -> anyhow::Result<Delta> {
+    pub(crate) fn delta(&self) -> anyhow::Result<Delta> {
         Ok(Delta::new(self.number("delta")?)?)
     }
 
-    pub(super) fn epsilon(&self) -> anyhow::Result<Epsilon> {
+    pub(crate) fn epsilon(&self) -> anyhow::Result<Epsilon> {
         Ok(Epsilon::new(self.number("epsilon")?)?)
     }
 
-    pub(super) fn noise(&self, name: &str) -> anyhow::Result<NoiseMultiplier> {
+    pub(crate) fn noise(&self, name: &str) -> anyhow::Result<NoiseMultiplier> {
         Ok(NoiseMultiplier::new(self.number(name)?)?)
     }
 
-    pub(super) fn probability(&self, name: &str) -> anyhow::Result<SamplingProbability> {
+    pub(crate) fn probability(&self, name: &str) -> anyhow::Result<SamplingProbability> {
         Ok(SamplingProbability::new(self.number(name)?)?)
     }
 
     /// An output, if the case has it; from now on it counts as looked at.
-    pub(super) fn output(&self, name: &str) -> Option<&'a Value> {
+    pub(crate) fn output(&self, name: &str) -> Option<&'a Value> {
         let value = self.outputs.get(name)?;
         self.seen.borrow_mut().insert(name.to_owned());
         Some(value)
     }
 
     /// As [`Case::output`], as a number.
-    pub(super) fn expected(&self, name: &str) -> anyhow::Result<Option<f64>> {
+    pub(crate) fn expected(&self, name: &str) -> anyhow::Result<Option<f64>> {
         let value = self.output(name).map(number).transpose();
         value.with_context(|| format!("output `{name}`"))
     }
 
     /// An output that the case must have.
-    pub(super) fn required(&self, name: &str) -> anyhow::Result<f64> {
+    pub(crate) fn required(&self, name: &str) -> anyhow::Result<f64> {
         self.expected(name)?
             .with_context(|| format!("no output `{name}`"))
     }
 
     /// The outputs whose names start with `prefix` and go on with a number: that number and the output.
-    pub(super) fn outputs_at(&self, prefix: &str) -> anyhow::Result<Vec<(f64, f64)>> {
+    pub(crate) fn outputs_at(&self, prefix: &str) -> anyhow::Result<Vec<(f64, f64)>> {
         let mut found = Vec::new();
         for name in self.outputs.keys() {
             let Some(at) = name.strip_prefix(prefix).and_then(|rest| rest.parse().ok()) else {
@@ -121,27 +153,68 @@ impl<'a> Case<'a> {
     }
 
     /// Records a failure.
-    pub(super) fn fail(&self, detail: String) {
+    pub(crate) fn fail(&self, detail: String) {
         self.wrong.borrow_mut().push(detail);
     }
 
     /// Records a failure unless `holds`.
-    pub(super) fn ensure(&self, holds: bool, detail: impl FnOnce() -> String) {
+    pub(crate) fn ensure(&self, holds: bool, detail: impl FnOnce() -> String) {
         if !holds {
             self.fail(detail());
         }
     }
 
     /// `got` against the output `name`, if the case has it, within `relative`.
-    pub(super) fn close(&self, name: &str, got: f64, relative: f64) -> anyhow::Result<()> {
+    pub(crate) fn close(&self, name: &str, got: f64, relative: f64) -> anyhow::Result<()> {
         if let Some(want) = self.expected(name)? {
             self.near(name, got, want, relative * want.abs());
         }
         Ok(())
     }
 
+    /// Every entry of `got` against the output `name`, if the case has it, within `relative` of the entry itself.
+    pub(crate) fn close_list(&self, name: &str, got: &[f64], relative: f64) -> anyhow::Result<()> {
+        let Some(want) = self.output(name) else {
+            return Ok(());
+        };
+        let want = list(want).with_context(|| format!("output `{name}`"))?;
+        self.near_list(name, got, &want, |want| relative * want.abs());
+        Ok(())
+    }
+
+    /// As [`Case::close_list`], within `relative` of the largest entry: for numbers that are known no better.
+    pub(crate) fn close_vector(&self, name: &str, got: &[f64], relative: f64) -> anyhow::Result<()> {
+        let Some(want) = self.output(name) else {
+            return Ok(());
+        };
+        let want = list(want).with_context(|| format!("output `{name}`"))?;
+        let scale = want.iter().fold(0.0f64, |top, value| top.max(value.abs()));
+        self.near_list(name, got, &want, |_| relative * scale);
+        Ok(())
+    }
+
+    /// `got` against `want`, entry by entry.
+    pub(crate) fn near_list(&self, what: &str, got: &[f64], want: &[f64], tolerance: impl Fn(f64) -> f64) {
+        self.ensure(got.len() == want.len(), || {
+            format!("{what}: expected {} numbers, got {}", want.len(), got.len())
+        });
+        for (index, (&got, &want)) in got.iter().zip(want).enumerate() {
+            self.near(&format!("{what}[{index}]"), got, want, tolerance(want));
+        }
+    }
+
+    /// `got` not above the output `name`, if the case has it, by more than `relative`: what an optimiser must reach.
+    pub(crate) fn at_most(&self, name: &str, got: f64, relative: f64) -> anyhow::Result<()> {
+        if let Some(want) = self.expected(name)? {
+            self.ensure(got <= want * (1.0 + relative), || {
+                format!("{name}: expected at most {want:e} (1 + {relative:e}), got {got:e}")
+            });
+        }
+        Ok(())
+    }
+
     /// `got` against `want` within an absolute `tolerance`.
-    pub(super) fn near(&self, what: &str, got: f64, want: f64, tolerance: f64) {
+    pub(crate) fn near(&self, what: &str, got: f64, want: f64, tolerance: f64) {
         // Not `>`: a NaN must fail.
         let near = got == want || (got - want).abs() <= tolerance;
         self.ensure(near, || {
@@ -152,7 +225,7 @@ impl<'a> Case<'a> {
 }
 
 /// A JSON number, or one of the texts `inf` and `-inf`.
-pub(super) fn number(value: &Value) -> anyhow::Result<f64> {
+pub(crate) fn number(value: &Value) -> anyhow::Result<f64> {
     match value {
         Value::String(text) if text == "inf" => Ok(f64::INFINITY),
         Value::String(text) if text == "-inf" => Ok(f64::NEG_INFINITY),
@@ -161,7 +234,7 @@ pub(super) fn number(value: &Value) -> anyhow::Result<f64> {
 }
 
 /// A list of numbers; a single number is a list of one.
-pub(super) fn list(value: &Value) -> anyhow::Result<Vec<f64>> {
+pub(crate) fn list(value: &Value) -> anyhow::Result<Vec<f64>> {
     match value.as_array() {
         Some(values) => values.iter().map(number).collect(),
         None => Ok(vec![number(value)?]),
@@ -169,7 +242,7 @@ pub(super) fn list(value: &Value) -> anyhow::Result<Vec<f64>> {
 }
 
 /// `value` as a count.
-pub(super) fn whole(value: f64) -> anyhow::Result<u64> {
+pub(crate) fn whole(value: f64) -> anyhow::Result<u64> {
     let fits = value >= 0.0 && value.fract() == 0.0 && value <= 2f64.powi(53);
     anyhow::ensure!(fits, "{value} is not a whole number");
     Ok(value as u64)
