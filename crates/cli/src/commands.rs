@@ -3,6 +3,7 @@
 pub(crate) mod account;
 pub(crate) mod data;
 pub(crate) mod eval;
+pub(crate) mod mechanism;
 pub(crate) mod plan;
 pub(crate) mod report;
 pub(crate) mod reproduce;

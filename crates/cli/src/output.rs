@@ -64,6 +64,21 @@ impl Output {
         bar.enable_steady_tick(Duration::from_millis(250));
         bar
     }
+
+    /// What is being done and for how long, for work whose length is not known; or nothing.
+    pub(crate) fn spinner(&self, message: &str) -> ProgressBar {
+        let bar = if self.shows_progress() {
+            ProgressBar::new_spinner()
+        } else {
+            return ProgressBar::hidden();
+        };
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+            bar.set_style(style);
+        }
+        bar.set_message(message.to_owned());
+        bar.enable_steady_tick(Duration::from_millis(250));
+        bar
+    }
 }
 
 /// A table of names and values.

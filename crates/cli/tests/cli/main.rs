@@ -4,6 +4,7 @@ mod account;
 mod bad_input;
 mod data;
 mod determinism;
+mod mechanism;
 mod plan;
 mod support;
 mod train;

@@ -7,8 +7,8 @@ use plotters::style::FontTransform;
 use undertone_training::figures::number;
 
 const SIZE: (u32, u32) = (720, 420);
-const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xfe);
-const INK: RGBColor = RGBColor(0x1c, 0x25, 0x31);
+pub(in crate::commands) const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xfe);
+pub(in crate::commands) const INK: RGBColor = RGBColor(0x1c, 0x25, 0x31);
 pub(in crate::commands) const MUTED: RGBColor = RGBColor(0x6b, 0x75, 0x83);
 const GRID: RGBColor = RGBColor(0xe4, 0xe7, 0xec);
 

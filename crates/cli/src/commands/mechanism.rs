@@ -1,0 +1,43 @@
+//! `undertone mechanism {optimize,compare,show}`.
+
+mod bars;
+mod compare;
+mod description;
+mod head;
+mod kind;
+mod optimize;
+mod privacy;
+mod run;
+mod show;
+mod sweep;
+mod table;
+mod timing;
+mod workload;
+
+use crate::output::Output;
+
+/// Arguments of `undertone mechanism`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MechanismArgs {
+    #[command(subcommand)]
+    command: MechanismCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum MechanismCommand {
+    /// Find the matrix of a kind with the smallest loss for a run, and what it guarantees.
+    Optimize(Box<optimize::OptimizeArgs>),
+    /// All mechanisms side by side for one run: losses, privacy, memory, time.
+    Compare(Box<compare::CompareArgs>),
+    /// Coefficients, sensitivities and robustness of mechanisms, from files or by name.
+    Show(Box<show::ShowArgs>),
+}
+
+/// Finds, compares or shows noise mechanisms.
+pub(crate) fn run(args: MechanismArgs, output: &Output) -> anyhow::Result<()> {
+    match args.command {
+        MechanismCommand::Optimize(args) => optimize::run(&args, output),
+        MechanismCommand::Compare(args) => compare::run(&args, output),
+        MechanismCommand::Show(args) => show::run(&args, output),
+    }
+}

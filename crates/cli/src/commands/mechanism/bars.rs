@@ -1,0 +1,75 @@
+//! Losses of several mechanisms as one SVG picture of horizontal bars.
+
+use anyhow::anyhow;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use undertone_mechanisms::Objective;
+
+use super::compare::Row;
+use crate::commands::plan::picture::{COLOURS, INK, MUTED, PAPER};
+
+const WIDTH: u32 = 860;
+const TOP: i32 = 78;
+/// Of one mechanism.
+const HEIGHT: i32 = 40;
+/// Names end here, bars begin.
+const LEFT: i32 = 310;
+const RIGHT: i32 = 740;
+
+/// Draws RmsLoss and MaxLoss of every row, on one linear axis from 0.
+pub(super) fn draw(title: &str, rows: &[Row], objective: Objective) -> anyhow::Result<String> {
+    let mut svg = String::new();
+    let height = TOP + HEIGHT * rows.len() as i32 + 16;
+    {
+        let size = (WIDTH, height.unsigned_abs());
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        paint(&root, title, rows, objective)
+            .and_then(|()| root.present())
+            .map_err(|error| anyhow!("drawing the comparison: {error}"))?;
+    }
+    Ok(svg)
+}
+
+fn paint<'a>(
+    root: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>,
+    title: &str,
+    rows: &[Row],
+    objective: Objective,
+) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
+    let font = |size: i32, colour: RGBColor| ("sans-serif", size).into_font().color(&colour);
+    let place = |x: HPos| Pos::new(x, VPos::Center);
+    root.fill(&PAPER)?;
+    root.draw(&Text::new(title, (16, 14), font(17, INK)))?;
+    let [first, second, ..] = COLOURS;
+    let bars = match objective {
+        Objective::RmsLoss => [(Objective::RmsLoss, first), (Objective::MaxLoss, second)],
+        Objective::MaxLoss => [(Objective::MaxLoss, first), (Objective::RmsLoss, second)],
+    };
+    for (place, (name, colour)) in bars.iter().enumerate() {
+        let x = 16 + 110 * place as i32;
+        root.draw(&Rectangle::new([(x, 47), (x + 18, 57)], colour.filled()))?;
+        root.draw(&Text::new(name.to_string(), (x + 26, 45), font(15, MUTED)))?;
+    }
+    let most = rows
+        .iter()
+        .flat_map(|row| [row.losses.max_loss, row.losses.rms_loss])
+        .fold(f64::MIN_POSITIVE, f64::max);
+    for (index, row) in rows.iter().enumerate() {
+        let y = TOP + HEIGHT * index as i32;
+        let name = font(14, INK).pos(place(HPos::Right));
+        root.draw(&Text::new(
+            row.name.as_str(),
+            (LEFT - 10, y + HEIGHT / 2 - 3),
+            name,
+        ))?;
+        for (line, (loss, colour)) in bars.iter().enumerate() {
+            let value = row.losses.get(*loss);
+            let y = y + 3 + 16 * line as i32;
+            let end = LEFT + (f64::from(RIGHT - LEFT) * value / most).round() as i32;
+            root.draw(&Rectangle::new([(LEFT, y), (end, y + 12)], colour.filled()))?;
+            let figure = font(13, MUTED).pos(place(HPos::Left));
+            root.draw(&Text::new(format!("{value:.3}"), (end + 6, y + 6), figure))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,349 @@
+//! `undertone mechanism compare`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, bail, ensure};
+use clap::ValueEnum;
+use serde::Serialize;
+use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, gaussian};
+use undertone_mechanisms::optimize::Problem;
+use undertone_mechanisms::{Certified, Losses, Objective};
+use undertone_training::figures::{number, upper_bound};
+use undertone_training::files::write_atomic;
+
+use super::kind::{Kind, SizeArgs};
+use super::run::{Run, RunArgs};
+use super::table::{self, Memory, grid};
+use super::workload::WorkloadArgs;
+use super::{bars, privacy, timing};
+use crate::output::Output;
+
+/// Arguments of `undertone mechanism compare`.
+///
+/// Losses compare mechanisms at equal privacy: the noise in the iterates, in clip norms, where the noise multiplier equals
+/// the sensitivity.
+#[derive(Debug, clap::Args)]
+pub(super) struct CompareArgs {
+    #[command(flatten)]
+    run: RunArgs,
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    #[command(flatten)]
+    sizes: SizeArgs,
+    /// Kinds to compare; by default all but banded and dense.
+    #[arg(long = "kinds", value_name = "KIND,...", value_delimiter = ',', value_enum)]
+    kinds: Vec<Kind>,
+    /// Also optimise BandMF: minutes for thousands of rounds.
+    #[arg(long)]
+    with_bandmf: bool,
+    /// Noise at equal privacy: what reaches this epsilon at --delta.
+    #[arg(
+        long,
+        allow_negative_numbers = true,
+        requires = "delta",
+        conflicts_with = "iterate_noise"
+    )]
+    target_epsilon: Option<f64>,
+    /// Privacy at equal noise: epsilon at --delta where the noise in the iterates (largest or root mean square, as the
+    /// objective) has this standard deviation, in clip norms.
+    #[arg(long, allow_negative_numbers = true, requires = "delta", value_name = "STD")]
+    iterate_noise: Option<f64>,
+    /// Probability mass on which epsilon may be exceeded.
+    #[arg(long, allow_negative_numbers = true)]
+    delta: Option<f64>,
+    /// Parameters of the model, for memory and streaming time.
+    #[arg(long, default_value_t = 1_000_000)]
+    dim: u64,
+    /// Also time one round of noise of --dim coordinates on this machine.
+    #[arg(long)]
+    measure_time: bool,
+    /// Draw the losses into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// What is asked about privacy.
+#[derive(Debug, Clone, Copy)]
+enum Question {
+    Losses,
+    Noise(Epsilon, Delta),
+    Epsilon(f64, Delta),
+}
+
+/// One mechanism.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    kind: Kind,
+    pub(super) name: String,
+    sensitivity: Certified,
+    pub(super) losses: Losses,
+    pub(super) memory: Memory,
+    /// To make the matrix, its losses and its sensitivity.
+    made_in_seconds: f64,
+    noise_multiplier: Option<NoiseMultiplier>,
+    /// Standard deviation of the noise in the iterates, in clip norms.
+    iterate_noise: Option<f64>,
+    epsilon: Option<Epsilon>,
+    seconds_a_round: Option<f64>,
+}
+
+/// All mechanisms, the smallest loss first.
+#[derive(Debug, Serialize)]
+struct Comparison {
+    run: Run,
+    workload: String,
+    objective: Objective,
+    delta: Option<f64>,
+    rows: Vec<Row>,
+    /// Kinds that the run does not suit, and why.
+    refused: Vec<(Kind, String)>,
+}
+
+pub(super) fn run(args: &CompareArgs, output: &Output) -> anyhow::Result<()> {
+    let question = question(args)?;
+    ensure!(args.dim > 0, "--dim: expected at least 1, got 0");
+    let run = args.run.run(None)?;
+    let problem = args.workload.problem(&run)?;
+    let kinds = kinds(args);
+    if args.kinds.is_empty() {
+        ensure!(
+            args.sizes.check(Kind::Blt).is_ok() || args.sizes.check(Kind::Fhu).is_ok(),
+            "--buffers with --bands: expected one of them, or --kinds"
+        );
+    }
+    let mut rows = Vec::new();
+    let mut refused = Vec::new();
+    for kind in kinds {
+        let sizes = if args.sizes.check(kind).is_ok() {
+            args.sizes.clone()
+        } else {
+            SizeArgs::default()
+        };
+        let bar = output.spinner(&format!("making {}", kind.name()));
+        let row = make(kind, &problem, &sizes, &run, args).and_then(|mut row| {
+            row.answer(question, problem.objective)?;
+            Ok(row)
+        });
+        bar.finish_and_clear();
+        match row {
+            Ok(row) => rows.push(row),
+            Err(error) if args.kinds.contains(&kind) => return Err(error.context(kind.name())),
+            Err(error) => refused.push((kind, format!("{error:#}"))),
+        }
+    }
+    if rows.is_empty() {
+        let (kind, why) = refused.swap_remove(0);
+        bail!("{}: {why}", kind.name());
+    }
+    let loss = |row: &Row| row.losses.get(problem.objective);
+    rows.sort_by(|a, b| loss(a).total_cmp(&loss(b)));
+    let comparison = Comparison {
+        workload: args.workload.shown(),
+        objective: problem.objective,
+        delta: args.delta,
+        rows,
+        refused,
+        run,
+    };
+    if let Some(file) = &args.svg {
+        let title = format!("{}: {}", comparison.objective, comparison.run.shown());
+        let svg = bars::draw(&title, &comparison.rows, comparison.objective)?;
+        write_atomic(file, svg.as_bytes()).context("--svg")?;
+    }
+    if output.json {
+        output.print_json(&comparison)
+    } else {
+        output.print(&comparison.text(question))
+    }
+}
+
+fn kinds(args: &CompareArgs) -> Vec<Kind> {
+    let default = Kind::value_variants()
+        .iter()
+        .copied()
+        .filter(|kind| !matches!(kind, Kind::Banded | Kind::Dense));
+    let mut kinds: Vec<Kind> = if args.kinds.is_empty() {
+        default.collect()
+    } else {
+        args.kinds.clone()
+    };
+    if args.with_bandmf && !kinds.contains(&Kind::Banded) {
+        kinds.push(Kind::Banded);
+    }
+    kinds
+}
+
+fn question(args: &CompareArgs) -> anyhow::Result<Question> {
+    let delta = args.delta.map(Delta::new).transpose().context("--delta")?;
+    Ok(match (args.target_epsilon, args.iterate_noise, delta) {
+        (Some(epsilon), _, Some(delta)) => {
+            Question::Noise(Epsilon::new(epsilon).context("--target-epsilon")?, delta)
+        }
+        (_, Some(noise), Some(delta)) => {
+            ensure!(
+                noise > 0.0 && noise.is_finite(),
+                "--iterate-noise: expected a finite number > 0, got {noise}"
+            );
+            Question::Epsilon(noise, delta)
+        }
+        (None, None, None) => Question::Losses,
+        _ => bail!("--delta: expected --target-epsilon or --iterate-noise with it"),
+    })
+}
+
+fn make(
+    kind: Kind,
+    problem: &Problem,
+    sizes: &SizeArgs,
+    run: &Run,
+    args: &CompareArgs,
+) -> anyhow::Result<Row> {
+    let start = Instant::now();
+    let strategy = kind.make(problem, sizes)?.strategy;
+    let sensitivity = strategy.squared_sensitivity(run.rounds, &run.participation)?;
+    let errors = strategy.errors(run.rounds, &problem.workload)?;
+    let made_in_seconds = start.elapsed().as_secs_f64();
+    let seconds_a_round = if args.measure_time {
+        Some(timing::seconds_a_round(&strategy, run, args.dim)?)
+    } else {
+        None
+    };
+    Ok(Row {
+        kind,
+        name: strategy.name(),
+        sensitivity,
+        losses: errors.losses(sensitivity.squared),
+        memory: Memory::new(&strategy, run, args.dim),
+        made_in_seconds,
+        noise_multiplier: None,
+        iterate_noise: None,
+        epsilon: None,
+        seconds_a_round,
+    })
+}
+
+impl Row {
+    fn answer(&mut self, question: Question, objective: Objective) -> anyhow::Result<()> {
+        let loss = self.losses.get(objective);
+        match question {
+            Question::Losses => {}
+            Question::Noise(epsilon, delta) => {
+                let noise = privacy::noise_multiplier(self.sensitivity, epsilon, delta)?;
+                self.iterate_noise = Some(noise.get() / self.losses.sensitivity * loss);
+                self.noise_multiplier = Some(noise);
+            }
+            Question::Epsilon(noise, delta) => {
+                // A Gaussian of this noise multiplier, relative to its sensitivity, leaves that noise.
+                let relative = NoiseMultiplier::new(noise / loss)?;
+                self.noise_multiplier = Some(NoiseMultiplier::new(relative.get() * self.losses.sensitivity)?);
+                self.epsilon = Some(gaussian::epsilon(relative, delta)?);
+                self.iterate_noise = Some(noise);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Comparison {
+    fn text(&self, question: Question) -> String {
+        let best = self
+            .rows
+            .first()
+            .map_or(1.0, |row| row.losses.get(self.objective));
+        let mut header = vec!["mechanism".to_owned()];
+        header.extend(["MaxLoss", "RmsLoss", "over best", "sensitivity"].map(str::to_owned));
+        match question {
+            Question::Losses => {}
+            Question::Noise(..) => {
+                header.extend(["noise multiplier", "noise in iterates"].map(str::to_owned));
+            }
+            Question::Epsilon(..) => header.extend(["noise multiplier", "epsilon"].map(str::to_owned)),
+        }
+        header.extend(["vectors", "memory", "made in"].map(str::to_owned));
+        let timed = self.rows.iter().any(|row| row.seconds_a_round.is_some());
+        if timed {
+            header.push("a round".to_owned());
+        }
+        let rows = self.rows.iter().map(|row| {
+            let loss = row.losses.get(self.objective);
+            let mut cells = vec![
+                row.name.clone(),
+                format!("{:.4}", row.losses.max_loss),
+                format!("{:.4}", row.losses.rms_loss),
+                format!("+{:.1} %", (loss / best - 1.0) * 100.0),
+                table::sensitivity(row.sensitivity),
+            ];
+            if let Some(noise) = row.noise_multiplier {
+                cells.push(upper_bound(noise.get()));
+                cells.push(match (row.epsilon, row.iterate_noise) {
+                    (Some(epsilon), _) => upper_bound(epsilon.get()),
+                    (None, noise) => noise.map(number).unwrap_or_default(),
+                });
+            }
+            let remade = match row.memory.remade_rows {
+                0 => String::new(),
+                rows => format!(" (remakes {rows})"),
+            };
+            cells.extend([
+                format!("{}{remade}", row.memory.vectors),
+                table::bytes(row.memory.bytes),
+                format!("{:.3} s", row.made_in_seconds),
+            ]);
+            if timed {
+                cells.push(
+                    row.seconds_a_round
+                        .map_or_else(String::new, |s| format!("{} s", number(s))),
+                );
+            }
+            cells
+        });
+        let mut text = format!("{}; {}\n", self.run.shown(), self.workload);
+        if let Some(lowered) = &self.run.lowered {
+            text += &format!("note: {lowered}\n");
+        }
+        text += &format!("\n{}\n", grid(header, rows, 1));
+        for (kind, why) in &self.refused {
+            text += &format!("\nnot for this run: {}: {why}", kind.name());
+        }
+        text += &match question {
+            Question::Losses => {
+                "\nLosses are noise in the iterates at equal privacy; --target-epsilon or --iterate-noise with --delta say \
+                 what that means."
+                    .to_owned()
+            }
+            Question::Noise(epsilon, delta) => format!(
+                "\nAll reach epsilon {} at delta {} (zero-out, exact Gaussian, no sampling assumed); noise in the iterates \
+                 in clip norms, {}.",
+                number(epsilon.get()),
+                upper_bound(delta.get()),
+                spread(self.objective)
+            ),
+            Question::Epsilon(noise, delta) => format!(
+                "\nAll leave noise of {} clip norms in the iterates ({}); epsilon at delta {} (zero-out, exact Gaussian, no \
+                 sampling assumed).",
+                number(noise),
+                spread(self.objective),
+                upper_bound(delta.get())
+            ),
+        };
+        text += &format!(
+            "\nMemory is that of releases at {} coordinates, 8 bytes each; an f32 stream keeps half.",
+            self.rows.first().map_or(0, |row| row.memory.dim)
+        );
+        if self.rows.iter().any(|row| row.memory.remade_rows > 0) {
+            text += " Rows that are remade cost time, not memory.";
+        }
+        if self.rows.iter().any(|row| !row.sensitivity.exact) {
+            text += "\n~ marks a sensitivity that is a proved upper bound.";
+        }
+        text
+    }
+}
+
+fn spread(objective: Objective) -> &'static str {
+    match objective {
+        Objective::MaxLoss => "in the worst iterate",
+        Objective::RmsLoss => "root mean square",
+    }
+}

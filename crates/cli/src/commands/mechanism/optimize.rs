@@ -1,0 +1,193 @@
+//! `undertone mechanism optimize`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{bail, ensure};
+use clap::ValueEnum;
+use serde::Serialize;
+use undertone_mechanisms::{Certified, Errors, Losses, Objective, Strategy};
+
+use super::description;
+use super::head::Head;
+use super::kind::{Kind, Search, SizeArgs};
+use super::privacy::{PrivacyArgs, Stated};
+use super::run::{Run, RunArgs};
+use super::table::{self, Memory};
+use super::workload::WorkloadArgs;
+use crate::output::{Output, facts};
+
+/// Coefficients that are shown.
+const SHOWN: usize = 8;
+
+/// Arguments of `undertone mechanism optimize`.
+///
+/// Losses are noise in the iterates at equal privacy: the standard deviation, in clip norms, of a mechanism whose noise
+/// multiplier equals its sensitivity.
+#[derive(Debug, clap::Args)]
+pub(super) struct OptimizeArgs {
+    /// What to optimise.
+    #[arg(value_enum)]
+    kind: Kind,
+    #[command(flatten)]
+    run: RunArgs,
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    #[command(flatten)]
+    sizes: SizeArgs,
+    #[command(flatten)]
+    privacy: PrivacyArgs,
+    /// Parameters of the model, for the memory.
+    #[arg(long, default_value_t = 1_000_000)]
+    dim: u64,
+    /// Write the mechanism to this file, or the strategy alone where no noise was asked for.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// What is found.
+#[derive(Debug, Serialize)]
+struct Found {
+    kind: Kind,
+    name: String,
+    run: Run,
+    workload: String,
+    objective: Objective,
+    sensitivity: Certified,
+    losses: Losses,
+    errors: Errors,
+    memory: Memory,
+    search: Option<Search>,
+    seconds: f64,
+    privacy: Option<Stated>,
+    #[serde(skip)]
+    parameters: Vec<(String, String)>,
+    /// Unless it is in a file.
+    strategy: Option<Strategy>,
+}
+
+pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<()> {
+    let kind = args.kind;
+    if !kind.is_optimised() {
+        let known: Vec<String> = Kind::value_variants()
+            .iter()
+            .filter(|kind| kind.is_optimised())
+            .map(|kind| kind.name())
+            .collect();
+        bail!(
+            "{}: has nothing to optimise; expected one of {} (`undertone mechanism show {0}` shows it)",
+            kind.name(),
+            known.join(", ")
+        );
+    }
+    ensure!(args.dim > 0, "--dim: expected at least 1, got 0");
+    args.sizes.check(kind)?;
+    args.privacy.check(None)?;
+    let run = args.run.run(None)?;
+    let problem = args.workload.problem(&run)?;
+    let bar = output.spinner(&format!("optimising {}", kind.name()));
+    let start = Instant::now();
+    let made = kind.make(&problem, &args.sizes);
+    let seconds = start.elapsed().as_secs_f64();
+    bar.finish_and_clear();
+    let made = made?;
+    let strategy = made.strategy;
+    let sensitivity = strategy.squared_sensitivity(run.rounds, &run.participation)?;
+    let errors = strategy.errors(run.rounds, &problem.workload)?;
+    let privacy = args.privacy.state(&strategy, &run, None)?;
+    if let Some(file) = &args.out {
+        description::write(file, &strategy, privacy.as_ref().map(|stated| &stated.mechanism))?;
+    }
+    let found = Found {
+        kind,
+        name: strategy.name(),
+        workload: args.workload.shown(),
+        objective: problem.objective,
+        sensitivity,
+        losses: errors.losses(sensitivity.squared),
+        errors,
+        memory: Memory::new(&strategy, &run, args.dim),
+        search: made.search,
+        seconds,
+        privacy,
+        parameters: parameters(&strategy, run.rounds)?,
+        run,
+        strategy: args.out.is_none().then_some(strategy),
+    };
+    if output.json {
+        output.print_json(&found)
+    } else {
+        output.print(&found.text(args))
+    }
+}
+
+impl Found {
+    fn text(&self, args: &OptimizeArgs) -> String {
+        let mut rows: Vec<(String, String)> = Vec::new();
+        let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
+        row("run", self.run.shown());
+        row("workload", format!("{}, for {}", self.workload, self.objective));
+        row("MaxLoss", format!("{:.6}", self.losses.max_loss));
+        row("RmsLoss", format!("{:.6}", self.losses.rms_loss));
+        row("MaxError", format!("{:.6}", self.errors.max_error));
+        row("RmsError", format!("{:.6}", self.errors.rms_error));
+        let certified = if self.sensitivity.exact {
+            "exact"
+        } else {
+            "a proved upper bound"
+        };
+        row(
+            "sensitivity",
+            format!("{:.6} ({certified})", self.losses.sensitivity),
+        );
+        row("memory", self.memory.shown());
+        for (name, value) in &self.parameters {
+            row(name, value.clone());
+        }
+        if let Some(search) = &self.search {
+            row("loss by buffers", table::list(&search.loss_by_buffers, false));
+            if let (Some(interior), Some(edge)) = (search.interior_loss, search.edge_loss) {
+                row(
+                    "two basins",
+                    format!("{interior:.6} inside, {edge:.6} with a first decay of 1"),
+                );
+            }
+        }
+        row("found in", format!("{:.3} s", self.seconds));
+        if let Some(stated) = &self.privacy {
+            rows.extend(stated.rows());
+        }
+        let mut text = format!("{}\n\n{}", self.name, facts(rows));
+        if let Some(lowered) = &self.run.lowered {
+            text += &format!("\n\nnote: {lowered}");
+        }
+        if let Some(file) = &args.out {
+            let what = if self.privacy.is_some() {
+                "mechanism"
+            } else {
+                "strategy"
+            };
+            text += &format!("\n\n{what} written to {}", file.display());
+        }
+        text
+    }
+}
+
+/// The parameters that determine a strategy, or the first of them.
+pub(super) fn parameters(strategy: &Strategy, rounds: usize) -> anyhow::Result<Vec<(String, String)>> {
+    let buffers = |blt: &undertone_mechanisms::Blt| {
+        let wide = |values: &[f64]| {
+            let shown: Vec<String> = values.iter().map(|value| format!("{value:.10e}")).collect();
+            shown.join(" ")
+        };
+        vec![
+            ("1 - theta".to_owned(), wide(blt.decay_complements())),
+            ("omega".to_owned(), wide(blt.output_scales())),
+        ]
+    };
+    Ok(match strategy {
+        Strategy::Blt(blt) => buffers(blt),
+        Strategy::NormalisedBlt(normalised) => buffers(normalised.blt()),
+        _ => Head::of(strategy, rounds, SHOWN)?.rows(),
+    })
+}

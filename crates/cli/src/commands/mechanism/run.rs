@@ -1,0 +1,216 @@
+//! The run that a mechanism is for: its rounds, and how often and how far apart one user takes part.
+
+use anyhow::{Context, bail, ensure};
+use serde::Serialize;
+use undertone_accounting::participation::{Gap, Participation, RoundsBetween, Spacing};
+
+/// Longest run: strategies keep one number a round.
+const MOST_ROUNDS: usize = 1 << 24;
+
+/// Options of a run.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct RunArgs {
+    /// Rounds of the run (n).
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// GAP between two participations of a user: the distance j - i of their rounds (b of theorems and figures).
+    /// Production tables print one less, the rounds strictly between: for that number use --rounds-between.
+    #[arg(
+        long,
+        value_name = "GAP",
+        visible_alias = "gap",
+        conflicts_with = "rounds_between"
+    )]
+    min_sep: Option<u64>,
+    /// Rounds strictly between two participations of a user (MinS of production tables); the gap is one more.
+    #[arg(long, value_name = "ROUNDS")]
+    rounds_between: Option<u64>,
+    /// Most participations of a user (k); by default as many as fit.
+    #[arg(long, value_name = "TIMES", visible_alias = "max-part")]
+    max_participation: Option<u64>,
+    /// Consecutive participations are exactly the gap apart: every epoch walks through the users in one fixed order.
+    #[arg(long)]
+    fixed_epochs: bool,
+}
+
+/// A run with the participations that fit into it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Run {
+    pub(super) rounds: usize,
+    /// With no more participations than fit.
+    pub(super) participation: Participation,
+    /// What was lowered, where more participations were asked for than fit.
+    pub(super) lowered: Option<String>,
+}
+
+impl Run {
+    /// The run with no more participations than fit into it.
+    pub(super) fn new(rounds: usize, participation: Participation) -> anyhow::Result<Self> {
+        ensure!(rounds > 0, "--rounds: expected at least 1, got 0");
+        ensure!(
+            rounds <= MOST_ROUNDS,
+            "--rounds: expected at most {MOST_ROUNDS}, got {rounds}"
+        );
+        let effective = participation.effective(rounds as u64)?;
+        Ok(Self {
+            rounds,
+            participation: effective.participation,
+            // As many as fit is asked for by the largest number.
+            lowered: (effective.is_lowered() && effective.requested < u64::MAX)
+                .then(|| effective.to_string()),
+        })
+    }
+
+    /// The schema in words.
+    pub(super) fn shown(&self) -> String {
+        let participation = &self.participation;
+        let most = participation.max_participation();
+        if most == 1 {
+            return format!("{} rounds, one participation", self.rounds);
+        }
+        let gap = participation.gap();
+        let spacing = match participation.spacing() {
+            Spacing::AtLeast => "at least",
+            Spacing::Exactly => "exactly",
+        };
+        format!(
+            "{} rounds, {most} participations {spacing} {} rounds apart ({})",
+            self.rounds,
+            gap.get(),
+            gap.rounds_between()
+        )
+    }
+}
+
+impl RunArgs {
+    /// The run that the options describe; what they leave open is as in `default`.
+    pub(super) fn run(&self, default: Option<&Run>) -> anyhow::Result<Run> {
+        let rounds = self
+            .rounds
+            .or(default.map(|run| run.rounds))
+            .context("--rounds: expected the number of rounds")?;
+        Run::new(rounds, self.participation(default.map(|run| &run.participation))?)
+    }
+
+    /// Whether a largest number of participations was asked for.
+    pub(super) fn limits_participation(&self) -> bool {
+        self.max_participation.is_some()
+    }
+
+    /// The schema, with as many participations as were asked for.
+    fn participation(&self, default: Option<&Participation>) -> anyhow::Result<Participation> {
+        let gap = match (self.rounds_between, self.min_sep) {
+            (Some(rounds), _) => Some(RoundsBetween::new(rounds).gap()),
+            (None, Some(rounds)) => Some(Gap::new(rounds).context("--min-sep")?),
+            (None, None) => default.map(Participation::gap),
+        };
+        let most = match (self.max_participation, default) {
+            (Some(most), _) => most,
+            (None, Some(default))
+                if self.rounds.is_none() && self.min_sep.is_none() && self.rounds_between.is_none() =>
+            {
+                default.max_participation()
+            }
+            (None, _) => u64::MAX,
+        };
+        let exactly =
+            self.fixed_epochs || default.is_some_and(|default| default.spacing() == Spacing::Exactly);
+        let schema = match gap {
+            None if most == 1 => return Ok(Participation::single()),
+            None if most == 0 => Participation::at_least(Gap::new(1)?, 0),
+            None => bail!(
+                "--min-sep or --rounds-between: expected how far apart a user's participations are, or --max-participation 1"
+            ),
+            Some(gap) if exactly => Participation::fixed_epochs(gap, most),
+            Some(gap) => Participation::at_least(gap, most),
+        };
+        schema.context("--max-participation")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+
+    fn parse(line: &str) -> RunArgs {
+        let words = ["run"].into_iter().chain(line.split_whitespace());
+        Line::try_parse_from(words).unwrap().run
+    }
+
+    fn check(line: &str, shown: &str) {
+        let run = parse(line).run(None).unwrap();
+        assert_eq!(run.shown(), shown);
+    }
+
+    #[test]
+    fn conventions() {
+        let both = "2052 rounds, 6 participations at least 342 rounds apart (341 rounds between)";
+        check("--rounds 2052 --min-sep 342 --max-participation 6", both);
+        check("--rounds 2052 --gap 342 --max-part 6", both);
+        check("--rounds 2052 --rounds-between 341", both);
+        check("--rounds 9 --max-participation 1", "9 rounds, one participation");
+        check("--rounds 9 --min-sep 9", "9 rounds, one participation");
+        check(
+            "--rounds 9 --min-sep 4 --fixed-epochs",
+            "9 rounds, 3 participations exactly 4 rounds apart (3 rounds between)",
+        );
+    }
+
+    #[test]
+    fn what_is_lowered_is_said() {
+        let run = parse("--rounds 100 --min-sep 40 --max-participation 9")
+            .run(None)
+            .unwrap();
+        let said = run.lowered.unwrap();
+        assert!(
+            said.starts_with("max participation lowered from 9 to 3: no more fit"),
+            "{said}"
+        );
+        let fits = parse("--rounds 100 --min-sep 40").run(None).unwrap();
+        assert_eq!((fits.lowered, fits.participation.max_participation()), (None, 3));
+    }
+
+    #[test]
+    fn defaults_fill_what_is_left_open() {
+        let default = Run::new(2000, Participation::at_least(Gap::new(400).unwrap(), 4).unwrap()).unwrap();
+        let with = |line: &str| parse(line).run(Some(&default)).unwrap().shown();
+        assert_eq!(with(""), default.shown());
+        assert!(with("--rounds 4000").starts_with("4000 rounds, 10 participations at least 400"));
+        assert!(with("--min-sep 200 --max-participation 3").contains("3 participations at least 200"));
+    }
+
+    #[test]
+    fn refusals() {
+        let check = |line: &str, words: &str| {
+            let error = format!("{:#}", parse(line).run(None).unwrap_err());
+            assert!(error.contains(words), "{line}: {error}");
+        };
+        check("--min-sep 3", "--rounds: expected the number of rounds");
+        check("--rounds 0 --min-sep 3", "--rounds: expected at least 1, got 0");
+        check(
+            "--rounds 99999999 --min-sep 3",
+            "--rounds: expected at most 16777216, got 99999999",
+        );
+        check(
+            "--rounds 9 --min-sep 0",
+            "--min-sep: gap: expected a whole number >= 1, got 0",
+        );
+        check(
+            "--rounds 9 --max-participation 0",
+            "--max-participation: max_participation: expected",
+        );
+        check(
+            "--rounds 9 --min-sep 3 --max-participation 0",
+            "expected a whole number >= 1, got 0",
+        );
+        check("--rounds 9", "--min-sep or --rounds-between: expected");
+    }
+}

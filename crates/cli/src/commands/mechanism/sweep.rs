@@ -1,0 +1,181 @@
+//! How a mechanism that was made for one run fares in others.
+
+use anyhow::{Context, ensure};
+use clap::ValueEnum;
+use serde::Serialize;
+use undertone_accounting::participation::{Gap, Participation, Spacing};
+use undertone_mechanisms::optimize::Problem;
+use undertone_mechanisms::{Certified, Losses, Objective, Strategy};
+
+use super::kind::{Kind, SizeArgs};
+use super::run::Run;
+use super::workload::WorkloadArgs;
+use crate::commands::plan::picture::{COLOURS, Pen, Picture, range};
+
+/// Points of a sweep without a list.
+const POINTS: usize = 13;
+
+/// What a sweep goes over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Over {
+    /// The gap that users really keep.
+    MinSep,
+    /// The rounds that the run really has.
+    Rounds,
+}
+
+/// One mechanism over the values of a sweep.
+#[derive(Debug, Serialize)]
+pub(super) struct Curve {
+    pub(super) name: String,
+    pub(super) points: Vec<Point>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Point {
+    pub(super) value: u64,
+    pub(super) max_participation: u64,
+    pub(super) sensitivity: Certified,
+    pub(super) losses: Losses,
+}
+
+/// The question of a sweep.
+#[derive(Debug)]
+pub(super) struct Sweep<'a> {
+    pub(super) over: Over,
+    pub(super) run: &'a Run,
+    /// At most so many participations at every point; as many as fit otherwise.
+    pub(super) limit: Option<u64>,
+    pub(super) workload: &'a WorkloadArgs,
+}
+
+impl Sweep<'_> {
+    /// From an eighth of the run's own value to four times it, or the list; nothing beyond what all strategies can do.
+    pub(super) fn values(&self, list: &[u64], strategies: &[&Strategy]) -> anyhow::Result<Vec<u64>> {
+        let (own, most) = match self.over {
+            Over::MinSep => (self.run.participation.gap().get(), self.run.rounds as u64),
+            Over::Rounds => {
+                let made = strategies.iter().filter_map(|strategy| strategy.rounds()).min();
+                (
+                    self.run.rounds as u64,
+                    made.map_or(u64::MAX, |rounds| rounds as u64),
+                )
+            }
+        };
+        if !list.is_empty() {
+            let name = match self.over {
+                Over::MinSep => "gaps",
+                Over::Rounds => "rounds",
+            };
+            let wrong = list.iter().find(|value| **value == 0 || **value > most);
+            ensure!(
+                wrong.is_none(),
+                "--at: expected {name} from 1 to {most}, got {}",
+                wrong.copied().unwrap_or_default()
+            );
+            return Ok(list.to_vec());
+        }
+        let own = own.min(most) as f64;
+        let step = |i: usize| own * 2f64.powf(i as f64 * 5.0 / (POINTS - 1) as f64 - 3.0);
+        let mut values: Vec<u64> = (0..POINTS)
+            .map(|i| (step(i).round() as u64).clamp(1, most))
+            .collect();
+        values.dedup();
+        Ok(values)
+    }
+
+    /// A strategy at every value.
+    pub(super) fn curve(&self, name: String, strategy: &Strategy, values: &[u64]) -> anyhow::Result<Curve> {
+        let point = |value| self.point(strategy, value);
+        Ok(Curve {
+            name,
+            points: values.iter().copied().map(point).collect::<anyhow::Result<_>>()?,
+        })
+    }
+
+    /// The best BLT of so many buffers for every value: what making it for another run costs.
+    pub(super) fn optimum(&self, buffers: usize, values: &[u64]) -> anyhow::Result<Curve> {
+        let sizes = SizeArgs::with_buffers(buffers);
+        let point = |value: &u64| {
+            let problem = self.problem(&self.at(*value)?)?;
+            let made = Kind::Blt.make(&problem, &sizes)?;
+            self.point(&made.strategy, *value)
+        };
+        Ok(Curve {
+            name: format!("optimum({buffers})"),
+            points: values.iter().map(point).collect::<anyhow::Result<_>>()?,
+        })
+    }
+
+    fn at(&self, value: u64) -> anyhow::Result<Run> {
+        let own = &self.run.participation;
+        let (rounds, gap) = match self.over {
+            Over::MinSep => (self.run.rounds, Gap::new(value)?),
+            Over::Rounds => (usize::try_from(value)?, own.gap()),
+        };
+        let most = self.limit.unwrap_or(u64::MAX);
+        let schema = match own.spacing() {
+            Spacing::AtLeast => Participation::at_least(gap, most)?,
+            Spacing::Exactly => Participation::fixed_epochs(gap, most)?,
+        };
+        Run::new(rounds, schema)
+    }
+
+    fn problem(&self, run: &Run) -> anyhow::Result<Problem> {
+        self.workload.problem(run)
+    }
+
+    fn point(&self, strategy: &Strategy, value: u64) -> anyhow::Result<Point> {
+        let run = self.at(value)?;
+        let problem = self.problem(&run)?;
+        let place = || format!("{} at {value}", strategy.name());
+        let sensitivity = strategy
+            .squared_sensitivity(run.rounds, &run.participation)
+            .with_context(place)?;
+        let errors = strategy
+            .errors(run.rounds, &problem.workload)
+            .with_context(place)?;
+        Ok(Point {
+            value,
+            max_participation: run.participation.max_participation(),
+            sensitivity,
+            losses: errors.losses(sensitivity.squared),
+        })
+    }
+
+    /// The curves as a picture.
+    pub(super) fn draw(&self, curves: &[Curve], objective: Objective) -> anyhow::Result<String> {
+        let loss = |point: &Point| (point.value as f64, point.losses.get(objective));
+        let pen = |index: usize| Pen {
+            colour: COLOURS[index % COLOURS.len()],
+            dashed: index >= COLOURS.len(),
+        };
+        let points = || curves.iter().flat_map(|curve| &curve.points).map(loss);
+        let (x, y) = (
+            range(points().map(|point| point.0)),
+            range(points().map(|point| point.1)),
+        );
+        let (axis, fixed) = match self.over {
+            Over::MinSep => ("actual gap, rounds", format!("{} rounds", self.run.rounds)),
+            Over::Rounds => (
+                "actual rounds",
+                format!("gap {}", self.run.participation.gap().get()),
+            ),
+        };
+        Picture {
+            title: format!("{objective} over {axis}; {fixed}"),
+            x_label: axis,
+            legend: (curves.iter().enumerate())
+                .map(|(index, curve)| (curve.name.clone(), pen(index)))
+                .collect(),
+            curves: (curves.iter().enumerate())
+                .map(|(index, curve)| (pen(index), curve.points.iter().map(loss).collect()))
+                .collect(),
+            x: x.start..x.end.max(1.1 * x.start),
+            y: y.start / 1.1..y.end * 1.1,
+        }
+        .svg()
+        .map_err(|message| anyhow::anyhow!("drawing the sweep: {message}"))
+    }
+}

@@ -1,0 +1,445 @@
+//! `undertone mechanism`: what is found, compared and shown, and what is said of bad input.
+
+use serde_json::Value;
+
+use crate::support::Folder;
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+fn text(folder: &Folder, line: &str) -> String {
+    folder.succeed(&[&["mechanism"][..], &words(line)].concat())
+}
+
+fn json(folder: &Folder, line: &str) -> Value {
+    let text = folder.succeed(&[&["mechanism", "--json"][..], &words(line)].concat());
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Runs and expects an error that contains every one of the words.
+fn refused(folder: &Folder, line: &str, expected: &[&str]) {
+    let message = folder.fail(&[&["mechanism"][..], &words(line)].concat());
+    for word in expected {
+        assert!(message.contains(word), "{line}: expected {word:?} in: {message}");
+    }
+}
+
+fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{value} is not a number"))
+}
+
+fn close(got: &Value, want: f64, relative: f64) {
+    let got = number(got);
+    assert!((got - want).abs() <= relative * want, "got {got}, want {want}");
+}
+
+/// The setting of [BLT] Table 3.
+const TABLE_3: &str = "--rounds 2052 --min-sep 342 --max-participation 6";
+
+#[test]
+fn optimize_writes_what_show_reads() {
+    let folder = Folder::new();
+    let line = format!("optimize blt {TABLE_3} --buffers 2 --target-epsilon 8 --delta 1e-10 --dim 4050748");
+    let shown = text(&folder, &format!("{line} --out blt.json"));
+    for word in [
+        "BLT(2)",
+        "6 participations at least 342 rounds apart (341 rounds between)",
+        "1 - theta",
+        "omega",
+        "(exact)",
+        "2 vectors x 4050748 coordinates x 8 bytes = 64.81 MB",
+        "(found for the target)",
+        "zero out one user",
+        "mechanism written to blt.json",
+    ] {
+        assert!(shown.contains(word), "expected {word:?} in: {shown}");
+    }
+    let found = json(&folder, &line);
+    // The optimum of an independent search.
+    close(&found["losses"]["rms_loss"], 9.182_751_892_488, 1e-6);
+    let guarantee = &found["privacy"]["guarantee"];
+    let epsilon = number(&guarantee["epsilon"]);
+    assert!(epsilon <= 8.0 && epsilon > 8.0 * (1.0 - 1e-6), "{epsilon}");
+    assert_eq!(guarantee["adjacency"], "zero-out");
+    // The file brings its run and its noise along.
+    let back = &json(&folder, "show blt.json --delta 1e-10")[0];
+    assert_eq!(back["name"], "BLT(2)");
+    assert_eq!(back["losses"], found["losses"]);
+    assert_eq!(back["sensitivity"], found["sensitivity"]);
+    assert_eq!(
+        back["privacy"]["noise_multiplier"],
+        found["privacy"]["noise_multiplier"]
+    );
+    assert_eq!(back["privacy"]["guarantee"], *guarantee);
+    // Without noise there is a strategy but no mechanism: its run has to be said again.
+    text(&folder, &format!("optimize lambda {TABLE_3} --out lambda.json"));
+    refused(
+        &folder,
+        "show lambda.json",
+        &["lambda.json: holds DP-lambda-CGD", "--rounds"],
+    );
+    assert!(text(&folder, &format!("show lambda.json {TABLE_3}")).contains("of the inverse"));
+}
+
+#[test]
+fn every_kind_is_optimised() {
+    let folder = Folder::new();
+    let run = "--rounds 60 --rounds-between 11 --objective max";
+    for (kind, name) in [
+        ("blt", "BLT("),
+        ("normalised-blt", "normalised BLT("),
+        ("banded-toeplitz --bands 5", "BandToep(5)"),
+        ("normalised-banded-toeplitz", "normalised BandToep(12)"),
+        ("banded", "BandMF(12)"),
+        ("inverse-toeplitz --bands 3", "BandInvMF(3)"),
+        ("lambda", "DP-lambda-CGD("),
+        ("normalised-lambda", "normalised DP-lambda-CGD("),
+        ("dense", "dense"),
+    ] {
+        let shown = text(&folder, &format!("optimize {kind} {run}"));
+        assert!(shown.starts_with(name), "{kind}: {shown}");
+        assert!(
+            shown.contains("60 rounds, 5 participations at least 12 rounds apart"),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn workloads_and_fixed_epochs() {
+    let folder = Folder::new();
+    folder.write("rates.txt", "1 ".repeat(30) + &"0.1,".repeat(10));
+    let run = "--rounds 40 --min-sep 10 --buffers 2";
+    let plain = json(&folder, &format!("optimize blt {run}"));
+    let line = format!("optimize blt {run} --momentum 0.9 --learning-rates rates.txt");
+    let suited = json(&folder, &line);
+    assert_eq!(suited["workload"], "momentum 0.9, learning rates of rates.txt");
+    assert!(number(&suited["losses"]["rms_loss"]) > 2.0 * number(&plain["losses"]["rms_loss"]));
+    let epochs = json(&folder, "optimize dense --rounds 40 --min-sep 10 --fixed-epochs");
+    let any = json(&folder, "optimize dense --rounds 40 --min-sep 10");
+    assert_eq!(epochs["run"]["participation"]["spacing"], "exactly");
+    assert!(number(&epochs["losses"]["rms_loss"]) < number(&any["losses"]["rms_loss"]));
+}
+
+#[test]
+fn comparison_of_table_3() {
+    let folder = Folder::new();
+    let line = format!("compare {TABLE_3} --dim 4050748 --target-epsilon 8 --delta 1e-10 --svg bars.svg");
+    let answer = json(&folder, &line);
+    let rows = answer["rows"].as_array().expect("rows");
+    assert_eq!((rows.len(), &answer["refused"]), (14, &Value::Array(Vec::new())));
+    let row = |kind: &str| rows.iter().find(|row| row["kind"] == kind).expect(kind);
+    // Reference losses of [BLT] Table 3's setting: trees online and with the full decoder, the best BLT.
+    close(&row("tree")["losses"]["max_loss"], 27.272, 1e-4);
+    close(&row("tree-full")["losses"]["rms_loss"], 12.471_496, 1e-6);
+    close(&row("blt")["losses"]["rms_loss"], 9.1713, 2e-3);
+    let loss = |kind: &str| number(&row(kind)["losses"]["rms_loss"]);
+    assert!(
+        loss("normalised-blt") <= 9.15 && loss("blt") < loss("tree") && loss("tree") < loss("independent")
+    );
+    assert_eq!(row("tree")["memory"]["vectors"], 12);
+    assert_eq!(row("bisr")["memory"]["remade_rows"], 3);
+    // Sorted, and noise in proportion to losses.
+    let (first, last) = (&rows[0], &rows[rows.len() - 1]);
+    let ratio = |name: &str| number(&last[name]) / number(&first[name]);
+    let losses = number(&last["losses"]["rms_loss"]) / number(&first["losses"]["rms_loss"]);
+    assert!(losses > 3.0 && (ratio("iterate_noise") / losses - 1.0).abs() < 1e-9);
+    let svg = String::from_utf8(folder.read("bars.svg")).expect("UTF-8");
+    assert!(svg.contains("RmsLoss: 2052 rounds") && svg.contains("TreeAgg"));
+}
+
+#[test]
+fn comparison_at_equal_noise() {
+    let folder = Folder::new();
+    let line = "compare --rounds 64 --min-sep 16 --kinds tree,banded,lambda --iterate-noise 20 --delta 1e-6";
+    let answer = json(&folder, line);
+    let epsilons: Vec<f64> = answer["rows"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|row| number(&row["epsilon"]))
+        .collect();
+    assert!(epsilons.len() == 3 && epsilons.is_sorted(), "{epsilons:?}");
+    let shown = text(&folder, &format!("{line} --measure-time"));
+    for word in [
+        "BandMF(16)",
+        "epsilon",
+        "a round",
+        "remakes 1",
+        "20 clip norms in the iterates",
+    ] {
+        assert!(shown.contains(word), "expected {word:?} in: {shown}");
+    }
+    let with = text(&folder, "compare --rounds 24 --max-participation 1 --with-bandmf");
+    assert!(
+        with.contains("BandMF(24)") && with.contains("normalised square root"),
+        "{with}"
+    );
+}
+
+#[test]
+fn named_mechanisms_are_shown() {
+    let folder = Folder::new();
+    // [BLT] Table 4, id-ID: 0.1949, printed rounded up.
+    let line = "show blt-400 --rounds 2350 --rounds-between 447 --max-participation 5 --noise-multiplier 7.379 --delta 1e-10";
+    let shown = &json(&folder, line)[0];
+    close(&shown["privacy"]["rho"], 0.1949, 3e-4);
+    close(
+        &shown["privacy"]["guarantee"]["epsilon"],
+        3.929_212_098_053_503,
+        1e-9,
+    );
+    let pattern = &shown["sensitivities"]["rows"][2];
+    assert_eq!(pattern["gap"], 448);
+    assert_eq!(pattern["sensitivities"][4], shown["sensitivity"]);
+    let run = "--rounds 2052 --min-sep 342 --max-participation 6";
+    let several = text(
+        &folder,
+        &format!("show tree tree-full square-root normalised-square-root bisr {run}"),
+    );
+    for word in [
+        "tree: TreeAgg",
+        "12 heights",
+        "1 0.5 0.375 0.3125",
+        "1 -0.5 -0.125",
+        "column norms",
+        "k = 6",
+    ] {
+        assert!(several.contains(word), "expected {word:?} in: {several}");
+    }
+}
+
+#[test]
+fn sweeps_show_robustness() {
+    let folder = Folder::new();
+    let line = "show blt-400 tree --rounds 2000 --sweep min-sep --with-optimum 3";
+    let swept = json(&folder, &format!("{line} --svg sweep.svg"));
+    let curves = swept["curves"].as_array().expect("curves");
+    assert_eq!(curves.len(), 3);
+    let losses = |curve: usize| -> Vec<f64> {
+        let points = curves[curve]["points"].as_array().expect("points");
+        points
+            .iter()
+            .map(|point| number(&point["losses"]["rms_loss"]))
+            .collect()
+    };
+    let (fixed, optimum) = (losses(0), losses(2));
+    assert!(fixed.len() > 8 && fixed.is_sorted_by(|a, b| a >= b), "{fixed:?}");
+    assert!(
+        fixed
+            .iter()
+            .zip(&optimum)
+            .all(|(fixed, best)| *best <= fixed * (1.0 + 1e-9))
+    );
+    let svg = String::from_utf8(folder.read("sweep.svg")).expect("UTF-8");
+    assert!(svg.contains("RmsLoss over actual gap, rounds; 2000 rounds") && svg.contains("optimum(3)"));
+    let at = text(
+        &folder,
+        "show blt-1000 --sweep rounds --at 1000,2000 --max-participation 2",
+    );
+    assert!(
+        at.lines().any(|line| words(line)[..].starts_with(&["1000", "1"])),
+        "{at}"
+    );
+    assert!(
+        at.lines().any(|line| words(line)[..].starts_with(&["2000", "2"])),
+        "{at}"
+    );
+}
+
+#[test]
+fn bad_runs_are_named() {
+    let folder = Folder::new();
+    let check = |line: &str, expected: &[&str]| refused(&folder, line, expected);
+    check(
+        "optimize blt --rounds 100 --min-sep 0",
+        &["--min-sep", "expected a whole number >= 1, got 0"],
+    );
+    check(
+        "optimize blt --rounds 100 --min-sep 10 --max-participation 0",
+        &["--max-participation", "expected a whole number >= 1, got 0"],
+    );
+    check(
+        "optimize blt --rounds 0 --min-sep 10",
+        &["--rounds: expected at least 1, got 0"],
+    );
+    check(
+        "compare --min-sep 10",
+        &["--rounds: expected the number of rounds"],
+    );
+    check(
+        "compare --rounds 10",
+        &["--min-sep or --rounds-between: expected how far apart"],
+    );
+    check(
+        "compare --rounds 10 --min-sep 2 --rounds-between 1",
+        &["--min-sep", "cannot be used with"],
+    );
+    let privacy = "optimize blt --rounds 100 --min-sep 10";
+    check(
+        &format!("{privacy} --noise-multiplier 1 --delta 1"),
+        &["--delta", "(0, 1)", "got 1"],
+    );
+    check(&format!("{privacy} --target-epsilon 1"), &["--delta"]);
+    check(
+        &format!("{privacy} --target-epsilon -1 --delta 0.1"),
+        &["--target-epsilon", "got -1"],
+    );
+    check(
+        &format!("{privacy} --noise-multiplier 0"),
+        &["--noise-multiplier", "got 0"],
+    );
+    check(
+        &format!("{privacy} --delta 0.1"),
+        &["--delta: expected --noise-multiplier"],
+    );
+    check(
+        "compare --rounds 9 --min-sep 3 --delta 0.1",
+        &["--delta: expected --target-epsilon or --iterate-noise"],
+    );
+    check(
+        "compare --rounds 9 --min-sep 3 --delta 0.1 --iterate-noise 0",
+        &["--iterate-noise", "got 0"],
+    );
+    let lowered = text(
+        &folder,
+        "optimize lambda --rounds 100 --min-sep 40 --max-participation 7",
+    );
+    let note =
+        "note: max participation lowered from 7 to 3: no more fit into 100 rounds with a gap of 40 rounds";
+    assert!(lowered.contains(note), "{lowered}");
+}
+
+#[test]
+fn bad_kinds_sizes_and_workloads_are_named() {
+    let folder = Folder::new();
+    let check = |line: &str, expected: &[&str]| refused(&folder, line, expected);
+    let run = "--rounds 20 --min-sep 5";
+    check(
+        &format!("optimize magic {run}"),
+        &["'magic'", "normalised-blt", "banded-toeplitz"],
+    );
+    check(
+        &format!("optimize tree {run}"),
+        &["tree: has nothing to optimise", "expected one of blt,"],
+    );
+    check(
+        &format!("compare {run} --kinds tree,magic"),
+        &["'magic'", "tree-full"],
+    );
+    check(
+        &format!("optimize blt {run} --bands 3"),
+        &["--bands: blt takes no number of bands"],
+    );
+    check(
+        &format!("optimize lambda {run} --buffers 3"),
+        &["--buffers: lambda has none"],
+    );
+    check(
+        &format!("optimize blt {run} --buffers 40"),
+        &["--buffers", "from 1 to 16, got 40"],
+    );
+    check(
+        &format!("optimize banded {run} --bands 0"),
+        &["--bands: expected at least 1, got 0"],
+    );
+    check(
+        "optimize dense --rounds 5000 --min-sep 5",
+        &["at most 4096 rounds, got 5000"],
+    );
+    check(
+        &format!("optimize blt {run} --momentum 1"),
+        &["--momentum", "in [0, 1), got 1"],
+    );
+    check(
+        &format!("optimize blt {run} --dim 0"),
+        &["--dim: expected at least 1, got 0"],
+    );
+    folder.write("short.txt", "1 1 1");
+    folder.write("words.txt", "1 fast");
+    folder.write("negative.txt", "-1 ".repeat(20));
+    let rates = |file: &str| format!("optimize blt {run} --learning-rates {file}");
+    check(
+        &rates("short.txt"),
+        &["--learning-rates short.txt", "each of the 20 rounds, got 3"],
+    );
+    check(&rates("words.txt"), &["words.txt: expected numbers, got 'fast'"]);
+    check(
+        &rates("negative.txt"),
+        &["negative.txt", "finite number >= 0, got -1"],
+    );
+    check(&rates("absent.txt"), &["absent.txt", "cannot read"]);
+    check(
+        &format!("optimize blt {run} --out absent/blt.json"),
+        &["absent/blt.json"],
+    );
+    check(
+        &format!("compare {run} --svg absent/bars.svg"),
+        &["absent/bars.svg"],
+    );
+}
+
+#[test]
+fn bad_files_are_named() {
+    let folder = Folder::new();
+    let check = |line: &str, expected: &[&str]| refused(&folder, line, expected);
+    check(
+        "show absent.json",
+        &["absent.json: expected a file or one of blt-100, blt-400, blt-1000, independent, tree"],
+    );
+    check(
+        "show blt --rounds 9 --min-sep 3",
+        &["blt: has to be optimised first", "optimize blt --out FILE"],
+    );
+    folder.write("text.json", "theta = [0.5]");
+    check("show text.json", &["text.json: expected JSON"]);
+    folder.write("foreign.json", r#"{"theta": [0.5], "omega": [0.1]}"#);
+    check(
+        "show foreign.json",
+        &["foreign.json: expected a mechanism", "[omega, theta]"],
+    );
+    folder.write("list.json", "[1]");
+    check("show list.json", &["got a list"]);
+    folder.write("kind.json", r#"{"kind": "magic"}"#);
+    check(
+        "show kind.json",
+        &["kind.json: not a mechanism of this version", "magic"],
+    );
+    folder.write(
+        "wrong.json",
+        r#"{"kind": "blt", "decay_complements": [2], "output_scales": [1]}"#,
+    );
+    check(
+        "show wrong.json --rounds 9 --min-sep 3",
+        &["wrong.json", "buffer decay must be in [0, 1], got -1"],
+    );
+    text(
+        &folder,
+        "optimize normalised-lambda --rounds 20 --min-sep 5 --noise-multiplier 2 --out made.json",
+    );
+    check(
+        "show made.json --rounds 21",
+        &[
+            "--rounds: made.json holds",
+            "for 20 rounds, expected at most as many, got 21",
+        ],
+    );
+    let version = String::from_utf8(folder.read("made.json")).expect("UTF-8");
+    folder.write(
+        "later.json",
+        version.replacen("\"version\":1", "\"version\":9", 1),
+    );
+    check("show later.json", &["later.json", "version", "got 9"]);
+    check(
+        "show made.json --sweep rounds --at 10,40",
+        &["--at: expected rounds from 1 to 20, got 40"],
+    );
+    check("show made.json --at 10", &["--sweep"]);
+    check(
+        "show tree --rounds 50 --max-participation 1 --sweep min-sep",
+        &["--sweep min-sep", "--rounds-between"],
+    );
+}
