@@ -6,7 +6,7 @@
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use sha2::{Digest, Sha256};
-use undertone_mechanisms::NoiseKey;
+use undertone_mechanisms::{KeyOrigin, NoiseKey};
 
 use crate::error::{Result, TrainingError};
 
@@ -91,7 +91,12 @@ impl Randomness {
     /// The key of the run's noise; the mechanism derives one stream a round from it.
     #[must_use]
     pub fn noise_key(&self) -> NoiseKey {
-        NoiseKey::from_bytes(self.derive(b"noise", 0, 0))
+        let origin = if self.seeded {
+            KeyOrigin::InsecureSeed
+        } else {
+            KeyOrigin::Entropy
+        };
+        NoiseKey::from_bytes(self.derive(b"noise", 0, 0)).with_origin(origin)
     }
 
     fn derive(&self, label: &[u8], round: u64, user: u64) -> [u8; 32] {
