@@ -1,7 +1,7 @@
 use serde::Serialize;
 
 use crate::table::Row;
-use crate::{Figure, ReproduceError, Statement, Table, blt, dplm, gboard, userdp};
+use crate::{Conditions, Figure, ReproduceError, Statement, Table, blt, dplm, gboard, userdp};
 
 /// A check that can be run by name.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -15,7 +15,7 @@ pub struct Check {
     /// The paper's way of computing, in words.
     pub recipe: &'static str,
     #[serde(skip)]
-    pub(crate) body: fn() -> Result<Body, ReproduceError>,
+    pub(crate) body: fn(&Conditions<'_>) -> Result<Body, ReproduceError>,
 }
 
 /// The part of a table that a check computes.
@@ -27,18 +27,27 @@ pub(crate) struct Body {
     pub(crate) notes: Vec<&'static str>,
     pub(crate) reference: Option<&'static str>,
     pub(crate) statements: Vec<Statement>,
-    pub(crate) figure: Option<Figure>,
+    pub(crate) figures: Vec<Figure>,
 }
 
 /// All checks, in the order of the papers.
-static CHECKS: [Check; 8] = [
+static CHECKS: [Check; 17] = [
     dplm::table_1::CHECK,
     dplm::table_2::CHECK,
     dplm::text::CHECK,
     gboard::table_1::CHECK,
     gboard::table_2::CHECK,
     gboard::text::CHECK,
+    blt::table_2::CHECK,
+    blt::table_3::CHECK,
     blt::table_4::CHECK,
+    blt::figure_1::CHECK,
+    blt::figure_2::CHECK,
+    blt::figure_3::CHECK,
+    blt::figure_3::AS_MANY_AS_FIT,
+    blt::figure_5::CHECK,
+    blt::figure_6::CHECK,
+    blt::figure_10::CHECK,
     userdp::CHECK,
 ];
 
@@ -52,7 +61,7 @@ pub fn checks() -> &'static [Check] {
 ///
 /// # Errors
 /// [`ReproduceError::UnknownCheck`] for a name that [`checks`] does not list.
-pub fn run(id: &str) -> Result<Table, ReproduceError> {
+pub fn run(id: &str, conditions: &Conditions<'_>) -> Result<Table, ReproduceError> {
     let check = CHECKS
         .iter()
         .find(|check| check.id == id)
@@ -67,8 +76,8 @@ pub fn run(id: &str) -> Result<Table, ReproduceError> {
         notes,
         reference,
         statements,
-        figure,
-    } = (check.body)()?;
+        figures,
+    } = (check.body)(conditions)?;
     let entries = || rows.iter().flat_map(|row| &row.entries);
     Ok(Table {
         id: check.id,
@@ -84,7 +93,7 @@ pub fn run(id: &str) -> Result<Table, ReproduceError> {
         notes,
         reference,
         statements,
-        figure,
+        figures,
     })
 }
 
@@ -92,8 +101,10 @@ pub fn run(id: &str) -> Result<Table, ReproduceError> {
 mod tests {
     use super::*;
 
+    const QUICK: Conditions<'static> = Conditions::new(&|| 0.0);
+
     fn check(id: &str, total: usize, explained: usize) {
-        let table = run(id).unwrap();
+        let table = run(id, &QUICK).unwrap();
         let wrong: Vec<_> = table
             .rows
             .iter()
@@ -147,7 +158,24 @@ mod tests {
 
     #[test]
     fn blt_table_4() {
-        check("blt-table-4", 16, 2);
+        check("blt-table-4", 20, 4);
+    }
+
+    #[test]
+    fn blt_table_3_losses() {
+        check("blt-table-3-losses", 16, 2);
+    }
+
+    #[test]
+    fn blt_figures() {
+        for id in ["blt-figure-5", "blt-figure-6", "blt-figure-10"] {
+            check(id, 0, 0);
+            for figure in run(id, &QUICK).unwrap().figures {
+                assert!(
+                    figure.x.is_sorted() && figure.curves.iter().all(|curve| curve.y.len() == figure.x.len())
+                );
+            }
+        }
     }
 
     #[test]
@@ -170,9 +198,10 @@ mod tests {
     #[test]
     fn unknown_names_are_answered_with_the_known_ones() {
         assert_eq!(
-            run("dplm-table-9").unwrap_err().to_string(),
+            run("dplm-table-9", &QUICK).unwrap_err().to_string(),
             "check: expected one of dplm-table-1, dplm-table-2, dplm-text, gboard-table-1, gboard-table-2, \
-             gboard-text, blt-table-4, userdp-figure-1, got 'dplm-table-9'"
+             gboard-text, blt-table-2, blt-table-3-losses, blt-table-4, blt-figure-1, blt-figure-2, \
+             blt-figure-3, blt-figure-4, blt-figure-5, blt-figure-6, blt-figure-10, userdp-figure-1, got 'dplm-table-9'"
         );
     }
 
@@ -182,7 +211,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), checks().len());
-        let json = serde_json::to_value(run("dplm-text").unwrap()).unwrap();
+        let json = serde_json::to_value(run("dplm-text", &QUICK).unwrap()).unwrap();
         assert_eq!(json["rows"][1]["entries"][0]["paper"], "3.81");
         assert_eq!(json["rows"][1]["entries"][0]["rounding"]["rule"], "truncated");
     }

@@ -1,4 +1,5 @@
 use undertone_accounting::AccountingError;
+use undertone_mechanisms::MechanismError;
 
 /// What can go wrong when a check runs. A number that does not match is a result, not an error.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -15,4 +16,7 @@ pub enum ReproduceError {
     /// The accountant refused.
     #[error(transparent)]
     Accounting(#[from] AccountingError),
+    /// A mechanism or an optimiser refused.
+    #[error(transparent)]
+    Mechanism(#[from] MechanismError),
 }

@@ -11,6 +11,16 @@ pub struct Statement {
     pub holds: bool,
 }
 
+/// How values lie along an axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scale {
+    /// In proportion.
+    Linear,
+    /// By their logarithms; all are positive.
+    Logarithmic,
+}
+
 /// Curves over common abscissae, recomputed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
@@ -20,6 +30,10 @@ pub struct Figure {
     pub x_label: &'static str,
     /// Name of the ordinate.
     pub y_label: &'static str,
+    /// How the abscissae lie.
+    pub x_scale: Scale,
+    /// How the ordinates lie.
+    pub y_scale: Scale,
     /// The abscissae, rising.
     pub x: Vec<f64>,
     /// The curves.

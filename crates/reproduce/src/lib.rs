@@ -3,25 +3,29 @@
 //!
 //! ```
 //! # fn main() -> Result<(), undertone_reproduce::ReproduceError> {
-//! let table = undertone_reproduce::run("dplm-text")?;
+//! use undertone_reproduce::{Conditions, run};
+//!
+//! // The clock is for checks that time something.
+//! let table = run("dplm-text", &Conditions::new(&|| 0.0))?;
 //! assert_eq!((table.matched, table.total), (3, 3));
 //! assert_eq!(table.rows[0].entries[0].paper, "1.97");
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! It covers privacy accounting, not accuracy: nothing is trained here. A new table is one file with its data
+//! It covers privacy accounting and noise mechanisms, not accuracy: nothing is trained here. A new table is one file with its data
 //! and one line in the list of checks.
 //!
 //! Papers: McMahan et al., "Learning Differentially Private Recurrent Language Models" (ICLR 2018), Tables 1
 //! and 2, section 3, appendix D; Xu et al., "Federated Learning of Gboard Language Models with Differential
 //! Privacy" (2023), Tables 1 and 2, appendix A; McMahan, Xu, Zhang, "A Hassle-free Algorithm for Strong
-//! Differential Privacy in Federated Learning Systems" (2024), Table 4; Charles, Ganesh, McKenna, McMahan,
+//! Differential Privacy in Federated Learning Systems" (2024), Tables 2 to 4, Figures 1 to 6 and 10; Charles, Ganesh, McKenna, McMahan,
 //! Mitchell, Pillutla, Rush, "Fine-Tuning Large Language Models with User-Level Differential Privacy" (2024),
 //! Figure 1.
 
 mod blt;
 mod check;
+mod conditions;
 mod dplm;
 mod error;
 mod figure;
@@ -31,7 +35,8 @@ mod table;
 mod userdp;
 
 pub use check::{Check, checks, run};
+pub use conditions::Conditions;
 pub use error::ReproduceError;
-pub use figure::{Curve, Figure, Statement};
+pub use figure::{Curve, Figure, Scale, Statement};
 pub use rounding::Rounding;
 pub use table::{Entry, Row, Table, Tighter};

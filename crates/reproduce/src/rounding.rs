@@ -21,16 +21,22 @@ pub enum Rounding {
         /// Digits after the point.
         decimals: usize,
     },
+    /// To so many significant digits, with a power of ten where it is short.
+    Significant {
+        /// Digits in all, at least one.
+        digits: usize,
+    },
 }
 
 impl Rounding {
-    /// Digits after the point.
+    /// Digits after the point, or digits in all where those are fixed.
     #[must_use]
     pub fn decimals(self) -> usize {
         match self {
             Rounding::Nearest { decimals } | Rounding::Truncated { decimals } | Rounding::Up { decimals } => {
                 decimals
             }
+            Rounding::Significant { digits } => digits,
         }
     }
 
@@ -60,6 +66,19 @@ impl Rounding {
                     _ => nearest,
                 }
             }
+            Rounding::Significant { digits } => {
+                let scientific = format!("{value:.places$e}", places = digits.saturating_sub(1));
+                let exponent = scientific
+                    .split_once('e')
+                    .and_then(|(_, e)| e.parse::<i32>().ok());
+                match exponent {
+                    Some(exponent) if (-3..6).contains(&exponent) => {
+                        let places = usize::try_from(digits as i32 - 1 - exponent).unwrap_or(0);
+                        format!("{value:.places$}")
+                    }
+                    _ => scientific,
+                }
+            }
         }
     }
 }
@@ -69,6 +88,7 @@ impl fmt::Display for Rounding {
         match self {
             Rounding::Nearest { decimals } => write!(f, "rounded to {decimals} decimals"),
             Rounding::Truncated { decimals } => write!(f, "cut after {decimals} decimals"),
+            Rounding::Significant { digits } => write!(f, "to {digits} significant digits"),
             Rounding::Up { decimals } => write!(f, "rounded up to {decimals} decimals"),
         }
     }
@@ -94,5 +114,9 @@ mod tests {
         check(Rounding::Up { decimals: 2 }, 187.018, "187.02");
         check(Rounding::Up { decimals: 2 }, 0.25, "0.25");
         check(Rounding::Up { decimals: 1 }, 0.96, "1.0");
+        check(Rounding::Significant { digits: 2 }, 0.000_037_7, "3.8e-5");
+        check(Rounding::Significant { digits: 2 }, 0.0213, "0.021");
+        check(Rounding::Significant { digits: 3 }, 104_884.2, "104884");
+        check(Rounding::Significant { digits: 3 }, 7.1449, "7.14");
     }
 }

@@ -8,7 +8,7 @@ use undertone_accounting::{Accountant, Delta, Epsilon, Event, NoiseMultiplier, R
 
 use crate::check::{Body, Check};
 use crate::table::{Entry, Row};
-use crate::{Curve, Figure, ReproduceError, Rounding, Statement};
+use crate::{Conditions, Curve, Figure, ReproduceError, Rounding, Scale, Statement};
 
 pub(crate) const CHECK: Check = Check {
     id: "userdp-figure-1",
@@ -68,7 +68,7 @@ struct Series {
     black_box: Vec<Option<f64>>,
 }
 
-fn body() -> Result<Body, ReproduceError> {
+fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
     let series = NOISE.map(Series::new);
     let [a, b, c, d] = series;
     let series = [a?, b?, c?, d?];
@@ -107,7 +107,7 @@ fn body() -> Result<Body, ReproduceError> {
             outperforms(&series),
             tight(&series),
         ],
-        figure: Some(figure(&series)),
+        figures: vec![figure(&series)],
     })
 }
 
@@ -131,6 +131,8 @@ fn figure(series: &[Series]) -> Figure {
         title: "epsilon of example-level sampling for whole users",
         x_label: "group size (most examples of one user)",
         y_label: "epsilon",
+        x_scale: Scale::Logarithmic,
+        y_scale: Scale::Logarithmic,
         x: GROUP_SIZES.iter().copied().map(f64::from).collect(),
         curves: curves.collect(),
     }

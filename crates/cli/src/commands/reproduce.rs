@@ -1,10 +1,11 @@
 //! `undertone reproduce [ID]`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, anyhow, bail};
 use comfy_table::{CellAlignment, Table as Grid, presets};
-use undertone_reproduce::{Entry, Figure, Rounding, Table, checks};
+use undertone_reproduce::{Conditions, Curve, Entry, Figure, Rounding, Scale, Table, checks};
 
 use super::plan::picture::{COLOURS, MUTED, Pen, Picture, range};
 
@@ -15,9 +16,16 @@ use crate::output::Output;
 pub(crate) struct ReproduceArgs {
     /// Name of a check, or `all`; without it the checks are listed.
     id: Option<String>,
-    /// Draw the figure into this file, for a check that recomputes one.
+    /// Draw the figure into this file, for a check that recomputes one of a single panel.
     #[arg(long, value_name = "FILE", requires = "id")]
     svg: Option<PathBuf>,
+    /// Write every panel of every figure into this folder: ID.svg and ID.csv, or ID-1.svg, ID-1.csv, ID-2.svg, ...
+    #[arg(long, value_name = "FOLDER", requires = "id")]
+    figures: Option<PathBuf>,
+    /// Compute what takes minutes: optimal banded matrices over 2000 rounds, where columns-normalised banded Toeplitz
+    /// matrices stand for them otherwise.
+    #[arg(long, requires = "id")]
+    slow: bool,
 }
 
 /// Lists the checks or runs them; an entry that does not match is an error once everything is shown.
@@ -25,25 +33,39 @@ pub(crate) fn run(args: ReproduceArgs, output: &Output) -> anyhow::Result<()> {
     let Some(id) = args.id else {
         return list(output);
     };
+    let start = Instant::now();
+    let clock = || start.elapsed().as_secs_f64();
+    let conditions = Conditions::new(&clock).with_slow(args.slow);
     let tables = if id == "all" {
         checks()
             .iter()
-            .map(|check| undertone_reproduce::run(check.id))
+            .map(|check| undertone_reproduce::run(check.id, &conditions))
             .collect::<Result<Vec<_>, _>>()?
     } else {
-        vec![undertone_reproduce::run(&id)?]
+        vec![undertone_reproduce::run(&id, &conditions)?]
     };
     if let Some(file) = &args.svg {
-        let [
-            Table {
-                figure: Some(figure), ..
-            },
-        ] = tables.as_slice()
-        else {
-            bail!("--svg: expected a check that recomputes one figure, got '{id}'");
+        let figures: Vec<_> = tables.iter().flat_map(|table| &table.figures).collect();
+        let [figure] = figures.as_slice() else {
+            bail!(
+                "--svg: expected a check that recomputes one panel, got '{id}' with {}",
+                figures.len()
+            );
         };
-        let svg = draw(figure).map_err(|message| anyhow!("drawing the figure: {message}"))?;
-        std::fs::write(file, svg).with_context(|| format!("writing {}", file.display()))?;
+        write(file, &svg(figure)?)?;
+    }
+    if let Some(folder) = &args.figures {
+        std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        for table in &tables {
+            for (panel, figure) in table.figures.iter().enumerate() {
+                let name = match table.figures.len() {
+                    1 => table.id.to_owned(),
+                    _ => format!("{}-{}", table.id, panel + 1),
+                };
+                write(&folder.join(format!("{name}.svg")), &svg(figure)?)?;
+                write(&folder.join(format!("{name}.csv")), &csv(figure))?;
+            }
+        }
     }
     if output.json {
         match tables.as_slice() {
@@ -79,6 +101,37 @@ pub(crate) fn run(args: ReproduceArgs, output: &Output) -> anyhow::Result<()> {
         bail!("not reproduced: {}", failed.join(", "));
     }
     Ok(())
+}
+
+fn write(file: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))
+}
+
+fn svg(figure: &Figure) -> anyhow::Result<String> {
+    draw(figure).map_err(|message| anyhow!("drawing the figure: {message}"))
+}
+
+/// One line an abscissa, one column a curve; a field is empty where a curve has no value.
+fn csv(figure: &Figure) -> String {
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let names = figure.curves.iter().map(name);
+    let header = [figure.x_label.to_owned()].into_iter().chain(names);
+    let mut text = header.map(|name| quoted(&name)).collect::<Vec<_>>().join(",");
+    for (at, x) in figure.x.iter().enumerate() {
+        text.push_str(&format!("\n{x}"));
+        for curve in &figure.curves {
+            match curve.y.get(at).copied().flatten() {
+                Some(y) => text.push_str(&format!(",{y}")),
+                None => text.push(','),
+            }
+        }
+    }
+    text.push('\n');
+    text
+}
+
+fn name(curve: &Curve) -> String {
+    [curve.method, &curve.setting].join(" ").trim().to_owned()
 }
 
 fn list(output: &Output) -> anyhow::Result<()> {
@@ -145,17 +198,24 @@ fn render(table: &Table) -> String {
         format!("{sign}: {}\n       {}\n", statement.says, statement.found)
     });
     let statements: String = statements.collect();
-    let figure = table.figure.as_ref().map(values).unwrap_or_default();
+    let (numbers, matches) = if table.rows.is_empty() {
+        (
+            String::new(),
+            format!("the {source} prints curves and no numbers\n"),
+        )
+    } else {
+        (
+            format!("; printed numbers {}\n{}", rules.join(" or "), grid.trim_fmt()),
+            format!(
+                "{} of {} entries match the {source} ({mark})\n",
+                table.matched, table.total
+            ),
+        )
+    };
+    let figures: String = table.figures.iter().map(values).collect();
     format!(
-        "{}: {}\n{}; {}; printed numbers {}\n{}\n{figure}{} of {} entries match the {source} ({mark})\n{statements}{notes}",
-        table.id,
-        table.title,
-        table.source,
-        table.recipe,
-        rules.join(" or "),
-        grid.trim_fmt(),
-        table.matched,
-        table.total
+        "{}: {}\n{}; {}{numbers}\n{figures}{matches}{statements}{notes}",
+        table.id, table.title, table.source, table.recipe,
     )
 }
 
@@ -172,18 +232,23 @@ fn cell(entry: &Entry) -> String {
     cell
 }
 
-/// The values of a figure, rounded up: they are bounds.
+/// The values of a figure at some of its abscissae, rounded up: they are bounds.
 fn values(figure: &Figure) -> String {
+    const MOST: usize = 9;
     let mut grid = Grid::new();
     grid.load_style(presets::NOTHING);
     let header = [figure.y_label, ""].map(str::to_owned);
-    grid.set_header(header.into_iter().chain(figure.x.iter().map(f64::to_string)));
+    let last = figure.x.len().saturating_sub(1);
+    let mut places: Vec<usize> = (0..MOST).map(|i| (i * last).div_ceil(MOST - 1)).collect();
+    places.dedup();
+    let shown = |at: &usize| figure.x.get(*at).map_or_else(String::new, f64::to_string);
+    grid.set_header(header.into_iter().chain(places.iter().map(shown)));
     let up = Rounding::Up { decimals: 3 };
     for curve in &figure.curves {
-        let cells = curve
-            .y
-            .iter()
-            .map(|y| y.map_or_else(|| "none".to_owned(), |y| up.print(y)));
+        let cells = places.iter().map(|at| {
+            let y = curve.y.get(*at).copied().flatten();
+            y.map_or_else(|| "none".to_owned(), |y| up.print(y))
+        });
         grid.add_row(
             [curve.setting.clone(), curve.method.to_owned()]
                 .into_iter()
@@ -193,7 +258,12 @@ fn values(figure: &Figure) -> String {
     for column in grid.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!("{}\n", grid.trim_fmt())
+    let some = if figure.x.len() > places.len() {
+        " (some abscissae; all of them with --figures)"
+    } else {
+        ""
+    };
+    format!("{}{some}\n{}\n", figure.title, grid.trim_fmt())
 }
 
 /// One colour a setting; the first method's curves are solid, the others dashed.
@@ -237,15 +307,25 @@ fn draw(figure: &Figure) -> Result<String, String> {
         )
     });
     let y = range(curves.iter().flat_map(|(_, points)| points).map(|point| point.1));
-    Picture {
+    let y = match figure.y_scale {
+        Scale::Logarithmic => y.start / 1.3..y.end * 1.3,
+        Scale::Linear => {
+            let air = 0.05 * (y.end - y.start);
+            y.start - air..y.end + air
+        }
+    };
+    let picture = Picture {
         title: figure.title.to_owned(),
         x_label: figure.x_label,
-        legend: colours.chain(dashes).collect(),
+        legend: colours
+            .chain(dashes)
+            .filter(|(name, _)| !name.is_empty())
+            .collect(),
         x: range(figure.x.iter().copied()),
-        y: y.start / 1.3..y.end * 1.3,
+        y,
         curves,
-    }
-    .svg()
+    };
+    picture.svg_over(figure.x_scale, figure.y_scale)
 }
 
 /// Where a name stands in a list, at its end if it is new.
@@ -258,13 +338,17 @@ fn place<'a>(known: &mut Vec<&'a str>, name: &'a str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use undertone_reproduce::{Curve, Statement};
+    use undertone_reproduce::Statement;
 
     use super::*;
 
+    fn quick(id: &str) -> Table {
+        undertone_reproduce::run(id, &Conditions::new(&|| 0.0)).unwrap()
+    }
+
     #[test]
     fn a_table_looks_like_the_paper() {
-        let text = render(&undertone_reproduce::run("dplm-table-1").unwrap());
+        let text = render(&quick("dplm-table-1"));
         let row = "10^6 10^4 1.0 paper 1.73 1.92 2.08 3.06 8.49 32.38 187.01";
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.lines().any(|line| words(line) == row), "{text}");
@@ -273,18 +357,21 @@ mod tests {
 
     #[test]
     fn a_known_difference_is_explained() {
-        let text = render(&undertone_reproduce::run("blt-table-4").unwrap());
+        let text = render(&quick("blt-table-4"));
         assert!(
-            text.contains("14 of 16 entries match the paper (2 that cannot carry !="),
+            text.contains("16 of 20 entries match the paper (4 that cannot carry !="),
             "{text}"
         );
         assert_eq!(text.matches("pt-PT TreeAgg: its labels").count(), 1, "{text}");
-        assert!(text.contains("BandMF") && text.contains("!= 0.44"), "{text}");
+        assert!(
+            text.contains("es-ES BandMF: its matrix") && text.contains("!= 0.44"),
+            "{text}"
+        );
     }
 
     #[test]
     fn figures_and_statements_are_shown() {
-        let mut table = undertone_reproduce::run("dplm-text").unwrap();
+        let mut table = quick("dplm-text");
         let curve = |method, setting: &str, y: [Option<f64>; 2]| Curve {
             method,
             setting: setting.to_owned(),
@@ -294,6 +381,8 @@ mod tests {
             title: "a figure",
             x_label: "size",
             y_label: "epsilon",
+            x_scale: Scale::Logarithmic,
+            y_scale: Scale::Logarithmic,
             x: vec![1.0, 10.0],
             curves: vec![
                 curve("new", "low noise", [Some(1.0001), Some(30.0)]),
@@ -308,7 +397,11 @@ mod tests {
         }
         // Two solid curves, and a dashed one in many pieces; the first dashed one has a single point.
         assert!(svg.matches("<polyline").count() > 10, "{svg}");
-        table.figure = Some(figure);
+        assert_eq!(
+            csv(&figure),
+            "\"size\",\"new low noise\",\"old low noise\",\"new high noise\",\"old high noise\"\n1,1.0001,2,0.5,0.5\n10,30,,7,200\n"
+        );
+        table.figures = vec![figure];
         table.reference = Some("a second source");
         table.statements = vec![Statement {
             says: "it rises",
@@ -331,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_difference_is_marked() {
-        let mut table = undertone_reproduce::run("dplm-text").unwrap();
+        let mut table = quick("dplm-text");
         table.rows[0].entries[0].matches = false;
         table.matched -= 1;
         let text = render(&table);

@@ -2,7 +2,7 @@
 
 use super::{RECIPE, Setting};
 use crate::check::{Body, Check};
-use crate::{ReproduceError, Rounding, table::Row};
+use crate::{Conditions, ReproduceError, Rounding, table::Row};
 
 pub(crate) const CHECK: Check = Check {
     id: "dplm-table-1",
@@ -52,7 +52,7 @@ const PRINTED: [(i32, i32, f64, [&str; 7]); 6] = [
     ),
 ];
 
-fn body() -> Result<Body, ReproduceError> {
+fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
     let rows = PRINTED.iter().map(|&(users, sample, noise, printed)| {
         let users_exact = 10f64.powi(users);
         let setting = Setting {

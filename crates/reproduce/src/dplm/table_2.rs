@@ -2,7 +2,7 @@
 
 use super::{RECIPE, REDDIT_USERS, Setting};
 use crate::check::{Body, Check};
-use crate::{ReproduceError, Rounding, table::Row};
+use crate::{Conditions, ReproduceError, Rounding, table::Row};
 
 pub(crate) const CHECK: Check = Check {
     id: "dplm-table-2",
@@ -22,7 +22,7 @@ const PRINTED: [(&str, &str, f64, &str, f64, &str); 6] = [
     ("0.012", "15", 1e8, "10^8", 1250.0, "0.987"),
 ];
 
-fn body() -> Result<Body, ReproduceError> {
+fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
     let rows = PRINTED
         .iter()
         .map(|&(sigma, clip_norm, users, users_printed, sample, epsilon)| {

@@ -2,7 +2,7 @@
 
 use super::{RECIPE, REDDIT_USERS, Setting};
 use crate::check::{Body, Check};
-use crate::{ReproduceError, Rounding, table::Row};
+use crate::{Conditions, ReproduceError, Rounding, table::Row};
 
 pub(crate) const CHECK: Check = Check {
     id: "dplm-text",
@@ -19,7 +19,7 @@ const PRINTED: [(&str, f64, u64, &str); 3] = [
     ("appendix D, FedSGD", 5000.0, 20_000, "8.92"),
 ];
 
-fn body() -> Result<Body, ReproduceError> {
+fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
     let rows = PRINTED.iter().map(|&(place, sample, rounds, epsilon)| {
         let setting = Setting {
             users: REDDIT_USERS,

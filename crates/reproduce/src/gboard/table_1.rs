@@ -3,7 +3,7 @@
 use super::{RECIPE, tree_rho};
 use crate::check::{Body, Check};
 use crate::table::{Entry, Row};
-use crate::{ReproduceError, Rounding};
+use crate::{Conditions, ReproduceError, Rounding};
 
 pub(crate) const CHECK: Check = Check {
     id: "gboard-table-1",
@@ -32,7 +32,7 @@ const PRINTED: [(&str, u64, u64, u64, &str); 13] = [
 
 const TWICE_ROUNDED: &str = "en-US*";
 
-fn body() -> Result<Body, ReproduceError> {
+fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
     let rows = PRINTED.iter().map(|&(model, rounds, min_sep, most, paper)| {
         let rho = tree_rho(rounds, min_sep, most)?;
         let mut entry = Entry::new(paper, rho, Rounding::Nearest { decimals: 2 }, None);

@@ -3,7 +3,7 @@
 use super::{DELTA, RECIPE, epsilon, tree_rho};
 use crate::check::{Body, Check};
 use crate::table::{Entry, Row};
-use crate::{ReproduceError, Rounding, Tighter};
+use crate::{Conditions, ReproduceError, Rounding, Tighter};
 
 pub(crate) const CHECK: Check = Check {
     id: "gboard-table-2",
@@ -24,7 +24,7 @@ const PRINTED: [(&str, u64, u64, u64, &str, &str); 7] = [
     ("pt-PT", 430, 54, 7, "0.99", "9.56"),
 ];
 
-fn body() -> Result<Body, ReproduceError> {
+fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
     let rounding = Rounding::Nearest { decimals: 2 };
     let rows = PRINTED.iter().map(|&(model, rounds, min_sep, most, rho, eps)| {
         let exact = tree_rho(rounds, min_sep, most)?;

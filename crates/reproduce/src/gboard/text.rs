@@ -5,7 +5,7 @@ use undertone_accounting::plan;
 use super::{DELTA, RECIPE, epsilon, tree_rho};
 use crate::check::{Body, Check};
 use crate::table::{Entry, Row};
-use crate::{ReproduceError, Rounding};
+use crate::{Conditions, ReproduceError, Rounding};
 
 pub(crate) const CHECK: Check = Check {
     id: "gboard-text",
@@ -15,7 +15,7 @@ pub(crate) const CHECK: Check = Check {
     body,
 };
 
-fn body() -> Result<Body, ReproduceError> {
+fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
     let (rounded, cut) = (
         Rounding::Nearest { decimals: 2 },
         Rounding::Truncated { decimals: 0 },

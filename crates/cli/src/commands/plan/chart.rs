@@ -6,7 +6,7 @@ use undertone_accounting::plan::{Feasible, Mechanism, Question, Target};
 use super::picture::{COLOURS, MUTED, Pen, Picture, range};
 
 fn pen(mechanism: Mechanism) -> Pen {
-    let [tree, blt_100, blt_400, blt_1000, independent] = COLOURS;
+    let [tree, blt_100, blt_400, blt_1000, independent, ..] = COLOURS;
     let colour = match mechanism {
         Mechanism::Tree => tree,
         Mechanism::Blt100 => blt_100,

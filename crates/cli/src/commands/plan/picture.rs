@@ -1,9 +1,11 @@
-//! Curves over logarithmic axes as one SVG picture.
+//! Curves over logarithmic or linear axes as one SVG picture.
 
 use std::ops::Range;
 
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::FontTransform;
+use undertone_reproduce::Scale;
 use undertone_training::figures::number;
 
 const SIZE: (u32, u32) = (720, 420);
@@ -13,12 +15,15 @@ pub(in crate::commands) const MUTED: RGBColor = RGBColor(0x6b, 0x75, 0x83);
 const GRID: RGBColor = RGBColor(0xe4, 0xe7, 0xec);
 
 /// Colours of curves that are told apart by colour.
-pub(in crate::commands) const COLOURS: [RGBColor; 5] = [
+pub(in crate::commands) const COLOURS: [RGBColor; 8] = [
     RGBColor(0x2f, 0x5d, 0x8a),
     RGBColor(0xd9, 0xa0, 0x3c),
     RGBColor(0xc2, 0x6a, 0x2d),
     RGBColor(0x8c, 0x3f, 0x4f),
     RGBColor(0x4a, 0x8f, 0x6d),
+    RGBColor(0x7a, 0x5c, 0xa8),
+    RGBColor(0x5f, 0xa8, 0xc4),
+    RGBColor(0x8a, 0x84, 0x2f),
 ];
 
 /// How a curve looks.
@@ -46,25 +51,59 @@ pub(in crate::commands) fn range(values: impl Iterator<Item = f64>) -> Range<f64
 }
 
 impl Picture {
+    /// Over logarithmic axes.
     pub(in crate::commands) fn svg(&self) -> Result<String, String> {
+        self.svg_over(Scale::Logarithmic, Scale::Logarithmic)
+    }
+
+    pub(in crate::commands) fn svg_over(&self, x_scale: Scale, y_scale: Scale) -> Result<String, String> {
+        let (x, y) = (self.x.clone(), self.y.clone());
+        match (x_scale, y_scale) {
+            (Scale::Linear, Scale::Linear) => self.paint_svg(x, y),
+            (Scale::Linear, Scale::Logarithmic) => self.paint_svg(x, y.log_scale()),
+            (Scale::Logarithmic, Scale::Linear) => self.paint_svg(x.log_scale(), y),
+            (Scale::Logarithmic, Scale::Logarithmic) => self.paint_svg(x.log_scale(), y.log_scale()),
+        }
+    }
+
+    fn paint_svg<X, Y>(&self, x: X, y: Y) -> Result<String, String>
+    where
+        X: AsRangedCoord<Value = f64>,
+        Y: AsRangedCoord<Value = f64>,
+        X::CoordDescType: ValueFormatter<f64>,
+        Y::CoordDescType: ValueFormatter<f64>,
+    {
         let mut svg = String::new();
         {
             let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            self.paint(&root).map_err(|error| error.to_string())?;
+            self.paint(&root, x, y).map_err(|error| error.to_string())?;
             root.present().map_err(|error| error.to_string())?;
         }
         Ok(svg)
     }
 
-    fn paint<'a>(
+    fn paint<'a, X, Y>(
         &self,
         root: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>,
-    ) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
+        x: X,
+        y: Y,
+    ) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>
+    where
+        X: AsRangedCoord<Value = f64>,
+        Y: AsRangedCoord<Value = f64>,
+        X::CoordDescType: ValueFormatter<f64>,
+        Y::CoordDescType: ValueFormatter<f64>,
+    {
         let text = |size: i32, colour: RGBColor| ("sans-serif", size).into_font().color(&colour);
         root.fill(&PAPER)?;
         root.draw(&Text::new(self.title.as_str(), (16, 14), text(19, INK)))?;
-        let mut column = 16;
+        let (mut column, mut line) = (16, 52);
         for (name, pen) in &self.legend {
+            // No font is loaded here: eight units a letter keep entries apart in any common sans-serif face.
+            let width = 24 + 8 * name.chars().count() as i32 + 18;
+            if column > 16 && column + width > SIZE.0 as i32 {
+                (column, line) = (16, line + 20);
+            }
             // A dash and a gap are six units each.
             let dashes = if pen.dashed {
                 vec![(0, 6), (12, 18)]
@@ -73,21 +112,24 @@ impl Picture {
             };
             for (from, to) in dashes {
                 root.draw(&PathElement::new(
-                    [(column + from, 52), (column + to, 52)],
+                    [(column + from, line), (column + to, line)],
                     pen.colour.stroke_width(2),
                 ))?;
             }
-            root.draw(&Text::new(name.as_str(), (column + 24, 45), text(15, MUTED)))?;
-            // No font is loaded here: eight units a letter keep entries apart in any common sans-serif face.
-            column += 24 + 8 * name.len() as i32 + 18;
+            root.draw(&Text::new(
+                name.as_str(),
+                (column + 24, line - 7),
+                text(15, MUTED),
+            ))?;
+            column += width;
         }
         let mut chart = ChartBuilder::on(root)
-            .margin_top(74)
+            .margin_top(line + 22)
             .margin_right(24)
             .margin_bottom(8)
             .x_label_area_size(46)
             .y_label_area_size(62)
-            .build_cartesian_2d(self.x.clone().log_scale(), self.y.clone().log_scale())?;
+            .build_cartesian_2d(x, y)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
