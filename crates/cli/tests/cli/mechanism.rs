@@ -148,7 +148,7 @@ fn comparison_of_table_3() {
     let losses = number(&last["losses"]["rms_loss"]) / number(&first["losses"]["rms_loss"]);
     assert!(losses > 3.0 && (ratio("iterate_noise") / losses - 1.0).abs() < 1e-9);
     let svg = String::from_utf8(folder.read("bars.svg")).expect("UTF-8");
-    assert!(svg.contains("RmsLoss: 2052 rounds") && svg.contains("TreeAgg"));
+    assert!(svg.contains("RmsLoss: 2052 rounds") && svg.contains("TreeAgg") && svg.contains("(bar cut)"));
 }
 
 #[test]

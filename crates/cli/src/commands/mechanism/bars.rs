@@ -8,15 +8,17 @@ use undertone_mechanisms::Objective;
 use super::compare::Row;
 use crate::commands::plan::picture::{COLOURS, INK, MUTED, PAPER};
 
-const WIDTH: u32 = 860;
+const WIDTH: u32 = 880;
 const TOP: i32 = 78;
 /// Of one mechanism.
 const HEIGHT: i32 = 40;
 /// Names end here, bars begin.
 const LEFT: i32 = 310;
 const RIGHT: i32 = 740;
+/// Longest bar over the shortest of its kind: what lies farther off would leave the others no room.
+const LONGEST: f64 = 4.0;
 
-/// Draws RmsLoss and MaxLoss of every row, on one linear axis from 0.
+/// Draws RmsLoss and MaxLoss of every row, on one linear axis from 0; bars far longer than the others are cut.
 pub(super) fn draw(title: &str, rows: &[Row], objective: Objective) -> anyhow::Result<String> {
     let mut svg = String::new();
     let height = TOP + HEIGHT * rows.len() as i32 + 16;
@@ -50,10 +52,12 @@ fn paint<'a>(
         root.draw(&Rectangle::new([(x, 47), (x + 18, 57)], colour.filled()))?;
         root.draw(&Text::new(name.to_string(), (x + 26, 45), font(15, MUTED)))?;
     }
-    let most = rows
-        .iter()
-        .flat_map(|row| [row.losses.max_loss, row.losses.rms_loss])
-        .fold(f64::MIN_POSITIVE, f64::max);
+    let losses = || {
+        rows.iter()
+            .map(|row| row.losses.max_loss.max(row.losses.rms_loss))
+    };
+    let least = losses().fold(f64::INFINITY, f64::min);
+    let most = losses().fold(f64::MIN_POSITIVE, f64::max).min(LONGEST * least);
     for (index, row) in rows.iter().enumerate() {
         let y = TOP + HEIGHT * index as i32;
         let name = font(14, INK).pos(place(HPos::Right));
@@ -65,10 +69,11 @@ fn paint<'a>(
         for (line, (loss, colour)) in bars.iter().enumerate() {
             let value = row.losses.get(*loss);
             let y = y + 3 + 16 * line as i32;
-            let end = LEFT + (f64::from(RIGHT - LEFT) * value / most).round() as i32;
+            let end = LEFT + (f64::from(RIGHT - LEFT) * (value / most).min(1.0)).round() as i32;
             root.draw(&Rectangle::new([(LEFT, y), (end, y + 12)], colour.filled()))?;
             let figure = font(13, MUTED).pos(place(HPos::Left));
-            root.draw(&Text::new(format!("{value:.3}"), (end + 6, y + 6), figure))?;
+            let cut = if value > most { " (bar cut)" } else { "" };
+            root.draw(&Text::new(format!("{value:.3}{cut}"), (end + 6, y + 6), figure))?;
         }
     }
     Ok(())

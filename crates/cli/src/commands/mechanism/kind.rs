@@ -40,7 +40,7 @@ pub(super) enum Kind {
     BandedToeplitz,
     /// The same with columns of norm one.
     NormalisedBandedToeplitz,
-    /// BandMF: banded, every entry optimised. Minutes for thousands of rounds.
+    /// BandMF: banded, every entry optimised. Some twenty CPU seconds for 2000 rounds and 342 bands.
     #[value(alias = "bandmf")]
     Banded,
     /// BISR: banded inverse square root.
