@@ -9,6 +9,9 @@ use crate::sensitivity::SquaredSensitivity;
 /// Relative to the first coefficient, entries below it change no sum in double precision, nor do their squares.
 const NEGLIGIBLE: f64 = 1e-140;
 
+/// Least square of the first coefficient: smaller ones lose digits, and so do the norms of late columns.
+const SMALLEST_SQUARE: f64 = f64::MIN_POSITIVE / f64::EPSILON;
+
 /// Most that rounding in the coefficients may cost for a value to be called exact.
 const ROUNDING: f64 = 1e-9;
 
@@ -39,11 +42,12 @@ pub struct NormalisedToeplitz {
 }
 
 impl NormalisedToeplitz {
-    /// One finite coefficient a round, the diagonal's first, which is not 0; the run has as many rounds.
+    /// One finite coefficient a round, the diagonal's first, whose square has to keep its digits; the run has as many
+    /// rounds.
     ///
     /// # Errors
     /// [`AccountingError::Size`] for no coefficient; [`AccountingError::OutOfRange`] for one that is not finite, a first
-    /// one that is 0, or squares that overflow.
+    /// one that is 0 or whose square underflows, or squares that overflow.
     pub fn new(coefficients: Vec<f64>) -> Result<Self, AccountingError> {
         if coefficients.is_empty() {
             return Err(AccountingError::Size {
@@ -58,10 +62,10 @@ impl NormalisedToeplitz {
             sum += coefficient * coefficient;
             sum
         }));
-        if !(sum.is_finite() && squares[1] > 0.0) {
+        if !(sum.is_finite() && squares[1] >= SMALLEST_SQUARE) {
             return Err(AccountingError::OutOfRange {
                 quantity: "coefficient",
-                expected: "a finite number, the first one not 0, squares that do not overflow",
+                expected: "a finite number, the first one well above 1e-146 in magnitude, squares that do not overflow",
                 got: if sum.is_finite() { coefficients[0] } else { sum },
             });
         }
@@ -200,8 +204,14 @@ impl NormalisedToeplitz {
             fall = fall.max(largest / ratio);
             // A tail this small may be replaced by a geometric one: no inner product notices. It ends the ratios'
             // meaning, too, once numbers become subnormal.
-            if pair[1] < NEGLIGIBLE * self.coefficients[0] {
-                break;
+            let negligible = NEGLIGIBLE * self.coefficients[0];
+            if pair[1] < negligible {
+                // PRIVACY: it has to stay this small to the end, whatever its signs.
+                let tail = self.coefficients.iter().enumerate().skip(t + 2);
+                match tail.map(|(i, c)| (i, *c)).find(|(_, c)| c.abs() >= negligible) {
+                    Some(offender) => return Err(offender),
+                    None => break,
+                }
             }
             if fall > 1.0 + 0.5 / self.coefficients.len() as f64 {
                 return Err((t + 1, pair[1]));
@@ -372,7 +382,13 @@ mod tests {
 
     #[test]
     fn refusals() {
-        for bad in [vec![], vec![1.0, f64::NAN], vec![0.0, 1.0], vec![1e200]] {
+        for bad in [
+            vec![],
+            vec![1.0, f64::NAN],
+            vec![0.0, 1.0],
+            vec![1e200],
+            vec![3e-162],
+        ] {
             assert!(NormalisedToeplitz::new(bad).is_err());
         }
         let strategy = NormalisedToeplitz::new(vec![1.0, 0.2, 0.9, 0.1, 0.05, 0.6]).unwrap();
@@ -387,6 +403,16 @@ mod tests {
         assert!(strategy.squared_sensitivity(7, &at_least(1, 2)).is_err());
         assert!(strategy.squared_sensitivity(0, &at_least(1, 2)).is_err());
         assert!(strategy.squared_sensitivity_bound(6, &at_least(1, 2)).is_ok());
+        // A coefficient that vanishes in double precision does not end the series.
+        for tail in [-0.9, 0.9] {
+            let returning = NormalisedToeplitz::new(vec![1.0, 1e-145, tail, 0.0]).unwrap();
+            assert!(returning.squared_sensitivity(4, &at_least(2, 3)).is_err() || tail > 0.0);
+            let bound = returning
+                .squared_sensitivity_bound(4, &at_least(2, 2))
+                .unwrap()
+                .get();
+            assert!(bound >= 2.0 + 1.8 / 1.81f64.sqrt() - 1e-12, "{bound}");
+        }
         // Zeros after the band are no log-convex tail.
         let banded = NormalisedToeplitz::new(vec![1.0, 0.9, 0.8, 0.0, 0.0, 0.0, 0.0]).unwrap();
         assert!(banded.squared_sensitivity(7, &at_least(2, 3)).is_err());
