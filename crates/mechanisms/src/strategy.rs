@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use undertone_accounting::participation::Participation;
 
-use crate::error::Result;
+use crate::error::{MechanismError, Result};
 use crate::loss::{Certified, Errors};
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
@@ -31,6 +31,9 @@ pub(crate) mod normalised_inverse_toeplitz;
 pub(crate) mod normalised_toeplitz;
 pub(crate) mod tree;
 pub(crate) mod tree_full;
+
+/// Least squared sensitivity: far enough above the smallest numbers that no square that matters is lost.
+const LEAST_SQUARED: f64 = 1e-280;
 
 /// A strategy matrix `C`: the run releases `C X + Z`, and each round receives its sum plus its row of `C^-1 Z`.
 ///
@@ -111,9 +114,20 @@ impl Strategy {
     /// Never below the true value, under the zero-out relation, for every user who keeps to the schema.
     ///
     /// # Errors
-    /// More rounds than the matrix has; a structure for which no bound is known.
+    /// More rounds than the matrix has; a structure for which no bound is known; entries so small that their squares
+    /// vanish.
     pub fn squared_sensitivity(&self, rounds: usize, participation: &Participation) -> Result<Certified> {
-        each!(self, strategy => strategy.squared_sensitivity(rounds, participation))
+        let certified: Certified =
+            each!(self, strategy => strategy.squared_sensitivity(rounds, participation))?;
+        // PRIVACY: a sensitivity whose square vanishes in double precision would make any noise look private.
+        if certified.squared.get() < LEAST_SQUARED {
+            return Err(MechanismError::Setting {
+                name: "squared sensitivity",
+                expected: "at least 1e-280: entries of the matrix as small as these lose their squares",
+                got: certified.squared.get(),
+            });
+        }
+        Ok(certified)
     }
 
     /// Noise in the iterates of `rounds` rounds, for noise of standard deviation 1 in every entry of `Z`.
@@ -130,5 +144,28 @@ impl Strategy {
     /// No rounds, or more than the matrix has.
     pub fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
         each!(self, strategy => strategy.recurrence(rounds))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn squares_that_vanish() {
+        let check = |strategy: Strategy| {
+            let error = strategy
+                .squared_sensitivity(2, &Participation::single())
+                .unwrap_err();
+            assert!(error.to_string().contains("squared sensitivity"), "{error}");
+        };
+        check(Strategy::BandedToeplitz(
+            BandedToeplitz::new(vec![1e-170]).unwrap(),
+        ));
+        check(Strategy::Banded(Banded::new(2, 1, vec![1e-170; 2]).unwrap()));
+        check(Strategy::Dense(Dense::new(2, vec![1e-150, 0.0, 1e-150]).unwrap()));
+        check(Strategy::InverseToeplitz(
+            InverseToeplitz::new(vec![1e170]).unwrap(),
+        ));
     }
 }

@@ -356,8 +356,9 @@ impl CorrelatedGaussian {
     /// Continues where [`save`](Self::save) was called: the noise of later rounds is what it would have been.
     ///
     /// # Errors
-    /// [`MechanismError::StateMismatch`] naming what is different, [`MechanismError::StateDamaged`],
-    /// [`MechanismError::StateIo`]. The mechanism then refuses to go on until a state is read.
+    /// [`MechanismError::StateMismatch`] naming what is different, also for a state from before a round that this value has
+    /// released; [`MechanismError::StateDamaged`], [`MechanismError::StateIo`]. The mechanism then refuses to go on until a
+    /// state is read.
     pub fn load(&mut self, reader: &mut impl Read) -> Result<()> {
         let (expected, rounds) = (self.header(), self.mechanism.rounds() as u64);
         // PRIVACY: after a failed attempt it must not begin again at round 0, whose noise may already be out.
@@ -366,6 +367,15 @@ impl CorrelatedGaussian {
             Memory::Integers(field) => state::read(&expected, rounds, field.values_mut(), reader)?,
             Memory::Reals(field) => state::read(&expected, rounds, field.values_mut(), reader)?,
         };
+        // PRIVACY: this value knows that later rounds are out; released again, with another average, they would show the
+        // difference without noise. Whoever has to go back begins with a new value.
+        if (round as usize) < self.round {
+            return Err(MechanismError::StateMismatch {
+                what: "round",
+                expected: format!("{} or later", self.round),
+                got: round.to_string(),
+            });
+        }
         self.round = round as usize;
         self.rounded.set_restarted(restarted as usize);
         self.interrupted = false;

@@ -227,6 +227,14 @@ fn a_resumed_mechanism_goes_on_with_the_same_bytes() {
                 strategy.name()
             );
         }
+        // Not where rounds would come a second time.
+        let error = first.load(&mut &bytes[..]).unwrap_err().to_string();
+        assert!(
+            error.contains("another round: expected 24 or later, got 11"),
+            "{error}"
+        );
+        let refused = first.privatize(11, average(dim, 100.0));
+        assert_eq!(refused.unwrap_err(), MechanismError::Interrupted);
     }
 }
 
