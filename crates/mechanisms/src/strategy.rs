@@ -117,6 +117,7 @@ impl Strategy {
     /// More rounds than the matrix has; a structure for which no bound is known; entries so small that their squares
     /// vanish.
     pub fn squared_sensitivity(&self, rounds: usize, participation: &Participation) -> Result<Certified> {
+        identity::positive(rounds)?;
         let certified: Certified =
             each!(self, strategy => strategy.squared_sensitivity(rounds, participation))?;
         // PRIVACY: a sensitivity whose square vanishes in double precision would make any noise look private.

@@ -62,15 +62,18 @@ impl Identity {
     }
 }
 
-/// Refuses a run of no rounds.
+/// No run is longer: vectors of one number a round stay below half a gigabyte, whatever a description asks for.
+const MAX_ROUNDS: usize = 1 << 26;
+
+/// Refuses a run of no rounds, and one that no memory holds.
 pub(crate) fn positive(rounds: usize) -> Result<()> {
-    if rounds > 0 {
+    if (1..=MAX_ROUNDS).contains(&rounds) {
         return Ok(());
     }
     Err(MechanismError::Setting {
         name: "rounds",
-        expected: "at least 1",
-        got: 0.0,
+        expected: "at least 1, at most 2^26",
+        got: rounds as f64,
     })
 }
 
@@ -88,6 +91,26 @@ mod tests {
         let plain = Identity.errors(4, &Workload::momentum(0.5).unwrap()).unwrap();
         assert!((scheduled.rms_error - plain.rms_error).abs() < 1e-15);
         assert!(Identity.errors(0, &Workload::prefix_sum()).is_err());
+    }
+
+    #[test]
+    fn a_hostile_number_of_rounds_is_refused_before_any_memory_is_asked_for() {
+        for rounds in ["0", "1152921504606846976"] {
+            let text = format!(
+                r#"{{"kind": "normalised-blt", "rounds": {rounds},
+                     "blt": {{"decay_complements": [0.1], "output_scales": [0.2]}}}}"#
+            );
+            let error = serde_json::from_str::<crate::Strategy>(&text)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains("at most 2^26"), "{error}");
+        }
+        let forever = crate::Strategy::Independent(Identity);
+        assert!(
+            forever
+                .squared_sensitivity(1 << 60, &Participation::single())
+                .is_err()
+        );
     }
 
     #[test]
