@@ -69,7 +69,7 @@ fn curve(gap: u64, coefficients: &[f64], sign: f64) -> Curve {
     Curve {
         method: "BLT",
         setting: format!("b={gap}"),
-        y: values.map(|value| (value > 0.0).then_some(value)).collect(),
+        y: values.map(|value| (value > 1e-8).then_some(value)).collect(),
     }
 }
 
