@@ -25,7 +25,7 @@ pub(super) fn write(file: &Path, strategy: &Strategy, mechanism: Option<&Mechani
     write_atomic(file, &text).context("--out")
 }
 
-/// Reads what [`write`] wrote.
+/// Reads what [`write()`] wrote.
 pub(super) fn read(file: &Path) -> anyhow::Result<Description> {
     let place = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {place}"))?;
