@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::probe::Probe;
-use super::rare::{EXPECTED, Parted, Term};
+use super::rare::{EXPECTED, Parted, Term, WORTH};
 
 /// Mass that may be counted as lost, relative to delta (`e^-16` is 1e-7). No smaller: losses that rare are so large
 /// under a small sampling probability that the tilt would carry all of the tilted mass out to them.
@@ -14,7 +14,7 @@ const LOG_SHARE: f64 = -6.0;
 /// those below by its sixteen releases.
 pub(super) const NOISE: f64 = 16.0 * f64::EPSILON;
 /// What rounding errors may add to delta, relative, before another way is looked for.
-const SLIGHT: f64 = 1e-7;
+const SLIGHT: f64 = 1e-5;
 
 /// Where delta is large, and the tilt small, a smaller share is given up.
 pub(super) fn spare(log_delta: f64) -> f64 {
@@ -70,15 +70,17 @@ impl Direction {
             let whole = |(probe, count): &(Probe, f64)| Parted::whole(probe, *count as u64);
             return self.tilted(self.probes.iter().map(whole).collect());
         };
-        let parted = |expected: f64| self.tilted(vec![Parted::new(probe, *count as u64, expected, log_mass)]);
+        let parted = |expected: f64, worth: f64| {
+            self.tilted(vec![Parted::new(probe, *count as u64, expected, log_mass, worth)])
+        };
         // Where no tilt brings the mass to the losses that decide, fewer losses are rare, until those that are decide.
         let enough = (NOISE * count / SLIGHT).ln();
-        let mut best = parted(EXPECTED);
-        for share in [0.5, 0.75, 0.9] {
-            if best.log_share() >= enough || best.terms.is_empty() {
+        let mut best = parted(EXPECTED, WORTH);
+        for log_expected in [0.0, 0.5, 0.75, 0.9].map(|share| share * self.log_delta) {
+            if best.log_share() >= enough {
                 break;
             }
-            let other = parted((share * self.log_delta).exp());
+            let other = parted(log_expected.exp().min(EXPECTED), 0.25);
             if other.log_share() > best.log_share() {
                 best = other;
             }

@@ -122,12 +122,14 @@ impl Composition {
                 break;
             }
             let steepness = match target {
-                Target::LogDelta(log_delta) => 0.1 / (coarse(Target::LogDelta(log_delta - 0.1)) - here),
+                Target::LogDelta(log_delta) if near => {
+                    0.1 / (coarse(Target::LogDelta(log_delta - 0.1)) - here)
+                }
                 Target::Epsilon(epsilon) if near => {
                     let apart = 0.1 / closer.tilt;
                     (here - coarse(Target::Epsilon(epsilon + apart))) / apart
                 }
-                Target::Epsilon(_) => f64::NAN,
+                Target::LogDelta(_) | Target::Epsilon(_) => f64::NAN,
             };
             if log_delta != closer.log_delta {
                 closer.probes = self.probes(direction.reversed, log_delta);

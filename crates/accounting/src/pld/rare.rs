@@ -15,8 +15,8 @@ pub(crate) const EXPECTED: f64 = 1e-4;
 const MOST: u64 = 8;
 /// Compositions of fewer releases are not parted.
 const LEAST_RELEASES: u64 = 64;
-/// Share of the range of losses that has to be rare.
-const WORTH: f64 = 0.25;
+/// Share of the range of losses that has to be rare for a lattice so much shorter to be worth the terms.
+pub(super) const WORTH: f64 = 0.6;
 /// Terms whose Chernoff bound is so far below delta need not be computed.
 const LOG_SETTLED: f64 = -22.0;
 
@@ -82,8 +82,8 @@ impl Parted {
     }
 
     /// Parts the losses so that at most `expected` of the releases have a rare one, in the mean, and more than are
-    /// followed have a mass of `e^log_mass` at most.
-    pub(crate) fn new(probe: &Probe, releases: u64, expected: f64, log_mass: f64) -> Self {
+    /// followed have a mass of `e^log_mass` at most; if a share of `worth` of their range is rare.
+    pub(crate) fn new(probe: &Probe, releases: u64, expected: f64, log_mass: f64, worth: f64) -> Self {
         if releases < LEAST_RELEASES {
             return Self::whole(probe, releases);
         }
@@ -92,7 +92,7 @@ impl Parted {
         let (least, most) = probe.reach();
         let found = probe.rare_above(expected / releases as f64);
         let Some((threshold, mass)) =
-            found.filter(|(threshold, _)| most - threshold > WORTH * (most - least))
+            found.filter(|(threshold, _)| most - threshold > worth * (most - least))
         else {
             return Self::whole(probe, releases);
         };
