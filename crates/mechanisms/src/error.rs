@@ -156,3 +156,16 @@ pub enum MechanismError {
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = MechanismError> = std::result::Result<T, E>;
+
+/// A setting that has to be positive and finite.
+///
+/// # Errors
+/// [`MechanismError::Setting`] for anything else.
+pub(crate) fn positive(name: &'static str, value: f64) -> Result<f64> {
+    if value > 0.0 && value.is_finite() {
+        return Ok(value);
+    }
+    let expected = "positive and finite";
+    let got = value;
+    Err(MechanismError::Setting { name, expected, got })
+}

@@ -53,6 +53,7 @@ pub use recurrence::Recurrence;
 pub use release::{Denominator, FRACTION_BITS, NoisedAverage, NonPrivate, RawAverage, RawSum};
 pub use sampler::binomial::Binomial;
 pub use sampler::discrete_gaussian::DiscreteGaussian;
+pub use sampler::distance::SamplerDistance;
 pub use sampler::laplace::DiscreteLaplace;
 pub use sampler::normal::StandardNormal;
 pub use sampler::poisson::{Poisson, Skellam};

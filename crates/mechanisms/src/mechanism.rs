@@ -16,7 +16,7 @@ use crate::stream::{NoiseStream, Shape};
 use crate::workload::Workload;
 
 pub(crate) mod correlated;
-mod fresh;
+mod reach;
 #[cfg(test)]
 mod release_tests;
 mod rounded;

@@ -6,7 +6,7 @@
 
 use rayon::prelude::*;
 
-use crate::error::{MechanismError, Result};
+use crate::error::{MechanismError, Result, positive};
 
 /// Fractional bits of every fixed-point value: the grid is `2^-40`, the range of an `i64` is `+-2^23`.
 pub const FRACTION_BITS: u32 = 40;
@@ -65,6 +65,23 @@ pub enum Denominator {
     ObservedWeight,
 }
 
+impl Denominator {
+    /// What one step of the integers of an average is worth.
+    ///
+    /// PRIVACY: it must not depend on the data: the grid of a release would tell of it.
+    ///
+    /// # Errors
+    /// A denominator or floor that is not positive and finite; [`MechanismError::UnboundedSensitivity`] for the observed
+    /// weight, whose grid is the data's.
+    pub(crate) fn grid_step(self) -> Result<f64> {
+        match self {
+            Denominator::Fixed(fixed) => Ok(GRID / positive("denominator", fixed)?),
+            Denominator::FlooredWeight(floor) => positive("denominator", floor).map(|_| GRID),
+            Denominator::ObservedWeight => Err(MechanismError::UnboundedSensitivity),
+        }
+    }
+}
+
 impl RawSum {
     /// A sum of weighted updates and the sum of their weights, both with [`FRACTION_BITS`] fractional bits.
     #[must_use]
@@ -83,29 +100,16 @@ impl RawSum {
     /// A denominator that is not positive and finite, and [`MechanismError::NoWeight`] for an observed weight of zero.
     pub fn average(self, denominator: Denominator) -> Result<RawAverage> {
         let weight = self.weight as f64 * GRID;
-        let checked = |value: f64| {
-            let expected = "positive and finite";
-            let error = MechanismError::Setting {
-                name: "denominator",
-                expected,
-                got: value,
-            };
-            if value > 0.0 && value.is_finite() {
-                Ok(value)
-            } else {
-                Err(error)
-            }
-        };
         let mut values = self.values;
         match denominator {
-            Denominator::Fixed(fixed) => Ok(RawAverage {
+            Denominator::Fixed(_) => Ok(RawAverage {
                 values,
-                scale: GRID / checked(fixed)?,
+                scale: denominator.grid_step()?,
                 bounded_sensitivity: true,
                 truncated: false,
             }),
             Denominator::FlooredWeight(floor) => {
-                let reciprocal = checked(floor)?.max(weight).recip();
+                let reciprocal = positive("denominator", floor)?.max(weight).recip();
                 if let Some(index) = values
                     .iter()
                     .position(|&v| (v as f64 * reciprocal).abs() >= LIMIT / GRID)
@@ -174,10 +178,10 @@ impl RawAverage {
     pub(crate) fn release_with(
         mut self,
         noise_std: f64,
-        add_noise: impl FnOnce(&mut [i64]) -> Result<(), usize>,
+        add_noise: impl FnOnce(&mut [i64]) -> Result<()>,
     ) -> Result<NoisedAverage> {
         let scale = self.scale;
-        add_noise(&mut self.values).map_err(|index| MechanismError::Overflow { index, limit: LIMIT })?;
+        add_noise(&mut self.values)?;
         let values = self
             .values
             .par_iter()

@@ -4,6 +4,8 @@ mod bernoulli;
 pub(crate) mod binomial;
 pub(crate) mod chacha20;
 pub(crate) mod discrete_gaussian;
+pub(crate) mod distance;
+pub(crate) mod fresh;
 pub(crate) mod gaussian;
 pub(crate) mod gaussian32;
 mod inversion;

@@ -5,21 +5,16 @@ use std::io::{Read, Write};
 use sha2::{Digest, Sha256};
 use undertone_accounting::{Delta, Epsilon, Event, Guarantee};
 
-use super::rounded::{Failure, Memory, Rounded};
+use super::rounded::{Memory, Rounded};
 use super::{Mechanism, guarantee_of, slack};
-use crate::error::{MechanismError, Result};
-use crate::release::{Denominator, GRID, NoisedAverage, RawAverage};
-use crate::sampler::snapped::SnappedGaussian;
+use crate::error::{MechanismError, Result, positive};
+use crate::release::{Denominator, NoisedAverage, RawAverage};
+use crate::sampler::distance::SamplerDistance;
+use crate::sampler::fresh;
 use crate::sampler::uniform::{NoiseKey, Purpose};
 use crate::state::{self, Header};
 use crate::stream::engine::History;
 use crate::stream::plan::{Plan, Source, Weights};
-
-/// Fewest grid steps that one standard deviation of a round's fresh noise must span.
-const MIN_STEPS: f64 = (1u64 << 10) as f64;
-
-/// Most grid steps that it may span.
-const MAX_STEPS: f64 = SnappedGaussian::MAX_STEPS;
 
 /// What a mechanism's noise is added to.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -85,8 +80,7 @@ pub struct CorrelatedGaussian {
     scale: f64,
     rounding_slack: f64,
     truncation: f64,
-    /// Between all samples of the run and ideal ones.
-    total_variation: f64,
+    sampler_distance: SamplerDistance,
     rounded: Rounded,
     round: usize,
     interrupted: bool,
@@ -100,29 +94,14 @@ impl CorrelatedGaussian {
     /// is not positive and finite; [`MechanismError::NoiseBelowGrid`] and [`MechanismError::NoiseAboveGrid`] where the
     /// noise does not suit the grid; not enough memory.
     pub fn new(mechanism: Mechanism, target: Target, key: NoiseKey) -> Result<Self> {
-        let scale = match target.denominator {
-            Denominator::Fixed(fixed) => GRID / positive("denominator", fixed)?,
-            Denominator::FlooredWeight(floor) => {
-                positive("denominator", floor)?;
-                GRID
-            }
-            Denominator::ObservedWeight => return Err(MechanismError::UnboundedSensitivity),
-        };
+        let scale = target.denominator.grid_step()?;
         let clip_norm = positive("clip_norm", target.clip_norm)?;
         let rounds = mechanism.rounds();
         let plan = Plan::new(&mechanism.strategy().recurrence(rounds)?, rounds)?;
         let noise_std = mechanism.noise_multiplier().get() * clip_norm;
         let steps = noise_std / scale;
         for factor in (0..rounds).map(|round| slack::fresh_factor(&plan, round)) {
-            let got = noise_std * factor;
-            if steps * factor < MIN_STEPS {
-                let minimum = MIN_STEPS * scale;
-                return Err(MechanismError::NoiseBelowGrid { got, minimum });
-            }
-            if steps * factor > MAX_STEPS || steps.is_nan() {
-                let maximum = MAX_STEPS * scale;
-                return Err(MechanismError::NoiseAboveGrid { got, maximum });
-            }
+            fresh::steps(noise_std * factor, scale)?;
         }
         // Rows of trees are numbered up to twice the round; all have to fit a key's 48 bits.
         key.stream(Purpose::Snapped, 2 * rounds as u64)?;
@@ -165,7 +144,7 @@ impl CorrelatedGaussian {
             scale,
             rounding_slack: slack,
             truncation,
-            total_variation: target.dim as f64 * rounded.total_variation()?,
+            sampler_distance: SamplerDistance::new(target.dim as f64 * rounded.total_variation()?)?,
             rounded,
             round: 0,
             interrupted: false,
@@ -223,11 +202,16 @@ impl CorrelatedGaussian {
         self.rounded.samples() * self.target.dim as f64
     }
 
-    /// What the real sampler's distance from the ideal rounded Gaussian adds to delta at `epsilon`:
-    /// `(1 + e^epsilon) * total variation of all samples`.
+    /// How far all samples of the run are from ideal rounded Gaussians.
+    #[must_use]
+    pub fn sampler_distance(&self) -> SamplerDistance {
+        self.sampler_distance
+    }
+
+    /// What that distance adds to delta at `epsilon`: [`SamplerDistance::delta`].
     #[must_use]
     pub fn sampler_delta(&self, epsilon: Epsilon) -> f64 {
-        (1.0 + epsilon.get().exp()) * self.total_variation
+        self.sampler_distance.delta(epsilon)
     }
 
     /// The guarantee of the whole run: roundings and sampler counted.
@@ -236,19 +220,8 @@ impl CorrelatedGaussian {
     /// [`MechanismError::Accounting`], also where the sampler's part alone exceeds `delta`.
     pub fn guarantee(&self, delta: Delta) -> Result<Guarantee> {
         let event = self.event();
-        let mut last = None;
-        // The smallest share of delta that the sampler's part fits in.
-        for share in [1e-9, 1e-6, 1e-3, 0.5] {
-            let ideal = guarantee_of(&event, Delta::new(delta.get() * (1.0 - share))?)?;
-            if self.sampler_delta(ideal.epsilon) <= share * delta.get() {
-                return Ok(Guarantee { delta, ..ideal });
-            }
-            last = Some(ideal.epsilon);
-        }
-        Err(MechanismError::SamplerExceedsDelta {
-            delta: delta.get(),
-            sampler: last.map_or(f64::INFINITY, |epsilon| self.sampler_delta(epsilon)),
-        })
+        self.sampler_distance
+            .guarantee(delta, |remaining| guarantee_of(&event, remaining))
     }
 
     /// Adds the noise of `round` to its average.
@@ -297,19 +270,7 @@ impl CorrelatedGaussian {
         let (rounded, key, now) = (&mut self.rounded, &self.key, self.round);
         // From here on an error leaves a memory of no round.
         self.interrupted = true;
-        let mut other = None;
-        let released = average.release_with(noise_std, |values| match rounded.advance(now, key, values) {
-            Ok(()) => Ok(()),
-            Err(Failure::Overflow(index)) => Err(index),
-            Err(Failure::Other(error)) => {
-                other = Some(error);
-                Err(0)
-            }
-        });
-        if let Some(error) = other {
-            return Err(error);
-        }
-        let released = released?;
+        let released = average.release_with(noise_std, |values| rounded.advance(now, key, values))?;
         self.interrupted = false;
         self.round += 1;
         Ok(released)
@@ -401,17 +362,6 @@ impl std::fmt::Debug for CorrelatedGaussian {
             .field("round", &self.round)
             .finish_non_exhaustive()
     }
-}
-
-fn positive(name: &'static str, value: f64) -> Result<f64> {
-    if value > 0.0 && value.is_finite() {
-        return Ok(value);
-    }
-    Err(MechanismError::Setting {
-        name,
-        expected: "positive and finite",
-        got: value,
-    })
 }
 
 /// Whether all entries of `C` are known to be non-negative, for factors `g` that are positive.

@@ -4,7 +4,7 @@ use undertone_accounting::participation::{Gap, Participation};
 use undertone_accounting::{Delta, Epsilon, Event, NoiseMultiplier};
 
 use super::correlated::{CorrelatedGaussian, Target};
-use super::rounded::{Failure, Rounded};
+use super::rounded::Rounded;
 use super::{Mechanism, slack};
 use crate::error::MechanismError;
 use crate::recurrence::Recurrence;
@@ -22,7 +22,7 @@ use crate::stream::engine::History;
 use crate::stream::plan::Plan;
 use crate::stream::reference::{SAMPLE_ROUNDS, matrix, samples};
 
-const BLOCK: usize = super::fresh::BLOCK;
+const BLOCK: usize = crate::sampler::fresh::BLOCK;
 
 /// Grid steps of one standard deviation.
 const STEPS: f64 = (1u64 << 34) as f64;
@@ -38,11 +38,7 @@ fn rounded(recurrence: &Recurrence, rounds: usize, dim: usize, history: Option<H
 }
 
 fn advance(rounded: &mut Rounded, round: usize, values: &mut [i64]) {
-    match rounded.advance(round, &key(), values) {
-        Ok(()) => (),
-        Err(Failure::Overflow(index)) => panic!("overflow at {index}"),
-        Err(Failure::Other(error)) => panic!("{error}"),
-    }
+    rounded.advance(round, &key(), values).unwrap();
 }
 
 fn noise(rounded: &mut Rounded, dim: usize, rounds: std::ops::Range<usize>) -> Vec<Vec<i64>> {

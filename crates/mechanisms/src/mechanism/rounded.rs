@@ -10,9 +10,10 @@
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::fresh::{self, BLOCK, Maker};
+use super::reach;
 use super::slack::{fresh_factor, integer_weight};
 use crate::error::{MechanismError, Result};
+use crate::sampler::fresh::{BLOCK, Maker, add};
 use crate::sampler::uniform::NoiseKey;
 use crate::stream::engine::{History, LONG};
 use crate::stream::field::{Field, slot, slot_mut};
@@ -20,9 +21,6 @@ use crate::stream::past::{self, Past};
 use crate::stream::plan::{Plan, Source, Weights};
 use crate::stream::tree::{self, Place};
 use undertone_simd::vectorised;
-
-/// Reach of a sample in standard deviations, rounding included.
-pub(crate) const LARGEST: f64 = fresh::REACH + 1.0;
 
 /// A recurrence in integers with its memory.
 pub(crate) struct Rounded {
@@ -41,14 +39,6 @@ pub(crate) struct Rounded {
 pub(crate) enum Memory {
     Integers(Field<i64>),
     Reals(Field<f64>),
-}
-
-/// Why a round could not be made.
-pub(crate) enum Failure {
-    /// This coordinate of the release leaves the range.
-    Overflow(usize),
-    /// Something else.
-    Other(MechanismError),
 }
 
 /// A round's work, the same for all blocks.
@@ -176,11 +166,11 @@ impl Rounded {
     /// Total variation between all of them and ideal ones.
     pub(crate) fn total_variation(&self) -> Result<f64> {
         if matches!(self.plan, Plan::Tree { .. }) {
-            return Ok(self.samples() * fresh::total_variation(self.steps)?);
+            return Ok(self.samples() * reach::total_variation(self.steps)?);
         }
         let factor = |round| fresh_factor(&self.plan, round);
         (0..self.rounds)
-            .map(|round| fresh::total_variation(self.steps * factor(round)))
+            .map(|round| reach::total_variation(self.steps * factor(round)))
             .sum()
     }
 
@@ -223,12 +213,7 @@ impl Rounded {
     }
 
     /// Adds the noise of a round to `values`. After a failure the memory is of no round.
-    pub(crate) fn advance(
-        &mut self,
-        round: usize,
-        key: &NoiseKey,
-        values: &mut [i64],
-    ) -> Result<(), Failure> {
+    pub(crate) fn advance(&mut self, round: usize, key: &NoiseKey, values: &mut [i64]) -> Result<()> {
         let step = self.step(round);
         let (plan, steps, kept) = (&self.plan, self.steps, self.kept);
         // A row of fresh noise has the number of its round, in trees of its node, whose noise is all of one size.
@@ -245,9 +230,8 @@ impl Rounded {
                 .try_for_each_init(begin, |(maker, space), (block, (values, state))| {
                     let mut make = |row: u64, out: &mut [i64]| maker.fill(row, block, size(row), out);
                     let noise = &mut space.noise[..values.len()];
-                    step.integers(round as u64, noise, state, kept, &mut space.spare, &mut make)
-                        .map_err(Failure::Other)?;
-                    add(values, noise).map_err(|offset| Failure::Overflow(block * BLOCK + offset))
+                    step.integers(round as u64, noise, state, kept, &mut space.spare, &mut make)?;
+                    add(values, noise, block)
                 }),
             Memory::Reals(field) => values
                 .par_chunks_mut(BLOCK)
@@ -263,9 +247,8 @@ impl Rounded {
                         space.reals.as_mut_slice(),
                         &mut space.spare,
                         &mut make,
-                    )
-                    .map_err(Failure::Other)?;
-                    add(values, noise).map_err(|offset| Failure::Overflow(block * BLOCK + offset))
+                    )?;
+                    add(values, noise, block)
                 }),
         }
     }
@@ -505,14 +488,6 @@ fn to_reals(out: &mut [f64], values: &[i64]) {
     for (out, value) in out.iter_mut().zip(values) {
         *out = *value as f64;
     }
-}
-
-/// Adds in place; the index of the first overflow otherwise.
-fn add(values: &mut [i64], noise: &[i64]) -> Result<(), usize> {
-    for (index, (value, noise)) in values.iter_mut().zip(noise).enumerate() {
-        *value = value.checked_add(*noise).ok_or(index)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

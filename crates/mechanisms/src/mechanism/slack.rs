@@ -43,7 +43,7 @@
 use crate::stream::plan::{Plan, Source, Weights};
 
 /// Reach of a sample of fresh noise, in standard deviations, rounding included.
-pub(crate) const LARGEST: f64 = super::rounded::LARGEST;
+pub(crate) const LARGEST: f64 = super::reach::LARGEST;
 
 /// Relative room for the evaluation of the sensitivity itself in floating point.
 pub(crate) const MARGIN: f64 = 1e-9;

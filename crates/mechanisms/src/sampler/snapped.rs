@@ -27,6 +27,8 @@ use zeroize::Zeroize;
 use self::double_double::{Bits, Samples};
 use self::plain::Words;
 use super::chacha20::{BLOCK_WORDS, Batch, KeyStream, LANES};
+use super::distance::added_delta;
+use super::fresh::Maker;
 use super::uniform::{NoiseKey, Purpose, UniformStream};
 use crate::error::{MechanismError, Result};
 
@@ -111,7 +113,7 @@ impl SnappedGaussian {
     /// What `samples` samples in all add to delta at this epsilon: `(1 + e^epsilon) * samples * total variation`.
     #[must_use]
     pub fn added_delta(&self, epsilon: f64, samples: u64) -> f64 {
-        (1.0 + epsilon.exp()) * samples as f64 * self.total_variation_per_sample()
+        added_delta(samples as f64 * self.total_variation_per_sample(), epsilon)
     }
 
     /// Fills `out` with the samples of `round` from the first one on; always the same ones under one key.
@@ -121,20 +123,12 @@ impl SnappedGaussian {
     /// # Errors
     /// [`MechanismError::Setting`] for a round of `2^48` or more.
     pub fn fill(&self, key: &NoiseKey, round: u64, out: &mut [i64]) -> Result<()> {
-        let stream = self.stream(key, round)?;
-        out.par_chunks_mut(BLOCK).enumerate().for_each_init(
-            || (Scratch::new(), Box::new([0; BLOCK])),
-            |(scratch, last), (block, out)| {
-                let length = out.len();
-                if let Ok(whole) = (&mut *out).try_into() {
-                    stream.fill_block(block as u64, scratch, whole);
-                } else {
-                    stream.fill_block(block as u64, scratch, last);
-                    out.copy_from_slice(&last[..length]);
-                }
-            },
-        );
-        Ok(())
+        // An empty vector, too, is of a round that the key has to have.
+        self.stream(key, round)?;
+        out.par_chunks_mut(BLOCK).enumerate().try_for_each_init(
+            || Maker::new(key),
+            |maker, (block, out)| maker.fill(round, block, self.steps, out),
+        )
     }
 
     /// The samples of one round, block by block in any order.
@@ -516,5 +510,7 @@ mod tests {
             gaussian.added_delta(0.0, 3),
             6.0 * gaussian.total_variation_per_sample()
         );
+        assert_eq!(gaussian.added_delta(1e6, 0), 0.0);
+        assert_eq!(gaussian.added_delta(1e6, 1), f64::INFINITY);
     }
 }
