@@ -108,7 +108,7 @@ pub(super) fn run(args: &CompareArgs, output: &Output) -> anyhow::Result<()> {
     let kinds = kinds(args);
     if args.kinds.is_empty() {
         ensure!(
-            args.sizes.check(Kind::Blt).is_ok() || args.sizes.check(Kind::Fhu).is_ok(),
+            args.sizes.check(Kind::BLT).is_ok() || args.sizes.check(Kind::FHU).is_ok(),
             "--buffers with --bands: expected one of them, or --kinds"
         );
     }
@@ -162,14 +162,14 @@ fn kinds(args: &CompareArgs) -> Vec<Kind> {
     let default = Kind::value_variants()
         .iter()
         .copied()
-        .filter(|kind| !matches!(kind, Kind::Banded | Kind::Dense));
+        .filter(|kind| ![Kind::BANDED, Kind::DENSE].contains(kind));
     let mut kinds: Vec<Kind> = if args.kinds.is_empty() {
         default.collect()
     } else {
         args.kinds.clone()
     };
-    if args.with_bandmf && !kinds.contains(&Kind::Banded) {
-        kinds.push(Kind::Banded);
+    if args.with_bandmf && !kinds.contains(&Kind::BANDED) {
+        kinds.push(Kind::BANDED);
     }
     kinds
 }

@@ -6,11 +6,12 @@ use std::time::Instant;
 use anyhow::{bail, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
+use undertone_mechanisms::optimize::Search;
 use undertone_mechanisms::{Certified, Errors, Losses, Objective, Strategy};
 
 use super::description;
 use super::head::Head;
-use super::kind::{Kind, Search, SizeArgs};
+use super::kind::{Kind, SizeArgs};
 use super::privacy::{PrivacyArgs, Stated};
 use super::run::{Run, RunArgs};
 use super::table::{self, Memory};
@@ -69,7 +70,7 @@ struct Found {
 pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<()> {
     let kind = args.kind;
     if !kind.is_optimised() {
-        let known: Vec<String> = Kind::value_variants()
+        let known: Vec<&str> = Kind::value_variants()
             .iter()
             .filter(|kind| kind.is_optimised())
             .map(|kind| kind.name())

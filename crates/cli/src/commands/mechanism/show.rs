@@ -167,7 +167,10 @@ fn subject(name: &str, args: &ShowArgs, before: Option<&Run>) -> anyhow::Result<
     if !Path::new(name).exists() {
         let sets = production::all().map(|blt| blt.name.to_owned());
         let kinds = Kind::value_variants().iter().filter(|kind| !kind.is_optimised());
-        let known: Vec<String> = sets.into_iter().chain(kinds.map(|kind| kind.name())).collect();
+        let known: Vec<String> = sets
+            .into_iter()
+            .chain(kinds.map(|kind| kind.name().to_owned()))
+            .collect();
         bail!(
             "{name}: expected a file or one of {}; there is no such file",
             known.join(", ")

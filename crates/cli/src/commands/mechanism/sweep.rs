@@ -99,7 +99,7 @@ impl Sweep<'_> {
         let sizes = SizeArgs::with_buffers(buffers);
         let point = |value: &u64| {
             let problem = self.problem(&self.at(*value)?)?;
-            let made = Kind::Blt.make(&problem, &sizes)?;
+            let made = Kind::BLT.make(&problem, &sizes)?;
             self.point(&made.strategy, *value)
         };
         Ok(Curve {

@@ -1,0 +1,357 @@
+//! Kinds of strategies by name, and how a matrix of each is made for a run.
+
+use serde::{Deserialize, Serialize};
+
+use super::blt::BltOptimizer;
+use super::{Problem, banded, banded_toeplitz, dense, inverse_toeplitz, lambda, normalised_lambda};
+use crate::error::{MechanismError, Result};
+use crate::strategy::Strategy;
+use crate::strategy::banded_toeplitz::BandedToeplitz;
+use crate::strategy::identity::Identity;
+use crate::strategy::inverse_toeplitz::InverseToeplitz;
+use crate::strategy::normalised_toeplitz::NormalisedToeplitz;
+use crate::strategy::tree::Tree;
+use crate::strategy::tree_full::{TreeFull, TreeLayout};
+use crate::toeplitz;
+
+/// Bands of an inverse where none are asked for.
+const INVERSE_BANDS: usize = 4;
+
+/// Bands where none are asked for and every user takes part once, so that no gap suggests a number.
+const SINGLE_BANDS: usize = 64;
+
+/// Longest run of a dense matrix: it has half of the square of the rounds as entries.
+const MOST_DENSE: usize = 4096;
+
+/// A kind of strategy: what a run file or a command line names, and [`make`](Self::make) turns into a matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Kind {
+    /// Independent noise in every round.
+    Independent,
+    /// Binary tree, online: what a deployed TreeAgg pays.
+    Tree,
+    /// Binary tree with the full decoder.
+    TreeFull,
+    /// Buffered linear Toeplitz, optimised.
+    Blt,
+    /// The same with columns of norm one, optimised for exactly the run.
+    NormalisedBlt,
+    /// BandFHU: the first coefficients of the square root.
+    Fhu,
+    /// BandToep: banded Toeplitz, optimised.
+    BandedToeplitz,
+    /// The same with columns of norm one.
+    NormalisedBandedToeplitz,
+    /// BandMF: banded, every entry optimised.
+    Banded,
+    /// BISR: banded inverse square root.
+    Bisr,
+    /// BandInvMF: Toeplitz with a banded inverse, optimised.
+    InverseToeplitz,
+    /// DP-lambda-CGD: each round takes back a share of the last round's noise.
+    Lambda,
+    /// The same with columns of norm one.
+    NormalisedLambda,
+    /// The square root of the prefix sum, all coefficients.
+    SquareRoot,
+    /// The same with columns of norm one.
+    NormalisedSquareRoot,
+    /// Any lower-triangular matrix, optimised.
+    Dense,
+}
+
+/// Sizes of a matrix, where its kind has a choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sizes {
+    /// Buffers of a BLT; by default as many as lower the loss by a thousandth each.
+    pub buffers: Option<usize>,
+    /// Bands; by default the gap (64 for one participation), and 4 for an inverse.
+    pub bands: Option<usize>,
+}
+
+/// A matrix, and what its optimiser told beside it.
+#[derive(Debug, Clone)]
+pub struct Made {
+    /// The matrix.
+    pub strategy: Strategy,
+    /// How the search for a BLT went.
+    pub search: Option<Search>,
+}
+
+/// What the search for a BLT told.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Search {
+    /// The loss of the best matrix of 1, 2, .. buffers.
+    pub loss_by_buffers: Vec<f64>,
+    /// The best local optimum whose first decay is well below 1: where published parameters lie.
+    pub interior_loss: Option<f64>,
+    /// The best local optimum whose first decay is 1 to within rounding.
+    pub edge_loss: Option<f64>,
+}
+
+impl Kind {
+    /// Every kind, in the order in which tables show them.
+    pub const ALL: [Self; 16] = [
+        Self::Independent,
+        Self::Tree,
+        Self::TreeFull,
+        Self::Blt,
+        Self::NormalisedBlt,
+        Self::Fhu,
+        Self::BandedToeplitz,
+        Self::NormalisedBandedToeplitz,
+        Self::Banded,
+        Self::Bisr,
+        Self::InverseToeplitz,
+        Self::Lambda,
+        Self::NormalisedLambda,
+        Self::SquareRoot,
+        Self::NormalisedSquareRoot,
+        Self::Dense,
+    ];
+
+    /// The name in run files and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Independent => "independent",
+            Self::Tree => "tree",
+            Self::TreeFull => "tree-full",
+            Self::Blt => "blt",
+            Self::NormalisedBlt => "normalised-blt",
+            Self::Fhu => "fhu",
+            Self::BandedToeplitz => "banded-toeplitz",
+            Self::NormalisedBandedToeplitz => "normalised-banded-toeplitz",
+            Self::Banded => "banded",
+            Self::Bisr => "bisr",
+            Self::InverseToeplitz => "inverse-toeplitz",
+            Self::Lambda => "lambda",
+            Self::NormalisedLambda => "normalised-lambda",
+            Self::SquareRoot => "square-root",
+            Self::NormalisedSquareRoot => "normalised-square-root",
+            Self::Dense => "dense",
+        }
+    }
+
+    /// What it is, in a line.
+    #[must_use]
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Independent => "Independent noise in every round",
+            Self::Tree => "Binary tree, online: what a deployed TreeAgg pays",
+            Self::TreeFull => "Binary tree with the full decoder",
+            Self::Blt => "Buffered linear Toeplitz, optimised",
+            Self::NormalisedBlt => "The same with columns of norm one, optimised for exactly the run",
+            Self::Fhu => "BandFHU: the first coefficients of the square root",
+            Self::BandedToeplitz => "BandToep: banded Toeplitz, optimised",
+            Self::NormalisedBandedToeplitz => "The same with columns of norm one",
+            Self::Banded => {
+                "BandMF: banded, every entry optimised. Some twenty CPU seconds for 2000 rounds and 342 bands"
+            }
+            Self::Bisr => "BISR: banded inverse square root",
+            Self::InverseToeplitz => "BandInvMF: Toeplitz with a banded inverse, optimised",
+            Self::Lambda => "DP-lambda-CGD: each round takes back a share of the last round's noise",
+            Self::NormalisedLambda => "The same with columns of norm one",
+            Self::SquareRoot => "The square root of the prefix sum, all coefficients",
+            Self::NormalisedSquareRoot => "The same with columns of norm one",
+            Self::Dense => "Any lower-triangular matrix, optimised: the best there is for short runs",
+        }
+    }
+
+    /// Whether there is something to optimise.
+    #[must_use]
+    pub fn is_optimised(self) -> bool {
+        matches!(
+            self,
+            Self::Blt
+                | Self::NormalisedBlt
+                | Self::BandedToeplitz
+                | Self::NormalisedBandedToeplitz
+                | Self::Banded
+                | Self::InverseToeplitz
+                | Self::Lambda
+                | Self::NormalisedLambda
+                | Self::Dense
+        )
+    }
+
+    /// Whether [`Sizes::bands`] means something to it.
+    #[must_use]
+    pub fn is_banded(self) -> bool {
+        matches!(
+            self,
+            Self::Fhu
+                | Self::BandedToeplitz
+                | Self::NormalisedBandedToeplitz
+                | Self::Banded
+                | Self::Bisr
+                | Self::InverseToeplitz
+        )
+    }
+
+    /// Whether [`Sizes::buffers`] means something to it.
+    #[must_use]
+    pub fn is_buffered(self) -> bool {
+        matches!(self, Self::Blt | Self::NormalisedBlt)
+    }
+
+    /// The matrix of this kind for a problem.
+    ///
+    /// # Errors
+    /// No bands or buffers; a dense matrix for more than 4096 rounds; as the optimisers.
+    ///
+    /// # Example
+    /// ```
+    /// use undertone_accounting::participation::{Gap, Participation};
+    /// use undertone_mechanisms::optimize::{Kind, Problem, Sizes};
+    ///
+    /// let problem = Problem::new(204, Participation::fixed_epochs(Gap::new(34)?, 6)?);
+    /// let tree = problem.losses(&Kind::Tree.make(&problem, Sizes::default())?.strategy)?;
+    /// let blt = problem.losses(&Kind::Blt.make(&problem, Sizes::default())?.strategy)?;
+    /// assert!(blt.rms_loss < 0.8 * tree.rms_loss);
+    /// # Ok::<(), undertone_mechanisms::MechanismError>(())
+    /// ```
+    pub fn make(self, problem: &Problem, sizes: Sizes) -> Result<Made> {
+        let rounds = problem.rounds;
+        let bands = sizes.bands_of(self, problem)?;
+        let mut search = None;
+        let strategy = match self {
+            Self::Independent => Strategy::Independent(Identity),
+            Self::Tree => Strategy::Tree(Tree::new()),
+            Self::TreeFull => Strategy::TreeFull(TreeFull::new(rounds, TreeLayout::CompleteNodes)?),
+            Self::Blt => {
+                let found = sizes.blt(problem)?.optimize()?;
+                search = Some(Search {
+                    loss_by_buffers: found.loss_by_buffers,
+                    interior_loss: found
+                        .interior
+                        .map(|optimum| optimum.losses.get(problem.objective)),
+                    edge_loss: found.edge.map(|optimum| optimum.losses.get(problem.objective)),
+                });
+                Strategy::Blt(found.best.strategy)
+            }
+            Self::NormalisedBlt => {
+                let found = sizes.blt(problem)?.optimize_normalised()?;
+                search = Some(Search {
+                    loss_by_buffers: found.loss_by_buffers,
+                    interior_loss: None,
+                    edge_loss: None,
+                });
+                Strategy::NormalisedBlt(found.best.strategy)
+            }
+            Self::Fhu => Strategy::BandedToeplitz(BandedToeplitz::fhu(bands)?),
+            Self::BandedToeplitz => Strategy::BandedToeplitz(banded_toeplitz(problem, bands)?.0),
+            Self::NormalisedBandedToeplitz => {
+                let (banded, _) = banded_toeplitz(problem, bands)?;
+                Strategy::NormalisedToeplitz(NormalisedToeplitz::new(rounds, banded.coefficients().to_vec())?)
+            }
+            Self::Banded => Strategy::Banded(banded(problem, bands)?.0),
+            Self::Bisr => Strategy::InverseToeplitz(InverseToeplitz::square_root(bands)?),
+            Self::InverseToeplitz => Strategy::InverseToeplitz(inverse_toeplitz(problem, bands)?.0),
+            Self::Lambda => Strategy::InverseToeplitz(lambda(problem)?.0),
+            Self::NormalisedLambda => Strategy::NormalisedInverseToeplitz(normalised_lambda(problem)?.0),
+            Self::SquareRoot => Strategy::BandedToeplitz(BandedToeplitz::new(toeplitz::fhu(rounds))?),
+            Self::NormalisedSquareRoot => {
+                Strategy::NormalisedToeplitz(NormalisedToeplitz::square_root(rounds)?)
+            }
+            Self::Dense if rounds > MOST_DENSE => {
+                return Err(MechanismError::Setting {
+                    name: "rounds of a dense matrix",
+                    expected: "at most 4096; banded and banded-toeplitz take more",
+                    got: rounds as f64,
+                });
+            }
+            Self::Dense => Strategy::Dense(dense(problem)?.0),
+        };
+        Ok(Made { strategy, search })
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Sizes {
+    fn blt(self, problem: &Problem) -> Result<BltOptimizer> {
+        let optimizer = BltOptimizer::new(problem.rounds, problem.participation)?
+            .objective(problem.objective)
+            .workload(problem.workload.clone());
+        match self.buffers {
+            Some(buffers) => optimizer.buffers(buffers),
+            None => Ok(optimizer),
+        }
+    }
+
+    fn bands_of(self, kind: Kind, problem: &Problem) -> Result<usize> {
+        if self.bands == Some(0) {
+            return Err(MechanismError::Setting {
+                name: "bands",
+                expected: "at least 1",
+                got: 0.0,
+            });
+        }
+        let participation = &problem.participation;
+        let suited = match kind {
+            Kind::Bisr | Kind::InverseToeplitz => INVERSE_BANDS,
+            _ if participation.max_participation() == 1 => SINGLE_BANDS,
+            _ => usize::try_from(participation.gap().get()).unwrap_or(usize::MAX),
+        };
+        Ok(self.bands.unwrap_or(suited).min(problem.rounds))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use undertone_accounting::participation::{Gap, Participation};
+
+    use super::*;
+
+    fn problem() -> Problem {
+        Problem::new(24, Participation::at_least(Gap::new(6).unwrap(), 4).unwrap())
+    }
+
+    #[test]
+    fn every_kind_makes_a_matrix_of_a_certified_loss() {
+        let problem = problem();
+        let loss = |kind: Kind| {
+            let made = kind.make(&problem, Sizes::default()).unwrap();
+            let losses = problem.losses(&made.strategy).unwrap();
+            assert!(losses.rms_loss.is_finite() && losses.rms_loss > 0.0, "{kind}");
+            losses.rms_loss
+        };
+        let independent = loss(Kind::Independent);
+        for kind in Kind::ALL {
+            let loss = loss(kind);
+            assert!(!kind.is_optimised() || loss <= independent, "{kind}");
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_run_files() {
+        for kind in Kind::ALL {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        let check = |problem: &Problem, kind: Kind, bands, want: usize| {
+            let sizes = Sizes { buffers: None, bands };
+            assert_eq!(sizes.bands_of(kind, problem).unwrap(), want);
+        };
+        check(&problem(), Kind::BandedToeplitz, None, 6);
+        check(&problem(), Kind::Bisr, None, 4);
+        check(&problem(), Kind::Fhu, Some(100), 24);
+        check(&Problem::new(24, Participation::single()), Kind::Fhu, None, 24);
+        let none = Sizes {
+            buffers: None,
+            bands: Some(0),
+        };
+        let error = none.bands_of(Kind::Fhu, &problem()).unwrap_err();
+        assert_eq!(error.to_string(), "bands must be at least 1, got 0");
+    }
+}
