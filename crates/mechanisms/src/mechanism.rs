@@ -19,6 +19,8 @@ pub(crate) mod correlated;
 mod reach;
 #[cfg(test)]
 mod release_tests;
+#[cfg(test)]
+mod resume_tests;
 mod rounded;
 mod slack;
 

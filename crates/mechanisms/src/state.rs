@@ -1,7 +1,8 @@
 //! The saved state of a noise stream: versioned bytes that only the same mechanism, dimension and key continue.
 //!
 //! Layout, all numbers little-endian: magic (8 bytes), version (4), element (4), digest of what makes the noise (32), key id
-//! (32), dimension, rounds made, round of the last restart, payload length (8 each), payload, SHA-256 of all before (32).
+//! (32), dimension, rounds made, round of the last restart, origin of the key (0 entropy, 1 an insecure seed), payload length
+//! (8 each), payload, SHA-256 of all before (32).
 //! The payload is the memory of the stream in the order in which it is stored; it is written and read in pieces, so a state
 //! as large as the machine's memory needs no second copy.
 //!
@@ -14,14 +15,14 @@ use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::error::{MechanismError, Result};
-use crate::sampler::uniform::{NoiseKey, Purpose};
+use crate::sampler::uniform::{KeyOrigin, NoiseKey, Purpose};
 
 const MAGIC: [u8; 8] = *b"UNDRTONE";
 
 /// Version of the layout.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
-const HEADER: usize = 8 + 4 + 4 + 32 + 32 + 4 * 8;
+const HEADER: usize = 8 + 4 + 4 + 32 + 32 + 5 * 8;
 
 /// Numbers that are converted at once.
 const PIECE: usize = 8192;
@@ -64,11 +65,22 @@ pub(crate) struct Header {
     /// Of everything that the noise depends on but the key and the dimension.
     pub(crate) digest: [u8; 32],
     pub(crate) key_id: [u8; 32],
+    /// Where the key, and those of the rounds before, came from.
+    pub(crate) key_origin: KeyOrigin,
     pub(crate) dim: u64,
     /// Rounds made.
     pub(crate) round: u64,
     /// The last round at which everything was forgotten.
     pub(crate) restarted: u64,
+}
+
+/// Under which key a saved state goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keys {
+    /// Its own: the noise to come is what it would have been.
+    Same,
+    /// Another one: rows made so far are never made again.
+    Fresh,
 }
 
 /// A name of a key that does not give the key away: words of its own purpose, hashed.
@@ -87,7 +99,12 @@ pub(crate) fn write<E: Stored>(header: &Header, payload: &[E], writer: &mut impl
     head.extend_from_slice(&E::ELEMENT.to_le_bytes());
     head.extend_from_slice(&header.digest);
     head.extend_from_slice(&header.key_id);
-    for number in [header.dim, header.round, header.restarted, payload.len() as u64] {
+    let origin = match header.key_origin {
+        KeyOrigin::Entropy => 0,
+        KeyOrigin::InsecureSeed => 1,
+    };
+    let length = payload.len() as u64;
+    for number in [header.dim, header.round, header.restarted, origin, length] {
         head.extend_from_slice(&number.to_le_bytes());
     }
     let mut put = |bytes: &[u8], hash: &mut Sha256| {
@@ -110,16 +127,17 @@ pub(crate) fn write<E: Stored>(header: &Header, payload: &[E], writer: &mut impl
         .map_err(|error| io("written", &error))
 }
 
-/// Reads a state into `payload`, which has the length that the state must have, and returns (rounds made, last restart).
+/// Reads a state into `payload`, which has the length that the state must have, and returns what it says of itself.
 ///
 /// On an error the payload is all zero.
 pub(crate) fn read<E: Stored + Default>(
     expected: &Header,
+    keys: Keys,
     rounds: u64,
     payload: &mut [E],
     reader: &mut impl Read,
-) -> Result<(u64, u64)> {
-    let result = read_checked(expected, rounds, payload, reader);
+) -> Result<Header> {
+    let result = read_checked(expected, keys, rounds, payload, reader);
     if result.is_err() {
         // What a damaged file held is no noise: nothing may go on with it.
         payload.fill(E::default());
@@ -129,10 +147,11 @@ pub(crate) fn read<E: Stored + Default>(
 
 fn read_checked<E: Stored>(
     expected: &Header,
+    keys: Keys,
     rounds: u64,
     payload: &mut [E],
     reader: &mut impl Read,
-) -> Result<(u64, u64)> {
+) -> Result<Header> {
     let mut hash = Sha256::new();
     let mut head = [0; HEADER];
     take(reader, &mut head)?;
@@ -151,9 +170,18 @@ fn read_checked<E: Stored>(
     same_bytes("mechanism", &expected.digest, digest)?;
     let (key_id, rest) = rest.split_at(32);
     let field = |index: usize| u64_of(&rest[8 * index..8 * index + 8]);
-    let (dim, round, restarted, length) = (field(0), field(1), field(2), field(3));
+    let (dim, round, restarted, origin, length) = (field(0), field(1), field(2), field(3), field(4));
     same("dimension", expected.dim, dim)?;
-    same_bytes("key", &expected.key_id, key_id)?;
+    let key_origin = match origin {
+        0 => KeyOrigin::Entropy,
+        1 => KeyOrigin::InsecureSeed,
+        _ => {
+            return Err(MechanismError::StateDamaged {
+                what: "its key is of an unknown origin",
+            });
+        }
+    };
+    same_key(expected, keys, key_id, key_origin)?;
     if round > rounds || restarted > round {
         return Err(MechanismError::StateDamaged {
             what: "its round is beyond the plan",
@@ -176,7 +204,35 @@ fn read_checked<E: Stored>(
             what: "its checksum is another",
         });
     }
-    Ok((round, restarted))
+    Ok(Header {
+        key_origin,
+        round,
+        restarted,
+        ..*expected
+    })
+}
+
+/// Refuses a key that the state must not go on under.
+///
+/// PRIVACY: noise that only the holder of a secret could take off must not go on, unnoticed, as noise from a seed.
+fn same_key(expected: &Header, keys: Keys, key_id: &[u8], key_origin: KeyOrigin) -> Result<()> {
+    match keys {
+        Keys::Same => same_bytes("key", &expected.key_id, key_id)?,
+        // PRIVACY: under its own key a round that is made again would have the noise of the first time.
+        Keys::Fresh if expected.key_id == *key_id => {
+            return Err(MechanismError::StateMismatch {
+                what: "need",
+                expected: "a key that it was not made with".to_owned(),
+                got: "its own".to_owned(),
+            });
+        }
+        Keys::Fresh => (),
+    }
+    match key_origin {
+        KeyOrigin::Entropy => same("origin of its key", expected.key_origin, key_origin),
+        // The caller is told, and has it follow the noise.
+        KeyOrigin::InsecureSeed => Ok(()),
+    }
 }
 
 fn take(reader: &mut impl Read, bytes: &mut [u8]) -> Result<()> {
@@ -238,6 +294,7 @@ mod tests {
         Header {
             digest: [3; 32],
             key_id: key_id(&NoiseKey::from_bytes([5; 32])).unwrap(),
+            key_origin: KeyOrigin::Entropy,
             dim: 10,
             round: 7,
             restarted: 2,
@@ -255,7 +312,10 @@ mod tests {
         let payload: Vec<f64> = (0..3 * PIECE + 1).map(|i| (i as f64).sin()).collect();
         let mut back = vec![0.0; payload.len()];
         let bytes = saved(&payload);
-        assert_eq!(read(&header(), 9, &mut back, &mut &bytes[..]).unwrap(), (7, 2));
+        assert_eq!(
+            read(&header(), Keys::Same, 9, &mut back, &mut &bytes[..]).unwrap(),
+            header()
+        );
         assert_eq!(back, payload);
         assert_eq!(bytes.len(), HEADER + 8 * payload.len() + 32);
     }
@@ -265,7 +325,7 @@ mod tests {
         let mut expected = header();
         change(&mut expected, &mut bytes);
         let mut back = [1.0f64; 20];
-        let error = read(&expected, rounds, &mut back, &mut &bytes[..]).unwrap_err();
+        let error = read(&expected, Keys::Same, rounds, &mut back, &mut &bytes[..]).unwrap_err();
         assert!(
             error.to_string().contains(message),
             "{error} instead of {message}"
@@ -276,7 +336,7 @@ mod tests {
     #[test]
     fn refusals_by_name() {
         check(|_, bytes| bytes[0] ^= 1, 9, "does not begin as");
-        check(|_, bytes| bytes[8] = 2, 9, "another version: expected 1, got 2");
+        check(|_, bytes| bytes[8] = 1, 9, "another version: expected 2, got 1");
         check(
             |_, bytes| bytes[12] = 1,
             9,
@@ -293,6 +353,12 @@ mod tests {
             "another dimension: expected 11, got 10",
         );
         check(|expected, _| expected.key_id[0] ^= 1, 9, "another key");
+        check(
+            |expected, _| expected.key_origin = KeyOrigin::InsecureSeed,
+            9,
+            "another origin of its key: expected an insecure seed, got entropy",
+        );
+        check(|_, bytes| bytes[104] = 2, 9, "unknown origin");
         check(|_, _| (), 6, "beyond the plan");
         for cut in [
             0,
@@ -311,10 +377,57 @@ mod tests {
         // Rounds made are part of what the checksum covers.
         check(|_, bytes| bytes[88] ^= 1, 9, "checksum");
         let mut short = [0.0f64; 19];
-        let error = read(&header(), 9, &mut short, &mut &saved(&[1.0; 20])[..]).unwrap_err();
+        let error = read(&header(), Keys::Same, 9, &mut short, &mut &saved(&[1.0; 20])[..]).unwrap_err();
         assert!(
             error.to_string().contains("payload length: expected 19, got 20"),
             "{error}"
+        );
+    }
+
+    #[test]
+    fn keys_change_only_where_that_is_asked_for() {
+        let (entropy, seed) = (KeyOrigin::Entropy, KeyOrigin::InsecureSeed);
+        let check = |keys, saved: KeyOrigin, other_key: bool, own: KeyOrigin, message: &str| {
+            let mut bytes = Vec::new();
+            let state = Header {
+                key_origin: saved,
+                ..header()
+            };
+            write(&state, &[1.0; 3], &mut bytes).unwrap();
+            let mut expected = Header {
+                key_origin: own,
+                ..header()
+            };
+            expected.key_id[0] ^= u8::from(other_key);
+            let result = read(&expected, keys, 9, &mut [0.0; 3], &mut &bytes[..]);
+            // What the state says of its key is what the caller has to keep in mind.
+            let origin = result.map(|header| header.key_origin);
+            let got = origin
+                .as_ref()
+                .map_or_else(ToString::to_string, ToString::to_string);
+            assert!(got.contains(message), "{got} instead of {message}");
+        };
+        check(Keys::Same, entropy, false, entropy, "entropy");
+        check(Keys::Same, seed, false, seed, "an insecure seed");
+        check(Keys::Same, entropy, false, seed, "another origin of its key");
+        check(Keys::Same, seed, false, entropy, "an insecure seed");
+        check(Keys::Same, entropy, true, entropy, "another key");
+        check(Keys::Fresh, entropy, true, entropy, "entropy");
+        check(
+            Keys::Fresh,
+            entropy,
+            true,
+            seed,
+            "another origin of its key: expected an insecure seed",
+        );
+        check(Keys::Fresh, seed, true, entropy, "an insecure seed");
+        check(Keys::Fresh, seed, true, seed, "an insecure seed");
+        check(
+            Keys::Fresh,
+            entropy,
+            false,
+            entropy,
+            "another need: expected a key that it was not made with",
         );
     }
 
@@ -336,7 +449,7 @@ mod tests {
         }
         let error = write(&header(), &[1.0f32], &mut Broken).unwrap_err();
         assert_eq!(error.to_string(), "the state could not be written: disk full");
-        let error = read(&header(), 9, &mut [1.0f32], &mut Broken).unwrap_err();
+        let error = read(&header(), Keys::Same, 9, &mut [1.0f32], &mut Broken).unwrap_err();
         assert_eq!(error.to_string(), "the state could not be read: cable out");
     }
 }

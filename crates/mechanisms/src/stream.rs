@@ -16,8 +16,8 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{MechanismError, Result};
 use crate::recurrence::Recurrence;
-use crate::sampler::uniform::NoiseKey;
-use crate::state::{self, Header};
+use crate::sampler::uniform::{KeyOrigin, NoiseKey};
+use crate::state::{self, Header, Keys};
 use engine::{Engine, StreamOptions};
 use plan::Plan;
 
@@ -76,6 +76,7 @@ pub struct NoiseStream {
     noise_std: f64,
     key: NoiseKey,
     key_id: [u8; 32],
+    key_origin: KeyOrigin,
     digest: [u8; 32],
     round: usize,
 }
@@ -117,6 +118,7 @@ impl NoiseStream {
             shape,
             noise_std,
             key_id: state::key_id(&key)?,
+            key_origin: key.origin(),
             key,
             digest: hash.finalize().into(),
             round: 0,
@@ -201,9 +203,11 @@ impl NoiseStream {
         self.round = 0;
         self.engine.set_restarted(0);
         let rounds = self.shape.rounds as u64;
-        let (round, restarted) = state::read(&expected, rounds, self.engine.field.values_mut(), reader)?;
-        self.round = round as usize;
-        self.engine.set_restarted(restarted as usize);
+        let values = self.engine.field.values_mut();
+        let read = state::read(&expected, Keys::Same, rounds, values, reader)?;
+        self.key_origin = self.key_origin.and(read.key_origin);
+        self.round = read.round as usize;
+        self.engine.set_restarted(read.restarted as usize);
         Ok(())
     }
 
@@ -211,6 +215,7 @@ impl NoiseStream {
         Header {
             digest: self.digest,
             key_id: self.key_id,
+            key_origin: self.key_origin,
             dim: self.shape.dim as u64,
             round: self.round as u64,
             restarted: self.engine.restarted() as u64,

@@ -11,8 +11,8 @@ use crate::error::{MechanismError, Result, positive};
 use crate::release::{Denominator, NoisedAverage, RawAverage};
 use crate::sampler::distance::SamplerDistance;
 use crate::sampler::fresh;
-use crate::sampler::uniform::{NoiseKey, Purpose};
-use crate::state::{self, Header};
+use crate::sampler::uniform::{KeyOrigin, NoiseKey, Purpose};
+use crate::state::{self, Header, Keys};
 use crate::stream::engine::History;
 use crate::stream::plan::{Plan, Source, Weights};
 
@@ -75,6 +75,7 @@ pub struct CorrelatedGaussian {
     target: Target,
     key: NoiseKey,
     key_id: [u8; 32],
+    key_origin: KeyOrigin,
     digest: [u8; 32],
     /// Worth of one grid step.
     scale: f64,
@@ -137,6 +138,7 @@ impl CorrelatedGaussian {
         hash.update(rounded.layout());
         Ok(Self {
             key_id: state::key_id(&key)?,
+            key_origin: key.origin(),
             mechanism,
             target,
             key,
@@ -161,6 +163,12 @@ impl CorrelatedGaussian {
     #[must_use]
     pub fn target(&self) -> Target {
         self.target
+    }
+
+    /// Where the keys of the noise came from, those of the rounds before a [`load`](Self::load) included.
+    #[must_use]
+    pub fn key_origin(&self) -> KeyOrigin {
+        self.key_origin
     }
 
     /// Rounds released.
@@ -321,13 +329,47 @@ impl CorrelatedGaussian {
     /// released; [`MechanismError::StateDamaged`], [`MechanismError::StateIo`]. The mechanism then refuses to go on until a
     /// state is read.
     pub fn load(&mut self, reader: &mut impl Read) -> Result<()> {
+        self.read(Keys::Same, reader)
+    }
+
+    /// Continues where [`save`](Self::save) was called, under the key of this value, which must be another one: for keys
+    /// that are kept nowhere, and so that no row of noise is ever made a second time.
+    ///
+    /// # Guarantee
+    /// Of the same law as without the interruption. With a history that is kept, every row of `Z` is made in one round only
+    /// (its own; a tree's node in the round that completes it), and later rounds take from earlier ones nothing but the
+    /// memory, which is in the state. So the rounds to come are the same function of memory and rows not made yet, and
+    /// rows not made yet are independent of all made so far, under the old key as under a fresh one. Releases, event and
+    /// guarantee stay those of one run.
+    ///
+    /// PRIVACY: this is for states that no release has left the process after. A round that was released after the state
+    /// was saved and is released again is one release more than the event counts, although its noise is another.
+    ///
+    /// A key from entropy does not go on as a seed; a seed that goes on under a key from entropy still is the
+    /// [`key_origin`](Self::key_origin).
+    ///
+    /// # Errors
+    /// As [`load`](Self::load); [`MechanismError::HistoryNotRemade`] where rows of earlier rounds would be made again
+    /// ([`History::Remake`], the default for dense matrices): under another key they would be other noise than what was
+    /// released. [`MechanismError::StateMismatch`] for the state's own key and for its origin. The mechanism then refuses to
+    /// go on until a state is read.
+    pub fn load_with_fresh_key(&mut self, reader: &mut impl Read) -> Result<()> {
+        if !self.rounded.keeps_all() {
+            self.interrupted = true;
+            return Err(MechanismError::HistoryNotRemade);
+        }
+        self.read(Keys::Fresh, reader)
+    }
+
+    fn read(&mut self, keys: Keys, reader: &mut impl Read) -> Result<()> {
         let (expected, rounds) = (self.header(), self.mechanism.rounds() as u64);
         // PRIVACY: after a failed attempt it must not begin again at round 0, whose noise may already be out.
         self.interrupted = true;
-        let (round, restarted) = match &mut self.rounded.memory {
-            Memory::Integers(field) => state::read(&expected, rounds, field.values_mut(), reader)?,
-            Memory::Reals(field) => state::read(&expected, rounds, field.values_mut(), reader)?,
+        let read = match &mut self.rounded.memory {
+            Memory::Integers(field) => state::read(&expected, keys, rounds, field.values_mut(), reader)?,
+            Memory::Reals(field) => state::read(&expected, keys, rounds, field.values_mut(), reader)?,
         };
+        let (round, restarted) = (read.round, read.restarted);
         // PRIVACY: this value knows that later rounds are out; released again, with another average, they would show the
         // difference without noise. Whoever has to go back begins with a new value.
         if (round as usize) < self.round {
@@ -337,6 +379,7 @@ impl CorrelatedGaussian {
                 got: round.to_string(),
             });
         }
+        self.key_origin = self.key_origin.and(read.key_origin);
         self.round = round as usize;
         self.rounded.set_restarted(restarted as usize);
         self.interrupted = false;
@@ -347,6 +390,7 @@ impl CorrelatedGaussian {
         Header {
             digest: self.digest,
             key_id: self.key_id,
+            key_origin: self.key_origin,
             dim: self.target.dim as u64,
             round: self.round as u64,
             restarted: self.rounded.restarted() as u64,

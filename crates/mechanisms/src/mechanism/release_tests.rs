@@ -1,4 +1,4 @@
-//! Releases: their noise, their arithmetic, their refusals.
+//! Releases: their noise, their arithmetic, their refusals. What resumes is in `resume_tests`.
 
 use undertone_accounting::participation::{Gap, Participation};
 use undertone_accounting::{Delta, Epsilon, Event, NoiseMultiplier};
@@ -22,12 +22,12 @@ use crate::stream::engine::History;
 use crate::stream::plan::Plan;
 use crate::stream::reference::{SAMPLE_ROUNDS, matrix, samples};
 
-const BLOCK: usize = crate::sampler::fresh::BLOCK;
+pub(super) const BLOCK: usize = crate::sampler::fresh::BLOCK;
 
 /// Grid steps of one standard deviation.
 const STEPS: f64 = (1u64 << 34) as f64;
 
-fn key() -> NoiseKey {
+pub(super) fn key() -> NoiseKey {
     NoiseKey::from_bytes([3; 32])
 }
 
@@ -148,12 +148,12 @@ fn covariance_over_rounds_is_that_of_the_matrix() {
     }
 }
 
-fn mechanism(strategy: Strategy, rounds: usize) -> Mechanism {
+pub(super) fn mechanism(strategy: Strategy, rounds: usize) -> Mechanism {
     let schema = Participation::at_least(Gap::new(8).unwrap(), 3).unwrap();
     Mechanism::new(strategy, rounds, schema, NoiseMultiplier::new(4.0).unwrap()).unwrap()
 }
 
-fn strategies() -> Vec<Strategy> {
+pub(super) fn strategies() -> Vec<Strategy> {
     let rows = (0..24)
         .flat_map(|t: usize| if t == 0 { vec![0.8] } else { vec![0.6, 0.8] })
         .collect();
@@ -169,7 +169,7 @@ fn strategies() -> Vec<Strategy> {
     ]
 }
 
-fn target(dim: usize) -> Target {
+pub(super) fn target(dim: usize) -> Target {
     Target {
         dim,
         clip_norm: 0.01,
@@ -178,17 +178,17 @@ fn target(dim: usize) -> Target {
     }
 }
 
-fn releases(strategy: Strategy, dim: usize) -> CorrelatedGaussian {
+pub(super) fn releases(strategy: Strategy, dim: usize) -> CorrelatedGaussian {
     CorrelatedGaussian::new(mechanism(strategy, 24), target(dim), key()).unwrap()
 }
 
-fn average(dim: usize, denominator: f64) -> RawAverage {
+pub(super) fn average(dim: usize, denominator: f64) -> RawAverage {
     RawSum::new(vec![1 << 40; dim], 0)
         .average(Denominator::Fixed(denominator))
         .unwrap()
 }
 
-fn values(releases: &mut CorrelatedGaussian, rounds: std::ops::Range<u64>) -> Vec<Vec<f32>> {
+pub(super) fn values(releases: &mut CorrelatedGaussian, rounds: std::ops::Range<u64>) -> Vec<Vec<f32>> {
     let dim = releases.target().dim;
     rounds
         .map(|round| {
@@ -198,104 +198,6 @@ fn values(releases: &mut CorrelatedGaussian, rounds: std::ops::Range<u64>) -> Ve
                 .into_values()
         })
         .collect()
-}
-
-#[test]
-fn a_resumed_mechanism_goes_on_with_the_same_bytes() {
-    for strategy in strategies() {
-        let dim = BLOCK + 40;
-        let mut first = releases(strategy.clone(), dim);
-        values(&mut first, 0..11);
-        let mut bytes = Vec::new();
-        first.save(&mut bytes).unwrap();
-        let rest = values(&mut first, 11..24);
-        for threads in [1, 3] {
-            let mut second = releases(strategy.clone(), dim);
-            second.load(&mut &bytes[..]).unwrap();
-            assert_eq!(second.round(), 11);
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .unwrap();
-            assert!(
-                pool.install(|| values(&mut second, 11..24)) == rest,
-                "{}",
-                strategy.name()
-            );
-        }
-        // Not where rounds would come a second time.
-        let error = first.load(&mut &bytes[..]).unwrap_err().to_string();
-        assert!(
-            error.contains("another round: expected 24 or later, got 11"),
-            "{error}"
-        );
-        let refused = first.privatize(11, average(dim, 100.0));
-        assert_eq!(refused.unwrap_err(), MechanismError::Interrupted);
-    }
-}
-
-#[test]
-fn a_foreign_state_is_refused_and_nothing_goes_on_after_it() {
-    let mut bytes = Vec::new();
-    releases(strategies().remove(4), 30).save(&mut bytes).unwrap();
-    let check = |mut other: CorrelatedGaussian, bytes: &[u8], message: &str| {
-        let error = other.load(&mut &bytes[..]).unwrap_err().to_string();
-        assert!(error.contains(message), "{error} instead of {message}");
-        let refused = other.privatize(0, average(other.target().dim, 100.0));
-        assert_eq!(refused.unwrap_err(), MechanismError::Interrupted);
-        assert_eq!(other.save(&mut Vec::new()), Err(MechanismError::Interrupted));
-        let mut own = Vec::new();
-        let again = CorrelatedGaussian::new(other.mechanism().clone(), other.target(), key()).unwrap();
-        again.save(&mut own).unwrap();
-        if other.load(&mut &own[..]).is_ok() {
-            values(&mut other, 0..1);
-        }
-    };
-    let blt = |noise: f64, target: Target, key| {
-        let mechanism = mechanism(strategies().remove(4), 24);
-        let noise = NoiseMultiplier::new(noise).unwrap();
-        let mechanism =
-            Mechanism::new(mechanism.strategy().clone(), 24, mechanism.participation(), noise).unwrap();
-        CorrelatedGaussian::new(mechanism, target, key).unwrap()
-    };
-    check(releases(strategies().remove(5), 30), &bytes, "element type");
-    check(releases(strategies().remove(1), 30), &bytes, "another mechanism");
-    check(blt(4.1, target(30), key()), &bytes, "another mechanism");
-    let other = Target {
-        clip_norm: 0.02,
-        ..target(30)
-    };
-    check(blt(4.0, other, key()), &bytes, "another mechanism");
-    let floored = Target {
-        denominator: Denominator::FlooredWeight(100.0),
-        ..target(30)
-    };
-    let mut floored = blt(4.0, floored, key());
-    assert!(
-        floored
-            .load(&mut &bytes[..])
-            .unwrap_err()
-            .to_string()
-            .contains("another mechanism")
-    );
-    check(
-        blt(4.0, target(31), key()),
-        &bytes,
-        "another dimension: expected 31, got 30",
-    );
-    check(
-        blt(4.0, target(30), NoiseKey::from_bytes([4; 32])),
-        &bytes,
-        "another key",
-    );
-    check(
-        blt(4.0, target(30), key()),
-        &bytes[..bytes.len() - 1],
-        "ends too early",
-    );
-    let mut changed = bytes.clone();
-    *changed.last_mut().unwrap() ^= 1;
-    check(blt(4.0, target(30), key()), &changed, "checksum");
 }
 
 #[test]

@@ -122,6 +122,12 @@ impl Rounded {
         })
     }
 
+    /// Whether what is kept determines, with fresh rows of rounds to come, everything that later rounds take from earlier
+    /// ones: no row is made a second time.
+    pub(crate) fn keeps_all(&self) -> bool {
+        self.kept
+    }
+
     /// What the layout of the memory depends on besides the plan.
     pub(crate) fn layout(&self) -> [u8; 3] {
         [self.kept, self.past.kept, self.past.ahead].map(u8::from)

@@ -31,6 +31,26 @@ pub enum KeyOrigin {
     InsecureSeed,
 }
 
+impl KeyOrigin {
+    /// That of noise that comes from both: guessable as soon as one of them is.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (KeyOrigin::Entropy, KeyOrigin::Entropy) => KeyOrigin::Entropy,
+            _ => KeyOrigin::InsecureSeed,
+        }
+    }
+}
+
+impl std::fmt::Display for KeyOrigin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            KeyOrigin::Entropy => "entropy",
+            KeyOrigin::InsecureSeed => "an insecure seed",
+        })
+    }
+}
+
 impl NoiseKey {
     /// Wraps 32 secret bytes. The copy inside the key is wiped when the key is dropped.
     ///
@@ -235,6 +255,16 @@ mod tests {
         let key = NoiseKey::from_insecure_seed(7);
         assert_eq!(key.clone().origin(), KeyOrigin::InsecureSeed);
         assert_eq!(NoiseKey::from_bytes([1; 32]).origin(), KeyOrigin::Entropy);
+        let (entropy, seed) = (KeyOrigin::Entropy, KeyOrigin::InsecureSeed);
+        assert_eq!(
+            [
+                entropy.and(entropy),
+                entropy.and(seed),
+                seed.and(entropy),
+                seed.and(seed)
+            ],
+            [entropy, seed, seed, seed]
+        );
         let word = |key: &NoiseKey| key.stream(Purpose::Gaussian, 0).unwrap().word(0);
         assert_ne!(word(&key), word(&NoiseKey::from_insecure_seed(8)));
         assert_eq!(word(&key), word(&key.clone().with_origin(KeyOrigin::Entropy)));

@@ -9,7 +9,7 @@ use crate::release::{Denominator, NoisedAverage, RawAverage};
 use crate::sampler::distance::SamplerDistance;
 use crate::sampler::fresh::{self, BLOCK, Maker};
 use crate::sampler::snapped::SnappedGaussian;
-use crate::sampler::uniform::NoiseKey;
+use crate::sampler::uniform::{KeyOrigin, NoiseKey};
 
 /// The Gaussian mechanism: every coordinate of every round gets its own normal noise.
 ///
@@ -63,6 +63,12 @@ impl IndependentGaussian {
     #[must_use]
     pub fn noise_std(&self) -> f64 {
         self.noise_std
+    }
+
+    /// Where the key of the noise came from.
+    #[must_use]
+    pub fn key_origin(&self) -> KeyOrigin {
+        self.key.origin()
     }
 
     /// The ratio of noise to sensitivity, which is all that an accountant needs of this mechanism.
@@ -262,7 +268,10 @@ mod tests {
 
     #[test]
     fn events() {
+        let seeded = IndependentGaussian::new(0.5, NoiseKey::from_insecure_seed(1)).unwrap();
+        assert_eq!(seeded.key_origin(), KeyOrigin::InsecureSeed);
         let mechanism = IndependentGaussian::new(0.5, key()).unwrap();
+        assert_eq!(mechanism.key_origin(), KeyOrigin::Entropy);
         let sampling_probability = SamplingProbability::new(0.01).unwrap();
         let noise_multiplier = |z| NoiseMultiplier::new(z).unwrap();
         assert_eq!(

@@ -198,7 +198,7 @@ fn a_foreign_state_is_refused_by_name() {
         1.0,
         3,
         &changed,
-        "another version: expected 1, got 9",
+        "another version: expected 2, got 9",
     );
 }
 

@@ -1,0 +1,242 @@
+//! Saved states: what goes on from them, under the same key and under a fresh one, and what is refused.
+
+use undertone_accounting::NoiseMultiplier;
+use undertone_accounting::participation::Participation;
+
+use super::Mechanism;
+use super::correlated::{CorrelatedGaussian, Target};
+use super::release_tests::{BLOCK, average, key, mechanism, releases, strategies, target, values};
+use crate::error::MechanismError;
+use crate::recurrence::Recurrence;
+use crate::release::Denominator;
+use crate::sampler::uniform::{KeyOrigin, NoiseKey};
+use crate::strategy::Strategy;
+use crate::strategy::identity::Identity;
+use crate::stream::engine::History;
+use crate::stream::reference::matrix;
+use crate::stream::tree::Place;
+
+#[test]
+fn a_resumed_mechanism_goes_on_with_the_same_bytes() {
+    for strategy in strategies() {
+        let dim = BLOCK + 40;
+        let mut first = releases(strategy.clone(), dim);
+        values(&mut first, 0..11);
+        let mut bytes = Vec::new();
+        first.save(&mut bytes).unwrap();
+        let rest = values(&mut first, 11..24);
+        for threads in [1, 3] {
+            let mut second = releases(strategy.clone(), dim);
+            second.load(&mut &bytes[..]).unwrap();
+            assert_eq!(second.round(), 11);
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .unwrap();
+            assert!(
+                pool.install(|| values(&mut second, 11..24)) == rest,
+                "{}",
+                strategy.name()
+            );
+        }
+        // Not where rounds would come a second time.
+        let error = first.load(&mut &bytes[..]).unwrap_err().to_string();
+        assert!(
+            error.contains("another round: expected 24 or later, got 11"),
+            "{error}"
+        );
+        let refused = first.privatize(11, average(dim, 100.0));
+        assert_eq!(refused.unwrap_err(), MechanismError::Interrupted);
+    }
+}
+
+#[test]
+fn a_foreign_state_is_refused_and_nothing_goes_on_after_it() {
+    let mut bytes = Vec::new();
+    releases(strategies().remove(4), 30).save(&mut bytes).unwrap();
+    let check = |mut other: CorrelatedGaussian, bytes: &[u8], message: &str| {
+        let error = other.load(&mut &bytes[..]).unwrap_err().to_string();
+        assert!(error.contains(message), "{error} instead of {message}");
+        let refused = other.privatize(0, average(other.target().dim, 100.0));
+        assert_eq!(refused.unwrap_err(), MechanismError::Interrupted);
+        assert_eq!(other.save(&mut Vec::new()), Err(MechanismError::Interrupted));
+        let mut own = Vec::new();
+        let again = CorrelatedGaussian::new(other.mechanism().clone(), other.target(), key()).unwrap();
+        again.save(&mut own).unwrap();
+        if other.load(&mut &own[..]).is_ok() {
+            values(&mut other, 0..1);
+        }
+    };
+    let blt = |noise: f64, target: Target, key| {
+        let mechanism = mechanism(strategies().remove(4), 24);
+        let noise = NoiseMultiplier::new(noise).unwrap();
+        let mechanism =
+            Mechanism::new(mechanism.strategy().clone(), 24, mechanism.participation(), noise).unwrap();
+        CorrelatedGaussian::new(mechanism, target, key).unwrap()
+    };
+    check(releases(strategies().remove(5), 30), &bytes, "element type");
+    check(releases(strategies().remove(1), 30), &bytes, "another mechanism");
+    check(blt(4.1, target(30), key()), &bytes, "another mechanism");
+    let other = Target {
+        clip_norm: 0.02,
+        ..target(30)
+    };
+    check(blt(4.0, other, key()), &bytes, "another mechanism");
+    let floored = Target {
+        denominator: Denominator::FlooredWeight(100.0),
+        ..target(30)
+    };
+    let mut floored = blt(4.0, floored, key());
+    assert!(
+        floored
+            .load(&mut &bytes[..])
+            .unwrap_err()
+            .to_string()
+            .contains("another mechanism")
+    );
+    check(
+        blt(4.0, target(31), key()),
+        &bytes,
+        "another dimension: expected 31, got 30",
+    );
+    check(
+        blt(4.0, target(30), NoiseKey::from_bytes([4; 32])),
+        &bytes,
+        "another key",
+    );
+    check(
+        blt(4.0, target(30), key()),
+        &bytes[..bytes.len() - 1],
+        "ends too early",
+    );
+    let mut changed = bytes.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    check(blt(4.0, target(30), key()), &changed, "checksum");
+}
+
+/// Rows of `Z` that rounds before `round` use: those that come after are made later.
+fn rows_before(recurrence: &Recurrence, round: usize) -> usize {
+    match recurrence {
+        Recurrence::Tree { restarts } => Place::new(round, 0, restarts).leaf as usize,
+        _ => round,
+    }
+}
+
+/// Noise after a change of key is, by the definition of the matrix, that of rows under the first key up to the change and
+/// under the second from then on.
+#[test]
+fn a_fresh_key_goes_on_with_the_law_of_the_matrix() {
+    let (dim, change, fresh) = (40, 11, || NoiseKey::from_bytes([8; 32]));
+    for strategy in strategies() {
+        let target = Target {
+            history: Some(History::Keep),
+            ..target(dim)
+        };
+        let new = |key| CorrelatedGaussian::new(mechanism(strategy.clone(), 24), target, key).unwrap();
+        let (mut first, mut second) = (new(key()), new(fresh()));
+        values(&mut first, 0..change as u64);
+        let mut bytes = Vec::new();
+        first.save(&mut bytes).unwrap();
+        second.load_with_fresh_key(&mut &bytes[..]).unwrap();
+        assert_eq!(second.round(), change);
+        let noise = values(&mut second, change as u64..24);
+
+        let recurrence = strategy.recurrence(24).unwrap();
+        let identity = Mechanism::new(
+            Strategy::Independent(Identity),
+            48,
+            Participation::single(),
+            NoiseMultiplier::new(4.0).unwrap(),
+        )
+        .unwrap();
+        let rows = |key, rounds| {
+            let mut fresh = CorrelatedGaussian::new(identity.clone(), target, key).unwrap();
+            values(&mut fresh, rounds)
+        };
+        let split = rows_before(&recurrence, change) as u64;
+        let mut z = rows(key(), 0..split);
+        z.extend(rows(fresh(), 0..48).split_off(split as usize));
+        for (t, (weights, noise)) in matrix(&recurrence, 24)
+            .iter()
+            .skip(change)
+            .zip(&noise)
+            .enumerate()
+        {
+            for c in 0..dim {
+                let terms = weights
+                    .iter()
+                    .zip(&z)
+                    .map(|(weight, z)| weight * (f64::from(z[c]) - 0.01));
+                let exact: f64 = terms.clone().sum();
+                let size: f64 = terms.map(f64::abs).sum();
+                let error = (f64::from(noise[c]) - 0.01 - exact).abs();
+                assert!(
+                    error < 1e-6 * (size + 0.01),
+                    "{}, round {t}: {error}",
+                    strategy.name()
+                );
+            }
+        }
+        // Without a history the earlier rows would be made again, as other noise.
+        let remade = Target {
+            history: Some(History::Remake),
+            ..target
+        };
+        if let Ok(mut remade) = CorrelatedGaussian::new(mechanism(strategy.clone(), 24), remade, fresh()) {
+            let refused = remade.load_with_fresh_key(&mut &bytes[..]).unwrap_err();
+            assert_eq!(refused, MechanismError::HistoryNotRemade);
+            assert_eq!(
+                remade.privatize(0, average(dim, 100.0)).unwrap_err(),
+                MechanismError::Interrupted
+            );
+        }
+    }
+}
+
+#[test]
+fn a_seed_is_never_forgotten_and_never_takes_over() {
+    let blt = || strategies().remove(4);
+    let new = |key| CorrelatedGaussian::new(mechanism(blt(), 24), target(9), key).unwrap();
+    let saved = |releases: &CorrelatedGaussian| {
+        let mut bytes = Vec::new();
+        releases.save(&mut bytes).unwrap();
+        bytes
+    };
+    let mut secret = new(key());
+    assert_eq!(secret.key_origin(), KeyOrigin::Entropy);
+    values(&mut secret, 0..3);
+    let mut seeded = new(NoiseKey::from_insecure_seed(1));
+    assert_eq!(seeded.key_origin(), KeyOrigin::InsecureSeed);
+    let error = seeded.load_with_fresh_key(&mut &saved(&secret)[..]).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("expected an insecure seed, got entropy"),
+        "{error}"
+    );
+    let error = new(key().with_origin(KeyOrigin::InsecureSeed))
+        .load(&mut &saved(&secret)[..])
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("expected an insecure seed, got entropy"),
+        "{error}"
+    );
+
+    let mut seeded = new(NoiseKey::from_insecure_seed(1));
+    values(&mut seeded, 0..3);
+    let mut rescued = new(key());
+    rescued.load_with_fresh_key(&mut &saved(&seeded)[..]).unwrap();
+    assert_eq!(rescued.key_origin(), KeyOrigin::InsecureSeed);
+    let mut again = new(key());
+    again.load(&mut &saved(&rescued)[..]).unwrap();
+    assert_eq!(again.key_origin(), KeyOrigin::InsecureSeed);
+    let own = new(key())
+        .load_with_fresh_key(&mut &saved(&secret)[..])
+        .unwrap_err();
+    assert!(
+        own.to_string().contains("a key that it was not made with"),
+        "{own}"
+    );
+}
