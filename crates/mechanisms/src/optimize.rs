@@ -12,8 +12,9 @@ mod toeplitz;
 mod toeplitz_loss;
 mod triangular_loss;
 
-pub use banded::banded;
+pub use banded::{banded, banded_watched};
 pub use dense::dense;
+pub use descent::Progress;
 pub use inverse_toeplitz::{inverse_toeplitz, lambda, normalised_lambda};
 pub use kind::{Kind, Made, Search, Sizes};
 pub use problem::Problem;

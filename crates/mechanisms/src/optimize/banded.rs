@@ -1,6 +1,6 @@
 //! Optimal banded matrices: BandMF. And without bands: the optimum of one participation.
 
-use super::descent::Descent;
+use super::descent::{Descent, Progress};
 use super::problem::Problem;
 use super::toeplitz::banded_toeplitz;
 use super::triangular_loss::TriangularLoss;
@@ -13,7 +13,8 @@ use crate::triangular::Triangular;
 
 /// The banded matrix of unit column norms with the least error, and its losses.
 ///
-/// Up to as many bands as the gap, every participation costs 1, so least error is least loss. The problem is convex in
+/// Up to as many bands as the gap, the columns of one user never meet: the squared sensitivity is the number of
+/// participations, for every such matrix, so least error is least loss. The problem is convex in
 /// `X = C^T C`; the descent goes over the entries of `C` divided by their column norms, which has the same minimum and
 /// takes a third of the steps, from the column-normalised optimal Toeplitz matrix. Time grows as `rounds^2 bands`.
 /// [`Objective::MaxLoss`](crate::Objective::MaxLoss) is approached by a power mean of the variances.
@@ -38,13 +39,29 @@ use crate::triangular::Triangular;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn banded(problem: &Problem, bands: usize) -> Result<(Banded, Losses)> {
-    let strategy = Banded::from_triangular(least_error(problem, bands)?);
+    banded_watched(problem, bands, &mut |_| ())
+}
+
+/// The same as [`banded`], and `watch` hears of every step: thousands of rounds take a minute.
+///
+/// # Errors
+/// As [`banded`].
+pub fn banded_watched(
+    problem: &Problem,
+    bands: usize,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<(Banded, Losses)> {
+    let strategy = Banded::from_triangular(least_error(problem, bands, watch)?);
     let losses = problem.losses(&Strategy::Banded(strategy.clone()))?;
     Ok((strategy, losses))
 }
 
 /// The matrix of unit column norms and so many bands with the least error.
-pub(super) fn least_error(problem: &Problem, bands: usize) -> Result<Triangular> {
+pub(super) fn least_error(
+    problem: &Problem,
+    bands: usize,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Triangular> {
     let bands = bands.min(problem.rounds.max(1));
     let single = Problem {
         participation: undertone_accounting::participation::Participation::single(),
@@ -63,12 +80,13 @@ pub(super) fn least_error(problem: &Problem, bands: usize) -> Result<Triangular>
         );
     }
     let mut matrix = Triangular::new(problem.rounds, bands, entries)?;
+    let start_entries = matrix.entries().to_vec();
     let descent = Descent {
         memory: 10,
         tolerance: 2e-7,
         ..Descent::default()
     };
-    let point = descent.minimise(matrix.entries().to_vec(), |x, gradient| {
+    let value_and_gradient = |x: &[f64], gradient: &mut [f64]| {
         matrix.entries_mut().copy_from_slice(x);
         let Some(norms) = normalise(&mut matrix) else {
             return f64::INFINITY;
@@ -76,7 +94,8 @@ pub(super) fn least_error(problem: &Problem, bands: usize) -> Result<Triangular>
         let value = loss.by_entries(&matrix, gradient);
         project(&matrix, &norms, gradient);
         value
-    });
+    };
+    let point = descent.minimise_watched(start_entries, value_and_gradient, watch);
     matrix.entries_mut().copy_from_slice(&point.x);
     normalise(&mut matrix);
     Ok(matrix)
@@ -180,6 +199,18 @@ mod tests {
             "{by_largest:?} {by_mean:?}"
         );
         assert!(by_mean.rms_loss < by_largest.rms_loss);
+    }
+
+    #[test]
+    fn a_watched_search_finds_the_same() {
+        let plain = problem(64, 8, 8);
+        let mut last = None;
+        let watched = banded_watched(&plain, 8, &mut |progress| last = Some(progress)).unwrap();
+        assert_eq!(watched, banded(&plain, 8).unwrap());
+        assert!(
+            last.is_some_and(|progress| progress.steps > 3 && progress.share > 0.5),
+            "{last:?}"
+        );
     }
 
     #[test]

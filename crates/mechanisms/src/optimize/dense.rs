@@ -46,9 +46,9 @@ pub fn dense(problem: &Problem) -> Result<(Dense, Losses)> {
     let most = usize::try_from(schema.max_participation()).unwrap_or(usize::MAX);
     let gap = usize::try_from(schema.gap().get()).map_or(rounds, |gap| gap.min(rounds));
     let matrix = if most == 1 {
-        least_error(problem, rounds)?
+        least_error(problem, rounds, &mut |_| ())?
     } else {
-        let banded = least_error(problem, gap)?;
+        let banded = least_error(problem, gap, &mut |_| ())?;
         match schema.spacing() {
             Spacing::AtLeast => widen(&banded)?,
             Spacing::Exactly => epochs(problem, &widen(&banded)?, gap, most)?,

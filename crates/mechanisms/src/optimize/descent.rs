@@ -30,6 +30,43 @@ impl Default for Descent {
     }
 }
 
+/// How far an optimiser has come.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// Steps taken.
+    pub steps: usize,
+    /// Estimate of the share of the way, in `[0, 1]`; it never falls. Gains shrink by orders of magnitude toward the minimum, so
+    /// it goes by how many of them the gain of a step still has to lose.
+    pub share: f64,
+}
+
+/// Gains between the largest and the one that counts as none.
+struct Way {
+    tolerance: f64,
+    largest: f64,
+    share: f64,
+}
+
+impl Way {
+    fn new(tolerance: f64) -> Self {
+        Self {
+            tolerance,
+            largest: tolerance,
+            share: 0.0,
+        }
+    }
+
+    fn share(&mut self, gain: f64) -> f64 {
+        self.largest = self.largest.max(gain);
+        let all = (self.largest / self.tolerance).ln();
+        let gone = (self.largest / gain.max(self.tolerance)).ln();
+        if all > 0.0 {
+            self.share = self.share.max((gone / all).clamp(0.0, 1.0));
+        }
+        self.share
+    }
+}
+
 /// A point with its value and gradient.
 #[derive(Debug, Clone)]
 pub(super) struct Point {
@@ -41,13 +78,24 @@ pub(super) struct Point {
 impl Descent {
     /// Goes down from `x`. `function` returns the value and writes the gradient, or returns infinity or NaN outside its
     /// domain; never ends above the value at `x`.
-    pub(super) fn minimise(&self, x: Vec<f64>, mut function: impl FnMut(&[f64], &mut [f64]) -> f64) -> Point {
+    pub(super) fn minimise(&self, x: Vec<f64>, function: impl FnMut(&[f64], &mut [f64]) -> f64) -> Point {
+        self.minimise_watched(x, function, &mut |_| ())
+    }
+
+    /// The same, and `watch` hears of every step.
+    pub(super) fn minimise_watched(
+        &self,
+        x: Vec<f64>,
+        mut function: impl FnMut(&[f64], &mut [f64]) -> f64,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Point {
         let mut gradient = vec![0.0; x.len()];
         let value = function(&x, &mut gradient);
         let mut point = Point { x, value, gradient };
         let mut pairs: VecDeque<(Vec<f64>, Vec<f64>, f64)> = VecDeque::new();
         let mut idle = 0;
-        for _ in 0..self.steps {
+        let mut way = Way::new(self.tolerance);
+        for steps in 1..=self.steps {
             let mut direction = direction(&point.gradient, &pairs);
             let mut slope = dot(&direction, &point.gradient);
             // Not below 0, or not a number: begin again with the gradient itself.
@@ -88,6 +136,8 @@ impl Descent {
                 pairs.push_back((step, change, curvature));
             }
             point = next;
+            let share = way.share(gain).max(steps as f64 / self.steps as f64);
+            watch(Progress { steps, share });
             idle = if gain < self.tolerance { idle + 1 } else { 0 };
             if idle >= self.patience {
                 break;
@@ -194,6 +244,26 @@ mod tests {
         };
         let found = Descent::default().minimise(vec![-1.2, 1.0], rosenbrock);
         assert!(found.value < 1e-12, "{found:?}");
+    }
+
+    #[test]
+    fn progress_never_falls_and_reaches_the_end() {
+        let mut shares = Vec::new();
+        let bowl = |x: &[f64], g: &mut [f64]| {
+            for (i, (g, x)) in g.iter_mut().zip(x).enumerate() {
+                *g = 2.0 * (i + 1) as f64 * x;
+            }
+            g.iter().zip(x).map(|(g, x)| 0.5 * g * x).sum()
+        };
+        let watch = &mut |progress: Progress| {
+            assert_eq!(progress.steps, shares.len() + 1);
+            shares.push(progress.share);
+        };
+        let plain = Descent::default().minimise(vec![9.0; 30], bowl);
+        let watched = Descent::default().minimise_watched(vec![9.0; 30], bowl, watch);
+        assert_eq!(plain.x, watched.x);
+        assert!(shares.len() > 5 && shares.is_sorted(), "{shares:?}");
+        assert!(shares[0] < 0.5 && shares.last() == Some(&1.0), "{shares:?}");
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::blt::BltOptimizer;
-use super::{Problem, banded, banded_toeplitz, dense, inverse_toeplitz, lambda, normalised_lambda};
+use super::{
+    Problem, Progress, banded_toeplitz, banded_watched, dense, inverse_toeplitz, lambda, normalised_lambda,
+};
 use crate::error::{MechanismError, Result};
 use crate::strategy::Strategy;
 use crate::strategy::banded_toeplitz::BandedToeplitz;
@@ -214,6 +216,20 @@ impl Kind {
     /// # Ok::<(), undertone_mechanisms::MechanismError>(())
     /// ```
     pub fn make(self, problem: &Problem, sizes: Sizes) -> Result<Made> {
+        self.make_watched(problem, sizes, &mut |_| ())
+    }
+
+    /// The same as [`make`](Self::make), and `watch` hears of every step of the one search that takes more than moments:
+    /// BandMF's.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub fn make_watched(
+        self,
+        problem: &Problem,
+        sizes: Sizes,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<Made> {
         let rounds = problem.rounds;
         let bands = sizes.bands_of(self, problem)?;
         let mut search = None;
@@ -247,7 +263,7 @@ impl Kind {
                 let (banded, _) = banded_toeplitz(problem, bands)?;
                 Strategy::NormalisedToeplitz(NormalisedToeplitz::new(rounds, banded.coefficients().to_vec())?)
             }
-            Self::Banded => Strategy::Banded(banded(problem, bands)?.0),
+            Self::Banded => Strategy::Banded(banded_watched(problem, bands, watch)?.0),
             Self::Bisr => Strategy::InverseToeplitz(InverseToeplitz::square_root(bands)?),
             Self::InverseToeplitz => Strategy::InverseToeplitz(inverse_toeplitz(problem, bands)?.0),
             Self::Lambda => Strategy::InverseToeplitz(lambda(problem)?.0),

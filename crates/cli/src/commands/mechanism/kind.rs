@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use serde::Serialize;
 use undertone_mechanisms::Strategy;
-use undertone_mechanisms::optimize::{self, Made, Problem, Sizes};
+use undertone_mechanisms::optimize::{self, Made, Problem, Progress, Sizes};
 
 use super::run::Run;
 
@@ -66,9 +66,19 @@ impl Kind {
 
     /// The matrix of this kind for a problem.
     pub(super) fn make(self, problem: &Problem, sizes: &SizeArgs) -> anyhow::Result<Made> {
+        self.make_watched(problem, sizes, &mut |_| ())
+    }
+
+    /// The same, and `watch` hears of every step of BandMF's search.
+    pub(super) fn make_watched(
+        self,
+        problem: &Problem,
+        sizes: &SizeArgs,
+        watch: &mut dyn FnMut(Progress),
+    ) -> anyhow::Result<Made> {
         ensure!(sizes.bands != Some(0), "--bands: expected at least 1, got 0");
         let SizeArgs { buffers, bands } = *sizes;
-        let made = self.0.make(problem, Sizes { buffers, bands });
+        let made = self.0.make_watched(problem, Sizes { buffers, bands }, watch);
         match buffers {
             Some(_) => made.context("--buffers"),
             None => Ok(made?),

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::{bail, ensure};
 use clap::ValueEnum;
+use indicatif::ProgressBar;
 use serde::Serialize;
 use undertone_mechanisms::optimize::Search;
 use undertone_mechanisms::{Certified, Errors, Losses, Objective, Strategy};
@@ -17,6 +18,9 @@ use super::run::{Run, RunArgs};
 use super::table::{self, Memory};
 use super::workload::WorkloadArgs;
 use crate::output::{Output, facts};
+
+/// Parts of the progress bar.
+const BAR: u64 = 1000;
 
 /// Coefficients that are shown.
 const SHOWN: usize = 8;
@@ -86,9 +90,12 @@ pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<()> {
     args.privacy.check(None)?;
     let run = args.run.run(None)?;
     let problem = args.workload.problem(&run)?;
-    let bar = output.spinner(&format!("optimising {}", kind.name()));
+    let bar = search_bar(kind, output);
     let start = Instant::now();
-    let made = kind.make(&problem, &args.sizes);
+    let made = kind.make_watched(&problem, &args.sizes, &mut |progress| {
+        bar.set_position((progress.share * BAR as f64) as u64);
+        bar.set_message(format!("step {}", progress.steps));
+    });
     let seconds = start.elapsed().as_secs_f64();
     bar.finish_and_clear();
     let made = made?;
@@ -119,6 +126,18 @@ pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<()> {
         output.print_json(&found)
     } else {
         output.print(&found.text(args))
+    }
+}
+
+/// A bar where the search tells how far it is, otherwise only what is done and for how long.
+fn search_bar(kind: Kind, output: &Output) -> ProgressBar {
+    let name = kind.name();
+    match kind {
+        Kind::BANDED => output.bar(
+            BAR,
+            &format!("optimising {name} {{bar:40}} {{percent}} % {{msg}} {{elapsed}}"),
+        ),
+        _ => output.spinner(&format!("optimising {name}")),
     }
 }
 
