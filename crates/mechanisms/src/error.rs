@@ -117,6 +117,17 @@ pub enum MechanismError {
         /// Name of the strategy.
         strategy: String,
     },
+    /// A matrix cannot be computed from its inverse: what cancels leaves no digits, and no bound on what is missing.
+    #[error(
+        "the matrix cannot be computed from its inverse in double precision: coefficient {index} came out as {value:e} \
+         without a bound on its error; expected taps that do not cancel"
+    )]
+    UncertainInverse {
+        /// First coefficient without a bound.
+        index: usize,
+        /// What came out.
+        value: f64,
+    },
     /// A saved state cannot be continued here.
     #[error("the state has another {what}: expected {expected}, got {got}")]
     StateMismatch {

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use undertone_accounting::sensitivity::SquaredSensitivity;
 
+use crate::error::Result;
+
 /// Standard deviation of the noise in the iterates, for noise of standard deviation 1 in every entry of `Z`.
 ///
 /// # Source
@@ -87,6 +89,9 @@ impl fmt::Display for Objective {
     }
 }
 
+/// Relative to the sensitivity, the uncertainty of a value that is still called exact: that of sums in `f64`.
+const EXACT: f64 = 1e-9;
+
 /// A squared sensitivity and whether it is exact.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Certified {
@@ -111,11 +116,30 @@ impl Certified {
             exact: false,
         }
     }
+
+    /// The sensitivity (not squared) larger by what the matrix that was looked at may lack.
+    pub(crate) fn widened(self, by: f64) -> Result<Self> {
+        let sensitivity = self.squared.sensitivity() + by;
+        Ok(Self {
+            squared: SquaredSensitivity::new(sensitivity * sensitivity)?,
+            exact: self.exact && by <= EXACT * sensitivity,
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn widened_sensitivities() {
+        let four = Certified::exact(SquaredSensitivity::new(4.0).unwrap());
+        assert_eq!(four.widened(0.0).unwrap(), four);
+        let wide = four.widened(1.0).unwrap();
+        assert_eq!((wide.squared.get(), wide.exact), (9.0, false));
+        assert!(four.widened(1e-10).unwrap().exact && !four.widened(1e-8).unwrap().exact);
+        assert!(four.widened(f64::NAN).is_err() && four.widened(f64::INFINITY).is_err());
+    }
 
     #[test]
     fn errors_and_losses() {

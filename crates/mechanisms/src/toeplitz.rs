@@ -5,6 +5,10 @@ use realfft::RealFftPlanner;
 
 use crate::error::{MechanismError, Result};
 
+pub(crate) mod enclosure;
+#[cfg(test)]
+pub(crate) mod exact;
+
 /// Multiplications up to which a series is divided term by term: exact to the last bits, and fast enough.
 const DIRECT: usize = 1 << 24;
 

@@ -10,7 +10,7 @@ use crate::error::{MechanismError, Result};
 use crate::iterates;
 use crate::loss::{Certified, Errors};
 use crate::recurrence::Recurrence;
-use crate::toeplitz;
+use crate::toeplitz::{self, enclosure};
 use crate::workload::Workload;
 
 /// Toeplitz `C` given by the first column of `C^-1`, for any number of rounds: each round's noise is a fixed combination
@@ -18,7 +18,8 @@ use crate::workload::Workload;
 ///
 /// # Guarantee
 /// The sensitivity is that of `C`, the inverse series over the rounds: exact for coefficients that are non-negative and
-/// never grow, otherwise a proved bound.
+/// never grow, otherwise a proved bound. It covers what rounding can take from the computed inverse; where taps cancel, that
+/// makes it a bound, and where they leave no digits, it is refused.
 ///
 /// # Source
 /// Kalinin, McMahan, Upadhyay, Lampert, "Back to Square Roots" (2025) (BISR, BandInvMF); "DP-lambda-CGD" (2026).
@@ -110,6 +111,11 @@ impl InverseToeplitz {
         toeplitz::inverse(&self.coefficients, rounds)
     }
 
+    /// How far each of these computed coefficients of the matrix can be from the exact one.
+    pub(super) fn coefficient_errors(&self, coefficients: &[f64]) -> Result<Vec<f64>> {
+        enclosure::inverse_errors(&self.coefficients, coefficients)
+    }
+
     pub(super) fn name(&self) -> String {
         match self.coefficients[..] {
             [1.0, taken] if taken != -0.5 => format!("DP-lambda-CGD({})", -taken),
@@ -135,10 +141,13 @@ impl InverseToeplitz {
         participation: &Participation,
     ) -> Result<Certified> {
         positive(rounds)?;
-        certified(
-            &Toeplitz::new(self.strategy_coefficients(rounds)?)?,
-            participation,
-        )
+        let coefficients = self.strategy_coefficients(rounds)?;
+        // PRIVACY: the noise is made from the inverse, so the matrix that is run is the exact one, and what rounding took
+        // from the computed one counts.
+        let missing = Toeplitz::new(self.coefficient_errors(&coefficients)?)?
+            .squared_sensitivity_bound(participation)?
+            .sensitivity();
+        certified(&Toeplitz::new(coefficients)?, participation)?.widened(missing)
     }
 
     pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
@@ -157,5 +166,43 @@ impl InverseToeplitz {
             coefficients: self.coefficients.clone(),
             scale: Vec::new(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use undertone_accounting::participation::Gap;
+
+    use super::*;
+    use crate::toeplitz::exact;
+
+    /// Taps near 1e11 that leave a small matrix, given by its own coefficients: what is certified for the taps is never
+    /// below what the exact inverse of the taps costs, although the computed inverse alone would be.
+    #[test]
+    fn taps_that_cancel_are_not_certified_too_low() {
+        let twice = Participation::at_least(Gap::new(4).unwrap(), 6).unwrap();
+        let (mut too_low, mut widest) = (0, 0.0f64);
+        for step in 0..40 {
+            let ratio = 2.7 + 0.007 * f64::from(step);
+            let taps = toeplitz::inverse(&[1.0, ratio, 0.5, 0.25], 25).unwrap();
+            let strategy = InverseToeplitz::new(taps.clone()).unwrap();
+            let certified = strategy.squared_sensitivity(25, &twice).unwrap();
+            let computed = strategy.strategy_coefficients(25).unwrap();
+            let plain = super::certified(&Toeplitz::new(computed.clone()).unwrap(), &twice).unwrap();
+            let errors = strategy.coefficient_errors(&computed).unwrap();
+            let exact: Vec<f64> = exact::inverse(&taps, 25).iter().map(|value| value.0).collect();
+            for ((exact, computed), error) in exact.iter().zip(&computed).zip(&errors) {
+                assert!((exact - computed).abs() <= *error + f64::EPSILON * exact.abs());
+            }
+            let truth = super::certified(&Toeplitz::new(exact).unwrap(), &twice).unwrap();
+            assert!(
+                certified.squared >= truth.squared,
+                "{certified:?} below {truth:?}"
+            );
+            assert!(!certified.exact);
+            too_low += u32::from(plain.squared < truth.squared);
+            widest = widest.max(certified.squared.sensitivity() / truth.squared.sensitivity() - 1.0);
+        }
+        assert!(too_low > 5 && widest < 1e-2, "{too_low} {widest}");
     }
 }

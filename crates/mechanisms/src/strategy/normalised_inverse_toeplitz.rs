@@ -94,7 +94,13 @@ impl NormalisedInverseToeplitz {
     ) -> Result<Certified> {
         self.check(rounds)?;
         let coefficients = self.inverse.strategy_coefficients(self.rounds)?;
-        normalised_certified(coefficients, rounds, participation)
+        let errors = self.inverse.coefficient_errors(&coefficients)?;
+        let most = participation
+            .effective(rounds as u64)?
+            .participation
+            .max_participation();
+        let missing = most as f64 * largest_share(&errors, &coefficients);
+        normalised_certified(coefficients, rounds, participation)?.widened(missing)
     }
 
     pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
@@ -115,5 +121,60 @@ impl NormalisedInverseToeplitz {
             coefficients: self.coefficients().to_vec(),
             scale,
         })
+    }
+}
+
+/// The largest norm of what rounding took from a column, over the norm that the column is divided by.
+///
+/// PRIVACY: the factors of the rounds are the computed norms, so the matrix that is run is the exact `T` over these. One
+/// user's columns together lack at most the sum of these norms.
+fn largest_share(errors: &[f64], coefficients: &[f64]) -> f64 {
+    let (mut missing, mut norm, mut largest) = (0.0, 0.0, 0.0f64);
+    for (error, coefficient) in errors.iter().zip(coefficients) {
+        missing += error * error;
+        norm += coefficient * coefficient;
+        let share = f64::sqrt(missing / norm);
+        // Not a number stays one, and is refused.
+        largest = if share <= largest { largest } else { share };
+    }
+    largest
+}
+
+#[cfg(test)]
+mod tests {
+    use undertone_accounting::participation::Gap;
+    use undertone_accounting::sensitivity::normalised::NormalisedToeplitz;
+
+    use super::*;
+    use crate::toeplitz::exact;
+
+    #[test]
+    fn taps_that_cancel_are_not_certified_too_low() {
+        let twice = Participation::at_least(Gap::new(4).unwrap(), 6).unwrap();
+        let mut widened = 0;
+        for step in 0..40 {
+            let ratio = 2.7 + 0.007 * f64::from(step);
+            let taps = toeplitz::inverse(&[1.0, ratio, 0.5, 0.25], 25).unwrap();
+            let strategy =
+                NormalisedInverseToeplitz::new(25, InverseToeplitz::new(taps.clone()).unwrap()).unwrap();
+            let certified = strategy.squared_sensitivity(25, &twice).unwrap();
+            // One user in rounds 0, 4, .. of the exact matrix over the factors of the rounds.
+            let exact = exact::inverse(&taps, 25);
+            let norms = strategy.column_norms().unwrap();
+            let squared: f64 = (0..25)
+                .map(|t| {
+                    let columns = (0..=t).step_by(4).filter(|j| *j < 24);
+                    columns.map(|j| exact[t - j].0 / norms[j]).sum::<f64>().powi(2)
+                })
+                .sum();
+            assert!(
+                certified.squared.get() >= squared,
+                "{certified:?} below {squared}"
+            );
+            let computed = strategy.inverse.strategy_coefficients(25).unwrap();
+            let plain = NormalisedToeplitz::new(computed).unwrap();
+            widened += u32::from(plain.squared_sensitivity_bound(25, &twice).unwrap() < certified.squared);
+        }
+        assert_eq!(widened, 40);
     }
 }
