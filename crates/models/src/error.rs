@@ -14,6 +14,14 @@ pub enum ModelError {
         /// Value given.
         got: usize,
     },
+    /// A tied model predicts with its embedding, so what it predicts from must be as wide.
+    #[error("`projection` must equal `embedding` = {embedding} where `tied` is true, got {projection}")]
+    TiedWidths {
+        /// Width of the embedding.
+        embedding: usize,
+        /// Width of the projection.
+        projection: usize,
+    },
     /// The tensors and clip groups of the model do not form a layout.
     #[error("parameter layout of the model: {0}")]
     Layout(#[from] undertone_aggregation::AggregationError),

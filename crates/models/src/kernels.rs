@@ -3,6 +3,7 @@
 // Kernels index several slices and arrays in lockstep; an iterator over one of them would hide the symmetry.
 #![allow(clippy::needless_range_loop)]
 
+pub(crate) mod cifg;
 pub(crate) mod isa;
 pub(crate) mod lstm;
 pub(crate) mod matmul;

@@ -18,8 +18,8 @@
 //! ```
 //!
 //! It does no I/O, reads no clock and no global randomness, knows nothing of users or privacy, and has no optimizer
-//! but plain SGD. Models: the tied LSTM of McMahan et al. (ICLR 2018, section 3) and the StackOverflow LSTM of
-//! McMahan, Xu and Zhang (section 5), see [`ModelSpec`]; a multilayer perceptron, see [`Mlp`].
+//! but plain SGD. Models: the tied LSTM of McMahan et al. (ICLR 2018, section 3), the StackOverflow LSTM of McMahan, Xu
+//! and Zhang (section 5) and the CIFG-LSTM of Xu et al. (2023), see [`ModelSpec`]; a multilayer perceptron, see [`Mlp`].
 
 mod batch;
 mod error;

@@ -35,10 +35,29 @@ pub enum ModelSpec {
         #[serde(default = "default_stackoverflow_hidden")]
         hidden: usize,
     },
+    /// The CIFG-LSTM with a recurrent projection of \[Gboard\].
+    Cifg {
+        /// Cells of the layer.
+        #[serde(default = "default_cifg_cells")]
+        cells: usize,
+        /// Width of embeddings.
+        #[serde(default = "default_embed")]
+        embedding: usize,
+        /// Width of the recurrent projection.
+        #[serde(default = "default_embed")]
+        projection: usize,
+        /// Whether the embedding also predicts; the published parameter counts are those of an output matrix of its own.
+        #[serde(default)]
+        tied: bool,
+    },
 }
 
 fn default_embed() -> usize {
     96
+}
+
+fn default_cifg_cells() -> usize {
+    670
 }
 
 fn default_dplm_hidden() -> usize {
@@ -60,6 +79,7 @@ impl ModelSpec {
         match self {
             Self::Dplm { .. } => "dplm",
             Self::StackOverflow { .. } => "stackoverflow",
+            Self::Cifg { .. } => "cifg",
         }
     }
 
@@ -68,7 +88,7 @@ impl ModelSpec {
     /// The StackOverflow model has one id more, the padding id of the published model, which no batch uses.
     ///
     /// # Errors
-    /// A dimension of zero.
+    /// A dimension of zero; a tied CIFG whose projection is not as wide as its embedding.
     pub fn build(&self, vocab_len: usize) -> Result<Box<dyn SequenceModel>> {
         Ok(match *self {
             Self::Dplm {
@@ -79,6 +99,12 @@ impl ModelSpec {
             Self::StackOverflow { embed, hidden } => {
                 Box::new(WordLstm::untied(vocab_len.saturating_add(1), embed, hidden)?)
             }
+            Self::Cifg {
+                cells,
+                embedding,
+                projection,
+                tied,
+            } => Box::new(WordLstm::cifg(vocab_len, embedding, cells, projection, tied)?),
         })
     }
 }
@@ -93,12 +119,40 @@ mod tests {
         assert_eq!(model.layout().len(), parameters);
         assert_eq!(model.vocab_size(), vocab_size);
         assert_eq!(model.layout().groups().len(), groups);
+        assert_eq!(
+            serde_json::from_value::<ModelSpec>(serde_json::to_value(&spec).unwrap()).unwrap(),
+            spec
+        );
     }
 
     #[test]
     fn published_sizes() {
         check(r#"{"family": "dplm"}"#, 1_346_432, 10_003, 11);
         check(r#"{"family": "stackoverflow"}"#, 4_050_748, 10_004, 13);
+        check(r#"{"family": "cifg"}"#, 2_382_829, 10_003, 10);
+        check(r#"{"family": "cifg", "tied": true}"#, 1_412_538, 10_003, 8);
+        check(
+            r#"{"family": "cifg", "cells": 256, "embedding": 64, "projection": 48}"#,
+            1_229_411,
+            10_003,
+            10,
+        );
+    }
+
+    /// \[Gboard\] section 1: 2.4, 4.4 and 6.4 million for vocabularies of about 10, 20 and 30 thousand words. The text does
+    /// not give the exact vocabularies; at the round ones the counts are within 3 %.
+    #[test]
+    fn cifg_sizes_of_the_paper() {
+        let spec: ModelSpec = serde_json::from_str(r#"{"family": "cifg"}"#).unwrap();
+        for (vocab, published, exact) in [
+            (10_000, 2.4e6, 2_382_250),
+            (20_000, 4.4e6, 4_312_250),
+            (30_000, 6.4e6, 6_242_250),
+        ] {
+            let parameters = spec.build(vocab).unwrap().layout().len();
+            assert_eq!(parameters, exact);
+            assert!((parameters as f64 / published - 1.0).abs() < 0.03, "{parameters}");
+        }
     }
 
     #[test]
@@ -107,6 +161,8 @@ mod tests {
             r#"{"family": "dplm", "layers": 2}"#,
             r#"{"family": "gru"}"#,
             r#"{"family": "stackoverflow", "unit_norm": true}"#,
+            r#"{"family": "cifg", "hidden": 670}"#,
+            r#"{"family": "cifg", "tied": 1}"#,
             r#"{"embed": 96}"#,
         ] {
             assert!(serde_json::from_str::<ModelSpec>(text).is_err(), "{text}");
@@ -124,5 +180,27 @@ mod tests {
         assert_eq!(message(dplm(0, 4), 9), "`embed` must be at least 1, got 0");
         assert_eq!(message(dplm(4, 0), 9), "`hidden` must be at least 1, got 0");
         assert_eq!(message(dplm(4, 4), 1), "`vocab` must be at least 2, got 1");
+        let cifg = |cells, embedding, projection, tied| ModelSpec::Cifg {
+            cells,
+            embedding,
+            projection,
+            tied,
+        };
+        assert_eq!(
+            message(cifg(0, 4, 4, true), 9),
+            "`cells` must be at least 1, got 0"
+        );
+        assert_eq!(
+            message(cifg(4, 0, 4, false), 9),
+            "`embedding` must be at least 1, got 0"
+        );
+        assert_eq!(
+            message(cifg(4, 4, 0, false), 9),
+            "`projection` must be at least 1, got 0"
+        );
+        assert_eq!(
+            message(cifg(4, 4, 3, true), 9),
+            "`projection` must equal `embedding` = 4 where `tied` is true, got 3"
+        );
     }
 }

@@ -91,6 +91,20 @@ pub fn from_safetensors(layout: &ParamLayout, bytes: &[u8]) -> Result<Vec<f32>> 
     Ok(params)
 }
 
+/// The description in a file's header, where there is one.
+///
+/// # Errors
+/// An unreadable file.
+pub fn description(bytes: &[u8]) -> Result<Option<String>> {
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| ModelError::MalformedWeights {
+        reason: error.to_string(),
+    })?;
+    let metadata = header.metadata().as_ref();
+    Ok(metadata
+        .and_then(|metadata| metadata.get(DESCRIPTION_KEY))
+        .cloned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +130,10 @@ mod tests {
         let params: Vec<f32> = (0..10).map(|i| i as f32 / 3.0).collect();
         let bytes = to_safetensors(&layout, &params, Some("a test")).unwrap();
         assert_eq!(from_safetensors(&layout, &bytes).unwrap(), params);
+        assert_eq!(description(&bytes).unwrap().as_deref(), Some("a test"));
+        let plain = to_safetensors(&layout, &params, None).unwrap();
+        assert_eq!(description(&plain).unwrap(), None);
+        assert!(description(&bytes[..5]).is_err());
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The word LSTM, written once; the two word models differ in embedding and output head.
+//! The recurrent word models, written once: they differ in the cell, in what goes back into its gates, and in embedding
+//! and output head.
 
 mod head;
 mod recurrence;
@@ -22,17 +23,79 @@ pub(crate) enum Output {
     Dense,
 }
 
-/// Sizes of a word LSTM.
+/// The recurrent cell, and with it what goes back into the gates at the next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cell {
+    /// Four gates; the hidden state goes back.
+    Lstm,
+    /// Coupled input and forget gate, `i = 1 - f`: three gates. The projected state goes back (recurrent projection).
+    Cifg,
+}
+
+impl Cell {
+    /// Names of the gates in the order of their columns.
+    fn gate_names(self) -> &'static [&'static str] {
+        match self {
+            Self::Lstm => &["input", "forget", "candidate", "output"],
+            Self::Cifg => &["forget", "candidate", "output"],
+        }
+    }
+
+    /// Which of the two states goes back into the gates.
+    pub(crate) fn fed_back<'a, T>(self, hidden: &'a [T], projected: &'a [T]) -> &'a [T] {
+        match self {
+            Self::Lstm => hidden,
+            Self::Cifg => projected,
+        }
+    }
+
+    /// As [`fed_back`](Self::fed_back), to write to.
+    pub(crate) fn fed_back_mut<'a, T>(self, hidden: &'a mut [T], projected: &'a mut [T]) -> &'a mut [T] {
+        match self {
+            Self::Lstm => hidden,
+            Self::Cifg => projected,
+        }
+    }
+}
+
+/// Sizes of a recurrent word model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dimensions {
     pub(crate) vocab: usize,
     pub(crate) embed: usize,
     pub(crate) hidden: usize,
+    /// Width of the projected state, which the output layer reads; the embedding's in tied models.
+    pub(crate) projection: usize,
+    pub(crate) cell: Cell,
 }
 
 impl Dimensions {
+    /// Width of all gates together.
     pub(crate) fn gates(self) -> usize {
-        4 * self.hidden
+        self.cell.gate_names().len() * self.hidden
+    }
+
+    /// Width of the state that goes back into the gates.
+    pub(crate) fn fed_back(self) -> usize {
+        match self.cell {
+            Cell::Lstm => self.hidden,
+            Cell::Cifg => self.projection,
+        }
+    }
+
+    /// Refuses sizes that are zero or too large to index, under the names that run files use.
+    fn check(self) -> Result<()> {
+        let names = match self.cell {
+            Cell::Lstm => ["vocab", "embed", "hidden", "embed"],
+            Cell::Cifg => ["vocab", "embedding", "cells", "projection"],
+        };
+        let sizes = [self.vocab, self.embed, self.hidden, self.projection];
+        for ((name, got), minimum) in names.into_iter().zip(sizes).zip([2, 1, 1, 1]) {
+            if got < minimum || got > u32::MAX as usize / 8 {
+                return Err(ModelError::Dimension { name, minimum, got });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -44,20 +107,24 @@ pub(crate) struct Tensors {
     pub(crate) wh: Range<usize>,
     pub(crate) bias: Range<usize>,
     pub(crate) projection: Range<usize>,
+    /// Empty for a recurrent projection.
     pub(crate) projection_bias: Range<usize>,
     /// Output matrix and bias; empty for a tied model.
     pub(crate) out: Range<usize>,
     pub(crate) out_bias: Range<usize>,
 }
 
-/// An LSTM over words: embedding, one LSTM layer, linear projection back to the embedding width, output.
+/// An LSTM over words: embedding, one LSTM layer, linear projection to the width of the output vectors, output.
 ///
-/// Gates stand in the order input, forget, candidate, output. All matrices are row-major and multiply from the
-/// right: `x wx + h wh + bias`, `h proj + proj_bias`.
+/// Gates stand in the order input, forget, candidate, output; in the CIFG, whose input gate is one minus the forget
+/// gate, in the order forget, candidate, output. All matrices are row-major and multiply from the right:
+/// `x wx + h wh + bias`, `h proj + proj_bias`; in the CIFG, where the projection is recurrent, `r = h wp` and
+/// `x wx + r wh + bias`.
 ///
 /// # Source
 /// Tied: McMahan et al., "Learning Differentially Private Recurrent Language Models", ICLR 2018, section 3. Untied:
-/// the StackOverflow next-word model of McMahan, Xu and Zhang (BLT), section 5.
+/// the StackOverflow next-word model of McMahan, Xu and Zhang (BLT), section 5. CIFG: Xu et al., "Federated Learning of
+/// Gboard Language Models with Differential Privacy", section 1.
 #[derive(Debug, Clone)]
 pub struct WordLstm {
     dimensions: Dimensions,
@@ -75,7 +142,16 @@ impl WordLstm {
     /// # Errors
     /// A dimension of zero.
     pub fn tied(vocab: usize, embed: usize, hidden: usize, unit_norm: bool) -> Result<Self> {
-        Self::new(Dimensions { vocab, embed, hidden }, Output::Tied { unit_norm })
+        Self::new(
+            Dimensions {
+                vocab,
+                embed,
+                hidden,
+                projection: embed,
+                cell: Cell::Lstm,
+            },
+            Output::Tied { unit_norm },
+        )
     }
 
     /// The StackOverflow model: 4,050,748 parameters at vocabulary 10,004, embed 96, hidden 670.
@@ -83,105 +159,134 @@ impl WordLstm {
     /// # Errors
     /// A dimension of zero.
     pub fn untied(vocab: usize, embed: usize, hidden: usize) -> Result<Self> {
-        Self::new(Dimensions { vocab, embed, hidden }, Output::Dense)
+        Self::new(
+            Dimensions {
+                vocab,
+                embed,
+                hidden,
+                projection: embed,
+                cell: Cell::Lstm,
+            },
+            Output::Dense,
+        )
+    }
+
+    /// The CIFG-LSTM of \[Gboard\], with a recurrent projection: 2,382,829 parameters at vocabulary 10,003, embedding
+    /// 96, 670 cells and projection 96, untied; 1,412,538 tied.
+    ///
+    /// # Errors
+    /// A dimension of zero; a tied model whose projection is not as wide as its embedding.
+    pub fn cifg(vocab: usize, embedding: usize, cells: usize, projection: usize, tied: bool) -> Result<Self> {
+        if tied && projection != embedding {
+            return Err(ModelError::TiedWidths {
+                embedding,
+                projection,
+            });
+        }
+        let output = if tied {
+            Output::Tied { unit_norm: false }
+        } else {
+            Output::Dense
+        };
+        Self::new(
+            Dimensions {
+                vocab,
+                embed: embedding,
+                hidden: cells,
+                projection,
+                cell: Cell::Cifg,
+            },
+            output,
+        )
     }
 
     fn new(dimensions: Dimensions, output: Output) -> Result<Self> {
-        let Dimensions { vocab, embed, hidden } = dimensions;
-        for (name, got, minimum) in [("vocab", vocab, 2), ("embed", embed, 1), ("hidden", hidden, 1)] {
-            if got < minimum || got > u32::MAX as usize / 8 {
-                return Err(ModelError::Dimension { name, minimum, got });
-            }
-        }
-        let gates = dimensions.gates();
-        let (projection, projection_bias) = match output {
-            Output::Tied { .. } => ("proj", "proj_bias"),
-            Output::Dense => ("dense", "dense_bias"),
+        dimensions.check()?;
+        let Dimensions {
+            vocab,
+            embed,
+            hidden,
+            projection,
+            cell,
+        } = dimensions;
+        let (gates, fed_back) = (dimensions.gates(), dimensions.fed_back());
+        let (projection_name, projection_bias) = match (cell, output) {
+            (Cell::Cifg, _) => ("wp", None),
+            (Cell::Lstm, Output::Tied { .. }) => ("proj", Some("proj_bias")),
+            (Cell::Lstm, Output::Dense) => ("dense", Some("dense_bias")),
         };
-        let mut shapes = vec![
-            ("embedding", vec![vocab, embed]),
-            ("wx", vec![embed, gates]),
-            ("wh", vec![hidden, gates]),
-            ("bias", vec![gates]),
-            (projection, vec![hidden, embed]),
-            (projection_bias, vec![embed]),
-        ];
-        if output == Output::Dense {
-            shapes.push(("out", vec![embed, vocab]));
-            shapes.push(("out_bias", vec![vocab]));
-        }
+        let mut tensors = Vec::with_capacity(8);
         let mut end = 0;
-        let mut ranges = Vec::with_capacity(8);
-        for (_, shape) in &shapes {
+        let mut place = |name: &str, shape: &[usize]| {
             let start = end;
             end += shape.iter().product::<usize>();
-            ranges.push(start..end);
-        }
-        ranges.resize(8, end..end);
-        let mut next = ranges.into_iter();
-        let mut take = || next.next().unwrap_or(end..end);
-        let tensors = Tensors {
-            embedding: take(),
-            wx: take(),
-            wh: take(),
-            bias: take(),
-            projection: take(),
-            projection_bias: take(),
-            out: take(),
-            out_bias: take(),
+            tensors.push((name.to_owned(), shape.to_vec()));
+            start..end
         };
-        let groups = clip_groups(dimensions, &tensors, projection, projection_bias);
-        let named = shapes
-            .into_iter()
-            .map(|(name, shape)| (name.to_owned(), shape))
-            .collect();
-        let layout = ParamLayout::new(named, groups)?;
+        let places = Tensors {
+            embedding: place("embedding", &[vocab, embed]),
+            wx: place("wx", &[embed, gates]),
+            wh: place("wh", &[fed_back, gates]),
+            bias: place("bias", &[gates]),
+            projection: place(projection_name, &[hidden, projection]),
+            projection_bias: projection_bias.map_or(0..0, |name| place(name, &[projection])),
+            out: match output {
+                Output::Tied { .. } => 0..0,
+                Output::Dense => place("out", &[projection, vocab]),
+            },
+            out_bias: match output {
+                Output::Tied { .. } => 0..0,
+                Output::Dense => place("out_bias", &[vocab]),
+            },
+        };
+        let groups = clip_groups(dimensions, &places, &tensors);
+        let layout = ParamLayout::new(tensors, groups)?;
         Ok(Self {
             dimensions,
             output,
-            tensors,
+            tensors: places,
             layout,
         })
     }
 }
 
 /// One group per tensor, except that each gate's columns of `wx` and `wh` form one group and its bias another.
-fn clip_groups(
-    dimensions: Dimensions,
-    tensors: &Tensors,
-    projection: &'static str,
-    projection_bias: &'static str,
-) -> Vec<ClipGroup> {
-    let Dimensions { embed, hidden, .. } = dimensions;
+fn clip_groups(dimensions: Dimensions, places: &Tensors, tensors: &[(String, Vec<usize>)]) -> Vec<ClipGroup> {
+    let Dimensions {
+        embed, hidden, cell, ..
+    } = dimensions;
     let gates = dimensions.gates();
     let whole = |name: &str, range: &Range<usize>| ClipGroup {
         name: name.to_owned(),
         blocks: vec![Block::contiguous(range.clone())],
     };
-    let mut groups = vec![whole("embedding", &tensors.embedding)];
-    let names = ["input", "forget", "candidate", "output"];
-    for (gate, name) in names.into_iter().enumerate() {
+    let mut groups = vec![whole("embedding", &places.embedding)];
+    for (gate, name) in cell.gate_names().iter().enumerate() {
         let columns = |range: &Range<usize>, rows| Block {
             offset: range.start + gate * hidden,
             rows,
             row_stride: gates,
             cols: hidden,
         };
-        let blocks = vec![columns(&tensors.wx, embed), columns(&tensors.wh, hidden)];
+        let blocks = vec![
+            columns(&places.wx, embed),
+            columns(&places.wh, dimensions.fed_back()),
+        ];
         groups.push(ClipGroup {
             name: format!("{name}_gate"),
             blocks,
         });
     }
-    for (gate, name) in names.into_iter().enumerate() {
-        let start = tensors.bias.start + gate * hidden;
+    for (gate, name) in cell.gate_names().iter().enumerate() {
+        let start = places.bias.start + gate * hidden;
         groups.push(whole(&format!("{name}_gate_bias"), &(start..start + hidden)));
     }
-    groups.push(whole(projection, &tensors.projection));
-    groups.push(whole(projection_bias, &tensors.projection_bias));
-    if !tensors.out.is_empty() {
-        groups.push(whole("out", &tensors.out));
-        groups.push(whole("out_bias", &tensors.out_bias));
+    // What stands behind the gates: projection, output, and their biases.
+    let mut start = places.bias.end;
+    for (name, shape) in tensors.iter().skip(4) {
+        let end = start + shape.iter().product::<usize>();
+        groups.push(whole(name, &(start..end)));
+        start = end;
     }
     groups
 }
@@ -215,10 +320,16 @@ impl SequenceModel for WordLstm {
     }
 
     /// Uniform draws: embedding `sqrt(3 / embed)` with unit norm (expected norm 1) and 0.05 without; recurrent
-    /// matrix `1 / sqrt(hidden)`; the other matrices Glorot, each gate counted as a matrix of its own; biases zero,
-    /// the forget gate's one.
+    /// matrix one over the root of the width of the state that it multiplies; the other matrices Glorot, each gate counted
+    /// as a matrix of its own; biases zero, the forget gate's one.
     fn initial_params(&self, seed: u64) -> Vec<f32> {
-        let Dimensions { embed, hidden, .. } = self.dimensions;
+        let Dimensions {
+            vocab,
+            embed,
+            hidden,
+            projection,
+            cell,
+        } = self.dimensions;
         let mut params = vec![0.0; self.layout.len()];
         let mut initializer = Initializer::new(seed);
         let unit_norm = self.output == Output::Tied { unit_norm: true };
@@ -227,20 +338,24 @@ impl SequenceModel for WordLstm {
         } else {
             0.05
         };
+        let recurrent_limit = 1.0 / (self.dimensions.fed_back() as f64).sqrt();
         let glorot = |fan_in: usize, fan_out: usize| (6.0 / (fan_in + fan_out) as f64).sqrt();
-        initializer.uniform(&mut params[self.tensors.embedding.clone()], embedding_limit);
-        initializer.uniform(&mut params[self.tensors.wx.clone()], glorot(embed, hidden));
-        initializer.uniform(&mut params[self.tensors.wh.clone()], 1.0 / (hidden as f64).sqrt());
-        initializer.uniform(
-            &mut params[self.tensors.projection.clone()],
-            glorot(hidden, embed),
-        );
-        initializer.uniform(
-            &mut params[self.tensors.out.clone()],
-            glorot(embed, self.dimensions.vocab),
-        );
-        let bias = &mut params[self.tensors.bias.clone()];
-        bias[hidden..2 * hidden].fill(1.0);
+        let places = &self.tensors;
+        for (place, limit) in [
+            (&places.embedding, embedding_limit),
+            (&places.wx, glorot(embed, hidden)),
+            (&places.wh, recurrent_limit),
+            (&places.projection, glorot(hidden, projection)),
+            (&places.out, glorot(projection, vocab)),
+        ] {
+            initializer.uniform(&mut params[place.clone()], limit);
+        }
+        let names = cell.gate_names().iter();
+        for (bias, name) in params[places.bias.clone()].chunks_exact_mut(hidden).zip(names) {
+            if *name == "forget" {
+                bias.fill(1.0);
+            }
+        }
         params
     }
 

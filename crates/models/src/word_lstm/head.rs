@@ -50,13 +50,13 @@ pub(crate) struct Head<T> {
     isa: Isa,
     dimensions: Dimensions,
     output: Output,
-    /// Projected states transposed, `[embed, lanes]`.
+    /// Projected states transposed, `[projection, lanes]`.
     states: Vec<T>,
     /// Exponentials, `[vocab, lanes]`, relative to the maximum known when their block was computed.
     exponentials: Vec<T>,
-    /// Gradient of the states, transposed and not normalised, `[embed, lanes]`.
+    /// Gradient of the states, transposed and not normalised, `[projection, lanes]`.
     states_gradient: Vec<T>,
-    /// Gradient of the projected states, `[rows, embed]`.
+    /// Gradient of the projected states, `[rows, projection]`.
     pub(crate) gradient: Vec<T>,
     maximum: Vec<T>,
     previous_maximum: Vec<T>,
@@ -69,7 +69,7 @@ pub(crate) struct Head<T> {
     scale: Vec<T>,
     scaled_states: Vec<T>,
     inverse_norm: Vec<T>,
-    /// Gradient of a block of output vectors, `[BLOCK, embed]`, and its transpose.
+    /// Gradient of a block of output vectors, `[BLOCK, projection]`, and its transpose.
     block_gradient: Vec<T>,
     block_transposed: Vec<T>,
     by_target: Vec<u32>,
@@ -78,17 +78,19 @@ pub(crate) struct Head<T> {
 
 impl<T: Scalar> Head<T> {
     pub(crate) fn new(isa: Isa, dimensions: Dimensions, output: Output, max_rows: usize) -> Self {
-        let Dimensions { vocab, embed, .. } = dimensions;
+        let Dimensions {
+            vocab, projection, ..
+        } = dimensions;
         let lanes = max_rows.next_multiple_of(LANES);
         let zeros = |len: usize| vec![T::ZERO; len];
         Self {
             isa,
             dimensions,
             output,
-            states: zeros(embed * lanes),
+            states: zeros(projection * lanes),
             exponentials: zeros(vocab * lanes),
-            states_gradient: zeros(embed * lanes),
-            gradient: zeros(max_rows * embed),
+            states_gradient: zeros(projection * lanes),
+            gradient: zeros(max_rows * projection),
             maximum: zeros(lanes),
             previous_maximum: zeros(lanes),
             block_maximum: zeros(vocab.div_ceil(BLOCK) * lanes),
@@ -96,10 +98,10 @@ impl<T: Scalar> Head<T> {
             target_logit: zeros(lanes),
             weight: zeros(lanes),
             scale: zeros(lanes),
-            scaled_states: zeros(max_rows * embed),
+            scaled_states: zeros(max_rows * projection),
             inverse_norm: zeros(vocab),
-            block_gradient: zeros(BLOCK * embed.max(EVALUATION_ROWS)),
-            block_transposed: zeros(BLOCK * embed),
+            block_gradient: zeros(BLOCK * projection.max(EVALUATION_ROWS)),
+            block_transposed: zeros(BLOCK * projection),
             by_target: Vec::with_capacity(max_rows),
             by_input: Vec::with_capacity(max_rows),
         }
@@ -118,10 +120,10 @@ impl<T: Scalar> Head<T> {
     ) -> (&'a [T], usize, usize, &'a [T]) {
         match self.output {
             Output::Tied { .. } => {
-                let embed = self.dimensions.embed;
+                let projection = self.dimensions.projection;
                 (
-                    &params[tensors.embedding.clone()][block.start * embed..],
-                    embed,
+                    &params[tensors.embedding.clone()][block.start * projection..],
+                    projection,
                     1,
                     &[],
                 )
@@ -138,7 +140,7 @@ impl<T: Scalar> Head<T> {
         }
     }
 
-    /// Forward pass and gradient of the projected states `[rows, embed]`; leaves what [`accumulate`](Self::accumulate)
+    /// Forward pass and gradient of the projected states `[rows, projection]`; leaves what [`accumulate`](Self::accumulate)
     /// needs.
     pub(crate) fn forward_backward(
         &mut self,
@@ -147,16 +149,26 @@ impl<T: Scalar> Head<T> {
         batch: &SequenceBatch<'_>,
         projected: &[T],
     ) -> StepStats {
-        let Dimensions { vocab, embed, .. } = self.dimensions;
+        let Dimensions {
+            vocab, projection, ..
+        } = self.dimensions;
         let (isa, rows, unit_norm) = (self.isa, batch.rows(), self.unit_norm());
         let lanes = rows.next_multiple_of(LANES);
         sort_rows(&mut self.by_target, batch.targets);
         sort_rows(&mut self.by_input, batch.inputs);
-        transpose(isa, projected, embed, rows, embed, &mut self.states, lanes);
+        transpose(
+            isa,
+            projected,
+            projection,
+            rows,
+            projection,
+            &mut self.states,
+            lanes,
+        );
         self.maximum[..lanes].fill(T::LOWEST);
         self.sum[..lanes].fill(T::ZERO);
-        self.states_gradient[..embed * lanes].fill(T::ZERO);
-        self.gradient[..rows * embed].fill(T::ZERO);
+        self.states_gradient[..projection * lanes].fill(T::ZERO);
+        self.gradient[..rows * projection].fill(T::ZERO);
         let mut by_target = Cursor::new();
 
         for start in (0..vocab).step_by(BLOCK) {
@@ -166,8 +178,8 @@ impl<T: Scalar> Head<T> {
             if unit_norm {
                 inverse_norms(
                     isa,
-                    &words[..count * embed],
-                    embed,
+                    &words[..count * projection],
+                    projection,
                     &mut self.inverse_norm[block.clone()],
                 );
             }
@@ -180,14 +192,14 @@ impl<T: Scalar> Head<T> {
             let extent = Extent {
                 rows: count,
                 cols: rows,
-                depth: embed,
+                depth: projection,
             };
             let mut left = Left::strided(words, word_stride, feature_stride);
             if self.output == Output::Dense {
                 // Lines of the output matrix are many pages apart; each would be visited by every tile.
                 let packed = &mut self.block_transposed;
-                pack_left(words, vocab, count, embed, 0, embed, packed);
-                left = Left::packed(packed, embed);
+                pack_left(words, vocab, count, projection, 0, projection, packed);
+                left = Left::packed(packed, projection);
             }
             matmul(
                 isa,
@@ -207,7 +219,7 @@ impl<T: Scalar> Head<T> {
                 let (row, word) = (row as usize, batch.targets[row as usize] as usize - start);
                 self.target_logit[row] = logits[word * lanes + row];
                 let factor = inverse.get(word).copied().unwrap_or(T::ONE);
-                let gradient = &mut self.gradient[row * embed..][..embed];
+                let gradient = &mut self.gradient[row * projection..][..projection];
                 for (feature, gradient) in gradient.iter_mut().enumerate() {
                     *gradient = words[word * word_stride + feature * feature_stride] * factor;
                 }
@@ -225,7 +237,7 @@ impl<T: Scalar> Head<T> {
                     self.sum[lane] *= factor;
                 }
                 if start > 0 {
-                    for line in self.states_gradient[..embed * lanes].chunks_exact_mut(lanes) {
+                    for line in self.states_gradient[..projection * lanes].chunks_exact_mut(lanes) {
                         for (value, &factor) in line.iter_mut().zip(&self.scale) {
                             *value *= factor;
                         }
@@ -236,7 +248,7 @@ impl<T: Scalar> Head<T> {
             exponentials(isa, logits, lanes, inverse, maximum, &mut self.sum[..lanes]);
             self.block_maximum[start / BLOCK * lanes..][..lanes].copy_from_slice(maximum);
             let extent = Extent {
-                rows: embed,
+                rows: projection,
                 cols: rows,
                 depth: count,
             };
@@ -246,7 +258,7 @@ impl<T: Scalar> Head<T> {
             let ahead = if self.output == Output::Dense {
                 &[]
             } else {
-                &words[count * embed..][..next * embed]
+                &words[count * projection..][..next * projection]
             };
             matmul_ahead(
                 isa,
@@ -265,7 +277,7 @@ impl<T: Scalar> Head<T> {
 
     /// Normalises the gradient of the states and measures the loss.
     fn finish(&mut self, batch: &SequenceBatch<'_>) -> StepStats {
-        let embed = self.dimensions.embed;
+        let projection = self.dimensions.projection;
         let rows = batch.rows();
         let lanes = rows.next_multiple_of(LANES);
         let mut stats = StepStats {
@@ -287,7 +299,10 @@ impl<T: Scalar> Head<T> {
             stats.correct += usize::from(logit >= self.maximum[row]);
             self.weight[row] = T::of(share);
         }
-        for (row, gradient) in self.gradient[..rows * embed].chunks_exact_mut(embed).enumerate() {
+        for (row, gradient) in self.gradient[..rows * projection]
+            .chunks_exact_mut(projection)
+            .enumerate()
+        {
             let weight = self.weight[row];
             let factor = weight / self.sum[row];
             for (feature, gradient) in gradient.iter_mut().enumerate() {
@@ -308,7 +323,9 @@ impl<T: Scalar> Head<T> {
         projected: &[T],
         input_gradient: &[T],
     ) {
-        let Dimensions { vocab, embed, .. } = self.dimensions;
+        let Dimensions {
+            vocab, projection, ..
+        } = self.dimensions;
         let (isa, rows, unit_norm) = (self.isa, batch.rows(), self.unit_norm());
         let lanes = rows.next_multiple_of(LANES);
         let (mut by_target, mut by_input) = (Cursor::new(), Cursor::new());
@@ -322,28 +339,39 @@ impl<T: Scalar> Head<T> {
                     let lag = (block_maximum[row] - self.maximum[row]).exponential::<false>();
                     let scale = self.weight[row] * lag / self.sum[row];
                     self.scale[row] = scale;
-                    let states = &projected[row * embed..][..embed];
-                    for (scaled, &state) in self.scaled_states[row * embed..].iter_mut().zip(states) {
+                    let states = &projected[row * projection..][..projection];
+                    for (scaled, &state) in self.scaled_states[row * projection..].iter_mut().zip(states) {
                         *scaled = scale * state;
                     }
                 }
             }
             let exponentials = &self.exponentials[start * lanes..block.end * lanes];
-            let gradient = &mut self.block_gradient[..count * embed];
+            let gradient = &mut self.block_gradient[..count * projection];
             let extent = Extent {
                 rows: count,
-                cols: embed,
+                cols: projection,
                 depth: rows,
             };
             let left = Left::strided(exponentials, lanes, 1);
-            let right = Right::Rows(&self.scaled_states, embed);
-            let place = tensors.embedding.start + start * embed..tensors.embedding.start + block.end * embed;
+            let right = Right::Rows(&self.scaled_states, projection);
+            let place = tensors.embedding.start + start * projection
+                ..tensors.embedding.start + block.end * projection;
             // The rows that are updated right after the product.
             let ahead = match self.output {
                 Output::Tied { .. } => &target.slice()[place.clone()],
                 Output::Dense => &[],
             };
-            matmul_ahead(isa, extent, T::ONE, left, right, gradient, embed, false, ahead);
+            matmul_ahead(
+                isa,
+                extent,
+                T::ONE,
+                left,
+                right,
+                gradient,
+                projection,
+                false,
+                ahead,
+            );
             let inverse: &[T] = if unit_norm {
                 &self.inverse_norm[block.clone()]
             } else {
@@ -354,8 +382,13 @@ impl<T: Scalar> Head<T> {
             for &row in targets {
                 let (row, word) = (row as usize, batch.targets[row as usize] as usize - start);
                 let share = -self.weight[row] * inverse_of(word);
-                let states = &projected[row * embed..][..embed];
-                add_scaled(isa, &mut gradient[word * embed..][..embed], share, states);
+                let states = &projected[row * projection..][..projection];
+                add_scaled(
+                    isa,
+                    &mut gradient[word * projection..][..projection],
+                    share,
+                    states,
+                );
             }
             if self.output == Output::Dense {
                 let bias = &mut target.slice()[tensors.out_bias.clone()][block.clone()];
@@ -366,8 +399,8 @@ impl<T: Scalar> Head<T> {
                     let word = batch.targets[row as usize] as usize - start;
                     bias[word] -= factor * self.weight[row as usize];
                 }
-                let turned = &mut self.block_transposed[..count * embed];
-                transpose(isa, gradient, embed, count, embed, turned, count);
+                let turned = &mut self.block_transposed[..count * projection];
+                transpose(isa, gradient, projection, count, projection, turned, count);
                 let out = &mut target.slice()[tensors.out.clone()];
                 for (line, turned) in out.chunks_exact_mut(vocab).zip(turned.chunks_exact(count)) {
                     add_scaled(isa, &mut line[block.clone()], factor, turned);
@@ -376,10 +409,10 @@ impl<T: Scalar> Head<T> {
             }
             for &row in by_input.take(&self.by_input, batch.inputs, block.end) {
                 let (row, word) = (row as usize, batch.inputs[row as usize] as usize - start);
-                let line = &input_gradient[row * embed..][..embed];
+                let line = &input_gradient[row * projection..][..projection];
                 add_scaled(
                     isa,
-                    &mut gradient[word * embed..][..embed],
+                    &mut gradient[word * projection..][..projection],
                     inverse_of(word),
                     line,
                 );
@@ -388,8 +421,8 @@ impl<T: Scalar> Head<T> {
                 add_scaled(isa, &mut target.slice()[place], factor, gradient);
                 continue;
             }
-            for (word, gradient) in gradient.chunks_exact(embed).enumerate() {
-                let row = place.start + word * embed..place.start + (word + 1) * embed;
+            for (word, gradient) in gradient.chunks_exact(projection).enumerate() {
+                let row = place.start + word * projection..place.start + (word + 1) * projection;
                 match target {
                     Target::Step(params) => {
                         step_projected(isa, &mut params[row], factor, gradient, inverse[word]);
@@ -411,6 +444,7 @@ impl<T: Scalar> Head<T> {
             }
         }
         if self.output == Output::Dense {
+            let embed = self.dimensions.embed;
             let embedding = &mut target.slice()[tensors.embedding.clone()];
             for (row, &token) in batch.inputs.iter().enumerate() {
                 let line = &input_gradient[row * embed..][..embed];
@@ -433,21 +467,23 @@ impl<T: Scalar> Head<T> {
         projected: &[T],
         sink: &mut dyn FnMut(usize, &[T], T),
     ) -> Result<(), f64> {
-        let Dimensions { vocab, embed, .. } = self.dimensions;
+        let Dimensions {
+            vocab, projection, ..
+        } = self.dimensions;
         let (isa, unit_norm) = (self.isa, self.unit_norm());
         if unit_norm {
             let embedding = &params[tensors.embedding.clone()];
-            inverse_norms(isa, embedding, embed, &mut self.inverse_norm);
+            inverse_norms(isa, embedding, projection, &mut self.inverse_norm);
         }
         for first in (0..rows).step_by(EVALUATION_ROWS) {
             let count = EVALUATION_ROWS.min(rows - first);
             let lanes = count.next_multiple_of(LANES);
             transpose(
                 isa,
-                &projected[first * embed..],
-                embed,
+                &projected[first * projection..],
+                projection,
                 count,
-                embed,
+                projection,
                 &mut self.states,
                 lanes,
             );
@@ -458,7 +494,7 @@ impl<T: Scalar> Head<T> {
                 let extent = Extent {
                     rows: block.len(),
                     cols: count,
-                    depth: embed,
+                    depth: projection,
                 };
                 let left = Left::strided(words, word_stride, feature_stride);
                 matmul(

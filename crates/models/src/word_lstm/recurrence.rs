@@ -1,31 +1,38 @@
-//! Embedding, LSTM layer and projection: forward, backward and weight update over a packed batch.
+//! Embedding, recurrent layer and projection over a packed batch: the forward pass, and what both passes remember.
+//!
+//! One engine serves both cells. They differ in the number of gates and in what goes back into the gates at the next
+//! step: the hidden state (LSTM), whose projection is then one product over all rows, or the projected state (CIFG
+//! with a recurrent projection), which has to be computed step by step.
 
-use super::{Dimensions, Output, Tensors};
+mod backward;
+
+use super::{Cell, Dimensions, Output, Tensors};
 use crate::batch::SequenceBatch;
 use crate::kernels::{
+    cifg::coupled_forward,
     isa::Isa,
-    lstm::{cell_backward, cell_forward},
+    lstm::cell_forward,
     matmul::{Extent, Left, PANEL, Right, matmul, matmul_tall},
-    pack::{pack_left, pack_panels, pack_panels_transposed, packed_left_len, panels_len},
-    vector::{add_column_sums, inverse_norms},
+    pack::{pack_panels, packed_left_len, panels_len},
+    vector::inverse_norms,
 };
 use crate::scalar::Scalar;
 
-/// Activations and gradients of one batch. Rows are the batch's rows; `hidden` and `cell` have the initial state of
-/// each sequence in front.
+/// Activations and gradients of one batch. Rows are the batch's rows; `hidden`, `cell` and `projected` have room for
+/// the initial state of each sequence in front.
 #[derive(Debug)]
 pub(crate) struct Recurrence<T> {
     isa: Isa,
     dimensions: Dimensions,
     /// Input vectors, `[rows, embed]`.
     inputs: Vec<T>,
-    /// Gate activations, then gradients of their pre-activations, `[rows, 4 hidden]`.
+    /// Gate activations, then gradients of their pre-activations, `[rows, gates]`.
     gates: Vec<T>,
     hidden: Vec<T>,
     cell: Vec<T>,
     cell_tanh: Vec<T>,
-    /// Output of the projection, `[rows, embed]`.
-    pub(crate) projected: Vec<T>,
+    /// Output of the projection, `[rows, projection]`.
+    projected: Vec<T>,
     /// Gradient of the hidden states, `[rows, hidden]`.
     hidden_gradient: Vec<T>,
     /// Gradient of the input vectors, `[rows, embed]`.
@@ -34,10 +41,11 @@ pub(crate) struct Recurrence<T> {
     /// Recurrent matrix in panels: as it is in the forward pass, transposed in the backward pass.
     recurrent_panels: Vec<T>,
     small_panels: Vec<T>,
-    previous_hidden: Vec<T>,
+    /// States packed as the left operand of a weight gradient.
+    packed_states: Vec<T>,
     panel: Vec<T>,
-    /// Carried state, `[sequences, hidden]`.
-    state_hidden: Vec<T>,
+    /// Carried states: what goes back into the gates, `[sequences, fed back]`, and the cells, `[sequences, hidden]`.
+    state_fed_back: Vec<T>,
     state_cell: Vec<T>,
     /// First row of each step.
     starts: Vec<usize>,
@@ -46,9 +54,16 @@ pub(crate) struct Recurrence<T> {
 
 impl<T: Scalar> Recurrence<T> {
     pub(crate) fn new(isa: Isa, dimensions: Dimensions, max_sequences: usize, max_rows: usize) -> Self {
-        let Dimensions { embed, hidden, .. } = dimensions;
-        let gates = dimensions.gates();
+        let Dimensions {
+            embed,
+            hidden,
+            projection,
+            ..
+        } = dimensions;
+        let (gates, fed_back) = (dimensions.gates(), dimensions.fed_back());
         let zeros = |len: usize| vec![T::ZERO; len];
+        let small = [(gates, embed), (projection, hidden), (hidden, projection)];
+        let small = small.map(|(depth, cols)| panels_len(depth, cols));
         Self {
             isa,
             dimensions,
@@ -57,15 +72,15 @@ impl<T: Scalar> Recurrence<T> {
             hidden: zeros((max_sequences + max_rows) * hidden),
             cell: zeros((max_sequences + max_rows) * hidden),
             cell_tanh: zeros(max_rows * hidden),
-            projected: zeros(max_rows * embed),
+            projected: zeros((max_sequences + max_rows) * projection),
             hidden_gradient: zeros(max_rows * hidden),
             input_gradient: zeros(max_rows * embed),
             cell_gradient: zeros(max_sequences * hidden),
-            recurrent_panels: zeros(panels_len(hidden, gates).max(panels_len(gates, hidden))),
-            small_panels: zeros(panels_len(gates, embed).max(panels_len(embed, hidden))),
-            previous_hidden: zeros(packed_left_len(hidden, max_rows)),
+            recurrent_panels: zeros(panels_len(fed_back, gates).max(panels_len(gates, fed_back))),
+            small_panels: zeros(small.into_iter().fold(0, usize::max)),
+            packed_states: zeros(packed_left_len(hidden.max(fed_back), max_rows)),
             panel: zeros(max_rows.max(embed) * PANEL),
-            state_hidden: zeros(max_sequences * hidden),
+            state_fed_back: zeros(max_sequences * fed_back),
             state_cell: zeros(max_sequences * hidden),
             starts: Vec::with_capacity(max_rows + 1),
             carried: false,
@@ -73,11 +88,16 @@ impl<T: Scalar> Recurrence<T> {
     }
 
     pub(crate) fn reset_state(&mut self) {
-        self.state_hidden.fill(T::ZERO);
+        self.state_fed_back.fill(T::ZERO);
         self.state_cell.fill(T::ZERO);
     }
 
-    /// Runs embedding, LSTM and projection over the batch.
+    /// Output of the projection for each row of the batch that ran last.
+    pub(crate) fn projected(&self, batch: &SequenceBatch<'_>) -> &[T] {
+        &self.projected[batch.sequences() * self.dimensions.projection..]
+    }
+
+    /// Runs embedding, recurrent layer and projection over the batch.
     pub(crate) fn forward(
         &mut self,
         params: &[T],
@@ -86,8 +106,14 @@ impl<T: Scalar> Recurrence<T> {
         batch: &SequenceBatch<'_>,
         carry: bool,
     ) {
-        let Dimensions { embed, hidden, .. } = self.dimensions;
-        let (isa, gates) = (self.isa, self.dimensions.gates());
+        let Dimensions {
+            embed,
+            hidden,
+            projection,
+            cell,
+            ..
+        } = self.dimensions;
+        let (isa, gates, fed_back) = (self.isa, self.dimensions.gates(), self.dimensions.fed_back());
         let (rows, sequences) = (batch.rows(), batch.sequences());
         self.carried = carry;
         self.starts.clear();
@@ -131,41 +157,48 @@ impl<T: Scalar> Recurrence<T> {
             &mut self.panel,
         );
 
-        let initial = ..sequences * hidden;
+        let (states, cells) = (..sequences * fed_back, ..sequences * hidden);
+        let first_states = &mut cell.fed_back_mut(&mut self.hidden, &mut self.projected)[states];
         if carry {
-            self.hidden[initial].copy_from_slice(&self.state_hidden[initial]);
-            self.cell[initial].copy_from_slice(&self.state_cell[initial]);
+            first_states.copy_from_slice(&self.state_fed_back[states]);
+            self.cell[cells].copy_from_slice(&self.state_cell[cells]);
         } else {
-            self.hidden[initial].fill(T::ZERO);
-            self.cell[initial].fill(T::ZERO);
+            first_states.fill(T::ZERO);
+            self.cell[cells].fill(T::ZERO);
         }
         if carry || batch.active.len() > 1 {
             let wh = &params[tensors.wh.clone()];
-            pack_panels(wh, gates, hidden, gates, &mut self.recurrent_panels);
+            pack_panels(wh, gates, fed_back, gates, &mut self.recurrent_panels);
+        }
+        let weights = &params[tensors.projection.clone()];
+        if cell == Cell::Cifg {
+            pack_panels(weights, projection, hidden, projection, &mut self.small_panels);
         }
         let bias = &params[tensors.bias.clone()];
+        let advance = match cell {
+            Cell::Lstm => cell_forward::<T>,
+            Cell::Cifg => coupled_forward::<T>,
+        };
         for (step, &active) in batch.active.iter().enumerate() {
             let start = self.starts[step];
-            // Initial states stand in front, so the rows of a step begin `sequences` later in `hidden` and `cell`.
-            let before = if step == 0 {
-                0
-            } else {
-                sequences + self.starts[step - 1]
-            };
+            // Initial states stand in front, so the rows of a step begin `sequences` later in `hidden`, `cell` and
+            // `projected`.
+            let before = self.rows_before(step, sequences);
             let gate_rows = &mut self.gates[start * gates..(start + active) * gates];
             if carry || step > 0 {
                 let extent = Extent {
                     rows: active,
                     cols: gates,
-                    depth: hidden,
+                    depth: fed_back,
                 };
-                let left = Left::strided(&self.hidden[before * hidden..], hidden, 1);
+                let states = cell.fed_back(&self.hidden, &self.projected);
+                let left = Left::strided(&states[before * fed_back..], fed_back, 1);
                 let right = Right::Panels(&self.recurrent_panels);
                 matmul(isa, extent, T::ONE, left, right, gate_rows, gates, true);
             }
             let (past, present) = self.cell.split_at_mut((sequences + start) * hidden);
             for j in 0..active {
-                cell_forward(
+                advance(
                     isa,
                     &mut gate_rows[j * gates..][..gates],
                     bias,
@@ -175,217 +208,57 @@ impl<T: Scalar> Recurrence<T> {
                     &mut self.hidden[(sequences + start + j) * hidden..][..hidden],
                 );
             }
+            if cell == Cell::Cifg {
+                let extent = Extent {
+                    rows: active,
+                    cols: projection,
+                    depth: hidden,
+                };
+                let left = Left::strided(&self.hidden[(sequences + start) * hidden..], hidden, 1);
+                let right = Right::Panels(&self.small_panels);
+                let projected = &mut self.projected[(sequences + start) * projection..];
+                matmul(isa, extent, T::ONE, left, right, projected, projection, false);
+            }
         }
+        if cell == Cell::Lstm {
+            let bias = &params[tensors.projection_bias.clone()];
+            let projected = &mut self.projected[sequences * projection..(sequences + rows) * projection];
+            for row in projected.chunks_exact_mut(projection) {
+                row.copy_from_slice(bias);
+            }
+            let extent = Extent {
+                rows,
+                cols: projection,
+                depth: hidden,
+            };
+            let left = Left::strided(&self.hidden[sequences * hidden..], hidden, 1);
+            let right = Right::Rows(weights, projection);
+            matmul(isa, extent, T::ONE, left, right, projected, projection, true);
+        }
+    }
 
-        let projection = &params[tensors.projection.clone()];
-        let bias = &params[tensors.projection_bias.clone()];
-        for row in self.projected[..rows * embed].chunks_exact_mut(embed) {
-            row.copy_from_slice(bias);
+    /// The row, counted with the initial states, that holds the first sequence's state before a step.
+    fn rows_before(&self, step: usize, sequences: usize) -> usize {
+        match step {
+            0 => 0,
+            _ => sequences + self.starts[step - 1],
         }
-        let extent = Extent {
-            rows,
-            cols: embed,
-            depth: hidden,
-        };
-        let left = Left::strided(&self.hidden[sequences * hidden..], hidden, 1);
-        matmul(
-            isa,
-            extent,
-            T::ONE,
-            left,
-            Right::Rows(projection, embed),
-            &mut self.projected,
-            embed,
-            true,
-        );
     }
 
     /// Keeps each sequence's last state for the next batch.
     pub(crate) fn keep_state(&mut self, batch: &SequenceBatch<'_>) {
-        let hidden = self.dimensions.hidden;
+        let Dimensions { hidden, cell, .. } = self.dimensions;
+        let fed_back = self.dimensions.fed_back();
         let sequences = batch.sequences();
+        let states = cell.fed_back(&self.hidden, &self.projected);
         for (step, &active) in batch.active.iter().enumerate() {
             let ends_from = batch.active.get(step + 1).copied().unwrap_or(0);
-            let row = (sequences + self.starts[step] + ends_from) * hidden;
-            let len = (active - ends_from) * hidden;
-            let kept = ends_from * hidden;
-            self.state_hidden[kept..][..len].copy_from_slice(&self.hidden[row..][..len]);
-            self.state_cell[kept..][..len].copy_from_slice(&self.cell[row..][..len]);
+            let row = sequences + self.starts[step] + ends_from;
+            let count = active - ends_from;
+            self.state_fed_back[ends_from * fed_back..][..count * fed_back]
+                .copy_from_slice(&states[row * fed_back..][..count * fed_back]);
+            self.state_cell[ends_from * hidden..][..count * hidden]
+                .copy_from_slice(&self.cell[row * hidden..][..count * hidden]);
         }
-    }
-
-    /// Turns the gradient of the projection's output, `[rows, embed]`, into gradients of everything below it.
-    pub(crate) fn backward(
-        &mut self,
-        params: &[T],
-        tensors: &Tensors,
-        batch: &SequenceBatch<'_>,
-        projected_gradient: &[T],
-    ) {
-        let Dimensions { embed, hidden, .. } = self.dimensions;
-        let (isa, gates) = (self.isa, self.dimensions.gates());
-        let (rows, sequences) = (batch.rows(), batch.sequences());
-
-        let projection = &params[tensors.projection.clone()];
-        pack_panels_transposed(isa, projection, embed, embed, hidden, &mut self.small_panels);
-        let extent = Extent {
-            rows,
-            cols: hidden,
-            depth: embed,
-        };
-        let left = Left::strided(projected_gradient, embed, 1);
-        let right = Right::Panels(&self.small_panels);
-        matmul(
-            isa,
-            extent,
-            T::ONE,
-            left,
-            right,
-            &mut self.hidden_gradient,
-            hidden,
-            false,
-        );
-
-        if batch.active.len() > 1 {
-            let wh = &params[tensors.wh.clone()];
-            pack_panels_transposed(isa, wh, gates, gates, hidden, &mut self.recurrent_panels);
-        }
-        self.cell_gradient[..sequences * hidden].fill(T::ZERO);
-        for (step, &active) in batch.active.iter().enumerate().rev() {
-            let start = self.starts[step];
-            let before = if step == 0 {
-                0
-            } else {
-                sequences + self.starts[step - 1]
-            };
-            let gate_rows = &mut self.gates[start * gates..(start + active) * gates];
-            for j in 0..active {
-                cell_backward(
-                    isa,
-                    &mut gate_rows[j * gates..][..gates],
-                    &self.cell[(before + j) * hidden..][..hidden],
-                    &self.cell_tanh[(start + j) * hidden..][..hidden],
-                    &self.hidden_gradient[(start + j) * hidden..][..hidden],
-                    &mut self.cell_gradient[j * hidden..][..hidden],
-                );
-            }
-            if step > 0 {
-                let extent = Extent {
-                    rows: active,
-                    cols: hidden,
-                    depth: gates,
-                };
-                let right = Right::Panels(&self.recurrent_panels);
-                let earlier = &mut self.hidden_gradient[self.starts[step - 1] * hidden..];
-                matmul(
-                    isa,
-                    extent,
-                    T::ONE,
-                    Left::strided(gate_rows, gates, 1),
-                    right,
-                    earlier,
-                    hidden,
-                    true,
-                );
-            }
-        }
-
-        let wx = &params[tensors.wx.clone()];
-        pack_panels_transposed(isa, wx, gates, gates, embed, &mut self.small_panels);
-        let extent = Extent {
-            rows,
-            cols: embed,
-            depth: gates,
-        };
-        let left = Left::strided(&self.gates, gates, 1);
-        let right = Right::Panels(&self.small_panels);
-        matmul(
-            isa,
-            extent,
-            T::ONE,
-            left,
-            right,
-            &mut self.input_gradient,
-            embed,
-            false,
-        );
-    }
-
-    /// Adds `factor` times the gradients of the LSTM's and the projection's parameters to `target`.
-    pub(crate) fn accumulate(
-        &mut self,
-        target: &mut [T],
-        factor: T,
-        tensors: &Tensors,
-        batch: &SequenceBatch<'_>,
-        projected_gradient: &[T],
-    ) {
-        let Dimensions { embed, hidden, .. } = self.dimensions;
-        let (isa, gates) = (self.isa, self.dimensions.gates());
-        let (rows, sequences) = (batch.rows(), batch.sequences());
-
-        let states = &self.hidden[sequences * hidden..(sequences + rows) * hidden];
-        pack_left(states, hidden, hidden, rows, 0, rows, &mut self.previous_hidden);
-        let extent = Extent {
-            rows: hidden,
-            cols: embed,
-            depth: rows,
-        };
-        let left = Left::packed(&self.previous_hidden, rows);
-        let right = Right::Rows(projected_gradient, embed);
-        matmul(
-            isa,
-            extent,
-            factor,
-            left,
-            right,
-            &mut target[tensors.projection.clone()],
-            embed,
-            true,
-        );
-        let bias = &mut target[tensors.projection_bias.clone()];
-        add_column_sums(isa, bias, factor, &projected_gradient[..rows * embed]);
-
-        // Rows of the first step have no previous state unless it was carried in.
-        let first = if self.carried { 0 } else { sequences };
-        let depth = rows - first;
-        for (step, &active) in batch.active.iter().enumerate() {
-            let (row, before) = match step {
-                0 if !self.carried => continue,
-                0 => (0, 0),
-                _ => (self.starts[step], sequences + self.starts[step - 1]),
-            };
-            let states = &self.hidden[before * hidden..];
-            pack_left(
-                states,
-                hidden,
-                hidden,
-                depth,
-                row - first,
-                active,
-                &mut self.previous_hidden,
-            );
-        }
-        let extent = Extent {
-            rows: hidden,
-            cols: gates,
-            depth,
-        };
-        let left = Left::packed(&self.previous_hidden, depth);
-        let right = (&self.gates[first * gates..rows * gates], gates);
-        let wh = &mut target[tensors.wh.clone()];
-        matmul_tall(isa, extent, factor, left, right, wh, gates, true, &mut self.panel);
-
-        let extent = Extent {
-            rows: embed,
-            cols: gates,
-            depth: rows,
-        };
-        let left = Left::strided(&self.inputs, 1, embed);
-        let right = (&self.gates[..rows * gates], gates);
-        let wx = &mut target[tensors.wx.clone()];
-        matmul_tall(isa, extent, factor, left, right, wx, gates, true, &mut self.panel);
-        let bias = &mut target[tensors.bias.clone()];
-        add_column_sums(isa, bias, factor, &self.gates[..rows * gates]);
     }
 }

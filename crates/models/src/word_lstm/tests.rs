@@ -44,6 +44,10 @@ fn small_models() -> Vec<WordLstm> {
         // More than one vocabulary block and more lanes than one panel.
         WordLstm::tied(250, 3, 4, true).unwrap(),
         WordLstm::untied(250, 3, 4).unwrap(),
+        WordLstm::cifg(13, 5, 6, 5, true).unwrap(),
+        WordLstm::cifg(13, 5, 6, 3, false).unwrap(),
+        // A projection wider than both the embedding and the cells.
+        WordLstm::cifg(250, 3, 4, 7, false).unwrap(),
     ]
 }
 
@@ -181,6 +185,11 @@ fn single_precision_is_close_at_full_size() {
         1e-4,
     );
     check_precision(&WordLstm::untied(10_004, 96, 670).unwrap(), &[7, 5, 5, 2], 1e-4);
+    check_precision(
+        &WordLstm::cifg(10_003, 96, 670, 96, false).unwrap(),
+        &[7, 5, 5, 2],
+        1e-4,
+    );
     for model in small_models() {
         check_precision(&model, &[9, 8, 8, 5, 5, 4, 3, 3, 2, 1, 1], 1e-4);
     }
@@ -381,7 +390,7 @@ fn fixtures() {
     let text = include_str!("../../../../vectors/models.json");
     let file: Value = serde_json::from_str(text).unwrap();
     let cases = file["cases"].as_array().unwrap();
-    assert_eq!(cases.len(), 6);
+    assert_eq!(cases.len(), 10);
     for case in cases {
         let id = case["id"].as_str().unwrap();
         let inputs = &case["inputs"];
@@ -389,6 +398,8 @@ fn fixtures() {
         let (vocab, embed, hidden) = (size("vocab"), size("embed"), size("hidden"));
         let model = match case["family"].as_str().unwrap() {
             "dplm" => WordLstm::tied(vocab, embed, hidden, true),
+            "cifg-tied" => WordLstm::cifg(vocab, embed, hidden, embed, true),
+            "cifg-untied" => WordLstm::cifg(vocab, embed, hidden, embed, false),
             _ => WordLstm::untied(vocab, embed, hidden),
         }
         .unwrap();

@@ -65,7 +65,7 @@ impl<T: Scalar> Worker<T> {
             ..
         } = self;
         recurrence.forward(params, tensors, self.output, batch, carry);
-        let stats = head.forward_backward(params, tensors, batch, &recurrence.projected);
+        let stats = head.forward_backward(params, tensors, batch, recurrence.projected(batch));
         if !stats.loss_sum.is_finite() {
             return Err(ModelError::NonFiniteLoss {
                 loss: stats.loss_sum,
@@ -73,7 +73,7 @@ impl<T: Scalar> Worker<T> {
             });
         }
         if stats.targets > 0 {
-            recurrence.backward(params, tensors, batch, &head.gradient);
+            recurrence.backward(params, tensors, batch, &mut head.gradient);
         }
         Ok(stats)
     }
@@ -92,7 +92,7 @@ impl<T: Scalar> Worker<T> {
             factor,
             tensors,
             batch,
-            &recurrence.projected,
+            recurrence.projected(batch),
             &recurrence.input_gradient,
         );
     }
@@ -158,7 +158,7 @@ impl<T: Scalar> SequenceWorker<T> for Worker<T> {
         } = self;
         recurrence.forward(params, tensors, self.output, batch, state == StateMode::Carry);
         recurrence.keep_state(batch);
-        head.evaluate(params, tensors, batch.rows(), &recurrence.projected, sink)
+        head.evaluate(params, tensors, batch.rows(), recurrence.projected(batch), sink)
             .map_err(|loss| ModelError::NonFiniteLoss {
                 loss,
                 targets: batch.targets_count(),
