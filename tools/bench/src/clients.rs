@@ -152,11 +152,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
     let peak = (peak_before + peak_after) / 2.0;
     let tokens = workload.tokens_per_client() as f64 * f64::from(clients);
-    let gflops_per_cpu_s = tokens * workload.flops_per_token() / cpu_seconds / 1e9;
+    let gflops_per_cpu_s = tokens * workload.flops_per_token(kind) / cpu_seconds / 1e9;
     let round_to = |value: f64, digits: i32| (value * 10f64.powi(digits)).round() / 10f64.powi(digits);
     let result = json!({
         "name": "undertone",
-        "model": match kind { Model::Stackoverflow => "stackoverflow", Model::Dplm => "dplm" },
+        "model": kind.name(),
         "unit_norm": kind == Model::Dplm && !no_unit_norm,
         "threads": threads,
         "clients": clients,

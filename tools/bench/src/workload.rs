@@ -1,4 +1,4 @@
-//! The two client workloads, the same as the peers': sizes, token ids and the count of operations.
+//! The client workloads, two of them the same as the peers': sizes, token ids and the count of operations.
 
 use crate::numpy_random::DefaultRng;
 use clap::ValueEnum;
@@ -13,6 +13,19 @@ pub(crate) enum Model {
     Stackoverflow,
     /// 1,600 tokens in 8 streams, unroll 10 with carried state, embed 96, LSTM 256, 10,000 words, tied
     Dplm,
+    /// The steps of stackoverflow, CIFG of 670 cells with recurrent projection 96, untied
+    Cifg,
+}
+
+impl Model {
+    /// As the command line and the results name it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Stackoverflow => "stackoverflow",
+            Self::Dplm => "dplm",
+            Self::Cifg => "cifg",
+        }
+    }
 }
 
 /// Sizes of a workload.
@@ -50,7 +63,7 @@ impl Workload {
             clip_norm: 1.0,
         };
         match model {
-            Model::Stackoverflow => common,
+            Model::Stackoverflow | Model::Cifg => common,
             Model::Dplm => Self {
                 vocab: 10_000,
                 hidden: 256,
@@ -67,6 +80,7 @@ impl Workload {
         Ok(Box::new(match model {
             Model::Stackoverflow => WordLstm::untied(self.vocab, self.embed, self.hidden)?,
             Model::Dplm => WordLstm::tied(self.vocab, self.embed, self.hidden, unit_norm)?,
+            Model::Cifg => WordLstm::cifg(self.vocab, self.embed, self.hidden, self.embed, false)?,
         }))
     }
 
@@ -75,9 +89,15 @@ impl Workload {
     }
 
     /// Dense products only, two operations per multiply-add; training counts three forward passes.
-    pub(crate) fn flops_per_token(self) -> f64 {
+    pub(crate) fn flops_per_token(self, model: Model) -> f64 {
         let (embed, hidden, vocab) = (self.embed as f64, self.hidden as f64, self.vocab as f64);
-        let forward = 2.0 * (4.0 * hidden * (embed + hidden)) + 2.0 * hidden * embed + 2.0 * embed * vocab;
+        // Gates, and the width of the state that goes back into them.
+        let (gates, fed_back) = match model {
+            Model::Stackoverflow | Model::Dplm => (4.0, hidden),
+            Model::Cifg => (3.0, embed),
+        };
+        let forward =
+            2.0 * (gates * hidden * (embed + fed_back)) + 2.0 * hidden * embed + 2.0 * embed * vocab;
         3.0 * forward
     }
 
@@ -169,9 +189,10 @@ mod tests {
     fn operations_per_client() {
         let flops = |model| {
             let workload = Workload::of(model);
-            workload.flops_per_token() * workload.tokens_per_client() as f64
+            workload.flops_per_token(model) * workload.tokens_per_client() as f64
         };
         assert_eq!(flops(Model::Stackoverflow), 18_465_504.0 * 1280.0);
         assert_eq!(flops(Model::Dplm), 8_070_144.0 * 1600.0);
+        assert_eq!(flops(Model::Cifg), 8_463_744.0 * 1280.0);
     }
 }
