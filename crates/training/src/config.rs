@@ -16,7 +16,9 @@ use undertone_models::ModelSpec;
 
 use crate::cohort::Sampling;
 
+pub(crate) use load::parse_as;
 pub use load::{Override, RunFile};
+pub(crate) use validate::{at_least_one, folder_name, token_limits};
 
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

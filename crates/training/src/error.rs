@@ -122,6 +122,27 @@ pub enum TrainingError {
         /// The run's vocabulary file.
         path: PathBuf,
     },
+    /// The file that a run should start from does not hold a model of the run's kind.
+    #[error("initial model {path}: {source}")]
+    InitialModel {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it; names the tensor.
+        source: undertone_models::ModelError,
+    },
+    /// The file that a run should start from was trained with other words.
+    #[error(
+        "initial model {path} has another vocabulary: expected SHA-256 {expected}, found {found}; its ids mean other words. \
+         Train both with the same `data.vocabulary`"
+    )]
+    InitialVocabulary {
+        /// The file.
+        path: PathBuf,
+        /// Digest of the corpus's vocabulary.
+        expected: String,
+        /// Digest recorded in the file.
+        found: String,
+    },
     /// The model diverged.
     #[error(
         "round {round}: the parameters are no longer finite after the server step; lower `server.learning_rate` or `user_update.learning_rate`"

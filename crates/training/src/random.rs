@@ -21,6 +21,8 @@ pub enum Purpose {
     LocalOrder,
     /// Which held-out users an evaluation reads.
     Evaluation,
+    /// The order of all examples in an epoch of pre-training.
+    ExampleOrder,
 }
 
 impl Purpose {
@@ -30,6 +32,7 @@ impl Purpose {
             Self::Cohort => b"cohort",
             Self::LocalOrder => b"local-order",
             Self::Evaluation => b"evaluation",
+            Self::ExampleOrder => b"example-order",
         }
     }
 }

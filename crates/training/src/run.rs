@@ -1,7 +1,7 @@
 //! A run from its configuration to its model: open or resume, rounds, evaluations, checkpoints, reports.
 
 mod privacy_report;
-mod workspace;
+pub(crate) mod workspace;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -91,7 +91,7 @@ pub struct Summary {
 pub fn train(file: &RunFile, options: &RunOptions, observer: &dyn Observer) -> Result<Summary> {
     let config = &file.config;
     config.validate()?;
-    let directory = RunDirectory::prepare(&options.out, config, options.resume)?;
+    let directory = RunDirectory::prepare(&options.out, &config.name, options.resume)?;
     let result = train_in(&directory, file, options, observer);
     if result.is_err() {
         // A run that never started is no run: the name is free again.
@@ -107,7 +107,7 @@ fn train_in(
     observer: &dyn Observer,
 ) -> Result<Summary> {
     let config = &file.config;
-    let corpus = directory.open_corpus(config, &file.base, observer)?;
+    let corpus = directory.open_corpus(&config.data, &file.base, observer)?;
     let model = config.model.build(corpus.vocab().len())?;
     let mut run = Run::open(file, directory, &corpus, model.as_ref(), options, observer)?;
     run.rounds()?;
@@ -128,12 +128,11 @@ pub fn evaluate(
     threads: usize,
     observer: &dyn Observer,
 ) -> Result<Metrics> {
-    let config_file = run_dir.join(CONFIG_FILE);
-    let config = RunFile::read(&config_file, &[])?.config;
+    let config = workspace::Trained::read(&run_dir.join(CONFIG_FILE))?;
     let directory = RunDirectory::existing(run_dir)?;
     let recorded = directory.base();
     let base = base.or(recorded.as_deref()).unwrap_or(Path::new("."));
-    let corpus = directory.open_corpus(&config, base, observer)?;
+    let corpus = directory.open_corpus(&config.data, base, observer)?;
     let vocabulary = crate::files::read(&run_dir.join(VOCAB_FILE))?;
     if vocabulary != corpus.vocab().to_file_contents().as_bytes() {
         return Err(TrainingError::VocabularyChanged {
@@ -153,7 +152,7 @@ pub fn evaluate(
     set.evaluate(model.as_ref(), &parameters, eos, true, threads)
 }
 
-fn data_split(split: EvaluationSplit) -> Split {
+pub(crate) fn data_split(split: EvaluationSplit) -> Split {
     match split {
         EvaluationSplit::Validation => Split::Validation,
         EvaluationSplit::Test => Split::Test,

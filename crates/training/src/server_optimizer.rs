@@ -13,6 +13,8 @@ use crate::error::{Result, TrainingError};
 pub struct ServerOptimizer {
     config: ServerConfig,
     rounds: u64,
+    /// Rounds over which the learning rate rises from zero; none in federated runs.
+    warm_up: u64,
     steps: u64,
     /// First moment or momentum; empty for plain SGD.
     first: Vec<f32>,
@@ -32,15 +34,29 @@ impl ServerOptimizer {
         Self {
             config,
             rounds,
+            warm_up: 0,
             steps: 0,
             first,
             second,
         }
     }
 
-    /// The server learning rate of a round: constant, then falling linearly over the last part of the run.
+    /// Lets the learning rate rise linearly over the first `rounds` rounds.
+    #[must_use]
+    pub fn with_warm_up(mut self, rounds: u64) -> Self {
+        self.warm_up = rounds;
+        self
+    }
+
+    /// The server learning rate of a round: constant, then falling linearly over the last part of the run; rising
+    /// linearly over the first rounds where [`with_warm_up`](Self::with_warm_up) asked for it.
     #[must_use]
     pub fn learning_rate(&self, round: u64) -> f64 {
+        let risen = (round + 1) as f64 / self.warm_up.max(1) as f64;
+        self.rate_after_warm_up(round) * risen.min(1.0)
+    }
+
+    fn rate_after_warm_up(&self, round: u64) -> f64 {
         let Some(decay) = self.config.decay else {
             return self.config.learning_rate;
         };
@@ -202,6 +218,15 @@ mod tests {
         assert_eq!(rates[..5], [1.0; 5]);
         assert!(rates.windows(2).all(|pair| pair[0] >= pair[1]));
         assert!((rates[8] - 0.1).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_rate_rises_linearly_where_asked() {
+        let plain = optimizer(OptimizerConfig::default(), 2.0);
+        assert_eq!(plain.learning_rate(0), 2.0);
+        let warmed = plain.with_warm_up(4);
+        let rates: Vec<f64> = (0..6).map(|round| warmed.learning_rate(round)).collect();
+        assert_eq!(rates, [0.5, 1.0, 1.5, 2.0, 2.0, 2.0]);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use serde::de::DeserializeOwned;
+
 use super::RunConfig;
 use crate::error::{Result, TrainingError};
 
@@ -87,20 +89,24 @@ impl RunFile {
     /// # Errors
     /// As [`RunFile::read`].
     pub fn parse(text: &str, path: &Path, overrides: &[Override]) -> Result<RunConfig> {
-        let syntax = |message: String| TrainingError::ConfigSyntax {
-            file: path.to_owned(),
-            message,
-        };
-        let mut merged = None;
-        if !overrides.is_empty() {
-            let mut table: toml::Table = toml::from_str(text).map_err(|error| syntax(error.to_string()))?;
-            overrides.iter().try_for_each(|change| change.apply(&mut table))?;
-            // Back to text, so that an error shows the line it is about.
-            merged = Some(toml::to_string(&table).map_err(|error| syntax(error.to_string()))?);
-        }
-        let config: RunConfig =
-            toml::from_str(merged.as_deref().unwrap_or(text)).map_err(|error| syntax(error.to_string()))?;
+        let config: RunConfig = parse_as(text, path, overrides)?;
         config.validate()?;
         Ok(config)
     }
+}
+
+/// Parses the text of a configuration with overrides on top; `path` only names it in errors.
+pub(crate) fn parse_as<T: DeserializeOwned>(text: &str, path: &Path, overrides: &[Override]) -> Result<T> {
+    let syntax = |message: String| TrainingError::ConfigSyntax {
+        file: path.to_owned(),
+        message,
+    };
+    let mut merged = None;
+    if !overrides.is_empty() {
+        let mut table: toml::Table = toml::from_str(text).map_err(|error| syntax(error.to_string()))?;
+        overrides.iter().try_for_each(|change| change.apply(&mut table))?;
+        // Back to text, so that an error shows the line it is about.
+        merged = Some(toml::to_string(&table).map_err(|error| syntax(error.to_string()))?);
+    }
+    toml::from_str(merged.as_deref().unwrap_or(text)).map_err(|error| syntax(error.to_string()))
 }

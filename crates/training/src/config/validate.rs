@@ -1,8 +1,8 @@
 //! What the types of a run file do not say: ranges, and keys that need or exclude each other.
 
 use super::{
-    Algorithm, Batching, ClipConfig, CohortConfig, EstimatorConfig, OptimizerConfig, RunConfig, ServerConfig,
-    UserUpdateConfig,
+    Algorithm, Batching, ClipConfig, CohortConfig, EstimatorConfig, EvaluationConfig, OptimizerConfig,
+    RunConfig, ServerConfig, UserUpdateConfig,
 };
 use crate::cohort::Sampling;
 use crate::error::{Result, TrainingError};
@@ -13,13 +13,7 @@ impl RunConfig {
     /// # Errors
     /// [`TrainingError::ConfigValue`] naming the key, what was expected and what came.
     pub fn validate(&self) -> Result<()> {
-        if self.name.is_empty() || self.name.starts_with('.') || self.name.contains(['/', '\\', '\0']) {
-            return Err(TrainingError::value(
-                "name",
-                "a folder name",
-                format!("{:?}", self.name),
-            ));
-        }
+        folder_name(&self.name)?;
         at_least_one("rounds", self.rounds as usize)?;
         self.cohort.validate()?;
         self.user_update.validate()?;
@@ -31,15 +25,7 @@ impl RunConfig {
         self.validate_privacy()?;
         self.validate_schedule()?;
         at_least_one("checkpoint.every", self.checkpoint.every as usize)?;
-        for (key, tokens) in [
-            ("evaluation.max_tokens", self.evaluation.max_tokens),
-            ("evaluation.final_max_tokens", self.evaluation.final_max_tokens),
-        ] {
-            if tokens == Some(0) {
-                return Err(TrainingError::value(key, "at least 1", 0));
-            }
-        }
-        Ok(())
+        token_limits(&self.evaluation)
     }
 
     fn validate_privacy(&self) -> Result<()> {
@@ -274,7 +260,7 @@ impl ClipConfig {
 }
 
 impl ServerConfig {
-    fn validate(&self) -> Result<()> {
+    pub(crate) fn validate(&self) -> Result<()> {
         positive("server.learning_rate", self.learning_rate)?;
         match self.optimizer {
             OptimizerConfig::Sgd { momentum } => below_one("server.optimizer.momentum", momentum)?,
@@ -307,6 +293,27 @@ impl ServerConfig {
     }
 }
 
+/// The name of a run is the name of its folder.
+pub(crate) fn folder_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']) {
+        return Err(TrainingError::value("name", "a folder name", format!("{name:?}")));
+    }
+    Ok(())
+}
+
+/// An evaluation of no tokens measures nothing.
+pub(crate) fn token_limits(evaluation: &EvaluationConfig) -> Result<()> {
+    for (key, tokens) in [
+        ("evaluation.max_tokens", evaluation.max_tokens),
+        ("evaluation.final_max_tokens", evaluation.final_max_tokens),
+    ] {
+        if tokens == Some(0) {
+            return Err(TrainingError::value(key, "at least 1", 0));
+        }
+    }
+    Ok(())
+}
+
 fn positive(key: &str, value: f64) -> Result<()> {
     if value > 0.0 && value.is_finite() {
         Ok(())
@@ -331,7 +338,7 @@ fn below_one(key: &str, value: f64) -> Result<()> {
     }
 }
 
-fn at_least_one(key: &str, value: usize) -> Result<()> {
+pub(crate) fn at_least_one(key: &str, value: usize) -> Result<()> {
     if value > 0 {
         Ok(())
     } else {

@@ -3,12 +3,13 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use undertone_data::{Corpus, Partition, Progress, Stage};
+use undertone_data::{Corpus, CorpusSpec, Partition, Progress, Stage};
+use undertone_models::ModelSpec;
 
 use super::Observer;
 use crate::checkpoint::{Checkpoint, State};
-use crate::config::RunConfig;
 use crate::error::{Result, TrainingError};
 use crate::files::{self, JsonLines};
 use crate::record::{Histogram, LedgerEntry};
@@ -28,7 +29,7 @@ pub const VOCAB_FILE: &str = "vocab.txt";
 
 /// A run's folder, held by this process.
 #[derive(Debug)]
-pub(super) struct RunDirectory {
+pub(crate) struct RunDirectory {
     path: PathBuf,
     cache: PathBuf,
     /// Holding the file holds the lock.
@@ -37,15 +38,15 @@ pub(super) struct RunDirectory {
 
 /// The files that grow.
 #[derive(Debug)]
-pub(super) struct RunFiles {
-    pub(super) ledger: JsonLines,
-    pub(super) metrics: JsonLines,
+pub(crate) struct RunFiles {
+    pub(crate) ledger: JsonLines,
+    pub(crate) metrics: JsonLines,
 }
 
 impl RunDirectory {
-    /// Takes the run directory of a configuration: a new one, or with `resume` the one that is there.
-    pub(super) fn prepare(out: &Path, config: &RunConfig, resume: bool) -> Result<Self> {
-        let path = out.join(&config.name);
+    /// Takes the run directory of this name: a new one, or with `resume` the one that is there.
+    pub(crate) fn prepare(out: &Path, name: &str, resume: bool) -> Result<Self> {
+        let path = out.join(name);
         if resume {
             let expected = crate::checkpoint::path(&path);
             if !expected.exists() {
@@ -78,7 +79,7 @@ impl RunDirectory {
     }
 
     /// A finished run's directory, for reading.
-    pub(super) fn existing(path: &Path) -> Result<Self> {
+    pub(crate) fn existing(path: &Path) -> Result<Self> {
         // Made absolute, so that the folder above `.` is known too.
         let path = path
             .canonicalize()
@@ -92,34 +93,43 @@ impl RunDirectory {
     }
 
     /// Where relative paths of the configuration started when the run was made.
-    pub(super) fn base(&self) -> Option<PathBuf> {
+    pub(crate) fn base(&self) -> Option<PathBuf> {
         fs::read_to_string(self.file(BASE_FILE)).ok().map(PathBuf::from)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    pub(super) fn open_corpus(
+    pub(crate) fn open_corpus(
         &self,
-        config: &RunConfig,
+        data: &CorpusSpec,
         base: &Path,
         observer: &dyn Observer,
     ) -> Result<Corpus> {
-        Ok(Corpus::open(
-            &config.data,
-            base,
-            &self.cache,
-            &CorpusProgress(observer),
-        )?)
+        Ok(Corpus::open(data, base, &self.cache, &CorpusProgress(observer))?)
     }
 
     /// The files of a new run.
-    pub(super) fn create_files(&self, config: &RunConfig, corpus: &Corpus, base: &Path) -> Result<RunFiles> {
+    pub(crate) fn create_files<T: Serialize>(
+        &self,
+        config: &T,
+        corpus: &Corpus,
+        base: &Path,
+    ) -> Result<RunFiles> {
+        self.write_setting(config, corpus, base)?;
+        Ok(RunFiles {
+            ledger: JsonLines::open(&self.file(LEDGER_FILE), 0)?,
+            metrics: JsonLines::open(&self.file(METRICS_FILE), 0)?,
+        })
+    }
+
+    /// Writes what a run starts from: configuration, vocabulary, and where relative paths start.
+    pub(crate) fn write_setting<T: Serialize>(&self, config: &T, corpus: &Corpus, base: &Path) -> Result<()> {
         if let Some(base) = base.canonicalize().ok().as_deref().and_then(Path::to_str) {
             files::write_atomic(&self.file(BASE_FILE), base.as_bytes())?;
         }
@@ -127,15 +137,11 @@ impl RunDirectory {
         files::write_atomic(
             &self.file(VOCAB_FILE),
             corpus.vocab().to_file_contents().as_bytes(),
-        )?;
-        Ok(RunFiles {
-            ledger: JsonLines::open(&self.file(LEDGER_FILE), 0)?,
-            metrics: JsonLines::open(&self.file(METRICS_FILE), 0)?,
-        })
+        )
     }
 
     /// Removes the folder of a run that never got as far as its first checkpoint.
-    pub(super) fn discard_unstarted(&self) {
+    pub(crate) fn discard_unstarted(&self) {
         if is_unstarted(&self.path) {
             // What is left behind otherwise is an empty run that the next attempt takes over; no reason to fail twice.
             let _ = fs::remove_dir_all(&self.path);
@@ -143,22 +149,37 @@ impl RunDirectory {
     }
 
     /// Ledger and metrics, cut back to what the checkpoint knows of: rounds after it were never released.
-    pub(super) fn reopen_files(&self, state: &State) -> Result<RunFiles> {
+    pub(crate) fn reopen_files(&self, state: &State) -> Result<RunFiles> {
         Ok(RunFiles {
             ledger: JsonLines::open(&self.file(LEDGER_FILE), state.ledger_bytes)?,
             metrics: JsonLines::open(&self.file(METRICS_FILE), state.metrics_bytes)?,
         })
     }
 
-    pub(super) fn read_checkpoint(
+    pub(crate) fn read_checkpoint<T: Serialize>(
         &self,
-        config: &RunConfig,
+        config: &T,
         corpus: &Corpus,
         model: &str,
     ) -> Result<Checkpoint> {
         let checkpoint = Checkpoint::read(&self.path)?;
         checkpoint.check_belongs(&self.path, model, &config_digest(config)?, corpus.digest())?;
         Ok(checkpoint)
+    }
+}
+
+/// What a finished run was trained on and what it trained: the part of its configuration that evaluating needs, the same
+/// in private runs and in pre-training.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Trained {
+    pub(crate) data: CorpusSpec,
+    pub(crate) model: ModelSpec,
+}
+
+impl Trained {
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).map_err(|source| TrainingError::io("reading", path, source))?;
+        crate::config::parse_as(&text, path, &[])
     }
 }
 
@@ -192,22 +213,22 @@ fn is_unstarted(path: &Path) -> bool {
         })
 }
 
-fn config_text(config: &RunConfig) -> Result<String> {
+fn config_text<T: Serialize>(config: &T) -> Result<String> {
     toml::to_string(config)
         .map_err(|error| TrainingError::value("configuration", "values that TOML can hold", error))
 }
 
 /// Digest of everything that the configuration says.
-pub(super) fn config_digest(config: &RunConfig) -> Result<String> {
+pub(crate) fn config_digest<T: Serialize>(config: &T) -> Result<String> {
     Ok(hex(&Sha256::digest(config_text(config)?.as_bytes())))
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// All entries of a ledger.
-pub(super) fn read_ledger(path: &Path) -> Result<Vec<LedgerEntry>> {
+pub(crate) fn read_ledger(path: &Path) -> Result<Vec<LedgerEntry>> {
     let bytes = files::read(path)?;
     let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     lines
@@ -231,7 +252,7 @@ pub(super) fn read_ledger(path: &Path) -> Result<Vec<LedgerEntry>> {
 }
 
 /// Equal bins from 0 to the largest value.
-pub(super) fn histogram(values: &[f64], bins: usize) -> Histogram {
+pub(crate) fn histogram(values: &[f64], bins: usize) -> Histogram {
     let top = values.iter().copied().fold(0.0, f64::max);
     if top <= 0.0 || !top.is_finite() {
         return Histogram::default();
@@ -245,7 +266,7 @@ pub(super) fn histogram(values: &[f64], bins: usize) -> Histogram {
 }
 
 /// Tokens per user in bins that double: 1, 2-3, 4-7, ...
-pub(super) fn user_sizes(users: &Partition<'_>) -> Histogram {
+pub(crate) fn user_sizes(users: &Partition<'_>) -> Histogram {
     let mut counts = Vec::new();
     for index in 0..users.num_users() {
         let bin = (users.user(index).num_tokens().max(1) as u64).ilog2() as usize;
@@ -259,7 +280,7 @@ pub(super) fn user_sizes(users: &Partition<'_>) -> Histogram {
 }
 
 /// Tokens of the longest example.
-pub(super) fn longest_example(users: &Partition<'_>) -> usize {
+pub(crate) fn longest_example(users: &Partition<'_>) -> usize {
     users
         .users()
         .flat_map(|user| user.examples().map(<[u32]>::len))

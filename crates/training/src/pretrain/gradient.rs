@@ -1,0 +1,146 @@
+//! The mean gradient of a batch, computed in parts on all cores.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use undertone_aggregation::{Estimator, FixedPointSum};
+use undertone_mechanisms::{NoisedAverage, NonPrivate};
+use undertone_models::{SequenceModel, SequenceWorker, StepStats};
+
+use crate::batch;
+use crate::error::Result;
+
+/// Examples in a part. Fixed, so that the parts of a batch, and with them the bits of its gradient, do not depend on the
+/// number of threads.
+const PART: usize = 32;
+
+/// One core's memory.
+pub(super) struct PartWorker {
+    worker: Box<dyn SequenceWorker>,
+    gradient: Vec<f32>,
+}
+
+impl PartWorker {
+    /// A worker for examples of at most `longest` tokens.
+    pub(super) fn new(model: &dyn SequenceModel, longest: usize) -> Self {
+        Self {
+            worker: model.worker(PART, PART * longest),
+            gradient: vec![0.0; model.layout().len()],
+        }
+    }
+}
+
+/// The negative gradient of the mean loss over all targets of the examples, and what the loss was.
+///
+/// Parts are weighted by their targets and summed in fixed point: the same bits at any number of workers. The way of a
+/// federated round is gone to its end, with [`NonPrivate`] in the place of a mechanism: nothing is bounded, no noise is
+/// added, and there is no guarantee.
+///
+/// # Errors
+/// From the model, such as a loss that is not finite, and from the sum.
+pub(super) fn descent(
+    step: u64,
+    parameters: &[f32],
+    examples: &[&[u32]],
+    workers: &mut [PartWorker],
+) -> Result<(NoisedAverage, StepStats)> {
+    let parts = batch::sentences(examples, PART);
+    let targets: usize = parts.iter().map(|part| part.batch().targets_count()).sum();
+    let sum = FixedPointSum::new(parameters.len());
+    let next = AtomicUsize::new(0);
+    let stats = Mutex::new(vec![StepStats::default(); parts.len()]);
+    let work = |worker: &mut PartWorker| -> Result<()> {
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(part) = parts.get(place) else {
+                return Ok(());
+            };
+            let PartWorker { worker, gradient } = worker;
+            let part_stats = worker.gradient(parameters, &part.batch(), gradient)?;
+            gradient.iter_mut().for_each(|value| *value = -*value);
+            sum.add(gradient, part_stats.targets as f64 / targets as f64)?;
+            // A poisoned lock means that another thread panicked; its panic is what the caller will see.
+            if let Ok(mut stats) = stats.lock() {
+                stats[place] = part_stats;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = workers
+            .iter_mut()
+            .map(|worker| scope.spawn(|| work(worker)))
+            .collect();
+        handles.into_iter().try_for_each(|handle| {
+            handle
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })?;
+    let average = Estimator::Exact.apply(sum.into_raw()?)?;
+    let mut total = StepStats::default();
+    // In the order of the parts, so that the loss has the same bits too.
+    for part in stats.into_inner().unwrap_or_default() {
+        total.loss_sum += part.loss_sum;
+        total.targets += part.targets;
+        total.correct += part.correct;
+    }
+    Ok((NonPrivate.privatize(step, average)?, total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use undertone_models::{ModelSpec, PackedBatch};
+
+    /// Ragged examples over 40 ids, more than two parts of them.
+    fn examples() -> Vec<Vec<u32>> {
+        let id = |example: u32, place: u32| 3 + (7 * example + 13 * place * place) % 37;
+        (0..70)
+            .map(|example| (0..1 + example % 6).map(|place| id(example, place)).collect())
+            .collect()
+    }
+
+    #[test]
+    fn parts_make_the_gradient_of_the_whole_batch_at_any_number_of_workers() {
+        let spec = ModelSpec::Cifg {
+            cells: 6,
+            embedding: 4,
+            projection: 4,
+            tied: false,
+        };
+        let model = spec.build(40).unwrap();
+        let parameters = model.initial_params(1);
+        let examples = examples();
+        let examples: Vec<&[u32]> = examples.iter().map(Vec::as_slice).collect();
+        let with = |threads: usize| {
+            let mut workers: Vec<_> = (0..threads).map(|_| PartWorker::new(model.as_ref(), 6)).collect();
+            let (average, stats) = descent(0, &parameters, &examples, &mut workers).unwrap();
+            (average.values().to_vec(), stats)
+        };
+        let (values, stats) = with(1);
+        for threads in [2, 3] {
+            let again = with(threads);
+            assert!(
+                values
+                    .iter()
+                    .zip(&again.0)
+                    .all(|(a, b)| a.to_bits() == b.to_bits())
+            );
+            assert_eq!(again.1, stats);
+        }
+        // The whole batch at once, in one worker.
+        let whole: Vec<PackedBatch> = batch::sentences(&examples, examples.len());
+        let whole = whole[0].batch();
+        let mut gradient = vec![0.0; parameters.len()];
+        let expected = model
+            .worker(70, whole.rows())
+            .gradient(&parameters, &whole, &mut gradient)
+            .unwrap();
+        assert_eq!(stats.targets, expected.targets);
+        assert!((stats.loss_sum / expected.loss_sum - 1.0).abs() < 1e-5);
+        let largest = gradient.iter().fold(0.0f32, |top, value| top.max(value.abs()));
+        for (value, expected) in values.iter().zip(&gradient) {
+            assert!((value + expected).abs() < 1e-5 * largest, "{value} {expected}");
+        }
+    }
+}
