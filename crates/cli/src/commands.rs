@@ -5,6 +5,7 @@ pub(crate) mod data;
 pub(crate) mod eval;
 pub(crate) mod mechanism;
 pub(crate) mod plan;
+pub(crate) mod pretrain;
 pub(crate) mod report;
 pub(crate) mod reproduce;
 pub(crate) mod train;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{account, data, eval, mechanism, plan, report, reproduce, train};
+use commands::{account, data, eval, mechanism, plan, pretrain, report, reproduce, train};
 use output::Output;
 
 /// Train language models on text that belongs to people, so that the model provably reveals almost nothing about any one
@@ -28,6 +28,8 @@ struct Arguments {
 enum Command {
     /// Train a model as a run file says; ends with the model, its accuracy and its guarantee.
     Train(train::TrainArgs),
+    /// Pre-train a model on public text, without privacy; private training can start from it.
+    Pretrain(train::TrainArgs),
     /// Evaluate the final model of a run.
     Eval(eval::EvalArgs),
     /// State or search a privacy guarantee: epsilon, delta, noise, rounds.
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
     let output = Output { json: arguments.json };
     let result = match arguments.command {
         Command::Train(args) => train::run(args, &output),
+        Command::Pretrain(args) => pretrain::run(args, &output),
         Command::Eval(args) => eval::run(&args, &output),
         Command::Account(args) => account::run(*args, &output),
         Command::Plan(args) => plan::run(args, &output),

@@ -144,6 +144,11 @@ fn every_dependency_is_justified() {
 fn example_run_files_are_valid() {
     for entry in std::fs::read_dir(root().join("examples")).expect("examples") {
         let path = entry.expect("an entry").path();
-        undertone_training::config::RunFile::read(&path, &[]).unwrap_or_else(|error| panic!("{error}"));
+        let read = if path.to_string_lossy().ends_with("-pretrain.toml") {
+            undertone_training::pretrain::PretrainFile::read(&path, &[]).map(drop)
+        } else {
+            undertone_training::config::RunFile::read(&path, &[]).map(drop)
+        };
+        read.unwrap_or_else(|error| panic!("{error}"));
     }
 }

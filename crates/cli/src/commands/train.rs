@@ -1,4 +1,4 @@
-//! `undertone train CONFIG`.
+//! `undertone train CONFIG`, and what `undertone pretrain CONFIG` shares with it.
 
 use std::path::PathBuf;
 
@@ -11,14 +11,14 @@ use undertone_training::run::{self, Observer, RunOptions, Summary};
 
 use crate::output::{Output, facts};
 
-/// Arguments of `undertone train`.
+/// Arguments of `undertone train` and `undertone pretrain`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TrainArgs {
     /// The run file (TOML); see `examples/`.
-    config: PathBuf,
+    pub(super) config: PathBuf,
     /// Change a key of the run file: `--set rounds=50 --set clip.norm=0.5`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<Override>,
+    pub(super) set: Vec<Override>,
     /// Continue the run from its last checkpoint.
     #[arg(long)]
     resume: bool,
@@ -33,6 +33,17 @@ pub(crate) struct TrainArgs {
 /// Trains and shows how it went.
 pub(crate) fn run(args: TrainArgs, output: &Output) -> anyhow::Result<()> {
     let file = RunFile::read(&args.config, &args.set)?;
+    show(args, output, |options, observer| {
+        run::train(&file, options, observer)
+    })
+}
+
+/// Runs a training on the cores asked for, with its progress and then its summary on the terminal.
+pub(super) fn show(
+    args: TrainArgs,
+    output: &Output,
+    train: impl FnOnce(&RunOptions, &dyn Observer) -> undertone_training::error::Result<Summary>,
+) -> anyhow::Result<()> {
     let threads = args.threads.map_or_else(
         || std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get),
         std::num::NonZeroUsize::get,
@@ -48,7 +59,7 @@ pub(crate) fn run(args: TrainArgs, output: &Output) -> anyhow::Result<()> {
         resume: args.resume,
     };
     let progress = Progress::new(output);
-    let result = run::train(&file, &options, &progress);
+    let result = train(&options, &progress);
     progress.clear();
     let summary = result?;
     if output.json {

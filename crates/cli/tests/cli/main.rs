@@ -6,5 +6,6 @@ mod data;
 mod determinism;
 mod mechanism;
 mod plan;
+mod pretrain;
 mod support;
 mod train;

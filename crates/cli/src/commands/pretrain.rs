@@ -1,0 +1,16 @@
+//! `undertone pretrain CONFIG`.
+
+use undertone_training::pretrain::{NOT_PRIVATE, PretrainFile, pretrain};
+
+use super::train::{TrainArgs, show};
+use crate::output::Output;
+
+/// Pre-trains on public text and shows how it went; says first that nothing here is private.
+pub(crate) fn run(args: TrainArgs, output: &Output) -> anyhow::Result<()> {
+    let file = PretrainFile::read(&args.config, &args.set)?;
+    // On standard error, so that it is seen beside `--json` too.
+    eprintln!("warning: {NOT_PRIVATE}");
+    show(args, output, |options, observer| {
+        pretrain(&file, options, observer)
+    })
+}
