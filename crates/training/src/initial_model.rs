@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use rand_core::Rng;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use undertone_data::Vocab;
 use undertone_models::{ModelSpec, SequenceModel, weights};
 
 use crate::error::{Result, TrainingError};
+use crate::random::{Purpose, Randomness};
 use crate::run::VOCAB_FILE;
 use crate::run::workspace::hex;
 
@@ -100,6 +102,26 @@ pub fn read(path: &Path, model: &dyn SequenceModel, vocab: &Vocab) -> Result<Ini
         parameters,
         sha256: hex(&Sha256::digest(&bytes)),
     })
+}
+
+/// What a new run starts from: the parameters of the file, relative to `base`, or without one drawn parameters.
+///
+/// # Errors
+/// As [`read`].
+pub fn starting_parameters(
+    file: Option<&Path>,
+    base: &Path,
+    model: &dyn SequenceModel,
+    vocab: &Vocab,
+    randomness: &Randomness,
+) -> Result<Vec<f32>> {
+    match file {
+        Some(file) => Ok(read(&base.join(file), model, vocab)?.parameters),
+        None => {
+            let mut generator = randomness.generator(Purpose::Initialisation, 0, 0);
+            Ok(model.initial_params(generator.next_u64()))
+        }
+    }
 }
 
 /// Hex SHA-256 of the vocabulary file that these words make.

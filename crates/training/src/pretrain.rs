@@ -17,7 +17,6 @@ mod setting;
 
 use std::time::Instant;
 
-use rand_core::Rng;
 use undertone_data::Split;
 use undertone_models::weights;
 
@@ -25,8 +24,8 @@ use crate::checkpoint::{Checkpoint, State};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::files::{JsonLines, write_atomic};
-use crate::initial_model::{self, Description};
-use crate::random::{Purpose, Randomness};
+use crate::initial_model::{Description, starting_parameters};
+use crate::random::Randomness;
 use crate::record::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
 use crate::run::workspace::{self, RunDirectory};
 use crate::run::{METRICS_FILE, MODEL_FILE, Observer, RunOptions, Summary};
@@ -139,15 +138,10 @@ impl<'a> Pretraining<'a> {
                 JsonLines::open(&metrics_file, 0)?
             }
         };
-        let parameters = match (&checkpoint, &config.initial_model) {
-            (None, Some(path)) => {
-                initial_model::read(&base.join(path), setting.model, setting.corpus.vocab())?.parameters
-            }
-            _ => {
-                let seed = randomness.generator(Purpose::Initialisation, 0, 0).next_u64();
-                setting.model.initial_params(seed)
-            }
-        };
+        // A resumed training has its parameters from the checkpoint; the file may be gone by then.
+        let initial = config.initial_model.as_deref().filter(|_| checkpoint.is_none());
+        let parameters =
+            starting_parameters(initial, base, setting.model, setting.corpus.vocab(), &randomness)?;
         let optimizer = ServerOptimizer::new(config.training.optimizer(), parameters.len(), config.steps)
             .with_warm_up(config.training.warm_up_steps);
         let mut pretraining = Self {
