@@ -3,92 +3,33 @@
 //! The same questions as `bench/accounting` asks dp-accounting, and the tree sensitivities of the production runs of
 //! \[Gboard\] Tables 1 and 2.
 
-use crate::usage::cpu_time;
-use anyhow::{Context, bail};
-use serde_json::json;
+use crate::questions::{Arguments, Question, ask};
 use undertone_accounting::participation::{Participation, RoundsBetween};
 use undertone_accounting::sensitivity::tree;
 use undertone_accounting::{
     Accountant, Delta, Epsilon, Event, NoiseMultiplier, Recipe, SamplingProbability, calibrate, zcdp,
 };
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    /// Repeats of every answer, after one that is discarded
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    repeats: u32,
-    /// One question only
-    #[arg(long)]
-    only: Option<String>,
-}
-
-type Answer = Box<dyn Fn() -> anyhow::Result<f64>>;
-
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let mut asked = 0;
-    for (name, answer) in questions() {
-        if arguments.only.as_ref().is_some_and(|only| *only != name) {
-            continue;
-        }
-        asked += 1;
-        let value = answer()?;
-        let mut seconds = Vec::new();
-        for _ in 0..arguments.repeats {
-            let start = cpu_time().context("this system does not tell CPU time")?;
-            let again = answer()?;
-            let end = cpu_time().context("this system does not tell CPU time")?;
-            if again != value {
-                bail!("{name}: {value} at first, {again} later");
-            }
-            seconds.push(end.saturating_sub(start).as_secs_f64());
-        }
-        seconds.sort_by(f64::total_cmp);
-        let result = json!({
-            "name": "undertone",
-            "version": env!("CARGO_PKG_VERSION"),
-            "question": name,
-            "value": value,
-            "cpu_s": seconds[seconds.len() / 2],
-            "cpu_s_all": seconds,
-        });
-        println!("RESULT {result}");
-    }
-    if asked == 0 {
-        bail!("--only: no question of this name");
-    }
-    Ok(())
+    ask(arguments, "value", questions())
 }
 
-fn questions() -> Vec<(String, Answer)> {
-    let mut questions: Vec<(String, Answer)> = vec![
-        (
-            "pld-1e3".into(),
-            Box::new(|| epsilon(Recipe::Pld, &poisson()?, 1000)),
-        ),
-        (
-            "pld-1e6".into(),
-            Box::new(|| epsilon(Recipe::Pld, &poisson()?, 1_000_000)),
-        ),
-        (
-            "pld-1e3-lower".into(),
-            Box::new(|| {
-                let accountant = accountant(Recipe::Pld, &poisson()?, 1000)?;
-                Ok(accountant.lower_bound(Delta::new(1e-6)?)?.get())
-            }),
-        ),
-        (
-            "rdp-1e3".into(),
-            Box::new(|| epsilon(Recipe::Rdp, &poisson()?, 1000)),
-        ),
-        (
-            "mixture-64".into(),
-            Box::new(|| epsilon(Recipe::Pld, &mixture()?, 2000)),
-        ),
-        ("calibrate-pld".into(), Box::new(calibrated)),
+fn questions() -> Vec<Question> {
+    let mut questions = vec![
+        Question::new("pld-1e3", || epsilon(Recipe::Pld, &poisson()?, 1000)),
+        Question::new("pld-1e6", || epsilon(Recipe::Pld, &poisson()?, 1_000_000)),
+        Question::new("pld-1e3-lower", || {
+            let accountant = accountant(Recipe::Pld, &poisson()?, 1000)?;
+            Ok(accountant.lower_bound(Delta::new(1e-6)?)?.get())
+        }),
+        Question::new("rdp-1e3", || epsilon(Recipe::Rdp, &poisson()?, 1000)),
+        Question::new("mixture-64", || epsilon(Recipe::Pld, &mixture()?, 2000)),
+        Question::new("calibrate-pld", calibrated),
     ];
     questions.extend(PRODUCTION.iter().map(|&(name, rounds, between, most)| {
-        let answer: Answer = Box::new(move || tree_epsilon(rounds, between, most));
-        (format!("tree-{name}"), answer)
+        Question::new(format!("tree-{name}"), move || {
+            tree_epsilon(rounds, between, most)
+        })
     }));
     questions
 }

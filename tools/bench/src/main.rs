@@ -3,7 +3,8 @@
 //!
 //! `undertone-bench clients --model stackoverflow|dplm [--threads N] [--clients N]` prints one `RESULT {json}` line,
 //! `undertone-bench accounting [--repeats N] [--only QUESTION]` one for every question of privacy accounting,
-//! `undertone-bench mechanisms [--repeats N] [--only QUESTION]` one for every strategy optimised,
+//! `undertone-bench mechanisms [--repeats N] [--only QUESTION]` one for every strategy optimised
+//! (BandMF by name only: `--only band-mf-342-n2052`),
 //! `undertone-bench noise [--dim N] [--threads N] [--only ITEM]` one for every sampler and stream.
 
 mod accounting;
@@ -12,6 +13,7 @@ mod mechanisms;
 mod noise;
 mod numpy_random;
 mod peak;
+mod questions;
 mod usage;
 mod workload;
 
@@ -29,9 +31,9 @@ enum Command {
     /// Local SGD, clipping and summing of whole clients, one client per thread
     Clients(clients::Arguments),
     /// Privacy accounting, from parameters to a guarantee
-    Accounting(accounting::Arguments),
+    Accounting(questions::Arguments),
     /// Optimising and certifying noise strategies
-    Mechanisms(mechanisms::Arguments),
+    Mechanisms(questions::Arguments),
     /// Samplers and noise streams, beside memory bandwidth
     Noise(noise::Arguments),
 }

@@ -1,98 +1,61 @@
 //! Noise mechanisms: CPU seconds of optimising and certifying strategies, one thread.
 
-use anyhow::{Context, bail};
-use serde_json::json;
+use anyhow::bail;
 use undertone_accounting::participation::{Gap, Participation};
 use undertone_mechanisms::optimize::blt::BltOptimizer;
-use undertone_mechanisms::optimize::{Problem, banded_toeplitz};
+use undertone_mechanisms::optimize::{Kind, Problem, Sizes, banded, banded_toeplitz};
 use undertone_mechanisms::{Blt, NormalisedBlt, Objective, Strategy, Workload};
 
-use crate::usage::cpu_time;
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    /// Repeats of every question, after one that is discarded
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    repeats: u32,
-    /// One question only
-    #[arg(long)]
-    only: Option<String>,
-}
-
-/// What a question answers: a loss.
-type Answer = Box<dyn Fn() -> anyhow::Result<f64>>;
+use crate::questions::{Arguments, Question, ask};
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let mut asked = 0;
-    for (question, answer) in questions() {
-        if arguments.only.as_ref().is_some_and(|only| only != question) {
-            continue;
-        }
-        asked += 1;
-        let loss = answer()?;
-        let mut seconds = Vec::new();
-        for _ in 0..arguments.repeats {
-            let start = cpu_time().context("this system does not tell CPU time")?;
-            let again = answer()?;
-            let end = cpu_time().context("this system does not tell CPU time")?;
-            if again != loss {
-                bail!("{question}: {loss} at first, {again} later");
-            }
-            seconds.push(end.saturating_sub(start).as_secs_f64());
-        }
-        seconds.sort_by(f64::total_cmp);
-        let result = json!({
-            "name": "undertone",
-            "version": env!("CARGO_PKG_VERSION"),
-            "question": question,
-            "loss": loss,
-            "cpu_s": seconds[seconds.len() / 2],
-            "cpu_s_all": seconds,
-        });
-        println!("RESULT {result}");
-    }
-    if asked == 0 {
-        bail!("--only: no question of this name");
-    }
-    Ok(())
+    ask(arguments, "loss", questions())
 }
 
-fn questions() -> Vec<(&'static str, Answer)> {
+fn questions() -> Vec<Question> {
     vec![
-        (
-            "blt-4-n2000",
-            Box::new(|| blt((2000, 400, 5), Objective::MaxLoss, Some(4))),
-        ),
-        (
-            "blt-4-n2000-rms",
-            Box::new(|| blt((2000, 400, 5), Objective::RmsLoss, Some(4))),
-        ),
-        (
-            "blt-by-gain-n2000",
-            Box::new(|| blt((2000, 400, 5), Objective::MaxLoss, None)),
-        ),
-        (
-            "blt-4-n200000",
-            Box::new(|| blt((200_000, 1000, 20), Objective::MaxLoss, Some(4))),
-        ),
-        ("blt-4-n2052-momentum", Box::new(momentum)),
-        (
-            "normalised-blt-2-n2052",
-            Box::new(|| normalised_blt((2052, 342, 6), Objective::MaxLoss, 2)),
-        ),
-        (
-            "normalised-blt-4-n2052-rms",
-            Box::new(|| normalised_blt((2052, 342, 6), Objective::RmsLoss, 4)),
-        ),
-        ("certify-normalised-blt-n2052", Box::new(certify)),
-        (
-            "band-toep-400-n2000",
-            Box::new(|| {
-                let problem = Problem::new(2000, schema(400, 5)?);
-                Ok(banded_toeplitz(&problem, 400)?.1.rms_loss)
-            }),
-        ),
+        Question::new("blt-4-n2000", || blt((2000, 400, 5), Objective::MaxLoss, Some(4))),
+        Question::new("blt-4-n2000-rms", || {
+            blt((2000, 400, 5), Objective::RmsLoss, Some(4))
+        }),
+        Question::new("blt-by-gain-n2000", || {
+            blt((2000, 400, 5), Objective::MaxLoss, None)
+        }),
+        Question::new("blt-4-n200000", || {
+            blt((200_000, 1000, 20), Objective::MaxLoss, Some(4))
+        }),
+        Question::new("blt-4-n2052-momentum", momentum),
+        Question::new("normalised-blt-2-n2052", || {
+            normalised_blt((2052, 342, 6), Objective::MaxLoss, 2)
+        }),
+        Question::new("normalised-blt-4-n2052-rms", || {
+            normalised_blt((2052, 342, 6), Objective::RmsLoss, 4)
+        }),
+        Question::new("certify-normalised-blt-n2052", certify),
+        Question::new("band-toep-400-n2000", || {
+            let problem = Problem::new(2000, schema(400, 5)?);
+            Ok(banded_toeplitz(&problem, 400)?.1.rms_loss)
+        }),
+        Question::new("compare-n2052", compare),
+        Question::new("band-mf-342-n2052", || {
+            let problem = Problem::new(2052, schema(342, 6)?);
+            Ok(banded(&problem, 342)?.1.rms_loss)
+        })
+        .slow(),
     ]
+}
+
+/// Every kind that `undertone mechanism compare` makes by itself, with its losses: the least of them.
+fn compare() -> anyhow::Result<f64> {
+    let problem = Problem::new(2052, schema(342, 6)?);
+    let mut least = f64::INFINITY;
+    for kind in Kind::ALL {
+        if ![Kind::Banded, Kind::Dense].contains(&kind) {
+            let made = kind.make(&problem, Sizes::default())?;
+            least = least.min(problem.losses(&made.strategy)?.rms_loss);
+        }
+    }
+    Ok(least)
 }
 
 fn schema(gap: u64, most: u64) -> anyhow::Result<Participation> {

@@ -73,31 +73,18 @@ fn check_family(family: &str, case: &Case<'_>) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::case::testing;
 
     fn file() -> Value {
         serde_json::from_str(include_str!("../../../vectors/accounting.json")).unwrap()
     }
 
     fn verdict(file: &Value) -> String {
-        let mut tally = Tally::default();
-        check(file, &mut tally).unwrap();
-        tally.verdict()
+        testing::verdict(file, check)
     }
 
-    /// One case with a changed part.
     fn changed(family: &str, part: &str, key: &str, value: impl Into<Value>) -> Value {
-        let file = file();
-        let case = file
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|case| case["family"] == family);
-        let mut case = case.unwrap().clone();
-        if key.is_empty() {
-            case[part] = value.into();
-        } else {
-            case[part][key] = value.into();
-        }
+        let case = testing::changed(&file(), family, part, key, value.into());
         Value::Array(vec![case])
     }
 

@@ -247,3 +247,28 @@ pub(crate) fn whole(value: f64) -> anyhow::Result<u64> {
     anyhow::ensure!(fits, "{value} is not a whole number");
     Ok(value as u64)
 }
+
+/// What the tests of all checkers do with a file.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// The verdict on a whole file.
+    pub(crate) fn verdict(file: &Value, check: impl Fn(&Value, &mut Tally) -> anyhow::Result<()>) -> String {
+        let mut tally = Tally::default();
+        check(file, &mut tally).unwrap();
+        tally.verdict()
+    }
+
+    /// The first case of a family, with a changed part, or with a changed key in it.
+    pub(crate) fn changed(cases: &Value, family: &str, part: &str, key: &str, value: Value) -> Value {
+        let mut cases = cases.as_array().unwrap().iter();
+        let mut case = cases.find(|case| case["family"] == family).unwrap().clone();
+        if key.is_empty() {
+            case[part] = value;
+        } else {
+            case[part][key] = value;
+        }
+        case
+    }
+}

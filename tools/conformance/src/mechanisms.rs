@@ -76,27 +76,18 @@ fn check_family(family: &str, case: &Case<'_>) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::case::testing;
 
     fn file() -> Value {
         serde_json::from_str(include_str!("../../../vectors/mechanisms.json")).unwrap()
     }
 
     fn verdict(file: &Value) -> String {
-        let mut tally = Tally::default();
-        check(file, &mut tally).unwrap();
-        tally.verdict()
+        testing::verdict(file, check)
     }
 
-    /// The first case of a family, with a changed part.
     fn changed(family: &str, part: &str, key: &str, value: impl Into<Value>) -> Value {
-        let file = file();
-        let mut cases = file["cases"].as_array().unwrap().iter();
-        let mut case = cases.find(|case| case["family"] == family).unwrap().clone();
-        if key.is_empty() {
-            case[part] = value.into();
-        } else {
-            case[part][key] = value.into();
-        }
+        let case = testing::changed(&file()["cases"], family, part, key, value.into());
         serde_json::json!({ "cases": [case] })
     }
 
