@@ -114,6 +114,18 @@ pub(super) fn check_independence(samples: impl Fn(u8, u64) -> Vec<f64>) {
     check_uncorrelated(&x, &samples(6, 0));
 }
 
+/// Checks that the two halves of every block, cosines and sines of the same radii, are uncorrelated.
+pub(super) fn check_halves(x: &[f64], block: usize) {
+    let half = |first: bool| -> Vec<f64> {
+        let part = |block: &[f64]| {
+            let (cosines, sines) = block.split_at(block.len() / 2);
+            if first { cosines.to_vec() } else { sines.to_vec() }
+        };
+        x.chunks_exact(block).flat_map(part).collect()
+    };
+    check_uncorrelated(&half(true), &half(false));
+}
+
 /// Standard normal CDF by the series of the error function, to about 1e-13.
 pub(super) fn normal_cdf(x: f64) -> f64 {
     // Series: Phi(x) = 1/2 + phi(x) * sum x^(2k+1) / (1 * 3 * ... * (2k+1)); converges for all x.

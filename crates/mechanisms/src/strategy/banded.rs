@@ -1,14 +1,10 @@
 //! Banded matrices with entries of their own in every round: BandMF.
 
 use serde::{Deserialize, Serialize};
-use undertone_accounting::AccountingError;
 use undertone_accounting::participation::Participation;
-use undertone_accounting::sensitivity::general::LowerTriangular;
 
-use super::identity::positive;
-use super::tree_full::within;
+use super::first_rounds;
 use crate::error::{MechanismError, Result};
-use crate::iterates;
 use crate::loss::{Certified, Errors};
 use crate::recurrence::Recurrence;
 use crate::triangular::Triangular;
@@ -98,11 +94,6 @@ impl Banded {
         }
     }
 
-    fn check(&self, rounds: usize) -> Result<()> {
-        positive(rounds)?;
-        within(rounds, self.matrix.rounds())
-    }
-
     pub(super) fn name(&self) -> String {
         format!("BandMF({})", self.matrix.bands())
     }
@@ -120,19 +111,15 @@ impl Banded {
         rounds: usize,
         participation: &Participation,
     ) -> Result<Certified> {
-        self.check(rounds)?;
-        let columns = self.matrix.columns(rounds);
-        certified(&LowerTriangular::from_columns(columns)?, participation)
+        first_rounds::squared_sensitivity(&self.matrix, rounds, participation)
     }
 
     pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
-        self.check(rounds)?;
-        let variances = iterates::of_triangular(&self.matrix, rounds, workload)?;
-        Ok(Errors::from_variances(variances))
+        first_rounds::errors(&self.matrix, rounds, workload)
     }
 
     pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
-        self.check(rounds)?;
+        first_rounds::check(&self.matrix, rounds)?;
         let bands = self.matrix.bands();
         let mut entries = vec![0.0; rounds * bands];
         for (t, row) in entries.chunks_exact_mut(bands).enumerate() {
@@ -142,20 +129,4 @@ impl Banded {
         }
         Ok(Recurrence::Rows { bands, entries })
     }
-}
-
-/// Exact where a method is known or an evenly spaced set attains the bound, otherwise the bound.
-pub(super) fn certified(matrix: &LowerTriangular, participation: &Participation) -> Result<Certified> {
-    match matrix.squared_sensitivity(participation) {
-        Ok(squared) => return Ok(Certified::exact(squared)),
-        Err(AccountingError::NoExactSensitivity { .. }) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let squared = matrix.squared_sensitivity_bound(participation)?;
-    let reached = matrix.squared_sensitivity_reached(participation)?;
-    Ok(Certified {
-        squared,
-        // The sums run in different orders.
-        exact: reached.get() >= squared.get() * (1.0 - 1e-12),
-    })
 }

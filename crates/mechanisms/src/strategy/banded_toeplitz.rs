@@ -5,8 +5,9 @@ use undertone_accounting::AccountingError;
 use undertone_accounting::participation::Participation;
 use undertone_accounting::sensitivity::toeplitz::Toeplitz;
 
+use super::coefficients::Coefficients;
 use super::identity::positive;
-use crate::error::{MechanismError, Result};
+use crate::error::Result;
 use crate::iterates;
 use crate::loss::{Certified, Errors};
 use crate::recurrence::Recurrence;
@@ -33,23 +34,9 @@ use crate::workload::Workload;
 /// # Ok::<(), undertone_mechanisms::MechanismError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Unchecked")]
-pub struct BandedToeplitz {
-    coefficients: Vec<f64>,
-}
-
-#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Unchecked {
-    coefficients: Vec<f64>,
-}
-
-impl TryFrom<Unchecked> for BandedToeplitz {
-    type Error = MechanismError;
-
-    fn try_from(value: Unchecked) -> Result<Self> {
-        Self::new(value.coefficients)
-    }
+pub struct BandedToeplitz {
+    coefficients: Coefficients,
 }
 
 impl BandedToeplitz {
@@ -58,7 +45,7 @@ impl BandedToeplitz {
     /// # Errors
     /// No coefficients, one that is not finite, or a first one that is not positive.
     pub fn new(coefficients: Vec<f64>) -> Result<Self> {
-        check_coefficients(&coefficients)?;
+        let coefficients = Coefficients::new(coefficients)?;
         Ok(Self { coefficients })
     }
 
@@ -78,7 +65,7 @@ impl BandedToeplitz {
 
     pub(super) fn name(&self) -> String {
         let bands = self.coefficients.len();
-        if self.coefficients == toeplitz::fhu(bands) {
+        if *self.coefficients == toeplitz::fhu(bands) {
             format!("BandFHU({bands})")
         } else {
             format!("BandToep({bands})")
@@ -100,7 +87,7 @@ impl BandedToeplitz {
     ) -> Result<Certified> {
         positive(rounds)?;
         certified(
-            &Toeplitz::banded(self.coefficients.clone(), rounds)?,
+            &Toeplitz::banded(self.coefficients.to_vec(), rounds)?,
             participation,
         )
     }
@@ -119,22 +106,9 @@ impl BandedToeplitz {
     pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
         positive(rounds)?;
         Ok(Recurrence::Bands {
-            coefficients: self.coefficients.clone(),
+            coefficients: self.coefficients.to_vec(),
             scale: Vec::new(),
         })
-    }
-}
-
-/// Refuses what is no first column of a strategy or of its inverse.
-pub(super) fn check_coefficients(coefficients: &[f64]) -> Result<()> {
-    let wrong = |name, expected, got| Err(MechanismError::Setting { name, expected, got });
-    if let Some(&got) = coefficients.iter().find(|entry| !entry.is_finite()) {
-        return wrong("coefficient", "a finite number", got);
-    }
-    match coefficients.first() {
-        None => wrong("number of coefficients", "at least 1", 0.0),
-        Some(&got) if got <= 0.0 => wrong("first coefficient", "positive", got),
-        Some(_) => Ok(()),
     }
 }
 

@@ -2,13 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use undertone_accounting::participation::Participation;
-use undertone_accounting::sensitivity::general::LowerTriangular;
 
-use super::banded::certified;
-use super::identity::positive;
-use super::tree_full::within;
+use super::first_rounds;
 use crate::error::{MechanismError, Result};
-use crate::iterates;
 use crate::loss::{Certified, Errors};
 use crate::recurrence::Recurrence;
 use crate::triangular::{LANES, Triangular};
@@ -77,11 +73,6 @@ impl Dense {
         }
     }
 
-    fn check(&self, rounds: usize) -> Result<()> {
-        positive(rounds)?;
-        within(rounds, self.matrix.rounds())
-    }
-
     pub(super) fn name(&self) -> String {
         "dense".to_owned()
     }
@@ -100,19 +91,15 @@ impl Dense {
         rounds: usize,
         participation: &Participation,
     ) -> Result<Certified> {
-        self.check(rounds)?;
-        let columns = self.matrix.columns(rounds);
-        certified(&LowerTriangular::from_columns(columns)?, participation)
+        first_rounds::squared_sensitivity(&self.matrix, rounds, participation)
     }
 
     pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
-        self.check(rounds)?;
-        let variances = iterates::of_triangular(&self.matrix, rounds, workload)?;
-        Ok(Errors::from_variances(variances))
+        first_rounds::errors(&self.matrix, rounds, workload)
     }
 
     pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
-        self.check(rounds)?;
+        first_rounds::check(&self.matrix, rounds)?;
         let mut entries = vec![0.0; rounds * (rounds + 1) / 2];
         for start in (0..rounds).step_by(LANES) {
             let inverse = self.matrix.inverse_columns(start, rounds);

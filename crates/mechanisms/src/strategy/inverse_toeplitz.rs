@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use undertone_accounting::participation::Participation;
 use undertone_accounting::sensitivity::toeplitz::Toeplitz;
 
-use super::banded_toeplitz::{certified, check_coefficients};
+use super::banded_toeplitz::certified;
+use super::coefficients::Coefficients;
 use super::identity::positive;
 use crate::error::{MechanismError, Result};
 use crate::iterates;
@@ -34,23 +35,9 @@ use crate::workload::Workload;
 /// # Ok::<(), undertone_mechanisms::MechanismError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Unchecked")]
-pub struct InverseToeplitz {
-    coefficients: Vec<f64>,
-}
-
-#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Unchecked {
-    coefficients: Vec<f64>,
-}
-
-impl TryFrom<Unchecked> for InverseToeplitz {
-    type Error = MechanismError;
-
-    fn try_from(value: Unchecked) -> Result<Self> {
-        Self::new(value.coefficients)
-    }
+pub struct InverseToeplitz {
+    coefficients: Coefficients,
 }
 
 impl InverseToeplitz {
@@ -59,7 +46,7 @@ impl InverseToeplitz {
     /// # Errors
     /// No coefficients, one that is not finite, or a first one that is not positive.
     pub fn new(coefficients: Vec<f64>) -> Result<Self> {
-        check_coefficients(&coefficients)?;
+        let coefficients = Coefficients::new(coefficients)?;
         Ok(Self { coefficients })
     }
 
@@ -118,7 +105,7 @@ impl InverseToeplitz {
 
     pub(super) fn name(&self) -> String {
         match self.coefficients[..] {
-            [1.0, taken] if taken != -0.5 => format!("DP-lambda-CGD({})", -taken),
+            [1.0, taken] if taken != -0.5 => format!("DP-lambda-CGD({})", readable(-taken)),
             _ if Self::square_root(self.coefficients.len()).as_ref() == Ok(self) => {
                 format!("BISR({})", self.coefficients.len())
             }
@@ -163,10 +150,15 @@ impl InverseToeplitz {
     pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
         positive(rounds)?;
         Ok(Recurrence::Taps {
-            coefficients: self.coefficients.clone(),
+            coefficients: self.coefficients.to_vec(),
             scale: Vec::new(),
         })
     }
+}
+
+/// Four decimals are enough to tell optima apart in a table; the description has all digits.
+fn readable(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
 }
 
 #[cfg(test)]
@@ -175,6 +167,14 @@ mod tests {
 
     use super::*;
     use crate::toeplitz::exact;
+
+    #[test]
+    fn names_have_a_readable_number_of_digits() {
+        let name = |lambda: f64| InverseToeplitz::lambda(lambda).unwrap().name();
+        assert_eq!(name(0.7), "DP-lambda-CGD(0.7)");
+        assert_eq!(name(2.0 / 3.0), "DP-lambda-CGD(0.6667)");
+        assert_eq!(name(0.5), "BISR(2)");
+    }
 
     /// Taps near 1e11 that leave a small matrix, given by its own coefficients: what is certified for the taps is never
     /// below what the exact inverse of the taps costs, although the computed inverse alone would be.

@@ -5,7 +5,7 @@ use undertone_accounting::AccountingError;
 use undertone_accounting::participation::Participation;
 use undertone_accounting::sensitivity::normalised;
 
-use super::banded_toeplitz::check_coefficients;
+use super::coefficients::Coefficients;
 use super::identity::positive;
 use super::tree_full::within;
 use crate::error::{MechanismError, Result};
@@ -40,7 +40,7 @@ use crate::workload::Workload;
 #[serde(try_from = "Unchecked")]
 pub struct NormalisedToeplitz {
     rounds: usize,
-    coefficients: Vec<f64>,
+    coefficients: Coefficients,
 }
 
 #[derive(Deserialize)]
@@ -63,10 +63,9 @@ impl NormalisedToeplitz {
     ///
     /// # Errors
     /// No rounds, no coefficients, one that is not finite, or a first one that is not positive.
-    pub fn new(rounds: usize, mut coefficients: Vec<f64>) -> Result<Self> {
+    pub fn new(rounds: usize, coefficients: Vec<f64>) -> Result<Self> {
         positive(rounds)?;
-        check_coefficients(&coefficients)?;
-        coefficients.truncate(rounds);
+        let coefficients = Coefficients::new(coefficients)?.first(rounds);
         Ok(Self { rounds, coefficients })
     }
 
@@ -97,7 +96,7 @@ impl NormalisedToeplitz {
 
     pub(super) fn name(&self) -> String {
         let bands = self.coefficients.len();
-        match (bands == self.rounds, self.coefficients == toeplitz::fhu(bands)) {
+        match (bands == self.rounds, *self.coefficients == toeplitz::fhu(bands)) {
             (true, true) => "normalised square root".to_owned(),
             (false, true) => format!("normalised BandFHU({bands})"),
             _ => format!("normalised BandToep({bands})"),
@@ -118,7 +117,7 @@ impl NormalisedToeplitz {
         participation: &Participation,
     ) -> Result<Certified> {
         self.check(rounds)?;
-        let mut coefficients = self.coefficients.clone();
+        let mut coefficients = self.coefficients.to_vec();
         coefficients.resize(self.rounds, 0.0);
         normalised_certified(coefficients, rounds, participation)
     }
@@ -139,7 +138,7 @@ impl NormalisedToeplitz {
         let mut scale = self.column_norms();
         scale.truncate(rounds);
         Ok(Recurrence::Bands {
-            coefficients: self.coefficients.clone(),
+            coefficients: self.coefficients.to_vec(),
             scale,
         })
     }

@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 use super::field::{Field, slot_mut};
 use super::kernel::{self, LOOK_AHEAD, single};
 use super::past::{self, Past};
-use super::plan::{Plan, Source, Weights};
+use super::plan::{Plan, Source};
 use super::source::Maker;
 use super::tree::{self, Place};
 use crate::error::{MechanismError, Result};
@@ -80,30 +80,8 @@ enum Step {
 
 impl Engine {
     pub(crate) fn new(plan: Plan, rounds: usize, dim: usize, options: StreamOptions) -> Result<Self> {
-        let fresh = matches!(
-            &plan,
-            Plan::Tree { .. }
-                | Plan::History {
-                    source: Source::Fresh,
-                    ..
-                }
-        );
-        let dense = matches!(
-            &plan,
-            Plan::History {
-                weights: Weights::Lower { .. },
-                ..
-            }
-        );
-        let kept = match options.history {
-            Some(History::Remake) if !fresh => return Err(MechanismError::HistoryNotRemade),
-            Some(history) => history == History::Keep,
-            None => !dense,
-        };
-        let length = match &plan {
-            Plan::History { weights, .. } => weights.bands().min(rounds) - 1,
-            _ => 0,
-        };
+        let kept = plan.keeps(options.history)?;
+        let length = plan.look_back(rounds);
         let past = Past {
             length,
             kept,

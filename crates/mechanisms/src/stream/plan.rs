@@ -4,6 +4,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{MechanismError, Result};
 use crate::recurrence::Recurrence;
+use crate::stream::engine::History;
 
 /// What a round's noise is made of.
 #[derive(Debug, Clone, PartialEq)]
@@ -184,6 +185,42 @@ impl Plan {
                 weights,
             } => blocks(*leaves, diagonal, weights, rounds)?,
         })
+    }
+
+    /// Whether what later rounds need of earlier ones is kept in memory, as asked for; without a wish it is, except for whole
+    /// matrices, whose history is the run.
+    ///
+    /// # Errors
+    /// [`MechanismError::HistoryNotRemade`] where it cannot be made again from keys.
+    pub(crate) fn keeps(&self, history: Option<History>) -> Result<bool> {
+        let remakes = matches!(
+            self,
+            Plan::Tree { .. }
+                | Plan::History {
+                    source: Source::Fresh,
+                    ..
+                }
+        );
+        let whole = matches!(
+            self,
+            Plan::History {
+                weights: Weights::Lower { .. },
+                ..
+            }
+        );
+        match history {
+            Some(History::Remake) if !remakes => Err(MechanismError::HistoryNotRemade),
+            Some(history) => Ok(history == History::Keep),
+            None => Ok(!whole),
+        }
+    }
+
+    /// Vectors that a round of a run of `rounds` looks back on at most.
+    pub(crate) fn look_back(&self, rounds: usize) -> usize {
+        match self {
+            Plan::History { weights, .. } => weights.bands().min(rounds) - 1,
+            _ => 0,
+        }
     }
 
     /// Everything in the plan, for telling plans apart.
