@@ -8,4 +8,5 @@ pub(crate) mod plan;
 pub(crate) mod pretrain;
 pub(crate) mod report;
 pub(crate) mod reproduce;
+pub(crate) mod simulate;
 pub(crate) mod train;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{account, data, eval, mechanism, plan, pretrain, report, reproduce, train};
+use commands::{account, data, eval, mechanism, plan, pretrain, report, reproduce, simulate, train};
 use output::Output;
 
 /// Train language models on text that belongs to people, so that the model provably reveals almost nothing about any one
@@ -36,6 +36,8 @@ enum Command {
     Account(Box<account::AccountArgs>),
     /// From population, rounds and target to feasible report goals, noise and separation.
     Plan(plan::PlanArgs),
+    /// Simulate who takes part in a population of devices with timers, and what guarantee that gives.
+    Simulate(Box<simulate::SimulateArgs>),
     /// Optimise, compare and show noise mechanisms: BLT, trees, BandMF and the others.
     Mechanism(mechanism::MechanismArgs),
     /// Import, describe and index user-partitioned text.
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Command::Eval(args) => eval::run(&args, &output),
         Command::Account(args) => account::run(*args, &output),
         Command::Plan(args) => plan::run(args, &output),
+        Command::Simulate(args) => simulate::run(&args, &output),
         Command::Mechanism(args) => mechanism::run(args, &output),
         Command::Data(args) => data::run(*args, &output),
         Command::Report(args) => report::run(args, &output),

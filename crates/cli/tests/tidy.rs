@@ -146,6 +146,8 @@ fn example_run_files_are_valid() {
         let path = entry.expect("an entry").path();
         let read = if path.to_string_lossy().ends_with("-pretrain.toml") {
             undertone_training::pretrain::PretrainFile::read(&path, &[]).map(drop)
+        } else if read(&path).contains("\n[timers]\n") {
+            undertone_training::simulate::SimulationFile::read(&path, &[]).map(drop)
         } else {
             undertone_training::config::RunFile::read(&path, &[]).map(drop)
         };

@@ -164,6 +164,9 @@ pub enum TrainingError {
         /// The reason.
         source: Box<TrainingError>,
     },
+    /// A round's participants do not keep to the declared schema.
+    #[error(transparent)]
+    Participation(#[from] crate::participation::Violation),
     /// From the corpus.
     #[error(transparent)]
     Data(#[from] undertone_data::DataError),

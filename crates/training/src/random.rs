@@ -23,6 +23,8 @@ pub enum Purpose {
     Evaluation,
     /// The order of all examples in an epoch of pre-training.
     ExampleOrder,
+    /// The key of a run's participation: orders, simulated devices, the salt of pseudonyms.
+    Participation,
 }
 
 impl Purpose {
@@ -33,6 +35,7 @@ impl Purpose {
             Self::LocalOrder => b"local-order",
             Self::Evaluation => b"evaluation",
             Self::ExampleOrder => b"example-order",
+            Self::Participation => b"participation",
         }
     }
 }

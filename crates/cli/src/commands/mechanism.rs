@@ -10,7 +10,7 @@ mod privacy;
 mod run;
 mod show;
 mod sweep;
-mod table;
+pub(super) mod table;
 mod timing;
 mod workload;
 

@@ -7,5 +7,6 @@ mod determinism;
 mod mechanism;
 mod plan;
 mod pretrain;
+mod simulate;
 mod support;
 mod train;

@@ -103,6 +103,12 @@ impl TreeFull {
         Ok(Self { rounds, layout })
     }
 
+    /// Which nodes are measured.
+    #[must_use]
+    pub fn layout(&self) -> TreeLayout {
+        self.layout
+    }
+
     fn leaves(&self) -> usize {
         match self.layout {
             // A power of two that reaches beyond the run, or beyond what memory could hold of it.

@@ -12,7 +12,7 @@ use super::run::Run;
 const BYTES: u64 = 8;
 
 /// A table with the first `left` columns to the left and all others to the right.
-pub(super) fn grid<H: ToString>(
+pub(in crate::commands) fn grid<H: ToString>(
     header: impl IntoIterator<Item = H>,
     rows: impl IntoIterator<Item = Vec<String>>,
     left: usize,

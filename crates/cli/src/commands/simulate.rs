@@ -1,0 +1,90 @@
+//! `undertone simulate CONFIG`.
+
+mod pictures;
+mod sweep;
+mod text;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use undertone_training::config::Override;
+use undertone_training::files::write_atomic;
+use undertone_training::simulate::{self, Simulation, SimulationFile};
+
+use crate::output::Output;
+use sweep::Sweep;
+
+/// Arguments of `undertone simulate`.
+///
+/// Makes the rounds of a simulated population of devices with timers, without any training: MinS and MaxP come out, and for
+/// the file's mechanism the guarantee that the timer promises, the one that the ledger shows, and the exact one of the
+/// ledger's participations. Guarantees are stated under zero-out.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SimulateArgs {
+    /// The simulation file (TOML); see `examples/timers.toml`.
+    config: PathBuf,
+    /// Change a key of the file: `--set population=50000 --set timers.timer_hours=72`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<Override>,
+    /// Write ledger.jsonl, summary.json and rounds.svg into this folder; of a sweep, summary.json and sweep.svg.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Simulate once for every value of a key, such as `timer_hours=24,48,72`; without a dot, a key of [timers].
+    #[arg(long, value_name = "KEY=VALUE,...")]
+    sweep: Option<Sweep>,
+}
+
+/// Simulates and shows what came out.
+pub(crate) fn run(args: &SimulateArgs, output: &Output) -> anyhow::Result<()> {
+    let file = SimulationFile::read(&args.config, &args.set)?;
+    if let Some(folder) = &args.out {
+        std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+    }
+    if let Some(sweep) = &args.sweep {
+        return sweep.run(args, output);
+    }
+    let ledger = args.out.as_deref().map(|folder| folder.join("ledger.jsonl"));
+    let simulation = simulated(&file, ledger.as_deref(), "", output)?;
+    if let Some(folder) = &args.out {
+        let svg = pictures::rounds(&simulation)?;
+        write_atomic(&folder.join("rounds.svg"), svg.as_bytes())?;
+        write_summary(folder, &simulation)?;
+    }
+    if output.json {
+        return output.print_json(&simulation);
+    }
+    let mut shown = text::of(&simulation);
+    if let Some(folder) = &args.out {
+        shown += &format!(
+            "\n\nledger.jsonl, summary.json and rounds.svg are in {}",
+            folder.display()
+        );
+    }
+    output.print(&shown)
+}
+
+/// One simulation under a bar of its rounds.
+fn simulated(
+    file: &SimulationFile,
+    ledger: Option<&Path>,
+    what: &str,
+    output: &Output,
+) -> anyhow::Result<Simulation> {
+    let template = "rounds {bar:40} {pos}/{len}  {elapsed} elapsed, {eta} left  {msg}";
+    let bar = output.bar(file.config.rounds, template);
+    let result = simulate::run(&file.config, &file.base, ledger, &mut |round| {
+        bar.inc(1);
+        // As often as a bar is drawn is often enough.
+        if round.round % 16 == 0 {
+            bar.set_message(format!("day {:.1}  {what}", round.ended as f64 / 86_400.0));
+        }
+    });
+    bar.finish_and_clear();
+    Ok(result?)
+}
+
+fn write_summary<T: serde::Serialize>(folder: &Path, value: &T) -> anyhow::Result<()> {
+    let mut json = serde_json::to_vec_pretty(value).context("a result that JSON cannot hold")?;
+    json.push(b'\n');
+    Ok(write_atomic(&folder.join("summary.json"), &json)?)
+}

@@ -1,0 +1,99 @@
+//! Simulations as SVG pictures.
+
+use anyhow::anyhow;
+use undertone_reproduce::Scale;
+use undertone_training::simulate::Simulation;
+
+use crate::commands::plan::picture::{COLOURS, MUTED, Pen, Picture};
+
+const LINE: Pen = Pen {
+    colour: COLOURS[0],
+    dashed: false,
+};
+
+const LIMIT: Pen = Pen {
+    colour: MUTED,
+    dashed: true,
+};
+
+struct Curve {
+    name: &'static str,
+    pen: Pen,
+    points: Vec<(f64, f64)>,
+}
+
+/// Minutes of every round over the days.
+pub(super) fn rounds(simulation: &Simulation) -> anyhow::Result<String> {
+    let points: Vec<(f64, f64)> = simulation
+        .round_times
+        .iter()
+        .map(|round| (round.day, round.minutes))
+        .collect();
+    let title = format!(
+        "Minutes a round; {} devices, report goal {}, timer {} hours",
+        simulation.population, simulation.report_goal, simulation.timer_hours
+    );
+    let curve = Curve {
+        name: "minutes",
+        pen: LINE,
+        points,
+    };
+    draw(title, "day", vec![curve])
+}
+
+/// MinS over the values of a sweep, and what the population allows.
+pub(super) fn sweep(key: &str, points: &[(f64, &Simulation)]) -> anyhow::Result<String> {
+    let observed = points
+        .iter()
+        .filter_map(|(value, simulation)| Some((*value, simulation.min_sep? as f64)));
+    let allowed = points
+        .iter()
+        .map(|(value, simulation)| (*value, simulation.largest_min_sep as f64));
+    let Some((_, first)) = points.first() else {
+        return Err(anyhow!("drawing the sweep: no values"));
+    };
+    draw(
+        format!(
+            "MinS over {key}; {} devices, {} rounds",
+            first.population, first.rounds
+        ),
+        "value of the key",
+        vec![
+            Curve {
+                name: "observed MinS",
+                pen: LINE,
+                points: observed.collect(),
+            },
+            Curve {
+                name: "population over report goal, less one",
+                pen: LIMIT,
+                points: allowed.collect(),
+            },
+        ],
+    )
+}
+
+fn draw(title: String, x_label: &'static str, curves: Vec<Curve>) -> anyhow::Result<String> {
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let (left, right) = points().fold((f64::INFINITY, 0.0f64), |(left, right), point| {
+        (left.min(point.0), right.max(point.0))
+    });
+    let left = left.min(right);
+    let top = points().map(|point| point.1).fold(1.0, f64::max);
+    Picture {
+        title,
+        x_label,
+        legend: curves
+            .iter()
+            .map(|curve| (curve.name.to_owned(), curve.pen))
+            .collect(),
+        x: left..right.max(left + 1e-3),
+        y: 0.0..1.1 * top,
+        curves: curves
+            .into_iter()
+            .map(|curve| (curve.pen, curve.points))
+            .collect(),
+    }
+    .svg_over(Scale::Linear, Scale::Linear)
+    .map_err(|message| anyhow!("drawing the simulation: {message}"))
+}

@@ -1,0 +1,84 @@
+//! One key for all that participation draws at random.
+
+use rand_chacha::ChaCha20Rng;
+use rand_core::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::pseudonyms::Salt;
+use crate::random::{Purpose, Randomness};
+
+/// The key behind the order of epochs, simulated devices and the salt of pseudonyms.
+///
+/// It has to outlive the process: a resumed run that drew another order would bring users back before their gap is over,
+/// and another salt would give them new names, under which nobody sees that. A run keeps it in its checkpoint.
+///
+/// PRIVACY: noise does not depend on it, so knowing it does not weaken a guarantee; it does tell which user bears which
+/// pseudonym. `Debug` does not print it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParticipationKey([u8; 32]);
+
+impl std::fmt::Debug for ParticipationKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ParticipationKey(..)")
+    }
+}
+
+impl ParticipationKey {
+    /// From the run's randomness: its seed, or the operating system's entropy.
+    #[must_use]
+    pub fn new(randomness: &Randomness) -> Self {
+        let mut key = [0; 32];
+        randomness
+            .generator(Purpose::Participation, 0, 0)
+            .fill_bytes(&mut key);
+        Self(key)
+    }
+
+    /// A key that was kept.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The salt of the run's pseudonyms.
+    #[must_use]
+    pub fn salt(&self) -> Salt {
+        Salt::from_bytes(self.derive(b"pseudonyms"))
+    }
+
+    /// A generator that no other label shares.
+    pub(super) fn generator(&self, label: &[u8]) -> ChaCha20Rng {
+        ChaCha20Rng::from_seed(self.derive(label))
+    }
+
+    fn derive(&self, label: &[u8]) -> [u8; 32] {
+        Sha256::new()
+            .chain_update(self.0)
+            .chain_update(label)
+            .finalize()
+            .into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_seed_one_key_and_no_print() {
+        let key = |seed| ParticipationKey::new(&Randomness::new(seed).unwrap());
+        assert_eq!(key(Some(3)), key(Some(3)));
+        assert_ne!(key(Some(3)), key(Some(4)));
+        assert_ne!(key(None), key(None));
+        assert_eq!(format!("{:?}", key(None)), "ParticipationKey(..)");
+        assert_ne!(key(Some(3)).derive(b"a"), key(Some(3)).derive(b"b"));
+    }
+
+    #[test]
+    fn a_kept_key_is_the_same() {
+        let key = ParticipationKey::from_bytes(std::array::from_fn(|i| i as u8));
+        let kept = serde_json::to_string(&key).unwrap();
+        assert_eq!(serde_json::from_str::<ParticipationKey>(&kept).unwrap(), key);
+    }
+}

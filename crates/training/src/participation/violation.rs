@@ -1,0 +1,79 @@
+//! How a round can break a schema.
+
+use super::Pseudonym;
+
+/// A round that does not keep to its schema: which round, which user, what was expected and what came.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// The user took part too short a time ago.
+    #[error(
+        "round {round}, user {user}: expected a gap of at least {expected} rounds to the user's last participation, got \
+         {came} (round {last})"
+    )]
+    TooSoon {
+        /// The round.
+        round: u64,
+        /// The user.
+        user: Pseudonym,
+        /// The declared gap.
+        expected: u64,
+        /// The gap that came.
+        came: u64,
+        /// Round of the last participation.
+        last: u64,
+    },
+    /// The schema fixes the gap, and the user keeps to another.
+    #[error(
+        "round {round}, user {user}: expected a gap of exactly {expected} rounds to the user's last participation, got \
+         {came} (round {last})"
+    )]
+    OutOfStep {
+        /// The round.
+        round: u64,
+        /// The user.
+        user: Pseudonym,
+        /// The declared gap.
+        expected: u64,
+        /// The gap that came.
+        came: u64,
+        /// Round of the last participation.
+        last: u64,
+    },
+    /// The user took part as often as declared already.
+    #[error("round {round}, user {user}: expected at most {expected} participations, got {came}")]
+    TooOften {
+        /// The round.
+        round: u64,
+        /// The user.
+        user: Pseudonym,
+        /// Declared maximum.
+        expected: u64,
+        /// Participations with this one.
+        came: u64,
+    },
+    /// One round names a user twice; no schema admits that.
+    #[error("round {round}, user {user}: expected every user at most once in a round, got twice")]
+    Twice {
+        /// The round.
+        round: u64,
+        /// The user.
+        user: Pseudonym,
+    },
+    /// Rounds do not come one after another.
+    #[error("round {round}: expected a round after round {last}, the last one recorded")]
+    OutOfOrder {
+        /// The round.
+        round: u64,
+        /// The last round.
+        last: u64,
+    },
+    /// More rounds than are counted.
+    #[error("round {round}: expected less than {limit} rounds")]
+    TooManyRounds {
+        /// The round.
+        round: u64,
+        /// The first number that is not counted.
+        limit: u64,
+    },
+}

@@ -1,0 +1,113 @@
+//! `ledger.jsonl` of a simulation: one released round a line, its participants by their pseudonyms.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+
+use crate::error::{Result, TrainingError};
+use crate::participation::Pseudonym;
+use crate::participation::timers::SimulatedRound;
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LedgerLine {
+    /// Number of the round among the released ones, from 0.
+    pub round: u64,
+    /// Simulated seconds from midnight UTC to its begin.
+    pub started: u64,
+    /// And to its release.
+    pub ended: u64,
+    /// Attempts abandoned before it.
+    pub abandoned: u64,
+    /// Participants.
+    pub cohort_size: u64,
+    /// Who they were, in the order of the pseudonyms.
+    pub participants: Vec<Pseudonym>,
+}
+
+impl LedgerLine {
+    pub(super) fn new(round: &SimulatedRound, participants: Vec<Pseudonym>) -> Self {
+        Self {
+            round: round.round,
+            started: round.started,
+            ended: round.ended,
+            abandoned: round.abandoned,
+            cohort_size: participants.len() as u64,
+            participants,
+        }
+    }
+}
+
+/// Lines that take the file's name when all are written.
+#[derive(Debug)]
+pub(super) struct LedgerWriter {
+    path: PathBuf,
+    file: BufWriter<NamedTempFile>,
+}
+
+impl LedgerWriter {
+    pub(super) fn create(path: &Path) -> Result<Self> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let file = tempfile::Builder::new()
+            .prefix(".partial-")
+            .tempfile_in(folder.unwrap_or(Path::new(".")))
+            .map_err(|source| TrainingError::io("writing", path, source))?;
+        Ok(Self {
+            path: path.to_owned(),
+            file: BufWriter::with_capacity(1 << 16, file),
+        })
+    }
+
+    pub(super) fn append(&mut self, line: &LedgerLine) -> Result<()> {
+        serde_json::to_writer(&mut self.file, line)
+            .map_err(std::io::Error::from)
+            .and_then(|()| self.file.write_all(b"\n"))
+            .map_err(|source| TrainingError::io("writing", &self.path, source))
+    }
+
+    pub(super) fn finish(self) -> Result<()> {
+        let fail = |source| TrainingError::io("writing", &self.path, source);
+        let file = self.file.into_inner().map_err(|error| fail(error.into_error()))?;
+        // Temporary files are created for their owner alone; a ledger is an ordinary file.
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let _ = file
+                .as_file()
+                .set_permissions(std::fs::Permissions::from_mode(0o644));
+        }
+        file.persist(&self.path)
+            .map(drop)
+            .map_err(|error| fail(error.error))
+    }
+}
+
+/// Reads a ledger, line by line.
+///
+/// # Errors
+/// [`TrainingError::Io`]; [`TrainingError::Damaged`] naming the line, also where a line's size is not its number of
+/// participants; what `on_line` returns.
+pub fn read(path: &Path, mut on_line: impl FnMut(LedgerLine) -> Result<()>) -> Result<()> {
+    let file = File::open(path).map_err(|source| TrainingError::io("reading", path, source))?;
+    for (number, line) in (1..).zip(BufReader::new(file).lines()) {
+        let line = line.map_err(|source| TrainingError::io("reading", path, source))?;
+        let damaged = |message: String| TrainingError::Damaged {
+            path: path.to_owned(),
+            message: format!("line {number}: {message}"),
+        };
+        let line: LedgerLine = serde_json::from_str(&line).map_err(|error| damaged(error.to_string()))?;
+        let came = line.participants.len() as u64;
+        if came != line.cohort_size {
+            return Err(damaged(format!(
+                "expected cohort_size = {} participants, got {came}",
+                line.cohort_size
+            )));
+        }
+        on_line(line)?;
+    }
+    Ok(())
+}
