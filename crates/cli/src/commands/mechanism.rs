@@ -8,6 +8,7 @@ mod kind;
 mod optimize;
 mod privacy;
 mod run;
+mod setting;
 mod show;
 mod sweep;
 pub(super) mod table;

@@ -348,7 +348,7 @@ fn bad_kinds_sizes_and_workloads_are_named() {
     );
     check(
         "optimize dense --rounds 5000 --min-sep 5",
-        &["at most 4096 rounds, got 5000"],
+        &["rounds of a dense matrix must be at most 4096", "got 5000"],
     );
     check(
         &format!("optimize blt {run} --momentum 1"),
@@ -394,28 +394,37 @@ fn bad_files_are_named() {
         "show blt --rounds 9 --min-sep 3",
         &["blt: has to be optimised first", "optimize blt --out FILE"],
     );
-    folder.write("text.json", "theta = [0.5]");
-    check("show text.json", &["text.json: expected JSON"]);
-    folder.write("foreign.json", r#"{"theta": [0.5], "omega": [0.1]}"#);
-    check(
-        "show foreign.json",
-        &["foreign.json: expected a mechanism", "[omega, theta]"],
-    );
-    folder.write("list.json", "[1]");
-    check("show list.json", &["got a list"]);
-    folder.write("kind.json", r#"{"kind": "magic"}"#);
-    check(
-        "show kind.json",
-        &["kind.json: not a mechanism of this version", "magic"],
-    );
-    folder.write(
-        "wrong.json",
-        r#"{"kind": "blt", "decay_complements": [2], "output_scales": [1]}"#,
-    );
-    check(
-        "show wrong.json --rounds 9 --min-sep 3",
-        &["wrong.json", "buffer decay must be in [0, 1], got -1"],
-    );
+    for (file, content, rest, expected) in [
+        ("text", "theta = [0.5]", "", &["text.json: expected JSON"][..]),
+        (
+            "foreign",
+            r#"{"theta": [0.5], "omega": [0.1]}"#,
+            "",
+            &["foreign.json: expected a mechanism", "[omega, theta]"],
+        ),
+        ("list", "[1]", "", &["list.json", "got a list"]),
+        (
+            "kind",
+            r#"{"kind": "magic"}"#,
+            "",
+            &["kind.json: not a mechanism of this version", "magic"],
+        ),
+        (
+            "wrong",
+            r#"{"kind": "blt", "decay_complements": [2], "output_scales": [1]}"#,
+            "--rounds 9 --min-sep 3",
+            &["wrong.json", "buffer decay must be in [0, 1], got -1"],
+        ),
+        (
+            "cancelling",
+            r#"{"kind": "inverse-toeplitz", "coefficients": [1, -1e200]}"#,
+            "--rounds 9 --min-sep 3",
+            &["coefficient must be a finite number, got inf"],
+        ),
+    ] {
+        folder.write(&format!("{file}.json"), content);
+        check(&format!("show {file}.json {rest}"), expected);
+    }
     text(
         &folder,
         "optimize normalised-lambda --rounds 20 --min-sep 5 --noise-multiplier 2 --out made.json",

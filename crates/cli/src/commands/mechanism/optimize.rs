@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -12,11 +12,11 @@ use undertone_mechanisms::{Certified, Errors, Losses, Objective, Strategy};
 
 use super::description;
 use super::head::Head;
-use super::kind::{Kind, SizeArgs};
-use super::privacy::{PrivacyArgs, Stated};
-use super::run::{Run, RunArgs};
+use super::kind::Kind;
+use super::privacy::Stated;
+use super::run::Run;
+use super::setting::SettingArgs;
 use super::table::{self, Memory};
-use super::workload::WorkloadArgs;
 use crate::output::{Output, facts};
 
 /// Parts of the progress bar.
@@ -35,16 +35,7 @@ pub(super) struct OptimizeArgs {
     #[arg(value_enum)]
     kind: Kind,
     #[command(flatten)]
-    run: RunArgs,
-    #[command(flatten)]
-    workload: WorkloadArgs,
-    #[command(flatten)]
-    sizes: SizeArgs,
-    #[command(flatten)]
-    privacy: PrivacyArgs,
-    /// Parameters of the model, for the memory.
-    #[arg(long, default_value_t = 1_000_000)]
-    dim: u64,
+    setting: SettingArgs,
     /// Write the mechanism to this file, or the strategy alone where no noise was asked for.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -85,14 +76,14 @@ pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<()> {
             known.join(", ")
         );
     }
-    ensure!(args.dim > 0, "--dim: expected at least 1, got 0");
-    args.sizes.check(kind)?;
-    args.privacy.check(None)?;
-    let run = args.run.run(None)?;
-    let problem = args.workload.problem(&run)?;
+    args.setting.check_dim()?;
+    args.setting.sizes.check(kind)?;
+    args.setting.privacy.check(None)?;
+    let run = args.setting.run.run(None)?;
+    let problem = args.setting.workload.problem(&run)?;
     let bar = search_bar(kind, output);
     let start = Instant::now();
-    let made = kind.make_watched(&problem, &args.sizes, &mut |progress| {
+    let made = kind.make_watched(&problem, &args.setting.sizes, &mut |progress| {
         bar.set_position((progress.share * BAR as f64) as u64);
         bar.set_message(format!("step {}", progress.steps));
     });
@@ -102,19 +93,19 @@ pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<()> {
     let strategy = made.strategy;
     let sensitivity = strategy.squared_sensitivity(run.rounds, &run.participation)?;
     let errors = strategy.errors(run.rounds, &problem.workload)?;
-    let privacy = args.privacy.state(&strategy, &run, None)?;
+    let privacy = args.setting.privacy.state(&strategy, &run, None)?;
     if let Some(file) = &args.out {
         description::write(file, &strategy, privacy.as_ref().map(|stated| &stated.mechanism))?;
     }
     let found = Found {
         kind,
         name: strategy.name(),
-        workload: args.workload.shown(),
+        workload: args.setting.workload.shown(),
         objective: problem.objective,
         sensitivity,
         losses: errors.losses(sensitivity.squared),
         errors,
-        memory: Memory::new(&strategy, &run, args.dim),
+        memory: Memory::new(&strategy, &run, args.setting.dim),
         search: made.search,
         seconds,
         privacy,

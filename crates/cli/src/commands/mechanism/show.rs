@@ -14,13 +14,13 @@ use undertone_training::files::write_atomic;
 
 use super::description::{self, Description};
 use super::head::Head;
-use super::kind::{Kind, SizeArgs};
+use super::kind::Kind;
 use super::optimize::parameters;
-use super::privacy::{PrivacyArgs, Stated};
-use super::run::{Run, RunArgs};
+use super::privacy::Stated;
+use super::run::Run;
+use super::setting::SettingArgs;
 use super::sweep::{Curve, Over, Sweep};
 use super::table::{self, Memory, grid};
-use super::workload::WorkloadArgs;
 use crate::output::{Output, facts};
 
 /// Arguments of `undertone mechanism show`.
@@ -31,16 +31,7 @@ pub(super) struct ShowArgs {
     #[arg(required = true, value_name = "FILE or NAME")]
     subjects: Vec<String>,
     #[command(flatten)]
-    run: RunArgs,
-    #[command(flatten)]
-    workload: WorkloadArgs,
-    #[command(flatten)]
-    sizes: SizeArgs,
-    #[command(flatten)]
-    privacy: PrivacyArgs,
-    /// Parameters of the model, for the memory.
-    #[arg(long, default_value_t = 1_000_000)]
-    dim: u64,
+    setting: SettingArgs,
     /// Coefficients that are shown.
     #[arg(long, value_name = "NUMBER", default_value_t = 8)]
     coefficients: usize,
@@ -110,7 +101,7 @@ struct Swept {
 }
 
 pub(super) fn run(args: &ShowArgs, output: &Output) -> anyhow::Result<()> {
-    ensure!(args.dim > 0, "--dim: expected at least 1, got 0");
+    args.setting.check_dim()?;
     ensure!(
         args.coefficients > 0,
         "--coefficients: expected at least 1, got 0"
@@ -145,7 +136,7 @@ fn subject(name: &str, args: &ShowArgs, before: Option<&Run>) -> anyhow::Result<
         return Ok(Subject {
             label,
             strategy: Strategy::Blt(Blt::production(blt)?),
-            run: args.run.run(Some(&made_for))?,
+            run: args.setting.run.run(Some(&made_for))?,
             noise_multiplier: None,
         });
     }
@@ -154,12 +145,12 @@ fn subject(name: &str, args: &ShowArgs, before: Option<&Run>) -> anyhow::Result<
             !kind.is_optimised(),
             "{name}: has to be optimised first; expected a file of `undertone mechanism optimize {name} --out FILE`"
         );
-        args.sizes.check(kind)?;
-        let run = args.run.run(before)?;
+        args.setting.sizes.check(kind)?;
+        let run = args.setting.run.run(before)?;
         let problem = Problem::new(run.rounds, run.participation);
         return Ok(Subject {
             label,
-            strategy: kind.make(&problem, &args.sizes)?.strategy,
+            strategy: kind.make(&problem, &args.setting.sizes)?.strategy,
             run,
             noise_multiplier: None,
         });
@@ -185,6 +176,7 @@ fn subject(name: &str, args: &ShowArgs, before: Option<&Run>) -> anyhow::Result<
         Description::Strategy(strategy) => (strategy, None, None),
     };
     let run = args
+        .setting
         .run
         .run(made_for.as_ref().or(before))
         .with_context(|| format!("{name}: holds {}", strategy.name()))?;
@@ -206,22 +198,25 @@ fn subject(name: &str, args: &ShowArgs, before: Option<&Run>) -> anyhow::Result<
 
 fn show(subject: &Subject, args: &ShowArgs) -> anyhow::Result<Shown> {
     let Subject { strategy, run, .. } = subject;
-    let workload = args.workload.workload(run.rounds)?;
+    let workload = args.setting.workload.workload(run.rounds)?;
     let sensitivity = strategy.squared_sensitivity(run.rounds, &run.participation)?;
     let errors = strategy.errors(run.rounds, &workload)?;
     Ok(Shown {
         subject: subject.label.clone(),
         name: strategy.name(),
         run: run.clone(),
-        workload: args.workload.shown(),
+        workload: args.setting.workload.shown(),
         made_for_rounds: strategy.rounds(),
         sensitivity,
         losses: errors.losses(sensitivity.squared),
         errors,
-        memory: Memory::new(strategy, run, args.dim),
+        memory: Memory::new(strategy, run, args.setting.dim),
         head: Head::of(strategy, run.rounds, args.coefficients)?,
         sensitivities: patterns(strategy, run)?,
-        privacy: args.privacy.state(strategy, run, subject.noise_multiplier)?,
+        privacy: args
+            .setting
+            .privacy
+            .state(strategy, run, subject.noise_multiplier)?,
         parameters: match strategy {
             Strategy::Blt(_) | Strategy::NormalisedBlt(_) => parameters(strategy, run.rounds)?,
             _ => Vec::new(),
@@ -349,8 +344,8 @@ fn sweep(over: Over, subjects: &[Subject], args: &ShowArgs, output: &Output) -> 
     let sweep = Sweep {
         over,
         run: &first.run,
-        limit: args.run.limits_participation().then_some(limit),
-        workload: &args.workload,
+        limit: args.setting.run.limits_participation().then_some(limit),
+        workload: &args.setting.workload,
     };
     ensure!(
         over == Over::Rounds || first.run.participation.gap().get() < u64::MAX,
@@ -367,7 +362,7 @@ fn sweep(over: Over, subjects: &[Subject], args: &ShowArgs, output: &Output) -> 
         curves.push(sweep.optimum(buffers, &values)?);
     }
     bar.finish_and_clear();
-    let objective = args.workload.objective();
+    let objective = args.setting.workload.objective();
     if let Some(file) = &args.svg {
         write_atomic(file, sweep.draw(&curves, objective)?.as_bytes()).context("--svg")?;
     }

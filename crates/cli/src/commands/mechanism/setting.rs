@@ -1,0 +1,30 @@
+//! What `optimize` and `show` ask of a run.
+
+use super::kind::SizeArgs;
+use super::privacy::PrivacyArgs;
+use super::run::RunArgs;
+use super::workload::WorkloadArgs;
+
+/// The run that a mechanism is made for or looked at in.
+#[derive(Debug, clap::Args)]
+pub(super) struct SettingArgs {
+    #[command(flatten)]
+    pub(super) run: RunArgs,
+    #[command(flatten)]
+    pub(super) workload: WorkloadArgs,
+    #[command(flatten)]
+    pub(super) sizes: SizeArgs,
+    #[command(flatten)]
+    pub(super) privacy: PrivacyArgs,
+    /// Parameters of the model, for the memory.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(super) dim: u64,
+}
+
+impl SettingArgs {
+    /// Refuses a model without parameters.
+    pub(super) fn check_dim(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(self.dim > 0, "--dim: expected at least 1, got 0");
+        Ok(())
+    }
+}
