@@ -339,6 +339,14 @@ impl Accountant {
         })
     }
 
+    /// By loss distributions: epsilon, above the truth by at most about a share of `accuracy`. A coarser one is found sooner.
+    pub(crate) fn rough_epsilon(&self, delta: Delta, accuracy: f64) -> Result<f64, AccountingError> {
+        self.bounded()?;
+        let log_delta = delta.get().ln();
+        let composition = self.composition(self.log_tail(log_delta))?;
+        Ok(composition.rough_epsilon(accuracy, log_delta))
+    }
+
     fn bounded(&self) -> Result<(), AccountingError> {
         if self
             .entries

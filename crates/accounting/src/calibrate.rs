@@ -1,13 +1,13 @@
 //! From a target guarantee to the parameter that reaches it.
 //!
 //! Every function returns the safe side: the guarantee recomputed at the returned value is within the target.
-//! Every accountant is monotone in what is searched. Loss distributions are costly, and never worse than the Renyi
-//! divergences of the same events, which are not: their search starts at the answer by Renyi divergences.
+//! Every accountant is monotone in what is searched. Loss distributions are costly: their search starts where Renyi
+//! divergences, which are not, and coarser loss distributions foresee the answer, so that it is tried once or twice.
 
 pub use crate::search::{Precision, Search, excess};
 use crate::{
     Accountant, AccountingError, Delta, Epsilon, Event, NoiseMultiplier, Recipe, SamplingProbability,
-    gaussian,
+    gaussian, pld::ACCURACY as LOSS_ACCURACY,
 };
 
 /// Noise multipliers outside this range are not searched.
@@ -26,11 +26,44 @@ const PLD: Precision = Precision::Real {
     width: 1e-7,
     close: 1e-6,
 };
-/// The same for where to start.
+/// The same for where to start, by Renyi divergences and by rough loss distributions.
 const ROUGH: Precision = Precision::Real {
     width: 1e-3,
     close: 1e-3,
 };
+const NEAR: Precision = Precision::Real {
+    width: 1e-3,
+    close: 1e-2,
+};
+/// Relative accuracies of the epsilons that foresee an answer by loss distributions: each costs a fifth of the next.
+const ROUGHLY: f64 = 25.0 * NEARLY;
+const NEARLY: f64 = 25.0 * LOSS_ACCURACY;
+/// Distance, on a logarithmic scale, over which the slope is taken there.
+const NEARBY: f64 = 5e-3;
+
+/// What epsilon is computed by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum By {
+    Recipe(Recipe),
+    /// Loss distributions, to a relative accuracy.
+    RoughLosses(f64),
+}
+
+impl By {
+    fn recipe(self) -> Recipe {
+        match self {
+            Self::Recipe(recipe) => recipe,
+            Self::RoughLosses(_) => Recipe::Pld,
+        }
+    }
+
+    fn epsilon(self, accountant: &Accountant, delta: Delta) -> Result<f64, AccountingError> {
+        match self {
+            Self::Recipe(_) => Ok(accountant.epsilon(delta)?.0),
+            Self::RoughLosses(accuracy) => accountant.rough_epsilon(delta, accuracy),
+        }
+    }
+}
 
 /// The smallest noise multiplier with which `rounds` Poisson-sampled rounds hold `target`.
 ///
@@ -79,8 +112,8 @@ pub fn noise_multiplier_of(
 ) -> Result<NoiseMultiplier, AccountingError> {
     at_least_one(rounds)?;
     let (epsilon, delta) = target;
-    let epsilon_at = |z: f64, recipe| epsilon_of(&event(NoiseMultiplier::new(z)?), rounds, delta, recipe);
-    let excess_at = |z: f64, recipe| Ok(excess(epsilon_at(z, recipe)?, epsilon.get()));
+    let epsilon_at = |z: f64, by| epsilon_of(&event(NoiseMultiplier::new(z)?), rounds, delta, by);
+    let excess_at = |z: f64, by| Ok(excess(epsilon_at(z, by)?, epsilon.get()));
 
     // rho with rho + 2 sqrt(rho ln(1/delta)) = epsilon, and the z of that rho per round, as if none were sampled.
     let log_term = -delta.get().ln();
@@ -92,22 +125,21 @@ pub fn noise_multiplier_of(
         slope: 2.0,
         precision: precision(recipe),
     };
-    let mut search = started(search, recipe, excess_at);
-    let sampled = NoiseMultiplier::new(search.start).map(&event);
-    if let (
-        Recipe::Pld,
-        Ok(Event::PoissonGaussian {
-            sampling_probability, ..
-        }),
-    ) = (recipe, sampled)
-    {
+    let central = |start: f64| -> Option<f64> {
         // Usually too little noise, as that of Renyi divergences is too much: start halfway.
-        let central = central_limit(target, sampling_probability, rounds);
-        search.start = central.map_or(search.start, |central| (search.start * central).sqrt());
-    }
-    let found = search.run(but_first_error(|z| excess_at(z, recipe)))?;
+        let sampled = NoiseMultiplier::new(start).map(&event);
+        let Ok(Event::PoissonGaussian {
+            sampling_probability, ..
+        }) = sampled
+        else {
+            return None;
+        };
+        Some((start * central_limit(target, sampling_probability, rounds)?).sqrt())
+    };
+    let search = started(search, recipe, excess_at, central);
+    let found = search.run(but_first_error(|z| excess_at(z, By::Recipe(recipe))))?;
     let Some(z) = found else {
-        let best = epsilon_at(search.safe, recipe)?;
+        let best = epsilon_at(search.safe, By::Recipe(recipe))?;
         return Err(unreachable("noise_multiplier", target, best, search.safe));
     };
     NoiseMultiplier::new(z)
@@ -143,15 +175,15 @@ pub fn rounds_of(target: (Epsilon, Delta), event: &Event, recipe: Recipe) -> Res
         Ok(once)
     };
     let once = (once(recipe)?, once(Recipe::Rdp));
-    let epsilon_at = |rounds: f64, by: Recipe| -> Result<f64, AccountingError> {
-        let once = if by == recipe {
+    let epsilon_at = |rounds: f64, by: By| -> Result<f64, AccountingError> {
+        let once = if by.recipe() == recipe {
             &once.0
         } else {
             once.1.as_ref().map_err(Clone::clone)?
         };
         let mut accountant = once.clone();
         accountant.compose(event, rounds.round() as u64 - 1)?;
-        Ok(accountant.epsilon(delta)?.0)
+        by.epsilon(&accountant, delta)
     };
     let excess_at = |rounds: f64, by| Ok(excess(epsilon_at(rounds, by)?, epsilon.get()));
     let search = Search {
@@ -161,10 +193,11 @@ pub fn rounds_of(target: (Epsilon, Delta), event: &Event, recipe: Recipe) -> Res
         slope: 0.5,
         precision: Precision::Whole,
     };
-    let found = started(search, recipe, excess_at).run(|rounds| excess_at(rounds, recipe))?;
+    let exactly = By::Recipe(recipe);
+    let found = started(search, recipe, excess_at, |_| None).run(|rounds| excess_at(rounds, exactly))?;
     match found {
         Some(rounds) => Ok(rounds as u64),
-        None => Err(unreachable("rounds", target, epsilon_at(1.0, recipe)?, 1.0)),
+        None => Err(unreachable("rounds", target, epsilon_at(1.0, exactly)?, 1.0)),
     }
 }
 
@@ -183,14 +216,14 @@ pub fn sampling_probability(
 ) -> Result<SamplingProbability, AccountingError> {
     at_least_one(rounds)?;
     let (epsilon, delta) = target;
-    let epsilon_at = |q: f64, recipe| {
+    let epsilon_at = |q: f64, by| {
         let event = Event::PoissonGaussian {
             sampling_probability: SamplingProbability::new(q)?,
             noise_multiplier,
         };
-        epsilon_of(&event, rounds, delta, recipe)
+        epsilon_of(&event, rounds, delta, by)
     };
-    let excess_at = |q: f64, recipe| Ok(excess(epsilon_at(q, recipe)?, epsilon.get()));
+    let excess_at = |q: f64, by| Ok(excess(epsilon_at(q, by)?, epsilon.get()));
     let search = Search {
         safe: MIN_PROBABILITY,
         risky: 1.0,
@@ -198,10 +231,10 @@ pub fn sampling_probability(
         slope: 1.0,
         precision: precision(recipe),
     };
-    let search = started(search, recipe, excess_at);
-    let found = search.run(but_first_error(|q| excess_at(q, recipe)))?;
+    let search = started(search, recipe, excess_at, |_| None);
+    let found = search.run(but_first_error(|q| excess_at(q, By::Recipe(recipe))))?;
     let Some(q) = found else {
-        let best = epsilon_at(search.safe, recipe)?;
+        let best = epsilon_at(search.safe, By::Recipe(recipe))?;
         return Err(unreachable("sampling_probability", target, best, search.safe));
     };
     SamplingProbability::new(q)
@@ -211,23 +244,66 @@ fn precision(recipe: Recipe) -> Precision {
     if recipe == Recipe::Pld { PLD } else { EXACT }
 }
 
-/// By loss distributions: the same search from where Renyi divergences find the answer.
+/// By loss distributions: the same search from where the answer is foreseen, if it is; `improved` may know a better
+/// start than the answer by Renyi divergences.
 fn started(
     search: Search,
     recipe: Recipe,
-    excess_at: impl Fn(f64, Recipe) -> Result<f64, AccountingError>,
+    excess_at: impl Fn(f64, By) -> Result<f64, AccountingError>,
+    improved: impl Fn(f64) -> Option<f64>,
 ) -> Search {
     if recipe != Recipe::Pld {
         return search;
     }
-    let rough = Search {
+    // A start that is not found, or is far off, costs time only.
+    let mut rough = Search {
         precision: ROUGH,
         ..search
     };
-    // A start that is not found, or is far off, costs time only.
-    let found = rough.run(|value| excess_at(value, Recipe::Rdp));
-    let start = found.ok().flatten().unwrap_or(search.start);
-    Search { start, ..search }
+    let by_renyi = rough.run(|value| excess_at(value, By::Recipe(Recipe::Rdp)));
+    let start = by_renyi.ok().flatten().unwrap_or(search.start);
+    rough.start = improved(start).unwrap_or(start);
+    rough.precision = NEAR;
+    foreseen(&rough, excess_at, search.precision.aim()).map_or(
+        Search {
+            start: rough.start,
+            ..search
+        },
+        |(start, slope)| Search {
+            start,
+            slope,
+            ..search
+        },
+    )
+}
+
+/// Where loss distributions should reach `aim`, and the slope there; by rough ones, what they exceed fine ones by, and one
+/// of medium accuracy.
+///
+/// The excess at accuracy `a` is that at `a = 0` plus nearly the same multiple of `a` everywhere.
+fn foreseen(
+    rough: &Search,
+    excess_at: impl Fn(f64, By) -> Result<f64, AccountingError>,
+    aim: f64,
+) -> Option<(f64, f64)> {
+    let excess_at = |value, accuracy| excess_at(value, By::RoughLosses(accuracy));
+    let mut tried = Vec::new();
+    let found = rough.run(|value| {
+        let excess = excess_at(value, ROUGHLY)?;
+        tried.push((value, excess));
+        Ok::<_, AccountingError>(excess)
+    });
+    let found = found.ok()??;
+    let (value, here) = tried.into_iter().find(|(value, _)| *value == found)?;
+    let nearby = excess_at(value * NEARBY.exp(), ROUGHLY).ok()?;
+    let slope = (nearby - here) / NEARBY;
+    // Where rough ones exceed fine ones by as much as they may.
+    let closer = value * ((aim + ROUGHLY - here) / slope).exp();
+    let there = excess_at(closer, NEARLY).ok()?;
+    let multiple = (aim + ROUGHLY - there) / (ROUGHLY - NEARLY);
+    let fine = there - multiple * (NEARLY - LOSS_ACCURACY);
+    let start = closer * ((aim - fine) / slope).exp();
+    (start.is_normal() && slope.is_normal()).then_some((start, slope.abs()))
 }
 
 /// About the noise multiplier that reaches the target if a sum of losses is normal: neither bound nor answer.
@@ -268,10 +344,10 @@ fn at_least_one(rounds: u64) -> Result<(), AccountingError> {
     Ok(())
 }
 
-fn epsilon_of(event: &Event, rounds: u64, delta: Delta, recipe: Recipe) -> Result<f64, AccountingError> {
-    let mut accountant = Accountant::new(recipe);
+fn epsilon_of(event: &Event, rounds: u64, delta: Delta, by: By) -> Result<f64, AccountingError> {
+    let mut accountant = Accountant::new(by.recipe());
     accountant.compose(event, rounds)?;
-    Ok(accountant.epsilon(delta)?.0)
+    by.epsilon(&accountant, delta)
 }
 
 fn unreachable(

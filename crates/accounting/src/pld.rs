@@ -20,19 +20,23 @@
 //! take milliseconds.
 
 mod atoms;
+mod cells;
 mod compose;
 mod direction;
 mod fourier;
 mod lattice;
+mod look;
 mod mixture;
 mod pair;
+mod pass;
 mod probe;
 mod query;
 mod rare;
 mod single;
+mod tail;
 mod total;
 
 pub(crate) use atoms::Bound;
 pub(crate) use mixture::GaussianMixtures;
 pub(crate) use pair::Pair;
-pub(crate) use query::Composition;
+pub(crate) use query::{ACCURACY, Composition};

@@ -78,6 +78,11 @@ impl Precision {
         }
     }
 
+    /// The excess that is aimed at: halfway between those at which a search ends.
+    pub(crate) fn aim(self) -> f64 {
+        -0.5 * self.close()
+    }
+
     fn close(self) -> f64 {
         match self {
             Self::Whole => 0.0,
@@ -157,7 +162,7 @@ impl Search {
 
     /// Where a trial lies: logarithm of the value, and distance from the excess that is aimed at.
     fn point(&self, trial: Trial) -> (f64, f64) {
-        (trial.value.ln(), trial.excess + 0.5 * self.precision.close())
+        (trial.value.ln(), trial.excess - self.precision.aim())
     }
 
     /// The next value towards `end`: where a straight line through the last two trials meets the target.

@@ -19,7 +19,7 @@ use realfft::num_complex::Complex64;
 
 use super::atoms::Bound;
 use super::fourier::{Fourier, power};
-use super::lattice::Lattice;
+use super::lattice::{Cut, Lattice};
 use super::probe::{Sum, Tails};
 
 /// Releases per level, about, and the growth of the lattice, its square root.
@@ -37,6 +37,14 @@ pub(crate) struct Wrapped {
     pub(crate) tilted: f64,
     /// Tilted mass that was left out before it could.
     pub(crate) left_out: f64,
+}
+
+impl Wrapped {
+    /// Counts what was cut off a release that is composed `count` times.
+    pub(crate) fn cut(&mut self, cut: Cut, count: u64) {
+        self.above += count as f64 * cut.above;
+        self.left_out += count as f64 * cut.tilted_below;
+    }
 }
 
 /// How much mass may leave the windows.
@@ -139,7 +147,7 @@ pub(crate) fn self_compose(
         }
         let result_bottom = (digit > 0).then(|| window(composed));
         let next_bottom = (rest > 0).then(|| window(releases * radix));
-        let fourier = Fourier::new(Fourier::length(needed as usize + 8));
+        let mut fourier = Fourier::new(Fourier::length(needed as usize + 8));
         let spectrum = fourier.spectrum(&base.masses);
         let mut count_wrapped = || {
             wrapped.above += allowance.log_mass.exp();
@@ -156,13 +164,13 @@ pub(crate) fn self_compose(
                 log_scale += held.log_scale;
             }
             count_wrapped();
-            result = Some(windowed(&fourier, product, &base, origin, log_scale, bottom));
+            result = Some(windowed(&mut fourier, product, &base, origin, log_scale, bottom));
         }
         if let Some(bottom) = next_bottom {
             let product = power(&spectrum, radix);
             count_wrapped();
             let (origin, log_scale) = (radix as f64 * base.origin, radix as f64 * base.log_scale);
-            let next = windowed(&fourier, product, &base, origin, log_scale, bottom);
+            let next = windowed(&mut fourier, product, &base, origin, log_scale, bottom);
             if growth > 1 {
                 base = next.coarsened(bound, growth);
                 result = result.map(|held| held.coarsened(bound, growth));
@@ -205,10 +213,10 @@ impl<'a> Few<'a> {
     /// The base, `bulk` losses more and `rare` rare ones, in the window from `bottom` to `top`.
     pub(crate) fn sum(&mut self, bulk: u64, rare: u64, (bottom, top): (f64, f64)) -> Lattice {
         let length = Fourier::length(((top - bottom) / self.base.step) as usize + 8);
-        let spectra = match self.spectra.take() {
+        let mut spectra = match self.spectra.take() {
             Some(held) if held.length >= length => held,
             _ => {
-                let fourier = Fourier::new(length);
+                let mut fourier = Fourier::new(length);
                 Spectra {
                     length,
                     base: fourier.spectrum(&self.base.masses),
@@ -228,7 +236,14 @@ impl<'a> Few<'a> {
         let (b, r) = (bulk as f64, rare as f64);
         let origin = self.base.origin + b * self.bulk.origin + r * self.rare.origin;
         let log_scale = self.base.log_scale + b * self.bulk.log_scale + r * self.rare.log_scale;
-        let sum = windowed(&spectra.fourier, product, self.base, origin, log_scale, bottom);
+        let sum = windowed(
+            &mut spectra.fourier,
+            product,
+            self.base,
+            origin,
+            log_scale,
+            bottom,
+        );
         self.spectra = Some(spectra);
         sum
     }
@@ -237,14 +252,14 @@ impl<'a> Few<'a> {
 /// The sum of two independent losses on lattices of one step; `bottom` is the least loss to keep, `points` the
 /// number of points.
 pub(crate) fn convolve(a: &Lattice, b: &Lattice, bottom: f64, top: f64) -> Lattice {
-    let fourier = Fourier::new(Fourier::length(((top - bottom) / a.step) as usize + 8));
+    let mut fourier = Fourier::new(Fourier::length(((top - bottom) / a.step) as usize + 8));
     let mut product = fourier.spectrum(&a.masses);
     product
         .iter_mut()
         .zip(fourier.spectrum(&b.masses))
         .for_each(|(p, h)| *p *= h);
     windowed(
-        &fourier,
+        &mut fourier,
         product,
         a,
         a.origin + b.origin,
@@ -254,7 +269,7 @@ pub(crate) fn convolve(a: &Lattice, b: &Lattice, bottom: f64, top: f64) -> Latti
 }
 
 fn windowed(
-    fourier: &Fourier,
+    fourier: &mut Fourier,
     product: Vec<Complex64>,
     like: &Lattice,
     origin: f64,

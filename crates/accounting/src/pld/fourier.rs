@@ -12,6 +12,7 @@ static PLANNER: LazyLock<Mutex<RealFftPlanner<f64>>> = LazyLock::new(|| Mutex::n
 pub(crate) struct Fourier {
     forward: Arc<dyn RealToComplex<f64>>,
     inverse: Arc<dyn ComplexToReal<f64>>,
+    scratch: Vec<Complex64>,
 }
 
 impl Fourier {
@@ -28,17 +29,24 @@ impl Fourier {
 
     pub(crate) fn new(length: usize) -> Self {
         let mut planner = PLANNER.lock().unwrap_or_else(PoisonError::into_inner);
+        let forward = planner.plan_fft_forward(length);
+        let inverse = planner.plan_fft_inverse(length);
+        let scratch = forward.get_scratch_len().max(inverse.get_scratch_len());
         Self {
-            forward: planner.plan_fft_forward(length),
-            inverse: planner.plan_fft_inverse(length),
+            forward,
+            inverse,
+            scratch: vec![Complex64::default(); scratch],
         }
     }
 
     /// The spectrum of `values` (zeros appended, indices beyond the length wrapped around).
-    pub(crate) fn spectrum(&self, values: &[f64]) -> Vec<Complex64> {
+    pub(crate) fn spectrum(&mut self, values: &[f64]) -> Vec<Complex64> {
         let length = self.forward.len();
-        let mut padded = vec![0.0; length];
-        for chunk in values.chunks(length) {
+        let (first, beyond) = values.split_at(length.min(values.len()));
+        let mut padded = Vec::with_capacity(length);
+        padded.extend_from_slice(first);
+        padded.resize(length, 0.0);
+        for chunk in beyond.chunks(length) {
             padded
                 .iter_mut()
                 .zip(chunk)
@@ -46,14 +54,17 @@ impl Fourier {
         }
         let mut spectrum = self.forward.make_output_vec();
         // The lengths are those of the plan, which is the only way this fails.
-        if self.forward.process(&mut padded, &mut spectrum).is_err() {
+        let done = self
+            .forward
+            .process_with_scratch(&mut padded, &mut spectrum, &mut self.scratch);
+        if done.is_err() {
             unreachable!("buffers are of the planned length");
         }
         spectrum
     }
 
     /// The sequence of a spectrum, starting at index `start` of the circle; rounding errors below zero are zeros.
-    pub(crate) fn sequence(&self, mut spectrum: Vec<Complex64>, start: i64) -> Vec<f64> {
+    pub(crate) fn sequence(&mut self, mut spectrum: Vec<Complex64>, start: i64) -> Vec<f64> {
         let length = self.inverse.len();
         let mut values = self.inverse.make_output_vec();
         // The transform of a real sequence is real at both ends; the inverse insists on it.
@@ -65,15 +76,19 @@ impl Fourier {
         {
             last.im = 0.0;
         }
-        if self.inverse.process(&mut spectrum, &mut values).is_err() {
+        let done = self
+            .inverse
+            .process_with_scratch(&mut spectrum, &mut values, &mut self.scratch);
+        if done.is_err() {
             unreachable!("buffers are of the planned length");
         }
         let scale = 1.0 / length as f64;
-        values
-            .iter_mut()
-            .for_each(|value| *value = (*value * scale).max(0.0));
-        values.rotate_left(start.rem_euclid(length as i64) as usize);
-        values
+        let (wrapped, first) = values.split_at(start.rem_euclid(length as i64) as usize);
+        let mut sequence = Vec::with_capacity(length);
+        for part in [first, wrapped] {
+            sequence.extend(part.iter().map(|value| (value * scale).max(0.0)));
+        }
+        sequence
     }
 }
 
@@ -104,7 +119,7 @@ mod tests {
 
     #[test]
     fn powers_are_convolutions() {
-        let fourier = Fourier::new(Fourier::length(20));
+        let mut fourier = Fourier::new(Fourier::length(20));
         let dice = [0.0, 0.25, 0.5, 0.25];
         let spectrum = fourier.spectrum(&dice);
         for exponent in 1..=6u64 {

@@ -256,75 +256,10 @@ impl Lattice {
         best * (1.0 + 1e-12)
     }
 
-    /// Sums over the losses from each point up, from which delta is read at any epsilon.
-    pub(crate) fn tail(&self) -> Tail<'_> {
-        let fall = (-self.tilt * self.step).exp();
-        let (kept, gained) = ((-self.step).exp(), -(-self.step).exp_m1());
-        let (mut mass, mut excess) = (0.0, 0.0);
-        let mut sums = vec![(0.0, 0.0); self.masses.len()];
-        for (own, sum) in self.masses.iter().zip(&mut sums).rev() {
-            // One step down: 1 - e^-(a + h) = (1 - e^-h) + e^-h (1 - e^-a). No difference of near numbers anywhere.
-            excess = fall * (gained * mass + kept * excess);
-            mass = own + fall * mass;
-            *sum = (mass, excess);
-        }
-        Tail { lattice: self, sums }
-    }
-
     /// `ln` of the hockey-stick divergence at `epsilon` (of the finite losses).
     #[cfg(test)]
     pub(crate) fn log_delta(&self, epsilon: f64) -> f64 {
-        self.tail().log_delta(epsilon)
-    }
-
-    /// The smallest epsilon at which the finite losses leave at most `e^log_delta`.
-    pub(crate) fn epsilon(&self, log_delta: f64) -> f64 {
-        // Suffix sums from the highest loss down, in units of P at the current point: of P and of Q e^{point}.
-        let (fall_p, fall_q) = (
-            (-self.tilt * self.step).exp(),
-            (-(self.tilt + 1.0) * self.step).exp(),
-        );
-        let rise = (-self.step).exp();
-        let (mut p, mut q) = (0.0, 0.0);
-        for (index, mass) in self.masses.iter().enumerate().rev() {
-            p = mass + fall_p * p;
-            q = mass + fall_q * q;
-            let loss = self.loss(index);
-            // delta at the point one step below, and the target, in units of P at this point.
-            let log_target = log_delta - self.log_scale + self.tilt * loss;
-            let below = p - rise * q;
-            if below.ln() > log_target {
-                let ratio = (p - log_target.exp()) / q;
-                return (loss + ratio.ln()).max(0.0);
-            }
-            if loss < 0.0 {
-                return 0.0;
-            }
-        }
-        0.0
-    }
-}
-
-/// The upper tail of a lattice.
-pub(crate) struct Tail<'a> {
-    pub(crate) lattice: &'a Lattice,
-    /// For each point, in units of `P` there: the mass from there up, and the hockey-stick divergence at that point.
-    sums: Vec<(f64, f64)>,
-}
-
-impl Tail<'_> {
-    /// `ln` of the hockey-stick divergence at `epsilon` (of the finite losses).
-    pub(crate) fn log_delta(&self, epsilon: f64) -> f64 {
-        let lattice = self.lattice;
-        let first = ((epsilon - lattice.origin) / lattice.step).ceil().max(0.0);
-        if first >= self.sums.len() as f64 {
-            return f64::NEG_INFINITY;
-        }
-        let (mass, excess) = self.sums[first as usize];
-        let loss = lattice.loss(first as usize);
-        let above = (loss - epsilon).max(0.0);
-        let sum = -(-above).exp_m1() * mass + (-above).exp() * excess;
-        sum.ln() + lattice.log_scale - lattice.tilt * loss
+        super::tail::Tail::new(self).log_delta(epsilon)
     }
 }
 
@@ -388,18 +323,5 @@ mod tests {
                 assert!(lowest <= low * (1.0 + 1e-12) && high <= highest * (1.0 + 1e-12));
             }
         }
-    }
-
-    #[test]
-    fn epsilon_inverts_delta() {
-        let lattice = Lattice::new(Bound::Upper, &atoms(), 1.5, (0.05, 0.0), WHOLE).0;
-        for target in [0.1f64, 1e-2, 1e-3] {
-            let epsilon = lattice.epsilon(target.ln());
-            assert!(
-                (lattice.log_delta(epsilon).exp() / target - 1.0).abs() < 1e-9,
-                "{target}"
-            );
-        }
-        assert_eq!(lattice.epsilon(0.0), 0.0);
     }
 }

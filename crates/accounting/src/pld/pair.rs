@@ -17,7 +17,7 @@ pub(crate) struct Grid {
 }
 
 /// How finely a continuous pair becomes atoms.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Resolution {
     /// Distance of the lattice that the atoms will be put on.
     pub(crate) step: f64,
@@ -33,6 +33,15 @@ pub(crate) struct Resolution {
 }
 
 impl Resolution {
+    /// For a pair that tells nothing.
+    pub(crate) fn of_nothing(log_tail: f64) -> Self {
+        Self {
+            step: 1.0,
+            width: 1.0,
+            ..Self::coarse(log_tail)
+        }
+    }
+
     /// For a first look.
     fn coarse(log_tail: f64) -> Self {
         Self {

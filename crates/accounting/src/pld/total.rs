@@ -2,8 +2,10 @@
 
 use super::atoms::Bound;
 use super::compose::Wrapped;
-use super::lattice::{Lattice, Tail};
+use super::lattice::Lattice;
+use super::query::Target;
 use super::rare::Term;
+use super::tail::Tail;
 use crate::special::LogSum;
 
 /// Rounding errors of sums, relative to delta.
@@ -23,23 +25,34 @@ pub(crate) struct Total {
 }
 
 impl Total {
+    pub(super) fn answer(&self, target: Target) -> f64 {
+        match target {
+            Target::LogDelta(log_delta) => self.epsilon(log_delta),
+            Target::Epsilon(epsilon) => self.log_delta(epsilon),
+        }
+    }
+
     /// `ln` of delta at `epsilon`, on the side of the bound.
     pub(crate) fn log_delta(&self, epsilon: f64) -> f64 {
-        self.log_delta_of(&self.tails(), epsilon)
-    }
-
-    fn tails(&self) -> Vec<Tail<'_>> {
-        self.lattices.iter().map(Lattice::tail).collect()
-    }
-
-    fn log_delta_of(&self, tails: &[Tail<'_>], epsilon: f64) -> f64 {
         // PRIVACY: numbers that overflowed say nothing; nothing is what is then guaranteed.
-        if !self.lattices.iter().all(Lattice::is_sound) {
+        if !self.is_sound() {
             return match self.bound {
                 Bound::Upper => 0.0,
                 Bound::Lower => f64::NEG_INFINITY,
             };
         }
+        self.log_delta_of(&self.tails(), epsilon)
+    }
+
+    fn is_sound(&self) -> bool {
+        self.lattices.iter().all(Lattice::is_sound)
+    }
+
+    fn tails(&self) -> Vec<Tail<'_>> {
+        self.lattices.iter().map(Tail::new).collect()
+    }
+
+    fn log_delta_of(&self, tails: &[Tail<'_>], epsilon: f64) -> f64 {
         let mut sum = LogSum::new();
         for tail in tails {
             let (lattice, log_delta) = (tail.lattice, tail.log_delta(epsilon));
@@ -74,7 +87,7 @@ impl Total {
         if self.infinite.is_nan() || self.infinite.ln() >= log_delta {
             return f64::INFINITY;
         }
-        if !self.lattices.iter().all(Lattice::is_sound) {
+        if !self.is_sound() {
             return match self.bound {
                 Bound::Upper => f64::INFINITY,
                 Bound::Lower => 0.0,
@@ -84,7 +97,7 @@ impl Total {
         let excess = |epsilon: f64| self.log_delta_of(&tails, epsilon) - log_delta;
         // Any one lattice alone asks for less, but for its errors: from there until delta is passed. (Not from 0, where the
         // errors of a tilt that suits other losses are large.)
-        let alone = self.lattices.iter().map(|lattice| lattice.epsilon(log_delta));
+        let alone = tails.iter().map(|tail| tail.epsilon(log_delta));
         let first = alone.fold(0.0, f64::max);
         let mut reach = 1e-6 * first.max(1e-9);
         let (mut low, mut low_excess) = (first, excess(first));

@@ -1,0 +1,383 @@
+//! A composition that was looked at, composed: its parts put on lattices, each added to itself, and to one another.
+
+use super::atoms::{Atom, Atoms, Bound};
+use super::compose::{self, Allowance, Wrapped};
+use super::direction::{Direction, NOISE, Outline, Pass, spare};
+use super::lattice::{Cut, Lattice, WHOLE};
+use super::pair::{Pair, Resolution};
+use super::probe::{Moments, Sum, Tails};
+use super::rare::{Parted, Term};
+use super::total::Total;
+
+/// Tilted mass that windows may cut off, relative to what lies at the losses that decide.
+const LOG_TILTED_SPARE: f64 = -20.0;
+
+/// What is composed, how finely, and on which side of the truth.
+pub(super) struct Setting<'a> {
+    pub(super) parts: &'a [(Pair, u64)],
+    pub(super) direction: &'a Direction,
+    pub(super) outline: &'a Outline,
+    pub(super) bound: Bound,
+    pub(super) accuracy: f64,
+    /// `ln` of the tail mass of one release that may be counted as lost.
+    pub(super) log_tail: f64,
+    /// Whether all bulk losses of a release are one outcome.
+    pub(super) forget: bool,
+}
+
+/// What passes computed.
+#[derive(Default)]
+struct Composed {
+    lattices: Vec<Lattice>,
+    settled: Vec<Term>,
+    wrapped: Wrapped,
+    /// `ln` of the probability that no release has an infinite loss.
+    log_finite: f64,
+}
+
+/// Releases of one pair.
+struct Part<'a> {
+    pair: &'a Pair,
+    releases: u64,
+    parted: &'a Parted,
+    moments: Moments,
+    /// Its share of the allowed error of epsilon.
+    error: f64,
+    /// The atoms of the last pass, which are mostly those of the next.
+    atoms: Option<(Resolution, Atoms)>,
+}
+
+/// The lattices of a part: the first, and how they grow to the last.
+struct Mesh {
+    step: f64,
+    anchor: f64,
+    growth: usize,
+    last_step: f64,
+}
+
+impl Mesh {
+    /// Kinks of the curve stay lattice points on every level, at most `step` apart at first; losses that all lie on a
+    /// lattice of their own keep it, as long as its distance is at least `least`.
+    fn new(
+        pair: &Pair,
+        atoms: &Atoms,
+        step: f64,
+        least: f64,
+        growth_over_levels: impl Fn(usize) -> f64,
+    ) -> Self {
+        let mut mesh = Self {
+            step,
+            anchor: 0.0,
+            growth: compose::GROWTH,
+            last_step: step * growth_over_levels(compose::GROWTH),
+        };
+        if let Some(grid) = pair.grid(atoms) {
+            mesh.anchor = grid.anchor;
+            if grid.whole && grid.gap >= least {
+                (mesh.step, mesh.growth) = (grid.gap, 1);
+            } else {
+                mesh.step *= grid.gap / mesh.last_step / (grid.gap / mesh.last_step).ceil().max(1.0);
+            }
+            mesh.last_step = mesh.step * growth_over_levels(mesh.growth);
+        }
+        mesh
+    }
+}
+
+impl Setting<'_> {
+    /// All terms of all passes.
+    pub(super) fn total(&self) -> Total {
+        let mut all = Composed::default();
+        let mut parts = self.looked_at();
+        for pass in &self.outline.passes {
+            let composed = self.compose(pass, &mut parts);
+            all.lattices.extend(composed.lattices);
+            all.settled.extend(composed.settled);
+            all.wrapped.above += composed.wrapped.above;
+            all.wrapped.tilted += composed.wrapped.tilted;
+            all.wrapped.left_out += composed.wrapped.left_out;
+            // The same in every pass.
+            all.log_finite = composed.log_finite;
+        }
+        let infinite = match self.bound {
+            Bound::Upper => all.wrapped.above - all.log_finite.exp_m1(),
+            Bound::Lower => -all.log_finite.exp_m1(),
+        };
+        let releases: f64 = self.parts.iter().map(|(_, count)| *count as f64).sum();
+        Total {
+            bound: self.bound,
+            lattices: all.lattices,
+            settled: all.settled,
+            infinite,
+            wrapped: all.wrapped,
+            noise: NOISE * (releases - 1.0),
+        }
+    }
+
+    /// The terms of one pass over all parts.
+    fn compose(&self, pass: &Pass, parts: &mut [Part<'_>]) -> Composed {
+        let mut composed = Composed::default();
+        for part in parts {
+            if part.moments.variance == 0.0 && part.moments.mean == 0.0 {
+                // Nothing is ever learnt (besides infinite losses).
+                let atoms = part
+                    .pair
+                    .atoms(self.bound, &Resolution::of_nothing(self.log_tail));
+                let infinite = if self.direction.reversed {
+                    atoms.infinite_q
+                } else {
+                    atoms.infinite_p
+                };
+                composed.log_finite += part.releases as f64 * (-infinite.min(1.0)).ln_1p();
+            } else {
+                self.compose_part(pass, part, &mut composed);
+            }
+        }
+        if self.parts.len() > 1 {
+            let lattices = std::mem::take(&mut composed.lattices);
+            let sum = combine(self.bound, lattices, self.allowance(pass), &mut composed.wrapped);
+            composed.lattices.extend(sum);
+        }
+        composed
+    }
+
+    /// The parts, among which the allowed error is shared by their variance.
+    fn looked_at(&self) -> Vec<Part<'_>> {
+        let moments: Vec<(Moments, f64)> = self
+            .outline
+            .parted
+            .iter()
+            .zip(&self.direction.probes)
+            .map(|(parted, (_, count))| (parted.bulk.moments(self.direction.tilt), *count))
+            .collect();
+        let variance: f64 = moments.iter().map(|(m, count)| m.variance * count).sum();
+        let scale = self.direction.epsilon.max(0.2 * variance.sqrt());
+        let parts = self.parts.iter().zip(&self.outline.parted).zip(moments);
+        parts
+            .map(|(((pair, releases), parted), (moments, count))| Part {
+                pair,
+                releases: *releases,
+                parted,
+                moments,
+                error: self.accuracy * scale * (count * moments.variance / variance).max(1e-3),
+                atoms: None,
+            })
+            .collect()
+    }
+
+    /// Adds the lattices of a part, one for each number of rare losses.
+    fn compose_part(&self, pass: &Pass, part: &mut Part<'_>, composed: &mut Composed) {
+        let allowance = self.allowance(pass);
+        let (pair, parted, moments) = (part.pair, part.parted, part.moments);
+        let releases = part.releases as f64;
+        let together = part.releases - parted.apart;
+        let levels = compose::levels(together);
+        let growth_over_levels = |growth: usize| (growth as f64).powi(levels as i32 - 1);
+        // A lattice of distance h adds count s (s + 1) h^2 / 12 to the cumulant at s, the slope, hence that over s to
+        // epsilon; the error is shared between the cells and the levels. Releases that are added at the end meet the
+        // coarsest lattice alone.
+        let few = parted.apart as f64 * growth_over_levels(compose::GROWTH).powi(2) / releases;
+        let stages = f64::from(levels) + 1.0 + few;
+        let cell = (12.0 * part.error / stages / (releases * (self.direction.steepness + 1.0))).sqrt();
+        let tails = Tails::new(
+            &parted.bulk,
+            parted.rare.as_ref(),
+            pass.tilt,
+            releases,
+            moments.variance.max(1e-300),
+        );
+        let floor = |growth: usize| compose::least_step(&tails, together, allowance, growth);
+        let step = cell.max(floor(compose::GROWTH));
+        let decisive = match self.bound {
+            Bound::Upper => (0.0, 0.0),
+            Bound::Lower => tails.range(Sum::of(1.0), 0.0, allowance.log_tilted_mass + 5.0 - releases.ln()),
+        };
+        let resolution = Resolution {
+            step,
+            width: (cell / moments.squared_slope.sqrt()).min(0.5),
+            decisive: self.oriented(decisive),
+            log_tail: self.log_tail,
+            bulk: self.oriented((f64::NEG_INFINITY, parted.threshold)),
+            rare_step: step * growth_over_levels(compose::GROWTH),
+        };
+        let held = part.atoms.take().filter(|(held, _)| *held == resolution);
+        let (_, atoms) = part
+            .atoms
+            .insert(held.unwrap_or_else(|| (resolution, self.atoms(pair, &resolution))));
+        composed.log_finite += releases * (-atoms.infinite_p.min(1.0)).ln_1p();
+        if atoms.atoms.is_empty() {
+            return;
+        }
+        let mesh = Mesh::new(pair, atoms, step, floor(1), growth_over_levels);
+        let mut tails =
+            tails
+                .on_lattices(mesh.step, levels)
+                .ending_on(mesh.last_step, parted.apart as f64, releases);
+        if self.bound == Bound::Lower && mesh.growth > 1 {
+            tails = tails.rounded_down(3.0 * mesh.step);
+        }
+        let (bulk, rare): (Vec<Atom>, Vec<Atom>) =
+            atoms.atoms.iter().partition(|atom| atom.loss <= parted.threshold);
+        let window = compose::range(&tails, 1, together, allowance);
+        let on_lattice = |step: f64| {
+            if self.forget {
+                return (Lattice::merged(&bulk, pass.tilt, step), Cut::default());
+            }
+            Lattice::new(self.bound, &bulk, pass.tilt, (step, mesh.anchor), window)
+        };
+        let wrapped = &mut composed.wrapped;
+        let (single, cut) = on_lattice(mesh.step);
+        wrapped.cut(cut, together);
+        let base = if self.forget {
+            Lattice {
+                step: mesh.last_step,
+                ..single.repeated(together)
+            }
+        } else {
+            let (base, lost) =
+                compose::self_compose(self.bound, &single, together, &tails, allowance, mesh.growth);
+            wrapped.above += lost.above;
+            wrapped.tilted += lost.tilted;
+            base
+        };
+        if parted.apart == 0 {
+            composed.lattices.push(base);
+            return;
+        }
+        let (bulk, cut) = on_lattice(mesh.last_step);
+        wrapped.cut(cut, parted.apart);
+        self.add_rare(pass, part, &mesh, &tails, (&base, &bulk, &rare), composed);
+    }
+
+    /// Adds the last of the releases to `base`, a term for each number of rare losses among them.
+    fn add_rare(
+        &self,
+        pass: &Pass,
+        part: &Part<'_>,
+        mesh: &Mesh,
+        tails: &Tails,
+        (base, bulk, rare): (&Lattice, &Lattice, &[Atom]),
+        composed: &mut Composed,
+    ) {
+        let allowance = self.allowance(pass);
+        let (parted, releases) = (part.parted, part.releases as f64);
+        // PRIVACY: what has no term of its own counts as lost.
+        let mass: f64 = rare.iter().map(|atom| atom.log_p.exp()).sum();
+        if mass > 0.0 {
+            composed.wrapped.above += parted.log_more(mass).exp();
+        }
+        let rare = (!rare.is_empty())
+            .then(|| Lattice::new(self.bound, rare, pass.tilt, (mesh.last_step, mesh.anchor), WHOLE).0);
+        let mut few = compose::Few::new(base, bulk, rare.as_ref().unwrap_or(bulk));
+        let followed = |term: &&Term| pass.rare.contains(&term.rare);
+        for term in self.outline.terms.iter().filter(followed) {
+            if term.rare > 0 && rare.is_none() {
+                break;
+            }
+            let moved = term.clone().spread_by(releases * tails.spread());
+            if moved.is_settled(self.direction.epsilon, self.direction.log_delta) {
+                composed.settled.push(moved);
+                continue;
+            }
+            let sum = Sum {
+                bulk: releases - term.rare as f64,
+                rare: term.rare as f64,
+                log_ways: term.log_ways,
+            };
+            let window = tails.range(sum, allowance.log_mass, allowance.log_tilted_mass);
+            composed.wrapped.above += allowance.log_mass.exp();
+            composed.wrapped.tilted += 2.0 * allowance.log_tilted_mass.exp();
+            let mut lattice = few.sum(parted.apart - term.rare, term.rare, window);
+            lattice.log_scale += term.log_ways;
+            composed.lattices.push(lattice);
+        }
+    }
+
+    /// What the windows of a pass may cut off.
+    fn allowance(&self, pass: &Pass) -> Allowance {
+        Allowance {
+            log_mass: self.direction.log_delta + spare(self.direction.log_delta),
+            log_tilted_mass: LOG_TILTED_SPARE + pass.log_share,
+        }
+    }
+
+    /// The atoms of a pair in this direction.
+    fn atoms(&self, pair: &Pair, resolution: &Resolution) -> Atoms {
+        let atoms = pair.atoms(self.bound, resolution);
+        if self.direction.reversed {
+            atoms.reversed()
+        } else {
+            atoms
+        }
+    }
+
+    /// A range of losses of this direction, as one of the pair.
+    fn oriented(&self, (least, most): (f64, f64)) -> (f64, f64) {
+        if self.direction.reversed {
+            (-most, -least)
+        } else {
+            (least, most)
+        }
+    }
+}
+
+/// The sum of the parts' losses, on the coarsest of their lattices.
+fn combine(
+    bound: Bound,
+    finals: Vec<Lattice>,
+    allowance: Allowance,
+    wrapped: &mut Wrapped,
+) -> Option<Lattice> {
+    if finals.len() < 2 {
+        return finals.into_iter().next();
+    }
+    let step = finals.iter().map(|lattice| lattice.step).fold(0.0, f64::max);
+    let mut parts = finals.into_iter().map(|lattice| {
+        if lattice.step == step {
+            return lattice;
+        }
+        let atoms: Vec<Atom> = lattice.atoms().collect();
+        Lattice::new(bound, &atoms, lattice.tilt, (step, 0.0), WHOLE).0
+    });
+    let mut total = parts.next()?;
+    for part in parts {
+        // The window holds both supports whole: nothing wraps.
+        let bottom = total.origin + part.origin;
+        let points = (total.masses.len() + part.masses.len()) as f64;
+        total = compose::convolve(&total, &part, bottom, bottom + points * step);
+        trim(&mut total, allowance, wrapped);
+    }
+    Some(total)
+}
+
+/// Cuts the ends of a lattice that hold next to nothing.
+fn trim(lattice: &mut Lattice, allowance: Allowance, wrapped: &mut Wrapped) {
+    let spare = allowance.log_tilted_mass.exp();
+    let mut below = 0.0;
+    let first = lattice.masses.iter().position(|mass| {
+        below += mass;
+        below > spare
+    });
+    if let Some(first) = first.filter(|first| *first > 0) {
+        // PRIVACY: dropped, and counted as what an upper bound may lack. (Moving it up with its tilted mass would lose
+        // real mass.)
+        let dropped: f64 = lattice.masses[..first].iter().sum();
+        lattice.origin += first as f64 * lattice.step;
+        lattice.masses.drain(..first);
+        wrapped.left_out += dropped;
+    }
+    let log_mass =
+        |index: usize, mass: f64| mass.ln() + lattice.log_scale - lattice.tilt * lattice.loss(index);
+    let mut keep = lattice.masses.len();
+    let mut above = 0.0;
+    while keep > 1 {
+        let here = log_mass(keep - 1, lattice.masses[keep - 1]).exp();
+        if above + here > allowance.log_mass.exp() || lattice.masses[keep - 1] > spare {
+            break;
+        }
+        above += here;
+        keep -= 1;
+    }
+    lattice.masses.truncate(keep);
+    wrapped.above += above;
+}
