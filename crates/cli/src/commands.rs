@@ -10,3 +10,4 @@ pub(crate) mod report;
 pub(crate) mod reproduce;
 pub(crate) mod simulate;
 pub(crate) mod train;
+pub(crate) mod verify;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{account, data, eval, mechanism, plan, pretrain, report, reproduce, simulate, train};
+use commands::{account, data, eval, mechanism, plan, pretrain, report, reproduce, simulate, train, verify};
 use output::Output;
 
 /// Train language models on text that belongs to people, so that the model provably reveals almost nothing about any one
@@ -44,6 +44,8 @@ enum Command {
     Data(Box<data::DataArgs>),
     /// Make the report of a run again and show its summary.
     Report(report::ReportArgs),
+    /// Recompute from a run's files what it claims: ledger, participation, noise, guarantee, model.
+    Verify(verify::VerifyArgs),
     /// Recompute the numbers of the papers and compare.
     Reproduce(reproduce::ReproduceArgs),
 }
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Command::Mechanism(args) => mechanism::run(args, &output),
         Command::Data(args) => data::run(*args, &output),
         Command::Report(args) => report::run(args, &output),
+        Command::Verify(args) => verify::run(&args, &output),
         Command::Reproduce(args) => reproduce::run(args, &output),
     };
     match result {

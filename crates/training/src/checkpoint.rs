@@ -1,19 +1,25 @@
 //! A run's state between two rounds, in one file that is replaced atomically: `checkpoint/state.safetensors`.
 //!
 //! The tensors are the parameters and the optimizer's moments; the rest is metadata of the same file, so parameters,
-//! optimizer, round and file positions can never be of different rounds. No generator state is kept: all randomness is
-//! derived from the run's key and the round.
+//! optimizer, round and file positions can never be of different rounds. What correlated noise keeps is in a file of its
+//! own, written first and named by the checkpoint. No generator state is kept: all randomness is derived from the run's
+//! key and the round.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::SafeTensorError;
+use safetensors::tensor::{Dtype, SafeTensors, View};
 use serde::{Deserialize, Serialize};
 
+use crate::adaptive_clip::AdaptiveClip;
 use crate::error::{Result, TrainingError};
 use crate::files;
+use crate::noise::Noise;
+use crate::participation::ParticipationKey;
 
-/// Where a run stands.
+/// Where a run stands, as it is read back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checkpoint {
     /// What the tensors belong to.
@@ -24,6 +30,19 @@ pub struct Checkpoint {
     pub first: Vec<f32>,
     /// Optimizer: second moment; may be empty.
     pub second: Vec<f32>,
+}
+
+/// The same as it is written, without a copy of the vectors.
+#[derive(Debug)]
+pub struct Snapshot<'a> {
+    /// What the tensors belong to.
+    pub state: State,
+    /// Flat parameters.
+    pub parameters: &'a [f32],
+    /// Optimizer: first moment or momentum; may be empty.
+    pub first: &'a [f32],
+    /// Optimizer: second moment; may be empty.
+    pub second: &'a [f32],
 }
 
 /// The part of a checkpoint that is not a vector.
@@ -46,9 +65,19 @@ pub struct State {
     pub config_sha256: String,
     /// Digest of the corpus.
     pub data_sha256: String,
+    /// Behind orders of epochs, simulated devices and pseudonyms; not behind noise. Pre-training has no participants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub participation_key: Option<ParticipationKey>,
+    /// Adaptive clipping: the estimate and the norm in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adaptive_clip: Option<AdaptiveClip>,
+    /// The file beside this one that holds what correlated noise keeps between rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise_state: Option<String>,
 }
 
 const STATE_KEY: &str = "undertone";
+const NOISE_PREFIX: &str = "noise-";
 const NAMES: [&str; 3] = ["parameters", "optimizer.first", "optimizer.second"];
 
 /// The checkpoint file of a run directory.
@@ -57,39 +86,95 @@ pub fn path(run_dir: &Path) -> PathBuf {
     run_dir.join("checkpoint").join("state.safetensors")
 }
 
-impl Checkpoint {
-    /// Writes the checkpoint; afterwards the file is this one, or still the one before.
+impl Snapshot<'_> {
+    /// Writes the checkpoint, and beside it what the noise keeps; afterwards the checkpoint is this one, or still the one
+    /// before with the noise that belongs to it.
+    ///
+    /// PRIVACY: the state of the noise is as secret as the noise; only the newest is kept, and none after the last round.
     ///
     /// # Errors
-    /// [`TrainingError::Io`].
-    pub fn write(&self, run_dir: &Path) -> Result<()> {
+    /// [`TrainingError::Io`]; from the noise.
+    pub fn write(mut self, run_dir: &Path, noise: Option<&Noise>) -> Result<()> {
         let path = path(run_dir);
+        let folder = path.parent().unwrap_or(run_dir);
+        std::fs::create_dir_all(folder).map_err(|source| TrainingError::io("creating", folder, source))?;
+        // The state of the noise has a name of its own round, so that it is there before the checkpoint points to it.
+        self.state.noise_state = match noise.filter(|noise| noise.has_state()) {
+            Some(noise) => {
+                let name = format!("{NOISE_PREFIX}{}.state", self.state.rounds);
+                files::write_atomic_with(&folder.join(&name), |file| noise.save(file))?;
+                Some(name)
+            }
+            None => None,
+        };
         let damaged = |message: String| TrainingError::Damaged {
             path: path.clone(),
             message,
         };
-        let vectors = [&self.parameters, &self.first, &self.second];
-        let bytes: Vec<Vec<u8>> = vectors
-            .iter()
-            .map(|vector| vector.iter().flat_map(|value| value.to_le_bytes()).collect())
-            .collect();
-        let mut views = Vec::new();
-        for ((name, vector), bytes) in NAMES.iter().zip(vectors).zip(&bytes) {
-            let view = TensorView::new(Dtype::F32, vec![vector.len()], bytes)
-                .map_err(|error| damaged(error.to_string()))?;
-            views.push((*name, view));
-        }
         let state = serde_json::to_string(&self.state).map_err(|error| damaged(error.to_string()))?;
         let metadata = HashMap::from([(STATE_KEY.to_owned(), state)]);
-        let file =
-            safetensors::serialize(views, Some(metadata)).map_err(|error| damaged(error.to_string()))?;
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)
-                .map_err(|source| TrainingError::io("creating", folder, source))?;
+        let tensors = NAMES
+            .into_iter()
+            .zip([self.parameters, self.first, self.second].map(Floats::new));
+        files::write_atomic_at(&path, |temporary| {
+            safetensors::serialize_to_file(tensors, Some(metadata), temporary).map_err(|error| match error {
+                SafeTensorError::IoError(source) => TrainingError::io("writing", &path, source),
+                other => damaged(other.to_string()),
+            })
+        })?;
+        remove_other_noise(folder, self.state.noise_state.as_deref());
+        Ok(())
+    }
+}
+
+/// Removes states of noise that no checkpoint points to. What cannot be removed now is removed next time.
+fn remove_other_noise(folder: &Path, keep: Option<&str>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(NOISE_PREFIX) && Some(name.as_ref()) != keep {
+            let _ = std::fs::remove_file(entry.path());
         }
-        files::write_atomic(&path, &file)
+    }
+}
+
+/// Floats as a tensor, without a copy where the machine stores them as the file does.
+struct Floats<'a> {
+    values: &'a [f32],
+    shape: [usize; 1],
+}
+
+impl<'a> Floats<'a> {
+    fn new(values: &'a [f32]) -> Self {
+        Self {
+            values,
+            shape: [values.len()],
+        }
+    }
+}
+
+impl View for Floats<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
     }
 
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        if cfg!(target_endian = "little") {
+            return Cow::Borrowed(bytemuck::cast_slice(self.values));
+        }
+        self.values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    fn data_len(&self) -> usize {
+        size_of_val(self.values)
+    }
+}
+
+impl Checkpoint {
     /// Reads the checkpoint of a run directory.
     ///
     /// # Errors
@@ -140,6 +225,13 @@ impl Checkpoint {
         })
     }
 
+    /// The file with what the noise keeps; `None` where it keeps nothing.
+    #[must_use]
+    pub fn noise_state(&self, run_dir: &Path) -> Option<PathBuf> {
+        let name = self.state.noise_state.as_deref()?;
+        Some(path(run_dir).with_file_name(name))
+    }
+
     /// Refuses a checkpoint of another model, configuration or corpus.
     ///
     /// # Errors
@@ -185,6 +277,9 @@ mod tests {
                 model: "dplm (4 parameters)".to_owned(),
                 config_sha256: "c".to_owned(),
                 data_sha256: "d".to_owned(),
+                participation_key: Some(ParticipationKey::from_bytes([3; 32])),
+                adaptive_clip: None,
+                noise_state: None,
             },
             parameters: vec![1.0, -2.5, f32::MIN_POSITIVE, 0.0],
             first: vec![0.5; 4],
@@ -192,10 +287,21 @@ mod tests {
         }
     }
 
+    fn write(folder: &Path) {
+        let checkpoint = checkpoint();
+        let snapshot = Snapshot {
+            state: checkpoint.state,
+            parameters: &checkpoint.parameters,
+            first: &checkpoint.first,
+            second: &checkpoint.second,
+        };
+        snapshot.write(folder, None).unwrap();
+    }
+
     #[test]
     fn round_trips() {
         let folder = tempfile::tempdir().unwrap();
-        checkpoint().write(folder.path()).unwrap();
+        write(folder.path());
         assert_eq!(Checkpoint::read(folder.path()).unwrap(), checkpoint());
     }
 
@@ -228,7 +334,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let message = Checkpoint::read(folder.path()).unwrap_err().to_string();
         assert!(message.starts_with("no checkpoint to resume in "), "{message}");
-        checkpoint().write(folder.path()).unwrap();
+        write(folder.path());
         let file = path(folder.path());
         let bytes = files::read(&file).unwrap();
         for cut in [0, 5, bytes.len() / 2, bytes.len() - 1] {

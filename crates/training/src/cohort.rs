@@ -1,4 +1,4 @@
-//! Who takes part in a round: Poisson sampling, or fixed-size sampling without replacement.
+//! How the users of a round are chosen: the schemes, and draws by Poisson and fixed-size sampling.
 
 use rand_core::Rng;
 use serde::{Deserialize, Serialize};
@@ -7,17 +7,24 @@ use serde::{Deserialize, Serialize};
 ///
 /// # Guarantee
 /// The accountant reads this value: Poisson sampling is amplified under add-or-remove adjacency, fixed-size sampling
-/// under replace-one adjacency. Neither figure holds for the other scheme.
+/// under replace-one adjacency. Neither figure holds for the other scheme. The other two amplify nothing: with them the
+/// guarantee rests on how often and how far apart one user takes part, under zero-out adjacency.
 ///
 /// # Source
-/// \[DPLM\] Algorithm 1 (Poisson), section 3 (fixed-size samples as the baseline).
+/// \[DPLM\] Algorithm 1 (Poisson), section 3 (fixed-size samples as the baseline); \[BLT\] section 5 (epochs); \[Gboard\]
+/// section 2.2 (timers).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sampling {
     /// Every user independently with probability `q`.
     Poisson,
-    /// Exactly `users_per_round` users, uniformly without replacement.
+    /// Exactly `users_per_round` users, uniformly without replacement; with `[participation]` out of those who may take
+    /// part again.
     FixedSize,
+    /// One random order of the users, cut into cohorts of `users_per_round`, the same in every epoch.
+    ShuffledEpochs,
+    /// Devices of a simulated population that check in when they can and their timer allows.
+    DeviceTimers,
 }
 
 impl Sampling {
@@ -27,6 +34,8 @@ impl Sampling {
         match self {
             Self::Poisson => "poisson",
             Self::FixedSize => "fixed_size",
+            Self::ShuffledEpochs => "shuffled_epochs",
+            Self::DeviceTimers => "device_timers",
         }
     }
 }

@@ -5,9 +5,10 @@
 //! budget), `[server]`, and beside them `[[schedule]]`, `[estimate]`, `[evaluation]`, `[checkpoint]`.
 
 mod load;
+mod mechanism;
 mod validate;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use undertone_data::CorpusSpec;
@@ -15,9 +16,11 @@ pub use undertone_data::EosTargets;
 use undertone_models::ModelSpec;
 
 use crate::cohort::Sampling;
+use crate::participation::timers::TimersConfig;
 
 pub(crate) use load::parse_as;
 pub use load::{Override, RunFile};
+pub use mechanism::{MechanismConfig, ParticipationConfig, RestartsConfig, WorkloadName};
 pub(crate) use validate::{at_least_one, folder_name, token_limits};
 
 /// A whole run.
@@ -35,6 +38,9 @@ pub struct RunConfig {
     pub data: CorpusSpec,
     /// The model.
     pub model: ModelSpec,
+    /// Parameters to start from, such as those of `undertone pretrain`: a `model.safetensors` of the same model and words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_model: Option<PathBuf>,
     /// Who takes part in a round.
     pub cohort: CohortConfig,
     /// What a user computes.
@@ -44,6 +50,9 @@ pub struct RunConfig {
     /// The average over users that is released.
     #[serde(default)]
     pub estimator: EstimatorConfig,
+    /// How often and how far apart one user may take part: what noise that is correlated over the rounds rests on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub participation: Option<ParticipationConfig>,
     /// Noise and budget; without this table the run is not private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privacy: Option<PrivacyConfig>,
@@ -68,14 +77,18 @@ pub struct RunConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CohortConfig {
-    /// Poisson or fixed-size.
+    /// How the users of a round are chosen.
     pub sampling: Sampling,
-    /// Expected (Poisson) or exact (fixed-size) number of users a round; `q = users_per_round / users`.
+    /// Expected (Poisson), exact (fixed-size) or least (epochs, devices: the report goal) number of users a round;
+    /// `q = users_per_round / users`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users_per_round: Option<f64>,
     /// Poisson probability `q`, instead of `users_per_round`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling_probability: Option<f64>,
+    /// `[cohort.timers]`: the simulated devices of `device_timers`; each user of the corpus has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timers: Option<TimersConfig>,
 }
 
 /// `[user_update]`: what a user computes.
@@ -97,6 +110,13 @@ pub struct UserUpdateConfig {
     pub epochs: usize,
     /// Local learning rate.
     pub learning_rate: f64,
+    /// Local steps at most, whatever the epochs and the user's data; FedAvg only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_steps: Option<usize>,
+    /// Whether the update is projected onto the clip ball after every local step (\[DPLM\]) or clipped once at the end
+    /// (\[Gboard\]). FedAvg only.
+    #[serde(default = "yes")]
+    pub clip_every_step: bool,
     /// At most this many of the user's examples in one round, chosen at random each round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_examples: Option<usize>,
@@ -111,6 +131,10 @@ fn default_unroll() -> usize {
 
 fn default_epochs() -> usize {
     1
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// The user update of \[DPLM\] Algorithm 1.
@@ -154,6 +178,29 @@ pub enum ClipConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         norms: Option<Vec<f64>>,
     },
+    /// \[Gboard\] Algorithm 1: the norm follows a quantile of the users' update norms, estimated with noise of its own, and
+    /// changes where the tree restarts. Needs `privacy.mechanism` with `kind = "tree"` and `restarts`.
+    Adaptive {
+        /// `C^0`: the norm up to the first restart.
+        initial_norm: f64,
+        /// `gamma`: the share of users whose update is to be shorter than the norm.
+        #[serde(default = "half")]
+        quantile: f64,
+        /// `eta_gamma`: how fast the estimate moves, in logarithms a round.
+        #[serde(default = "default_norm_rate")]
+        learning_rate: f64,
+        /// `sigma_b`: noise on the number of users below the norm; by default a twentieth of the users a round.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bit_noise_std: Option<f64>,
+    },
+}
+
+fn half() -> f64 {
+    0.5
+}
+
+fn default_norm_rate() -> f64 {
+    0.2
 }
 
 /// `[estimator]`: the weighted average over users.
@@ -188,9 +235,13 @@ pub struct PrivacyConfig {
     /// Hard stop: no round starts that would bring epsilon above this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_epsilon: Option<f64>,
-    /// Which accountant speaks.
+    /// Which accountant speaks where cohorts are sampled; correlated noise is one Gaussian, whose epsilon is exact.
     #[serde(default)]
     pub accountant: AccountantName,
+    /// Noise that is correlated over the rounds; without this table it is independent and the guarantee rests on the
+    /// sampling of the cohorts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mechanism: Option<MechanismConfig>,
 }
 
 /// The accountants a run can be held to.
@@ -200,6 +251,8 @@ pub enum AccountantName {
     /// Renyi DP over integer and fractional orders.
     #[default]
     Rdp,
+    /// Loss distributions: the tightest; for Poisson cohorts.
+    Pld,
     /// The moments accountant of 2016, as in the tables of \[DPLM\]; looser.
     Moments2016,
 }

@@ -108,6 +108,16 @@ pub enum TrainingError {
         /// At this delta.
         delta: f64,
     },
+    /// The participation schema leaves too few users for a round.
+    #[error("round {round}: expected {expected} users who may take part again, got {eligible}")]
+    TooFewEligible {
+        /// The round.
+        round: u64,
+        /// Users a round.
+        expected: usize,
+        /// Users that the schema admits.
+        eligible: usize,
+    },
     /// A training partition without users, or an evaluation partition without tokens.
     #[error("the {split} partition of the corpus is empty: {hint}")]
     EmptyPartition {

@@ -50,9 +50,20 @@ pub fn epsilon_delta(epsilon: f64, delta: f64) -> String {
     format!("(eps = {}, delta = {})", upper_bound(epsilon), upper_bound(delta))
 }
 
+/// Bytes as hexadecimal digits.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hex_has_two_digits_a_byte() {
+        assert_eq!(hex(&[0, 10, 255]), "000aff");
+    }
 
     #[test]
     fn figures_read_well() {

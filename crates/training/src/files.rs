@@ -1,7 +1,8 @@
 //! Writing files so that a crash or a full disk leaves either the old file or the new one, never half of one.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use crate::error::{Result, TrainingError};
@@ -11,29 +12,72 @@ use crate::error::{Result, TrainingError};
 /// # Errors
 /// [`TrainingError::Io`] naming the path; the temporary file is removed then.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_atomic_with(path, |file| {
+        file.write_all(bytes)
+            .map_err(|source| TrainingError::io("writing", path, source))
+    })
+}
+
+/// The same with contents that `write` makes: nothing of a large file has to be in memory twice.
+///
+/// # Errors
+/// [`TrainingError::Io`] naming the path, and those of `write`; the temporary file is removed then.
+pub fn write_atomic_with(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
+    let fail = |source| TrainingError::io("writing", path, source);
+    write_atomic_at(path, |temporary| {
+        let file = File::options().write(true).open(temporary).map_err(fail)?;
+        let mut writer = BufWriter::with_capacity(1 << 16, file);
+        write(&mut writer)?;
+        writer.flush().map_err(fail)
+    })
+}
+
+/// The same for writers that take a path: `write` fills the temporary file that it is given.
+///
+/// # Errors
+/// As [`write_atomic_with`].
+pub fn write_atomic_at(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let folder = path
         .parent()
         .filter(|p| !p.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
     let fail = |source| TrainingError::io("writing", path, source);
-    let mut temporary = tempfile::Builder::new()
-        .prefix(".partial-")
+    let temporary = tempfile::Builder::new()
+        .prefix(PARTIAL)
         .tempfile_in(folder)
         .map_err(fail)?;
-    temporary.write_all(bytes).map_err(fail)?;
-    temporary.as_file().sync_all().map_err(fail)?;
+    write(temporary.path())?;
+    // Opened again: a writer may have put a file of its own in its place.
+    let written = File::open(temporary.path()).map_err(fail)?;
+    written.sync_all().map_err(fail)?;
     // Temporary files are created for their owner alone; a run's files are ordinary files.
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        let _ = temporary
-            .as_file()
-            .set_permissions(fs::Permissions::from_mode(0o644));
+        let _ = written.set_permissions(fs::Permissions::from_mode(0o644));
     }
     temporary.persist(path).map_err(|error| fail(error.error))?;
     sync_folder(folder);
     Ok(())
 }
+
+/// Removes what writers that were killed have left in a folder. What cannot be removed does no harm but take room.
+pub fn remove_partial(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if is_partial(&entry.file_name()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Whether a name is that of a file which a writer has not finished.
+#[must_use]
+pub fn is_partial(name: &OsStr) -> bool {
+    name.to_string_lossy().starts_with(PARTIAL)
+}
+
+/// How the names of unfinished files begin.
+const PARTIAL: &str = ".partial-";
 
 /// Makes a rename durable. Some file systems refuse to sync a folder; the rename is still atomic there.
 fn sync_folder(folder: &Path) {
@@ -89,11 +133,11 @@ impl JsonLines {
         })
     }
 
-    /// Appends one line.
+    /// Appends one line, and returns its bytes without the line feed.
     ///
     /// # Errors
     /// [`TrainingError::Io`]; the file is cut back to its last whole line then.
-    pub fn append<T: serde::Serialize>(&mut self, line: &T) -> Result<()> {
+    pub fn append<T: serde::Serialize>(&mut self, line: &T) -> Result<Vec<u8>> {
         let mut bytes = serde_json::to_vec(line)
             .map_err(|source| TrainingError::io("writing", &self.path, source.into()))?;
         bytes.push(b'\n');
@@ -102,7 +146,8 @@ impl JsonLines {
             return Err(TrainingError::io("writing", &self.path, source));
         }
         self.length += bytes.len() as u64;
-        Ok(())
+        bytes.pop();
+        Ok(bytes)
     }
 
     /// Makes all lines durable.

@@ -9,9 +9,9 @@ use undertone_data::Vocab;
 use undertone_models::{ModelSpec, SequenceModel, weights};
 
 use crate::error::{Result, TrainingError};
+use crate::figures::hex;
 use crate::random::{Purpose, Randomness};
 use crate::run::VOCAB_FILE;
-use crate::run::workspace::hex;
 
 /// What a `model.safetensors` of ours says about itself in its header.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -23,15 +23,20 @@
 //! Source: \[DPLM\] Algorithm 1 and section 3 (McMahan et al., "Learning Differentially Private Recurrent Language Models",
 //! ICLR 2018).
 
+pub mod adaptive_clip;
 pub mod batch;
 pub mod checkpoint;
 pub mod cohort;
+pub mod cohorts;
 pub mod config;
 pub mod error;
 pub mod evaluate;
 pub mod figures;
 pub mod files;
 pub mod initial_model;
+pub mod ledger;
+pub mod manifest;
+pub mod noise;
 pub mod participation;
 pub mod plan;
 pub mod pretrain;
@@ -43,3 +48,4 @@ pub mod run;
 pub mod server_optimizer;
 pub mod simulate;
 pub mod update;
+pub mod verify;

@@ -20,7 +20,7 @@ use std::time::Instant;
 use undertone_data::Split;
 use undertone_models::weights;
 
-use crate::checkpoint::{Checkpoint, State};
+use crate::checkpoint::{Checkpoint, Snapshot, State};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::files::{JsonLines, write_atomic};
@@ -255,6 +255,7 @@ impl<'a> Pretraining<'a> {
             noise_std: 0.0,
             signal_to_noise: None,
             epsilon: None,
+            estimated_clip_norm: None,
             seconds,
         };
         self.metrics.append(&MetricsLine::Round(record.clone()))?;
@@ -283,7 +284,7 @@ impl<'a> Pretraining<'a> {
         } = self.setting;
         self.metrics.sync()?;
         let (steps, [(_, first), (_, second)]) = self.optimizer.state();
-        let checkpoint = Checkpoint {
+        let snapshot = Snapshot {
             state: State {
                 rounds: self.step,
                 steps,
@@ -294,12 +295,15 @@ impl<'a> Pretraining<'a> {
                 model: self.setting.model_name(),
                 config_sha256: workspace::config_digest(&file.config)?,
                 data_sha256: corpus.digest().to_owned(),
+                participation_key: None,
+                adaptive_clip: None,
+                noise_state: None,
             },
-            parameters: self.parameters.clone(),
-            first: first.to_vec(),
-            second: second.to_vec(),
+            parameters: &self.parameters,
+            first,
+            second,
         };
-        checkpoint.write(directory.path())
+        snapshot.write(directory.path(), None)
     }
 
     fn finish(mut self) -> Result<Summary> {

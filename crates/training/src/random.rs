@@ -40,6 +40,24 @@ impl Purpose {
     }
 }
 
+/// What noise is added to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoiseOf {
+    /// The averages of the rounds.
+    Rounds,
+    /// How many users were below the norm that adaptive clipping estimates.
+    Bits,
+}
+
+impl NoiseOf {
+    fn label(self) -> &'static [u8] {
+        match self {
+            Self::Rounds => b"noise",
+            Self::Bits => b"noise-of-bits",
+        }
+    }
+}
+
 /// The root of a run's randomness. It is never written to disk unless the run is seeded.
 pub struct Randomness {
     root: [u8; 32],
@@ -94,15 +112,15 @@ impl Randomness {
         ChaCha20Rng::from_seed(self.derive(purpose.label(), round, user))
     }
 
-    /// The key of the run's noise; the mechanism derives one stream a round from it.
+    /// The key of a segment's noise; the mechanism derives one stream a round from it.
     #[must_use]
-    pub fn noise_key(&self) -> NoiseKey {
+    pub fn noise_key(&self, of: NoiseOf, segment: u64) -> NoiseKey {
         let origin = if self.seeded {
             KeyOrigin::InsecureSeed
         } else {
             KeyOrigin::Entropy
         };
-        NoiseKey::from_bytes(self.derive(b"noise", 0, 0)).with_origin(origin)
+        NoiseKey::from_bytes(self.derive(of.label(), segment, 0)).with_origin(origin)
     }
 
     fn derive(&self, label: &[u8], round: u64, user: u64) -> [u8; 32] {

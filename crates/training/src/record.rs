@@ -8,6 +8,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::participation::Pseudonym;
+
 /// One line of `metrics.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -72,8 +74,12 @@ pub struct RoundRecord {
     /// Norm of the signal over the noise's, `noise_std * sqrt(d)`, estimated from the release alone: what its energy has
     /// beyond the noise's. `None` when not private.
     pub signal_to_noise: Option<f64>,
-    /// Running guarantee after this round at the run's delta; `None` when not private.
+    /// Running guarantee after this round at the run's delta; `None` when not private, and of correlated noise between
+    /// evaluations.
     pub epsilon: Option<f64>,
+    /// Adaptive clipping: the private estimate of the norm's quantile after this round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_clip_norm: Option<f64>,
     /// Wall-clock seconds of the round.
     pub seconds: f64,
 }
@@ -106,22 +112,34 @@ pub struct Histogram {
 pub struct LedgerEntry {
     /// Round index, from 0.
     pub round: u64,
-    /// `poisson` or `fixed_size` (without replacement).
+    /// `poisson`, `fixed_size` (without replacement), `shuffled_epochs` or `device_timers`.
     pub sampling: String,
     /// Poisson probability of a user, or cohort size / population for fixed-size cohorts.
     pub sampling_probability: f64,
     /// Users in the population sampled from.
     pub population: u64,
+    /// Their total weight `W`.
+    pub total_weight: f64,
     /// Users that contributed.
     pub cohort_size: u64,
+    /// Who contributed: the participants' pseudonyms, 16 hexadecimal digits each, under the run's salt.
+    pub participants: Vec<Pseudonym>,
+    /// Bound `S` on every user's update; `None` without clipping.
+    pub clip_norm: Option<f64>,
     /// Sensitivity of the released average (L2).
     pub sensitivity: Option<f64>,
-    /// Noise standard deviation per coordinate of the released average.
+    /// Noise standard deviation per coordinate of the released average; of correlated noise, of every entry of `Z`.
     pub noise_std: f64,
-    /// `noise_std / sensitivity`, what the accountant composes; `None` when not private.
+    /// What the accountant composes, `noise_std / sensitivity` (adaptive clipping: with the users' bits counted); `None`
+    /// when not private.
     pub noise_multiplier: Option<f64>,
+    /// A name of the key that the round's noise came from; no two sums were ever noised under one name and round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise_key: Option<String>,
     /// SHA-256 of the parameters after the round (hex).
     pub parameters_sha256: String,
+    /// SHA-256 of the line before (hex), of the run's settings for the first: whoever changes a line changes all after it.
+    pub previous_sha256: String,
 }
 
 /// `privacy.json`: the guarantee and what it covers, in the form of Appendix A of \[Gboard\].
@@ -135,6 +153,9 @@ pub struct PrivacyReport {
     pub warnings: Vec<String>,
     /// Computed before training from the configuration.
     pub planned: Option<GuaranteeRecord>,
+    /// Of the rounds that were made, for everyone who keeps to the declared participation schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst_case: Option<GuaranteeRecord>,
     /// Recomputed from the ledger.
     pub observed: Option<GuaranteeRecord>,
     /// The guarantee that a larger run with this noise would have (`[estimate]`); never the guarantee of this run.
@@ -162,4 +183,39 @@ pub struct GuaranteeRecord {
     pub users_per_round: f64,
     /// Noise multiplier of the first round.
     pub noise_multiplier: f64,
+    /// The participation schema that it holds for, where it rests on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<SchemaRecord>,
+    /// What the distance of the real sampler from ideal noise adds to delta; it is counted in `epsilon`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampler_delta: Option<f64>,
+    /// Epsilon at other deltas.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<GuaranteePoint>,
+}
+
+/// One point of a guarantee's curve.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct GuaranteePoint {
+    /// At this delta.
+    pub delta: f64,
+    /// Upper bound on eps.
+    pub epsilon: f64,
+}
+
+/// A participation schema, the mechanism that was run under it, and what that costs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SchemaRecord {
+    /// The strategy, by name.
+    pub mechanism: String,
+    /// `b`: distance in rounds of two participations of one user (MinS + 1).
+    pub min_sep: u64,
+    /// Whether consecutive participations are exactly so far apart.
+    pub exact_sep: bool,
+    /// `k`: participations of one user (MaxP).
+    pub max_part: u64,
+    /// L2 sensitivity of the strategy under the schema, in clip norms.
+    pub sensitivity: f64,
+    /// Zero-concentrated differential privacy, `sensitivity^2 / (2 noise_multiplier^2)`.
+    pub rho: f64,
 }

@@ -1,10 +1,11 @@
 //! The report of a run, made from the files of its run directory alone: one self-contained `report.html` with inline
-//! SVG, and the same pictures as files under `plots/`.
+//! SVG, the same pictures as files under `plots/`, and the privacy report alone as `privacy.md`.
 //!
 //! PRIVACY: a report shows exact statistics of cohorts (norms, losses, sizes). It is for whoever runs the training and
 //! no part of the private release; it says so itself.
 
 mod chart;
+mod markdown;
 mod page;
 mod pictures;
 mod read;
@@ -81,7 +82,13 @@ pub fn html(run: &RunData) -> Result<String> {
     Ok(page::page(run, &plots(run)?))
 }
 
-/// Reads a run directory and writes `report.html` and `plots/*.svg` into it, each file at once.
+/// The privacy report as Markdown, in the form of \[Gboard\] Appendix A; `None` where the run has no `privacy.json` yet.
+#[must_use]
+pub fn markdown(run: &RunData) -> Option<String> {
+    markdown::document(run)
+}
+
+/// Reads a run directory and writes `report.html`, `privacy.md` and `plots/*.svg` into it, each file at once.
 ///
 /// # Errors
 /// Files that cannot be read, understood or written; the message names the file, and the line where there is one.
@@ -94,6 +101,9 @@ pub fn write(run_dir: &Path) -> Result<()> {
         .map_err(|source| failed(TrainingError::io("creating", &folder, source)))?;
     for plot in &plots {
         write_atomic(&folder.join(format!("{}.svg", plot.name)), plot.svg.as_bytes()).map_err(failed)?;
+    }
+    if let Some(text) = markdown(&run) {
+        write_atomic(&run_dir.join("privacy.md"), text.as_bytes()).map_err(failed)?;
     }
     write_atomic(&run_dir.join("report.html"), page::page(&run, &plots).as_bytes()).map_err(failed)
 }

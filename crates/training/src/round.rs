@@ -5,54 +5,89 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use undertone_aggregation::{Estimator, FixedPointSum};
 use undertone_data::Partition;
-use undertone_mechanisms::{IndependentGaussian, NoisedAverage, NonPrivate};
+use undertone_mechanisms::NoisedAverage;
 
 use crate::error::{Result, TrainingError};
+use crate::noise::Noise;
 use crate::plan::RoundPlan;
-use crate::random::Randomness;
 use crate::update::{LocalTask, LocalWorker, UserOutcome};
 
-/// Trains the cohort and returns the released average, with what each user's training was like (in cohort order).
+/// What a round released.
+#[derive(Debug)]
+pub struct Released {
+    /// The noised average update.
+    pub average: NoisedAverage,
+    /// Adaptive clipping: the noised mean of the users' bits, each less one half.
+    pub centred_bits: Option<f64>,
+}
+
+/// What makes a round, besides the users.
+#[derive(Debug)]
+pub struct Release<'a> {
+    /// Clip, sensitivity and noise.
+    pub plan: &'a RoundPlan,
+    /// The average.
+    pub estimator: &'a Estimator,
+    /// The noise of the run.
+    pub noise: &'a mut Noise,
+}
+
+/// Trains the cohort and returns what is released, with what each user's training was like (in cohort order).
 ///
 /// The sum is taken in fixed point, so it has the same bits at any number of workers and in any order of arrival.
 ///
 /// # Guarantee
 /// `plan`'s: every summand is bounded by `plan.clipping`, the average has the sensitivity that `plan` states, and the noise
-/// is `plan.noise_std` per coordinate. The only value that leaves is the noised one.
+/// is that of the run's mechanism. The only values that leave are the noised ones.
 ///
 /// # Errors
 /// [`TrainingError::UserUpdate`] naming round and user; from sum and mechanism.
 ///
 /// # Source
-/// \[DPLM\] Algorithm 1.
+/// \[DPLM\] Algorithm 1; \[Gboard\] Algorithm 1.
 pub fn release(
     cohort: &[usize],
     users: &Partition<'_>,
     task: &LocalTask<'_>,
-    plan: &RoundPlan,
-    estimator: &Estimator,
+    release: &mut Release<'_>,
     workers: &mut [LocalWorker],
     on_user: &(dyn Fn() + Sync),
-) -> Result<(NoisedAverage, Vec<UserOutcome>)> {
-    let sum = FixedPointSum::new(task.layout.len());
-    let outcomes = train(cohort, users, task, workers, &sum, on_user)?;
-    let average = estimator.apply(sum.into_raw()?)?;
-    let released = privatize(average, plan, task.round, task.randomness)?;
-    Ok((released, outcomes))
+) -> Result<(Released, Vec<UserOutcome>)> {
+    let sums = Sums {
+        updates: FixedPointSum::new(task.layout.len()),
+        bits: FixedPointSum::new(1),
+    };
+    let outcomes = train(cohort, users, task, workers, &sums, on_user)?;
+    let average = release.estimator.apply(sums.updates.into_raw()?)?;
+    let average = release.noise.privatize(task.round, release.plan, average)?;
+    let centred_bits = match task.estimate {
+        Some(_) => release.noise.privatize_bits(task.round, sums.bits)?,
+        None => None,
+    };
+    Ok((
+        Released {
+            average,
+            centred_bits,
+        },
+        outcomes,
+    ))
 }
 
-fn privatize(
-    average: undertone_mechanisms::RawAverage,
-    plan: &RoundPlan,
-    round: u64,
-    randomness: &Randomness,
-) -> Result<NoisedAverage> {
-    Ok(match plan.noise_multiplier {
-        Some(_) => {
-            IndependentGaussian::new(plan.noise_std, randomness.noise_key())?.privatize(round, average)?
+/// What the users of a round add up to.
+struct Sums {
+    updates: FixedPointSum,
+    /// Adaptive clipping: bits less one half.
+    bits: FixedPointSum,
+}
+
+impl Sums {
+    fn add(&self, update: &[f32], outcome: &UserOutcome) -> Result<()> {
+        self.updates.add(update, outcome.weight)?;
+        if let Some(below) = outcome.below {
+            self.bits.add(&[if below { 0.5 } else { -0.5 }], 1.0)?;
         }
-        None => NonPrivate.privatize(round, average)?,
-    })
+        Ok(())
+    }
 }
 
 fn train(
@@ -60,7 +95,7 @@ fn train(
     users: &Partition<'_>,
     task: &LocalTask<'_>,
     workers: &mut [LocalWorker],
-    sum: &FixedPointSum,
+    sums: &Sums,
     on_user: &(dyn Fn() + Sync),
 ) -> Result<Vec<UserOutcome>> {
     // The largest users first, so that no core is left alone with a long one at the end.
@@ -74,7 +109,7 @@ fn train(
             let outcome = worker
                 .train(&users.user(user), user, task)
                 .and_then(|outcome| {
-                    sum.add(worker.update(), outcome.weight)?;
+                    sums.add(worker.update(), &outcome)?;
                     Ok(outcome)
                 })
                 .inspect_err(|_| next.store(order.len(), Ordering::Relaxed))

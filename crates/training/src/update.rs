@@ -25,6 +25,8 @@ pub struct UserOutcome {
     pub clipped: bool,
     /// Whether local training left the range of numbers, so that the update is the zero vector.
     pub discarded: bool,
+    /// Whether the norm is at most that of [`LocalTask::estimate`], where there is one.
+    pub below: Option<bool>,
 }
 
 /// One thread's model, parameters and buffers; reused for every user of every round.
@@ -62,6 +64,8 @@ pub struct LocalTask<'a> {
     pub layout: &'a ParamLayout,
     /// The bound on the update.
     pub clipping: &'a Clipping,
+    /// Adaptive clipping: the norm that the user's bit compares with.
+    pub estimate: Option<f64>,
     /// The user's hyper-parameters.
     pub config: &'a UserUpdateConfig,
     /// What a local training that leaves the range of numbers means: a zero update, or an error that names the user.
@@ -178,6 +182,8 @@ impl LocalWorker {
             norm: report.norm,
             clipped: report.clipped,
             discarded,
+            // PRIVACY: one bit a user, whatever happened to the update.
+            below: task.estimate.map(|norm| report.norm <= norm),
         })
     }
 
@@ -201,17 +207,24 @@ impl LocalWorker {
             clipped: false,
         };
         let mut order = examples.to_vec();
-        for epoch in 0..task.config.epochs {
+        let mut steps = task.config.max_steps.unwrap_or(usize::MAX);
+        'epochs: for epoch in 0..task.config.epochs {
             if epoch > 0 && task.config.batching == Batching::Sentences {
                 cohort::shuffle(&mut order, generator);
             }
             for (batch, mode) in batches(&order, task.config) {
+                if steps == 0 {
+                    break 'epochs;
+                }
+                steps -= 1;
                 let stats = self
                     .model
                     .sgd_step(&mut self.parameters, &batch.batch(), learning_rate, mode)?;
-                last = task
-                    .clipping
-                    .project(task.layout, task.theta, &mut self.parameters)?;
+                if task.config.clip_every_step {
+                    last = task
+                        .clipping
+                        .project(task.layout, task.theta, &mut self.parameters)?;
+                }
                 tokens += stats.targets as u64;
                 loss_sum += stats.loss_sum;
             }
@@ -220,8 +233,9 @@ impl LocalWorker {
             *parameter -= start;
         }
         // PRIVACY: the vector that is summed is the one whose norm is bounded.
-        task.clipping.clip(task.layout, &mut self.parameters)?;
-        Ok((tokens, loss_sum, last))
+        let whole = task.clipping.clip(task.layout, &mut self.parameters)?;
+        let report = if task.config.clip_every_step { last } else { whole };
+        Ok((tokens, loss_sum, report))
     }
 
     fn fedsgd(&mut self, examples: &[&[u32]], task: &LocalTask<'_>) -> Result<(u64, f64, ClipReport)> {

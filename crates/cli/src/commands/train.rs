@@ -139,7 +139,7 @@ impl Observer for Progress {
                 guarantee(planned),
                 assumptions(planned)
             ),
-            None => "planned: no noise, no guarantee".to_owned(),
+            None => "planned: no guarantee".to_owned(),
         });
         self.rounds.set_length(start.rounds);
         self.rounds.set_position(resumed_at);
@@ -193,6 +193,20 @@ fn guarantee(record: &GuaranteeRecord) -> String {
 
 /// What a guarantee rests on, in one line.
 fn assumptions(record: &GuaranteeRecord) -> String {
+    if let Some(schema) = &record.schema {
+        return format!(
+            "{}: at most {} participations, {} {} rounds apart; rho {:.4}; {} rounds, {} users, {:.1} a round, noise multiplier {:.4}",
+            schema.mechanism,
+            schema.max_part,
+            if schema.exact_sep { "exactly" } else { "at least" },
+            schema.min_sep,
+            schema.rho,
+            record.rounds,
+            record.population,
+            record.users_per_round,
+            record.noise_multiplier,
+        );
+    }
     format!(
         "{}, {}; {} rounds, {} users, {:.1} a round, noise multiplier {:.4}",
         record.sampling,
@@ -239,6 +253,7 @@ fn table(summary: &Summary) -> String {
     }
     for (name, record) in [
         ("guarantee (planned)", &summary.privacy.planned),
+        ("guarantee (worst case)", &summary.privacy.worst_case),
         ("guarantee (observed)", &summary.privacy.observed),
         ("estimate, not a guarantee", &summary.privacy.estimate),
     ] {

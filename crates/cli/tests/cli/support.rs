@@ -44,6 +44,15 @@ final_max_tokens = 2000
 every = 2
 "#;
 
+/// The same with noise that is correlated over the rounds: 249 users in 12 cohorts.
+pub(crate) fn ftrl(mechanism: &str) -> String {
+    let text = TINY
+        .replace("rounds = 6", "rounds = 30")
+        .replace("sampling = \"poisson\"", "sampling = \"shuffled_epochs\"")
+        .replace("noise_multiplier = 1.0\n", "noise_multiplier = 4.0\n");
+    format!("{text}\n[privacy.mechanism]\n{mechanism}\n")
+}
+
 pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {

@@ -134,7 +134,8 @@ fn estimates_are_labelled_and_are_not_the_guarantee() {
     let privacy = &summary["privacy"];
     let epsilon = |key: &str| privacy[key]["epsilon"].as_f64().expect("a number");
     assert!(epsilon("estimate") < 2.0, "{privacy}");
-    assert!(epsilon("observed") > 100.0, "{privacy}");
+    // So little noise for the people who are here that nothing can be said of them.
+    assert!(privacy["observed"].is_null(), "{privacy}");
     assert!(
         privacy["warnings"]
             .to_string()

@@ -153,6 +153,12 @@ impl CorrelatedGaussian {
         })
     }
 
+    /// The name of the key, as [`NoiseKey::id`].
+    #[must_use]
+    pub fn key_id(&self) -> [u8; 32] {
+        self.key_id
+    }
+
     /// The mechanism whose noise this is.
     #[must_use]
     pub fn mechanism(&self) -> &Mechanism {

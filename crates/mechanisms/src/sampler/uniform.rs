@@ -85,6 +85,14 @@ impl NoiseKey {
         self.origin
     }
 
+    /// A name of the key that does not give it away: two keys never share it.
+    ///
+    /// # Errors
+    /// None today; the signature is that of everything that draws from the key.
+    pub fn id(&self) -> Result<[u8; 32]> {
+        crate::state::key_id(self)
+    }
+
     /// The secret itself.
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.bytes

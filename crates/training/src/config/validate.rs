@@ -23,6 +23,7 @@ impl RunConfig {
             positive("estimator.min_weight", min_weight)?;
         }
         self.validate_privacy()?;
+        self.validate_participation()?;
         self.validate_schedule()?;
         at_least_one("checkpoint.every", self.checkpoint.every as usize)?;
         token_limits(&self.evaluation)
@@ -73,7 +74,7 @@ impl RunConfig {
         if self.clip == ClipConfig::None {
             return Err(TrainingError::value(
                 "clip.kind",
-                "`flat` or `per_layer` in a private run",
+                "`flat`, `per_layer` or `adaptive` in a private run",
                 "none",
             ));
         }
@@ -169,10 +170,17 @@ impl RunConfig {
 
 impl CohortConfig {
     fn validate(&self) -> Result<()> {
+        if self.timers.is_some() && self.sampling != Sampling::DeviceTimers {
+            return Err(TrainingError::value(
+                "cohort.timers",
+                "`device_timers` as cohort.sampling",
+                self.sampling.name(),
+            ));
+        }
         match (self.users_per_round, self.sampling_probability) {
             (Some(users), None) => {
                 positive("cohort.users_per_round", users)?;
-                if self.sampling == Sampling::FixedSize && users.fract() != 0.0 {
+                if self.sampling != Sampling::Poisson && users.fract() != 0.0 {
                     return Err(TrainingError::value(
                         "cohort.users_per_round",
                         "a whole number",
@@ -181,9 +189,9 @@ impl CohortConfig {
                 }
                 Ok(())
             }
-            (None, Some(q)) if self.sampling == Sampling::FixedSize => Err(TrainingError::value(
+            (None, Some(q)) if self.sampling != Sampling::Poisson => Err(TrainingError::value(
                 "cohort.sampling_probability",
-                "users_per_round with fixed-size sampling",
+                format!("users_per_round with {}", self.sampling.name()),
                 q,
             )),
             (None, Some(q)) if q > 0.0 && q <= 1.0 => Ok(()),
@@ -225,6 +233,16 @@ impl UserUpdateConfig {
                 "stream",
             ));
         }
+        if let Some(steps) = self.max_steps {
+            at_least_one("user_update.max_steps", steps)?;
+        }
+        if self.algorithm == Algorithm::FedSgd && (self.max_steps.is_some() || !self.clip_every_step) {
+            return Err(TrainingError::value(
+                "user_update",
+                "neither `max_steps` nor `clip_every_step` with fedsgd, which makes one step",
+                "one of them",
+            ));
+        }
         positive("user_update.learning_rate", self.learning_rate)?;
         if let Some(examples) = self.max_examples {
             at_least_one("user_update.max_examples", examples)?;
@@ -255,6 +273,17 @@ impl ClipConfig {
                 norm: Some(_),
                 norms: Some(_),
             } => Err(TrainingError::value("clip", "`norm` or `norms`", "both")),
+            Self::Adaptive {
+                initial_norm,
+                quantile,
+                learning_rate,
+                bit_noise_std,
+            } => {
+                positive("clip.initial_norm", *initial_norm)?;
+                open_unit("clip.quantile", *quantile)?;
+                positive("clip.learning_rate", *learning_rate)?;
+                bit_noise_std.map_or(Ok(()), |std| positive("clip.bit_noise_std", std))
+            }
         }
     }
 }

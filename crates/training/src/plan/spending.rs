@@ -1,103 +1,272 @@
 //! What a run has spent: the accountant, fed with the rounds that were really made.
 
-use undertone_accounting::Accountant;
+use undertone_accounting::participation::Participation;
+use undertone_accounting::{Accountant, Delta, Epsilon, Guarantee};
+use undertone_mechanisms::{IndependentGaussian, MechanismError, NoiseKey, SamplerDistance};
 
-use super::{PrivacyPlan, Private};
+use super::{Basis, PrivacyPlan, Private, RoundPlan, WholeCost};
 use crate::error::{Result, TrainingError};
-use crate::record::GuaranteeRecord;
+use crate::record::{GuaranteePoint, GuaranteeRecord, LedgerEntry};
 
-/// What has been spent so far: the accountant fed with the rounds that were really made.
+/// Deltas that reports state besides the run's own.
+const OTHER_DELTAS: [f64; 4] = [1e-5, 1e-6, 1e-8, 1e-10];
+
+/// What a round added to the spending.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cost {
+    /// Noise over sensitivity; `None` when not private.
+    pub noise_multiplier: Option<f64>,
+    /// Noise per coordinate of the average.
+    pub noise_std: f64,
+    /// The bound on every user's update.
+    pub clip_norm: Option<f64>,
+}
+
+impl From<&RoundPlan> for Cost {
+    fn from(plan: &RoundPlan) -> Self {
+        Self {
+            noise_multiplier: plan.noise_multiplier,
+            noise_std: plan.noise_std,
+            clip_norm: plan.clipping.bound(),
+        }
+    }
+}
+
+impl From<&LedgerEntry> for Cost {
+    fn from(entry: &LedgerEntry) -> Self {
+        Self {
+            noise_multiplier: entry.noise_multiplier,
+            noise_std: entry.noise_std,
+            clip_norm: entry.clip_norm,
+        }
+    }
+}
+
+/// What has been spent so far.
 #[derive(Debug, Clone)]
 pub struct Spending {
-    accountant: Option<Accountant>,
     rounds: u64,
     first_noise_multiplier: Option<f64>,
+    spent: Spent,
+}
+
+#[derive(Debug, Clone)]
+enum Spent {
+    Nothing,
+    /// By rounds of sampled cohorts.
+    Sampled {
+        accountant: Accountant,
+        sampler: SamplerDistance,
+    },
+    /// By users who keep to this schema; the clip norms are those of the segments so far.
+    Bounded {
+        participation: Participation,
+        clip_norms: Vec<f64>,
+    },
 }
 
 impl Spending {
     /// Nothing spent.
     #[must_use]
     pub fn new(plan: &PrivacyPlan) -> Self {
+        let spent = match plan.private.as_ref().map(|private| &private.basis) {
+            None => Spent::Nothing,
+            Some(Basis::Sampling(recipe)) => Spent::Sampled {
+                accountant: Accountant::new(*recipe),
+                sampler: SamplerDistance::NONE,
+            },
+            Some(Basis::Participation(bounded)) => Spent::Bounded {
+                participation: bounded.mechanism().participation(),
+                clip_norms: Vec::new(),
+            },
+        };
         Self {
-            accountant: plan.private.map(|private| Accountant::new(private.recipe)),
             rounds: 0,
             first_noise_multiplier: None,
+            spent,
         }
     }
 
-    /// Adds rounds with this noise multiplier.
+    /// The same under another schema than the declared one: what the ledger shows, or what a violation has made of it.
+    #[must_use]
+    pub fn under(mut self, schema: Participation) -> Self {
+        if let Spent::Bounded { participation, .. } = &mut self.spent {
+            *participation = schema;
+        }
+        self
+    }
+
+    /// The schema that is accounted for, where there is one.
+    #[must_use]
+    pub fn participation(&self) -> Option<Participation> {
+        match &self.spent {
+            Spent::Bounded { participation, .. } => Some(*participation),
+            _ => None,
+        }
+    }
+
+    /// Adds rounds of this cost.
     ///
     /// # Errors
     /// From the accountant.
-    pub fn compose(&mut self, plan: &PrivacyPlan, noise_multiplier: Option<f64>, rounds: u64) -> Result<()> {
-        if let Some(accountant) = &mut self.accountant {
-            accountant.compose(&plan.event(noise_multiplier)?, rounds)?;
+    pub fn compose(&mut self, plan: &PrivacyPlan, cost: Cost, rounds: u64) -> Result<()> {
+        match &mut self.spent {
+            Spent::Nothing => {}
+            Spent::Sampled { accountant, sampler } => {
+                accountant.compose(&plan.event(cost.noise_multiplier)?, rounds)?;
+                if cost.noise_multiplier.is_some() {
+                    // The key does not matter: nothing is drawn.
+                    let mechanism = IndependentGaussian::new(cost.noise_std, NoiseKey::from_bytes([0; 32]))?;
+                    let round = mechanism.sampler_distance(plan.estimator.denominator()?, plan.parameters)?;
+                    *sampler += round.times(rounds);
+                }
+            }
+            Spent::Bounded { clip_norms, .. } => {
+                let begun = |bounded: &super::Bounded| bounded.segment_of(self.rounds) + 1;
+                if let (Some(bounded), Some(clip_norm)) = (plan.bounded(), cost.clip_norm)
+                    && clip_norms.len() < begun(bounded)
+                {
+                    clip_norms.resize(begun(bounded), clip_norm);
+                }
+            }
         }
-        self.first_noise_multiplier = self.first_noise_multiplier.or(noise_multiplier);
+        self.first_noise_multiplier = self.first_noise_multiplier.or(cost.noise_multiplier);
         self.rounds += rounds;
         Ok(())
     }
 
-    /// Epsilon so far at the run's delta; `None` when not private.
+    /// Epsilon so far at the run's delta; `None` when not private, or where none can be stated.
     ///
     /// # Errors
     /// From the accountant.
     pub fn epsilon(&self, plan: &PrivacyPlan) -> Result<Option<f64>> {
-        match (&self.accountant, plan.private) {
-            (Some(_), Some(_)) if self.rounds == 0 => Ok(Some(0.0)),
-            (Some(accountant), Some(private)) => Ok(Some(accountant.guarantee(private.delta)?.epsilon.get())),
-            _ => Ok(None),
+        let Some(private) = &plan.private else {
+            return Ok(None);
+        };
+        if self.rounds == 0 {
+            return Ok(Some(0.0));
         }
+        let guarantee = self.curve(plan)?.at(private.delta)?;
+        Ok(guarantee.map(|guarantee| guarantee.epsilon.get()))
+    }
+
+    /// What was spent, to be asked at any delta.
+    fn curve(&self, plan: &PrivacyPlan) -> Result<Curve<'_>> {
+        Ok(match (&self.spent, plan.bounded()) {
+            (Spent::Sampled { accountant, sampler }, _) => Curve::Sampled(accountant, *sampler),
+            (
+                Spent::Bounded {
+                    participation,
+                    clip_norms,
+                },
+                Some(bounded),
+            ) => Curve::Whole(bounded.cost(self.rounds, *participation, clip_norms)?),
+            _ => Curve::Nothing,
+        })
     }
 
     /// Refuses a round that would bring epsilon over the budget.
     ///
     /// # Errors
     /// [`TrainingError::BudgetExceeded`]; from the accountant: a check that cannot be evaluated refuses the round too.
-    pub fn check_budget(&self, plan: &PrivacyPlan, round: u64, noise_multiplier: Option<f64>) -> Result<()> {
+    pub fn check_budget(&self, plan: &PrivacyPlan, round: u64, cost: Cost) -> Result<()> {
         let Some(Private {
             budget: Some(budget),
             delta,
             estimate: None,
             ..
-        }) = plan.private
+        }) = &plan.private
         else {
             return Ok(());
         };
         let mut next = self.clone();
-        next.compose(plan, noise_multiplier, 1)?;
+        next.compose(plan, cost, 1)?;
         let epsilon = next.epsilon(plan)?.unwrap_or(f64::INFINITY);
         // PRIVACY: written so that a NaN refuses.
-        if epsilon <= budget {
+        if epsilon <= *budget {
             return Ok(());
         }
         Err(TrainingError::BudgetExceeded {
             round,
             next: epsilon,
-            budget,
+            budget: *budget,
             spent: self.epsilon(plan)?.unwrap_or(0.0),
             delta: delta.get(),
         })
     }
 
-    /// The guarantee of what was composed, as it is written to `privacy.json`; `None` when not private or nothing was spent.
+    /// The guarantee of what was composed, as it is written to `privacy.json`; `None` when not private, nothing was spent, or
+    /// no epsilon can be stated.
     ///
     /// # Errors
     /// From the accountant.
     pub fn record(&self, plan: &PrivacyPlan) -> Result<Option<GuaranteeRecord>> {
-        let (Some(accountant), Some(private)) = (&self.accountant, plan.private) else {
-            return Ok(None);
-        };
         if self.rounds == 0 {
             return Ok(None);
         }
-        let guarantee = accountant.guarantee(private.delta)?;
-        Ok(Some(GuaranteeRecord {
+        let Some(private) = &plan.private else {
+            return Ok(None);
+        };
+        let curve = self.curve(plan)?;
+        let Some(guarantee) = curve.at(private.delta)? else {
+            return Ok(None);
+        };
+        let mut points = Vec::new();
+        for delta in OTHER_DELTAS
+            .into_iter()
+            .filter(|delta| *delta != private.delta.get())
+        {
+            points.extend(curve.at(Delta::new(delta)?)?.map(|guarantee| GuaranteePoint {
+                delta,
+                epsilon: guarantee.epsilon.get(),
+            }));
+        }
+        let mut record = GuaranteeRecord {
             rounds: self.rounds,
             population: plan.population.users,
             users_per_round: plan.users_per_round,
             noise_multiplier: self.first_noise_multiplier.unwrap_or(f64::NAN),
+            sampler_delta: curve.sampler_delta(guarantee.epsilon),
+            points,
             ..GuaranteeRecord::from(&guarantee)
-        }))
+        };
+        if let (Some(bounded), Some(participation)) = (plan.bounded(), self.participation()) {
+            record.schema = Some(bounded.record(self.rounds, participation)?);
+        }
+        Ok(Some(record))
+    }
+}
+
+/// What was spent, at any delta.
+enum Curve<'a> {
+    Nothing,
+    Sampled(&'a Accountant, SamplerDistance),
+    Whole(WholeCost),
+}
+
+impl Curve<'_> {
+    /// What the distance of the samples from ideal ones adds to delta.
+    fn sampler_delta(&self, epsilon: Epsilon) -> Option<f64> {
+        match self {
+            Self::Nothing => None,
+            Self::Sampled(_, sampler) => Some(sampler.delta(epsilon)),
+            Self::Whole(cost) => Some(cost.sampler_delta(epsilon)),
+        }
+    }
+
+    /// `None` without noise, and where it is so small that no epsilon can be stated: the real sampler's distance from ideal
+    /// noise, times `e^epsilon`, is then more than delta.
+    fn at(&self, delta: Delta) -> Result<Option<Guarantee>> {
+        let guarantee = match self {
+            Self::Nothing => return Ok(None),
+            Self::Sampled(accountant, sampler) => sampler.guarantee(delta, |delta| {
+                Ok::<_, TrainingError>(accountant.guarantee(delta)?)
+            }),
+            Self::Whole(cost) => cost.guarantee(delta),
+        };
+        match guarantee {
+            Err(TrainingError::Mechanism(MechanismError::SamplerExceedsDelta { .. })) => Ok(None),
+            other => other.map(Some),
+        }
     }
 }

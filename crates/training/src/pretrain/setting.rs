@@ -73,6 +73,7 @@ impl Setting<'_> {
             statements: Vec::new(),
             warnings: vec![NOT_PRIVATE.to_owned()],
             planned: None,
+            worst_case: None,
             observed: None,
             estimate: None,
         };

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::RunData;
 use super::pictures::Picture;
 use super::summary::{duration, grouped, percent, summary};
+use super::{RunData, markdown};
 use crate::evaluate::HeadWords;
 use crate::figures::{number, upper_bound};
 use crate::record::{GuaranteeRecord, PrivacyReport};
@@ -112,45 +112,28 @@ fn warnings(warnings: &[String]) -> String {
 }
 
 fn guarantees(privacy: &PrivacyReport) -> String {
-    let cards = [
-        (
-            "Observed",
-            "recomputed from the ledger",
-            &privacy.observed,
-            "main",
-        ),
-        (
-            "Planned",
-            "from the configuration, before training",
-            &privacy.planned,
-            "",
-        ),
-        (
-            "Estimate",
-            "for a larger run with this noise; not the guarantee of this run",
-            &privacy.estimate,
-            "estimate",
-        ),
-    ];
-    let cards: String = cards
-        .into_iter()
-        .filter_map(|(title, how, record, class)| Some(card(title, how, record.as_ref()?, class)))
+    let class = |name: &str| match name {
+        "Observed" => "main",
+        "Estimate" => "estimate",
+        _ => "",
+    };
+    let cards: String = markdown::named(privacy)
+        .map(|(name, how, record)| card(name, how, record, class(name)))
         .collect();
     format!("<div class=\"guarantees\">\n{cards}</div>\n")
 }
 
 fn card(title: &str, how: &str, record: &GuaranteeRecord, class: &str) -> String {
-    let facts = [
-        ("Neighbours", escaped(&record.adjacency)),
-        ("Sampling", escaped(&record.sampling)),
-        ("Accountant", escaped(&record.recipe)),
-        ("Rounds", grouped(record.rounds)),
-        ("Population", grouped(record.population)),
-        ("Users a round", number(record.users_per_round)),
-        ("Noise multiplier", number(record.noise_multiplier)),
-    ];
-    let rows: String = facts
+    let rows: String = markdown::facts(record)
         .iter()
+        .map(|(name, value)| (*name, escaped(value)))
+        .chain(record.points.iter().map(|point| {
+            let epsilon = format!("&epsilon; = {}", upper_bound(point.epsilon));
+            (
+                "At other deltas",
+                format!("{epsilon} at &delta; = {}", upper_bound(point.delta)),
+            )
+        }))
         .map(|(name, value)| format!("<dt>{name}</dt><dd>{value}</dd>\n"))
         .collect();
     format!(

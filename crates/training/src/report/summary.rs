@@ -80,6 +80,7 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
         Some(privacy) if privacy.private => {
             let named = [
                 ("planned", &privacy.planned),
+                ("worst case", &privacy.worst_case),
                 ("observed", &privacy.observed),
                 ("estimate, not a guarantee", &privacy.estimate),
             ];

@@ -1,7 +1,8 @@
 use super::*;
 use crate::evaluate::{HeadWords, Metrics};
 use crate::record::{
-    EvaluationRecord, GuaranteeRecord, Histogram, MetricsLine, PrivacyReport, RoundRecord, StartRecord,
+    EvaluationRecord, GuaranteePoint, GuaranteeRecord, Histogram, MetricsLine, PrivacyReport, RoundRecord,
+    SchemaRecord, StartRecord,
 };
 
 fn guarantee(epsilon: f64) -> GuaranteeRecord {
@@ -15,6 +16,9 @@ fn guarantee(epsilon: f64) -> GuaranteeRecord {
         population: 10_000,
         users_per_round: 100.0,
         noise_multiplier: 1.1,
+        schema: None,
+        sampler_delta: Some(3.4e-21),
+        points: Vec::new(),
     }
 }
 
@@ -61,6 +65,7 @@ fn run(rounds: u64, private: bool) -> RunData {
         noise_std: if private { 1e-4 } else { 0.0 },
         signal_to_noise: private.then_some(0.8 * (-(i as f64) / 60.0).exp() + 0.05 * wave(i, 3.1).abs()),
         epsilon: private.then_some(0.3 * ((i + 1) as f64).sqrt()),
+        estimated_clip_norm: None,
         seconds: 2.5,
     };
     let evaluation = |i: u64| EvaluationRecord {
@@ -98,6 +103,7 @@ fn run(rounds: u64, private: bool) -> RunData {
             statements: vec!["Unit of privacy: a user, with all text they contributed.".into()],
             warnings: vec!["The run is seeded & the guarantee is for study only.".into()],
             planned: private.then(|| guarantee(3.286)),
+            worst_case: None,
             observed: private.then(|| guarantee(3.214)),
             estimate: private.then(|| guarantee(1.152)),
         }),
@@ -324,4 +330,40 @@ fn damaged_files_are_named_with_their_line() {
         message.contains("privacy.json, line 2: expected a privacy report"),
         "{message}"
     );
+}
+
+#[test]
+fn the_privacy_report_is_the_checklist() {
+    let mut data = run(30, true);
+    let privacy = data.privacy.as_mut().unwrap();
+    let observed = privacy.observed.as_mut().unwrap();
+    observed.schema = Some(SchemaRecord {
+        mechanism: "BLT(4)".into(),
+        min_sep: 301,
+        exact_sep: false,
+        max_part: 6,
+        sensitivity: 4.5,
+        rho: 0.2489,
+    });
+    observed.points = vec![GuaranteePoint {
+        delta: 1e-10,
+        epsilon: 4.4871,
+    }];
+    let text = markdown(&data).unwrap();
+    for words in [
+        "> **Warning.** The run is seeded",
+        "- **Unit of privacy.** a user",
+        "### Observed: (3.22, 0.000001)-DP",
+        "| Participation | at most 6 times (MaxP), at least 301 rounds apart (MinS 300) |",
+        "| zCDP | rho = 0.249 |",
+        "| 0.0000000001 | 4.49 |",
+        "| Sampler | adds 3.4e-21 to delta, counted |",
+        "### Planned",
+        "### Estimate",
+    ] {
+        assert!(text.contains(words), "{words} is not in\n{text}");
+    }
+    let page = html(&data).unwrap();
+    assert!(page.contains("MinS 300"), "{page}");
+    assert!(markdown(&run(3, false)).unwrap().contains("gives no guarantee"));
 }

@@ -4,51 +4,71 @@ use undertone_data::VocabProvenance;
 
 use crate::cohort::Sampling;
 use crate::config::{EstimatorConfig, RunConfig};
-use crate::error::Result;
 use crate::plan::PrivacyPlan;
 use crate::record::{GuaranteeRecord, PrivacyReport};
 
 /// Above this, (eps, delta) says close to nothing about any one person.
 const MEANINGLESS_EPSILON: f64 = 20.0;
 
+/// Every guarantee that is stated of a run.
+pub(super) struct Guarantees {
+    /// Before training.
+    pub(super) planned: Option<GuaranteeRecord>,
+    /// Of the rounds that were made, for everyone who keeps to the declared schema, where there is one.
+    pub(super) worst_case: Option<GuaranteeRecord>,
+    /// What the ledger shows.
+    pub(super) observed: Option<GuaranteeRecord>,
+    /// Of the larger run that this one stands for.
+    pub(super) estimate: Option<GuaranteeRecord>,
+}
+
 pub(super) fn report(
     config: &RunConfig,
     plan: &PrivacyPlan,
     vocabulary: VocabProvenance,
-    observed: Option<GuaranteeRecord>,
-) -> Result<PrivacyReport> {
-    let planned = plan.planned()?;
-    let estimate = plan.estimated()?;
-    Ok(PrivacyReport {
-        private: plan.is_private(),
-        statements: if plan.is_private() {
-            statements(config)
-        } else {
-            Vec::new()
-        },
-        warnings: warnings(config, plan, vocabulary, observed.as_ref().or(planned.as_ref())),
+    guarantees: Guarantees,
+) -> PrivacyReport {
+    let Guarantees {
         planned,
+        worst_case,
         observed,
         estimate,
-    })
+    } = guarantees;
+    PrivacyReport {
+        private: plan.is_private(),
+        statements: statements(config),
+        warnings: warnings(config, plan, vocabulary, observed.as_ref().or(planned.as_ref())),
+        planned,
+        worst_case,
+        observed,
+        estimate,
+    }
 }
 
-fn statements(config: &RunConfig) -> Vec<String> {
-    let adjacency = match config.cohort.sampling {
-        Sampling::Poisson => {
-            "Adjacency: two populations are neighbours if one has all the examples of one user more than the other."
-        }
-        Sampling::FixedSize => {
-            "Adjacency: two populations are neighbours if all the examples of one user are replaced by another user's."
-        }
-    };
-    let sampling = match config.cohort.sampling {
-        Sampling::Poisson => {
-            "Accounting assumption: in every round each user takes part independently with the stated probability."
-        }
-        Sampling::FixedSize => {
-            "Accounting assumption: in every round the cohort is a uniform choice without replacement."
-        }
+/// What a reader must know to use the guarantee; nothing where there is none.
+pub(crate) fn statements(config: &RunConfig) -> Vec<String> {
+    if config.privacy.is_none() {
+        return Vec::new();
+    }
+    let schema = config
+        .privacy
+        .as_ref()
+        .is_some_and(|privacy| privacy.mechanism.is_some());
+    let (adjacency, assumption) = match config.cohort.sampling {
+        _ if schema => (
+            "Adjacency: two populations are neighbours if all the examples of one user are zeroed out.",
+            "Accounting assumption: who takes part, and when, does not depend on anyone's examples. Planned and worst case \
+             hold for everyone who keeps to the declared separation and number of participations; observed holds for the \
+             participation that the ledger shows.",
+        ),
+        Sampling::Poisson => (
+            "Adjacency: two populations are neighbours if one has all the examples of one user more than the other.",
+            "Accounting assumption: in every round each user takes part independently with the stated probability.",
+        ),
+        _ => (
+            "Adjacency: two populations are neighbours if all the examples of one user are replaced by another user's.",
+            "Accounting assumption: in every round the cohort is a uniform choice without replacement.",
+        ),
     };
     let denominator = match config.estimator {
         EstimatorConfig::FixedDenominator => {
@@ -61,11 +81,11 @@ fn statements(config: &RunConfig) -> Vec<String> {
     };
     vec![
         "Setting: central differential privacy; whoever runs the training is trusted to run it as configured.".to_owned(),
-        "Data accesses covered: this training run over the training partition. Choosing hyper-parameters or a checkpoint by looking at results is not covered, nor is the choice of the vocabulary or of caps.".to_owned(),
+        format!("Data accesses covered: this training run over the training partition. Choosing hyper-parameters or a checkpoint by looking at results is not covered, nor is the choice of the vocabulary or of caps.{}", if config.initial_model.is_some() { " The model that the run started from is taken as public." } else { "" }),
         "Mechanism output: the sequence of noised average updates, so every intermediate model and the final model.safetensors are covered. Not covered: metrics.jsonl, ledger.jsonl, report.html and the held-out partitions, which hold exact statistics.".to_owned(),
         "Unit of privacy: a user, with all text they contributed.".to_owned(),
         adjacency.to_owned(),
-        sampling.to_owned(),
+        assumption.to_owned(),
         format!("Taken as public: the number of users, {denominator}, and this configuration."),
     ]
 }
@@ -79,6 +99,11 @@ fn warnings(
     let mut warnings = Vec::new();
     if !plan.is_private() {
         warnings.push("This run adds no noise and gives no guarantee.".to_owned());
+    }
+    if plan.is_private() && guarantee.is_none() {
+        warnings.push(
+            "The noise is so small that no guarantee can be stated for the people in this run.".to_owned(),
+        );
     }
     if plan.is_private() && config.seed.is_some() {
         warnings.push("The run is seeded: whoever knows the seed can recompute the noise. The guarantee is for study only.".to_owned());

@@ -6,12 +6,17 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use undertone_data::{Corpus, CorpusSpec, Partition, Progress, Stage};
+use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_models::ModelSpec;
 
 use super::Observer;
 use crate::checkpoint::{Checkpoint, State};
+use crate::config::RunConfig;
 use crate::error::{Result, TrainingError};
+use crate::figures::hex;
 use crate::files::{self, JsonLines};
+use crate::ledger::{self, Ledger};
+use crate::plan::PrivacyPlan;
 use crate::record::{Histogram, LedgerEntry};
 
 /// The effective configuration.
@@ -26,6 +31,8 @@ pub const PRIVACY_FILE: &str = "privacy.json";
 pub const MODEL_FILE: &str = "model.safetensors";
 /// The words, by id from 3.
 pub const VOCAB_FILE: &str = "vocab.txt";
+/// The mechanism of correlated noise, where there is one.
+pub const MECHANISM_FILE: &str = "mechanism.json";
 
 /// A run's folder, held by this process.
 #[derive(Debug)]
@@ -39,8 +46,10 @@ pub(crate) struct RunDirectory {
 /// The files that grow.
 #[derive(Debug)]
 pub(crate) struct RunFiles {
-    pub(crate) ledger: JsonLines,
+    pub(crate) ledger: Ledger,
     pub(crate) metrics: JsonLines,
+    /// What the ledger's first line is chained to.
+    pub(crate) genesis: String,
 }
 
 impl RunDirectory {
@@ -70,6 +79,10 @@ impl RunDirectory {
             File::create(&lock_path).map_err(|source| TrainingError::io("creating", &lock_path, source))?;
         if lock.try_lock().is_err() {
             return Err(TrainingError::RunLocked { path });
+        }
+        // The lock is ours: nobody is writing these any more.
+        for folder in [path.clone(), path.join("checkpoint"), path.join("plots")] {
+            files::remove_partial(&folder);
         }
         Ok(Self {
             cache: out.join(CACHE),
@@ -115,16 +128,26 @@ impl RunDirectory {
     }
 
     /// The files of a new run.
-    pub(crate) fn create_files<T: Serialize>(
+    pub(crate) fn create_files(
         &self,
-        config: &T,
+        config: &RunConfig,
+        plan: &PrivacyPlan,
         corpus: &Corpus,
         base: &Path,
     ) -> Result<RunFiles> {
         self.write_setting(config, corpus, base)?;
+        if let Some(bounded) = plan.bounded() {
+            let path = self.file(MECHANISM_FILE);
+            files::write_atomic_with(&path, |file| {
+                serde_json::to_writer(file, bounded.mechanism())
+                    .map_err(|error| TrainingError::io("writing", &path, error.into()))
+            })?;
+        }
+        let genesis = self.genesis()?;
         Ok(RunFiles {
-            ledger: JsonLines::open(&self.file(LEDGER_FILE), 0)?,
+            ledger: Ledger::open(&self.file(LEDGER_FILE), 0, &genesis)?.0,
             metrics: JsonLines::open(&self.file(METRICS_FILE), 0)?,
+            genesis,
         })
     }
 
@@ -140,6 +163,33 @@ impl RunDirectory {
         )
     }
 
+    /// Digest of the files that say what the run is.
+    fn genesis(&self) -> Result<String> {
+        let mechanism = self.file(MECHANISM_FILE);
+        let mechanism = match mechanism.exists() {
+            true => Some(files::read(&mechanism)?),
+            false => None,
+        };
+        let config = files::read(&self.file(CONFIG_FILE))?;
+        let vocabulary = files::read(&self.file(VOCAB_FILE))?;
+        Ok(ledger::genesis(&config, mechanism.as_deref(), &vocabulary))
+    }
+
+    /// The strategy that the run was started with, where it has one.
+    pub(super) fn strategy(&self) -> Result<Option<Strategy>> {
+        let path = self.file(MECHANISM_FILE);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let bytes = files::read(&path)?;
+        let mechanism: Mechanism =
+            serde_json::from_slice(&bytes).map_err(|error| TrainingError::Damaged {
+                path,
+                message: error.to_string(),
+            })?;
+        Ok(Some(mechanism.strategy().clone()))
+    }
+
     /// Removes the folder of a run that never got as far as its first checkpoint.
     pub(crate) fn discard_unstarted(&self) {
         if is_unstarted(&self.path) {
@@ -149,11 +199,15 @@ impl RunDirectory {
     }
 
     /// Ledger and metrics, cut back to what the checkpoint knows of: rounds after it were never released.
-    pub(crate) fn reopen_files(&self, state: &State) -> Result<RunFiles> {
-        Ok(RunFiles {
-            ledger: JsonLines::open(&self.file(LEDGER_FILE), state.ledger_bytes)?,
+    pub(crate) fn reopen_files(&self, state: &State) -> Result<(RunFiles, Vec<LedgerEntry>)> {
+        let genesis = self.genesis()?;
+        let (ledger, entries) = Ledger::open(&self.file(LEDGER_FILE), state.ledger_bytes, &genesis)?;
+        let files = RunFiles {
+            ledger,
             metrics: JsonLines::open(&self.file(METRICS_FILE), state.metrics_bytes)?,
-        })
+            genesis,
+        };
+        Ok((files, entries))
     }
 
     pub(crate) fn read_checkpoint<T: Serialize>(
@@ -206,9 +260,11 @@ fn is_unstarted(path: &Path) -> bool {
                     VOCAB_FILE,
                     METRICS_FILE,
                     LEDGER_FILE,
+                    MECHANISM_FILE,
                 ]
                 .iter()
                 .any(|known| name == *known)
+                    || files::is_partial(&name)
             })
         })
 }
@@ -221,34 +277,6 @@ fn config_text<T: Serialize>(config: &T) -> Result<String> {
 /// Digest of everything that the configuration says.
 pub(crate) fn config_digest<T: Serialize>(config: &T) -> Result<String> {
     Ok(hex(&Sha256::digest(config_text(config)?.as_bytes())))
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// All entries of a ledger.
-pub(crate) fn read_ledger(path: &Path) -> Result<Vec<LedgerEntry>> {
-    let bytes = files::read(path)?;
-    let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-    lines
-        .enumerate()
-        .map(|(index, line)| {
-            let entry: LedgerEntry =
-                serde_json::from_slice(line).map_err(|error| TrainingError::Damaged {
-                    path: path.to_owned(),
-                    message: format!("line {}: {error}", index + 1),
-                })?;
-            if entry.round != index as u64 {
-                let message = format!("line {}: expected round {index}, got {}", index + 1, entry.round);
-                return Err(TrainingError::Damaged {
-                    path: path.to_owned(),
-                    message,
-                });
-            }
-            Ok(entry)
-        })
-        .collect()
 }
 
 /// Equal bins from 0 to the largest value.
@@ -308,10 +336,5 @@ mod tests {
         assert_eq!(histogram.counts, [1, 1, 1, 1]);
         assert_eq!(super::histogram(&[], 4), Histogram::default());
         assert_eq!(super::histogram(&[0.0], 4), Histogram::default());
-    }
-
-    #[test]
-    fn hex_has_two_digits_a_byte() {
-        assert_eq!(hex(&[0, 10, 255]), "000aff");
     }
 }

@@ -4,7 +4,7 @@ use undertone_data::{Corpus, NoProgress, Split};
 use undertone_models::SequenceModel;
 use undertone_training::config::{RunConfig, RunFile};
 
-const BASE: &str = r#"
+pub(crate) const BASE: &str = r#"
 name = "test"
 seed = 1
 rounds = 10

@@ -4,9 +4,10 @@ use undertone_aggregation::{Clipping, Estimator};
 use undertone_data::Split;
 use undertone_models::StateMode;
 use undertone_training::batch;
+use undertone_training::noise::Noise;
 use undertone_training::plan::RoundPlan;
 use undertone_training::random::Randomness;
-use undertone_training::round;
+use undertone_training::round::{self, Release};
 use undertone_training::update::{LocalTask, LocalWorker, OnOverflow};
 
 use crate::support::{World, config, norm};
@@ -28,6 +29,7 @@ fn single_step(changes: &[&str], clipping: &Clipping) -> (Vec<f32>, Vec<f32>) {
         layout,
         clipping,
         config: &config.user_update,
+        estimate: None,
         on_overflow: OnOverflow::Fail,
         randomness: &randomness,
     };
@@ -105,6 +107,7 @@ fn fedavg_projects_after_every_step() {
         layout,
         clipping: &clipping,
         config: &config,
+        estimate: None,
         on_overflow: OnOverflow::Fail,
         randomness: &randomness,
     };
@@ -155,6 +158,7 @@ fn a_round_releases_the_weighted_average() {
         layout,
         clipping: &clipping,
         config: &config.user_update,
+        estimate: None,
         on_overflow: OnOverflow::Fail,
         randomness: &randomness,
     };
@@ -191,11 +195,19 @@ fn a_round_releases_the_weighted_average() {
             noise_std,
             noise_multiplier,
         };
-        let (average, outcomes) =
-            round::release(&cohort, &users, &task, &plan, estimator, &mut workers, &|| ())
-                .expect("a release");
+        let mut noise = match noise_multiplier {
+            Some(_) => Noise::independent(&randomness),
+            None => Noise::none(),
+        };
+        let mut release = Release {
+            plan: &plan,
+            estimator,
+            noise: &mut noise,
+        };
+        let (released, outcomes) =
+            round::release(&cohort, &users, &task, &mut release, &mut workers, &|| ()).expect("a release");
         assert_eq!(outcomes.len(), cohort.len());
-        average.values().to_vec()
+        released.average.values().to_vec()
     };
     for (estimator, denominator) in [
         (Estimator::FixedDenominator { expected_weight: 5.0 }, 5.0),
@@ -247,6 +259,7 @@ fn runaway_training_is_a_zero_update_or_an_error() {
             theta: &theta,
             layout,
             clipping: &clipping,
+            estimate: None,
             config: &config.user_update,
             on_overflow,
             randomness: &randomness,

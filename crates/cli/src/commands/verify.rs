@@ -1,0 +1,70 @@
+//! `undertone verify RUN`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use undertone_training::figures::epsilon_delta;
+use undertone_training::verify::{Verification, verify};
+
+use crate::output::{Output, facts};
+
+/// Arguments of `undertone verify`.
+///
+/// Everything is recomputed from the files of the run: the chain of the ledger, each round's clip norm, sensitivity and
+/// noise, who took part and how far apart, the guarantee, and the model that came out. Ends with an error that names the
+/// places if anything does not hold.
+#[derive(Debug, clap::Args)]
+pub(crate) struct VerifyArgs {
+    /// The run directory of a finished run.
+    run: PathBuf,
+}
+
+/// Most problems of one check that are listed.
+const LISTED: usize = 10;
+
+/// Verifies and shows every check.
+pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<()> {
+    let bar = output.spinner("verifying");
+    let verification = verify(&args.run);
+    bar.finish_and_clear();
+    let verification = verification.with_context(|| format!("{} is no run directory", args.run.display()))?;
+    if output.json {
+        output.print_json(&verification)?;
+    } else {
+        output.print(&text(&verification))?;
+    }
+    if !verification.holds() {
+        let problems: usize = verification.checks.iter().map(|check| check.problems.len()).sum();
+        bail!("{}: {problems} things do not hold", args.run.display());
+    }
+    Ok(())
+}
+
+fn text(verification: &Verification) -> String {
+    let mut rows = Vec::new();
+    for check in &verification.checks {
+        if check.problems.is_empty() {
+            rows.push((check.name.to_owned(), format!("holds: {}", check.found)));
+            continue;
+        }
+        let listed = check.problems.iter().take(LISTED);
+        rows.extend(listed.map(|problem| (check.name.to_owned(), format!("DOES NOT HOLD: {problem}"))));
+        if check.problems.len() > LISTED {
+            rows.push((
+                check.name.to_owned(),
+                format!("and {} more", check.problems.len() - LISTED),
+            ));
+        }
+    }
+    if let Some(recomputed) = &verification.recomputed {
+        rows.push((
+            "recomputed".to_owned(),
+            format!(
+                "{}, {}",
+                epsilon_delta(recomputed.epsilon, recomputed.delta),
+                recomputed.adjacency
+            ),
+        ));
+    }
+    facts(rows)
+}

@@ -1,0 +1,171 @@
+//! A run's cohorts, round by round: drawn by its scheme, named in the ledger, held to the declared schema.
+
+use undertone_accounting::participation::Participation;
+
+use crate::cohort::{self, Sampling};
+use crate::config::RunConfig;
+use crate::error::{Result, TrainingError};
+use crate::participation::epochs::ShuffledEpochs;
+use crate::participation::policy::{Enforcement, Policy};
+use crate::participation::pseudonyms::Salt;
+use crate::participation::timers::DeviceTimers;
+use crate::participation::{ParticipationKey, Pseudonym, Violation};
+use crate::plan::PrivacyPlan;
+use crate::random::{Purpose, Randomness};
+use crate::record::LedgerEntry;
+
+/// Who takes part, and what they promise together.
+///
+/// # Guarantee
+/// With a declared schema a cohort that breaks it is refused, or, with `on_violation = "account"`, widens what
+/// [`Cohorts::accounted`] tells the accountant before anything of the round is released.
+#[derive(Debug)]
+pub struct Cohorts {
+    scheme: Scheme,
+    salt: Salt,
+    policy: Option<Policy>,
+    users: usize,
+}
+
+#[derive(Debug)]
+enum Scheme {
+    Poisson { probability: f64 },
+    FixedSize { size: usize },
+    Epochs(ShuffledEpochs),
+    Devices(Box<DeviceTimers>),
+}
+
+/// The users of a round, ascending, and their pseudonyms, ascending too: the ledger does not tell who is who.
+#[derive(Debug)]
+pub struct Cohort {
+    /// Indices into the population.
+    pub users: Vec<usize>,
+    /// Names in the ledger.
+    pub pseudonyms: Vec<Pseudonym>,
+    /// Whether the schema that has to be accounted for is wider than before.
+    pub widened: bool,
+}
+
+impl Cohorts {
+    /// Before the first round.
+    ///
+    /// # Errors
+    /// [`TrainingError::ConfigValue`] naming the key.
+    pub fn new(config: &RunConfig, plan: &PrivacyPlan, key: &ParticipationKey) -> Result<Self> {
+        let users = plan.population().users;
+        let count = u32::try_from(users)
+            .map_err(|_| TrainingError::value("data", "at most 4,294,967,295 users", users))?;
+        let size = plan.users_per_round();
+        let scheme = match config.cohort.sampling {
+            Sampling::Poisson => Scheme::Poisson {
+                probability: plan.sampling_probability(),
+            },
+            Sampling::FixedSize => Scheme::FixedSize { size: size as usize },
+            Sampling::ShuffledEpochs => {
+                Scheme::Epochs(ShuffledEpochs::with_report_goal(count, size as u32, key)?)
+            }
+            Sampling::DeviceTimers => {
+                let mut timers = config.cohort.timers.clone().unwrap_or_default();
+                timers.report_goal = size as u32;
+                Scheme::Devices(Box::new(DeviceTimers::new(count, &timers, key)?))
+            }
+        };
+        let enforcement = config
+            .participation
+            .map_or(Enforcement::Refuse, |participation| participation.on_violation);
+        let declared = match plan.bounded() {
+            Some(bounded) => Some(bounded.mechanism().participation()),
+            None => PrivacyPlan::declared(config)?,
+        };
+        Ok(Self {
+            scheme,
+            salt: key.salt(),
+            policy: declared.map(|declared| Policy::new(declared, enforcement)),
+            users: users as usize,
+        })
+    }
+
+    /// Goes on after the rounds of a ledger.
+    ///
+    /// # Errors
+    /// A ledger that breaks the schema although the run would have refused it; from the simulation of devices.
+    pub fn replay(&mut self, ledger: &[LedgerEntry]) -> Result<()> {
+        if let Some(policy) = &mut self.policy {
+            for entry in ledger {
+                policy.admit(entry.round, &entry.participants)?;
+            }
+        }
+        match &mut self.scheme {
+            Scheme::Devices(devices) => devices.replay(ledger.len() as u64),
+            _ => Ok(()),
+        }
+    }
+
+    /// The cohort of a round.
+    ///
+    /// # Errors
+    /// [`TrainingError::Participation`] for a round that the schema does not admit; from the simulation of devices.
+    pub fn draw(&mut self, round: u64, randomness: &Randomness) -> Result<Cohort> {
+        let mut generator = randomness.generator(Purpose::Cohort, round, 0);
+        let mut users = match &mut self.scheme {
+            Scheme::Poisson { probability } => cohort::poisson(self.users, *probability, &mut generator),
+            Scheme::FixedSize { size } => match &self.policy {
+                None => cohort::fixed_size(self.users, *size, &mut generator),
+                Some(policy) => {
+                    let may = |user: &usize| {
+                        policy
+                            .violation(round, self.salt.pseudonym(*user as u64))
+                            .is_none()
+                    };
+                    let eligible: Vec<usize> = (0..self.users).filter(may).collect();
+                    if eligible.len() < *size {
+                        return Err(TrainingError::TooFewEligible {
+                            round,
+                            expected: *size,
+                            eligible: eligible.len(),
+                        });
+                    }
+                    let chosen = cohort::fixed_size(eligible.len(), *size, &mut generator);
+                    chosen.into_iter().map(|place| eligible[place]).collect()
+                }
+            },
+            Scheme::Epochs(epochs) => epochs.cohort(round).iter().map(|&user| user as usize).collect(),
+            Scheme::Devices(devices) => {
+                let next = devices.next_round()?;
+                next.participants
+                    .into_iter()
+                    .map(|device| device as usize)
+                    .collect()
+            }
+        };
+        users.sort_unstable();
+        let pseudonyms = self.salt.cohort(users.iter().map(|&user| user as u64));
+        let mut widened = false;
+        if let Some(policy) = &mut self.policy {
+            let before = policy.violations();
+            policy.admit(round, &pseudonyms)?;
+            widened = policy.violations() > before;
+        }
+        Ok(Cohort {
+            users,
+            pseudonyms,
+            widened,
+        })
+    }
+
+    /// The schema that has to be accounted for: the declared one, or wider where violations were accounted.
+    ///
+    /// # Errors
+    /// From the accountant's types.
+    pub fn accounted(&self) -> Result<Option<Participation>> {
+        self.policy.as_ref().map(Policy::accounted).transpose()
+    }
+
+    /// Rounds that broke the declared schema and were accounted, and the first of them.
+    #[must_use]
+    pub fn violations(&self) -> (u64, Option<&Violation>) {
+        self.policy.as_ref().map_or((0, None), |policy| {
+            (policy.violations(), policy.first_violation())
+        })
+    }
+}

@@ -1,0 +1,114 @@
+//! `ledger.jsonl`: one line a round, each holding the digest of the line before.
+
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Result, TrainingError};
+use crate::figures::hex;
+use crate::files::{self, JsonLines};
+use crate::record::LedgerEntry;
+
+/// A ledger that a run appends to.
+///
+/// # Guarantee
+/// Lines are chained by SHA-256 from the run's settings on: a line that was changed, left out or put elsewhere shows in
+/// every reading. Whoever can rewrite all lines after it, and `privacy.json`, can still forge a run as a whole.
+#[derive(Debug)]
+pub struct Ledger {
+    lines: JsonLines,
+    head: String,
+}
+
+impl Ledger {
+    /// Opens or creates the ledger of a run and cuts it to `length` bytes; returns what it holds up to there.
+    ///
+    /// # Errors
+    /// [`TrainingError::Io`]; [`TrainingError::Damaged`] naming the first line that is not what was written.
+    pub fn open(path: &Path, length: u64, genesis: &str) -> Result<(Self, Vec<LedgerEntry>)> {
+        let lines = JsonLines::open(path, length)?;
+        let (entries, head) = read_chain(path, genesis)?;
+        Ok((Self { lines, head }, entries))
+    }
+
+    /// Appends a round; its link to the line before is set here.
+    ///
+    /// # Errors
+    /// [`TrainingError::Io`]; the file is cut back to its last whole line then.
+    pub fn append(&mut self, mut entry: LedgerEntry) -> Result<()> {
+        entry.previous_sha256.clone_from(&self.head);
+        let line = self.lines.append(&entry)?;
+        self.head = hex(&Sha256::digest(line));
+        Ok(())
+    }
+
+    /// Makes all lines durable.
+    ///
+    /// # Errors
+    /// [`TrainingError::Io`].
+    pub fn sync(&self) -> Result<()> {
+        self.lines.sync()
+    }
+
+    /// Bytes of whole lines.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.lines.length()
+    }
+
+    /// Digest of the last line.
+    #[must_use]
+    pub fn head(&self) -> &str {
+        &self.head
+    }
+}
+
+/// What the first line is chained to: the settings of the run, as its directory holds them.
+#[must_use]
+pub fn genesis(config: &[u8], mechanism: Option<&[u8]>, vocabulary: &[u8]) -> String {
+    let mut hash = Sha256::new();
+    hash.update(b"undertone ledger\0");
+    for part in [config, mechanism.unwrap_or_default(), vocabulary] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hex(&hash.finalize())
+}
+
+/// All entries of a ledger, and the digest of its last line.
+///
+/// # Errors
+/// [`TrainingError::Io`]; [`TrainingError::Damaged`] naming the first line that is no entry, is of another round than its
+/// place says, or does not follow the line before it.
+pub fn read_chain(path: &Path, genesis: &str) -> Result<(Vec<LedgerEntry>, String)> {
+    let mut head = genesis.to_owned();
+    let mut entries = Vec::new();
+    for (index, line) in files::read(path)?
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .enumerate()
+    {
+        let damaged = |message: String| TrainingError::Damaged {
+            path: path.to_owned(),
+            message: format!("line {}: {message}", index + 1),
+        };
+        let entry: LedgerEntry = serde_json::from_slice(line).map_err(|error| damaged(error.to_string()))?;
+        if entry.round != index as u64 {
+            return Err(damaged(format!("expected round {index}, got {}", entry.round)));
+        }
+        if entry.previous_sha256 != head {
+            let what = if index == 0 {
+                "the run's config.toml, mechanism.json and vocab.txt"
+            } else {
+                "the line before"
+            };
+            return Err(damaged(format!(
+                "expected to follow {what} (previous_sha256 {head}), got {}",
+                entry.previous_sha256
+            )));
+        }
+        head = hex(&Sha256::digest(line));
+        entries.push(entry);
+    }
+    Ok((entries, head))
+}

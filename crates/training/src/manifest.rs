@@ -1,0 +1,95 @@
+//! `manifest.json`: what a finished run's files were when it ended.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::error::{Result, TrainingError};
+use crate::figures::hex;
+use crate::files;
+
+/// Name of the file.
+pub const MANIFEST_FILE: &str = "manifest.json";
+
+/// Digests of the files of a finished run. The report is not among them: it is made from the others and can be made again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of this file.
+    pub version: u32,
+    /// Rounds of the run.
+    pub rounds: u64,
+    /// Digest of the ledger's last line.
+    pub ledger_head: String,
+    /// SHA-256 by file name.
+    pub files: BTreeMap<String, String>,
+}
+
+impl Manifest {
+    /// Reads and hashes the named files of a run directory; those that the run does not have are left out.
+    ///
+    /// # Errors
+    /// [`TrainingError::Io`].
+    pub fn of(run_dir: &Path, names: &[&str], rounds: u64, ledger_head: &str) -> Result<Self> {
+        let mut digests = BTreeMap::new();
+        for name in names {
+            let path = run_dir.join(name);
+            if path.exists() {
+                digests.insert((*name).to_owned(), sha256_of(&path)?);
+            }
+        }
+        Ok(Self {
+            version: 1,
+            rounds,
+            ledger_head: ledger_head.to_owned(),
+            files: digests,
+        })
+    }
+
+    /// Writes it, last of all files.
+    ///
+    /// # Errors
+    /// [`TrainingError::Io`].
+    pub fn write(&self, run_dir: &Path) -> Result<()> {
+        let path = run_dir.join(MANIFEST_FILE);
+        let mut text = serde_json::to_vec_pretty(self)
+            .map_err(|error| TrainingError::io("writing", &path, error.into()))?;
+        text.push(b'\n');
+        files::write_atomic(&path, &text)
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`TrainingError::Io`], [`TrainingError::Damaged`].
+    pub fn read(run_dir: &Path) -> Result<Self> {
+        let path = run_dir.join(MANIFEST_FILE);
+        serde_json::from_slice(&files::read(&path)?).map_err(|error| TrainingError::Damaged {
+            path,
+            message: error.to_string(),
+        })
+    }
+}
+
+/// Hex SHA-256 of a file.
+///
+/// # Errors
+/// [`TrainingError::Io`].
+pub fn sha256_of(path: &Path) -> Result<String> {
+    let fail = |source| TrainingError::io("reading", path, source);
+    let mut file = File::open(path).map_err(fail)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let read = file.read(&mut buffer).map_err(fail)?;
+        if read == 0 {
+            break;
+        }
+        hasher.update(&buffer[..read]);
+    }
+    Ok(hex(&hasher.finalize()))
+}

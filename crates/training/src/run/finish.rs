@@ -1,0 +1,120 @@
+//! Checkpoints, and how a run ends.
+
+use super::privacy_report::Guarantees;
+use super::workspace::{self, LEDGER_FILE, MODEL_FILE, PRIVACY_FILE};
+use super::{FINISHED_FILES, Run, Summary, data_split, model_name, privacy_report};
+use crate::checkpoint::{Snapshot, State};
+use crate::error::{Result, TrainingError};
+use crate::evaluate::EvaluationSet;
+use crate::initial_model::Description;
+use crate::ledger;
+use crate::manifest::Manifest;
+use crate::participation::observed::Observed;
+use crate::plan::{Cost, Spending};
+use crate::random::Purpose;
+use crate::record::PrivacyReport;
+
+impl Run<'_> {
+    pub(super) fn checkpoint(&mut self) -> Result<()> {
+        // PRIVACY: the ledger is durable before the parameters it accounts for can be read from disk.
+        self.files.ledger.sync()?;
+        self.files.metrics.sync()?;
+        self.write_privacy()?;
+        let (steps, [(_, first), (_, second)]) = self.optimizer.state();
+        let snapshot = Snapshot {
+            state: State {
+                rounds: self.round,
+                steps,
+                ledger_bytes: self.files.ledger.length(),
+                metrics_bytes: self.files.metrics.length(),
+                train_seconds: self.train_seconds,
+                model: model_name(self.config, self.model),
+                config_sha256: workspace::config_digest(self.config)?,
+                data_sha256: self.corpus.digest().to_owned(),
+                participation_key: Some(self.participation_key.clone()),
+                adaptive_clip: self.adaptive_clip,
+                noise_state: None,
+            },
+            parameters: &self.parameters,
+            first,
+            second,
+        };
+        // A run that is over keeps no noise.
+        let over = self.round == self.config.rounds;
+        snapshot.write(self.directory.path(), (!over).then_some(&self.noise))
+    }
+
+    pub(super) fn finish(mut self) -> Result<Summary> {
+        let split = self.config.evaluation.split;
+        let held_out = self.corpus.partition(data_split(split));
+        let mut generator = self.randomness.generator(Purpose::Evaluation, 1, 0);
+        let set = EvaluationSet::new(
+            &held_out,
+            split.name(),
+            self.config.evaluation.final_max_tokens,
+            &mut generator,
+        )?;
+        let eos = self.config.evaluation.eos;
+        let metrics = set.evaluate(self.model, &self.parameters, eos, true, self.options.threads)?;
+        self.record_evaluation(metrics.clone())?;
+        self.checkpoint()?;
+        let description = Description::new(&self.config.model, self.round, self.corpus.vocab()).to_json()?;
+        let layout = self.model.layout();
+        let bytes = undertone_models::weights::to_safetensors(layout, &self.parameters, Some(&description))?;
+        crate::files::write_atomic(&self.directory.file(MODEL_FILE), &bytes)?;
+        let privacy = self.write_privacy()?;
+        crate::report::write(self.directory.path())?;
+        let ledger_head = self.files.ledger.head();
+        Manifest::of(self.directory.path(), &FINISHED_FILES, self.round, ledger_head)?
+            .write(self.directory.path())?;
+        Ok(Summary {
+            run_dir: self.directory.path().to_owned(),
+            rounds: self.round,
+            stopped_early: self.stopped_early,
+            train_seconds: self.train_seconds,
+            tokens: self.tokens,
+            metrics,
+            unigram_accuracy: self.start.unigram_accuracy,
+            best_accuracy: self.start.best_accuracy,
+            privacy,
+        })
+    }
+
+    /// Recomputes the guarantee from the ledger on disk and writes `privacy.json`.
+    fn write_privacy(&mut self) -> Result<PrivacyReport> {
+        self.files.ledger.sync()?;
+        let (entries, _) = ledger::read_chain(&self.directory.file(LEDGER_FILE), &self.files.genesis)?;
+        let mut spending = Spending::new(&self.plan);
+        let mut participation = Observed::new();
+        for entry in &entries {
+            self.check_entry(entry)?;
+            spending.compose(&self.plan, Cost::from(entry), 1)?;
+            participation.record(entry.round, &entry.participants)?;
+        }
+        let observed = match (spending.participation(), participation.participation()?) {
+            (Some(_), Some(schema)) => spending.clone().under(schema).record(&self.plan)?,
+            _ => spending.record(&self.plan)?,
+        };
+        let worst_case = match self.cohorts.accounted()? {
+            Some(schema) => spending.under(schema).record(&self.plan)?,
+            None => None,
+        };
+        let report = privacy_report::report(
+            self.config,
+            &self.plan,
+            self.corpus.vocab().provenance(),
+            Guarantees {
+                planned: self.planned.clone(),
+                worst_case,
+                observed,
+                estimate: self.estimated.clone(),
+            },
+        );
+        let mut text = serde_json::to_vec_pretty(&report).map_err(|error| {
+            TrainingError::io("writing", &self.directory.file(PRIVACY_FILE), error.into())
+        })?;
+        text.push(b'\n');
+        crate::files::write_atomic(&self.directory.file(PRIVACY_FILE), &text)?;
+        Ok(report)
+    }
+}

@@ -1,0 +1,233 @@
+//! A run before its first round, or after its last checkpoint.
+
+use std::fs::File;
+use std::io::BufReader;
+
+use undertone_data::{Corpus, EosTargets, Partition, Split};
+use undertone_models::SequenceModel;
+
+use super::workspace::{self, LEDGER_FILE, RunDirectory};
+use super::{Observer, Run, RunOptions, data_split, model_name};
+use crate::adaptive_clip::AdaptiveClip;
+use crate::checkpoint::Checkpoint;
+use crate::cohorts::Cohorts;
+use crate::config::{RunConfig, RunFile};
+use crate::error::{Result, TrainingError};
+use crate::evaluate::EvaluationSet;
+use crate::initial_model::starting_parameters;
+use crate::noise::Noise;
+use crate::participation::ParticipationKey;
+use crate::plan::{Cost, Population, PrivacyPlan, Spending};
+use crate::random::{Purpose, Randomness};
+use crate::record::{LedgerEntry, MetricsLine, StartRecord};
+use crate::server_optimizer::ServerOptimizer;
+use crate::update::LocalWorker;
+
+impl<'a> Run<'a> {
+    pub(super) fn open(
+        file: &'a RunFile,
+        directory: &'a RunDirectory,
+        corpus: &'a Corpus,
+        model: &'a dyn SequenceModel,
+        options: &'a RunOptions,
+        observer: &'a dyn Observer,
+    ) -> Result<Self> {
+        let RunFile { config, base } = file;
+        let users = corpus.partition(Split::Train);
+        if users.num_users() == 0 {
+            let hint = "loosen `data.min_tokens` or `data.min_examples`, or check `data.split`";
+            return Err(TrainingError::EmptyPartition { split: "train", hint });
+        }
+        let randomness = Randomness::new(config.seed)?;
+        let population = population(config, &users);
+        let checkpoint = match options.resume {
+            true => Some(directory.read_checkpoint(config, corpus, &model_name(config, model))?),
+            false => None,
+        };
+        let plan = match &checkpoint {
+            // The matrix that was run, not one that is optimised once more.
+            Some(_) => {
+                let strategy = directory.strategy()?;
+                PrivacyPlan::with_strategy(config, strategy.as_ref(), model.layout(), population)?
+            }
+            None => PrivacyPlan::new(config, base, model.layout(), population)?,
+        };
+        // Fails before any work when the budget does not allow a single round, or the accountant cannot evaluate the plan.
+        plan.check_budget()?;
+        let kept = checkpoint
+            .as_ref()
+            .and_then(|checkpoint| checkpoint.state.participation_key.clone());
+        let participation_key = kept.unwrap_or_else(|| ParticipationKey::new(&randomness));
+        let start = start_record(config, corpus, &users, model);
+        let split = config.evaluation.split;
+        let mut generator = randomness.generator(Purpose::Evaluation, 0, 0);
+        let periodic = EvaluationSet::new(
+            &corpus.partition(data_split(split)),
+            split.name(),
+            config.evaluation.max_tokens,
+            &mut generator,
+        )?;
+        let longest = workspace::longest_example(&users);
+        let most_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
+        let workers = (0..options.threads.max(1))
+            .map(|_| LocalWorker::new(model, &config.user_update, longest, most_examples))
+            .collect();
+        let initial = config.initial_model.as_deref().filter(|_| checkpoint.is_none());
+        let parameters = starting_parameters(initial, base, model, corpus.vocab(), &randomness)?;
+        let optimizer = ServerOptimizer::new(config.server, parameters.len(), config.rounds);
+        let (files, ledger) = match &checkpoint {
+            Some(checkpoint) => directory.reopen_files(&checkpoint.state)?,
+            None => (directory.create_files(config, &plan, corpus, base)?, Vec::new()),
+        };
+        let mut run = Self {
+            planned: plan.planned()?,
+            estimated: plan.estimated()?,
+            spending: Spending::new(&plan),
+            noise: Noise::new(&plan, &randomness)?,
+            cohorts: Cohorts::new(config, &plan, &participation_key)?,
+            adaptive_clip: AdaptiveClip::new(&config.clip),
+            participation_key,
+            files,
+            config,
+            directory,
+            corpus,
+            users,
+            model,
+            options,
+            observer,
+            plan,
+            randomness,
+            workers,
+            periodic,
+            parameters,
+            optimizer,
+            round: 0,
+            train_seconds: 0.0,
+            tokens: 0,
+            start,
+            stopped_early: None,
+        };
+        match checkpoint {
+            Some(checkpoint) => run.restore(checkpoint, &ledger)?,
+            None => {
+                run.files.metrics.append(&MetricsLine::Start(run.start.clone()))?;
+                run.checkpoint()?;
+            }
+        }
+        observer.on_start(&run.start, run.planned.as_ref(), run.round);
+        Ok(run)
+    }
+
+    fn restore(&mut self, checkpoint: Checkpoint, ledger: &[LedgerEntry]) -> Result<()> {
+        let damaged = |message: String| TrainingError::Damaged {
+            path: crate::checkpoint::path(self.directory.path()),
+            message,
+        };
+        let state = &checkpoint.state;
+        if ledger.len() as u64 != state.rounds {
+            let message = format!("{} rounds, but the ledger has {}", state.rounds, ledger.len());
+            return Err(damaged(message));
+        }
+        if checkpoint.parameters.len() != self.parameters.len() {
+            return Err(damaged(format!(
+                "{} parameters, expected {}",
+                checkpoint.parameters.len(),
+                self.parameters.len()
+            )));
+        }
+        // PRIVACY: what was spent is what the ledger says, not what the configuration would have planned.
+        for entry in ledger {
+            self.check_entry(entry)?;
+            self.spending.compose(&self.plan, Cost::from(entry), 1)?;
+        }
+        self.cohorts.replay(ledger)?;
+        if let Some(participation) = self.cohorts.accounted()? {
+            self.spending = self.spending.clone().under(participation);
+        }
+        self.adaptive_clip = state.adaptive_clip.or(self.adaptive_clip);
+        let noise_file = checkpoint.noise_state(self.directory.path());
+        if state.rounds > 0
+            && state.rounds < self.config.rounds
+            && let Some(path) = noise_file
+        {
+            let file = File::open(&path).map_err(|source| TrainingError::io("reading", &path, source))?;
+            let clip_norm = self.adaptive_clip.map(|clip| clip.active());
+            self.noise = Noise::load(
+                &self.plan,
+                state.rounds,
+                clip_norm,
+                &self.randomness,
+                &mut BufReader::new(file),
+            )?;
+        }
+        if !self
+            .optimizer
+            .restore(state.steps, checkpoint.first, checkpoint.second)
+        {
+            return Err(damaged(
+                "its optimizer state does not fit `server.optimizer`".to_owned(),
+            ));
+        }
+        self.parameters = checkpoint.parameters;
+        self.round = checkpoint.state.rounds;
+        self.train_seconds = checkpoint.state.train_seconds;
+        Ok(())
+    }
+
+    /// PRIVACY: the ledger's noise is priced with the plan's sampling, so the two must agree on it.
+    pub(super) fn check_entry(&self, entry: &LedgerEntry) -> Result<()> {
+        let planned = (
+            self.config.cohort.sampling.name(),
+            self.plan.sampling_probability(),
+            self.users.num_users() as u64,
+        );
+        let found = (&entry.sampling[..], entry.sampling_probability, entry.population);
+        if planned == found {
+            return Ok(());
+        }
+        Err(TrainingError::Damaged {
+            path: self.directory.file(LEDGER_FILE),
+            message: format!(
+                "round {}: sampled as {found:?}, the run samples as {planned:?}",
+                entry.round
+            ),
+        })
+    }
+}
+
+fn start_record(
+    config: &RunConfig,
+    corpus: &Corpus,
+    users: &Partition<'_>,
+    model: &dyn SequenceModel,
+) -> StartRecord {
+    let eos = config.evaluation.eos;
+    StartRecord {
+        run: config.name.clone(),
+        model: config.model.family().to_owned(),
+        parameters: model.layout().len(),
+        train_users: users.num_users(),
+        train_tokens: users.total_tokens(),
+        rounds: config.rounds,
+        user_sizes: workspace::user_sizes(users),
+        best_accuracy: corpus.best_accuracy().map(|best| match eos {
+            EosTargets::Included => best.with_eos,
+            EosTargets::Excluded => best.without_eos,
+        }),
+        unigram_accuracy: corpus.unigram_accuracy(data_split(config.evaluation.split), eos),
+    }
+}
+
+/// Number of training users and their total weight.
+fn population(config: &RunConfig, users: &Partition<'_>) -> Population {
+    let total_weight = match config.user_update.weight_cap {
+        None => users.num_users() as f64,
+        Some(cap) => (0..users.num_users())
+            .map(|index| undertone_aggregation::user_weight(users.user(index).num_examples() as u64, cap))
+            .sum(),
+    };
+    Population {
+        users: users.num_users() as u64,
+        total_weight,
+    }
+}

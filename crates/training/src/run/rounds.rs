@@ -1,0 +1,256 @@
+//! The rounds of a run, and the evaluations between them.
+
+use std::time::Instant;
+
+use sha2::{Digest, Sha256};
+
+use super::{Run, workspace};
+use crate::cohorts::Cohort;
+use crate::error::{Result, TrainingError};
+use crate::evaluate::Metrics;
+use crate::figures::hex;
+use crate::plan::{Cost, RoundPlan};
+use crate::record::{EvaluationRecord, LedgerEntry, MetricsLine, RoundRecord};
+use crate::round::{self, Release};
+use crate::update::{LocalTask, OnOverflow, UserOutcome};
+
+impl Run<'_> {
+    pub(super) fn rounds(&mut self) -> Result<()> {
+        while self.round < self.config.rounds {
+            let plan = self.round_plan();
+            let cohort = match self.admit(&plan) {
+                Ok(cohort) => cohort,
+                Err(error) if error.refuses_round() => {
+                    self.stopped_early = Some(error.to_string());
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
+            self.one_round(&plan, &cohort)?;
+            let every = self.config.evaluation.every;
+            let evaluates = every > 0 && self.round.is_multiple_of(every) && self.round < self.config.rounds;
+            // PRIVACY: a model whose accuracy is shown is a released model; its round can then no longer be made again.
+            if evaluates
+                || self.round.is_multiple_of(self.config.checkpoint.every)
+                || self.round == self.config.rounds
+            {
+                self.checkpoint()?;
+            }
+            if evaluates {
+                self.evaluate_periodic()?;
+            }
+        }
+        if self.stopped_early.is_some() {
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Where the trees restart, the clip norm that was estimated comes into force.
+    fn begin_segment(&mut self) -> Result<()> {
+        let Some(clip) = &self.adaptive_clip else {
+            return Ok(());
+        };
+        let mut next = *clip;
+        next.restart();
+        if self
+            .noise
+            .begin_segment(self.round, next.active(), &self.randomness)?
+        {
+            self.adaptive_clip = Some(next);
+        }
+        Ok(())
+    }
+
+    fn round_plan(&self) -> RoundPlan {
+        match &self.adaptive_clip {
+            Some(clip) => self.plan.round_clipped(self.round, clip.active()),
+            None => self.plan.round(self.round),
+        }
+    }
+
+    /// The cohort of the next round, if budget and participation admit the round.
+    fn admit(&mut self, plan: &RoundPlan) -> Result<Cohort> {
+        if self.plan.bounded().is_none() {
+            self.spending
+                .check_budget(&self.plan, self.round, Cost::from(plan))?;
+        }
+        let cohort = self.cohorts.draw(self.round, &self.randomness)?;
+        if cohort.widened
+            && let Some(participation) = self.cohorts.accounted()?
+        {
+            // PRIVACY: a violation that is accounted costs all rounds more, those that are out already included.
+            let spending = self.spending.clone().under(participation);
+            spending.check_budget(&self.plan, self.round, Cost::from(plan))?;
+            self.spending = spending;
+        }
+        Ok(cohort)
+    }
+
+    fn one_round(&mut self, plan: &RoundPlan, cohort: &Cohort) -> Result<()> {
+        let started = Instant::now();
+        let round = self.round;
+        self.observer.on_round_start(round, cohort.users.len());
+        let task = LocalTask {
+            round,
+            theta: &self.parameters,
+            layout: self.model.layout(),
+            clipping: &plan.clipping,
+            estimate: self.adaptive_clip.map(|clip| clip.estimate()),
+            config: &self.config.user_update,
+            on_overflow: if self.plan.is_private() {
+                OnOverflow::ZeroUpdate
+            } else {
+                OnOverflow::Fail
+            },
+            randomness: &self.randomness,
+        };
+        let observer = self.observer;
+        let noise_key = self.noise.key_id()?;
+        let mut release = Release {
+            plan,
+            estimator: self.plan.estimator(),
+            noise: &mut self.noise,
+        };
+        let (released, outcomes) = round::release(
+            &cohort.users,
+            &self.users,
+            &task,
+            &mut release,
+            &mut self.workers,
+            &|| observer.on_user(),
+        )?;
+        let average = released.average;
+        let release_norm = average
+            .values()
+            .iter()
+            .map(|&value| f64::from(value).powi(2))
+            .sum::<f64>()
+            .sqrt();
+        self.optimizer.apply(round, &average, &mut self.parameters)?;
+        self.model.constrain(&mut self.parameters);
+        if let (Some(clip), Some(bits)) = (&mut self.adaptive_clip, released.centred_bits) {
+            clip.observe(bits);
+        }
+        self.spending.compose(&self.plan, Cost::from(plan), 1)?;
+        self.files.ledger.append(LedgerEntry {
+            round,
+            sampling: self.config.cohort.sampling.name().to_owned(),
+            sampling_probability: self.plan.sampling_probability(),
+            population: self.users.num_users() as u64,
+            total_weight: self.plan.population().total_weight,
+            cohort_size: cohort.users.len() as u64,
+            participants: cohort.pseudonyms.clone(),
+            clip_norm: plan.clipping.bound(),
+            sensitivity: plan.sensitivity,
+            noise_std: plan.noise_std,
+            noise_multiplier: plan.noise_multiplier,
+            noise_key,
+            parameters_sha256: digest_of(&self.parameters),
+            previous_sha256: String::new(),
+        })?;
+        self.round += 1;
+        self.begin_segment()?;
+        let seconds = started.elapsed().as_secs_f64();
+        self.train_seconds += seconds;
+        let record = self.record(round, plan, &outcomes, release_norm, seconds)?;
+        self.tokens += record.tokens;
+        self.files.metrics.append(&MetricsLine::Round(record.clone()))?;
+        self.observer.on_round(&record);
+        Ok(())
+    }
+
+    fn record(
+        &self,
+        round: u64,
+        plan: &RoundPlan,
+        outcomes: &[UserOutcome],
+        release_norm: f64,
+        seconds: f64,
+    ) -> Result<RoundRecord> {
+        let tokens = outcomes.iter().map(|outcome| outcome.tokens).sum::<u64>();
+        let loss = outcomes.iter().map(|outcome| outcome.loss_sum).sum::<f64>();
+        let norms: Vec<f64> = outcomes.iter().map(|outcome| outcome.norm).collect();
+        let clipped = outcomes.iter().filter(|outcome| outcome.clipped).count();
+        Ok(RoundRecord {
+            round,
+            cohort_size: outcomes.len(),
+            cohort_weight: outcomes.iter().map(|outcome| outcome.weight).sum(),
+            tokens,
+            train_loss: loss / tokens.max(1) as f64,
+            clip_norm: plan.clipping.bound(),
+            discarded: outcomes.iter().filter(|outcome| outcome.discarded).count(),
+            clipped_fraction: clipped as f64 / outcomes.len().max(1) as f64,
+            update_norms: workspace::histogram(&norms, 24),
+            release_norm,
+            noise_std: plan.noise_std,
+            signal_to_noise: self.signal_to_noise(plan, release_norm),
+            epsilon: self.running_epsilon()?,
+            estimated_clip_norm: self.adaptive_clip.map(|clip| clip.estimate()),
+            seconds,
+        })
+    }
+
+    /// The signal's energy is what the release has beyond the noise's; an estimate, and post-processing. Of correlated noise
+    /// a round's share is not known here.
+    fn signal_to_noise(&self, plan: &RoundPlan, release_norm: f64) -> Option<f64> {
+        let noise_norm = plan.noise_std * (self.parameters.len() as f64).sqrt();
+        let independent = self.plan.bounded().is_none() && noise_norm > 0.0;
+        independent.then(|| (release_norm.powi(2) - noise_norm.powi(2)).max(0.0).sqrt() / noise_norm)
+    }
+
+    /// Epsilon so far. Under a participation schema it is a search over the rounds' matrix: made when it is shown.
+    fn running_epsilon(&self) -> Result<Option<f64>> {
+        let every = self.config.evaluation.every;
+        let shown = self.round == self.config.rounds || (every > 0 && self.round.is_multiple_of(every));
+        if self.plan.bounded().is_some() && !shown {
+            return Ok(None);
+        }
+        self.spending.epsilon(&self.plan)
+    }
+
+    fn evaluate_periodic(&mut self) -> Result<()> {
+        let eos = self.config.evaluation.eos;
+        let metrics =
+            self.periodic
+                .evaluate(self.model, &self.parameters, eos, false, self.options.threads)?;
+        self.record_evaluation(metrics)
+    }
+
+    pub(super) fn record_evaluation(&mut self, metrics: Metrics) -> Result<()> {
+        let record = EvaluationRecord {
+            round: self.round,
+            split: self.config.evaluation.split.name().to_owned(),
+            train_seconds: self.train_seconds,
+            metrics,
+        };
+        self.files
+            .metrics
+            .append(&MetricsLine::Evaluation(record.clone()))?;
+        self.observer.on_evaluation(&record);
+        Ok(())
+    }
+}
+
+impl TrainingError {
+    /// Whether a round was refused, so that the run ends with what it has.
+    fn refuses_round(&self) -> bool {
+        matches!(
+            self,
+            Self::BudgetExceeded { .. } | Self::Participation(_) | Self::TooFewEligible { .. }
+        )
+    }
+}
+
+/// Hex SHA-256 of parameters as little-endian bytes.
+pub(crate) fn digest_of(parameters: &[f32]) -> String {
+    let mut hasher = Sha256::new();
+    let mut buffer = [0; 4096];
+    for block in parameters.chunks(buffer.len() / 4) {
+        for (bytes, value) in buffer.as_chunks_mut().0.iter_mut().zip(block) {
+            *bytes = value.to_le_bytes();
+        }
+        hasher.update(&buffer[..4 * block.len()]);
+    }
+    hex(&hasher.finalize())
+}

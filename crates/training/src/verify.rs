@@ -1,0 +1,255 @@
+//! `undertone verify RUN`: what a run's own files prove about it, and what does not hold.
+//!
+//! Everything is recomputed from the files of the run directory: the chain of the ledger, every round's clip norm,
+//! sensitivity and noise, who took part and how far apart, the guarantee, and the model that came out. The guarantee is
+//! computed by the accountant from the ledger's lines, not taken from `privacy.json`.
+//!
+//! What no file can prove: that the noise was drawn as the ledger says, that pseudonyms stand for different people, and that
+//! a directory was not forged as a whole. Whoever keeps the ledger's last digest (`ledger_head` in `manifest.json`) in a
+//! place of their own can tell the last.
+//!
+//! Source: \[Gboard\] section 2.5, point 7; \[BLT\] Appendix A.
+
+mod guarantee;
+mod ledger;
+mod metrics;
+mod model;
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use undertone_data::Vocab;
+use undertone_mechanisms::{Mechanism, Strategy};
+use undertone_models::SequenceModel;
+
+use crate::config::{RunConfig, RunFile};
+use crate::error::{Result, TrainingError};
+use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
+use crate::plan::{Population, PrivacyPlan};
+use crate::record::{GuaranteeRecord, LedgerEntry};
+use crate::run::{CONFIG_FILE, MECHANISM_FILE, VOCAB_FILE};
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// What was found, in a few words.
+    pub found: String,
+    /// What does not hold, each naming its file, line or figure; empty if the check passed.
+    pub problems: Vec<String>,
+}
+
+impl Check {
+    fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            found: String::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    fn problem(&mut self, problem: impl Display) {
+        self.problems.push(problem.to_string());
+    }
+
+    /// Says that two figures differ, if they do.
+    fn same(&mut self, place: impl Display, expected: &impl Figure, got: &impl Figure) {
+        let (expected, got) = (expected.value(), got.value());
+        // Recomputed on another machine, a last digit may differ.
+        let differ = match (expected, got) {
+            (Some(a), Some(b)) => (a - b).abs() > 1e-9 * a.abs().max(b.abs()) || a.is_nan() != b.is_nan(),
+            (a, b) => a.is_some() != b.is_some(),
+        };
+        if differ {
+            let shown = |value: Option<f64>| value.map_or("none".to_owned(), |value| value.to_string());
+            self.problem(format!(
+                "{place}: expected {}, got {}",
+                shown(expected),
+                shown(got)
+            ));
+        }
+    }
+
+    /// Keeps the value, or the error as a problem.
+    fn keep<T>(&mut self, result: Result<T>) -> Option<T> {
+        result.map_err(|error| self.problem(error)).ok()
+    }
+}
+
+/// A number, or none.
+trait Figure {
+    fn value(&self) -> Option<f64>;
+}
+
+impl Figure for f64 {
+    fn value(&self) -> Option<f64> {
+        Some(*self)
+    }
+}
+
+impl Figure for u64 {
+    fn value(&self) -> Option<f64> {
+        Some(*self as f64)
+    }
+}
+
+impl Figure for Option<f64> {
+    fn value(&self) -> Option<f64> {
+        *self
+    }
+}
+
+/// What a run directory proves.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verification {
+    /// The run directory.
+    pub run: PathBuf,
+    /// Every check, in order. Where one fails that others build on, they are missing.
+    pub checks: Vec<Check>,
+    /// The guarantee as recomputed from the ledger; `None` where it could not be, or the run promises none.
+    pub recomputed: Option<GuaranteeRecord>,
+}
+
+impl Verification {
+    /// Whether everything holds.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.checks.iter().all(|check| check.problems.is_empty())
+    }
+
+    /// Keeps a check; the value that later ones build on, if it passed.
+    fn then<T>(&mut self, (check, value): (Check, Option<T>)) -> Option<T> {
+        self.checks.push(check);
+        value
+    }
+}
+
+/// What later checks build on.
+struct Run<'a> {
+    folder: &'a Path,
+    config: RunConfig,
+    model: Box<dyn SequenceModel>,
+    entries: Vec<LedgerEntry>,
+    plan: PrivacyPlan,
+}
+
+/// Verifies a finished run.
+///
+/// # Errors
+/// [`TrainingError::Io`] where the folder is no run directory; everything else that is wrong is a problem of a check.
+pub fn verify(run_dir: &Path) -> Result<Verification> {
+    crate::files::read(&run_dir.join(CONFIG_FILE))?;
+    let mut verification = Verification {
+        run: run_dir.to_owned(),
+        checks: vec![manifest(run_dir)],
+        recomputed: None,
+    };
+    if let Some(run) = open(run_dir, &mut verification) {
+        verification.checks.push(ledger::rounds(&run));
+        let observed = verification.then(ledger::participation(&run));
+        verification.recomputed = verification.then(guarantee::recompute(&run, observed.as_ref()));
+        verification.checks.push(metrics::agree(&run));
+        verification.checks.push(model::is_the_ledger_s(&run));
+    }
+    Ok(verification)
+}
+
+fn open<'a>(folder: &'a Path, verification: &mut Verification) -> Option<Run<'a>> {
+    let config = verification.then(configuration(folder))?;
+    let entries = verification.then(ledger::chain(folder))?;
+    let Settings { model, plan } = verification.then(settings(folder, &config, &entries))?;
+    Some(Run {
+        folder,
+        config,
+        model,
+        entries,
+        plan,
+    })
+}
+
+/// Every file is what it was when the run ended.
+fn manifest(folder: &Path) -> Check {
+    let mut check = Check::new("files");
+    let Some(manifest) = check.keep(Manifest::read(folder)) else {
+        check.problem(format!(
+            "{MANIFEST_FILE}: without it the run has not ended, or it was removed"
+        ));
+        return check;
+    };
+    for name in crate::run::FINISHED_FILES {
+        let path = folder.join(name);
+        match (manifest.files.get(name), path.exists()) {
+            (Some(expected), true) => {
+                if let Some(got) = check.keep(sha256_of(&path))
+                    && got != *expected
+                {
+                    check.problem(format!(
+                        "{name}: changed since the run ended (SHA-256 {got}, {MANIFEST_FILE} says {expected})"
+                    ));
+                }
+            }
+            (Some(_), false) => check.problem(format!("{name}: missing")),
+            (None, true) => check.problem(format!("{name}: not in {MANIFEST_FILE}")),
+            (None, false) => {}
+        }
+    }
+    check.found = format!("{} files as when the run ended", manifest.files.len());
+    check
+}
+
+fn configuration(folder: &Path) -> (Check, Option<RunConfig>) {
+    let mut check = Check::new("configuration");
+    let read = RunFile::read(&folder.join(CONFIG_FILE), &[]).map(|file| file.config);
+    let config = check.keep(read.and_then(|config| {
+        config.validate()?;
+        Ok(config)
+    }));
+    check.found = "config.toml is a valid run file".to_owned();
+    (check, config)
+}
+
+/// Model and plan, made again from configuration, vocabulary and mechanism.
+struct Settings {
+    model: Box<dyn SequenceModel>,
+    plan: PrivacyPlan,
+}
+
+fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Check, Option<Settings>) {
+    let mut check = Check::new("settings");
+    let made = (|| {
+        let vocabulary = Vocab::from_file(&folder.join(VOCAB_FILE))?;
+        let model = config.model.build(vocabulary.len())?;
+        let Some(first) = entries.first() else {
+            return Err(TrainingError::Damaged {
+                path: folder.join(crate::run::LEDGER_FILE),
+                message: "no rounds".to_owned(),
+            });
+        };
+        let population = Population {
+            users: first.population,
+            total_weight: first.total_weight,
+        };
+        let strategy = strategy(folder)?;
+        let plan = PrivacyPlan::with_strategy(config, strategy.as_ref(), model.layout(), population)?;
+        Ok(Settings { model, plan })
+    })();
+    let made = check.keep(made);
+    check.found = "vocabulary, model and mechanism fit the configuration".to_owned();
+    (check, made)
+}
+
+/// The strategy that the run was started with, where it has one.
+fn strategy(folder: &Path) -> Result<Option<Strategy>> {
+    let path = folder.join(MECHANISM_FILE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let bytes = crate::files::read(&path)?;
+    let mechanism: Mechanism = serde_json::from_slice(&bytes).map_err(|error| TrainingError::Damaged {
+        path,
+        message: error.to_string(),
+    })?;
+    Ok(Some(mechanism.strategy().clone()))
+}

@@ -1,0 +1,190 @@
+//! The ledger against itself and the configuration.
+
+use std::path::Path;
+
+use undertone_accounting::participation::Participation;
+
+use super::{Check, Run};
+use crate::ledger;
+use crate::manifest::Manifest;
+use crate::participation::observed::Observed;
+use crate::participation::policy::{Enforcement, Policy};
+use crate::plan::PrivacyPlan;
+use crate::record::LedgerEntry;
+use crate::run::{CONFIG_FILE, LEDGER_FILE, MECHANISM_FILE, VOCAB_FILE};
+
+/// Every line follows the one before it, and the first the settings of the run.
+pub(super) fn chain(folder: &Path) -> (Check, Option<Vec<LedgerEntry>>) {
+    let mut check = Check::new("ledger");
+    let read = (|| {
+        let config = crate::files::read(&folder.join(CONFIG_FILE))?;
+        let vocabulary = crate::files::read(&folder.join(VOCAB_FILE))?;
+        let mechanism = folder.join(MECHANISM_FILE);
+        let mechanism = match mechanism.exists() {
+            true => Some(crate::files::read(&mechanism)?),
+            false => None,
+        };
+        let genesis = ledger::genesis(&config, mechanism.as_deref(), &vocabulary);
+        ledger::read_chain(&folder.join(LEDGER_FILE), &genesis)
+    })();
+    let Some((entries, head)) = check.keep(read) else {
+        return (check, None);
+    };
+    if let Ok(manifest) = Manifest::read(folder) {
+        if manifest.ledger_head != head {
+            check.problem(format!(
+                "{LEDGER_FILE}: ends in {head}, the manifest's ledger_head is {}",
+                manifest.ledger_head
+            ));
+        }
+        check.same("manifest.json, rounds", &(entries.len() as u64), &manifest.rounds);
+    }
+    check.found = format!("{} rounds, chained from the settings on", entries.len());
+    (check, Some(entries))
+}
+
+/// Every round's clip norm, sensitivity and noise are what the configuration means.
+pub(super) fn rounds(run: &Run<'_>) -> Check {
+    let mut check = Check::new("rounds");
+    if run.entries.len() as u64 > run.config.rounds {
+        check.problem(format!(
+            "{LEDGER_FILE}: {} rounds, config.toml allows {}",
+            run.entries.len(),
+            run.config.rounds
+        ));
+    }
+    let adaptive = run
+        .plan
+        .bounded()
+        .is_some_and(|bounded| bounded.clients().is_some());
+    for (index, entry) in run.entries.iter().enumerate() {
+        let place = |what: &str| format!("{LEDGER_FILE}, line {}, {what}", index + 1);
+        let planned = match (adaptive, entry.clip_norm) {
+            // Where clipping is adaptive the norm is an outcome, and changes where a segment begins.
+            (true, Some(clip_norm)) => run.plan.round_clipped(entry.round, clip_norm),
+            _ => run.plan.round(entry.round),
+        };
+        let sampling = run.config.cohort.sampling.name();
+        if entry.sampling != sampling {
+            check.problem(format!(
+                "{}: expected {sampling}, got {}",
+                place("sampling"),
+                entry.sampling
+            ));
+        }
+        check.same(
+            place("sampling_probability"),
+            &run.plan.sampling_probability(),
+            &entry.sampling_probability,
+        );
+        check.same(
+            place("population"),
+            &run.plan.population().users,
+            &entry.population,
+        );
+        check.same(
+            place("total_weight"),
+            &run.plan.population().total_weight,
+            &entry.total_weight,
+        );
+        check.same(place("clip_norm"), &planned.clipping.bound(), &entry.clip_norm);
+        check.same(place("sensitivity"), &planned.sensitivity, &entry.sensitivity);
+        check.same(place("noise_std"), &planned.noise_std, &entry.noise_std);
+        check.same(
+            place("noise_multiplier"),
+            &planned.noise_multiplier,
+            &entry.noise_multiplier,
+        );
+        if entry.noise_key.is_some() != planned.noise_multiplier.is_some() {
+            check.problem(format!(
+                "{}: expected one in private runs only",
+                place("noise_key")
+            ));
+        }
+    }
+    if adaptive {
+        segments(run, &mut check);
+    }
+    check.found = "clip norm, sensitivity and noise of every round as configured".to_owned();
+    check
+}
+
+/// An adaptive clip norm stays as it is between restarts, and starts as configured.
+fn segments(run: &Run<'_>, check: &mut Check) {
+    let Some(bounded) = run.plan.bounded() else { return };
+    let mut active = Some(bounded.first_clip_norm());
+    for (index, entry) in run.entries.iter().enumerate() {
+        let segment = bounded.segment_of(entry.round);
+        if segment > 0 && bounded.segment(segment).start == entry.round {
+            active = entry.clip_norm;
+        }
+        check.same(
+            format!("{LEDGER_FILE}, line {}, clip_norm between restarts", index + 1),
+            &active,
+            &entry.clip_norm,
+        );
+    }
+}
+
+/// The schema that the ledger shows.
+pub(super) struct Shown {
+    /// The declared schema, or wider where violations were to be accounted.
+    pub(super) accounted: Option<Participation>,
+    /// From MinS and MaxP.
+    pub(super) observed: Option<Participation>,
+}
+
+/// Every round names distinct participants, as many as it counts, who keep to the declared schema.
+pub(super) fn participation(run: &Run<'_>) -> (Check, Option<Shown>) {
+    let mut check = Check::new("participation");
+    let mut observed = Observed::new();
+    let declared = match run.plan.bounded() {
+        Some(bounded) => Some(bounded.mechanism().participation()),
+        None => check.keep(PrivacyPlan::declared(&run.config)).flatten(),
+    };
+    let enforcement = run
+        .config
+        .participation
+        .map_or(Enforcement::Refuse, |participation| participation.on_violation);
+    let mut policy = declared.map(|declared| Policy::new(declared, enforcement));
+    for (index, entry) in run.entries.iter().enumerate() {
+        let line = format!("{LEDGER_FILE}, line {}", index + 1);
+        if entry.participants.len() as u64 != entry.cohort_size {
+            check.problem(format!(
+                "{line}: cohort_size is {}, {} participants are named",
+                entry.cohort_size,
+                entry.participants.len()
+            ));
+        }
+        if let Err(violation) = observed.record(entry.round, &entry.participants) {
+            check.problem(format!("{line}: {violation}"));
+        }
+        if let Some(policy) = &mut policy
+            && let Err(violation) = policy.admit(entry.round, &entry.participants)
+        {
+            check.problem(format!("{line}: {violation}"));
+        }
+    }
+    let population = run.plan.population().users;
+    if observed.users() > population {
+        check.problem(format!(
+            "{LEDGER_FILE}: {} different participants in a population of {population}",
+            observed.users()
+        ));
+    }
+    let between = observed.min_sep();
+    check.found = format!(
+        "{} of {population} users took part, at most {} times, {}",
+        observed.users(),
+        observed.max_participation(),
+        between.map_or("nobody twice".to_owned(), |between| format!(
+            "MinS {}",
+            between.get()
+        )),
+    );
+    let shown = Shown {
+        accounted: policy.and_then(|policy| check.keep(policy.accounted())),
+        observed: check.keep(observed.participation()).flatten(),
+    };
+    (check, Some(shown))
+}
