@@ -134,7 +134,7 @@ pub fn noise_multiplier_of(
         else {
             return None;
         };
-        Some((start * central_limit(target, sampling_probability, rounds)?).sqrt())
+        Some((start * central_noise(target, sampling_probability, rounds)?).sqrt())
     };
     let search = started(search, recipe, excess_at, central);
     let found = search.run(but_first_error(|z| excess_at(z, By::Recipe(recipe))))?;
@@ -231,7 +231,13 @@ pub fn sampling_probability(
         slope: 1.0,
         precision: precision(recipe),
     };
-    let search = started(search, recipe, excess_at, |_| None);
+    let central = |start: f64| -> Option<f64> {
+        // Usually too much, as the answer by Renyi divergences is too little: by far, where epsilon is tiny. Large values
+        // are tried sooner than small ones.
+        let central = central_probability(target, noise_multiplier, rounds)?;
+        (central > start).then(|| (start * central).sqrt().max(0.5 * central))
+    };
+    let search = started(search, recipe, excess_at, central);
     let found = search.run(but_first_error(|q| excess_at(q, By::Recipe(recipe))))?;
     let Some(q) = found else {
         let best = epsilon_at(search.safe, By::Recipe(recipe))?;
@@ -310,10 +316,20 @@ fn foreseen(
 ///
 /// # Source
 /// Bu, Dong, Long, Su, "Deep Learning with Gaussian Differential Privacy" (2020): `mu = q sqrt(T (e^{1/z^2} - 1))`.
-fn central_limit((epsilon, delta): (Epsilon, Delta), q: SamplingProbability, rounds: u64) -> Option<f64> {
-    let mu = gaussian::noise_multiplier(epsilon, delta).ok()?.get().recip();
-    let z = (mu / q.get()).powi(2) / rounds as f64;
+fn central_noise(target: (Epsilon, Delta), q: SamplingProbability, rounds: u64) -> Option<f64> {
+    let z = (central_mu(target)? / q.get()).powi(2) / rounds as f64;
     Some(z.ln_1p().sqrt().recip()).filter(|z| z.is_normal())
+}
+
+/// As [`central_noise`], about the sampling probability.
+fn central_probability(target: (Epsilon, Delta), z: NoiseMultiplier, rounds: u64) -> Option<f64> {
+    let q = central_mu(target)? / (rounds as f64 * z.get().powi(-2).exp_m1()).sqrt();
+    Some(q.min(1.0)).filter(|q| q.is_normal())
+}
+
+/// The `mu` of a Gaussian that reaches the target.
+fn central_mu((epsilon, delta): (Epsilon, Delta)) -> Option<f64> {
+    Some(gaussian::noise_multiplier(epsilon, delta).ok()?.get().recip())
 }
 
 /// An event that cannot be composed at all is that error, not an unreachable target; one that cannot be composed
