@@ -97,7 +97,7 @@ pub struct Summary {
 /// Trains the run of a run file.
 ///
 /// # Guarantee
-/// Every release is made by [`round::release`] with the plan's noise; the guarantee in `privacy.json` is recomputed from
+/// Every release is made by [`release`](crate::round::release) with the plan's noise; the guarantee in `privacy.json` is recomputed from
 /// the ledger of the rounds that were made. No round starts that would exceed `privacy.max_epsilon` or
 /// `privacy.target_epsilon`.
 ///

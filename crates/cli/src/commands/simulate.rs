@@ -29,7 +29,7 @@ pub(crate) struct SimulateArgs {
     /// Write ledger.jsonl, summary.json and rounds.svg into this folder; of a sweep, summary.json and sweep.svg.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Simulate once for every value of a key, such as `timer_hours=24,48,72`; without a dot, a key of [timers].
+    /// Simulate once for every value of a key, such as `timer_hours=24,48,72`; without a dot, a key of the table `timers`.
     #[arg(long, value_name = "KEY=VALUE,...")]
     sweep: Option<Sweep>,
 }
