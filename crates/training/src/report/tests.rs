@@ -353,10 +353,10 @@ fn the_privacy_report_is_the_checklist() {
     for words in [
         "> **Warning.** The run is seeded",
         "- **Unit of privacy.** a user",
-        "### Observed: (3.22, 0.000001)-DP",
+        "### Observed: (3.214, 1e-6)-DP",
         "| Participation | at most 6 times (MaxP), at least 301 rounds apart (MinS 300) |",
-        "| zCDP | rho = 0.249 |",
-        "| 0.0000000001 | 4.49 |",
+        "| zCDP | rho = 0.2489 |",
+        "| 1e-10 | 4.488 |",
         "| Sampler | adds 3.4e-21 to delta, counted |",
         "### Planned",
         "### Estimate",
