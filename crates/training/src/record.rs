@@ -219,3 +219,20 @@ pub struct SchemaRecord {
     /// Zero-concentrated differential privacy, `sensitivity^2 / (2 noise_multiplier^2)`.
     pub rho: f64,
 }
+
+impl SchemaRecord {
+    /// The schema in words.
+    #[must_use]
+    pub fn participation(&self) -> String {
+        if self.max_part == 1 {
+            return "each user once (MaxP 1)".to_owned();
+        }
+        format!(
+            "at most {} times (MaxP), {} {} rounds apart (MinS {})",
+            self.max_part,
+            if self.exact_sep { "exactly" } else { "at least" },
+            self.min_sep,
+            self.min_sep - 1,
+        )
+    }
+}

@@ -195,11 +195,9 @@ fn guarantee(record: &GuaranteeRecord) -> String {
 fn assumptions(record: &GuaranteeRecord) -> String {
     if let Some(schema) = &record.schema {
         return format!(
-            "{}: at most {} participations, {} {} rounds apart; rho {:.4}; {} rounds, {} users, {:.1} a round, noise multiplier {:.4}",
+            "{}: {}; rho {:.4}; {} rounds, {} users, {:.1} a round, noise multiplier {:.4}",
             schema.mechanism,
-            schema.max_part,
-            if schema.exact_sep { "exactly" } else { "at least" },
-            schema.min_sep,
+            schema.participation(),
             schema.rho,
             record.rounds,
             record.population,

@@ -23,9 +23,11 @@ impl<E: Zeroize + Copy + Default + Send> Field<E> {
             dimension: dim,
         };
         let length = slots.checked_mul(dim).ok_or(too_large.clone())?;
-        let mut values = Vec::new();
-        values.try_reserve_exact(length).map_err(|_| too_large)?;
-        values.resize(length, E::default());
+        // Asked first, since the allocation itself would end the process.
+        Vec::<E>::new().try_reserve_exact(length).map_err(|_| too_large)?;
+        // Zeros from the system: memory that is never written is never taken, so that a mechanism which only accounts, and
+        // releases nothing, costs none.
+        let values = vec![E::default(); length];
         Ok(Self { slots, dim, values })
     }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::RunData;
 use super::summary::grouped;
 use crate::figures::{number, scientific, upper_bound};
-use crate::record::{GuaranteeRecord, PrivacyReport, SchemaRecord};
+use crate::record::{GuaranteeRecord, PrivacyReport};
 
 /// The document; `None` for a run that has not written `privacy.json` yet.
 pub(super) fn document(run: &RunData) -> Option<String> {
@@ -81,7 +81,7 @@ pub(super) fn facts(record: &GuaranteeRecord) -> Vec<(&'static str, String)> {
     if let Some(schema) = &record.schema {
         facts.extend([
             ("Mechanism", schema.mechanism.clone()),
-            ("Participation", participation(schema)),
+            ("Participation", schema.participation()),
             (
                 "Sensitivity",
                 format!("{} clip norms", number(schema.sensitivity)),
@@ -90,19 +90,6 @@ pub(super) fn facts(record: &GuaranteeRecord) -> Vec<(&'static str, String)> {
         ]);
     }
     facts
-}
-
-fn participation(schema: &SchemaRecord) -> String {
-    if schema.max_part == 1 {
-        return "once (MaxP 1)".to_owned();
-    }
-    format!(
-        "at most {} times (MaxP), {} {} rounds apart (MinS {})",
-        grouped(schema.max_part),
-        if schema.exact_sep { "exactly" } else { "at least" },
-        grouped(schema.min_sep),
-        grouped(schema.min_sep - 1),
-    )
 }
 
 fn section(text: &mut String, name: &str, how: &str, record: &GuaranteeRecord) {

@@ -1,0 +1,318 @@
+//! How a plan is made from a run file and a population.
+
+use std::path::Path;
+
+use undertone_accounting::participation::Participation;
+use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, Recipe, SamplingProbability, calibrate};
+use undertone_aggregation::{Estimator, ParamLayout};
+use undertone_mechanisms::{IndependentGaussian, NoiseKey, Strategy};
+
+use super::bounded::{self, Bounded};
+use super::estimate::Estimate;
+use super::{Basis, Phase, Population, PrivacyPlan, Private};
+use crate::config::{AccountantName, ClipConfig, EstimatorConfig, MechanismConfig, PrivacyConfig, RunConfig};
+use crate::error::{Result, TrainingError};
+
+/// The part of delta that calibration leaves to the sampler's distance from ideal noise, which needs far less.
+const SAMPLER_SHARE: f64 = 1e-9;
+
+impl PrivacyPlan {
+    /// The plan of a checked configuration over a population; the run file's relative paths start at `base`.
+    ///
+    /// # Errors
+    /// [`TrainingError::ConfigValue`] when a cohort is larger than the population or the per-layer norms do not match the
+    /// model; from the accountant when a target is out of reach.
+    pub fn new(
+        config: &RunConfig,
+        base: &Path,
+        layout: &ParamLayout,
+        population: Population,
+    ) -> Result<Self> {
+        Self::build(config, layout, population, &|mechanism, participation| {
+            bounded::strategy(config, mechanism, participation, base)
+        })
+    }
+
+    /// The plan of a run that was started with this strategy.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and for a run that needs a strategy where there is none.
+    pub fn with_strategy(
+        config: &RunConfig,
+        strategy: Option<&Strategy>,
+        layout: &ParamLayout,
+        population: Population,
+    ) -> Result<Self> {
+        Self::build(config, layout, population, &|_, _| {
+            strategy.cloned().ok_or_else(|| {
+                let expected = "the mechanism.json that the run was started with";
+                TrainingError::value("privacy.mechanism", expected, "none")
+            })
+        })
+    }
+
+    /// The schema that a run file declares, private or not.
+    ///
+    /// # Errors
+    /// From the accountant's types.
+    pub fn declared(config: &RunConfig) -> Result<Option<Participation>> {
+        match config.participation {
+            Some(_) => Ok(Some(bounded::participation(config, 1)?)),
+            None => Ok(None),
+        }
+    }
+
+    fn build(
+        config: &RunConfig,
+        layout: &ParamLayout,
+        population: Population,
+        strategy: &dyn Fn(&MechanismConfig, Participation) -> Result<Strategy>,
+    ) -> Result<Self> {
+        let users = population.users as f64;
+        let (q, users_per_round) = match (config.cohort.users_per_round, config.cohort.sampling_probability) {
+            (Some(count), _) => (count / users, count),
+            (None, q) => (q.unwrap_or(1.0), q.unwrap_or(1.0) * users),
+        };
+        if q > 1.0 {
+            return Err(TrainingError::value(
+                "cohort.users_per_round",
+                format!(
+                    "at most the {} users of the training partition (q <= 1)",
+                    population.users
+                ),
+                users_per_round,
+            ));
+        }
+        let mean_weight = population.total_weight / users;
+        let estimator = match config.estimator {
+            EstimatorConfig::FixedDenominator => Estimator::FixedDenominator {
+                expected_weight: q * population.total_weight,
+            },
+            EstimatorConfig::ClippedDenominator { min_weight } => {
+                if min_weight > population.total_weight {
+                    return Err(TrainingError::value(
+                        "estimator.min_weight",
+                        format!("at most the population's weight, {:.1}", population.total_weight),
+                        min_weight,
+                    ));
+                }
+                Estimator::ClippedDenominator {
+                    min_weight: q * min_weight,
+                }
+            }
+            EstimatorConfig::Exact => Estimator::Exact,
+        };
+        let groups = layout.groups().len();
+        if let ClipConfig::PerLayer {
+            norms: Some(norms), ..
+        } = &config.clip
+            && norms.len() != groups
+        {
+            return Err(TrainingError::value(
+                "clip.norms",
+                format!("{groups} norms, one a parameter vector"),
+                norms.len(),
+            ));
+        }
+        let mut plan = Self {
+            sampling: config.cohort.sampling,
+            by_schema: config
+                .privacy
+                .as_ref()
+                .is_some_and(|privacy| privacy.mechanism.is_some()),
+            population,
+            q,
+            users_per_round,
+            rounds: config.rounds,
+            estimator,
+            clip: config.clip.clone(),
+            groups,
+            parameters: layout.len(),
+            phases: Vec::new(),
+            private: None,
+        };
+        let clip_norm = match &config.clip {
+            ClipConfig::None => None,
+            ClipConfig::Flat { norm } | ClipConfig::PerLayer { norm: Some(norm), .. } => Some(*norm),
+            ClipConfig::Adaptive { initial_norm, .. } => Some(*initial_norm),
+            ClipConfig::PerLayer { norms, .. } => {
+                Some(norms.iter().flatten().map(|norm| norm * norm).sum::<f64>().sqrt())
+            }
+        };
+        plan.phases.push(Phase {
+            from_round: 0,
+            clip_norm,
+            noise_multiplier: None,
+        });
+        if let Some(privacy) = &config.privacy {
+            plan.make_private(config, privacy, mean_weight, strategy)?;
+        }
+        for point in &config.schedule {
+            let before = plan.phases[plan.phases.len() - 1];
+            plan.phases.push(Phase {
+                from_round: point.from_round,
+                clip_norm: point.clip_norm.or(before.clip_norm),
+                noise_multiplier: point.noise_multiplier.or(before.noise_multiplier),
+            });
+        }
+        plan.check_noise()?;
+        Ok(plan)
+    }
+
+    fn make_private(
+        &mut self,
+        config: &RunConfig,
+        privacy: &PrivacyConfig,
+        mean_weight: f64,
+        strategy: &dyn Fn(&MechanismConfig, Participation) -> Result<Strategy>,
+    ) -> Result<()> {
+        let delta = match privacy.delta {
+            Some(delta) => delta,
+            // K^-1.1, as in Table 1 of [DPLM].
+            None => config
+                .estimate
+                .map_or(self.population.users as f64, |estimate| {
+                    estimate.population as f64
+                })
+                .powf(-1.1),
+        };
+        if delta >= 1.0 {
+            let expected = "a number in (0, 1): the default users^-1.1 needs more than one user";
+            return Err(TrainingError::value("privacy.delta", expected, delta));
+        }
+        let estimate = match config.estimate {
+            None => None,
+            Some(estimate) => Some(Estimate {
+                population: estimate.population,
+                weight_per_round: estimate.users_per_round * mean_weight,
+                rounds: estimate.rounds.unwrap_or(config.rounds),
+                delta: Delta::new(estimate.delta.unwrap_or(delta))?,
+            }),
+        };
+        let delta = Delta::new(delta)?;
+        let (basis, noise_multiplier) = match &privacy.mechanism {
+            None => {
+                let recipe = match privacy.accountant {
+                    AccountantName::Rdp => Recipe::Rdp,
+                    AccountantName::Pld => Recipe::Pld,
+                    AccountantName::Moments2016 => Recipe::Moments2016,
+                };
+                let noise_multiplier = self.sampled_noise(privacy, delta, recipe, estimate)?;
+                (Basis::Sampling(recipe), noise_multiplier)
+            }
+            Some(mechanism) => {
+                let participation = bounded::participation(config, self.cohorts_an_epoch())?;
+                let strategy = strategy(mechanism, participation)?;
+                let (bounded, noise_multiplier) =
+                    self.bounded_noise(config, privacy, (strategy, participation), delta, estimate)?;
+                (Basis::Participation(Box::new(bounded)), noise_multiplier)
+            }
+        };
+        self.phases[0].noise_multiplier = Some(noise_multiplier);
+        self.private = Some(Private {
+            delta,
+            budget: match (privacy.max_epsilon, privacy.target_epsilon) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            },
+            // The budget of a run with [estimate] speaks of the run it stands for, not of this one.
+            estimate,
+            basis,
+        });
+        Ok(())
+    }
+
+    /// Refuses noise that the fixed-point grid cannot hold, before any user is trained.
+    fn check_noise(&self) -> Result<()> {
+        // The key does not matter: nothing is drawn.
+        let key = || NoiseKey::from_bytes([0; 32]);
+        if let Some(bounded) = self.bounded() {
+            bounded.sum(0, bounded.first_clip_norm(), key())?;
+            return Ok(());
+        }
+        for phase in &self.phases {
+            let round = self.round(phase.from_round);
+            if round.noise_multiplier.is_some() {
+                let mechanism = IndependentGaussian::new(round.noise_std, key())?;
+                mechanism.check(self.estimator.denominator()?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The noise multiplier of sampled cohorts: the one given, or the least that reaches the target.
+    fn sampled_noise(
+        &self,
+        privacy: &PrivacyConfig,
+        delta: Delta,
+        recipe: Recipe,
+        estimate: Option<Estimate>,
+    ) -> Result<f64> {
+        let Some(target) = privacy.target_epsilon else {
+            return Ok(privacy.noise_multiplier.unwrap_or(f64::NAN));
+        };
+        let target_epsilon = Epsilon::new(target)?;
+        if let Some(estimate) = estimate {
+            let q = SamplingProbability::new(estimate.q(self.mean_weight()))?;
+            let target = (target_epsilon, estimate.delta);
+            return Ok(calibrate::noise_multiplier(target, q, estimate.rounds, recipe)?.get());
+        }
+        // Checked here, since the calibration's closure cannot fail.
+        let q = SamplingProbability::new(self.q)?;
+        // What the sampler's distance from ideal noise takes of delta, a part in 10^9, is left free.
+        let target = (target_epsilon, Delta::new(delta.get() * (1.0 - SAMPLER_SHARE))?);
+        let event = |noise_multiplier| self.event_with(q, noise_multiplier);
+        Ok(calibrate::noise_multiplier_of(target, self.rounds, recipe, event)?.get())
+    }
+
+    /// The mechanism of a run whose guarantee rests on participation, and the noise multiplier that its run file means:
+    /// this run's own, or with `[estimate]` that of the larger run.
+    fn bounded_noise(
+        &self,
+        config: &RunConfig,
+        privacy: &PrivacyConfig,
+        (strategy, participation): (Strategy, Participation),
+        delta: Delta,
+        estimate: Option<Estimate>,
+    ) -> Result<(Bounded, f64)> {
+        let first = self.round(0);
+        let (Some(sensitivity), Some(clip_norm)) = (first.sensitivity, self.phases[0].clip_norm) else {
+            return Err(TrainingError::value(
+                "clip.kind",
+                "a clip norm in a private run",
+                "none",
+            ));
+        };
+        let release = bounded::Release {
+            parameters: self.parameters,
+            clip_norm,
+            sensitivity,
+            denominator: self.estimator.denominator()?,
+            users_per_round: self.users_per_round,
+        };
+        // The noise of the larger run, in units of this run's sensitivity.
+        let share = estimate.map_or(1.0, |larger| clip_norm / larger.weight_per_round / sensitivity);
+        let make = |noise_multiplier: NoiseMultiplier| {
+            Bounded::new(config, strategy.clone(), participation, release, noise_multiplier)
+        };
+        let Some(target) = privacy.target_epsilon else {
+            let stated = privacy.noise_multiplier.unwrap_or(f64::NAN);
+            return Ok((make(NoiseMultiplier::new(stated * share)?)?, stated));
+        };
+        let target = Epsilon::new(target)?;
+        let Some(larger) = estimate else {
+            let bounded = bounded::calibrate((target, delta), make)?;
+            let found = bounded.mechanism().noise_multiplier().get();
+            return Ok((bounded, found));
+        };
+        // The larger run's own noise, in exact arithmetic: an estimate needs no more.
+        let larger_run = bounded::calibrate((target, larger.delta), make)?;
+        let stated = larger_run.mechanism().noise_multiplier().get();
+        Ok((make(NoiseMultiplier::new(stated * share)?)?, stated))
+    }
+
+    /// Cohorts that the population is cut into for an epoch.
+    fn cohorts_an_epoch(&self) -> u64 {
+        (self.population.users as f64 / self.users_per_round).floor() as u64
+    }
+}
