@@ -4,9 +4,9 @@
 //! noise in the average, and so the utility; and no separation can exceed the number of rounds the population
 //! lasts, `population / report_goal`. A larger report goal therefore buys noise and pays with participations.
 //!
-//! Mechanisms start from what production runs used at 6500 clients a round ([`Mechanism`]). BandMF is not among
-//! them: its matrices are not published. Account for one of your own with
-//! [`crate::sensitivity::banded::Banded`] or [`crate::sensitivity::general::LowerTriangular`].
+//! Mechanisms start from what production runs used ([`Mechanism`]). BandMF is not among them: its matrices are not
+//! published. Account for one of your own with [`crate::sensitivity::banded::Banded`] or
+//! [`crate::sensitivity::general::LowerTriangular`]; `undertone_mechanisms::plan` makes matrices for the question.
 //!
 //! ```
 //! use undertone_accounting::plan::{Mechanism, Question, Target};
@@ -204,15 +204,36 @@ impl Question {
         Ok(Self { noise_scale, ..self })
     }
 
+    /// Who takes part how often at a report goal: the gap is the share that timers reach of the largest one, and
+    /// participations are as many as fit or as devices stop after.
+    ///
+    /// # Errors
+    /// [`AccountingError::CohortSize`] as [`largest_gap`].
+    ///
+    /// # Example
+    /// ```
+    /// use undertone_accounting::plan::{Question, Target};
+    /// use undertone_accounting::{Delta, Rho};
+    /// # fn main() -> Result<(), undertone_accounting::AccountingError> {
+    /// let question = Question::new(4_210_000, 1900, Delta::new(1e-10)?, Target::Rho(Rho::new(0.5)?))?;
+    /// let schema = question.schema(6500)?.participation;
+    /// assert_eq!((schema.gap().get(), schema.max_participation()), (647, 3));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn schema(&self, report_goal: u64) -> Result<EffectiveParticipation, AccountingError> {
+        let largest = largest_gap(self.population, report_goal)?.get();
+        let gap = Gap::new(((largest as f64 * self.separation_share) as u64).clamp(1, largest))?;
+        let most = self.max_participation.unwrap_or_else(|| gap.fitting(self.rounds));
+        Participation::at_least(gap, most)?.effective(self.rounds)
+    }
+
     /// The run with this mechanism and report goal.
     ///
     /// # Errors
     /// [`AccountingError::CohortSize`] as [`largest_gap`]; [`AccountingError::OutOfRange`] on overflow.
     pub fn option(&self, mechanism: Mechanism, report_goal: u64) -> Result<Feasible, AccountingError> {
-        let largest = largest_gap(self.population, report_goal)?.get();
-        let gap = Gap::new(((largest as f64 * self.separation_share) as u64).clamp(1, largest))?;
-        let most = self.max_participation.unwrap_or_else(|| gap.fitting(self.rounds));
-        let participation = Participation::at_least(gap, most)?.effective(self.rounds)?;
+        let participation = self.schema(report_goal)?;
         let noise_multiplier = mechanism.noise_multiplier(self.rounds, report_goal)?;
         let noise_multiplier = NoiseMultiplier::new(noise_multiplier.get() * self.noise_scale)?;
         let (squared_sensitivity, exact) =
@@ -223,7 +244,7 @@ impl Question {
             rounds: self.rounds,
             report_goal,
             noise_multiplier,
-            min_sep: gap.rounds_between(),
+            min_sep: participation.participation.gap().rounds_between(),
             participation,
             squared_sensitivity,
             exact,

@@ -16,7 +16,7 @@ const MOST_EXACT: u64 = 100;
 pub enum Mechanism {
     /// Binary tree, one for the whole run; noise multiplier 7 at 6500 clients a round.
     Tree,
-    /// The BLT optimised for gap 100; 3.12 at 6500.
+    /// The BLT optimised for gap 100; 3.12 at the 3000 clients a round of its run, 6.76 at 6500.
     #[serde(rename = "blt-100")]
     Blt100,
     /// The BLT optimised for gap 400, the general default; 7.379 at 6500.
@@ -77,12 +77,15 @@ impl Mechanism {
     /// # Source
     /// \[Gboard\] section 2.2 (500 clients at 0.54 did as well as 6500 at 7); \[BLT\] Table 4.
     pub fn noise_multiplier(self, rounds: u64, report_goal: u64) -> Result<NoiseMultiplier, AccountingError> {
-        let at_reference = match self.blt() {
-            Some(blt) => blt.noise_multiplier,
-            None if self == Mechanism::Tree => production::TREE_NOISE_MULTIPLIER,
-            None => production::TREE_NOISE_MULTIPLIER * tree_over_independent(rounds),
+        let (noise_multiplier, clients) = match self.blt() {
+            Some(blt) => (blt.noise_multiplier, blt.report_goal),
+            None if self == Mechanism::Tree => (production::TREE_NOISE_MULTIPLIER, production::REPORT_GOAL),
+            None => (
+                production::TREE_NOISE_MULTIPLIER * tree_over_independent(rounds),
+                production::REPORT_GOAL,
+            ),
         };
-        NoiseMultiplier::new(at_reference * report_goal as f64 / production::REPORT_GOAL as f64)
+        NoiseMultiplier::new(noise_multiplier * report_goal as f64 / clients as f64)
     }
 
     /// Squared sensitivity under a schema, and whether it is exact; where not, it is an upper bound.
@@ -157,6 +160,9 @@ mod tests {
         let noise = |mechanism: Mechanism, goal| mechanism.noise_multiplier(2000, goal).unwrap().get();
         assert_eq!(noise(Mechanism::Tree, 6500), 7.0);
         assert_eq!(noise(Mechanism::Blt400, 6500), 7.379);
+        // [BLT] section 5: the pt-PT run had 3000 clients a round.
+        assert_eq!(noise(Mechanism::Blt100, 3000), 3.12);
+        assert!((noise(Mechanism::Blt100, 6500) - 6.76).abs() < 1e-12);
         // The paper ran 500 clients at 0.54.
         assert!((noise(Mechanism::Tree, 500) - 0.54).abs() < 0.002);
         assert!(Mechanism::Tree.noise_multiplier(2000, 0).is_err());

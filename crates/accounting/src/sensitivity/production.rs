@@ -22,11 +22,13 @@ pub struct ProductionBlt {
     pub theta: [f64; 4],
     /// Output scales.
     pub omega: [f64; 4],
-    /// Noise multiplier of the production runs at [`REPORT_GOAL`] clients a round (Table 4).
+    /// Noise multiplier of the production runs at [`Self::report_goal`] clients a round (Table 4).
     pub noise_multiplier: f64,
+    /// Clients a round that the noise multiplier belongs to (section 5: 6500, but 3000 for pt-PT).
+    pub report_goal: u64,
 }
 
-/// Clients a round of the production runs that the noise multipliers belong to.
+/// Clients a round of the production runs, and what [`TREE_NOISE_MULTIPLIER`] belongs to.
 pub const REPORT_GOAL: u64 = 6500;
 
 /// Noise multiplier of tree aggregation at [`REPORT_GOAL`] (\[Gboard\] Tables 1-2, \[BLT\] Table 4).
@@ -51,6 +53,7 @@ pub static BLT_100: ProductionBlt = ProductionBlt {
         0.03479509876050538,
     ],
     noise_multiplier: 3.12,
+    report_goal: 3000,
 };
 
 /// The paper's general default (es-ES, id-ID).
@@ -72,6 +75,7 @@ pub static BLT_400: ProductionBlt = ProductionBlt {
         0.1966594748073734,
     ],
     noise_multiplier: 7.379,
+    report_goal: REPORT_GOAL,
 };
 
 /// For large populations (pt-BR).
@@ -93,6 +97,7 @@ pub static BLT_1000: ProductionBlt = ProductionBlt {
         0.2770117005326523,
     ],
     noise_multiplier: 8.681,
+    report_goal: REPORT_GOAL,
 };
 
 /// All of them, by gap.
