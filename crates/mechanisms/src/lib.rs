@@ -34,6 +34,7 @@ mod loss;
 mod mechanism;
 mod moments;
 pub mod optimize;
+pub mod plan;
 mod recurrence;
 mod release;
 mod sampler;

@@ -31,13 +31,14 @@ pub(crate) struct Body {
 }
 
 /// All checks, in the order of the papers.
-static CHECKS: [Check; 17] = [
+static CHECKS: [Check; 20] = [
     dplm::table_1::CHECK,
     dplm::table_2::CHECK,
     dplm::text::CHECK,
     gboard::table_1::CHECK,
     gboard::table_2::CHECK,
     gboard::text::CHECK,
+    gboard::figure_4::CHECK,
     blt::table_2::CHECK,
     blt::table_3::CHECK,
     blt::table_4::CHECK,
@@ -47,6 +48,8 @@ static CHECKS: [Check; 17] = [
     blt::figure_3::AS_MANY_AS_FIT,
     blt::figure_5::CHECK,
     blt::figure_6::CHECK,
+    blt::figure_8::CHECK,
+    blt::figure_9::CHECK,
     blt::figure_10::CHECK,
     userdp::CHECK,
 ];
@@ -200,8 +203,8 @@ mod tests {
         assert_eq!(
             run("dplm-table-9", &QUICK).unwrap_err().to_string(),
             "check: expected one of dplm-table-1, dplm-table-2, dplm-text, gboard-table-1, gboard-table-2, \
-             gboard-text, blt-table-2, blt-table-3-losses, blt-table-4, blt-figure-1, blt-figure-2, \
-             blt-figure-3, blt-figure-4, blt-figure-5, blt-figure-6, blt-figure-10, userdp-figure-1, got 'dplm-table-9'"
+             gboard-text, gboard-figure-4, blt-table-2, blt-table-3-losses, blt-table-4, blt-figure-1, blt-figure-2, \
+             blt-figure-3, blt-figure-4, blt-figure-5, blt-figure-6, blt-figure-8, blt-figure-9, blt-figure-10, userdp-figure-1, got 'dplm-table-9'"
         );
     }
 

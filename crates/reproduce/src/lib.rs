@@ -18,8 +18,8 @@
 //!
 //! Papers: McMahan et al., "Learning Differentially Private Recurrent Language Models" (ICLR 2018), Tables 1
 //! and 2, section 3, appendix D; Xu et al., "Federated Learning of Gboard Language Models with Differential
-//! Privacy" (2023), Tables 1 and 2, appendix A; McMahan, Xu, Zhang, "A Hassle-free Algorithm for Strong
-//! Differential Privacy in Federated Learning Systems" (2024), Tables 2 to 4, Figures 1 to 6 and 10; Charles, Ganesh, McKenna, McMahan,
+//! Privacy" (2023), Tables 1 and 2, Figure 4, appendix A; McMahan, Xu, Zhang, "A Hassle-free Algorithm for Strong
+//! Differential Privacy in Federated Learning Systems" (2024), Tables 2 to 4, Figures 1 to 6 and 8 to 10; Charles, Ganesh, McKenna, McMahan,
 //! Mitchell, Pillutla, Rush, "Fine-Tuning Large Language Models with User-Level Differential Privacy" (2024),
 //! Figure 1.
 

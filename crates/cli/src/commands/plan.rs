@@ -1,6 +1,7 @@
 //! `undertone plan`.
 
 mod chart;
+mod made;
 pub(super) mod picture;
 
 use std::path::{Path, PathBuf};
@@ -17,8 +18,8 @@ use crate::output::Output;
 
 /// Arguments of `undertone plan`.
 ///
-/// The noise multipliers are those of production runs at 6500 clients a round, in proportion to the report goal:
-/// scaling both together keeps utility. Guarantees are stated under zero-out and assume no sampling, but that
+/// The noise multipliers are those of production runs, in proportion to the report goal: scaling both together keeps
+/// utility. With --kinds, matrices are made for the question and compared at equal privacy. Guarantees are stated under zero-out and assume no sampling, but that
 /// device timers enforce the separation.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("target").required(true))]
@@ -50,10 +51,13 @@ pub(crate) struct PlanArgs {
     /// All noise multipliers in units of the production runs'.
     #[arg(long, default_value_t = 1.0)]
     noise_scale: f64,
-    /// Mechanisms to compare; by default all. BandMF is not offered: its matrices are not published.
+    /// Mechanisms of production runs to plan with; by default all, or none with --kinds. BandMF is not offered: its
+    /// matrices are not published, but --kinds banded makes one.
     #[arg(long = "mechanism", value_name = "NAME,...", value_delimiter = ',', value_parser = mechanism)]
     mechanisms: Vec<Mechanism>,
-    /// Draw the curves into this file.
+    #[command(flatten)]
+    made: made::MadeArgs,
+    /// Draw the curves into this file: with --kinds, their noise at the target.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// What the curves run over: report goals up to --report-goal, or rounds up to --rounds.
@@ -82,6 +86,9 @@ struct Plan<'a> {
     at_report_goal: Vec<Feasible>,
     /// For each mechanism, the smallest report goal of two significant digits that meets the target.
     smallest_report_goal: Vec<Smallest>,
+    /// Matrices made for the question, where asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    made: Option<made::Comparison>,
 }
 
 #[derive(Serialize)]
@@ -90,15 +97,19 @@ struct Smallest {
     option: Option<Feasible>,
 }
 
-/// Shows what each mechanism promises at the report goal, and the smallest report goal that meets the target.
+/// Shows what each mechanism promises at the report goal, and the smallest report goal that meets the target; and what
+/// matrices made for the question would leave of noise.
 pub(crate) fn run(args: PlanArgs, output: &Output) -> anyhow::Result<()> {
     let question = question(&args)?;
     largest_gap(question.population, args.report_goal).context("--report-goal")?;
-    let mechanisms = if args.mechanisms.is_empty() {
+    let mechanisms = if args.mechanisms.is_empty() && !args.made.is_asked() {
         Mechanism::ALL.to_vec()
     } else {
         args.mechanisms
     };
+    let made = args.made.is_asked();
+    let made = made.then(|| args.made.compare(&question, args.report_goal, output));
+    let made = made.transpose()?;
     let mut at_report_goal = Vec::new();
     let mut smallest_report_goal = Vec::new();
     let mut curves = Vec::new();
@@ -119,7 +130,13 @@ pub(crate) fn run(args: PlanArgs, output: &Output) -> anyhow::Result<()> {
         });
     }
     if let Some(file) = &args.svg {
-        write_svg(file, &chart::draw(&question, &curves, args.over == Over::Rounds)?)?;
+        let over_rounds = args.over == Over::Rounds;
+        let svg = if made.is_some() {
+            args.made.draw(&question, args.report_goal, over_rounds, output)?
+        } else {
+            chart::draw(&question, &curves, over_rounds)?
+        };
+        write_svg(file, &svg)?;
     }
     if output.json {
         return output.print_json(&Plan {
@@ -127,14 +144,15 @@ pub(crate) fn run(args: PlanArgs, output: &Output) -> anyhow::Result<()> {
             adjacency: "zero-out",
             at_report_goal,
             smallest_report_goal,
+            made,
         });
     }
-    output.print(&text(
-        &question,
-        &at_report_goal,
-        &smallest_report_goal,
-        args.report_goal,
-    ))
+    let mut parts = vec![header(&question)];
+    if !at_report_goal.is_empty() {
+        parts.push(text(&at_report_goal, &smallest_report_goal, args.report_goal));
+    }
+    parts.extend(made.map(|made| made.text(args.report_goal).trim_end().to_owned()));
+    output.print(&parts.join("\n\n"))
 }
 
 fn question(args: &PlanArgs) -> anyhow::Result<Question> {
@@ -156,18 +174,21 @@ fn write_svg(file: &Path, svg: &str) -> anyhow::Result<()> {
     std::fs::write(file, svg).with_context(|| format!("writing {}", file.display()))
 }
 
-fn text(question: &Question, at_report_goal: &[Feasible], smallest: &[Smallest], report_goal: u64) -> String {
+fn header(question: &Question) -> String {
     let target = match question.target {
         Target::Epsilon(epsilon) => format!("epsilon {epsilon} (rho {})", number(question.target_rho.get())),
         Target::Rho(rho) => format!("rho {rho}"),
     };
-    let mut text = format!(
-        "{} users, {} rounds, target {target} at delta {}; zero-out, no sampling assumed, separation enforced by timers\n\n",
+    format!(
+        "{} users, {} rounds, target {target} at delta {}; zero-out, no sampling assumed, separation enforced by timers",
         question.population,
         question.rounds,
         upper_bound(question.delta.get())
-    );
-    text += &format!("At report goal {report_goal}:\n{}\n", table(at_report_goal));
+    )
+}
+
+fn text(at_report_goal: &[Feasible], smallest: &[Smallest], report_goal: u64) -> String {
+    let mut text = format!("At report goal {report_goal}:\n{}\n", table(at_report_goal));
     let lowered = at_report_goal
         .iter()
         .find(|option| option.participation.is_lowered());
@@ -261,7 +282,6 @@ mod tests {
         };
         let mechanisms = Mechanism::ALL;
         text(
-            &question,
             &mechanisms.map(option),
             &mechanisms.map(smallest),
             args.report_goal,

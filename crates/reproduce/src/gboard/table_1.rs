@@ -14,7 +14,7 @@ pub(crate) const CHECK: Check = Check {
 };
 
 /// Model, rounds, MinS, MaxP, rho.
-const PRINTED: [(&str, u64, u64, u64, &str); 13] = [
+pub(super) const PRINTED: [(&str, u64, u64, u64, &str); 13] = [
     ("de-DE", 930, 212, 4, "0.48"),
     ("en-GB", 980, 226, 4, "0.48"),
     ("fr-FR", 1280, 180, 5, "0.89"),
@@ -30,16 +30,16 @@ const PRINTED: [(&str, u64, u64, u64, &str); 13] = [
     ("es-AR", 640, 90, 5, "0.84"),
 ];
 
-const TWICE_ROUNDED: &str = "en-US*";
+pub(super) const TWICE_ROUNDED: &str = "en-US*";
+
+pub(super) const WHY_TWICE_ROUNDED: &str = "en-US*: rho is 24/98 = 0.2449, which is 0.24 to two decimals; 0.25 comes out of rounding twice (0.245, then 0.25)";
 
 fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
     let rows = PRINTED.iter().map(|&(model, rounds, min_sep, most, paper)| {
         let rho = tree_rho(rounds, min_sep, most)?;
         let mut entry = Entry::new(paper, rho, Rounding::Nearest { decimals: 2 }, None);
         if model == TWICE_ROUNDED {
-            entry = entry.explained(
-                "en-US*: rho is 24/98 = 0.2449, which is 0.24 to two decimals; 0.25 comes out of rounding twice (0.245, then 0.25)",
-            );
+            entry = entry.explained(WHY_TWICE_ROUNDED);
         }
         Ok(Row {
             parameters: vec![

@@ -14,7 +14,7 @@ pub(crate) const CHECK: Check = Check {
 };
 
 /// Model, rounds, MinS, MaxP, rho, epsilon.
-const PRINTED: [(&str, u64, u64, u64, &str, &str); 7] = [
+pub(super) const PRINTED: [(&str, u64, u64, u64, &str, &str); 7] = [
     ("de-DE", 1170, 206, 5, "0.89", "9.01"),
     ("en-GB", 1220, 206, 5, "0.89", "9.01"),
     ("es-ES", 1280, 197, 5, "0.89", "9.01"),

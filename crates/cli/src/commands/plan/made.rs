@@ -1,0 +1,367 @@
+//! Matrices made for the plan's question, side by side at equal privacy.
+
+use anyhow::{Context, anyhow, ensure};
+use clap::ValueEnum;
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+use undertone_accounting::plan::Question;
+use undertone_mechanisms::optimize::{Kind, Sizes};
+use undertone_mechanisms::plan::{Candidate, FeasibleRange, Outlook, Planned, Planner};
+use undertone_mechanisms::{Objective, Workload};
+use undertone_training::figures::{number, upper_bound};
+
+use super::picture::{COLOURS, MUTED, Pen, Picture, range};
+use crate::output::Output;
+
+/// Lengths of a curve over rounds.
+const LENGTHS: u64 = 8;
+
+/// Options of matrices that are made for the question.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct MadeArgs {
+    /// Make matrices of these kinds for every report goal, and compare them at the target guarantee: names of `mechanism
+    /// compare`, and tree-restarts. Without --mechanism, only these are planned.
+    #[arg(long, value_name = "KIND,...", value_delimiter = ',', value_parser = candidate)]
+    kinds: Vec<Candidate>,
+    /// The noise that counts: in the worst iterate, or the root mean square over the iterates.
+    #[arg(long, value_enum, default_value = "rms", requires = "kinds")]
+    objective: Noise,
+    /// Momentum of the server optimizer, in [0, 1).
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true, requires = "kinds")]
+    momentum: f64,
+    /// Buffers of a BLT; by default as many as lower the loss by a thousandth each.
+    #[arg(long, requires = "kinds")]
+    buffers: Option<usize>,
+    /// Bands; by default the gap (64 for one participation), and 4 for an inverse.
+    #[arg(long, requires = "kinds")]
+    bands: Option<usize>,
+    /// Rounds of the first tree of tree-restarts, and of every later one; by default 128,1024.
+    #[arg(long, value_name = "FIRST,PERIOD", value_delimiter = ',', requires = "kinds")]
+    restarts: Vec<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Noise {
+    /// In the worst iterate.
+    Max,
+    /// Root mean square over the iterates.
+    Rms,
+}
+
+fn candidate(name: &str) -> anyhow::Result<Candidate> {
+    let restarts = Candidate::PRODUCTION_RESTARTS;
+    let kind = Kind::ALL
+        .into_iter()
+        .find(|kind| kind.name() == name || (name == "bandmf" && *kind == Kind::Banded));
+    match kind {
+        Some(kind) => Ok(Candidate::Made(kind, Sizes::default())),
+        None if name == restarts.name() => Ok(restarts),
+        None => {
+            let known = Kind::ALL.map(Kind::name).join(", ");
+            Err(anyhow!("expected one of {known}, {}, got '{name}'", restarts.name()))
+        }
+    }
+}
+
+/// All candidates, the one with the least noise at the report goal first.
+#[derive(Debug, Serialize)]
+pub(super) struct Comparison {
+    objective: Objective,
+    momentum: f64,
+    /// Noise in the iterates of averages, in clip norms, that keeps utility.
+    utility_noise: f64,
+    /// The candidate with the least noise at the report goal, and the target guarantee.
+    least_noise: &'static str,
+    candidates: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    candidate: &'static str,
+    #[serde(flatten)]
+    outlook: Outlook,
+}
+
+impl MadeArgs {
+    /// Whether anything is to be made.
+    pub(super) fn is_asked(&self) -> bool {
+        !self.kinds.is_empty()
+    }
+
+    fn objective(&self) -> Objective {
+        match self.objective {
+            Noise::Max => Objective::MaxLoss,
+            Noise::Rms => Objective::RmsLoss,
+        }
+    }
+
+    /// The kinds with their sizes; a size that none of them has is an error.
+    fn candidates(&self) -> anyhow::Result<Vec<Candidate>> {
+        let any = |has: fn(Kind) -> bool| {
+            let mut kinds = self.kinds.iter();
+            kinds.any(|kind| matches!(kind, Candidate::Made(kind, _) if has(*kind)))
+        };
+        ensure!(
+            self.buffers.is_none() || any(Kind::is_buffered),
+            "--buffers: expected blt or normalised-blt among --kinds"
+        );
+        ensure!(
+            self.bands.is_none() || any(Kind::is_banded),
+            "--bands: expected a banded kind among --kinds"
+        );
+        let restarts = Candidate::PRODUCTION_RESTARTS;
+        ensure!(
+            self.restarts.is_empty() || self.kinds.contains(&restarts),
+            "--restarts: expected tree-restarts among --kinds"
+        );
+        let restarts = match self.restarts.as_slice() {
+            [] => restarts,
+            &[first, period] if first > 0 && period > 0 => Candidate::RestartedTree { first, period },
+            other => {
+                let got: Vec<String> = other.iter().map(u64::to_string).collect();
+                return Err(anyhow!(
+                    "--restarts: expected two whole numbers >= 1, got {}",
+                    got.join(",")
+                ));
+            }
+        };
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for kind in &self.kinds {
+            let candidate = match *kind {
+                Candidate::Made(kind, _) => Candidate::Made(
+                    kind,
+                    Sizes {
+                        buffers: self.buffers.filter(|_| kind.is_buffered()),
+                        bands: self.bands.filter(|_| kind.is_banded()),
+                    },
+                ),
+                _ => restarts,
+            };
+            if !candidates.contains(&candidate) {
+                candidates.push(candidate);
+            }
+        }
+        Ok(candidates)
+    }
+
+    fn planner(&self, question: Question, candidate: Candidate) -> anyhow::Result<Planner> {
+        let workload = Workload::momentum(self.momentum).context("--momentum")?;
+        Ok(Planner::new(question, candidate, self.objective(), workload)?)
+    }
+
+    /// What each candidate can do up to a report goal.
+    pub(super) fn compare(
+        &self,
+        question: &Question,
+        report_goal: u64,
+        output: &Output,
+    ) -> anyhow::Result<Comparison> {
+        let mut utility_noise = 0.0;
+        let mut candidates = Vec::new();
+        for candidate in self.candidates()? {
+            let bar = output.spinner(&format!("making {}", candidate.name()));
+            let mut planner = self.planner(*question, candidate)?;
+            utility_noise = planner.utility_noise();
+            let outlook = planner.outlook(report_goal);
+            bar.finish_and_clear();
+            candidates.push(Row {
+                candidate: candidate.name(),
+                outlook: outlook.with_context(|| format!("--kinds {}", candidate.name()))?,
+            });
+        }
+        let noise = |row: &Row| row.outlook.at_report_goal.at_target.iterate_noise;
+        candidates.sort_by(|a, b| noise(a).total_cmp(&noise(b)));
+        Ok(Comparison {
+            objective: self.objective(),
+            momentum: self.momentum,
+            utility_noise,
+            least_noise: candidates.first().context("--kinds")?.candidate,
+            candidates,
+        })
+    }
+
+    /// Noise at the target guarantee over report goals, or over lengths at the report goal, as a picture.
+    pub(super) fn draw(
+        &self,
+        question: &Question,
+        report_goal: u64,
+        over_rounds: bool,
+        output: &Output,
+    ) -> anyhow::Result<String> {
+        let mut curves = Vec::new();
+        let mut keeps_utility = Vec::new();
+        for candidate in self.candidates()? {
+            let name = candidate.name();
+            let bar = output.spinner(&format!("drawing {name}"));
+            let mut points = Vec::new();
+            if over_rounds {
+                let mut lengths: Vec<u64> = (1..=LENGTHS)
+                    .map(|i| (question.rounds * i).div_ceil(LENGTHS))
+                    .collect();
+                lengths.dedup();
+                for rounds in lengths {
+                    let mut planner = self.planner(Question { rounds, ..*question }, candidate)?;
+                    let option = planner.option(report_goal);
+                    points.push((rounds as f64, noise(&option.context(name)?)));
+                    keeps_utility.push((rounds as f64, planner.utility_noise()));
+                }
+            } else {
+                let mut planner = self.planner(*question, candidate)?;
+                for option in planner.over_report_goals(report_goal).context(name)? {
+                    points.push((option.report_goal as f64, noise(&option)));
+                    keeps_utility.push((option.report_goal as f64, planner.utility_noise()));
+                }
+            }
+            bar.finish_and_clear();
+            curves.push((name.to_owned(), points));
+        }
+        keeps_utility.sort_by(|a, b| a.0.total_cmp(&b.0));
+        keeps_utility.dedup();
+        let (users, rounds) = (question.population, question.rounds);
+        let title = if over_rounds {
+            format!("noise at the target over rounds, {users} users, report goal {report_goal}")
+        } else {
+            format!("noise at the target over report goals, {users} users, {rounds} rounds")
+        };
+        picture(title, over_rounds, curves, keeps_utility)
+            .svg()
+            .map_err(|message| anyhow!("drawing the plan: {message}"))
+    }
+}
+
+fn noise(option: &Planned) -> f64 {
+    option.at_target.iterate_noise
+}
+
+type Points = Vec<(f64, f64)>;
+
+fn picture(title: String, over_rounds: bool, curves: Vec<(String, Points)>, keeps_utility: Points) -> Picture {
+    let points = || curves.iter().flat_map(|(_, points)| points).chain(&keeps_utility);
+    let x = range(points().map(|point| point.0));
+    let y = range(points().map(|point| point.1));
+    let pen = |index: usize| Pen {
+        colour: COLOURS[index % COLOURS.len()],
+        dashed: index >= COLOURS.len(),
+    };
+    let limit = Pen {
+        colour: MUTED,
+        dashed: true,
+    };
+    let mut legend: Vec<(String, Pen)> = (curves.iter().enumerate())
+        .map(|(index, (name, _))| (name.clone(), pen(index)))
+        .collect();
+    legend.push(("keeps utility".to_owned(), limit));
+    let lines = curves.into_iter().enumerate();
+    let lines = lines.map(|(index, (_, points))| (pen(index), points));
+    Picture {
+        title,
+        x_label: if over_rounds {
+            "rounds"
+        } else {
+            "report goal (noise in the iterates of averages, clip norms)"
+        },
+        legend,
+        curves: lines.chain([(limit, keeps_utility)]).collect(),
+        x: x.start..x.end.max(1.1 * x.start),
+        y: y.start / 1.1..y.end * 1.1,
+    }
+}
+
+impl Comparison {
+    pub(super) fn text(&self, report_goal: u64) -> String {
+        let spread = match self.objective {
+            Objective::MaxLoss => "in the worst iterate",
+            Objective::RmsLoss => "root mean square over the iterates",
+        };
+        let workload = if self.momentum == 0.0 {
+            String::new()
+        } else {
+            format!(", momentum {}", self.momentum)
+        };
+        let mut text = format!(
+            "Matrices made for the question, at the target and at report goal {report_goal}; noise of averages in clip norms, \
+             {spread}{workload}; {} keeps utility:\n{}\n",
+            number(self.utility_noise),
+            self.table(|row| &row.outlook.at_report_goal)
+        );
+        let moved = self.candidates.iter().any(|row| row.best().report_goal != report_goal);
+        if moved {
+            text += &format!(
+                "\nThe report goal that leaves least noise at the target (a smaller one can spare a participation):\n{}\n",
+                self.table(Row::best)
+            );
+        }
+        text += "\nReport goals that meet the target and keep utility:\n";
+        for row in &self.candidates {
+            text += &format!("  {}: {}\n", row.candidate, ranges(&row.outlook.feasible));
+        }
+        if let Some((first, others)) = self.candidates.split_first() {
+            let own = noise(&first.outlook.at_report_goal);
+            text += &format!("\nleast noise at equal guarantee: {}", first.candidate);
+            if let Some(next) = others.first() {
+                let over = noise(&next.outlook.at_report_goal) / own - 1.0;
+                text += &format!(" ({} leaves {:.1} % more)", next.candidate, 100.0 * over);
+            }
+            text += "\n";
+        }
+        let is_bound = |row: &Row| !row.outlook.at_report_goal.sensitivity.exact || !row.best().sensitivity.exact;
+        if self.candidates.iter().any(is_bound) {
+            text += "~ marks a sensitivity that is a proved upper bound\n";
+        }
+        text
+    }
+
+    fn table(&self, option: impl Fn(&Row) -> &Planned) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        table.set_header([
+            "mechanism",
+            "report goal",
+            "MinS",
+            "MaxP",
+            "sensitivity",
+            "noise multiplier",
+            "noise",
+            "of what keeps utility",
+            "rho, utility kept",
+            "epsilon, utility kept",
+        ]);
+        for row in &self.candidates {
+            let option = option(row);
+            let sign = if option.sensitivity.exact { "" } else { "~" };
+            table.add_row([
+                row.candidate.to_owned(),
+                option.report_goal.to_string(),
+                option.min_sep.get().to_string(),
+                option.participation.participation.max_participation().to_string(),
+                format!("{sign}{}", upper_bound(option.sensitivity.squared.sensitivity())),
+                upper_bound(option.at_target.noise_multiplier.get()),
+                number(noise(option)),
+                format!("{:.3}", noise(option) / self.utility_noise),
+                upper_bound(option.at_utility.rho.get()),
+                upper_bound(option.at_utility.epsilon.get()),
+            ]);
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table.trim_fmt()
+    }
+}
+
+impl Row {
+    fn best(&self) -> &Planned {
+        &self.outlook.best
+    }
+}
+
+fn ranges(feasible: &[FeasibleRange]) -> String {
+    if feasible.is_empty() {
+        return "none".to_owned();
+    }
+    let shown = feasible.iter().map(|range| {
+        let most = range.most.participation.participation.max_participation();
+        format!("{} to {} (MaxP {most})", range.least.report_goal, range.most.report_goal)
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
