@@ -265,9 +265,8 @@ impl Planner {
 
     /// The largest report goals of 1, 2, .. participations, and `most`.
     fn range_ends(&self, most: u64) -> Result<Vec<u64>> {
-        let participations = |goal| -> Result<u64> {
-            Ok(self.question.schema(goal)?.participation.max_participation())
-        };
+        let participations =
+            |goal| -> Result<u64> { Ok(self.question.schema(goal)?.participation.max_participation()) };
         let mut ends = Vec::new();
         for wanted in participations(1)?..participations(most)?.min(APART + 1) {
             let (mut within, mut beyond) = (ends.last().copied().unwrap_or(0), most);

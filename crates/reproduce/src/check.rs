@@ -160,6 +160,17 @@ mod tests {
     }
 
     #[test]
+    fn gboard_figure_4() {
+        check("gboard-figure-4", 21, 1);
+    }
+
+    #[test]
+    fn blt_extrapolation() {
+        check("blt-figure-8", 6, 0);
+        check("blt-figure-9", 8, 4);
+    }
+
+    #[test]
     fn blt_table_4() {
         check("blt-table-4", 20, 4);
     }

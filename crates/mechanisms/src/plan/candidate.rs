@@ -44,9 +44,7 @@ impl Candidate {
     pub fn make(self, problem: &Problem) -> Result<Strategy> {
         match self {
             Self::Made(kind, sizes) => Ok(kind.make(problem, sizes)?.strategy),
-            Self::RestartedTree { first, period } => {
-                Ok(Strategy::Tree(Tree::with_restarts(first, period)?))
-            }
+            Self::RestartedTree { first, period } => Ok(Strategy::Tree(Tree::with_restarts(first, period)?)),
         }
     }
 }

@@ -20,7 +20,11 @@ fn planner(question: Question, kind: Kind) -> Planner {
 #[test]
 fn the_tree_is_that_of_the_accountants_plan() {
     // The noise that keeps utility is the production tree's own: both plans must say the same of it.
-    for (population, rounds, goal) in [(4_210_000, 1900, 6500), (1_000_000, 300, 2000), (65_000, 100, 6500)] {
+    for (population, rounds, goal) in [
+        (4_210_000, 1900, 6500),
+        (1_000_000, 300, 2000),
+        (65_000, 100, 6500),
+    ] {
         let question = question(population, rounds, rho(0.5));
         let theirs = question.option(Mechanism::Tree, goal).unwrap();
         let ours = planner(question, Kind::Tree).option(goal).unwrap();
@@ -137,8 +141,7 @@ fn restarts_and_momentum() {
         period: 64,
     };
     let of = |candidate| {
-        let mut planner =
-            Planner::new(question, candidate, Objective::MaxLoss, workload.clone()).unwrap();
+        let mut planner = Planner::new(question, candidate, Objective::MaxLoss, workload.clone()).unwrap();
         planner.option(6500).unwrap()
     };
     let (restarted, tree) = (of(restarted), of(Candidate::Made(Kind::Tree, Sizes::default())));

@@ -2,7 +2,7 @@
 
 use undertone_accounting::NoiseMultiplier;
 use undertone_accounting::participation::Participation;
-use undertone_accounting::sensitivity::production::{REPORT_GOAL, ProductionBlt, TREE_NOISE_MULTIPLIER};
+use undertone_accounting::sensitivity::production::{ProductionBlt, REPORT_GOAL, TREE_NOISE_MULTIPLIER};
 use undertone_mechanisms::{Blt, Strategy, Tree, Workload};
 
 use super::contenders::banded;
@@ -52,7 +52,12 @@ impl Deployed {
         Self::band(conditions, 1000, 4.523, 1.0)
     }
 
-    fn band(conditions: &Conditions<'_>, bands: usize, noise: f64, unit: f64) -> Result<Self, ReproduceError> {
+    fn band(
+        conditions: &Conditions<'_>,
+        bands: usize,
+        noise: f64,
+        unit: f64,
+    ) -> Result<Self, ReproduceError> {
         let (name, strategy) = banded(conditions, BANDED_ROUNDS, bands)?;
         Ok(Self {
             name: format!("{name}({bands})"),

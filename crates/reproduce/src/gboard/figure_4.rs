@@ -24,11 +24,14 @@ const REPORT_GOAL: u64 = 6500;
 const ROUNDS: [u64; 3] = [1000, 2000, 3000];
 
 /// Report goals of the panels (a) and (b).
-const GOALS: [u64; 12] = [500, 750, 1000, 1500, 2000, 3000, 4000, 5000, 6500, 8000, 10_000, 13_000];
+const GOALS: [u64; 12] = [
+    500, 750, 1000, 1500, 2000, 3000, 4000, 5000, 6500, 8000, 10_000, 13_000,
+];
 
 /// MinS of panel (c).
-const SEPARATIONS: [u64; 17] =
-    [20, 40, 54, 80, 100, 153, 200, 250, 300, 350, 400, 500, 600, 750, 1000, 1500, 2000];
+const SEPARATIONS: [u64; 17] = [
+    20, 40, 54, 80, 100, 153, 200, 250, 300, 350, 400, 500, 600, 750, 1000, 1500, 2000,
+];
 
 fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
     let small = over_goals("zCDP over report goals, a million users", 1_000_000)?;
@@ -59,7 +62,12 @@ fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
 /// rho of a plan at a report goal, and with MaxP lowered where it is given.
 fn planned(population: u64, rounds: u64, goal: u64, most: Option<u64>) -> Result<f64, ReproduceError> {
     // The target does not enter rho.
-    let question = Question::new(population, rounds, Delta::new(DELTA)?, Target::Rho(Rho::new(1.0)?))?;
+    let question = Question::new(
+        population,
+        rounds,
+        Delta::new(DELTA)?,
+        Target::Rho(Rho::new(1.0)?),
+    )?;
     let question = match most {
         Some(most) => question.with_max_participation(most)?,
         None => question,
@@ -73,9 +81,12 @@ fn separated(rounds: u64, min_sep: u64, most: Option<u64>) -> Result<f64, Reprod
 }
 
 fn over_goals(title: &'static str, population: u64) -> Result<Figure, ReproduceError> {
-    panel(title, "report goal (noise in proportion)", &GOALS, |rounds, goal| {
-        planned(population, rounds, goal, None)
-    })
+    panel(
+        title,
+        "report goal (noise in proportion)",
+        &GOALS,
+        |rounds, goal| planned(population, rounds, goal, None),
+    )
 }
 
 fn over_separations() -> Result<Figure, ReproduceError> {
@@ -108,7 +119,10 @@ fn panel(
         x_scale: Scale::Logarithmic,
         y_scale: Scale::Logarithmic,
         x: x.iter().map(|x| *x as f64).collect(),
-        curves: ROUNDS.into_iter().map(curve).collect::<Result<_, ReproduceError>>()?,
+        curves: ROUNDS
+            .into_iter()
+            .map(curve)
+            .collect::<Result<_, ReproduceError>>()?,
     })
 }
 
@@ -120,17 +134,16 @@ fn tables() -> Result<(Vec<Row>, Statement), ReproduceError> {
     };
     let two = Rounding::Nearest { decimals: 2 };
     let one_client = Mechanism::Tree.noise_multiplier(1, 1)?.get();
-    let mut rows = vec![
-        row(
-            "section 2.2",
-            "noise multiplier of 500 clients that keeps the utility of 7 at 6500".to_owned(),
-            Entry::new("0.54", 500.0 * one_client, two, None),
-        ),
-    ];
+    let mut rows = vec![row(
+        "section 2.2",
+        "noise multiplier of 500 clients that keeps the utility of 7 at 6500".to_owned(),
+        Entry::new("0.54", 500.0 * one_client, two, None),
+    )];
     let mut least_room = f64::INFINITY;
     let first = table_1::PRINTED.iter().map(|row| ("Table 1", *row));
     let second = table_2::PRINTED.iter();
-    let second = second.map(|&(model, rounds, min_sep, most, rho, _)| ("Table 2", (model, rounds, min_sep, most, rho)));
+    let second = second
+        .map(|&(model, rounds, min_sep, most, rho, _)| ("Table 2", (model, rounds, min_sep, most, rho)));
     for (place, (model, rounds, min_sep, most, paper)) in first.chain(second) {
         let rho = separated(rounds, min_sep, Some(most))?;
         let mut entry = Entry::new(paper, rho, two, None);
@@ -212,7 +225,11 @@ fn fewer_rounds(panels: &[&Figure]) -> Statement {
 fn small_populations(figure: &Figure) -> Statement {
     let longest = figure.curves.last();
     let y = longest.map_or(&[][..], |curve| &curve.y);
-    let supported = figure.x.iter().zip(y).filter(|(goal, _)| **goal <= REPORT_GOAL as f64);
+    let supported = figure
+        .x
+        .iter()
+        .zip(y)
+        .filter(|(goal, _)| **goal <= REPORT_GOAL as f64);
     let least = supported.fold(f64::INFINITY, |least, (_, rho)| least.min(rho.unwrap_or(0.0)));
     Statement {
         says: "strong guarantees are difficult for a million users and 3000 rounds (at report goals up to 6500, rho stays above \

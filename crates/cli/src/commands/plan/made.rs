@@ -27,7 +27,12 @@ pub(super) struct MadeArgs {
     #[arg(long, value_enum, default_value = "rms", requires = "kinds")]
     objective: Noise,
     /// Momentum of the server optimizer, in [0, 1).
-    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true, requires = "kinds")]
+    #[arg(
+        long,
+        default_value_t = 0.0,
+        allow_negative_numbers = true,
+        requires = "kinds"
+    )]
     momentum: f64,
     /// Buffers of a BLT; by default as many as lower the loss by a thousandth each.
     #[arg(long, requires = "kinds")]
@@ -58,7 +63,10 @@ fn candidate(name: &str) -> anyhow::Result<Candidate> {
         None if name == restarts.name() => Ok(restarts),
         None => {
             let known = Kind::ALL.map(Kind::name).join(", ");
-            Err(anyhow!("expected one of {known}, {}, got '{name}'", restarts.name()))
+            Err(anyhow!(
+                "expected one of {known}, {}, got '{name}'",
+                restarts.name()
+            ))
         }
     }
 }
@@ -235,7 +243,12 @@ fn noise(option: &Planned) -> f64 {
 
 type Points = Vec<(f64, f64)>;
 
-fn picture(title: String, over_rounds: bool, curves: Vec<(String, Points)>, keeps_utility: Points) -> Picture {
+fn picture(
+    title: String,
+    over_rounds: bool,
+    curves: Vec<(String, Points)>,
+    keeps_utility: Points,
+) -> Picture {
     let points = || curves.iter().flat_map(|(_, points)| points).chain(&keeps_utility);
     let x = range(points().map(|point| point.0));
     let y = range(points().map(|point| point.1));
@@ -284,7 +297,10 @@ impl Comparison {
             number(self.utility_noise),
             self.table(|row| &row.outlook.at_report_goal)
         );
-        let moved = self.candidates.iter().any(|row| row.best().report_goal != report_goal);
+        let moved = self
+            .candidates
+            .iter()
+            .any(|row| row.best().report_goal != report_goal);
         if moved {
             text += &format!(
                 "\nThe report goal that leaves least noise at the target (a smaller one can spare a participation):\n{}\n",
@@ -304,7 +320,8 @@ impl Comparison {
             }
             text += "\n";
         }
-        let is_bound = |row: &Row| !row.outlook.at_report_goal.sensitivity.exact || !row.best().sensitivity.exact;
+        let is_bound =
+            |row: &Row| !row.outlook.at_report_goal.sensitivity.exact || !row.best().sensitivity.exact;
         if self.candidates.iter().any(is_bound) {
             text += "~ marks a sensitivity that is a proved upper bound\n";
         }
@@ -361,7 +378,10 @@ fn ranges(feasible: &[FeasibleRange]) -> String {
     }
     let shown = feasible.iter().map(|range| {
         let most = range.most.participation.participation.max_participation();
-        format!("{} to {} (MaxP {most})", range.least.report_goal, range.most.report_goal)
+        format!(
+            "{} to {} (MaxP {most})",
+            range.least.report_goal, range.most.report_goal
+        )
     });
     shown.collect::<Vec<_>>().join(", ")
 }
