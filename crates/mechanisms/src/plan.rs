@@ -59,7 +59,7 @@ const WIDTH: f64 = 0.01;
 pub struct Planner {
     question: Question,
     candidate: Candidate,
-    /// Rounds, objective and workload; the participation is that of a report goal.
+    /// The question's.
     rounds: usize,
     objective: Objective,
     workload: Workload,

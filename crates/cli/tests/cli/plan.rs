@@ -42,6 +42,112 @@ fn a_plan_as_table_json_and_picture() {
 }
 
 #[test]
+fn matrices_made_for_the_question() {
+    let folder = Folder::new();
+    let question = [
+        "plan",
+        "--population",
+        "100000",
+        "--rounds",
+        "60",
+        "--rho",
+        "0.5",
+        "--report-goal",
+        "6500",
+        "--kinds",
+        "tree,blt,tree-restarts,independent",
+        "--restarts",
+        "16,16",
+        "--buffers",
+        "2",
+    ];
+    let text = folder.succeed(&question);
+    for word in [
+        "Matrices made for the question",
+        "least noise at equal guarantee: blt",
+        "tree-restarts",
+        "Report goals that meet the target and keep utility:",
+    ] {
+        assert!(text.contains(word), "expected {word:?} in: {text}");
+    }
+    // Without --mechanism, production runs are left out.
+    assert!(!text.contains("blt-400"), "{text}");
+    let json = folder.succeed(
+        &[
+            &question[..],
+            &["--mechanism", "tree", "--json", "--svg", "plan.svg"],
+        ]
+        .concat(),
+    );
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let candidates = json["made"]["candidates"].as_array().expect("candidates");
+    let number = |value: &serde_json::Value| value.as_f64().expect("a number");
+    let noise: Vec<f64> = candidates
+        .iter()
+        .map(|row| number(&row["at_report_goal"]["at_target"]["iterate_noise"]))
+        .collect();
+    assert!(noise.len() == 4 && noise.is_sorted(), "{noise:?}");
+    for row in candidates {
+        let option = &row["at_report_goal"];
+        // floor(100000 / 6500) = 15, so MinS is 14 and four participations fit.
+        assert_eq!(option["min_sep"], 14);
+        assert_eq!(option["participation"]["participation"]["max_participation"], 4);
+        let (rho, squared, noise) = (
+            number(&option["at_target"]["rho"]),
+            number(&option["sensitivity"]["squared"]),
+            number(&option["at_target"]["noise_multiplier"]),
+        );
+        assert!(rho <= 0.5 && rho > 0.499_999, "{rho}");
+        assert!((squared / (2.0 * noise * noise) - rho).abs() < 1e-12);
+    }
+    assert_eq!(json["made"]["least_noise"]["candidate"], "blt");
+    // The tree that keeps utility is the production tree: both plans agree on it.
+    let tree = candidates
+        .iter()
+        .find(|row| row["candidate"] == "tree")
+        .expect("a tree");
+    let (ours, theirs) = (
+        number(&tree["at_report_goal"]["at_utility"]["rho"]),
+        number(&json["at_report_goal"][0]["rho"]),
+    );
+    assert!((ours / theirs - 1.0).abs() < 1e-12, "{ours} {theirs}");
+    let svg = String::from_utf8(folder.read("plan.svg")).expect("UTF-8");
+    assert!(svg.contains("noise at the target over report goals, 100000 users, 60 rounds"));
+    let over_rounds = [
+        "--over",
+        "rounds",
+        "--svg",
+        "rounds.svg",
+        "--objective",
+        "max",
+        "--momentum",
+        "0.9",
+    ];
+    let text = folder.succeed(&[&question[..], &over_rounds].concat());
+    assert!(text.contains("in the worst iterate, momentum 0.9"), "{text}");
+    let svg = String::from_utf8(folder.read("rounds.svg")).expect("UTF-8");
+    assert!(svg.contains("keeps utility") && svg.contains("tree-restarts"));
+}
+
+#[test]
+fn a_smaller_report_goal_can_leave_less_noise() {
+    let folder = Folder::new();
+    let line = "plan --population 10000 --rounds 20 --rho 0.5 --report-goal 520 --kinds tree --json";
+    let line: Vec<&str> = line.split_whitespace().collect();
+    let json: serde_json::Value = serde_json::from_str(&folder.succeed(&line)).expect("JSON");
+    // 10000 users last for 20 rounds of 500 clients, and for 19 of 520: one of them comes back.
+    let row = &json["made"]["candidates"][0];
+    assert_eq!(row["best"]["report_goal"], 500);
+    assert_eq!(json["made"]["least_noise"]["report_goal"], 500);
+    let noise = |option: &str| {
+        row[option]["at_target"]["iterate_noise"]
+            .as_f64()
+            .expect("a number")
+    };
+    assert!(noise("best") < noise("at_report_goal"));
+}
+
+#[test]
 fn bad_input_is_named() {
     let folder = Folder::new();
     let check = |arguments: &str, words: &[&str]| {
@@ -75,6 +181,40 @@ fn bad_input_is_named() {
     check(
         "--population 10000 --rounds 10 --rho 1 --mechanism bandmf",
         &["tree, blt-100", "bandmf"],
+    );
+    let kinds = |rest: &str| format!("--population 10000 --rounds 10 --rho 1 --kinds {rest}");
+    check(
+        &kinds("maybe"),
+        &[
+            "--kinds",
+            "independent, tree, tree-full, blt",
+            "tree-restarts",
+            "'maybe'",
+        ],
+    );
+    check(&kinds("tree --buffers 2"), &["--buffers: expected blt"]);
+    check(&kinds("blt --bands 2"), &["--bands: expected a banded kind"]);
+    check(
+        &kinds("banded-toeplitz --bands 0"),
+        &["--kinds banded-toeplitz", "bands must be at least 1, got 0"],
+    );
+    check(
+        &kinds("blt --restarts 1,2"),
+        &["--restarts: expected tree-restarts"],
+    );
+    check(
+        &kinds("tree-restarts --restarts 8"),
+        &["--restarts: expected two whole numbers >= 1, got 8"],
+    );
+    check(&kinds("tree-restarts --restarts 8,0"), &["--restarts", "got 8,0"]);
+    check(&kinds("tree --momentum 1"), &["--momentum", "momentum"]);
+    check(
+        "--population 10000 --rounds 5000 --rho 1 --kinds dense",
+        &["--kinds dense", "at most 4096", "5000"],
+    );
+    check(
+        "--population 10000 --rounds 10 --rho 1 --momentum 0.5",
+        &["--kinds"],
     );
     check(
         "--population 10000 --rounds 10 --rho 1 --svg absent/plan.svg",

@@ -128,6 +128,8 @@ fn feasible_ranges_agree_with_every_report_goal() {
         if option.is_feasible { met += 1 } else { missed += 1 }
     }
     assert!(met > 50 && missed > 50, "{met} {missed} {ranges:?}");
+    let holes = ranges.windows(2).filter(|pair| pair[0].1 + 1 < pair[1].0);
+    assert!(holes.count() > 0, "{ranges:?}");
     assert_eq!(best, outlook.best.at_target.iterate_noise);
     assert_eq!(outlook.at_report_goal.report_goal, 600);
 }

@@ -78,9 +78,16 @@ pub(super) struct Comparison {
     momentum: f64,
     /// Noise in the iterates of averages, in clip norms, that keeps utility.
     utility_noise: f64,
-    /// The candidate with the least noise at the report goal, and the target guarantee.
-    least_noise: &'static str,
+    /// What leaves least noise at the target guarantee, at whichever report goal.
+    least_noise: Least,
     candidates: Vec<Row>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Least {
+    candidate: &'static str,
+    report_goal: u64,
+    iterate_noise: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -183,7 +190,7 @@ impl MadeArgs {
             objective: self.objective(),
             momentum: self.momentum,
             utility_noise,
-            least_noise: candidates.first().context("--kinds")?.candidate,
+            least_noise: by_best_noise(&candidates).first().copied().context("--kinds")?,
             candidates,
         })
     }
@@ -311,12 +318,20 @@ impl Comparison {
         for row in &self.candidates {
             text += &format!("  {}: {}\n", row.candidate, ranges(&row.outlook.feasible));
         }
-        if let Some((first, others)) = self.candidates.split_first() {
-            let own = noise(&first.outlook.at_report_goal);
-            text += &format!("\nleast noise at equal guarantee: {}", first.candidate);
+        let least = by_best_noise(&self.candidates);
+        if let Some((first, others)) = least.split_first() {
+            text += &format!(
+                "\nleast noise at equal guarantee: {} at report goal {}",
+                first.candidate, first.report_goal
+            );
             if let Some(next) = others.first() {
-                let over = noise(&next.outlook.at_report_goal) / own - 1.0;
-                text += &format!(" ({} leaves {:.1} % more)", next.candidate, 100.0 * over);
+                let over = next.iterate_noise / first.iterate_noise - 1.0;
+                text += &format!(
+                    " ({} at {} leaves {:.1} % more)",
+                    next.candidate,
+                    next.report_goal,
+                    100.0 * over
+                );
             }
             text += "\n";
         }
@@ -364,6 +379,20 @@ impl Comparison {
         }
         table.trim_fmt()
     }
+}
+
+/// Every candidate at its best report goal, the least noise first.
+fn by_best_noise(candidates: &[Row]) -> Vec<Least> {
+    let mut least: Vec<Least> = candidates
+        .iter()
+        .map(|row| Least {
+            candidate: row.candidate,
+            report_goal: row.best().report_goal,
+            iterate_noise: noise(row.best()),
+        })
+        .collect();
+    least.sort_by(|a, b| a.iterate_noise.total_cmp(&b.iterate_noise));
+    least
 }
 
 impl Row {
