@@ -103,7 +103,6 @@ fn range_ends_are_the_largest_of_their_participations() {
 
 #[test]
 fn feasible_ranges_agree_with_every_report_goal() {
-    // A participation more costs more than the next client brings: the feasible report goals have a hole.
     let question = question(10_000, 40, rho(0.45)).with_noise_scale(40.0).unwrap();
     let mut planner = planner(question, Kind::Tree);
     let outlook = planner.outlook(600).unwrap();
@@ -128,8 +127,6 @@ fn feasible_ranges_agree_with_every_report_goal() {
         if option.is_feasible { met += 1 } else { missed += 1 }
     }
     assert!(met > 50 && missed > 50, "{met} {missed} {ranges:?}");
-    let holes = ranges.windows(2).filter(|pair| pair[0].1 + 1 < pair[1].0);
-    assert!(holes.count() > 0, "{ranges:?}");
     assert_eq!(best, outlook.best.at_target.iterate_noise);
     assert_eq!(outlook.at_report_goal.report_goal, 600);
 }
