@@ -9,6 +9,7 @@ use crate::count::WordCounts;
 use crate::error::{DataError, Result, io};
 use crate::hash::{hash_bytes, hex};
 use crate::path::expand;
+use crate::private_vocab::PrivateVocabulary;
 use crate::progress::Progress;
 use crate::source::{Source, file_identity};
 use crate::spec::{CorpusSpec, VocabularySpec};
@@ -23,6 +24,7 @@ pub struct Corpus {
     cache: Arc<Cache>,
     stats: Arc<CorpusStats>,
     digest: Arc<str>,
+    vocabulary_privacy: Option<Arc<PrivateVocabulary>>,
 }
 
 impl Corpus {
@@ -41,12 +43,14 @@ impl Corpus {
     ) -> Result<Corpus> {
         spec.validate()?;
         let (source, source_identity) = Source::open(&spec.source, base_dir, None, progress)?;
-        let (vocabulary, vocabulary_identity) = Vocabulary::open(spec, base_dir, progress)?;
+        let privacy = vocabulary_privacy(spec, base_dir)?.map(Arc::new);
+        let (vocabulary, vocabulary_identity) =
+            Vocabulary::open(spec, privacy.as_deref(), base_dir, progress)?;
         let digest = builder::digest(&[&source_identity, &vocabulary_identity], spec);
         std::fs::create_dir_all(cache_dir).map_err(io("create the cache directory", cache_dir))?;
         let path = cache_dir.join(format!("corpus-{}.bin", &digest[..16]));
         match Cache::open(&path, &digest) {
-            Ok(Some(cache)) => return Ok(Corpus::new(cache, spec, &digest)),
+            Ok(Some(cache)) => return Ok(Corpus::new(cache, spec, &digest, privacy)),
             Ok(None) => {}
             Err(error @ DataError::BadCache { .. }) => tracing::warn!("{error}; it is built again"),
             Err(error) => return Err(error),
@@ -57,7 +61,7 @@ impl Corpus {
         writer.finish(&vocab, stats, best)?;
         drop(vocab);
         match Cache::open(&path, &digest)? {
-            Some(cache) => Ok(Corpus::new(cache, spec, &digest)),
+            Some(cache) => Ok(Corpus::new(cache, spec, &digest, privacy)),
             None => Err(DataError::BadCache {
                 path,
                 detail: "it vanished after it was written".to_owned(),
@@ -65,7 +69,12 @@ impl Corpus {
         }
     }
 
-    fn new(cache: Cache, spec: &CorpusSpec, digest: &str) -> Corpus {
+    fn new(
+        cache: Cache,
+        spec: &CorpusSpec,
+        digest: &str,
+        vocabulary_privacy: Option<Arc<PrivateVocabulary>>,
+    ) -> Corpus {
         // The cache may have been written under another path to the same contents.
         let stats = CorpusStats {
             source: spec.source.describe(),
@@ -75,6 +84,7 @@ impl Corpus {
             cache: Arc::new(cache),
             stats: Arc::new(stats),
             digest: digest.into(),
+            vocabulary_privacy,
         }
     }
 
@@ -93,6 +103,14 @@ impl Corpus {
     #[must_use]
     pub fn vocab(&self) -> &Vocab {
         &self.cache.vocab
+    }
+
+    /// What the vocabulary cost its users: `Some` exactly if its provenance is [`VocabProvenance::Private`].
+    ///
+    /// PRIVACY: a run on this corpus composes the record's event, threshold delta and sampler distance with its own.
+    #[must_use]
+    pub fn vocabulary_privacy(&self) -> Option<&PrivateVocabulary> {
+        self.vocabulary_privacy.as_deref()
     }
 
     /// SHA-256 (64 hexadecimal digits) of the source's contents, the vocabulary's contents and the settings.
@@ -129,6 +147,29 @@ impl Corpus {
     }
 }
 
+/// The record of a private vocabulary.
+fn vocabulary_privacy(spec: &CorpusSpec, base_dir: &Path) -> Result<Option<PrivateVocabulary>> {
+    match &spec.vocabulary {
+        Some(VocabularySpec::Private { path }) => {
+            let path = expand("data.vocabulary.path", path, base_dir)?;
+            PrivateVocabulary::read_beside(&path).map(Some)
+        }
+        Some(VocabularySpec::File { path }) => {
+            let record = PrivateVocabulary::path_beside(&expand("data.vocabulary.path", path, base_dir)?);
+            // PRIVACY: words that cost something are never taken for public ones.
+            if record.exists() {
+                return Err(DataError::InvalidSetting {
+                    key: "data.vocabulary.kind",
+                    expected: format!("\"private\", because of the privacy record {}", record.display()),
+                    got: "\"file\"".to_owned(),
+                });
+            }
+            Ok(None)
+        }
+        _ => Ok(None),
+    }
+}
+
 /// Where the vocabulary will come from, if the corpus must be built.
 enum Vocabulary<'a> {
     Ready(Vocab),
@@ -146,17 +187,30 @@ enum Vocabulary<'a> {
 impl<'a> Vocabulary<'a> {
     fn open(
         spec: &'a CorpusSpec,
+        privacy: Option<&PrivateVocabulary>,
         base_dir: &Path,
         progress: &dyn Progress,
     ) -> Result<(Vocabulary<'a>, String)> {
         match &spec.vocabulary {
-            Some(VocabularySpec::File { path }) => {
+            Some(VocabularySpec::File { path } | VocabularySpec::Private { path }) => {
                 let path = expand("data.vocabulary.path", path, base_dir)?;
                 let bytes = std::fs::read(&path).map_err(io("read the vocabulary", &path))?;
                 let vocab = Vocab::parse(&path, &bytes)?;
+                let identity = format!("words {}", hex(&hash_bytes(&bytes)));
+                let Some(privacy) = privacy else {
+                    return Ok((Vocabulary::Ready(vocab), identity));
+                };
+                if !privacy.matches(&vocab) {
+                    return Err(DataError::BadPrivacyRecord {
+                        path: PrivateVocabulary::path_beside(&path),
+                        detail: "it is that of other words than those in the vocabulary".to_owned(),
+                    });
+                }
+                // With the record, so that a run is not continued at another price.
+                let identity = format!("private {identity} record {}", privacy.digest());
                 Ok((
-                    Vocabulary::Ready(vocab),
-                    format!("words {}", hex(&hash_bytes(&bytes))),
+                    Vocabulary::Ready(vocab.with_provenance(VocabProvenance::Private)),
+                    identity,
                 ))
             }
             Some(VocabularySpec::PublicCorpus { path, text, size }) => {

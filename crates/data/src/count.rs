@@ -204,7 +204,7 @@ impl Counter {
 }
 
 /// Counts all words that hold a letter, those of cut or dropped sentences too: numbers alone would crowd out words.
-fn count_text(text: &str, counts: &mut HashMap<Box<str>, u64>) {
+pub(crate) fn count_text(text: &str, counts: &mut HashMap<Box<str>, u64>) {
     let mut scratch = String::new();
     sentences(text, |sentence| {
         words(sentence, &mut scratch, |word| match counts.get_mut(word) {

@@ -143,6 +143,29 @@ pub enum DataError {
         /// The word.
         word: String,
     },
+    /// The noise left no word of a private vocabulary.
+    #[error(
+        "no word's noisy sum passed the threshold of {threshold:.3} users' whole votes: more users, a larger epsilon or delta, or \
+         fewer words per user help; this attempt has spent its privacy, too"
+    )]
+    NoPrivateWords {
+        /// The threshold, in the unit of a user's norm.
+        threshold: f64,
+    },
+    /// A privacy record cannot be used.
+    #[error("{} is not the record of a private vocabulary: {detail}", path.display())]
+    BadPrivacyRecord {
+        /// The record.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A guarantee could not be computed.
+    #[error(transparent)]
+    Accounting(#[from] undertone_accounting::AccountingError),
+    /// Noise could not be made.
+    #[error(transparent)]
+    Mechanism(#[from] undertone_mechanisms::MechanismError),
     /// The `git` program could not be started.
     #[error("reading the log of {} needs the git program: {source}", path.display())]
     NoGitProgram {

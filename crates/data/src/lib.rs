@@ -15,7 +15,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! It does not sample users, train, or add noise; user names do not leave it. Source of the example convention and of the
+//! It does not sample users or train; noise it adds to one thing, the words of a [`PrivateVocabulary`]. User names do not
+//! leave it. Source of the example convention and of the
 //! per-user caps: McMahan et al., *Learning differentially private recurrent language models* (ICLR 2018), section 4.
 //! The formats and the synthetic process are described in `docs/DATA.md`.
 
@@ -28,6 +29,7 @@ mod file;
 mod hash;
 mod import;
 mod path;
+mod private_vocab;
 mod progress;
 mod random;
 mod rows;
@@ -45,6 +47,7 @@ pub use count::WordCounts;
 pub use error::{DataError, Place, Result};
 pub use hash::pseudonym;
 pub use import::{ImportOptions, ImportSummary, import};
+pub use private_vocab::{PrivateSelection, PrivateVocabulary, SelectedWords, WordVotes};
 pub use progress::{NoProgress, Progress, Stage};
 pub use spec::{
     CorpusSpec, CsvSource, GitSource, Keep, SourceSpec, SplitSpec, SyntheticSource, TableSource,

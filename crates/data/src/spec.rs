@@ -88,9 +88,16 @@ impl Default for Keep {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum VocabularySpec {
-    /// One word a line, most frequent first.
+    /// One word a line, most frequent first. That the words were chosen without the training users is the user's claim,
+    /// and an error where a privacy record says otherwise.
     File {
         /// The file.
+        path: String,
+    },
+    /// Words chosen from people's text with differential privacy, and their record, `PATH.privacy.json`, whose cost a run
+    /// composes: see [`PrivateVocabulary`](crate::PrivateVocabulary).
+    Private {
+        /// The file of the words.
         path: String,
     },
     /// The most frequent words of a public text: `.parquet`, `.jsonl`, `.csv`, or plain text.
@@ -220,8 +227,11 @@ impl CorpusSpec {
                 source.revision.clear();
             }
         }
-        if let Some(VocabularySpec::File { path } | VocabularySpec::PublicCorpus { path, .. }) =
-            &mut spec.vocabulary
+        if let Some(
+            VocabularySpec::File { path }
+            | VocabularySpec::Private { path }
+            | VocabularySpec::PublicCorpus { path, .. },
+        ) = &mut spec.vocabulary
         {
             path.clear();
         }
@@ -257,7 +267,8 @@ impl CorpusSpec {
             }
             (SourceSpec::Synthetic(_), None) => {}
             (_, None) => {
-                let expected = "a vocabulary of kind \"file\", \"public_corpus\" or \"training_data\"";
+                let expected =
+                    "a vocabulary of kind \"file\", \"private\", \"public_corpus\" or \"training_data\"";
                 return Err(invalid("data.vocabulary", expected, "none"));
             }
             (_, Some(VocabularySpec::PublicCorpus { size, .. } | VocabularySpec::TrainingData { size })) => {
@@ -265,7 +276,7 @@ impl CorpusSpec {
                     return Err(invalid("data.vocabulary.size", "between 1 and 10000000", size));
                 }
             }
-            (_, Some(VocabularySpec::File { .. })) => {}
+            (_, Some(VocabularySpec::File { .. } | VocabularySpec::Private { .. })) => {}
         }
         if self.max_sentence_tokens < 2 || self.max_sentence_tokens > 65_535 {
             return Err(invalid(

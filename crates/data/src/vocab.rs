@@ -19,20 +19,25 @@ pub enum VocabProvenance {
     PublicCorpus,
     /// Counted on the people's text itself.
     TrainingData,
+    /// Chosen from the people's text with differential privacy, at the cost that its
+    /// [`PrivateVocabulary`](crate::PrivateVocabulary) record states.
+    Private,
     /// The word list of the synthetic process.
     Synthetic,
 }
 
 impl VocabProvenance {
-    /// Whether releasing the words costs no privacy: false for words counted on the training text.
+    /// Whether releasing the words costs no privacy: false for words counted on the training text, and for words chosen
+    /// privately, whose cost a run has to compose.
     ///
     /// # Guarantee
     /// For [`VocabProvenance::File`] and [`VocabProvenance::PublicCorpus`] this rests on the claim that the words were not
     /// chosen by looking at the training users' text.
     #[must_use]
     pub fn is_private_safe(self) -> bool {
-        // PRIVACY: a word list counted on the training users depends on each of them without noise.
-        !matches!(self, VocabProvenance::TrainingData)
+        // PRIVACY: a word list counted on the training users depends on each of them without noise; one chosen privately
+        // depends on them as little as its record says, which is not nothing.
+        !matches!(self, VocabProvenance::TrainingData | VocabProvenance::Private)
     }
 }
 
@@ -42,6 +47,7 @@ impl fmt::Display for VocabProvenance {
             VocabProvenance::File => "file",
             VocabProvenance::PublicCorpus => "public corpus",
             VocabProvenance::TrainingData => "training data (not private)",
+            VocabProvenance::Private => "training data (private, at the cost in its record)",
             VocabProvenance::Synthetic => "synthetic process",
         })
     }
@@ -184,6 +190,11 @@ impl Vocab {
     #[must_use]
     pub fn words(&self) -> impl ExactSizeIterator<Item = &str> {
         self.words.iter().map(|word| &**word)
+    }
+
+    /// The same words, known to come from elsewhere.
+    pub(crate) fn with_provenance(self, provenance: VocabProvenance) -> Vocab {
+        Vocab { provenance, ..self }
     }
 
     /// Where the words come from.

@@ -7,7 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use undertone_data::{Corpus, CorpusSpec, EosTargets, NoProgress, Partition, Split, Vocab, VocabProvenance};
+use undertone_accounting::{Delta, NoiseMultiplier};
+use undertone_data::{
+    Corpus, CorpusSpec, EosTargets, NoProgress, Partition, PrivateSelection, PrivateVocabulary, Split, Vocab,
+    VocabProvenance, WordVotes,
+};
+use undertone_mechanisms::NoiseKey;
 
 fn spec(text: &str) -> CorpusSpec {
     toml::from_str(text).unwrap()
@@ -449,4 +454,55 @@ fn a_git_log_is_a_corpus() {
     assert_eq!(corpus.digest(), again.digest());
     commit("Yet more", "b@example.org", "@4000 +0000");
     assert_ne!(corpus.digest(), open(&directory, text).digest());
+}
+
+#[test]
+fn a_private_vocabulary_comes_with_its_record() {
+    let directory = TempDir::new().unwrap();
+    let rows = (0..50).map(|user| format!("u{user},\"The cat sat on own{user} mat\"\n"));
+    write(
+        &directory,
+        "crowd.csv",
+        &format!("user_id,text\n{}", rows.collect::<String>()),
+    );
+    let source = "source = { kind = \"csv\", path = \"crowd.csv\" }\n";
+    let path = directory.path().join("words.txt");
+    let choose = |threshold_delta: f64| {
+        let (noise, delta) = (
+            NoiseMultiplier::new(0.1).unwrap(),
+            Delta::new(threshold_delta).unwrap(),
+        );
+        WordVotes::of_training_data(&spec(source), 6, directory.path(), &NoProgress)
+            .unwrap()
+            .select(
+                &PrivateSelection::new(10, noise, delta).unwrap(),
+                &NoiseKey::from_insecure_seed(1),
+            )
+            .unwrap()
+    };
+    choose(1e-9).write(&path, false).unwrap();
+    let text = format!("{source}vocabulary = {{ kind = \"private\", path = \"words.txt\" }}");
+    // The second time from the cache.
+    for _ in 0..2 {
+        let corpus = open(&directory, &text);
+        assert_eq!(corpus.vocab().provenance(), VocabProvenance::Private);
+        let record = corpus.vocabulary_privacy().unwrap();
+        assert!(record.matches(corpus.vocab()));
+        assert_eq!(record.threshold_delta().get(), 1e-9);
+    }
+    // The same words at another price are another corpus, and words of unknown price are none.
+    let first = open(&directory, &text).digest().to_owned();
+    let words = fs::read(&path).unwrap();
+    choose(1e-8).write(&path, true).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), words);
+    assert_ne!(open(&directory, &text).digest(), first);
+    fs::remove_file(PrivateVocabulary::path_beside(&path)).unwrap();
+    let missing = Corpus::open(&spec(&text), directory.path(), directory.path(), &NoProgress).unwrap_err();
+    assert!(
+        missing.to_string().contains("words.txt.privacy.json"),
+        "{missing}"
+    );
+    let public = open(&directory, &text.replace("private", "file"));
+    assert!(public.vocabulary_privacy().is_none());
+    assert_ne!(public.digest(), first);
 }

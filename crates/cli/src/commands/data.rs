@@ -1,14 +1,16 @@
 //! `undertone data {import,stats,vocab}`.
 
+mod private;
 mod show;
 mod source;
 
 use std::path::PathBuf;
 
 use anyhow::Context;
-use undertone_data::{Corpus, ImportOptions, WordCounts};
+use undertone_data::{Corpus, ImportOptions, PrivateVocabulary, WordCounts};
 
 use crate::output::Output;
+use private::PrivateArgs;
 use show::StageBar;
 use source::{SourceArgs, VocabularyArgs};
 
@@ -78,6 +80,8 @@ struct VocabArgs {
     /// Replace the file if it exists.
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    private: PrivateArgs,
 }
 
 /// Runs the sub-command.
@@ -143,6 +147,25 @@ fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
         args.output.display()
     );
     let bar = StageBar::new(output);
+    if args.private.private {
+        let (spec, base) = args.source.spec(None)?;
+        let to = (args.size, args.output.as_path(), args.force);
+        let written = args.private.run(&spec, &base, to, &bar)?;
+        bar.clear();
+        for warning in written.warnings() {
+            eprintln!("warning: {warning}");
+        }
+        if output.json {
+            return output.print_json(&written);
+        }
+        return output.print(&written.table());
+    }
+    let record = PrivateVocabulary::path_beside(&args.output);
+    anyhow::ensure!(
+        args.force || !record.exists(),
+        "{} is the record of a private vocabulary of this name; --force removes it",
+        record.display()
+    );
     let counts = if args.public {
         let (path, text) = args.source.public_text()?;
         WordCounts::of_public_corpus(&path, &text, &PathBuf::new(), &bar)?
@@ -152,12 +175,16 @@ fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
     };
     bar.clear();
     counts.write_vocab(&args.output, args.size, args.counts, args.force)?;
+    if record.exists() {
+        // Last, so that the record never misses beside words that it is the record of.
+        std::fs::remove_file(&record).with_context(|| format!("cannot remove {}", record.display()))?;
+    }
     let written = show::Vocabulary::of(&counts, args.size, &args.output);
     if !counts.provenance().is_private_safe() {
         // PRIVACY: the one place where words of the people leave without noise; nobody shall miss it.
         eprintln!(
             "warning: these words were counted on people's text, so the file itself reveals something about them; \
-             for a private model, bring a public vocabulary (--public)"
+             for a private model, choose them with --private or bring a public vocabulary (--public)"
         );
     }
     if output.json {

@@ -42,12 +42,12 @@ pub(crate) fn read(
     };
     let user = columns
         .user
-        .map(|name| Ok((name, find("data.source.user", name)?)))
+        .map(|name| find("data.source.user", name).map(|found| (name, found)))
         .transpose()?;
     let text = find("data.source.text", columns.text)?;
     let time = columns
         .time
-        .map(|name| Ok((name, find("data.source.time", name)?)))
+        .map(|name| find("data.source.time", name).map(|found| (name, found)))
         .transpose()?;
     let split = columns
         .split

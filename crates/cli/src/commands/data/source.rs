@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use undertone_data::{
-    CorpusSpec, CsvSource, GitSource, SourceSpec, SplitSpec, SyntheticSource, TableSource, TimePoint,
-    VocabularySpec,
+    CorpusSpec, CsvSource, GitSource, PrivateVocabulary, SourceSpec, SplitSpec, SyntheticSource, TableSource,
+    TimePoint, VocabularySpec,
 };
 
 /// The part of a run file that these commands read.
@@ -213,6 +213,9 @@ impl SplitArgs {
 impl VocabularyArgs {
     fn spec(&self, text_column: &str) -> VocabularySpec {
         match (&self.vocab, &self.public_corpus) {
+            (Some(path), _) if PrivateVocabulary::path_beside(Path::new(path)).exists() => {
+                VocabularySpec::Private { path: path.clone() }
+            }
             (Some(path), _) => VocabularySpec::File { path: path.clone() },
             (None, Some(path)) => VocabularySpec::PublicCorpus {
                 path: path.clone(),

@@ -1,0 +1,233 @@
+//! A vocabulary that hides each user's part in it.
+//!
+//! Every user votes for at most `max_words_per_user` distinct words with equal weights of L2 norm 1. Gaussian noise is added to
+//! the sum of each word that has a vote, sums up to a threshold are dropped, and the words with the largest noisy sums
+//! are the vocabulary. See `docs/DATA.md` for the choices behind it.
+
+mod contributions;
+mod record;
+#[cfg(test)]
+mod tests;
+mod threshold;
+
+use std::path::Path;
+
+use undertone_accounting::{Adjacency, Delta, Epsilon, Guarantee, NoiseMultiplier, gaussian};
+use undertone_mechanisms::{NoiseKey, SamplerDistance, SnappedGaussian};
+
+use crate::error::{DataError, Result};
+use crate::file;
+use crate::vocab::{Vocab, VocabProvenance};
+use threshold::UNIT;
+
+pub use contributions::WordVotes;
+pub use record::PrivateVocabulary;
+
+/// No memory holds more words than these, so their samples are counted whatever the text: the number of words that were
+/// voted for is not public.
+const MOST_SAMPLES: u64 = 1 << 48;
+
+/// The samples' share of delta that a calibration leaves to them; they need far less.
+const SAMPLER_SHARE: f64 = 1e-9;
+
+/// How many words to choose, with how much noise and which threshold.
+///
+/// # Guarantee
+/// Let one user be added or removed, and let `S` be the words that others voted for.
+/// 1. On `S` the sums move by at most 1 in L2 norm: the noisy sums are a Gaussian release with this noise multiplier.
+/// 2. The user's words outside of `S` are noised apart; at least one passes the threshold with a probability of at most
+///    `threshold_delta`, and where none does, nothing shows whether they were there.
+///
+/// So the release is no more telling than the composition of 1 with a mechanism that is (0, `threshold_delta`): if 1 is
+/// (epsilon, delta), the words are (epsilon, delta + `threshold_delta`), and in a composition the same delta is added once.
+/// Under zero-out the two populations are the same as under removal, and so is the guarantee. Under replace-one the sums on
+/// words that others voted for move by at most 2, while the words of the old and of the new user alone can each show in one
+/// population only, so `threshold_delta` stays as it is. Ranking and cutting are post-processing.
+///
+/// # Source
+/// Gopi et al., "Differentially Private Set Union" (ICML 2020), weighted Gaussian, with the exact threshold of the noise on
+/// the grid.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PrivateSelection {
+    size: usize,
+    noise_multiplier: NoiseMultiplier,
+    threshold_delta: Delta,
+}
+
+impl PrivateSelection {
+    /// At most `size` words, with noise of standard deviation `noise_multiplier` on sums to which a user adds a vector of
+    /// norm 1, and a threshold that a user's own words pass with a probability of at most `threshold_delta`.
+    ///
+    /// # Errors
+    /// [`DataError::InvalidSetting`] for a `size` of 0, and a noise multiplier outside of the sampler's range.
+    pub fn new(size: usize, noise_multiplier: NoiseMultiplier, threshold_delta: Delta) -> Result<Self> {
+        if size == 0 {
+            return Err(invalid("size", "at least 1", 0));
+        }
+        sampler(noise_multiplier)?;
+        Ok(Self {
+            size,
+            noise_multiplier,
+            threshold_delta,
+        })
+    }
+
+    /// With the least noise that holds `epsilon` at `delta` in all, of which the threshold takes `threshold_delta`.
+    ///
+    /// # Errors
+    /// [`DataError::InvalidSetting`] for a `size` of 0, for a `delta` that `threshold_delta` uses up, and for a target that
+    /// needs more noise than the sampler makes.
+    ///
+    /// # Example
+    /// ```
+    /// use undertone_accounting::{Adjacency, Delta, Epsilon};
+    /// use undertone_data::PrivateSelection;
+    ///
+    /// let (epsilon, delta) = (Epsilon::new(2.0)?, Delta::new(1e-8)?);
+    /// let settings = PrivateSelection::calibrated(10_000, (epsilon, delta), Delta::new(5e-9)?)?;
+    /// let guarantee = settings.guarantee(Adjacency::AddOrRemoveOne, delta)?;
+    /// assert!(guarantee.epsilon <= epsilon);
+    /// assert!((2.6..2.8).contains(&settings.noise_multiplier().get()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn calibrated(
+        size: usize,
+        (epsilon, delta): (Epsilon, Delta),
+        threshold_delta: Delta,
+    ) -> Result<Self> {
+        let ideal = Delta::new(delta.get() * (1.0 - SAMPLER_SHARE))?;
+        let noise = gaussian::noise_multiplier(epsilon, record::remaining(ideal, threshold_delta)?)?;
+        Self::new(size, noise, threshold_delta)
+    }
+
+    /// Noise standard deviation over the L2 norm of a user's votes.
+    #[must_use]
+    pub fn noise_multiplier(&self) -> NoiseMultiplier {
+        self.noise_multiplier
+    }
+
+    /// The guarantee of the words, `delta` in all.
+    ///
+    /// # Errors
+    /// [`DataError::InvalidSetting`] for a `delta` that the threshold's own uses up.
+    pub fn guarantee(&self, adjacency: Adjacency, delta: Delta) -> Result<Guarantee> {
+        record::guarantee(self.noise_multiplier, self.threshold_delta, adjacency, delta)
+    }
+}
+
+/// Words that were chosen, with the record of what that cost.
+#[derive(Debug, Clone)]
+pub struct SelectedWords {
+    vocab: Vocab,
+    record: PrivateVocabulary,
+    coverage: f64,
+}
+
+impl WordVotes {
+    /// Adds noise, drops what does not pass the threshold, and keeps the words with the largest noisy sums.
+    ///
+    /// The key is for this one release: under the same key, another selection would show differences without noise.
+    ///
+    /// # Guarantee
+    /// That of [`PrivateSelection`].
+    ///
+    /// # Errors
+    /// [`DataError::NoPrivateWords`] if no word passes. That is an outcome of the mechanism, and as private and as costly as
+    /// any other.
+    pub fn select(&self, settings: &PrivateSelection, key: &NoiseKey) -> Result<SelectedWords> {
+        let sampler = sampler(settings.noise_multiplier)?;
+        let delta = settings.threshold_delta.get();
+        let threshold = threshold::smallest(sampler.steps(), self.max_words_per_user(), delta);
+        let noisy = self.noisy(&sampler, key)?;
+        // PRIVACY: from here on only noisy sums decide; the votes are not looked at again.
+        let mut passed: Vec<usize> = (0..noisy.len()).filter(|&i| noisy[i] > threshold).collect();
+        // Stable, so that equal sums stay in alphabetical order.
+        passed.sort_by_key(|&i| std::cmp::Reverse(noisy[i]));
+        passed.truncate(settings.size);
+        if passed.is_empty() {
+            return Err(DataError::NoPrivateWords {
+                threshold: threshold as f64 / UNIT as f64,
+            });
+        }
+        let words = passed.iter().map(|&i| self.words[i].word.clone()).collect();
+        let vocab = Vocab::new(words, VocabProvenance::Private);
+        let record = PrivateVocabulary::new(settings, self, threshold, key.origin(), &vocab)?;
+        let covered: u64 = passed.iter().map(|&i| self.words[i].count).sum();
+        Ok(SelectedWords {
+            vocab,
+            record,
+            coverage: covered as f64 / self.total as f64,
+        })
+    }
+}
+
+impl WordVotes {
+    /// The sums of the words in their order, with noise.
+    fn noisy(&self, sampler: &SnappedGaussian, key: &NoiseKey) -> Result<Vec<i64>> {
+        // PRIVACY: each word's noise is its own sample: independent of all others and used once.
+        let mut noisy = vec![0; self.words.len()];
+        sampler.fill(key, 0, &mut noisy)?;
+        for (noisy, candidate) in noisy.iter_mut().zip(&self.words) {
+            // At most 2^62 of votes and 2^54 of noise.
+            *noisy += candidate.votes;
+        }
+        Ok(noisy)
+    }
+}
+
+impl SelectedWords {
+    /// The words.
+    #[must_use]
+    pub fn vocab(&self) -> &Vocab {
+        &self.vocab
+    }
+
+    /// What they cost.
+    #[must_use]
+    pub fn record(&self) -> &PrivateVocabulary {
+        &self.record
+    }
+
+    /// Share of the training users' words that the vocabulary holds. An exact count: **not** private, for the eyes of
+    /// whoever holds the text.
+    #[must_use]
+    pub fn coverage(&self) -> f64 {
+        self.coverage
+    }
+
+    /// Writes the vocabulary, one word a line, and its record beside it.
+    ///
+    /// # Errors
+    /// [`DataError::OutputExists`] unless overwriting is asked for; [`DataError::Io`].
+    pub fn write(&self, path: &Path, overwrite: bool) -> Result<()> {
+        let record_path = PrivateVocabulary::path_beside(path);
+        file::refuse_existing(path, overwrite)?;
+        // Plain data with string keys serialises.
+        let record = serde_json::to_string_pretty(&self.record).unwrap_or_default() + "\n";
+        // PRIVACY: the record comes first, so that the words never lie there as if they were public. A crash between the two
+        // leaves a record that does not match, which is an error to use.
+        file::write(&record_path, record.as_bytes(), overwrite)?;
+        file::write(path, self.vocab.to_file_contents().as_bytes(), overwrite).map(|_| ())
+    }
+}
+
+/// Rounded real Gaussian noise rather than discrete Gaussian noise: on a grid this fine the accuracy is the same, and a
+/// release is post-processing of the Gaussian mechanism, so it composes exactly with the Gaussian releases of a run, where
+/// of many discrete samples only concentrated differential privacy is known.
+fn sampler(noise_multiplier: NoiseMultiplier) -> Result<SnappedGaussian> {
+    SnappedGaussian::new(noise_multiplier.get() * UNIT as f64)
+        .map_err(|_| invalid("noise_multiplier", "between 2^-30 and 2^18", noise_multiplier))
+}
+
+fn sampler_distance(noise_multiplier: NoiseMultiplier) -> Result<SamplerDistance> {
+    let each = sampler(noise_multiplier)?.total_variation_per_sample();
+    Ok(SamplerDistance::new(each)?.times(MOST_SAMPLES))
+}
+
+fn invalid(key: &'static str, expected: &str, got: impl std::fmt::Display) -> DataError {
+    DataError::InvalidSetting {
+        key,
+        expected: expected.to_owned(),
+        got: got.to_string(),
+    }
+}

@@ -1,0 +1,287 @@
+//! What a private vocabulary cost its users: the file beside it, from which a run composes it.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use undertone_accounting::{Accountant, Adjacency, Delta, Event, Guarantee, NoiseMultiplier, Recipe};
+use undertone_mechanisms::{KeyOrigin, SamplerDistance};
+
+use super::threshold::{UNIT, holds};
+use super::{contributions, sampler, sampler_distance};
+use crate::error::{DataError, Result, io};
+use crate::hash::{hash_bytes, hex};
+use crate::vocab::Vocab;
+
+/// Version of the record that this code writes and reads.
+const VERSION: u32 = 1;
+
+/// Name of the one mechanism, in the record.
+const MECHANISM: &str = "weighted-gaussian-set-union";
+
+/// The privacy record of a vocabulary that was chosen by [`WordVotes::select`](super::WordVotes::select): `FILE.privacy.json`.
+///
+/// # Guarantee
+/// The choice of the words is [`event`](Self::event) with ideal samples, except with a probability of at most
+/// [`threshold_delta`](Self::threshold_delta): add it to the delta of whatever the event is composed with, and
+/// [`sampler_distance`](Self::sampler_distance) to the distance of the other samples. Reading a record checks that noise,
+/// threshold and event fit; that the words were made this way is the word of whoever made them.
+///
+/// # Example
+/// A run that uses the words and then adds noise of multiplier 2 to one sum, at a delta of 1e-8 in all:
+/// ```
+/// use undertone_accounting::{Accountant, Adjacency, Delta, Event, NoiseMultiplier, Recipe};
+/// # use undertone_data::{CorpusSpec, NoProgress, PrivateSelection, PrivateVocabulary, WordVotes};
+/// # use undertone_mechanisms::NoiseKey;
+/// # let spec: CorpusSpec = toml::from_str("source = { kind = \"synthetic\", users = 2000 }")?;
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("words.txt");
+/// # let settings = PrivateSelection::new(100, NoiseMultiplier::new(8.0)?, Delta::new(5e-10)?)?;
+/// # WordVotes::of_training_data(&spec, 50, folder.path(), &NoProgress)?
+/// #     .select(&settings, &NoiseKey::from_insecure_seed(1))?
+/// #     .write(&path, false)?;
+/// let record = PrivateVocabulary::read_beside(&path)?;
+/// let delta = Delta::new(1e-8 - record.threshold_delta().get())?;
+/// let mut accountant = Accountant::under(Recipe::ExactGaussian, Adjacency::AddOrRemoveOne);
+/// accountant.compose(&record.event(), 1)?;
+/// accountant.compose(&Event::Gaussian { noise_multiplier: NoiseMultiplier::new(2.0)? }, 1)?;
+/// let guarantee = accountant.guarantee(delta)?; // and holds at 1e-8
+/// assert!(guarantee.epsilon.get() < 3.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrivateVocabulary {
+    version: u32,
+    mechanism: String,
+    /// Distinct words that a user voted for at most.
+    max_words_per_user: u32,
+    /// L2 norm of a user's votes at most; noise and threshold are in the same unit.
+    sensitivity: f64,
+    noise_std: f64,
+    noise_multiplier: NoiseMultiplier,
+    threshold: f64,
+    threshold_delta: Delta,
+    /// The release of the sums, as the accountant reads it.
+    event: Event,
+    /// Total variation distance of the samples from ideal ones, at most.
+    sampler_total_variation: f64,
+    key: KeyOrigin,
+    /// Users who voted; taken as public, as in the report of a run.
+    users: u64,
+    /// Words in the vocabulary.
+    words: u64,
+    /// SHA-256 of the vocabulary, one word a line.
+    vocabulary_sha256: String,
+}
+
+impl PrivateVocabulary {
+    pub(super) fn new(
+        settings: &super::PrivateSelection,
+        votes: &super::WordVotes,
+        threshold: i64,
+        key: KeyOrigin,
+        vocab: &Vocab,
+    ) -> Result<Self> {
+        let noise_multiplier = settings.noise_multiplier;
+        Ok(Self {
+            version: VERSION,
+            mechanism: MECHANISM.to_owned(),
+            max_words_per_user: votes.max_words_per_user(),
+            sensitivity: 1.0,
+            noise_std: noise_multiplier.get(),
+            noise_multiplier,
+            // Exact: thresholds that leave f64's whole numbers would need a noise multiplier beyond the largest.
+            threshold: threshold as f64 / UNIT as f64,
+            threshold_delta: settings.threshold_delta,
+            event: Event::Gaussian { noise_multiplier },
+            sampler_total_variation: sampler_distance(noise_multiplier)?.total_variation(),
+            key,
+            users: votes.users(),
+            words: vocab.words().len() as u64,
+            vocabulary_sha256: digest(vocab),
+        })
+    }
+
+    /// Where the record of a vocabulary file stands: beside it, with `.privacy.json` appended to its name.
+    #[must_use]
+    pub fn path_beside(vocabulary: &Path) -> PathBuf {
+        let mut name = vocabulary.as_os_str().to_owned();
+        name.push(".privacy.json");
+        name.into()
+    }
+
+    /// Reads and checks the record that stands beside a vocabulary file.
+    ///
+    /// # Errors
+    /// As [`PrivateVocabulary::read`].
+    pub fn read_beside(vocabulary: &Path) -> Result<Self> {
+        Self::read(&Self::path_beside(vocabulary))
+    }
+
+    /// Reads and checks a record.
+    ///
+    /// # Errors
+    /// [`DataError::Io`]; [`DataError::BadPrivacyRecord`] for anything but a record whose parts fit: the event is that of the
+    /// noise, the threshold hides a user's own words with the stated delta, and the samples are as far from ideal as said.
+    pub fn read(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path).map_err(io("read the privacy record", path))?;
+        let bad = |detail: String| DataError::BadPrivacyRecord {
+            path: path.to_owned(),
+            detail,
+        };
+        let record: Self = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
+        record.check().map_err(bad)?;
+        Ok(record)
+    }
+
+    /// PRIVACY: what a run composes is recomputed from the noise, not believed.
+    fn check(&self) -> Result<(), String> {
+        let wrong =
+            |key: &str, expected: String, got: String| Err(format!("{key}: expected {expected}, got {got}"));
+        if self.version != VERSION {
+            return wrong("version", VERSION.to_string(), self.version.to_string());
+        }
+        if self.mechanism != MECHANISM {
+            return wrong("mechanism", MECHANISM.to_owned(), self.mechanism.clone());
+        }
+        contributions::check_max_words(self.max_words_per_user).map_err(|error| error.to_string())?;
+        let steps = sampler(self.noise_multiplier)
+            .map_err(|error| error.to_string())?
+            .steps();
+        if self.sensitivity != 1.0 {
+            return wrong("sensitivity", "1".to_owned(), self.sensitivity.to_string());
+        }
+        let z = self.noise_multiplier;
+        if self.noise_std != z.get() {
+            let expected = format!("noise_multiplier * sensitivity = {z}");
+            return wrong("noise_std", expected, self.noise_std.to_string());
+        }
+        let event = Event::Gaussian { noise_multiplier: z };
+        if self.event != event {
+            return wrong("event", format!("{event:?}"), format!("{:?}", self.event));
+        }
+        let least = sampler_distance(z)
+            .map_err(|error| error.to_string())?
+            .total_variation();
+        if !(self.sampler_total_variation >= least && self.sampler_total_variation < 1.0) {
+            let got = self.sampler_total_variation.to_string();
+            return wrong("sampler_total_variation", format!("at least {least:e}"), got);
+        }
+        let threshold = self.threshold * UNIT as f64;
+        let in_range = threshold.fract() == 0.0 && (0.0..2f64.powi(62)).contains(&threshold);
+        let (most, delta) = (self.max_words_per_user, self.threshold_delta.get());
+        if !in_range || !holds(steps, most, threshold as i64, delta) {
+            let expected =
+                format!("one that a user's own words pass with a probability of at most {delta:e}");
+            return wrong("threshold", expected, self.threshold.to_string());
+        }
+        Ok(())
+    }
+
+    /// Whether the record is that of these words, in this order.
+    #[must_use]
+    pub fn matches(&self, vocab: &Vocab) -> bool {
+        self.vocabulary_sha256 == digest(vocab)
+    }
+
+    /// The release of the sums of votes: every user takes part once, and may be added, removed, zeroed out or (at twice the
+    /// sensitivity) replaced.
+    #[must_use]
+    pub fn event(&self) -> Event {
+        self.event.clone()
+    }
+
+    /// What the threshold adds to the delta of everything that the event is composed with: the probability that a word of one
+    /// user alone shows, whichever of the relations.
+    #[must_use]
+    pub fn threshold_delta(&self) -> Delta {
+        self.threshold_delta
+    }
+
+    /// How far the samples are from ideal ones.
+    ///
+    /// # Errors
+    /// None for a record that was read or made here.
+    pub fn sampler_distance(&self) -> Result<SamplerDistance> {
+        Ok(SamplerDistance::new(self.sampler_total_variation)?)
+    }
+
+    /// Where the key of the noise came from; with a known seed there is no guarantee.
+    #[must_use]
+    pub fn key(&self) -> KeyOrigin {
+        self.key
+    }
+
+    /// Users who voted.
+    #[must_use]
+    pub fn users(&self) -> u64 {
+        self.users
+    }
+
+    /// Words in the vocabulary.
+    #[must_use]
+    pub fn words(&self) -> u64 {
+        self.words
+    }
+
+    /// Words that one user voted for at most.
+    #[must_use]
+    pub fn max_words_per_user(&self) -> u32 {
+        self.max_words_per_user
+    }
+
+    /// Noise standard deviation over the L2 norm of a user's votes.
+    #[must_use]
+    pub fn noise_multiplier(&self) -> NoiseMultiplier {
+        self.noise_multiplier
+    }
+
+    /// Noisy sums up to here are not shown, in the unit of a user's norm.
+    #[must_use]
+    pub fn threshold(&self) -> f64 {
+        self.threshold
+    }
+
+    /// The guarantee of the words alone, `delta` in all.
+    ///
+    /// # Errors
+    /// [`DataError::InvalidSetting`] for a `delta` that the threshold's own uses up.
+    pub fn guarantee(&self, adjacency: Adjacency, delta: Delta) -> Result<Guarantee> {
+        guarantee(self.noise_multiplier, self.threshold_delta, adjacency, delta)
+    }
+
+    /// SHA-256 of the record, for the digest of a corpus.
+    pub(crate) fn digest(&self) -> String {
+        // Plain data with string keys serialises.
+        hex(&hash_bytes(
+            serde_json::to_string(self).unwrap_or_default().as_bytes(),
+        ))
+    }
+}
+
+/// What the noise and the threshold give together.
+pub(super) fn guarantee(
+    noise_multiplier: NoiseMultiplier,
+    threshold_delta: Delta,
+    adjacency: Adjacency,
+    delta: Delta,
+) -> Result<Guarantee> {
+    sampler_distance(noise_multiplier)?.guarantee(delta, |delta| {
+        let mut accountant = Accountant::under(Recipe::ExactGaussian, adjacency);
+        accountant.compose(&Event::Gaussian { noise_multiplier }, 1)?;
+        Ok(accountant.guarantee(remaining(delta, threshold_delta)?)?)
+    })
+}
+
+/// What the threshold leaves of delta for the noise.
+pub(super) fn remaining(delta: Delta, threshold_delta: Delta) -> Result<Delta> {
+    Delta::new(delta.get() - threshold_delta.get()).map_err(|_| DataError::InvalidSetting {
+        key: "delta",
+        expected: format!("more than the threshold's own, {:e}", threshold_delta.get()),
+        got: format!("{:e}", delta.get()),
+    })
+}
+
+fn digest(vocab: &Vocab) -> String {
+    hex(&hash_bytes(vocab.to_file_contents().as_bytes()))
+}
