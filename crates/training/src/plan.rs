@@ -6,7 +6,9 @@ mod build;
 mod estimate;
 mod spending;
 
-use undertone_accounting::{Delta, Event, Guarantee, NoiseMultiplier, Recipe, SamplingProbability};
+use undertone_accounting::{
+    Adjacency, Delta, Event, Guarantee, NoiseMultiplier, Recipe, SamplingProbability,
+};
 use undertone_aggregation::{Clipping, Estimator};
 use undertone_mechanisms::FRACTION_BITS;
 
@@ -134,6 +136,16 @@ impl PrivacyPlan {
     #[must_use]
     pub fn delta(&self) -> Option<f64> {
         self.private.as_ref().map(|private| private.delta.get())
+    }
+
+    /// The neighbouring relation of every guarantee of the run.
+    #[must_use]
+    pub fn adjacency(&self) -> Adjacency {
+        match self.sampling {
+            _ if self.by_schema => Adjacency::ZeroOut,
+            Sampling::Poisson => Adjacency::AddOrRemoveOne,
+            _ => Adjacency::ReplaceOne,
+        }
     }
 
     /// The mechanism of the run, where its guarantee rests on how often and how far apart one user takes part.

@@ -158,6 +158,9 @@ pub struct PrivacyReport {
     pub worst_case: Option<GuaranteeRecord>,
     /// Recomputed from the ledger.
     pub observed: Option<GuaranteeRecord>,
+    /// Of the run and the private choice of its vocabulary together: the observed guarantee composed with the vocabulary's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with_vocabulary: Option<GuaranteeRecord>,
     /// The guarantee that a larger run with this noise would have (`[estimate]`); never the guarantee of this run.
     pub estimate: Option<GuaranteeRecord>,
 }

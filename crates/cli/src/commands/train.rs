@@ -253,6 +253,7 @@ fn table(summary: &Summary) -> String {
         ("guarantee (planned)", &summary.privacy.planned),
         ("guarantee (worst case)", &summary.privacy.worst_case),
         ("guarantee (observed)", &summary.privacy.observed),
+        ("with its vocabulary", &summary.privacy.with_vocabulary),
         ("estimate, not a guarantee", &summary.privacy.estimate),
     ] {
         if let Some(record) = record {

@@ -255,6 +255,26 @@ fn private_vocabularies_are_used_with_their_record_only() {
         refused.contains("data.vocabulary.kind: expected \"private\""),
         "{refused}"
     );
+    // A run that uses them states what both cost together.
+    folder.write(
+        "run.toml",
+        TINY.replace(
+            "source = { kind = \"synthetic\", users = 300, words = 60 }",
+            "source = { kind = \"csv\", path = \"crowd.csv\" }\nvocabulary = { kind = \"private\", path = \"words.txt\" }",
+        ),
+    );
+    let summary = json(&folder.succeed(&["train", "run.toml", "--json"]));
+    let privacy = &summary["privacy"];
+    let figure = |name: &str, what: &str| privacy[name][what].as_f64().expect("a number");
+    assert!(
+        figure("with_vocabulary", "epsilon") > figure("observed", "epsilon"),
+        "{privacy}"
+    );
+    assert!(
+        figure("with_vocabulary", "delta") >= 2.0 * figure("observed", "delta"),
+        "{privacy}"
+    );
+    folder.succeed(&["verify", "runs/tiny"]);
     // And a list without noise takes the record away only when asked to.
     let plain = ["data", "vocab", "--csv", "crowd.csv", "-o", "words.txt"];
     std::fs::remove_file(folder.path("words.txt")).expect("removing the words");

@@ -74,6 +74,7 @@ impl Setting<'_> {
             warnings: vec![NOT_PRIVATE.to_owned()],
             planned: None,
             worst_case: None,
+            with_vocabulary: None,
             observed: None,
             estimate: None,
         };

@@ -82,6 +82,7 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
                 ("planned", &privacy.planned),
                 ("worst case", &privacy.worst_case),
                 ("observed", &privacy.observed),
+                ("with its vocabulary", &privacy.with_vocabulary),
                 ("estimate, not a guarantee", &privacy.estimate),
             ];
             for (name, record) in named {

@@ -104,6 +104,7 @@ fn run(rounds: u64, private: bool) -> RunData {
             warnings: vec!["The run is seeded & the guarantee is for study only.".into()],
             planned: private.then(|| guarantee(3.286)),
             worst_case: None,
+            with_vocabulary: None,
             observed: private.then(|| guarantee(3.214)),
             estimate: private.then(|| guarantee(1.152)),
         }),

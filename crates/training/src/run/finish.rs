@@ -99,6 +99,8 @@ impl Run<'_> {
             Some(schema) => spending.under(schema).record(&self.plan)?,
             None => None,
         };
+        let vocabulary = self.corpus.vocabulary_privacy();
+        let with_vocabulary = privacy_report::with_vocabulary(&self.plan, observed.as_ref(), vocabulary)?;
         let report = privacy_report::report(
             self.config,
             &self.plan,
@@ -107,6 +109,7 @@ impl Run<'_> {
                 planned: self.planned.clone(),
                 worst_case,
                 observed,
+                with_vocabulary,
                 estimate: self.estimated.clone(),
             },
         );

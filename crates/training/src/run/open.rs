@@ -7,7 +7,7 @@ use undertone_data::{Corpus, EosTargets, Partition, Split};
 use undertone_models::SequenceModel;
 
 use super::workspace::{self, LEDGER_FILE, RunDirectory};
-use super::{Observer, Run, RunOptions, data_split, model_name};
+use super::{Observer, Run, RunOptions, data_split, model_name, privacy_report};
 use crate::adaptive_clip::AdaptiveClip;
 use crate::checkpoint::Checkpoint;
 use crate::cohorts::Cohorts;
@@ -79,8 +79,11 @@ impl<'a> Run<'a> {
             Some(checkpoint) => directory.reopen_files(&checkpoint.state)?,
             None => (directory.create_files(config, &plan, corpus, base)?, Vec::new()),
         };
+        let planned = plan.planned()?;
+        // Before any work: what the words cost must be known under the run's relation.
+        privacy_report::with_vocabulary(&plan, planned.as_ref(), corpus.vocabulary_privacy())?;
         let mut run = Self {
-            planned: plan.planned()?,
+            planned,
             estimated: plan.estimated()?,
             spending: Spending::new(&plan),
             noise: Noise::new(&plan, &randomness)?,
