@@ -108,6 +108,42 @@ pub enum AggregationError {
     /// The thread that held part of a sum panicked, so the sum may be incomplete.
     #[error("a thread panicked while it added to the sum; the sum is lost")]
     Poisoned,
+    /// A modulus outside `2..=2^62`.
+    #[error("the modulus must be from 2 to 2^62, got {got}")]
+    Modulus {
+        /// The number received.
+        got: u128,
+    },
+    /// Two vectors of different moduli.
+    #[error("expected residues of modulus {expected}, got {got}")]
+    ModulusMismatch {
+        /// Modulus of the vector that would have changed.
+        expected: u64,
+        /// Modulus of the other one.
+        got: u64,
+    },
+    /// An element that is not below the modulus. What it is instead stays untold: it may be a client's own.
+    #[error("element at index {index} is not below the modulus {modulus}")]
+    NotAResidue {
+        /// First offending index.
+        index: usize,
+        /// The modulus.
+        modulus: u64,
+    },
+    /// A packed vector with bits after its last element.
+    #[error("bit {bit} of byte {byte} of a packed vector lies after the last element and must be 0")]
+    Padding {
+        /// The last byte.
+        byte: usize,
+        /// The first bit that is set.
+        bit: u32,
+    },
+    /// A vector whose packed length overflows.
+    #[error("{len} packed residues do not fit the address space")]
+    PackedLength {
+        /// Number of residues.
+        len: usize,
+    },
     /// The mechanism refused the sum.
     #[error(transparent)]
     Mechanism(#[from] undertone_mechanisms::MechanismError),

@@ -27,6 +27,8 @@ mod clip;
 mod error;
 mod estimator;
 mod layout;
+mod modular;
+pub mod pack;
 mod sum;
 mod weight;
 
@@ -34,5 +36,6 @@ pub use clip::{ClipReport, Clipping};
 pub use error::{AggregationError, Result};
 pub use estimator::Estimator;
 pub use layout::{Block, ClipGroup, ParamLayout, TensorSpec};
+pub use modular::{Lane, Lanes, ModularVec, Modulus};
 pub use sum::FixedPointSum;
 pub use weight::user_weight;

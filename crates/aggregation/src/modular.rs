@@ -1,0 +1,624 @@
+//! Vectors of integers modulo `M`: what clients send to a secure sum and what comes out of it.
+
+use undertone_simd::vectorised;
+
+use crate::error::{AggregationError, Result};
+
+/// The modulus of a secure sum: any whole number from 2 to `2^62`.
+///
+/// # Example
+/// ```
+/// use undertone_aggregation::Modulus;
+/// let modulus = Modulus::new(1000)?;
+/// assert_eq!((modulus.bits(), modulus.is_power_of_two()), (10, false));
+/// assert!(Modulus::new(1).is_err());
+/// # Ok::<(), undertone_aggregation::AggregationError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Modulus(u64);
+
+impl Modulus {
+    /// The largest modulus: two residues then add without leaving an `i64`.
+    pub const MAX: u64 = 1 << 62;
+
+    /// # Errors
+    /// [`AggregationError::Modulus`] outside `2..=2^62`.
+    pub fn new(modulus: u64) -> Result<Self> {
+        if (2..=Self::MAX).contains(&modulus) {
+            return Ok(Self(modulus));
+        }
+        Err(AggregationError::Modulus { got: modulus.into() })
+    }
+
+    /// The number itself.
+    #[must_use]
+    pub fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Bits of one residue on the wire, `ceil(log2 M)`.
+    #[must_use]
+    pub fn bits(self) -> u32 {
+        (self.0 - 1).ilog2() + 1
+    }
+
+    /// Whether residues are all the words of [`bits`](Self::bits) bits, so that reduction is a mask.
+    #[must_use]
+    pub fn is_power_of_two(self) -> bool {
+        self.0.is_power_of_two()
+    }
+
+    /// Whether residues are kept in lanes of 32 bits (`M <= 2^32`) instead of 64.
+    #[must_use]
+    pub fn is_narrow(self) -> bool {
+        self.bits() <= 32
+    }
+}
+
+impl std::fmt::Display for Modulus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Residues in the lanes that their modulus asks for, borrowed.
+#[derive(Clone, Copy)]
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: residues may be a client's own"
+)]
+pub enum Lanes<'a> {
+    /// Of a modulus up to `2^32`.
+    Narrow(&'a [u32]),
+    /// Of a larger one.
+    Wide(&'a [u64]),
+}
+
+enum Owned {
+    Narrow(Vec<u32>),
+    Wide(Vec<u64>),
+}
+
+/// A vector of residues, every one below its [`Modulus`].
+///
+/// Addition and subtraction run in place and at the speed of memory. A vector can be read: it has to be masked and sent.
+/// PRIVACY: so it is as secret as what is in it; it has no `Debug` of its contents and is not serialised.
+///
+/// # Example
+/// ```
+/// use undertone_aggregation::{Modulus, ModularVec};
+/// let modulus = Modulus::new(10)?;
+/// let mut sum = ModularVec::from_residues(modulus, &[7u32, 2])?;
+/// sum.add(&ModularVec::from_residues(modulus, &[5u32, 1])?)?;
+/// assert_eq!(sum.iter().collect::<Vec<_>>(), [2, 3]);
+/// # Ok::<(), undertone_aggregation::AggregationError>(())
+/// ```
+pub struct ModularVec {
+    modulus: Modulus,
+    lanes: Owned,
+}
+
+impl ModularVec {
+    /// `len` zeros.
+    #[must_use]
+    pub fn zeros(modulus: Modulus, len: usize) -> Self {
+        let lanes = if modulus.is_narrow() {
+            Owned::Narrow(vec![0; len])
+        } else {
+            Owned::Wide(vec![0; len])
+        };
+        Self { modulus, lanes }
+    }
+
+    /// A copy of `residues`.
+    ///
+    /// # Errors
+    /// [`AggregationError::NotAResidue`] names the first element that is not below the modulus.
+    pub fn from_residues<L: Lane>(modulus: Modulus, residues: &[L]) -> Result<Self> {
+        let mut vector = Self::zeros(modulus, residues.len());
+        vector.add_at(0, residues)?;
+        Ok(vector)
+    }
+
+    /// The modulus.
+    #[must_use]
+    pub fn modulus(&self) -> Modulus {
+        self.modulus
+    }
+
+    /// Number of residues.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match &self.lanes {
+            Owned::Narrow(lanes) => lanes.len(),
+            Owned::Wide(lanes) => lanes.len(),
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The residues in their lanes.
+    #[must_use]
+    pub fn lanes(&self) -> Lanes<'_> {
+        match &self.lanes {
+            Owned::Narrow(lanes) => Lanes::Narrow(lanes),
+            Owned::Wide(lanes) => Lanes::Wide(lanes),
+        }
+    }
+
+    /// The residues one by one, for checks and small vectors.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        let (narrow, wide): (&[u32], &[u64]) = match self.lanes() {
+            Lanes::Narrow(lanes) => (lanes, &[]),
+            Lanes::Wide(lanes) => (&[], lanes),
+        };
+        narrow.iter().map(|&x| u64::from(x)).chain(wide.iter().copied())
+    }
+
+    /// Sets every residue to zero, so that the memory can serve again.
+    pub fn clear(&mut self) {
+        match &mut self.lanes {
+            Owned::Narrow(lanes) => lanes.fill(0),
+            Owned::Wide(lanes) => lanes.fill(0),
+        }
+    }
+
+    /// `self += other` modulo `M`.
+    ///
+    /// # Errors
+    /// Another modulus or length; nothing is added then.
+    pub fn add(&mut self, other: &ModularVec) -> Result<()> {
+        self.combine(other, u32::add, u64::add)
+    }
+
+    /// `self -= other` modulo `M`.
+    ///
+    /// # Errors
+    /// Another modulus or length; nothing is subtracted then.
+    pub fn sub(&mut self, other: &ModularVec) -> Result<()> {
+        self.combine(other, u32::sub, u64::sub)
+    }
+
+    /// `self = -self` modulo `M`.
+    pub fn negate(&mut self) {
+        match &mut self.lanes {
+            Owned::Narrow(lanes) => u32::negate(lanes, self.modulus),
+            Owned::Wide(lanes) => u64::negate(lanes, self.modulus),
+        }
+    }
+
+    /// Adds a block of residues to those from index `start` on: masks are made and added block by block.
+    ///
+    /// # Errors
+    /// A block that reaches past the end, or an element that is not below the modulus; nothing is added then.
+    pub fn add_at<L: Lane>(&mut self, start: usize, block: &[L]) -> Result<()> {
+        self.combine_at(start, block, L::add_to)
+    }
+
+    /// Subtracts a block of residues from those from index `start` on.
+    ///
+    /// # Errors
+    /// As [`add_at`](Self::add_at).
+    pub fn sub_at<L: Lane>(&mut self, start: usize, block: &[L]) -> Result<()> {
+        self.combine_at(start, block, L::sub_from)
+    }
+
+    fn combine_at<L: Lane>(
+        &mut self,
+        start: usize,
+        block: &[L],
+        combine: fn(Place<'_>, &[L], Modulus),
+    ) -> Result<()> {
+        let (len, end) = (self.len(), start.saturating_add(block.len()));
+        if end > len {
+            return Err(AggregationError::Length {
+                what: "end of the block of residues",
+                expected: len,
+                got: end,
+            });
+        }
+        check_residues(self.modulus, block, start)?;
+        let place = match &mut self.lanes {
+            Owned::Narrow(lanes) => Place::Narrow(&mut lanes[start..end]),
+            Owned::Wide(lanes) => Place::Wide(&mut lanes[start..end]),
+        };
+        combine(place, block, self.modulus);
+        Ok(())
+    }
+
+    fn combine(
+        &mut self,
+        other: &ModularVec,
+        narrow: fn(&mut [u32], &[u32], Modulus),
+        wide: fn(&mut [u64], &[u64], Modulus),
+    ) -> Result<()> {
+        if self.modulus != other.modulus {
+            return Err(AggregationError::ModulusMismatch {
+                expected: self.modulus.get(),
+                got: other.modulus.get(),
+            });
+        }
+        let (expected, got) = (self.len(), other.len());
+        if expected != got {
+            let what = "vector of residues";
+            return Err(AggregationError::Length { what, expected, got });
+        }
+        match (&mut self.lanes, &other.lanes) {
+            (Owned::Narrow(to), Owned::Narrow(from)) => narrow(to, from, self.modulus),
+            (Owned::Wide(to), Owned::Wide(from)) => wide(to, from, self.modulus),
+            // Equal moduli have equal lanes.
+            (Owned::Narrow(_), Owned::Wide(_)) | (Owned::Wide(_), Owned::Narrow(_)) => {}
+        }
+        Ok(())
+    }
+
+    /// The lanes to write, for encoders and unpacking in this crate: whoever writes them keeps them below the modulus.
+    pub(crate) fn place(&mut self) -> Place<'_> {
+        match &mut self.lanes {
+            Owned::Narrow(lanes) => Place::Narrow(lanes),
+            Owned::Wide(lanes) => Place::Wide(lanes),
+        }
+    }
+}
+
+impl std::fmt::Debug for ModularVec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // PRIVACY: residues may be a client's own update or a sum without noise.
+        f.debug_struct("ModularVec")
+            .field("modulus", &self.modulus.get())
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Lanes to write into.
+#[doc(hidden)]
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: residues may be a client's own"
+)]
+pub enum Place<'a> {
+    Narrow(&'a mut [u32]),
+    Wide(&'a mut [u64]),
+}
+
+/// An unsigned integer that holds residues: `u32` or `u64`.
+pub trait Lane: Copy + Into<u64> + sealed::Sealed {
+    #[doc(hidden)]
+    fn exceeds(residues: &[Self], modulus: Modulus) -> bool;
+    #[doc(hidden)]
+    fn add_to(place: Place<'_>, block: &[Self], modulus: Modulus);
+    #[doc(hidden)]
+    fn sub_from(place: Place<'_>, block: &[Self], modulus: Modulus);
+}
+
+mod sealed {
+    use super::Modulus;
+
+    /// The arithmetic of one kind of lane, all residues below the modulus.
+    pub trait Sealed: Sized {
+        fn add(to: &mut [Self], from: &[Self], modulus: Modulus);
+        fn sub(to: &mut [Self], from: &[Self], modulus: Modulus);
+        fn negate(lanes: &mut [Self], modulus: Modulus);
+    }
+}
+
+use sealed::Sealed;
+
+/// Refuses elements that are not below the modulus; `start` is the index of the first one.
+pub(crate) fn check_residues<L: Lane>(modulus: Modulus, residues: &[L], start: usize) -> Result<()> {
+    if !L::exceeds(residues, modulus) {
+        return Ok(());
+    }
+    let place = residues.iter().position(|&x| x.into() >= modulus.get());
+    Err(AggregationError::NotAResidue {
+        index: start + place.unwrap_or_default(),
+        modulus: modulus.get(),
+    })
+}
+
+impl Sealed for u32 {
+    fn add(to: &mut [u32], from: &[u32], modulus: Modulus) {
+        let last = (modulus.get() - 1) as u32;
+        if modulus.is_power_of_two() {
+            add_masked_u32(to, from, last);
+        } else {
+            add_reduced_u32(to, from, last + 1);
+        }
+    }
+
+    fn sub(to: &mut [u32], from: &[u32], modulus: Modulus) {
+        let last = (modulus.get() - 1) as u32;
+        if modulus.is_power_of_two() {
+            sub_masked_u32(to, from, last);
+        } else {
+            sub_reduced_u32(to, from, last + 1);
+        }
+    }
+
+    fn negate(lanes: &mut [u32], modulus: Modulus) {
+        // M = 2^32 is 0 here, which is what wrapping subtraction wants.
+        negate_u32(lanes, modulus.get() as u32);
+    }
+}
+
+impl Sealed for u64 {
+    fn add(to: &mut [u64], from: &[u64], modulus: Modulus) {
+        add_u64(to, from, modulus.get());
+    }
+
+    fn sub(to: &mut [u64], from: &[u64], modulus: Modulus) {
+        sub_u64(to, from, modulus.get());
+    }
+
+    fn negate(lanes: &mut [u64], modulus: Modulus) {
+        negate_u64(lanes, modulus.get());
+    }
+}
+
+impl Lane for u32 {
+    fn exceeds(residues: &[u32], modulus: Modulus) -> bool {
+        modulus.is_narrow() && any_above_u32(residues, (modulus.get() - 1) as u32)
+    }
+
+    fn add_to(place: Place<'_>, block: &[u32], modulus: Modulus) {
+        match place {
+            Place::Narrow(to) => u32::add(to, block, modulus),
+            Place::Wide(to) => widened(to, block, modulus, u64::add),
+        }
+    }
+
+    fn sub_from(place: Place<'_>, block: &[u32], modulus: Modulus) {
+        match place {
+            Place::Narrow(to) => u32::sub(to, block, modulus),
+            Place::Wide(to) => widened(to, block, modulus, u64::sub),
+        }
+    }
+}
+
+impl Lane for u64 {
+    fn exceeds(residues: &[u64], modulus: Modulus) -> bool {
+        any_above_u64(residues, modulus.get() - 1)
+    }
+
+    fn add_to(place: Place<'_>, block: &[u64], modulus: Modulus) {
+        match place {
+            Place::Narrow(to) => narrowed(to, block, modulus, u32::add),
+            Place::Wide(to) => u64::add(to, block, modulus),
+        }
+    }
+
+    fn sub_from(place: Place<'_>, block: &[u64], modulus: Modulus) {
+        match place {
+            Place::Narrow(to) => narrowed(to, block, modulus, u32::sub),
+            Place::Wide(to) => u64::sub(to, block, modulus),
+        }
+    }
+}
+
+/// Residues brought to another kind of lane at a time.
+const CONVERTED: usize = 256;
+
+fn widened(to: &mut [u64], block: &[u32], modulus: Modulus, combine: fn(&mut [u64], &[u64], Modulus)) {
+    let mut wide = [0u64; CONVERTED];
+    for (to, block) in to.chunks_mut(CONVERTED).zip(block.chunks(CONVERTED)) {
+        wide.iter_mut().zip(block).for_each(|(wide, &x)| *wide = x.into());
+        combine(to, &wide[..block.len()], modulus);
+    }
+}
+
+fn narrowed(to: &mut [u32], block: &[u64], modulus: Modulus, combine: fn(&mut [u32], &[u32], Modulus)) {
+    let mut narrow = [0u32; CONVERTED];
+    for (to, block) in to.chunks_mut(CONVERTED).zip(block.chunks(CONVERTED)) {
+        // Below a modulus of at most 2^32: nothing is cut off.
+        narrow
+            .iter_mut()
+            .zip(block)
+            .for_each(|(narrow, &x)| *narrow = x as u32);
+        combine(to, &narrow[..block.len()], modulus);
+    }
+}
+
+vectorised! {
+    fn any_above_u32(residues: &[u32], last: u32) -> bool {
+        residues.iter().fold(0, |top, &x| top.max(x)) > last
+    }
+}
+
+vectorised! {
+    fn any_above_u64(residues: &[u64], last: u64) -> bool {
+        // The sign of last - x for x < 2^63, and the sign of x itself above.
+        residues.iter().fold(0, |bad, &x| bad | x | last.wrapping_sub(x)) >> 63 != 0
+    }
+}
+
+vectorised! {
+    fn add_masked_u32(to: &mut [u32], from: &[u32], mask: u32) {
+        to.iter_mut().zip(from).for_each(|(a, &b)| *a = a.wrapping_add(b) & mask);
+    }
+}
+
+vectorised! {
+    fn sub_masked_u32(to: &mut [u32], from: &[u32], mask: u32) {
+        to.iter_mut().zip(from).for_each(|(a, &b)| *a = a.wrapping_sub(b) & mask);
+    }
+}
+
+vectorised! {
+    fn add_reduced_u32(to: &mut [u32], from: &[u32], modulus: u32) {
+        for (a, &b) in to.iter_mut().zip(from) {
+            // a + b - M, which may have wrapped below zero, as a + b may have wrapped above 2^32.
+            let missing = modulus - b;
+            let sum = a.wrapping_sub(missing);
+            *a = sum.wrapping_add(if *a < missing { modulus } else { 0 });
+        }
+    }
+}
+
+vectorised! {
+    fn sub_reduced_u32(to: &mut [u32], from: &[u32], modulus: u32) {
+        for (a, &b) in to.iter_mut().zip(from) {
+            let difference = a.wrapping_sub(b);
+            *a = difference.wrapping_add(if *a < b { modulus } else { 0 });
+        }
+    }
+}
+
+vectorised! {
+    fn negate_u32(lanes: &mut [u32], modulus: u32) {
+        for a in lanes {
+            *a = if *a == 0 { 0 } else { modulus.wrapping_sub(*a) };
+        }
+    }
+}
+
+vectorised! {
+    fn add_u64(to: &mut [u64], from: &[u64], modulus: u64) {
+        for (a, &b) in to.iter_mut().zip(from) {
+            // Below 2^63 in either sign.
+            let sum = (*a + b) as i64 - modulus as i64;
+            *a = (sum + (modulus as i64 & sum >> 63)) as u64;
+        }
+    }
+}
+
+vectorised! {
+    fn sub_u64(to: &mut [u64], from: &[u64], modulus: u64) {
+        for (a, &b) in to.iter_mut().zip(from) {
+            let difference = *a as i64 - b as i64;
+            *a = (difference + (modulus as i64 & difference >> 63)) as u64;
+        }
+    }
+}
+
+vectorised! {
+    fn negate_u64(lanes: &mut [u64], modulus: u64) {
+        for a in lanes {
+            *a = if *a == 0 { 0 } else { modulus - *a };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn modulus(value: u64) -> Modulus {
+        Modulus::new(value).unwrap()
+    }
+
+    #[test]
+    fn bits_and_lanes() {
+        let check = |m: u64, bits, narrow| {
+            assert_eq!((modulus(m).bits(), modulus(m).is_narrow()), (bits, narrow), "{m}");
+        };
+        check(2, 1, true);
+        check(3, 2, true);
+        check(4, 2, true);
+        check(5, 3, true);
+        check((1 << 32) - 1, 32, true);
+        check(1 << 32, 32, true);
+        check((1 << 32) + 1, 33, false);
+        check(1 << 62, 62, false);
+        for refused in [0, 1, (1 << 62) + 1, u64::MAX] {
+            let message = Modulus::new(refused).unwrap_err().to_string();
+            assert!(message.contains(&refused.to_string()), "{message}");
+        }
+    }
+
+    /// Any modulus, with the edges where lanes change and reductions wrap made likely.
+    fn moduli() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            2u64..=Modulus::MAX,
+            (1u32..=62).prop_map(|bits| 1 << bits),
+            (2u32..62, 0u64..7).prop_map(|(bits, off)| ((1 << bits) + off).saturating_sub(3).max(2)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn arithmetic_is_that_of_wide_integers(
+            m in moduli(),
+            pairs in prop::collection::vec((any::<u64>(), any::<u64>(), 0u8..4), 0..600),
+        ) {
+            // The largest residues, zero and anything in between.
+            let edge = |x: u64, kind: u8, at: u8| if kind == at { m - 1 } else if kind == 3 { 0 } else { x % m };
+            let (a, b): (Vec<u64>, Vec<u64>) =
+                pairs.iter().map(|&(a, b, kind)| (edge(a, kind, 1), edge(b, kind / 2, 1))).unzip();
+            let vector = |x: &[u64]| ModularVec::from_residues(modulus(m), x).unwrap();
+            let want = |f: &dyn Fn(u128, u128) -> u128| -> Vec<u64> {
+                a.iter().zip(&b).map(|(&a, &b)| (f(a.into(), b.into()) % u128::from(m)) as u64).collect()
+            };
+            let wide = u128::from(m);
+            let mut sum = vector(&a);
+            sum.add(&vector(&b)).unwrap();
+            prop_assert_eq!(sum.iter().collect::<Vec<_>>(), want(&|a, b| a + b));
+            let mut difference = vector(&a);
+            difference.sub(&vector(&b)).unwrap();
+            prop_assert_eq!(difference.iter().collect::<Vec<_>>(), want(&|a, b| a + wide - b));
+            let mut negative = vector(&a);
+            negative.negate();
+            prop_assert_eq!(negative.iter().collect::<Vec<_>>(), want(&|a, _| wide - a));
+            // Blocks of either lane, somewhere inside.
+            let start = a.len() / 3;
+            let mut place = vector(&a);
+            place.sub_at(start, &b[start..]).unwrap();
+            place.add_at(start, &b[start..]).unwrap();
+            if m <= 1 << 32 {
+                let narrow: Vec<u32> = b.iter().map(|&x| x as u32).collect();
+                place.add_at(start, &narrow[start..]).unwrap();
+                place.sub_at(start, &narrow[start..]).unwrap();
+            }
+            prop_assert_eq!(place.iter().collect::<Vec<_>>(), a);
+        }
+    }
+
+    #[test]
+    fn narrow_blocks_fit_wide_vectors() {
+        let m = modulus((1 << 40) + 1);
+        let mut vector = ModularVec::from_residues(m, &[1u64 << 40; 700]).unwrap();
+        vector.add_at(1, &[u32::MAX; 600]).unwrap();
+        let got: Vec<u64> = vector.iter().collect();
+        assert_eq!(
+            (got[0], got[1], got[600], got[601]),
+            (1 << 40, (1 << 32) - 2, (1 << 32) - 2, 1 << 40)
+        );
+        vector.sub_at(1, &[u32::MAX; 600]).unwrap();
+        assert!(vector.iter().all(|x| x == 1 << 40));
+    }
+
+    #[test]
+    fn refusals_change_nothing() {
+        let mut vector = ModularVec::from_residues(modulus(10), &[1u32, 2, 3]).unwrap();
+        let refused = |result: Result<()>, expected: &str| {
+            let message = result.unwrap_err().to_string();
+            assert!(message.contains(expected), "{message:?} lacks {expected:?}");
+        };
+        refused(vector.add_at(1, &[0u32, 10]), "index 2");
+        refused(vector.add_at(1, &[0u64, u64::MAX]), "index 2");
+        refused(vector.sub_at(2, &[0u32, 1]), "expected 3 values, got 4");
+        refused(vector.add_at(usize::MAX, &[0u32]), "expected 3 values");
+        refused(
+            vector.add(&ModularVec::zeros(modulus(11), 3)),
+            "modulus 10, got 11",
+        );
+        refused(
+            vector.sub(&ModularVec::zeros(modulus(10), 2)),
+            "expected 3 values, got 2",
+        );
+        assert_eq!(vector.iter().collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(ModularVec::from_residues(modulus(1 << 62), &[1u64 << 62]).is_err());
+        assert!(ModularVec::from_residues(modulus(1 << 32), &[1u64 << 32]).is_err());
+    }
+
+    #[test]
+    fn debug_shows_no_residue() {
+        let vector = ModularVec::from_residues(modulus(1000), &[777u32]).unwrap();
+        assert_eq!(format!("{vector:?}"), "ModularVec { modulus: 1000, len: 1, .. }");
+    }
+}
