@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 /// Bottom to top, as in ARCHITECTURE.md.
-const ORDER: [&str; 9] = [
+const ORDER: [&str; 10] = [
     "simd",
     "accounting",
     "mechanisms",
     "aggregation",
+    "secagg",
     "data",
     "models",
     "training",
@@ -16,11 +17,12 @@ const ORDER: [&str; 9] = [
 ];
 
 /// Crates that do no I/O, read no clock and own no randomness.
-const PURE: [&str; 6] = [
+const PURE: [&str; 7] = [
     "simd",
     "accounting",
     "mechanisms",
     "aggregation",
+    "secagg",
     "models",
     "reproduce",
 ];

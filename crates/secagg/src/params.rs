@@ -1,0 +1,477 @@
+//! What a session sums, over which graph, and what a client insists on.
+
+use crate::error::{Result, SecAggError};
+
+/// Most clients in one session: indices fit a field element many times over, and rosters stay in memory.
+pub const MAX_CLIENTS: u32 = 1 << 20;
+
+/// Longest vector: 2^36 elements, so that no length in bytes overflows.
+pub const MAX_LENGTH: u64 = 1 << 36;
+
+/// Largest modulus: 2^62, so that two elements add without carry into the sign.
+pub const MAX_MODULUS: u64 = 1 << 62;
+
+/// The primitives of a session; a session of one suite never talks to one of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Suite {
+    /// X25519, HKDF-SHA256, AES-256 in counter mode for masks, AES-256-GCM for shares, Ed25519, Shamir over GF(2^61 - 1).
+    V1 = 1,
+}
+
+/// What the server is trusted to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Setting {
+    /// The server follows the protocol and is curious: no signatures of the set of survivors.
+    HonestButCurious = 1,
+    /// The server may lie about who survived: the survivors sign their set, and `2 threshold > neighbours`.
+    Active = 2,
+}
+
+/// What is known of a session before anybody joins, and what every client agrees to by joining.
+///
+/// ```
+/// use undertone_secagg::{Setting, Terms};
+/// let terms = Terms::new(6_400_000, 1 << 20, Setting::HonestButCurious)?.with_clients(100, 1000)?;
+/// assert_eq!((terms.min_survivors(), terms.max_clients()), (100, 1000));
+/// # Ok::<(), undertone_secagg::SecAggError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Terms {
+    suite: Suite,
+    setting: Setting,
+    length: u64,
+    modulus: u64,
+    min_survivors: u32,
+    max_clients: u32,
+}
+
+impl Terms {
+    /// Sums of `length` elements modulo `modulus`, for 2 to [`MAX_CLIENTS`] clients of which 2 must survive; see
+    /// [`with_clients`](Self::with_clients) for narrower bounds.
+    ///
+    /// # Errors
+    /// [`SecAggError::Setting`] names the argument outside its range.
+    pub fn new(length: u64, modulus: u64, setting: Setting) -> Result<Self> {
+        within("the vector's length", "1 to 2^36", length, 1, MAX_LENGTH)?;
+        within("the modulus", "2 to 2^62", modulus, 2, MAX_MODULUS)?;
+        Ok(Self {
+            suite: Suite::V1,
+            setting,
+            length,
+            modulus,
+            min_survivors: 2,
+            max_clients: MAX_CLIENTS,
+        })
+    }
+
+    /// With a floor on the clients in the sum, below which nothing is released, and a cap, above which nobody is admitted.
+    ///
+    /// The cap is the number that the modulus was sized for: more clients could wrap around.
+    ///
+    /// # Errors
+    /// [`SecAggError::Setting`] where not `2 <= min_survivors <= max_clients <= MAX_CLIENTS`.
+    pub fn with_clients(mut self, min_survivors: u32, max_clients: u32) -> Result<Self> {
+        within(
+            "the cap on clients",
+            "2 to 2^20",
+            max_clients.into(),
+            2,
+            MAX_CLIENTS.into(),
+        )?;
+        // PRIVACY: the sum of one client's vector is that vector.
+        within(
+            "the floor of survivors",
+            "2 to the cap on clients",
+            min_survivors.into(),
+            2,
+            max_clients.into(),
+        )?;
+        self.min_survivors = min_survivors;
+        self.max_clients = max_clients;
+        Ok(self)
+    }
+
+    /// The primitives in use.
+    #[must_use]
+    pub fn suite(&self) -> Suite {
+        self.suite
+    }
+
+    /// What the server is trusted to do.
+    #[must_use]
+    pub fn setting(&self) -> Setting {
+        self.setting
+    }
+
+    /// Elements of a vector.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The modulus of the sum.
+    #[must_use]
+    pub fn modulus(&self) -> u64 {
+        self.modulus
+    }
+
+    /// Fewest clients in a sum that is released.
+    #[must_use]
+    pub fn min_survivors(&self) -> u32 {
+        self.min_survivors
+    }
+
+    /// Most clients in a sum.
+    #[must_use]
+    pub fn max_clients(&self) -> u32 {
+        self.max_clients
+    }
+}
+
+/// A regular graph of clients and how many neighbours open a secret.
+///
+/// ```
+/// use undertone_secagg::Topology;
+/// let full = Topology::full(100, 67)?;
+/// assert_eq!(full.neighbours(), 99);
+/// assert!(Topology::new(101, 7, 4).is_err(), "no graph has an odd number of odd vertices");
+/// # Ok::<(), undertone_secagg::SecAggError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Topology {
+    clients: u32,
+    neighbours: u32,
+    threshold: u32,
+}
+
+impl Topology {
+    /// `clients` (n) vertices of degree `neighbours` (k), of whom `threshold` (t) together open a secret.
+    ///
+    /// # Errors
+    /// [`SecAggError::Setting`] where not `2 <= n <= MAX_CLIENTS`, `1 <= k < n`, `1 <= t <= k`;
+    /// [`SecAggError::OddGraph`] where n and k are both odd.
+    pub fn new(clients: u32, neighbours: u32, threshold: u32) -> Result<Self> {
+        within(
+            "the number of clients",
+            "2 to 2^20",
+            clients.into(),
+            2,
+            MAX_CLIENTS.into(),
+        )?;
+        within(
+            "the number of neighbours",
+            "1 to one less than the clients",
+            neighbours.into(),
+            1,
+            u64::from(clients) - 1,
+        )?;
+        within(
+            "the threshold",
+            "1 to the number of neighbours",
+            threshold.into(),
+            1,
+            neighbours.into(),
+        )?;
+        if clients % 2 == 1 && neighbours % 2 == 1 {
+            return Err(SecAggError::OddGraph { clients, neighbours });
+        }
+        Ok(Self {
+            clients,
+            neighbours,
+            threshold,
+        })
+    }
+
+    /// Every client is every other's neighbour: Bonawitz et al. 2017.
+    ///
+    /// # Errors
+    /// As [`Topology::new`].
+    pub fn full(clients: u32, threshold: u32) -> Result<Self> {
+        Self::new(clients, clients.saturating_sub(1), threshold)
+    }
+
+    /// Number of clients, n.
+    #[must_use]
+    pub fn clients(&self) -> u32 {
+        self.clients
+    }
+
+    /// Neighbours of each client, k.
+    #[must_use]
+    pub fn neighbours(&self) -> u32 {
+        self.neighbours
+    }
+
+    /// Shares that open a secret, t.
+    #[must_use]
+    pub fn threshold(&self) -> u32 {
+        self.threshold
+    }
+}
+
+/// All parameters of a running session: what was agreed, and the graph over those who came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Params {
+    terms: Terms,
+    topology: Topology,
+}
+
+impl Params {
+    /// Joins the two.
+    ///
+    /// # Errors
+    /// [`SecAggError::TooMany`] above the cap on clients, [`SecAggError::TooFew`] below the floor of survivors;
+    /// [`SecAggError::Setting`] in the active setting where not `2 t > k`.
+    pub fn new(terms: Terms, topology: Topology) -> Result<Self> {
+        if topology.clients > terms.max_clients {
+            return Err(SecAggError::TooMany {
+                most: terms.max_clients,
+            });
+        }
+        if topology.clients < terms.min_survivors {
+            return Err(SecAggError::TooFew {
+                what: "the roster",
+                needed: terms.min_survivors,
+                got: topology.clients,
+            });
+        }
+        // PRIVACY: with 2 t <= k one half of a client's neighbours could open its self mask and the other half its mask key.
+        if terms.setting == Setting::Active && 2 * topology.threshold <= topology.neighbours {
+            return Err(SecAggError::Setting {
+                name: "the threshold of an active session",
+                expected: "more than half the number of neighbours",
+                got: topology.threshold.into(),
+            });
+        }
+        Ok(Self { terms, topology })
+    }
+
+    /// What was agreed before anybody joined.
+    #[must_use]
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// The graph.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+}
+
+/// The least that a client accepts, whatever a server proposes: compiled into the client, never read from a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Floors {
+    /// Fewest clients in the roster.
+    pub min_clients: u32,
+    /// Fewest clients in the sum.
+    pub min_survivors: u32,
+    /// Fewest neighbours, or all where the session has no more clients.
+    pub min_neighbours: u32,
+    /// Most neighbours: each costs a key agreement and a mask as long as the vector.
+    pub max_neighbours: u32,
+    /// Share of the neighbours, in percent, that may be corrupt: `t` must exceed it, and in an active session `2 t` must
+    /// exceed it together with all the neighbours.
+    pub corrupt_percent: u32,
+    /// Whether the survivors must sign their set.
+    pub active: bool,
+}
+
+impl Floors {
+    /// What a deployed client insists on.
+    pub const COMPILED: Self = Self {
+        min_clients: 50,
+        min_survivors: 30,
+        min_neighbours: 12,
+        max_neighbours: 1000,
+        corrupt_percent: 25,
+        active: false,
+    };
+
+    /// Whatever a simulation wants: every valid session is accepted.
+    ///
+    /// PRIVACY: only where server and clients are one process; a deployed client starts from [`Floors::COMPILED`].
+    pub const SIMULATION: Self = Self {
+        min_clients: 2,
+        min_survivors: 2,
+        min_neighbours: 1,
+        max_neighbours: MAX_CLIENTS,
+        corrupt_percent: 0,
+        active: false,
+    };
+
+    /// Whether a client with these floors takes part under `params`.
+    ///
+    /// # Errors
+    /// [`SecAggError::Floor`] names the first parameter that is too weak.
+    pub fn admit(&self, params: &Params) -> Result<()> {
+        let (terms, topology) = (params.terms(), params.topology());
+        let (n, k, t) = (topology.clients, topology.neighbours, topology.threshold);
+        at_least("the number of clients", n.into(), self.min_clients.into())?;
+        at_least(
+            "the floor of survivors",
+            terms.min_survivors.into(),
+            self.min_survivors.into(),
+        )?;
+        at_least(
+            "the number of neighbours",
+            k.into(),
+            self.min_neighbours.min(n - 1).into(),
+        )?;
+        if k > self.max_neighbours {
+            return Err(SecAggError::Floor {
+                name: "the number of neighbours",
+                expected: "at most",
+                demanded: self.max_neighbours.into(),
+                got: k.into(),
+            });
+        }
+        // PRIVACY: t corrupt neighbours open a secret without anybody's help; rounded up, never in the server's favour.
+        let corrupt = (u64::from(k) * u64::from(self.corrupt_percent)).div_ceil(100);
+        at_least("the threshold", t.into(), corrupt + 1)?;
+        if self.active && terms.setting != Setting::Active {
+            return Err(SecAggError::Floor {
+                name: "the setting (1 honest but curious, 2 active)",
+                expected: "at least",
+                demanded: Setting::Active as u64,
+                got: terms.setting as u64,
+            });
+        }
+        if terms.setting == Setting::Active {
+            // PRIVACY: a corrupt neighbour gives both kinds of share, an honest one gives one.
+            at_least(
+                "twice the threshold",
+                2 * u64::from(t),
+                u64::from(k) + corrupt + 1,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn within(name: &'static str, expected: &'static str, got: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&got) {
+        Ok(())
+    } else {
+        Err(SecAggError::Setting { name, expected, got })
+    }
+}
+
+fn at_least(name: &'static str, got: u64, demanded: u64) -> Result<()> {
+    if got >= demanded {
+        Ok(())
+    } else {
+        Err(SecAggError::Floor {
+            name,
+            expected: "at least",
+            demanded,
+            got,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params(setting: Setting, n: u32, k: u32, t: u32) -> Result<Params> {
+        let terms = Terms::new(10, 1 << 20, setting)?.with_clients(30, 1000)?;
+        Params::new(terms, Topology::new(n, k, t)?)
+    }
+
+    #[test]
+    fn ranges_are_refused_by_name() {
+        let plain = Setting::HonestButCurious;
+        for (result, name) in [
+            (Terms::new(0, 2, plain).map(drop), "length"),
+            (Terms::new(MAX_LENGTH + 1, 2, plain).map(drop), "length"),
+            (Terms::new(1, 1, plain).map(drop), "modulus"),
+            (Terms::new(1, MAX_MODULUS + 1, plain).map(drop), "modulus"),
+            (
+                Terms::new(1, 2, plain)
+                    .and_then(|t| t.with_clients(1, 5))
+                    .map(drop),
+                "floor",
+            ),
+            (
+                Terms::new(1, 2, plain)
+                    .and_then(|t| t.with_clients(6, 5))
+                    .map(drop),
+                "floor",
+            ),
+            (
+                Terms::new(1, 2, plain)
+                    .and_then(|t| t.with_clients(2, MAX_CLIENTS + 1))
+                    .map(drop),
+                "cap",
+            ),
+            (Topology::new(1, 0, 1).map(drop), "clients"),
+            (Topology::new(10, 10, 1).map(drop), "neighbours"),
+            (Topology::new(10, 0, 1).map(drop), "neighbours"),
+            (Topology::new(10, 4, 0).map(drop), "threshold"),
+            (Topology::new(10, 4, 5).map(drop), "threshold"),
+            (Topology::new(7, 3, 2).map(drop), "even"),
+            (params(plain, 29, 12, 7).map(drop), "roster"),
+            (params(plain, 1001, 12, 7).map(drop), "admits"),
+            (params(Setting::Active, 50, 12, 6).map(drop), "active"),
+        ] {
+            let error = result.expect_err(name).to_string();
+            assert!(error.contains(name), "{error} does not name {name}");
+        }
+        assert!(params(Setting::Active, 50, 12, 7).is_ok());
+    }
+
+    #[test]
+    fn floors_refuse_what_is_weaker() {
+        let compiled = Floors::COMPILED;
+        assert!(
+            compiled
+                .admit(&params(Setting::HonestButCurious, 100, 22, 11).unwrap())
+                .is_ok()
+        );
+        for (n, k, t) in [(49, 22, 11), (100, 10, 6), (100, 22, 6), (100, 22, 1)] {
+            assert!(
+                compiled
+                    .admit(&params(Setting::HonestButCurious, n, k, t).unwrap())
+                    .is_err()
+            );
+        }
+        // 2 t > k + ceil(k / 4): 22 neighbours need t >= 15.
+        assert!(
+            compiled
+                .admit(&params(Setting::Active, 100, 22, 14).unwrap())
+                .is_err()
+        );
+        assert!(
+            compiled
+                .admit(&params(Setting::Active, 100, 22, 15).unwrap())
+                .is_ok()
+        );
+        let active = Floors {
+            active: true,
+            ..compiled
+        };
+        assert!(
+            active
+                .admit(&params(Setting::HonestButCurious, 100, 22, 15).unwrap())
+                .is_err()
+        );
+        let narrow = Floors {
+            max_neighbours: 20,
+            ..compiled
+        };
+        assert!(
+            narrow
+                .admit(&params(Setting::HonestButCurious, 100, 22, 15).unwrap())
+                .is_err()
+        );
+        assert!(
+            Floors::SIMULATION
+                .admit(&params(Setting::HonestButCurious, 30, 2, 1).unwrap())
+                .is_ok()
+        );
+    }
+}
