@@ -52,6 +52,28 @@ pub enum SecAggError {
         /// The cap.
         most: u32,
     },
+    /// A rate is outside its range.
+    #[error("{name} must be {expected}, got {got}")]
+    Rate {
+        /// Name of the rate.
+        name: &'static str,
+        /// The admissible range, in words.
+        expected: &'static str,
+        /// The value received, as it prints.
+        got: String,
+    },
+    /// No graph keeps the secrets of the honest clients and still opens those of the dropped ones.
+    #[error(
+        "no graph of at most 10000 neighbours protects {clients} clients of whom {corrupt} are corrupt and {dropped} drop out"
+    )]
+    Infeasible {
+        /// Clients in the session.
+        clients: u32,
+        /// Corrupt ones.
+        corrupt: u32,
+        /// Dropped ones.
+        dropped: u32,
+    },
 }
 
 /// Shorthand for results of this crate.

@@ -4,6 +4,7 @@
 //! CCS 2020 (\[SecAgg+\]); with every client every other's neighbour it is Bonawitz et al., CCS 2017 (\[SecAgg\]).
 
 mod error;
+pub mod parameters;
 mod params;
 
 pub use error::{Result, SecAggError};
