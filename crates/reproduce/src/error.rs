@@ -1,5 +1,6 @@
 use undertone_accounting::AccountingError;
 use undertone_mechanisms::MechanismError;
+use undertone_secagg::SecAggError;
 
 /// What can go wrong when a check runs. A number that does not match is a result, not an error.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -19,4 +20,7 @@ pub enum ReproduceError {
     /// A mechanism or an optimiser refused.
     #[error(transparent)]
     Mechanism(#[from] MechanismError),
+    /// The finder of parameters of secure aggregation refused.
+    #[error(transparent)]
+    SecureAggregation(#[from] SecAggError),
 }

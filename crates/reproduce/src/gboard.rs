@@ -1,5 +1,6 @@
 //! \[Gboard\]: Xu et al., "Federated Learning of Gboard Language Models with Differential Privacy" (2023).
 
+pub(crate) mod algorithm_2;
 pub(crate) mod figure_4;
 pub(crate) mod table_1;
 pub(crate) mod table_2;

@@ -18,19 +18,22 @@
 //!
 //! Papers: McMahan et al., "Learning Differentially Private Recurrent Language Models" (ICLR 2018), Tables 1
 //! and 2, section 3, appendix D; Xu et al., "Federated Learning of Gboard Language Models with Differential
-//! Privacy" (2023), Tables 1 and 2, Figure 4, appendix A; McMahan, Xu, Zhang, "A Hassle-free Algorithm for Strong
+//! Privacy" (2023), Tables 1 and 2, Figure 4, Algorithm 2, appendix A; McMahan, Xu, Zhang, "A Hassle-free Algorithm for Strong
 //! Differential Privacy in Federated Learning Systems" (2024), Tables 2 to 4, Figures 1 to 6 and 8 to 10; Charles, Ganesh, McKenna, McMahan,
 //! Mitchell, Pillutla, Rush, "Fine-Tuning Large Language Models with User-Level Differential Privacy" (2024),
-//! Figure 1.
+//! Figure 1; Agarwal, Suresh, Yu, Kumar, McMahan, "cpSGD: Communication-efficient and differentially-private distributed
+//! SGD" (NeurIPS 2018), Theorem 1 and Figure 1; parameters of secure aggregation after Bell et al. (CCS 2020).
 
 mod blt;
 mod check;
 mod conditions;
+mod cpsgd;
 mod dplm;
 mod error;
 mod figure;
 mod gboard;
 mod rounding;
+mod secagg;
 mod table;
 mod userdp;
 
