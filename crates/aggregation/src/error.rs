@@ -112,7 +112,7 @@ pub enum AggregationError {
     #[error("the modulus must be from 2 to 2^62, got {got}")]
     Modulus {
         /// The number received.
-        got: u128,
+        got: u64,
     },
     /// Two vectors of different moduli.
     #[error("expected residues of modulus {expected}, got {got}")]

@@ -27,7 +27,7 @@ impl Modulus {
         if (2..=Self::MAX).contains(&modulus) {
             return Ok(Self(modulus));
         }
-        Err(AggregationError::Modulus { got: modulus.into() })
+        Err(AggregationError::Modulus { got: modulus })
     }
 
     /// The number itself.
