@@ -9,5 +9,6 @@ pub(crate) mod pretrain;
 pub(crate) mod report;
 pub(crate) mod reproduce;
 pub(crate) mod simulate;
+pub(crate) mod sweep;
 pub(crate) mod train;
 pub(crate) mod verify;

@@ -9,7 +9,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{account, data, eval, mechanism, plan, pretrain, report, reproduce, simulate, train, verify};
+use commands::{
+    account, data, eval, mechanism, plan, pretrain, report, reproduce, simulate, sweep, train, verify,
+};
 use output::Output;
 
 /// Train language models on text that belongs to people, so that the model provably reveals almost nothing about any one
@@ -30,6 +32,8 @@ enum Command {
     Train(train::TrainArgs),
     /// Pre-train a model on public text, without privacy; private training can start from it.
     Pretrain(train::TrainArgs),
+    /// Train a run file along axes and over seeds, and compare the runs.
+    Sweep(sweep::SweepArgs),
     /// Evaluate the final model of a run.
     Eval(eval::EvalArgs),
     /// State or search a privacy guarantee: epsilon, delta, noise, rounds.
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Train(args) => train::run(args, &output),
         Command::Pretrain(args) => pretrain::run(args, &output),
+        Command::Sweep(args) => sweep::run(&args, &output),
         Command::Eval(args) => eval::run(&args, &output),
         Command::Account(args) => account::run(*args, &output),
         Command::Plan(args) => plan::run(args, &output),

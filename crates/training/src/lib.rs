@@ -47,5 +47,6 @@ pub mod round;
 pub mod run;
 pub mod server_optimizer;
 pub mod simulate;
+pub mod sweep;
 pub mod update;
 pub mod verify;

@@ -44,18 +44,9 @@ pub(super) fn show(
     output: &Output,
     train: impl FnOnce(&RunOptions, &dyn Observer) -> undertone_training::error::Result<Summary>,
 ) -> anyhow::Result<()> {
-    let threads = args.threads.map_or_else(
-        || std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get),
-        std::num::NonZeroUsize::get,
-    );
-    // Sums and noise run on the same cores as the users do.
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build_global()
-        .context("starting the thread pool")?;
     let options = RunOptions {
         out: args.out,
-        threads,
+        threads: start_threads(args.threads)?,
         resume: args.resume,
     };
     let progress = Progress::new(output);
@@ -69,8 +60,22 @@ pub(super) fn show(
     }
 }
 
+/// Starts the threads of this process and returns their number: those asked for, or as many as there are cores.
+pub(super) fn start_threads(asked: Option<std::num::NonZeroUsize>) -> anyhow::Result<usize> {
+    let threads = asked.map_or_else(
+        || std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get),
+        std::num::NonZeroUsize::get,
+    );
+    // Sums and noise run on the same cores as the users do.
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build_global()
+        .context("starting the thread pool")?;
+    Ok(threads)
+}
+
 /// Shows a run's events: bars on a terminal, a line an evaluation otherwise.
-struct Progress {
+pub(super) struct Progress {
     output: Output,
     corpus: ProgressBar,
     rounds: ProgressBar,
@@ -78,7 +83,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(output: &Output) -> Self {
+    pub(super) fn new(output: &Output) -> Self {
         let bars = indicatif::MultiProgress::new();
         let corpus = output.bar(0, "{spinner} {msg} {bar:40} {human_pos}/{human_len}");
         let rounds = output.bar(
@@ -95,13 +100,13 @@ impl Progress {
         }
     }
 
-    fn clear(&self) {
+    pub(super) fn clear(&self) {
         [&self.corpus, &self.rounds, &self.users]
             .into_iter()
             .for_each(ProgressBar::finish_and_clear);
     }
 
-    fn say(&self, line: &str) {
+    pub(super) fn say(&self, line: &str) {
         if self.output.shows_progress() {
             self.rounds.println(line);
         } else if !self.output.json {

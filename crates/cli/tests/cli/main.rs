@@ -10,5 +10,6 @@ mod plan;
 mod pretrain;
 mod simulate;
 mod support;
+mod sweep;
 mod train;
 mod verify;

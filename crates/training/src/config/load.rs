@@ -46,6 +46,14 @@ impl FromStr for Override {
 }
 
 impl Override {
+    /// A top-level key and its value.
+    pub(crate) fn new(key: &str, value: impl Into<toml::Value>) -> Self {
+        Self {
+            key: vec![key.to_owned()],
+            value: value.into(),
+        }
+    }
+
     fn apply(&self, table: &mut toml::Table) -> Result<()> {
         let Some((last, parents)) = self.key.split_last() else {
             return Ok(());

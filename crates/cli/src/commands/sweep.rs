@@ -1,0 +1,102 @@
+//! `undertone sweep SWEEP`.
+
+mod pictures;
+mod text;
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use undertone_training::config::Override;
+use undertone_training::files::write_atomic;
+use undertone_training::run::RunOptions;
+use undertone_training::sweep::{Comparison, Sweep, TrialState};
+
+use super::train::{Progress, start_threads};
+use crate::output::Output;
+
+/// Arguments of `undertone sweep`.
+///
+/// Makes every run of a sweep file that has not finished yet, continues those that were cut off, and compares: accuracy with
+/// its spread over the seeds, paired differences from the first value of the last axis, noise and guarantee. The runs, and
+/// comparison.json, comparison.md and one picture of accuracy over rounds for each value of the earlier axes, are in a folder
+/// of the sweep's name.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SweepArgs {
+    /// The sweep file (TOML); see `examples/sweeps/`.
+    sweep: PathBuf,
+    /// Change a key of every run.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<Override>,
+    /// Folder of run directories.
+    #[arg(long, default_value = "runs", value_name = "FOLDER")]
+    out: PathBuf,
+    /// Cores to use; all by default. The result does not depend on it.
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
+    /// Compare what is there; train nothing.
+    #[arg(long)]
+    compare_only: bool,
+}
+
+/// Trains what is missing and shows the comparison.
+pub(crate) fn run(args: &SweepArgs, output: &Output) -> anyhow::Result<()> {
+    let sweep = Sweep::read(&args.sweep, &args.set)?;
+    let folder = sweep.folder(&args.out);
+    if !args.compare_only {
+        train(&sweep, args, output)?;
+    }
+    let comparison = sweep.compare(&args.out)?;
+    write(&folder, &comparison)?;
+    if output.json {
+        return output.print_json(&comparison);
+    }
+    output.print(&format!(
+        "{}\n\ncomparison.json, comparison.md and pictures are in {}",
+        text::table(&comparison),
+        folder.display()
+    ))
+}
+
+fn train(sweep: &Sweep, args: &SweepArgs, output: &Output) -> anyhow::Result<()> {
+    let folder = sweep.folder(&args.out);
+    let options = RunOptions {
+        out: args.out.clone(),
+        threads: start_threads(args.threads)?,
+        resume: false,
+    };
+    // Before any training: no run may turn out to be another one hours later.
+    let mut open = Vec::new();
+    for trial in &sweep.trials {
+        if trial.state(&folder)? != TrialState::Finished {
+            open.push(trial);
+        }
+    }
+    let finished = sweep.trials.len() - open.len();
+    for (done, trial) in open.into_iter().enumerate() {
+        let progress = Progress::new(output);
+        let name = &trial.file.config.name;
+        progress.say(&format!(
+            "run {} of {}: {name}",
+            finished + done + 1,
+            sweep.trials.len()
+        ));
+        let result = sweep.train(trial, &options, &progress);
+        progress.clear();
+        result.with_context(|| format!("run {name}"))?;
+    }
+    Ok(())
+}
+
+fn write(folder: &Path, comparison: &Comparison) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+    let mut json = serde_json::to_vec_pretty(comparison).context("a result that JSON cannot hold")?;
+    json.push(b'\n');
+    write_atomic(&folder.join("comparison.json"), &json)?;
+    let mut page = text::markdown(comparison);
+    for (name, svg) in pictures::curves(comparison)? {
+        write_atomic(&folder.join(&name), svg.as_bytes())?;
+        page += &format!("\n![Accuracy over rounds]({name})\n");
+    }
+    Ok(write_atomic(&folder.join("comparison.md"), page.as_bytes())?)
+}

@@ -1,0 +1,96 @@
+//! A comparison as a table, on the terminal and as Markdown.
+
+use comfy_table::{CellAlignment, Table, presets};
+use undertone_training::figures::{epsilon_delta, number};
+use undertone_training::sweep::{Comparison, Row, Spread};
+
+/// The table for the terminal.
+pub(super) fn table(comparison: &Comparison) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(header(comparison));
+    for row in &comparison.rows {
+        table.add_row(cells(row));
+    }
+    for column in comparison.axes.len()..header(comparison).len() {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let left = comparison.trials - comparison.finished;
+    match left {
+        0 => table.trim_fmt(),
+        _ => format!(
+            "{}\n\n{left} of {} runs have not finished",
+            table.trim_fmt(),
+            comparison.trials
+        ),
+    }
+}
+
+/// The same as a Markdown document.
+pub(super) fn markdown(comparison: &Comparison) -> String {
+    let header = header(comparison);
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let mut text = format!("# {}\n\n", comparison.name);
+    if comparison.finished < comparison.trials {
+        text += &format!(
+            "{} of {} runs have finished.\n\n",
+            comparison.finished, comparison.trials
+        );
+    }
+    text += &line(&header);
+    text += &format!("|{}\n", "---|".repeat(header.len()));
+    for row in &comparison.rows {
+        text += &line(&cells(row));
+    }
+    text += "\nMeans over the seeds ± sample standard deviation. Differences are in points of top-1 in vocabulary, from the \
+             first value of the last axis, seed by seed: mean ± standard error.\n";
+    if comparison.rows.iter().any(|row| row.is_estimate) {
+        text += "\nEstimates are the guarantees that larger runs with this noise would have; they are nobody's guarantee here.\n";
+    }
+    text
+}
+
+fn header(comparison: &Comparison) -> Vec<String> {
+    let estimate = comparison.rows.iter().any(|row| row.is_estimate);
+    let figures = [
+        "seeds",
+        "top-1 in vocabulary",
+        "difference",
+        "top-1",
+        "perplexity",
+        "noise std",
+        if estimate { "estimate" } else { "guarantee" },
+        "seconds",
+    ];
+    let axes = comparison.axes.iter().cloned();
+    axes.chain(figures.map(str::to_owned)).collect()
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let percent = |spread: &Spread| match spread.deviation {
+        Some(deviation) => format!("{:.2} ± {:.2} %", 100.0 * spread.mean, 100.0 * deviation),
+        None => format!("{:.2} %", 100.0 * spread.mean),
+    };
+    let none = || "–".to_owned();
+    let difference = row
+        .difference
+        .map_or_else(none, |difference| match difference.standard_error {
+            Some(error) => format!("{:+.2} ± {:.2}", 100.0 * difference.mean, 100.0 * error),
+            None => format!("{:+.2}", 100.0 * difference.mean),
+        });
+    let figures = [
+        row.seeds.len().max(1).to_string(),
+        row.in_vocab_top1.as_ref().map_or_else(none, percent),
+        difference,
+        percent(&row.top1),
+        format!("{:.1}", row.perplexity.mean),
+        number(row.noise_std),
+        row.guarantee
+            .as_ref()
+            .map_or_else(none, |record| epsilon_delta(record.epsilon, record.delta)),
+        format!("{:.0}", row.train_seconds.mean),
+    ];
+    row.values.iter().cloned().chain(figures).collect()
+}

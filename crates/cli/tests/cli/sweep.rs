@@ -1,0 +1,113 @@
+//! `undertone sweep`.
+
+use crate::support::{Folder, TINY};
+
+const SWEEP: &str = r#"
+name = "noise"
+run = "tiny.toml"
+seeds = [1, 2]
+set = ["rounds=4"]
+
+[[axis]]
+name = "clip"
+values = [{ name = "tight", set = ["clip.norm=0.1"] }, { name = "wide" }]
+
+[[axis]]
+name = "noise"
+values = [
+    { name = "little", set = ["privacy.noise_multiplier=0.5"] },
+    { name = "much", set = ["privacy.noise_multiplier=50"] },
+]
+"#;
+
+fn folder() -> Folder {
+    let folder = Folder::new();
+    folder.write("tiny.toml", TINY);
+    folder.write("sweep.toml", SWEEP);
+    folder
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+#[test]
+fn a_sweep_makes_all_runs_once_and_compares_them() {
+    let folder = folder();
+    let sweep = ["sweep", "sweep.toml", "--json"];
+    let first = json(&folder.succeed(&sweep));
+    assert_eq!((&first["trials"], &first["finished"]), (&8.into(), &8.into()));
+    let rows = first["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 4);
+    assert_eq!(rows[1]["values"], serde_json::json!(["tight", "much"]));
+    assert_eq!(rows[1]["seeds"], serde_json::json!([1, 2]));
+
+    // A row is the mean of its runs, a difference is taken seed by seed.
+    let accuracy = |name: &str| {
+        let metrics =
+            String::from_utf8(folder.read(&format!("runs/noise/{name}/metrics.jsonl"))).expect("UTF-8");
+        let last = json(metrics.lines().last().expect("a line"));
+        last["metrics"]["in_vocab_top1"].as_f64().expect("a number")
+    };
+    let [a, b] = ["wide-much-seed-1", "wide-much-seed-2"].map(accuracy);
+    let [c, d] = ["wide-little-seed-1", "wide-little-seed-2"].map(accuracy);
+    let wide = &rows[3];
+    let close = |value: &serde_json::Value, expected: f64| {
+        let value = value.as_f64().expect("a number");
+        assert!((value - expected).abs() < 1e-12, "{value} {expected}");
+    };
+    close(&wide["in_vocab_top1"]["mean"], (a + b) / 2.0);
+    close(&wide["difference"]["mean"], (a - c + b - d) / 2.0);
+    assert!(
+        rows[2]["difference"].is_null(),
+        "the first value of the last axis is the base"
+    );
+    let epsilon = |row: usize| rows[row]["guarantee"]["epsilon"].as_f64().expect("a number");
+    assert!(epsilon(3) < epsilon(2) && epsilon(0) == epsilon(2));
+
+    // Again: nothing is trained a second time.
+    let model = "runs/noise/tight-much-seed-2/model.safetensors";
+    let made = std::fs::metadata(folder.path(model))
+        .and_then(|data| data.modified())
+        .expect("a model");
+    assert_eq!(json(&folder.succeed(&sweep)), first);
+    let now = std::fs::metadata(folder.path(model))
+        .and_then(|data| data.modified())
+        .expect("a model");
+    assert_eq!(made, now);
+
+    // What is left of a sweep is made up.
+    std::fs::remove_dir_all(folder.path("runs/noise/wide-little-seed-2")).expect("removing a run");
+    let partial = folder.succeed(&["sweep", "sweep.toml", "--compare-only"]);
+    assert!(partial.contains("1 of 8 runs have not finished"), "{partial}");
+    let table = folder.succeed(&["sweep", "sweep.toml"]);
+    assert!(
+        table.contains("top-1 in vocabulary") && !table.contains("not finished"),
+        "{table}"
+    );
+    let page = String::from_utf8(folder.read("runs/noise/comparison.md")).expect("UTF-8");
+    assert!(
+        page.contains("| wide | much | 2 |") && page.contains("](accuracy-tight.svg)"),
+        "{page}"
+    );
+    assert!(folder.path("runs/noise/accuracy-wide.svg").exists());
+}
+
+#[test]
+fn a_sweep_refuses_what_is_not_its_own() {
+    let folder = folder();
+    folder.succeed(&["sweep", "sweep.toml", "--json"]);
+    let message = folder.fail(&["sweep", "sweep.toml", "--set", "user_update.learning_rate=0.5"]);
+    assert!(
+        message.contains("another configuration") && message.contains("tight-little-seed-1"),
+        "{message}"
+    );
+    folder.write("sweep.toml", SWEEP.replace("clip.norm=0.1", "clip.size=0.1"));
+    let message = folder.fail(&["sweep", "sweep.toml"]);
+    assert!(
+        message.contains("tiny.toml") && message.contains("size"),
+        "{message}"
+    );
+    let message = folder.fail(&["sweep", "none.toml"]);
+    assert!(message.contains("none.toml"), "{message}");
+}
