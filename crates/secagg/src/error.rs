@@ -1,9 +1,12 @@
 //! What can go wrong between a client's vector and the sum.
 
+use crate::client::ClientPhase;
+use crate::server::ServerPhase;
+
 /// Every error of this crate.
 ///
 /// Errors name indices, counts and kinds; they never carry a key, a share, a mask or an element of a vector.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecAggError {
     /// A setting is outside its range.
@@ -35,6 +38,112 @@ pub enum SecAggError {
         demanded: u64,
         /// What the server proposed.
         got: u64,
+    },
+    /// A message is not the canonical encoding of anything.
+    #[error("{message}: {reason} at byte {at}")]
+    Encoding {
+        /// Kind of message.
+        message: &'static str,
+        /// What is wrong.
+        reason: &'static str,
+        /// Where.
+        at: usize,
+    },
+    /// A message's length differs from what its header and the session prescribe.
+    #[error("{message}: expected {expected} bytes, got {got}")]
+    Length {
+        /// Kind of message or part.
+        message: &'static str,
+        /// Bytes prescribed.
+        expected: u64,
+        /// Bytes received.
+        got: u64,
+    },
+    /// A message of another protocol version or of another kind.
+    #[error("expected {expected}, got version {version}, kind {kind}")]
+    Header {
+        /// The expected kind of message, with its version.
+        expected: &'static str,
+        /// Version byte received.
+        version: u8,
+        /// Kind byte received.
+        kind: u8,
+    },
+    /// A message belongs to another session.
+    #[error("{message} belongs to another session")]
+    Session {
+        /// Kind of message.
+        message: &'static str,
+    },
+    /// The machine is not waiting for this message.
+    #[error("client: {message} does not belong in phase {phase:?}")]
+    ClientPhase {
+        /// Kind of message.
+        message: &'static str,
+        /// Where the client stands.
+        phase: ClientPhase,
+    },
+    /// The machine is not waiting for this message.
+    #[error("server: {message} does not belong in phase {phase:?}")]
+    ServerPhase {
+        /// Kind of message or action.
+        message: &'static str,
+        /// Where the server stands.
+        phase: ServerPhase,
+    },
+    /// A public key is the point of small order that forces the agreed secret, or is not a key at all.
+    #[error("client {index}: its {which} key is not acceptable")]
+    Key {
+        /// Whose key.
+        index: u32,
+        /// Which key.
+        which: &'static str,
+    },
+    /// A key that belongs to one client appears a second time.
+    #[error("clients {first} and {second} present the same {which} key")]
+    DuplicateKey {
+        /// The first of the two.
+        first: u32,
+        /// The second.
+        second: u32,
+        /// Which key.
+        which: &'static str,
+    },
+    /// A signature does not verify.
+    #[error("client {index}: its signature of {what} does not verify")]
+    Signature {
+        /// Whose signature.
+        index: u32,
+        /// What was signed.
+        what: &'static str,
+    },
+    /// An identity that the client's trust anchor does not list.
+    #[error("client {index} presents an identity that is not on the list of known devices")]
+    UnknownIdentity {
+        /// Whose identity.
+        index: u32,
+    },
+    /// An entry of the roster is not under the roster's root.
+    #[error("client {index}: its entry is not in the roster")]
+    NotInRoster {
+        /// Whose entry.
+        index: u32,
+    },
+    /// The roster does not hold this client's own keys under the index it assigns.
+    #[error("the roster's entry {index} is not this client's")]
+    NotMe {
+        /// The index that the server assigned.
+        index: u32,
+    },
+    /// The neighbours that a message lists are not those of the graph.
+    #[error("{message}: expected client {expected}, got {got}")]
+    Neighbours {
+        /// Kind of message.
+        message: &'static str,
+        /// Next index that the graph prescribes, or the number of clients where any index below it would do.
+        expected: u32,
+        /// Index received.
+        got: u32,
     },
     /// Too few clients are left for the session to go on.
     #[error("{what}: {got} clients, at least {needed} are needed; nothing is released")]
@@ -74,6 +183,68 @@ pub enum SecAggError {
         /// Dropped ones.
         dropped: u32,
     },
+    /// A message from an index or an identity that has no place in this session or phase.
+    #[error("{message}: client {index} has no part in this phase")]
+    Stranger {
+        /// Kind of message.
+        message: &'static str,
+        /// The index.
+        index: u32,
+    },
+    /// A client sent two different messages where one commits.
+    #[error("client {index} already committed to a different {message}")]
+    Committed {
+        /// Kind of message.
+        message: &'static str,
+        /// Who.
+        index: u32,
+    },
+    /// The server claims that someone survived who never shared, or that the receiver itself is gone.
+    #[error("the set of survivors contradicts what client {index} knows about client {about}")]
+    Survivors {
+        /// Who refuses.
+        index: u32,
+        /// About whom.
+        about: u32,
+    },
+    /// A share is of a kind that its sender must not give.
+    #[error("client {index} gave a share of the wrong kind, or out of order, about client {about}")]
+    ShareKind {
+        /// Who gave it.
+        index: u32,
+        /// Whose secret.
+        about: u32,
+    },
+    /// A share, or a sealed share, is not the encoding of one.
+    #[error("a share is not a field element below 2^61 - 1")]
+    ShareRange,
+    /// No subset of the shares received opens a client's secret.
+    #[error("the {which} of client {index} cannot be recovered: {got} shares, {needed} needed")]
+    Unrecoverable {
+        /// Whose secret.
+        index: u32,
+        /// Which secret.
+        which: &'static str,
+        /// Shares received.
+        got: usize,
+        /// Shares needed.
+        needed: usize,
+    },
+    /// A client's vector is not one of this session.
+    #[error("the vector has {got_length} elements modulo {got_modulus}, expected {length} modulo {modulus}")]
+    Vector {
+        /// Length that the session prescribes.
+        length: u64,
+        /// Modulus that the session prescribes.
+        modulus: u64,
+        /// Length received.
+        got_length: u64,
+        /// Modulus received.
+        got_modulus: u64,
+    },
+    /// Vectors or their packing were refused.
+    #[error(transparent)]
+    Aggregation(#[from] undertone_aggregation::AggregationError),
 }
 
 /// Shorthand for results of this crate.

@@ -20,6 +20,12 @@ pub enum Suite {
     V1 = 1,
 }
 
+impl Suite {
+    pub(crate) fn from_id(id: u8) -> Option<Self> {
+        (id == Self::V1 as u8).then_some(Self::V1)
+    }
+}
+
 /// What the server is trusted to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -28,6 +34,14 @@ pub enum Setting {
     HonestButCurious = 1,
     /// The server may lie about who survived: the survivors sign their set, and `2 threshold > neighbours`.
     Active = 2,
+}
+
+impl Setting {
+    pub(crate) fn from_id(id: u8) -> Option<Self> {
+        [Self::HonestButCurious, Self::Active]
+            .into_iter()
+            .find(|setting| *setting as u8 == id)
+    }
 }
 
 /// What is known of a session before anybody joins, and what every client agrees to by joining.

@@ -5,7 +5,8 @@
 //! `undertone-bench accounting [--repeats N] [--only QUESTION]` one for every question of privacy accounting,
 //! `undertone-bench mechanisms [--repeats N] [--only QUESTION]` one for every strategy optimised
 //! (BandMF by name only: `--only band-mf-342-n2052`),
-//! `undertone-bench noise [--dim N] [--threads N] [--only ITEM]` one for every sampler and stream.
+//! `undertone-bench noise [--dim N] [--threads N] [--only ITEM]` one for every sampler and stream,
+//! `undertone-bench secagg [--dim N] [--only ITEM]` one for every part of secure aggregation and for whole sessions.
 
 mod accounting;
 mod clients;
@@ -14,6 +15,7 @@ mod noise;
 mod numpy_random;
 mod peak;
 mod questions;
+mod secagg;
 mod usage;
 mod workload;
 
@@ -36,6 +38,8 @@ enum Command {
     Mechanisms(questions::Arguments),
     /// Samplers and noise streams, beside memory bandwidth
     Noise(noise::Arguments),
+    /// Secure aggregation: masking, sharing, whole sessions with lost clients
+    Secagg(secagg::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -44,5 +48,6 @@ fn main() -> anyhow::Result<()> {
         Command::Accounting(arguments) => accounting::run(&arguments),
         Command::Mechanisms(arguments) => mechanisms::run(&arguments),
         Command::Noise(arguments) => noise::run(&arguments),
+        Command::Secagg(arguments) => secagg::run(&arguments),
     }
 }

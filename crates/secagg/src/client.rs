@@ -1,0 +1,242 @@
+//! The client's machine: messages in, messages out, every secret gone as soon as it has served.
+//!
+//! | the client is | it takes | it gives | and erases |
+//! |---|---|---|---|
+//! | awaiting the roster | [`Roster`] | [`ShareKeys`] | |
+//! | awaiting shares | [`RelayedShares`] and its vector | [`MaskedInput`] | its own seed, keys and masks |
+//! | awaiting survivors (active) | [`Survivors`] | [`Consistency`] | |
+//! | awaiting the request to unmask | [`Unmask`] | [`UnmaskShares`] | all shares that it held |
+//!
+//! A message out of turn is refused and changes nothing. A message in turn that fails any check aborts the session: all
+//! secrets are wiped, and to the others the client has dropped out. No message is answered twice, so whoever transports
+//! an answer keeps its bytes until they have arrived; a client that lost them has dropped out too.
+
+mod ready;
+mod unmask;
+
+use rand_core::CryptoRng;
+use undertone_aggregation::ModularVec;
+
+use crate::context::{Context, Digest32};
+use crate::error::{Result, SecAggError};
+use crate::keys::{AgreementKey, Identity, Trust, fresh, signed_keys};
+use crate::message::{
+    AdvertiseKeys, Consistency, MaskedInput, Message, RelayedShares, Roster, ShareKeys, Survivors, Unmask,
+    UnmaskShares,
+};
+use crate::params::Floors;
+use crate::roster::Entry;
+
+use ready::{Joined, Sharing};
+use unmask::Uploaded;
+pub(crate) use unmask::signed_survivors;
+
+/// What a client is waiting for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientPhase {
+    /// The roster.
+    Roster,
+    /// The neighbours' shares.
+    Shares,
+    /// The set of survivors, to sign it.
+    Survivors,
+    /// The request to unmask.
+    Unmask,
+    /// Nothing: it has answered.
+    Done,
+    /// Nothing: a check failed.
+    Aborted,
+}
+
+enum State {
+    Roster(Box<Joined>),
+    Shares(Sharing),
+    Survivors(Uploaded),
+    Unmask(Uploaded),
+    Done,
+    Aborted,
+}
+
+impl State {
+    fn phase(&self) -> ClientPhase {
+        match self {
+            Self::Roster(_) => ClientPhase::Roster,
+            Self::Shares(_) => ClientPhase::Shares,
+            Self::Survivors(_) => ClientPhase::Survivors,
+            Self::Unmask(_) => ClientPhase::Unmask,
+            Self::Done => ClientPhase::Done,
+            Self::Aborted => ClientPhase::Aborted,
+        }
+    }
+}
+
+/// One client in one session.
+///
+/// # Guarantee
+/// Under the conditions of the session's [`Setting`](crate::Setting), what the server sees of the client's vector is a
+/// function of the modular sum over the survivors, of whom there are at least [`Floors::min_survivors`]. It never gives
+/// both kinds of share about anybody, and answers one request to unmask.
+///
+/// It cannot be printed or copied:
+///
+/// ```compile_fail,E0277
+/// fn printable<T: std::fmt::Debug>() {}
+/// printable::<undertone_secagg::Client>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn copyable<T: Clone>() {}
+/// copyable::<undertone_secagg::Client>();
+/// ```
+///
+/// # Source
+/// \[SecAgg+\] Algorithm 2; \[SecAgg\] Figure 4.
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: it holds secret keys and shares"
+)]
+pub struct Client {
+    state: State,
+}
+
+impl Client {
+    /// Joins the session of `context`: makes fresh keys and the message that advertises them.
+    #[must_use]
+    pub fn join<R: CryptoRng + ?Sized>(
+        identity: Identity,
+        context: Context,
+        floors: Floors,
+        trust: Trust,
+        rng: &mut R,
+    ) -> (Self, AdvertiseKeys) {
+        let (sealing, masking) = (AgreementKey::new(&fresh(rng)), AgreementKey::new(&fresh(rng)));
+        let digest = context.digest();
+        let (sealing_key, masking_key) = (sealing.public(), masking.public());
+        let public = identity.public();
+        let signature = identity.sign(&signed_keys(&digest, &public, &sealing_key, &masking_key));
+        let entry = Entry {
+            identity: public,
+            sealing_key,
+            masking_key,
+            signature,
+        };
+        let message = AdvertiseKeys {
+            context: digest,
+            entry: entry.clone(),
+        };
+        let joined = Joined {
+            identity,
+            context,
+            floors,
+            trust,
+            sealing,
+            masking,
+            entry,
+        };
+        (
+            Self {
+                state: State::Roster(Box::new(joined)),
+            },
+            message,
+        )
+    }
+
+    /// What it is waiting for.
+    #[must_use]
+    pub fn phase(&self) -> ClientPhase {
+        self.state.phase()
+    }
+
+    /// The name by which it is known.
+    #[must_use]
+    pub fn identity(&self) -> Option<Digest32> {
+        match &self.state {
+            State::Roster(joined) => Some(joined.entry.identity),
+            State::Shares(sharing) => Some(sharing.identity.public()),
+            State::Survivors(uploaded) | State::Unmask(uploaded) => Some(uploaded.identity.public()),
+            State::Done | State::Aborted => None,
+        }
+    }
+
+    /// Checks the roster and shares the two secrets among the neighbours.
+    ///
+    /// # Errors
+    /// A roster that is not of this context, does not hold this client, lists other neighbours than the graph's, a key twice
+    /// or a key that is not signed, or has weaker parameters than the [`Floors`]; and out of turn.
+    pub fn receive_roster<R: CryptoRng + ?Sized>(
+        &mut self,
+        roster: &Roster,
+        rng: &mut R,
+    ) -> Result<ShareKeys> {
+        let joined = match self.take() {
+            State::Roster(joined) => joined,
+            other => return self.out_of_turn(other, Roster::NAME),
+        };
+        let (sharing, message) = joined.receive_roster(roster, rng)?;
+        self.state = State::Shares(sharing);
+        Ok(message)
+    }
+
+    /// Opens the neighbours' shares and masks `vector` in place.
+    ///
+    /// What is left in `vector` are the masked residues.
+    ///
+    /// # Errors
+    /// A vector of another length or modulus than agreed, shares from others than neighbours, fewer neighbours than the
+    /// threshold whose shares open; and out of turn, when `vector` is untouched.
+    pub fn receive_shares(&mut self, shares: &RelayedShares, vector: &mut ModularVec) -> Result<MaskedInput> {
+        let sharing = match self.take() {
+            State::Shares(sharing) => sharing,
+            other => return self.out_of_turn(other, RelayedShares::NAME),
+        };
+        let (uploaded, message) = sharing.receive_shares(shares, vector)?;
+        self.state = if uploaded.is_active() {
+            State::Survivors(uploaded)
+        } else {
+            State::Unmask(uploaded)
+        };
+        Ok(message)
+    }
+
+    /// Checks and signs the set of survivors, once.
+    ///
+    /// # Errors
+    /// A set that leaves this client out, names someone who never shared, or is too small; and out of turn, which it always
+    /// is in an honest-but-curious session.
+    pub fn receive_survivors(&mut self, survivors: &Survivors) -> Result<Consistency> {
+        let mut uploaded = match self.take() {
+            State::Survivors(uploaded) => uploaded,
+            other => return self.out_of_turn(other, Survivors::NAME),
+        };
+        let message = uploaded.sign(survivors)?;
+        self.state = State::Unmask(uploaded);
+        Ok(message)
+    }
+
+    /// Gives one share about each neighbour, once: of the own mask of one who survived, of the masking key of one who did
+    /// not.
+    ///
+    /// # Errors
+    /// A set of survivors that contradicts what the client knows, signed or said before, or is too small; in an active
+    /// session fewer than the threshold of neighbours' signatures; and out of turn.
+    pub fn receive_unmask(&mut self, request: &Unmask) -> Result<UnmaskShares> {
+        let uploaded = match self.take() {
+            State::Unmask(uploaded) => uploaded,
+            other => return self.out_of_turn(other, Unmask::NAME),
+        };
+        let message = uploaded.answer(request)?;
+        self.state = State::Done;
+        Ok(message)
+    }
+
+    /// The state, with the client aborted until another one is put in its place: an error on the way leaves nothing behind.
+    fn take(&mut self) -> State {
+        std::mem::replace(&mut self.state, State::Aborted)
+    }
+
+    fn out_of_turn<T>(&mut self, state: State, message: &'static str) -> Result<T> {
+        let phase = state.phase();
+        self.state = state;
+        Err(SecAggError::ClientPhase { message, phase })
+    }
+}

@@ -1,0 +1,166 @@
+//! The client after its vector has left: shares of others are all that it still holds.
+
+use crate::context::{Digest32, SessionId, labelled};
+use crate::error::{Result, SecAggError};
+use crate::keys::{Identity, VerifyingKey};
+use crate::members::Members;
+use crate::message::{Consistency, GivenBytes, GivenShare, Message, Survivors, Unmask, UnmaskShares};
+use crate::params::{Params, Setting};
+use crate::seal::HeldShares;
+
+/// What a client knows of a neighbour after its vector has left.
+pub(super) struct Held {
+    pub(super) index: u32,
+    pub(super) identity: Digest32,
+    /// Whether the vector was masked with it.
+    pub(super) present: bool,
+    /// None where it was not there, or what it sent did not open.
+    pub(super) shares: Option<HeldShares>,
+}
+
+/// A client whose masked vector has left.
+pub(super) struct Uploaded {
+    pub(super) identity: Identity,
+    pub(super) params: Params,
+    pub(super) session: SessionId,
+    pub(super) index: u32,
+    pub(super) peers: Vec<Held>,
+    pub(super) min_survivors: u32,
+    /// The set that this client signed.
+    pub(super) signed: Option<Members>,
+}
+
+/// What survivors sign.
+pub(crate) fn signed_survivors(session: &SessionId, survivors: &Members) -> Digest32 {
+    labelled(
+        "survivors",
+        &[
+            session.as_bytes(),
+            &survivors.clients().to_le_bytes(),
+            survivors.bits(),
+        ],
+    )
+}
+
+impl Uploaded {
+    pub(super) fn is_active(&self) -> bool {
+        self.params.terms().setting() == Setting::Active
+    }
+
+    pub(super) fn sign(&mut self, message: &Survivors) -> Result<Consistency> {
+        message.session.check(&self.session, Survivors::NAME)?;
+        self.check(&message.survivors)?;
+        let signature = self
+            .identity
+            .sign(&signed_survivors(&self.session, &message.survivors));
+        self.signed = Some(message.survivors.clone());
+        Ok(Consistency {
+            session: self.session,
+            index: self.index,
+            signature,
+        })
+    }
+
+    /// By value: whatever the answer, the shares are gone afterwards.
+    pub(super) fn answer(self, request: &Unmask) -> Result<UnmaskShares> {
+        request.session.check(&self.session, Unmask::NAME)?;
+        self.check(&request.survivors)?;
+        if self.is_active() {
+            self.check_signatures(request)?;
+        }
+        let (session, index) = (self.session, self.index);
+        let mut shares = Vec::with_capacity(self.peers.len());
+        for held in self.peers {
+            let Some(HeldShares { seed, masking_key }) = held.shares else {
+                continue;
+            };
+            // PRIVACY: exactly one of the two, by one bit of one set; the other is wiped here.
+            let given = if request.survivors.contains(held.index) {
+                GivenShare::Seed(GivenBytes(seed))
+            } else {
+                GivenShare::MaskingKey(GivenBytes(masking_key))
+            };
+            shares.push((held.index, given));
+        }
+        Ok(UnmaskShares {
+            session,
+            index,
+            shares,
+        })
+    }
+
+    /// The set is one of this session's clients, holds this client, nobody that it was not masked with, and enough.
+    fn check(&self, survivors: &Members) -> Result<()> {
+        let (index, topology) = (self.index, self.params.topology());
+        if survivors.clients() != topology.clients() {
+            return Err(SecAggError::Length {
+                message: "the set of survivors",
+                expected: topology.clients().into(),
+                got: survivors.clients().into(),
+            });
+        }
+        // PRIVACY: a client that is said to be lost is being asked about by somebody who has its vector.
+        let contradiction = |about| Err(SecAggError::Survivors { index, about });
+        if !survivors.contains(index) {
+            return contradiction(index);
+        }
+        let mut alive = 0;
+        for held in &self.peers {
+            match (survivors.contains(held.index), held.present) {
+                (true, true) => alive += 1,
+                (true, false) => return contradiction(held.index),
+                (false, _) => {}
+            }
+        }
+        // PRIVACY: a sum over few is not much of a secret, and one over few neighbours is masked by few.
+        for (what, needed, got) in [
+            ("survivors among the neighbours", topology.threshold(), alive),
+            ("survivors", self.min_survivors, survivors.count()),
+        ] {
+            if got < needed {
+                return Err(SecAggError::TooFew { what, needed, got });
+            }
+        }
+        Ok(())
+    }
+
+    /// The set is the one that this client signed, and the threshold of surviving neighbours signed it too.
+    fn check_signatures(&self, request: &Unmask) -> Result<()> {
+        if self.signed.as_ref() != Some(&request.survivors) {
+            return Err(SecAggError::Survivors {
+                index: self.index,
+                about: self.index,
+            });
+        }
+        let signed = signed_survivors(&self.session, &request.survivors);
+        let mut peers = self.peers.iter();
+        for (index, signature) in &request.signatures {
+            // Signatures ascend as neighbours do: each is looked for behind the last one, so nobody counts twice.
+            let peer = peers.find(|held| held.index == *index && request.survivors.contains(*index));
+            let Some(peer) = peer else {
+                return Err(SecAggError::Stranger {
+                    message: "signature of survivors",
+                    index: *index,
+                });
+            };
+            if !VerifyingKey::new(&peer.identity).is_some_and(|key| key.verifies(&signed, signature)) {
+                return Err(SecAggError::Signature {
+                    index: *index,
+                    what: "the set of survivors",
+                });
+            }
+        }
+        let (got, needed) = (
+            request.signatures.len() as u32,
+            self.params.topology().threshold(),
+        );
+        if got < needed {
+            return Err(SecAggError::TooFew {
+                what: "neighbours who signed the set of survivors",
+                needed,
+                got,
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! Keys: lasting identities, fresh agreement keys, and what is derived from them for one purpose each.
+
+use ed25519_dalek::{Signature, Signer, SigningKey};
+use hkdf::Hkdf;
+use rand_core::CryptoRng;
+use sha2::Sha256;
+use x25519_dalek::StaticSecret;
+use zeroize::Zeroizing;
+
+use crate::context::{Digest32, SessionId, labelled};
+use crate::error::{Result, SecAggError};
+
+/// A secret of 32 bytes, wiped when dropped. It has no `Debug`.
+pub(crate) type Secret = Zeroizing<[u8; 32]>;
+
+/// 32 fresh random bytes.
+pub(crate) fn fresh<R: CryptoRng + ?Sized>(rng: &mut R) -> Secret {
+    let mut secret = Secret::default();
+    rng.fill_bytes(secret.as_mut());
+    secret
+}
+
+/// A client's lasting signing key (Ed25519). It cannot be printed:
+///
+/// ```compile_fail,E0277
+/// fn printable<T: std::fmt::Debug>() {}
+/// printable::<undertone_secagg::Identity>();
+/// ```
+#[derive(Clone)]
+#[expect(missing_debug_implementations, reason = "PRIVACY: a secret key")]
+pub struct Identity(SigningKey);
+
+impl Identity {
+    /// A new identity.
+    #[must_use]
+    pub fn generate<R: CryptoRng + ?Sized>(rng: &mut R) -> Self {
+        Self::from_seed(&fresh(rng))
+    }
+
+    /// The identity of a seed that the device keeps.
+    #[must_use]
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        Self(SigningKey::from_bytes(seed))
+    }
+
+    /// The public part, by which others know the client.
+    #[must_use]
+    pub fn public(&self) -> Digest32 {
+        self.0.verifying_key().to_bytes()
+    }
+
+    pub(crate) fn sign(&self, message: &Digest32) -> [u8; 64] {
+        self.0.sign(message).to_bytes()
+    }
+}
+
+/// What a client knows of who the others may be.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Trust {
+    /// Any identity is accepted. PRIVACY: a server can then invent clients, and only an honest-but-curious one is withstood.
+    Anyone,
+    /// Only identities on this list, which reached the client by another road than the server.
+    Listed(std::sync::Arc<std::collections::BTreeSet<Digest32>>),
+}
+
+impl Trust {
+    pub(crate) fn check(&self, index: u32, identity: &Digest32) -> Result<()> {
+        match self {
+            Self::Listed(known) if !known.contains(identity) => Err(SecAggError::UnknownIdentity { index }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The public part of an identity.
+pub(crate) struct VerifyingKey(ed25519_dalek::VerifyingKey);
+
+impl VerifyingKey {
+    pub(crate) fn new(bytes: &Digest32) -> Option<Self> {
+        ed25519_dalek::VerifyingKey::from_bytes(bytes).ok().map(Self)
+    }
+
+    /// Strictly: no key or commitment of small order, no second encoding of one signature.
+    pub(crate) fn verifies(&self, message: &Digest32, signature: &[u8; 64]) -> bool {
+        self.0
+            .verify_strict(message, &Signature::from_bytes(signature))
+            .is_ok()
+    }
+}
+
+/// What an identity signs when its client joins.
+pub(crate) fn signed_keys(
+    context: &Digest32,
+    identity: &Digest32,
+    sealing: &Digest32,
+    masking: &Digest32,
+) -> Digest32 {
+    labelled("signed keys", &[context, identity, sealing, masking])
+}
+
+/// A fresh X25519 key pair of one session. It has no `Debug`, and is wiped when dropped.
+pub(crate) struct AgreementKey(StaticSecret);
+
+impl AgreementKey {
+    pub(crate) fn new(secret: &Secret) -> Self {
+        Self(StaticSecret::from(**secret))
+    }
+
+    pub(crate) fn public(&self) -> Digest32 {
+        x25519_dalek::PublicKey::from(&self.0).to_bytes()
+    }
+
+    pub(crate) fn secret(&self) -> Secret {
+        Secret::new(self.0.to_bytes())
+    }
+
+    /// The agreed secret; none where the other key is a point of small order, which would fix it.
+    pub(crate) fn agree(&self, public: &Digest32) -> Option<Secret> {
+        let shared = self.0.diffie_hellman(&x25519_dalek::PublicKey::from(*public));
+        shared.was_contributory().then(|| Secret::new(shared.to_bytes()))
+    }
+}
+
+/// Public X25519 keys, which are plain bytes.
+pub(crate) struct PublicKey;
+
+impl PublicKey {
+    /// Whether an agreement with `key` depends on the other side's key at all.
+    pub(crate) fn is_acceptable(key: &Digest32) -> bool {
+        // Multiplied by the cofactor, which clamping puts into every scalar, points of small order become zero and no
+        // others do: one agreement with any fixed scalar finds them.
+        AgreementKey::new(&Secret::new([1; 32])).agree(key).is_some()
+    }
+}
+
+/// The key from `secret` for one purpose and an ordered pair of clients, in one session.
+pub(crate) fn derive(secret: &Secret, session: &SessionId, purpose: &str, from: u32, to: u32) -> Secret {
+    let mut key = Secret::default();
+    let info = [
+        b"undertone/secagg/1/".as_slice(),
+        purpose.as_bytes(),
+        &[0],
+        &from.to_le_bytes(),
+        &to.to_le_bytes(),
+    ];
+    // One block of HKDF-SHA256, far below its limit of 255.
+    if Hkdf::<Sha256>::new(Some(session.as_bytes()), secret.as_ref())
+        .expand_multi_info(&info, key.as_mut())
+        .is_err()
+    {
+        unreachable!("32 bytes are within HKDF's limit");
+    }
+    key
+}
+
+/// Key of the mask that clients `a` and `b` share, from either side.
+pub(crate) fn pairwise_mask_key(agreed: &Secret, session: &SessionId, a: u32, b: u32) -> Secret {
+    derive(agreed, session, "pairwise mask", a.min(b), a.max(b))
+}
+
+/// Key of a client's own mask.
+pub(crate) fn self_mask_key(seed: &Secret, session: &SessionId, index: u32) -> Secret {
+    derive(seed, session, "self mask", index, index)
+}
+
+/// The commitment to a client's own mask, by which the server knows that it recovered the right one.
+pub(crate) fn commitment(seed: &[u8; 32], session: &SessionId, index: u32) -> Digest32 {
+    labelled(
+        "self mask commitment",
+        &[session.as_bytes(), &index.to_le_bytes(), seed],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex<const N: usize>(text: &str) -> [u8; N] {
+        let mut bytes = [0; N];
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap();
+        }
+        bytes
+    }
+
+    /// RFC 7748, section 5.2, first vector.
+    #[test]
+    fn x25519_known_answer() {
+        let scalar = hex("a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4");
+        let point = hex("e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c");
+        let agreed = AgreementKey::new(&Secret::new(scalar)).agree(&point).unwrap();
+        assert_eq!(
+            *agreed,
+            hex("c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552")
+        );
+    }
+
+    /// RFC 8032, section 7.1, test 1.
+    #[test]
+    fn ed25519_known_answer() {
+        let identity = Identity::from_seed(&hex(
+            "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
+        ));
+        assert_eq!(
+            identity.public(),
+            hex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
+        );
+        let signature = "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46b\
+                         d25bf5f0595bbe24655141438e7a100b";
+        assert_eq!(identity.0.sign(b"").to_bytes(), hex(signature));
+    }
+
+    /// RFC 5869, appendix A.1.
+    #[test]
+    fn hkdf_known_answer() {
+        let salt: [u8; 13] = std::array::from_fn(|i| i as u8);
+        let info: [u8; 10] = std::array::from_fn(|i| 0xf0 + i as u8);
+        let mut key = [0; 42];
+        Hkdf::<Sha256>::new(Some(&salt), &[0x0b; 22])
+            .expand(&info, &mut key)
+            .unwrap();
+        let expected = "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865";
+        assert_eq!(key, hex(expected));
+    }
+
+    #[test]
+    fn both_sides_agree_and_purposes_do_not() {
+        let (a, b) = (
+            AgreementKey::new(&Secret::new([1; 32])),
+            AgreementKey::new(&Secret::new([2; 32])),
+        );
+        let agreed = a.agree(&b.public()).unwrap();
+        assert_eq!(*agreed, *b.agree(&a.public()).unwrap());
+        let (one, two) = (SessionId([1; 32]), SessionId([2; 32]));
+        let keys = [
+            pairwise_mask_key(&agreed, &one, 3, 5),
+            pairwise_mask_key(&agreed, &two, 3, 5),
+            pairwise_mask_key(&agreed, &one, 3, 6),
+            self_mask_key(&agreed, &one, 3),
+            derive(&agreed, &one, "seal", 3, 5),
+            derive(&agreed, &one, "seal", 5, 3),
+        ];
+        let distinct: std::collections::BTreeSet<_> = keys.iter().map(|key| **key).collect();
+        assert_eq!(distinct.len(), keys.len());
+        assert_eq!(*keys[0], *pairwise_mask_key(&agreed, &one, 5, 3));
+    }
+
+    #[test]
+    fn points_of_small_order_are_refused() {
+        // u = 0, 1 and -1 of orders 2 and 4, one of the two of order 8, and a second encoding of 0: the prime itself.
+        let small = |first: u8| hex(&format!("{first:02x}{}", "0".repeat(62)));
+        let near_prime = |first: u8| hex(&format!("{first:02x}{}7f", "f".repeat(60)));
+        let order_eight = hex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800");
+        for key in [
+            small(0),
+            small(1),
+            near_prime(0xec),
+            order_eight,
+            near_prime(0xed),
+        ] {
+            assert!(!PublicKey::is_acceptable(&key));
+        }
+        assert!(PublicKey::is_acceptable(
+            &AgreementKey::new(&Secret::new([7; 32])).public()
+        ));
+    }
+}

@@ -1,0 +1,470 @@
+//! The server's machine: it relays what it cannot read, adds what it cannot understand, and learns one sum.
+//!
+//! | phase | it takes | then gives each client |
+//! |---|---|---|
+//! | keys | [`AdvertiseKeys`] | after [`close_keys`](Server::close_keys) its [`Roster`] |
+//! | shares | [`ShareKeys`] | after [`close_shares`](Server::close_shares) its [`RelayedShares`] |
+//! | inputs | [`MaskedInput`] | after [`close_inputs`](Server::close_inputs) the [`Survivors`], where they must sign |
+//! | signatures (active) | [`Consistency`] | |
+//! | unmask | [`UnmaskShares`] | the [`Unmask`] request, from the start of the phase |
+//!
+//! When a phase closes is the caller's business; it closes once. A client's first message of a kind commits it: the same
+//! bytes again are a retry and welcome, other bytes are refused and change nothing. Below the floor of survivors the
+//! session aborts and its accumulator is cleared.
+
+mod outcome;
+mod roster;
+mod unmask;
+
+use rand_core::CryptoRng;
+use sha2::{Digest, Sha256};
+use undertone_aggregation::{ModularVec, Modulus, pack};
+
+use crate::client::signed_survivors;
+use crate::context::{Context, Digest32, SessionId};
+use crate::error::{Result, SecAggError};
+use crate::keys::VerifyingKey;
+use crate::members::Members;
+use crate::message::{
+    AdvertiseKeys, Consistency, MaskedInput, Message, RelayedShares, Roster, SealedShares, ShareKeys,
+    Survivors, Unmask, UnmaskShares,
+};
+use crate::params::{Params, Setting, Topology};
+
+pub use outcome::{Culprit, Outcome};
+use roster::Cohort;
+
+/// What a server is collecting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ServerPhase {
+    /// Clients' keys.
+    Keys,
+    /// Sealed shares.
+    Shares,
+    /// Masked vectors.
+    Inputs,
+    /// Signatures of the set of survivors.
+    Signatures,
+    /// Shares that open the masks of the sum.
+    Unmask,
+    /// Nothing: the sum was given out.
+    Done,
+    /// Nothing: too few clients were left.
+    Aborted,
+}
+
+/// One session on the server.
+///
+/// # Guarantee
+/// It gives out one sum at most, over the clients whose vectors had arrived when [`close_inputs`](Self::close_inputs)
+/// was called, of whom there are at least [`Terms::min_survivors`](crate::Terms::min_survivors). It verifies what it
+/// recovers, so the sum is exact or there is none, as long as survivors masked what they said.
+#[expect(missing_debug_implementations, reason = "PRIVACY: it holds the sum")]
+pub struct Server {
+    context: Context,
+    digest: Digest32,
+    modulus: Modulus,
+    phase: ServerPhase,
+    joined: Vec<AdvertiseKeys>,
+    cohort: Option<Cohort>,
+    /// By client: its message of shares.
+    shares: Vec<Option<ShareKeys>>,
+    /// By client: digest of the masked vector that was added.
+    inputs: Vec<Option<Digest32>>,
+    sum: ModularVec,
+    /// The last vector that arrived.
+    arrived: ModularVec,
+    survivors: Members,
+    signatures: Vec<Option<[u8; 64]>>,
+    answers: Vec<Option<UnmaskShares>>,
+}
+
+impl Server {
+    /// A session of `context`, open for keys.
+    ///
+    /// # Errors
+    /// A vector too long for this machine's memory addresses.
+    pub fn new(context: Context) -> Result<Self> {
+        let terms = &context.terms;
+        let modulus = Modulus::new(terms.modulus())?;
+        let len = usize::try_from(terms.length()).map_err(|_| SecAggError::Setting {
+            name: "the vector's length",
+            expected: "an address on this machine",
+            got: terms.length(),
+        })?;
+        pack::packed_len(modulus, len)?;
+        Ok(Self {
+            digest: context.digest(),
+            context,
+            modulus,
+            phase: ServerPhase::Keys,
+            joined: Vec::new(),
+            cohort: None,
+            shares: Vec::new(),
+            inputs: Vec::new(),
+            sum: ModularVec::zeros(modulus, len),
+            arrived: ModularVec::zeros(modulus, len),
+            survivors: Members::none(0),
+            signatures: Vec::new(),
+            answers: Vec::new(),
+        })
+    }
+
+    /// What it is collecting.
+    #[must_use]
+    pub fn phase(&self) -> ServerPhase {
+        self.phase
+    }
+
+    /// Clients that have joined.
+    #[must_use]
+    pub fn joined(&self) -> u32 {
+        self.joined.len() as u32
+    }
+
+    /// The parameters, once the cohort is closed.
+    #[must_use]
+    pub fn params(&self) -> Option<&Params> {
+        self.cohort.as_ref().map(|cohort| &cohort.params)
+    }
+
+    /// The session's name, once the cohort is closed.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        self.cohort.as_ref().map(|cohort| cohort.session)
+    }
+
+    /// The place in the roster of the client with this identity.
+    #[must_use]
+    pub fn index_of(&self, identity: &Digest32) -> Option<u32> {
+        self.cohort.as_ref().and_then(|cohort| cohort.index_of(identity))
+    }
+
+    /// Round 0: a client joins.
+    ///
+    /// # Errors
+    /// Keys for another context, unacceptable or unsigned keys, a key of somebody else, other keys than the identity's first,
+    /// one client more than the session admits; and out of turn.
+    pub fn receive_keys(&mut self, keys: &AdvertiseKeys) -> Result<()> {
+        self.expect_phase(ServerPhase::Keys, AdvertiseKeys::NAME)?;
+        keys.context
+            .eq(&self.digest)
+            .then_some(())
+            .ok_or(SecAggError::Session {
+                message: AdvertiseKeys::NAME,
+            })?;
+        roster::admit(&self.joined, keys, self.context.terms.max_clients())?;
+        if !self.joined.contains(keys) {
+            keys.entry.check_keys(self.joined())?;
+            keys.entry.check_signature(self.joined(), &self.digest)?;
+            self.joined.push(keys.clone());
+        }
+        Ok(())
+    }
+
+    /// Closes round 0: puts the clients on their places in random order. `topology` chooses the graph for as many clients as
+    /// there are.
+    ///
+    /// # Errors
+    /// What `topology` refuses; fewer clients than the floor of survivors, which aborts; and out of turn.
+    pub fn close_keys<R: CryptoRng + ?Sized>(
+        &mut self,
+        topology: impl FnOnce(u32) -> Result<Topology>,
+        rng: &mut R,
+    ) -> Result<()> {
+        self.expect_phase(ServerPhase::Keys, "closing of keys")?;
+        let joined = self.joined();
+        self.at_least("clients that joined", joined, self.context.terms.min_survivors())?;
+        let params = Params::new(self.context.terms, topology(joined)?)?;
+        if params.topology().clients() != joined {
+            return Err(SecAggError::Setting {
+                name: "the graph's number of clients",
+                expected: "the number that joined",
+                got: params.topology().clients().into(),
+            });
+        }
+        let entries = std::mem::take(&mut self.joined)
+            .into_iter()
+            .map(|keys| keys.entry)
+            .collect();
+        self.cohort = Some(Cohort::new(&self.context, params, entries, rng));
+        self.shares = vec![None; joined as usize];
+        self.inputs = vec![None; joined as usize];
+        self.signatures = vec![None; joined as usize];
+        self.answers = vec![None; joined as usize];
+        self.phase = ServerPhase::Shares;
+        Ok(())
+    }
+
+    /// Round 1: what client `index` must know of the roster.
+    ///
+    /// # Errors
+    /// An index outside the roster; before the cohort is closed.
+    pub fn roster(&self, index: u32) -> Result<Roster> {
+        let cohort = self.cohort(Roster::NAME)?;
+        cohort.check_index(Roster::NAME, index)?;
+        Ok(cohort.roster(index))
+    }
+
+    /// Round 1: a client's sealed shares.
+    ///
+    /// # Errors
+    /// Another session, shares for others than its neighbours, a second and different message; and out of turn.
+    pub fn receive_shares(&mut self, shares: &ShareKeys) -> Result<()> {
+        self.expect_phase(ServerPhase::Shares, ShareKeys::NAME)?;
+        let cohort = self.member(ShareKeys::NAME, &shares.session, shares.index)?;
+        cohort.check_neighbours(
+            ShareKeys::NAME,
+            shares.index,
+            shares.shares.iter().map(|sealed| sealed.index),
+        )?;
+        commit(&mut self.shares, shares.index, ShareKeys::NAME, shares)
+    }
+
+    /// Closes round 1.
+    ///
+    /// # Errors
+    /// [`SecAggError::TooFew`] where fewer than the floor of survivors have shared, which aborts; and out of turn.
+    pub fn close_shares(&mut self) -> Result<()> {
+        self.expect_phase(ServerPhase::Shares, "closing of shares")?;
+        let sharing = self.shares.iter().flatten().count() as u32;
+        self.at_least("clients that shared", sharing, self.context.terms.min_survivors())?;
+        self.phase = ServerPhase::Inputs;
+        Ok(())
+    }
+
+    /// Round 2: what client `index` was sent by those of its neighbours who have shared.
+    ///
+    /// # Errors
+    /// A client that has not shared; before the round.
+    pub fn relayed_shares(&self, index: u32) -> Result<RelayedShares> {
+        if self.phase < ServerPhase::Inputs || self.phase == ServerPhase::Aborted {
+            return self.out_of_turn(RelayedShares::NAME);
+        }
+        let cohort = self.sharer(RelayedShares::NAME, index)?;
+        let from = |sender: &u32| {
+            let message = self.shares[*sender as usize].as_ref()?;
+            let sealed = message.shares.iter().find(|sealed| sealed.index == index)?.sealed;
+            Some(SealedShares {
+                index: *sender,
+                sealed,
+            })
+        };
+        let shares = cohort.neighbours(index).iter().filter_map(from).collect();
+        Ok(RelayedShares {
+            session: cohort.session,
+            index,
+            shares,
+        })
+    }
+
+    /// Round 2: adds a client's masked vector.
+    ///
+    /// # Errors
+    /// Another session, a client that has not shared, a vector of another length or with an element that is no residue (nothing
+    /// is added then), a second and different vector; and out of turn, which a late one is.
+    pub fn receive_input(&mut self, input: &MaskedInput) -> Result<()> {
+        self.expect_phase(ServerPhase::Inputs, MaskedInput::NAME)?;
+        self.member(MaskedInput::NAME, &input.session, input.index)?;
+        self.sharer(MaskedInput::NAME, input.index)?;
+        let digest: Digest32 = Sha256::digest(&input.packed).into();
+        if self.inputs[input.index as usize].is_none() {
+            pack::unpack_into(&input.packed, &mut self.arrived)?;
+            self.sum.add(&self.arrived)?;
+        }
+        commit(&mut self.inputs, input.index, MaskedInput::NAME, &digest)
+    }
+
+    /// Closes round 2: the set of survivors is fixed, once and for all.
+    ///
+    /// # Errors
+    /// [`SecAggError::TooFew`] where fewer than the floor survive, or too few neighbours of somebody whose masks must be
+    /// recovered, which aborts; and out of turn.
+    pub fn close_inputs(&mut self) -> Result<()> {
+        self.expect_phase(ServerPhase::Inputs, "closing of inputs")?;
+        self.survivors = Members::of(self.inputs.len() as u32, |index| {
+            self.inputs[index as usize].is_some()
+        });
+        self.at_least(
+            "survivors",
+            self.survivors.count(),
+            self.context.terms.min_survivors(),
+        )?;
+        let cohort = self.cohort("closing of inputs")?;
+        let needed = cohort.params.topology().threshold();
+        let mut fewest = needed;
+        for (index, shared) in (0..).zip(&self.shares) {
+            let alive = cohort
+                .neighbours(index)
+                .iter()
+                .filter(|other| self.survivors.contains(**other))
+                .count();
+            // A lost client without surviving neighbours left no mask behind.
+            if shared.is_some() && (alive > 0 || self.survivors.contains(index)) {
+                fewest = fewest.min(alive as u32);
+            }
+        }
+        self.at_least("surviving neighbours of some client", fewest, needed)?;
+        self.phase = match self.context.terms.setting() {
+            Setting::Active => ServerPhase::Signatures,
+            Setting::HonestButCurious => ServerPhase::Unmask,
+        };
+        Ok(())
+    }
+
+    /// Round 2.5: whose vectors are in the sum.
+    ///
+    /// # Errors
+    /// Before the set is fixed.
+    pub fn survivors(&self) -> Result<Survivors> {
+        if !matches!(
+            self.phase,
+            ServerPhase::Signatures | ServerPhase::Unmask | ServerPhase::Done
+        ) {
+            return self.out_of_turn(Survivors::NAME);
+        }
+        let session = self.cohort(Survivors::NAME)?.session;
+        Ok(Survivors {
+            session,
+            survivors: self.survivors.clone(),
+        })
+    }
+
+    /// Round 2.5: a survivor's signature of the set.
+    ///
+    /// # Errors
+    /// Another session, somebody who did not survive, a signature that does not verify; and out of turn.
+    pub fn receive_consistency(&mut self, consistency: &Consistency) -> Result<()> {
+        self.expect_phase(ServerPhase::Signatures, Consistency::NAME)?;
+        let Consistency {
+            session,
+            index,
+            signature,
+        } = consistency;
+        let cohort = self.survivor(Consistency::NAME, session, *index)?;
+        let signed = signed_survivors(session, &self.survivors);
+        let identity = VerifyingKey::new(&cohort.entry(*index).identity);
+        if !identity.is_some_and(|key| key.verifies(&signed, signature)) {
+            return Err(SecAggError::Signature {
+                index: *index,
+                what: "the set of survivors",
+            });
+        }
+        commit(&mut self.signatures, *index, Consistency::NAME, signature)
+    }
+
+    /// Closes round 2.5.
+    ///
+    /// # Errors
+    /// [`SecAggError::TooFew`] where fewer than the threshold signed, which aborts; and out of turn.
+    pub fn close_signatures(&mut self) -> Result<()> {
+        self.expect_phase(ServerPhase::Signatures, "closing of signatures")?;
+        let signed = self.signatures.iter().flatten().count() as u32;
+        let needed = self
+            .cohort("closing of signatures")?
+            .params
+            .topology()
+            .threshold();
+        self.at_least("survivors who signed", signed, needed)?;
+        self.phase = ServerPhase::Unmask;
+        Ok(())
+    }
+
+    /// Round 3: the request to survivor `index`.
+    ///
+    /// # Errors
+    /// Somebody who did not survive; out of turn.
+    pub fn unmask(&self, index: u32) -> Result<Unmask> {
+        self.expect_phase(ServerPhase::Unmask, Unmask::NAME)?;
+        let session = self.cohort(Unmask::NAME)?.session;
+        let cohort = self.survivor(Unmask::NAME, &session, index)?;
+        let signature = |other: &u32| Some((*other, self.signatures[*other as usize]?));
+        let signatures = cohort.neighbours(index).iter().filter_map(signature).collect();
+        Ok(Unmask {
+            session,
+            survivors: self.survivors.clone(),
+            signatures,
+        })
+    }
+
+    fn expect_phase(&self, phase: ServerPhase, message: &'static str) -> Result<()> {
+        if self.phase == phase {
+            Ok(())
+        } else {
+            self.out_of_turn(message)
+        }
+    }
+
+    fn out_of_turn<T>(&self, message: &'static str) -> Result<T> {
+        Err(SecAggError::ServerPhase {
+            message,
+            phase: self.phase,
+        })
+    }
+
+    fn cohort(&self, message: &'static str) -> Result<&Cohort> {
+        match &self.cohort {
+            Some(cohort) => Ok(cohort),
+            None => self.out_of_turn(message),
+        }
+    }
+
+    /// The cohort, where `index` is in it and the message is of this session.
+    fn member(&self, message: &'static str, session: &SessionId, index: u32) -> Result<&Cohort> {
+        let cohort = self.cohort(message)?;
+        session.check(&cohort.session, message)?;
+        cohort.check_index(message, index)?;
+        Ok(cohort)
+    }
+
+    fn sharer(&self, message: &'static str, index: u32) -> Result<&Cohort> {
+        match self.shares.get(index as usize) {
+            Some(Some(_)) => self.cohort(message),
+            _ => Err(SecAggError::Stranger { message, index }),
+        }
+    }
+
+    fn survivor(&self, message: &'static str, session: &SessionId, index: u32) -> Result<&Cohort> {
+        if self.survivors.contains(index) {
+            self.member(message, session, index)
+        } else {
+            Err(SecAggError::Stranger { message, index })
+        }
+    }
+
+    /// Aborts where `got` is below `needed`.
+    fn at_least(&mut self, what: &'static str, got: u32, needed: u32) -> Result<()> {
+        if got >= needed {
+            return Ok(());
+        }
+        self.abort();
+        Err(SecAggError::TooFew { what, needed, got })
+    }
+
+    /// PRIVACY: nothing of the vectors outlives a session that failed.
+    fn abort(&mut self) {
+        self.phase = ServerPhase::Aborted;
+        self.sum.clear();
+        self.arrived.clear();
+        self.shares.fill(None);
+        self.answers.fill_with(|| None);
+    }
+}
+
+/// Writes a client's message where there is none; the same again is a retry.
+fn commit<T: Clone + PartialEq>(
+    slots: &mut [Option<T>],
+    index: u32,
+    message: &'static str,
+    value: &T,
+) -> Result<()> {
+    match slots.get_mut(index as usize) {
+        Some(slot @ None) => {
+            *slot = Some(value.clone());
+            Ok(())
+        }
+        Some(Some(first)) if first == value => Ok(()),
+        Some(Some(_)) => Err(SecAggError::Committed { message, index }),
+        None => Err(SecAggError::Stranger { message, index }),
+    }
+}

@@ -1,0 +1,180 @@
+//! A session whose messages a test can see, change and hold back.
+
+#![allow(dead_code)] // each test file uses its own part of the harness
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use rand_chacha::ChaCha20Rng;
+use rand_core::{Rng, SeedableRng};
+use undertone_aggregation::{ModularVec, Modulus};
+use undertone_secagg::message::{
+    AdvertiseKeys, Consistency, MaskedInput, RelayedShares, Roster, ShareKeys, Unmask, UnmaskShares,
+};
+use undertone_secagg::{Client, Context, Floors, Identity, Result, Server, Setting, Terms, Topology, Trust};
+
+pub(crate) fn rng(seed: u64) -> ChaCha20Rng {
+    ChaCha20Rng::seed_from_u64(seed)
+}
+
+pub(crate) fn below(rng: &mut ChaCha20Rng, range: u32) -> u32 {
+    rng.next_u32() % range
+}
+
+pub(crate) fn context(length: u64, modulus: u64, setting: Setting) -> Context {
+    Context {
+        run: [1; 32],
+        round: 2,
+        attempt: 3,
+        shard: 4,
+        plan_digest: [5; 32],
+        model_digest: [6; 32],
+        terms: Terms::new(length, modulus, setting).unwrap(),
+    }
+}
+
+pub(crate) fn vector(context: &Context, rng: &mut ChaCha20Rng) -> ModularVec {
+    let modulus = Modulus::new(context.terms.modulus()).unwrap();
+    let residues: Vec<u64> = (0..context.terms.length())
+        .map(|_| rng.next_u64() % modulus.get())
+        .collect();
+    ModularVec::from_residues(modulus, &residues).unwrap()
+}
+
+/// A server and clients by place in the roster, at the end of some round.
+pub(crate) struct Lab {
+    pub(crate) context: Context,
+    pub(crate) server: Server,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) identities: Vec<Identity>,
+    pub(crate) keys: Vec<AdvertiseKeys>,
+    pub(crate) inputs: Vec<Vec<u64>>,
+    pub(crate) rng: ChaCha20Rng,
+}
+
+impl Lab {
+    /// `n` clients that have joined a closed roster.
+    pub(crate) fn joined(context: Context, topology: Topology, seed: u64) -> Self {
+        Self::with(context, topology, Floors::SIMULATION, seed)
+    }
+
+    pub(crate) fn with(context: Context, topology: Topology, floors: Floors, seed: u64) -> Self {
+        let mut rng = rng(seed);
+        let mut server = Server::new(context).unwrap();
+        let mut found = BTreeMap::new();
+        for _ in 0..topology.clients() {
+            let identity = Identity::generate(&mut rng);
+            let (client, keys) = Client::join(identity.clone(), context, floors, Trust::Anyone, &mut rng);
+            server.receive_keys(&keys).unwrap();
+            found.insert(identity.public(), (client, identity, keys));
+        }
+        server.close_keys(|_| Ok(topology), &mut rng).unwrap();
+        let mut placed: Vec<_> = found
+            .into_iter()
+            .map(|(id, parts)| (server.index_of(&id).unwrap(), parts))
+            .collect();
+        placed.sort_by_key(|(index, _)| *index);
+        let (mut clients, mut identities, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+        for (_, (client, identity, key)) in placed {
+            clients.push(client);
+            identities.push(identity);
+            keys.push(key);
+        }
+        Self {
+            context,
+            server,
+            clients,
+            identities,
+            keys,
+            inputs: Vec::new(),
+            rng,
+        }
+    }
+
+    pub(crate) fn n(&self) -> u32 {
+        self.clients.len() as u32
+    }
+
+    pub(crate) fn roster(&self, index: u32) -> Roster {
+        self.server.roster(index).unwrap()
+    }
+
+    /// The client's answer to the roster, not yet at the server.
+    pub(crate) fn share(&mut self, index: u32) -> Result<ShareKeys> {
+        let roster = self.roster(index);
+        self.clients[index as usize].receive_roster(&roster, &mut self.rng)
+    }
+
+    /// Round 1 by those whom `there` names.
+    pub(crate) fn shared(mut self, there: impl Fn(u32) -> bool) -> Self {
+        for index in (0..self.n()).filter(|index| there(*index)) {
+            let message = self.share(index).unwrap();
+            self.server.receive_shares(&message).unwrap();
+        }
+        self.server.close_shares().unwrap();
+        self
+    }
+
+    pub(crate) fn relayed(&self, index: u32) -> RelayedShares {
+        self.server.relayed_shares(index).unwrap()
+    }
+
+    /// A client's masked input, not yet at the server, and the vector behind it.
+    pub(crate) fn mask(&mut self, index: u32) -> Result<(MaskedInput, Vec<u64>)> {
+        let mut input = vector(&self.context, &mut self.rng);
+        let plain = input.iter().collect();
+        let relayed = self.relayed(index);
+        Ok((
+            self.clients[index as usize].receive_shares(&relayed, &mut input)?,
+            plain,
+        ))
+    }
+
+    /// Round 2 by those whom `there` names.
+    pub(crate) fn uploaded(mut self, there: impl Fn(u32) -> bool) -> Self {
+        self.inputs = vec![Vec::new(); self.clients.len()];
+        for index in (0..self.n()).filter(|index| there(*index)) {
+            let (message, plain) = self.mask(index).unwrap();
+            self.server.receive_input(&message).unwrap();
+            self.inputs[index as usize] = plain;
+        }
+        self.server.close_inputs().unwrap();
+        self
+    }
+
+    pub(crate) fn sign(&mut self, index: u32) -> Result<Consistency> {
+        let survivors = self.server.survivors().unwrap();
+        self.clients[index as usize].receive_survivors(&survivors)
+    }
+
+    /// Round 2.5 by those whom `there` names.
+    pub(crate) fn signed(mut self, there: impl Fn(u32) -> bool) -> Self {
+        for index in (0..self.n()).filter(|index| there(*index)) {
+            let message = self.sign(index).unwrap();
+            self.server.receive_consistency(&message).unwrap();
+        }
+        self.server.close_signatures().unwrap();
+        self
+    }
+
+    pub(crate) fn request(&self, index: u32) -> Unmask {
+        self.server.unmask(index).unwrap()
+    }
+
+    pub(crate) fn answer(&mut self, index: u32) -> Result<UnmaskShares> {
+        let request = self.request(index);
+        self.clients[index as usize].receive_unmask(&request)
+    }
+
+    /// The sum of the vectors that were uploaded.
+    pub(crate) fn expected(&self) -> Vec<u64> {
+        let modulus = self.context.terms.modulus();
+        let mut sum = vec![0; self.context.terms.length() as usize];
+        for input in &self.inputs {
+            for (sum, x) in sum.iter_mut().zip(input) {
+                *sum = (*sum + x) % modulus;
+            }
+        }
+        sum
+    }
+}
