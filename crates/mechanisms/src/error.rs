@@ -68,6 +68,16 @@ pub enum MechanismError {
     /// be made again at all.
     #[error("the recurrence needs earlier noise that cannot be made again; keep the history instead")]
     HistoryNotRemade,
+    /// Noise that the clients add in shares, with fewer clients than its guarantee counts on, or more than it allows.
+    #[error("the sum carries the noise of {got} clients; its guarantee needs from {least} to {most}")]
+    WrongClients {
+        /// Fewest clients whose shares make the stated noise.
+        least: u64,
+        /// Most clients of a sum.
+        most: u64,
+        /// Clients in the sum.
+        got: u64,
+    },
     /// A vector has another length than the model.
     #[error("expected a vector of {expected} coordinates, got {got}")]
     WrongDimension {

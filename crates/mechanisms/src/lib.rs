@@ -28,6 +28,7 @@
 //! (\[DPLM\]), sections 2.2 and 2.3.
 
 mod blt;
+mod client_noise;
 mod error;
 mod iterates;
 mod loss;
@@ -46,6 +47,7 @@ mod triangular;
 mod workload;
 
 pub use blt::pair::output_scales;
+pub use client_noise::{ClientNoise, ClientNoisedSum};
 pub use error::{MechanismError, Result};
 pub use loss::{Certified, Errors, Losses, Objective};
 pub use mechanism::Mechanism;
@@ -60,6 +62,7 @@ pub use sampler::normal::StandardNormal;
 pub use sampler::poisson::{Poisson, Skellam};
 pub use sampler::snapped::SnappedGaussian;
 pub use sampler::uniform::{KeyOrigin, NoiseKey};
+pub use sampler::words::UniformWords;
 pub use strategy::Strategy;
 pub use strategy::banded::Banded;
 pub use strategy::banded_toeplitz::BandedToeplitz;

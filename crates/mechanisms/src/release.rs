@@ -199,6 +199,11 @@ pub struct NoisedAverage {
 }
 
 impl NoisedAverage {
+    /// Values whose noise is in them already.
+    pub(crate) fn of_noised(values: Vec<f32>, noise_std: f64) -> Self {
+        Self { values, noise_std }
+    }
+
     /// The released average, one value a parameter.
     #[must_use]
     pub fn values(&self) -> &[f32] {

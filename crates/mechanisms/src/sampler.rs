@@ -17,3 +17,4 @@ mod source;
 #[cfg(test)]
 mod statistics;
 pub(crate) mod uniform;
+pub(crate) mod words;

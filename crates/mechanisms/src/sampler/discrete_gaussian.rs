@@ -92,6 +92,17 @@ impl DiscreteGaussian {
         })
     }
 
+    /// Fills `out` with the samples of `round` from number `1024 block` on, at most 1024 of them, on this thread: for
+    /// vectors whose noise is made where it is used.
+    ///
+    /// # Errors
+    /// [`MechanismError::WrongDimension`] for more than 1024 samples; a round of `2^48` or more.
+    pub fn fill_block(&self, key: &NoiseKey, round: u64, block: u64, out: &mut [i64]) -> Result<()> {
+        source::fill_block(key, Purpose::DiscreteGaussian, round, block, out, |source| {
+            self.sample(source)
+        })
+    }
+
     /// One sample: a proposal `y` is kept with probability `exp(-(|y| - variance / t)^2 / (2 variance))`.
     fn sample(&self, source: &mut WordSource) -> i64 {
         loop {

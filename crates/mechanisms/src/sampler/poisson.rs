@@ -119,6 +119,17 @@ impl Skellam {
         Poisson::new(variance_numerator, 2 * variance_denominator).map(|half| Self { half })
     }
 
+    /// Fills `out` with the samples of `round` from number `1024 block` on, at most 1024 of them, on this thread: for
+    /// vectors whose noise is made where it is used.
+    ///
+    /// # Errors
+    /// [`MechanismError::WrongDimension`] for more than 1024 samples; a round of `2^48` or more.
+    pub fn fill_block(&self, key: &NoiseKey, round: u64, block: u64, out: &mut [i64]) -> Result<()> {
+        source::fill_block(key, Purpose::Skellam, round, block, out, |source| {
+            self.half.sample(source) - self.half.sample(source)
+        })
+    }
+
     /// Fills `out` with the samples of `round` from the first one on; always the same ones under one key.
     ///
     /// # Errors

@@ -5,10 +5,10 @@ use zeroize::Zeroize;
 
 use super::chacha20::{BLOCK_WORDS, Batch, KeyStream, LANES};
 use super::uniform::{NoiseKey, Purpose, UniformStream};
-use crate::error::Result;
+use crate::error::{MechanismError, Result};
 
 /// Samples that share one sequence of words; sample `i` of a round comes from sequence `i / BLOCK`.
-const BLOCK: usize = 1024;
+pub(crate) const BLOCK: usize = 1024;
 
 /// ChaCha blocks between the starts of two sequences, as a power of two: a gigabyte each, where some 100 KB are used.
 const SPACING: u32 = 24;
@@ -100,6 +100,26 @@ impl Drop for WordSource {
     }
 }
 
+/// Fills `out` with the samples of one block of [`BLOCK`]: those that [`fill`] puts there, without the others.
+pub(super) fn fill_block(
+    key: &NoiseKey,
+    purpose: Purpose,
+    round: u64,
+    block: u64,
+    out: &mut [i64],
+    sample: impl Fn(&mut WordSource) -> i64,
+) -> Result<()> {
+    if out.len() > BLOCK {
+        return Err(MechanismError::WrongDimension {
+            expected: BLOCK,
+            got: out.len(),
+        });
+    }
+    let mut source = WordSource::new(&key.stream(purpose, round)?, block);
+    out.fill_with(|| sample(&mut source));
+    Ok(())
+}
+
 /// Fills `out` with samples of `round`, each drawn from the words of its block; the same at any thread count.
 pub(super) fn fill(
     key: &NoiseKey,
@@ -124,6 +144,20 @@ mod tests {
     fn source(index: u64) -> WordSource {
         let key = NoiseKey::from_bytes([4; 32]);
         WordSource::new(&key.stream(Purpose::DiscreteLaplace, 0).unwrap(), index)
+    }
+
+    #[test]
+    fn blocks_are_parts_of_the_whole() {
+        let key = NoiseKey::from_bytes([6; 32]);
+        let sample = |source: &mut WordSource| source.below(1000) as i64;
+        let mut whole = vec![0; 2 * BLOCK + 5];
+        fill(&key, Purpose::Binomial, 3, &mut whole, sample).unwrap();
+        for (block, part) in whole.chunks(BLOCK).enumerate() {
+            let mut out = vec![0; part.len()];
+            fill_block(&key, Purpose::Binomial, 3, block as u64, &mut out, sample).unwrap();
+            assert_eq!(out, part);
+        }
+        assert!(fill_block(&key, Purpose::Binomial, 3, 0, &mut vec![0; BLOCK + 1], sample).is_err());
     }
 
     #[test]

@@ -93,6 +93,19 @@ impl NoiseKey {
         crate::state::key_id(self)
     }
 
+    /// The key of one client under this one, for simulated clients that have no entropy of their own.
+    ///
+    /// # Errors
+    /// [`MechanismError::Setting`] for a client number of `2^48` or more.
+    pub fn for_client(&self, client: u64) -> Result<Self> {
+        let mut bytes = [0; 32];
+        self.stream(Purpose::ClientKey, client)?.fill(0, &mut bytes);
+        Ok(Self {
+            bytes,
+            origin: self.origin,
+        })
+    }
+
     /// The secret itself.
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.bytes
@@ -153,6 +166,12 @@ pub(crate) enum Purpose {
     Skellam = 11,
     /// A name of the key in saved states.
     KeyId = 12,
+    /// Which way values are rounded.
+    Rounding = 13,
+    /// Signs of a random rotation, which everyone may know.
+    Signs = 14,
+    /// Keys of single clients.
+    ClientKey = 15,
 }
 
 /// An endless sequence of 64-bit words that can be read from any index.

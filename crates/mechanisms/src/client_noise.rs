@@ -1,0 +1,167 @@
+//! Noise that the clients add in shares before a secure sum: the road of such a sum to a release.
+
+use undertone_accounting::Event;
+
+use crate::error::{MechanismError, Result, positive};
+use crate::release::NoisedAverage;
+
+/// A decoded sum to which every client has added its share of the noise already.
+///
+/// PRIVACY: with too few clients there is too little noise in it, and only [`ClientNoise::release`] knows how many are
+/// enough. So it has no `Debug` of its contents, no serialisation and no reader, and it is another type than
+/// [`RawSum`](crate::RawSum), which has no noise in it at all and cannot come this way:
+/// ```compile_fail,E0308
+/// use undertone_mechanisms::{ClientNoise, RawSum};
+/// fn release(noise: &ClientNoise) {
+///     let _ = noise.release(RawSum::new(vec![1 << 40], 0), 1.0);
+/// }
+/// ```
+/// ```compile_fail,E0277
+/// println!("{:?}", undertone_mechanisms::ClientNoisedSum::new(vec![1.0], 3));
+/// ```
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: a sum that may have too little noise must not be printable"
+)]
+pub struct ClientNoisedSum {
+    values: Vec<f32>,
+    clients: u64,
+}
+
+impl ClientNoisedSum {
+    /// The sum of the contributions of `clients`, each of which added its share. For decoders.
+    #[must_use]
+    pub fn new(values: Vec<f32>, clients: u64) -> Self {
+        Self { values, clients }
+    }
+}
+
+/// What the clients' shares of noise amount to: the event for the accountant, and how many shares it takes.
+///
+/// # Guarantee
+/// A release is refused unless at least the `least_clients` that the event counts on are in the sum: shares of clients that
+/// dropped out are not there. Clients that lie about their share are not noticed; choose the floor so that those who do
+/// not lie reach it.
+///
+/// # Example
+/// ```
+/// use undertone_accounting::Event;
+/// use undertone_mechanisms::{ClientNoise, ClientNoisedSum};
+/// let event = Event::Skellam {
+///     clip_norm: 1.0, granularity: 1e-3, dimension: 2, conditional_beta: 0.5, central_stddev: 1.0,
+/// };
+/// let noise = ClientNoise::new(event, 4, 10, 0.5)?;
+/// assert!(noise.release(ClientNoisedSum::new(vec![1.0, 2.0], 3), 4.0).is_err());
+/// let release = noise.release(ClientNoisedSum::new(vec![1.0, 2.0], 4), 4.0)?;
+/// assert_eq!((release.values(), release.noise_std()), (&[0.25, 0.5][..], 0.25));
+/// # Ok::<(), undertone_mechanisms::MechanismError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientNoise {
+    event: Event,
+    least_clients: u64,
+    most_clients: u64,
+    share_std: f64,
+}
+
+impl ClientNoise {
+    /// Shares of standard deviation `share_std` in every coordinate, in the unit of the updates. `event` is what one
+    /// release means when `least_clients` of them are in the sum.
+    ///
+    /// # Errors
+    /// No clients, fewest above most, and a standard deviation that is not positive and finite.
+    pub fn new(event: Event, least_clients: u64, most_clients: u64, share_std: f64) -> Result<Self> {
+        if !(1..=most_clients).contains(&least_clients) {
+            return Err(MechanismError::Setting {
+                name: "least_clients",
+                expected: "at least 1 and at most the most clients of a sum",
+                got: least_clients as f64,
+            });
+        }
+        let share_std = positive("share_std", share_std)?;
+        Ok(Self {
+            event,
+            least_clients,
+            most_clients,
+            share_std,
+        })
+    }
+
+    /// What one release means to an accountant.
+    #[must_use]
+    pub fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// Fewest clients whose shares make the event's noise.
+    #[must_use]
+    pub fn least_clients(&self) -> u64 {
+        self.least_clients
+    }
+
+    /// Standard deviation of one client's share.
+    #[must_use]
+    pub fn share_std(&self) -> f64 {
+        self.share_std
+    }
+
+    /// Divides by a constant and releases.
+    ///
+    /// # Errors
+    /// [`MechanismError::WrongClients`] for a sum of fewer clients than the guarantee counts on, or of more than a sum
+    /// may have; a denominator that is not positive and finite.
+    pub fn release(&self, sum: ClientNoisedSum, denominator: f64) -> Result<NoisedAverage> {
+        // PRIVACY: the one place where such a sum becomes readable.
+        if !(self.least_clients..=self.most_clients).contains(&sum.clients) {
+            return Err(MechanismError::WrongClients {
+                least: self.least_clients,
+                most: self.most_clients,
+                got: sum.clients,
+            });
+        }
+        let scale = positive("denominator", denominator)?.recip();
+        let mut values = sum.values;
+        values
+            .iter_mut()
+            .for_each(|value| *value = (f64::from(*value) * scale) as f32);
+        let noise_std = self.share_std * (sum.clients as f64).sqrt() * scale;
+        Ok(NoisedAverage::of_noised(values, noise_std))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event() -> Event {
+        Event::Gaussian {
+            noise_multiplier: undertone_accounting::NoiseMultiplier::new(1.0).unwrap(),
+        }
+    }
+
+    #[test]
+    fn only_enough_clients_release() {
+        let noise = ClientNoise::new(event(), 3, 5, 2.0).unwrap();
+        for clients in 0..8 {
+            let released = noise.release(ClientNoisedSum::new(vec![8.0], clients), 4.0);
+            assert_eq!(released.is_ok(), (3..=5).contains(&clients), "{clients}");
+            if let Ok(released) = released {
+                assert_eq!(released.values(), [2.0]);
+                assert!((released.noise_std() - (clients as f64).sqrt() / 2.0).abs() < 1e-15);
+            } else {
+                let message = released.unwrap_err().to_string();
+                assert!(message.contains(&format!("of {clients} clients")), "{message}");
+            }
+        }
+        assert!(noise.release(ClientNoisedSum::new(vec![8.0], 3), 0.0).is_err());
+    }
+
+    #[test]
+    fn bad_settings() {
+        assert!(ClientNoise::new(event(), 0, 5, 1.0).is_err());
+        assert!(ClientNoise::new(event(), 6, 5, 1.0).is_err());
+        for std in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(ClientNoise::new(event(), 1, 5, std).is_err());
+        }
+    }
+}
