@@ -144,6 +144,45 @@ pub enum AggregationError {
         /// Number of residues.
         len: usize,
     },
+    /// A transform of a length that is not a power of two.
+    #[error("expected a power of two of numbers, got {got}")]
+    NotAPowerOfTwo {
+        /// Length received.
+        got: usize,
+    },
+    /// An encoding whose numbers do not fit the integers that carry them.
+    #[error("the encoding needs {what} below 2^{limit}, got 2^{got:.1}; {remedy}")]
+    EncodingTooLarge {
+        /// Which number.
+        what: &'static str,
+        /// Base-2 logarithm of the limit.
+        limit: u32,
+        /// Base-2 logarithm of the number.
+        got: f64,
+        /// What to change.
+        remedy: &'static str,
+    },
+    /// A sum of more clients than the modulus was chosen for.
+    #[error("the encoding is for sums of at most {most} clients, got {got}")]
+    TooManyClients {
+        /// The cap.
+        most: u64,
+        /// Clients of the sum.
+        got: u64,
+    },
+    /// An update whose encoding is longer than the sensitivity allows, whatever the rounding.
+    #[error(
+        "the update is longer than its bound after rotation: norm {norm:e} above {bound:e}, in grid steps"
+    )]
+    EncodedNorm {
+        /// Its norm.
+        norm: f64,
+        /// The bound.
+        bound: f64,
+    },
+    /// The accountant refused the noise.
+    #[error(transparent)]
+    Accounting(#[from] undertone_accounting::AccountingError),
     /// The mechanism refused the sum.
     #[error(transparent)]
     Mechanism(#[from] undertone_mechanisms::MechanismError),

@@ -24,18 +24,26 @@
 //! (\[DPLM\]), section 2.2 and Lemma 1.
 
 mod clip;
+pub mod encoding;
 mod error;
 mod estimator;
+mod hadamard;
 mod layout;
 mod modular;
 pub mod pack;
+mod rotation;
 mod sum;
 mod weight;
 
 pub use clip::{ClipReport, Clipping};
+pub use encoding::{
+    Cohort, Decoded, Encoder, Encoding, EncodingKind, Levels, MeanSquaredError, RoundEncoding, Sensitivity,
+};
 pub use error::{AggregationError, Result};
 pub use estimator::Estimator;
+pub use hadamard::{Transformable, walsh_hadamard};
 pub use layout::{Block, ClipGroup, ParamLayout, TensorSpec};
 pub use modular::{Lane, Lanes, ModularVec, Modulus};
+pub use rotation::Rotation;
 pub use sum::FixedPointSum;
 pub use weight::user_weight;

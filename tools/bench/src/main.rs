@@ -6,10 +6,12 @@
 //! `undertone-bench mechanisms [--repeats N] [--only QUESTION]` one for every strategy optimised
 //! (BandMF by name only: `--only band-mf-342-n2052`),
 //! `undertone-bench noise [--dim N] [--threads N] [--only ITEM]` one for every sampler and stream,
-//! `undertone-bench secagg [--dim N] [--only ITEM]` one for every part of secure aggregation and for whole sessions.
+//! `undertone-bench secagg [--dim N] [--only ITEM]` one for every part of secure aggregation and for whole sessions,
+//! `undertone-bench encodings [--log-dim N] [--only ITEM]` one for every transform, sum, packing and encoder.
 
 mod accounting;
 mod clients;
+mod encodings;
 mod mechanisms;
 mod noise;
 mod numpy_random;
@@ -40,6 +42,8 @@ enum Command {
     Noise(noise::Arguments),
     /// Secure aggregation: masking, sharing, whole sessions with lost clients
     Secagg(secagg::Arguments),
+    /// Transforms, modular sums, packing and encoders for secure sums, beside copy bandwidth
+    Encodings(encodings::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -49,5 +53,6 @@ fn main() -> anyhow::Result<()> {
         Command::Mechanisms(arguments) => mechanisms::run(&arguments),
         Command::Noise(arguments) => noise::run(&arguments),
         Command::Secagg(arguments) => secagg::run(&arguments),
+        Command::Encodings(arguments) => encodings::run(&arguments),
     }
 }

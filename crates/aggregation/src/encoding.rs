@@ -1,0 +1,449 @@
+//! Encodings of updates as integers modulo `M` for a secure sum: one value that client, server and accountant read.
+//!
+//! | encoding | noise | source |
+//! |---|---|---|
+//! | [`Identity`](EncodingKind::Identity) | none; bit for bit the plain sum | |
+//! | [`RotatedRounding`](EncodingKind::RotatedRounding) | none; the server adds it after decoding | \[Gboard\] Algorithm 2 |
+//! | [`Binomial`](EncodingKind::Binomial) | every client's share | \[cpSGD\] sections 4.2 and 4.3 |
+//! | [`DiscreteGaussian`](EncodingKind::DiscreteGaussian) | every client's share | Kairouz, Liu, Steinke 2021 |
+//! | [`Skellam`](EncodingKind::Skellam) | every client's share | Agarwal, Kairouz, Liu 2021 |
+//!
+//! Without noise a decoded sum is a [`RawSum`], which only a mechanism releases. With the clients' noise it is a
+//! [`ClientNoisedSum`], which only [`ClientNoise::release`] does, once enough clients are in it.
+
+mod binomial;
+mod identity;
+mod lattice;
+mod lift;
+mod round;
+mod rounding;
+mod shared_noise;
+#[cfg(test)]
+mod tests;
+
+pub use round::{Decoded, Encoder, RoundEncoding};
+
+use undertone_mechanisms::{ClientNoise, ClientNoisedSum, FRACTION_BITS, NoiseKey, RawSum};
+
+use self::binomial::Quantisation;
+use self::identity::Identity;
+use self::lattice::Lattice;
+use self::lift::GridFactor;
+use self::shared_noise::SharedNoise;
+use crate::error::{AggregationError, Result};
+use crate::modular::Modulus;
+use crate::rotation::check_dim;
+
+/// Whose updates are summed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cohort {
+    /// Coordinates of an update.
+    pub dim: usize,
+    /// L2 norm that no client's weighted update exceeds: `C`, or `D` of \[cpSGD\].
+    pub clip_norm: f64,
+    /// Fewest clients of a sum that is released: noise in shares is made for them.
+    pub min_clients: u64,
+    /// Most clients of a sum: the modulus is made for them.
+    pub max_clients: u64,
+}
+
+/// Settings of the binomial encoding.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Levels {
+    /// `k`: levels of the quantisation, at least 2.
+    pub levels: u64,
+    /// `m`: trials of one client's noise.
+    pub trials: u64,
+    /// `p` as numerator and denominator.
+    pub success_probability: (u64, u64),
+    /// Coordinates are cut to `[-x_max, x_max]`. Without it: the clip norm, or with rotation that of Theorem 4.
+    pub x_max: Option<f64>,
+    /// Whether updates are rotated first.
+    pub rotate: bool,
+    /// Delta of one release, half for the norms after quantisation (equation 10) and half for Theorem 1.
+    pub delta: f64,
+}
+
+/// Which encoding, with its settings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum EncodingKind {
+    /// Truncation toward zero onto the fixed-point grid.
+    Identity,
+    /// Random rotation and conditional stochastic rounding.
+    RotatedRounding {
+        /// `s`: grid steps in one unit.
+        scale: f64,
+    },
+    /// Stochastic quantisation and binomial noise in shares.
+    Binomial(Levels),
+    /// Random rotation, conditional rounding and discrete Gaussian noise in shares.
+    DiscreteGaussian {
+        /// Grid steps in one unit.
+        scale: f64,
+        /// Standard deviation of the noise of the fewest clients together, over the clip norm.
+        noise_multiplier: f64,
+    },
+    /// Random rotation, conditional rounding and Skellam noise in shares.
+    Skellam {
+        /// Grid steps in one unit.
+        scale: f64,
+        /// Standard deviation of the noise of the fewest clients together, over the clip norm.
+        noise_multiplier: f64,
+    },
+}
+
+/// How far one client moves a decoded sum, in the unit of the updates.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sensitivity {
+    /// In the L2 norm.
+    pub l2: f64,
+    /// In the L1 norm.
+    pub l1: f64,
+    /// In any coordinate.
+    pub l_inf: f64,
+}
+
+/// Expected squared error of one coordinate of the mean of the clients' clipped updates.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MeanSquaredError {
+    /// From rounding, at most; two thirds of it where fractions are spread evenly.
+    pub rounding: f64,
+    /// From the clients' noise, exactly.
+    pub noise: f64,
+}
+
+impl MeanSquaredError {
+    /// Both together.
+    #[must_use]
+    pub fn total(&self) -> f64 {
+        self.rounding + self.noise
+    }
+}
+
+/// How the updates of a cohort become integers modulo `M` and their sum becomes numbers again.
+///
+/// # Guarantee
+/// One client moves the decoded sum by at most [`sensitivity`](Self::sensitivity), whatever its update and the randomness of
+/// its rounding; with noise in shares the release is [`event`](ClientNoise::event) of
+/// [`client_noise`](Self::client_noise). Clients that do not follow the encoding are not covered: under a secure sum no
+/// server can see that.
+///
+/// # Example
+/// ```
+/// use undertone_aggregation::{Cohort, Decoded, Encoding, EncodingKind, ModularVec};
+/// use undertone_mechanisms::NoiseKey;
+///
+/// let cohort = Cohort { dim: 3, clip_norm: 1.0, min_clients: 2, max_clients: 4 };
+/// let encoding = Encoding::new(EncodingKind::RotatedRounding { scale: 1e4 }, cohort)?;
+/// let shared_seed = NoiseKey::from_bytes([1; 32]);
+/// let round = encoding.for_round(&shared_seed, 0)?;
+/// let mut encoder = round.encoder();
+/// let (mut one, mut sum) = (encoding.zeros(), encoding.zeros());
+/// for client in 0..2u8 {
+///     let secret = NoiseKey::from_bytes([client + 2; 32]);
+///     encoder.encode(&[0.5, -0.25, 0.1], 1.0, &secret, &mut one)?;
+///     sum.add(&one)?; // a secure sum in a run
+/// }
+/// assert!(matches!(round.decode(sum, 2)?, Decoded::Raw(_)));
+/// assert!(encoding.sensitivity().l2 < 1.0002);
+/// # Ok::<(), undertone_aggregation::AggregationError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Encoding {
+    kind: EncodingKind,
+    cohort: Cohort,
+    scheme: Scheme,
+    /// What is subtracted for every client from a sum before it is lifted.
+    centre: u64,
+    least_modulus: Modulus,
+    modulus: Modulus,
+    client_noise: Option<ClientNoise>,
+}
+
+#[derive(Debug, Clone)]
+enum Scheme {
+    Identity(Identity),
+    Rounded(Lattice),
+    Quantised(Quantisation),
+    Shared(Lattice, SharedNoise),
+}
+
+impl Encoding {
+    /// # Errors
+    /// A cohort without coordinates or clients, a clip norm that is not positive and finite, settings out of range, numbers
+    /// that would not fit their integers, and noise for which no guarantee can be computed.
+    pub fn new(kind: EncodingKind, cohort: Cohort) -> Result<Self> {
+        check_cohort(&cohort)?;
+        let scheme = match kind {
+            EncodingKind::Identity => Scheme::Identity(Identity::new(&cohort)?),
+            EncodingKind::RotatedRounding { scale } => {
+                Scheme::Rounded(Lattice::new(cohort.dim, cohort.clip_norm, scale)?)
+            }
+            EncodingKind::Binomial(levels) => Scheme::Quantised(Quantisation::new(&cohort, levels)?),
+            EncodingKind::DiscreteGaussian {
+                scale,
+                noise_multiplier,
+            }
+            | EncodingKind::Skellam {
+                scale,
+                noise_multiplier,
+            } => {
+                let lattice = Lattice::new(cohort.dim, cohort.clip_norm, scale)?;
+                let skellam = matches!(kind, EncodingKind::Skellam { .. });
+                let noise = SharedNoise::new(&cohort, &lattice, noise_multiplier, skellam)?;
+                Scheme::Shared(lattice, noise)
+            }
+        };
+        // The largest magnitude of one client's integer around its centre, and of all noise where it has no bound.
+        let (centre, one, noise) = match &scheme {
+            Scheme::Identity(identity) => (0, identity.cap(), 0),
+            // The shift of the paper: residues of one client are 0 ..= 2 C_inf.
+            Scheme::Rounded(lattice) => (lattice.cap(), lattice.cap(), 0),
+            Scheme::Quantised(levels) => (levels.top() / 2, levels.top().div_ceil(2), 0),
+            Scheme::Shared(lattice, noise) => (0, lattice.cap(), noise.reach()),
+        };
+        // PRIVACY: wide enough for the cap on clients, so that honest sums never wrap around.
+        let least = 2 * (u128::from(one) * u128::from(cohort.max_clients) + u128::from(noise)) + 1;
+        let modulus = |m: u128| {
+            let too_large = |_| AggregationError::Modulus { got: m };
+            Modulus::new(u64::try_from(m).map_err(too_large)?)
+        };
+        let mut encoding = Self {
+            kind,
+            cohort,
+            scheme,
+            centre,
+            least_modulus: modulus(least)?,
+            modulus: modulus(least.next_power_of_two())?,
+            client_noise: None,
+        };
+        encoding.client_noise = encoding.make_client_noise()?;
+        encoding.check_decoding(least)?;
+        Ok(encoding)
+    }
+
+    /// The same encoding modulo exactly [`least_modulus`](Self::least_modulus), as in the papers. Powers of two need the same
+    /// bits and are faster to mask.
+    #[must_use]
+    pub fn with_least_modulus(mut self) -> Self {
+        self.modulus = self.least_modulus;
+        self
+    }
+
+    /// The kind and its settings.
+    #[must_use]
+    pub fn kind(&self) -> EncodingKind {
+        self.kind
+    }
+
+    /// Whose updates it is for.
+    #[must_use]
+    pub fn cohort(&self) -> Cohort {
+        self.cohort
+    }
+
+    /// The modulus of the sum: the next power of two, unless the exact one was asked for.
+    #[must_use]
+    pub fn modulus(&self) -> Modulus {
+        self.modulus
+    }
+
+    /// The smallest modulus under which no sum of the most clients wraps around: `2 C_inf m + 1` for \[Gboard\].
+    #[must_use]
+    pub fn least_modulus(&self) -> Modulus {
+        self.least_modulus
+    }
+
+    /// Bits of a coordinate under a secure sum, `ceil(log2 M)`.
+    #[must_use]
+    pub fn bits_per_coordinate(&self) -> u32 {
+        self.modulus.bits()
+    }
+
+    /// Bits of a coordinate of one client before masks, as the papers count them: `log2(k + m)` for \[cpSGD\].
+    #[must_use]
+    pub fn client_bits_per_coordinate(&self) -> f64 {
+        match &self.scheme {
+            Scheme::Identity(identity) => (2.0 * identity.cap() as f64 + 1.0).log2(),
+            Scheme::Rounded(lattice) => (2.0 * lattice.cap() as f64 + 1.0).log2(),
+            Scheme::Quantised(levels) => (levels.top() as f64 + 1.0).log2(),
+            Scheme::Shared(lattice, noise) => (2.0 * (lattice.cap() + noise.reach()) as f64 + 1.0).log2(),
+        }
+    }
+
+    /// Residues of an encoded update: the dimension, for rotations padded to a power of two.
+    #[must_use]
+    pub fn padded_dim(&self) -> usize {
+        match &self.scheme {
+            Scheme::Identity(_) => self.cohort.dim,
+            Scheme::Quantised(levels) => levels.padded(),
+            Scheme::Rounded(_) | Scheme::Shared(..) => self.cohort.dim.next_power_of_two(),
+        }
+    }
+
+    /// A vector of zeros to encode into or to sum in.
+    #[must_use]
+    pub fn zeros(&self) -> crate::ModularVec {
+        crate::ModularVec::zeros(self.modulus, self.padded_dim())
+    }
+
+    /// How far one client moves the decoded sum.
+    ///
+    /// # Guarantee
+    /// For encodings whose sum is a [`RawSum`]: adding, removing or zeroing out one client, all arithmetic included. That of
+    /// \[Gboard\] is `C_inflated`, of which the squared norm of the integers is checked on every client, plus one step of the
+    /// fixed-point grid a coordinate, which is what decoding onto it may add. Replacing a client counts twice.
+    ///
+    /// For noise in shares it is what the event was computed from, before the noise: for \[cpSGD\] equation 10, under
+    /// replacement and except with half of its delta.
+    #[must_use]
+    pub fn sensitivity(&self) -> Sensitivity {
+        let (d, clip_norm) = (self.cohort.dim as f64, self.cohort.clip_norm);
+        match &self.scheme {
+            Scheme::Identity(_) => Sensitivity {
+                l2: clip_norm,
+                l1: clip_norm * d.sqrt(),
+                l_inf: clip_norm,
+            },
+            Scheme::Rounded(lattice) => {
+                // PRIVACY: the transform of the sum is exact, its scaling monotone and floored: one step a coordinate.
+                let l2 = lattice.sensitivity().l2() + d.sqrt() * GRID;
+                Sensitivity {
+                    l2,
+                    l1: l2 * d.sqrt(),
+                    l_inf: l2,
+                }
+            }
+            Scheme::Quantised(levels) => {
+                let (norms, width) = (levels.sensitivities(), levels.bin_width());
+                Sensitivity {
+                    l2: norms.l2() * width,
+                    l1: norms.l1() * width,
+                    l_inf: norms.l_inf() * width,
+                }
+            }
+            Scheme::Shared(lattice, _) => {
+                let norms = lattice.sensitivity();
+                Sensitivity {
+                    l2: norms.l2(),
+                    l1: norms.l1(),
+                    l_inf: norms.l2(),
+                }
+            }
+        }
+    }
+
+    /// What the clients' shares of noise amount to; `None` where the server has to add noise.
+    #[must_use]
+    pub fn client_noise(&self) -> Option<&ClientNoise> {
+        self.client_noise.as_ref()
+    }
+
+    /// Error of a coordinate of the mean over `clients`, where no coordinate is cut to its range.
+    #[must_use]
+    pub fn mean_squared_error(&self, clients: u64) -> MeanSquaredError {
+        let n = clients as f64;
+        let (rounding, noise) = match &self.scheme {
+            // Truncation does not average out.
+            Scheme::Identity(identity) => (n * (-2.0 * f64::from(identity.fraction_bits())).exp2(), 0.0),
+            Scheme::Rounded(lattice) => (lattice.rounding_variance(), 0.0),
+            Scheme::Quantised(levels) => {
+                let square = levels.bin_width() * levels.bin_width();
+                (0.25 * square, levels.share_variance() * square)
+            }
+            Scheme::Shared(lattice, noise) => {
+                let square = lattice.scale() * lattice.scale();
+                (lattice.rounding_variance(), noise.variance() / square)
+            }
+        };
+        MeanSquaredError {
+            rounding: rounding / n,
+            noise: noise / n,
+        }
+    }
+
+    /// Largest magnitude of a coordinate that is not cut, after rotation where there is one.
+    #[must_use]
+    pub fn coordinate_range(&self) -> f64 {
+        match &self.scheme {
+            Scheme::Identity(_) => self.cohort.clip_norm,
+            Scheme::Rounded(lattice) | Scheme::Shared(lattice, _) => lattice.cap() as f64 / lattice.scale(),
+            Scheme::Quantised(levels) => levels.x_max(),
+        }
+    }
+
+    /// Probability, at most, that some coordinate of an honest sum wraps around: 0 where nothing sent is unbounded, else
+    /// `2^-40`. It costs accuracy; the guarantee holds for the residues themselves.
+    #[must_use]
+    pub fn wrap_probability(&self) -> f64 {
+        match &self.scheme {
+            Scheme::Shared(..) => (-shared_noise::WRAP_BITS).exp2(),
+            _ => 0.0,
+        }
+    }
+
+    fn make_client_noise(&self) -> Result<Option<ClientNoise>> {
+        let (event, variance) = match &self.scheme {
+            Scheme::Identity(_) | Scheme::Rounded(_) => return Ok(None),
+            Scheme::Quantised(levels) => (
+                levels.event(),
+                levels.share_variance() * levels.bin_width().powi(2),
+            ),
+            Scheme::Shared(lattice, noise) => (noise.event(), noise.variance() / lattice.scale().powi(2)),
+        };
+        let Cohort {
+            min_clients,
+            max_clients,
+            ..
+        } = self.cohort;
+        let noise = ClientNoise::new(event.clone(), min_clients, max_clients, variance.sqrt())?;
+        Ok(Some(noise))
+    }
+
+    /// Whether sums of the most clients can be transformed exactly and stand on the grid of raw sums.
+    fn check_decoding(&self, least_modulus: u128) -> Result<()> {
+        let transformed = (least_modulus as f64 * self.padded_dim() as f64).log2();
+        if matches!(self.scheme, Scheme::Rounded(_)) && transformed >= 63.0 {
+            return Err(AggregationError::EncodingTooLarge {
+                what: "the modulus times the padded dimension",
+                limit: 63,
+                got: transformed,
+                remedy: "choose a smaller scale or fewer clients",
+            });
+        }
+        if self.client_noise.is_none() {
+            let range = self.sensitivity().l2 * self.cohort.max_clients as f64;
+            let got = range.log2() + f64::from(FRACTION_BITS);
+            if got >= 62.0 {
+                return Err(AggregationError::EncodingTooLarge {
+                    what: "the sum in steps of 2^-40",
+                    limit: 62,
+                    got,
+                    remedy: "choose a smaller clip norm or fewer clients",
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One step of the fixed-point grid of raw sums.
+const GRID: f64 = 1.0 / (1u64 << FRACTION_BITS) as f64;
+
+/// Most clients of a sum: their weights then fit the fixed-point weight of a [`RawSum`].
+const MOST_CLIENTS: u64 = 1 << 22;
+
+fn check_cohort(cohort: &Cohort) -> Result<()> {
+    check_dim(cohort.dim)?;
+    let setting = |name, expected, got| Err(AggregationError::Setting { name, expected, got });
+    if !(cohort.clip_norm > 0.0 && cohort.clip_norm.is_finite()) {
+        return setting("clip_norm", "positive and finite", cohort.clip_norm);
+    }
+    if !(1..=MOST_CLIENTS).contains(&cohort.max_clients) {
+        return setting("max_clients", "from 1 to 2^22", cohort.max_clients as f64);
+    }
+    if !(1..=cohort.max_clients).contains(&cohort.min_clients) {
+        return setting("min_clients", "from 1 to max_clients", cohort.min_clients as f64);
+    }
+    Ok(())
+}
