@@ -205,8 +205,15 @@ impl Encoding {
         // PRIVACY: wide enough for the cap on clients, so that honest sums never wrap around.
         let least = 2 * (u128::from(one) * u128::from(cohort.max_clients) + u128::from(noise)) + 1;
         let modulus = |m: u128| {
-            let too_large = |_| AggregationError::Modulus { got: m };
-            Modulus::new(u64::try_from(m).map_err(too_large)?)
+            // A modulus of 1 would be a cap of 0, which no scheme has.
+            u64::try_from(m).ok().and_then(|m| Modulus::new(m).ok()).ok_or({
+                AggregationError::EncodingTooLarge {
+                    what: "the modulus",
+                    limit: 62,
+                    got: (m as f64).log2(),
+                    remedy: "choose a smaller scale or fewer clients",
+                }
+            })
         };
         let mut encoding = Self {
             kind,
