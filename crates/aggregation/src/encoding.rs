@@ -17,11 +17,13 @@ mod lattice;
 mod lift;
 mod round;
 mod rounding;
+mod settings;
 mod shared_noise;
 #[cfg(test)]
 mod tests;
 
 pub use round::{Decoded, Encoder, RoundEncoding};
+pub use settings::{Cohort, EncodingKind, Levels, MeanSquaredError, Sensitivity};
 
 use undertone_mechanisms::{ClientNoise, ClientNoisedSum, FRACTION_BITS, NoiseKey, RawSum};
 
@@ -29,96 +31,10 @@ use self::binomial::Quantisation;
 use self::identity::Identity;
 use self::lattice::Lattice;
 use self::lift::GridFactor;
+use self::settings::check_cohort;
 use self::shared_noise::SharedNoise;
 use crate::error::{AggregationError, Result};
 use crate::modular::Modulus;
-use crate::rotation::check_dim;
-
-/// Whose updates are summed.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Cohort {
-    /// Coordinates of an update.
-    pub dim: usize,
-    /// L2 norm that no client's weighted update exceeds: `C`, or `D` of \[cpSGD\].
-    pub clip_norm: f64,
-    /// Fewest clients of a sum that is released: noise in shares is made for them.
-    pub min_clients: u64,
-    /// Most clients of a sum: the modulus is made for them.
-    pub max_clients: u64,
-}
-
-/// Settings of the binomial encoding.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Levels {
-    /// `k`: levels of the quantisation, at least 2.
-    pub levels: u64,
-    /// `m`: trials of one client's noise.
-    pub trials: u64,
-    /// `p` as numerator and denominator.
-    pub success_probability: (u64, u64),
-    /// Coordinates are cut to `[-x_max, x_max]`. Without it: the clip norm, or with rotation that of Theorem 4.
-    pub x_max: Option<f64>,
-    /// Whether updates are rotated first.
-    pub rotate: bool,
-    /// Delta of one release, half for the norms after quantisation (equation 10) and half for Theorem 1.
-    pub delta: f64,
-}
-
-/// Which encoding, with its settings.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum EncodingKind {
-    /// Truncation toward zero onto the fixed-point grid.
-    Identity,
-    /// Random rotation and conditional stochastic rounding.
-    RotatedRounding {
-        /// `s`: grid steps in one unit.
-        scale: f64,
-    },
-    /// Stochastic quantisation and binomial noise in shares.
-    Binomial(Levels),
-    /// Random rotation, conditional rounding and discrete Gaussian noise in shares.
-    DiscreteGaussian {
-        /// Grid steps in one unit.
-        scale: f64,
-        /// Standard deviation of the noise of the fewest clients together, over the clip norm.
-        noise_multiplier: f64,
-    },
-    /// Random rotation, conditional rounding and Skellam noise in shares.
-    Skellam {
-        /// Grid steps in one unit.
-        scale: f64,
-        /// Standard deviation of the noise of the fewest clients together, over the clip norm.
-        noise_multiplier: f64,
-    },
-}
-
-/// How far one client moves a decoded sum, in the unit of the updates.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sensitivity {
-    /// In the L2 norm.
-    pub l2: f64,
-    /// In the L1 norm.
-    pub l1: f64,
-    /// In any coordinate.
-    pub l_inf: f64,
-}
-
-/// Expected squared error of one coordinate of the mean of the clients' clipped updates.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct MeanSquaredError {
-    /// From rounding, at most; two thirds of it where fractions are spread evenly.
-    pub rounding: f64,
-    /// From the clients' noise, exactly.
-    pub noise: f64,
-}
-
-impl MeanSquaredError {
-    /// Both together.
-    #[must_use]
-    pub fn total(&self) -> f64 {
-        self.rounding + self.noise
-    }
-}
 
 /// How the updates of a cohort become integers modulo `M` and their sum becomes numbers again.
 ///
@@ -436,21 +352,3 @@ impl Encoding {
 
 /// One step of the fixed-point grid of raw sums.
 const GRID: f64 = 1.0 / (1u64 << FRACTION_BITS) as f64;
-
-/// Most clients of a sum: their weights then fit the fixed-point weight of a [`RawSum`].
-const MOST_CLIENTS: u64 = 1 << 22;
-
-fn check_cohort(cohort: &Cohort) -> Result<()> {
-    check_dim(cohort.dim)?;
-    let setting = |name, expected, got| Err(AggregationError::Setting { name, expected, got });
-    if !(cohort.clip_norm > 0.0 && cohort.clip_norm.is_finite()) {
-        return setting("clip_norm", "positive and finite", cohort.clip_norm);
-    }
-    if !(1..=MOST_CLIENTS).contains(&cohort.max_clients) {
-        return setting("max_clients", "from 1 to 2^22", cohort.max_clients as f64);
-    }
-    if !(1..=cohort.max_clients).contains(&cohort.min_clients) {
-        return setting("min_clients", "from 1 to max_clients", cohort.min_clients as f64);
-    }
-    Ok(())
-}

@@ -1,0 +1,195 @@
+//! Bad settings and bad vectors.
+
+use undertone_mechanisms::NoiseKey;
+
+use super::{PLAIN_LEVELS, cohort};
+use crate::encoding::*;
+use crate::{ModularVec, Modulus};
+
+#[test]
+fn bad_settings_are_refused_by_name() {
+    let good = cohort(10, 1.0, 5);
+    let check = |kind: EncodingKind, cohort: Cohort, expected: &str| {
+        let message = Encoding::new(kind, cohort).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message:?} lacks {expected:?}");
+    };
+    let rotated = |scale| EncodingKind::RotatedRounding { scale };
+    check(EncodingKind::Identity, Cohort { dim: 0, ..good }, "dim");
+    check(
+        EncodingKind::Identity,
+        Cohort {
+            clip_norm: 0.0,
+            ..good
+        },
+        "clip_norm",
+    );
+    check(
+        EncodingKind::Identity,
+        Cohort {
+            clip_norm: f64::NAN,
+            ..good
+        },
+        "clip_norm",
+    );
+    check(
+        EncodingKind::Identity,
+        Cohort {
+            max_clients: 0,
+            ..good
+        },
+        "max_clients",
+    );
+    check(
+        EncodingKind::Identity,
+        Cohort {
+            min_clients: 0,
+            ..good
+        },
+        "min_clients",
+    );
+    check(
+        EncodingKind::Identity,
+        Cohort {
+            min_clients: 6,
+            ..good
+        },
+        "min_clients",
+    );
+    check(
+        EncodingKind::Identity,
+        Cohort {
+            clip_norm: 1e30,
+            ..good
+        },
+        "below 2^62",
+    );
+    for scale in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        check(rotated(scale), good, "scale must be positive and finite");
+    }
+    check(rotated(1e12), good, "choose a smaller scale");
+    let noisy = |noise_multiplier| EncodingKind::Skellam {
+        scale: 10.0,
+        noise_multiplier,
+    };
+    for multiplier in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        check(
+            noisy(multiplier),
+            good,
+            "noise_multiplier must be positive and finite",
+        );
+    }
+    let gaussian = EncodingKind::DiscreteGaussian {
+        scale: 1.0,
+        noise_multiplier: 0.1,
+    };
+    check(gaussian, good, "at least half the granularity");
+    let binomial = |levels: Levels| EncodingKind::Binomial(levels);
+    check(
+        binomial(Levels {
+            levels: 1,
+            ..PLAIN_LEVELS
+        }),
+        good,
+        "levels must be from 2",
+    );
+    check(
+        binomial(Levels {
+            trials: 0,
+            ..PLAIN_LEVELS
+        }),
+        good,
+        "trials must be from 1",
+    );
+    check(
+        binomial(Levels {
+            trials: 1,
+            ..PLAIN_LEVELS
+        }),
+        good,
+        "Theorem 1 needs",
+    );
+    check(
+        binomial(Levels {
+            x_max: Some(0.0),
+            ..PLAIN_LEVELS
+        }),
+        good,
+        "x_max must be",
+    );
+    check(
+        binomial(Levels {
+            delta: 0.0,
+            ..PLAIN_LEVELS
+        }),
+        good,
+        "delta",
+    );
+    check(
+        binomial(Levels {
+            delta: 1.5,
+            ..PLAIN_LEVELS
+        }),
+        good,
+        "delta",
+    );
+    for success_probability in [(0, 2), (2, 2), (3, 2), (1, 0)] {
+        let levels = Levels {
+            success_probability,
+            ..PLAIN_LEVELS
+        };
+        check(binomial(levels), good, "probability");
+    }
+}
+
+#[test]
+fn bad_vectors_are_refused_by_name() {
+    for kind in [
+        EncodingKind::Identity,
+        EncodingKind::RotatedRounding { scale: 100.0 },
+    ] {
+        let encoding = Encoding::new(kind, cohort(3, 1.0, 5)).unwrap();
+        let key = NoiseKey::from_bytes([1; 32]);
+        let round = encoding.for_round(&key, 0).unwrap();
+        let check = |update: &[f32], weight, expected: &str| {
+            let mut out = encoding.zeros();
+            let message = round
+                .encoder()
+                .encode(update, weight, &key, &mut out)
+                .unwrap_err()
+                .to_string();
+            assert!(message.contains(expected), "{message:?} lacks {expected:?}");
+        };
+        check(&[0.0; 4], 1.0, "update: expected 3 values, got 4");
+        check(&[0.0, f32::NAN, 0.0], 1.0, "index 1 is not finite");
+        check(&[0.0, 0.0, f32::INFINITY], 1.0, "index 2 is not finite");
+        check(&[0.0; 3], 1.1, "weight must be between 0 and 1");
+        check(&[0.0; 3], f64::NAN, "weight must be between 0 and 1");
+        let mut short = ModularVec::zeros(encoding.modulus(), 2);
+        assert!(round.encoder().encode(&[0.0; 3], 1.0, &key, &mut short).is_err());
+        let mut other = ModularVec::zeros(Modulus::new(17).unwrap(), encoding.padded_dim());
+        assert!(round.encoder().encode(&[0.0; 3], 1.0, &key, &mut other).is_err());
+        let refused = |sum, clients, expected: &str| {
+            let message = round.decode(sum, clients).err().unwrap().to_string();
+            assert!(message.contains(expected), "{message:?} lacks {expected:?}");
+        };
+        refused(encoding.zeros(), 6, "at most 5 clients, got 6");
+        refused(encoding.zeros(), 0, "clients must be at least 1");
+        refused(other, 5, "got 17");
+        refused(short, 5, "got 2");
+        assert!(encoding.for_round(&key, 1 << 48).is_err());
+    }
+    let encoding = Encoding::new(EncodingKind::Identity, cohort(2, 1.0, 5)).unwrap();
+    let round = encoding.for_round(&NoiseKey::from_bytes([1; 32]), 0).unwrap();
+    let unclipped = round.encoder().encode(
+        &[0.8, 0.8],
+        1.0,
+        &NoiseKey::from_bytes([1; 32]),
+        &mut encoding.zeros(),
+    );
+    assert!(
+        unclipped
+            .unwrap_err()
+            .to_string()
+            .contains("longer than its bound")
+    );
+}
