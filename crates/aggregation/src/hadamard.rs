@@ -7,8 +7,6 @@
 //! through the arithmetic units, but only three times through memory, as blocks that fit the second cache are finished
 //! before the next one is touched.
 
-use std::ops::{Add, Sub};
-
 use undertone_simd::vectorised;
 
 use crate::error::{AggregationError, Result};
@@ -20,17 +18,19 @@ const FIRST_CACHE: usize = 1 << 12;
 const SECOND_CACHE: usize = 1 << 17;
 
 /// A kind of number that can be transformed: `f32`, `f64` or `i64`.
-pub trait Transformable: Copy + Add<Output = Self> + Sub<Output = Self> + sealed::Sealed {}
+pub trait Transformable: Copy + sealed::Sealed {}
 
 mod sealed {
     pub trait Sealed: Sized {
+        fn plus(self, other: Self) -> Self;
+        fn minus(self, other: Self) -> Self;
         fn transform(values: &mut [Self]);
     }
 }
 
 /// Transforms `values` in place.
 ///
-/// Over `i64` the result is exact as long as the sum of the magnitudes stays below `2^63`.
+/// Over `i64` the result is exact as long as the sum of the magnitudes stays below `2^63`, and modulo `2^64` in any case.
 ///
 /// # Errors
 /// [`AggregationError::NotAPowerOfTwo`] for any other length.
@@ -51,13 +51,23 @@ pub fn walsh_hadamard<T: Transformable>(values: &mut [T]) -> Result<()> {
 }
 
 macro_rules! transformable {
-    ($type:ty, $transform:ident) => {
+    ($type:ty, $transform:ident, $plus:expr, $minus:expr) => {
         vectorised! {
             fn $transform(values: &mut [$type]) {
                 levels(values)
             }
         }
         impl sealed::Sealed for $type {
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                $plus(self, other)
+            }
+
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                $minus(self, other)
+            }
+
             fn transform(values: &mut [$type]) {
                 $transform(values);
             }
@@ -66,9 +76,9 @@ macro_rules! transformable {
     };
 }
 
-transformable!(f32, transform_f32);
-transformable!(f64, transform_f64);
-transformable!(i64, transform_i64);
+transformable!(f32, transform_f32, std::ops::Add::add, std::ops::Sub::sub);
+transformable!(f64, transform_f64, std::ops::Add::add, std::ops::Sub::sub);
+transformable!(i64, transform_i64, i64::wrapping_add, i64::wrapping_sub);
 
 /// All levels, innermost first.
 #[inline(always)]
@@ -174,19 +184,28 @@ fn rows_4<T: Transformable>(a: &mut [T], b: &mut [T], c: &mut [T], d: &mut [T]) 
 
 #[inline(always)]
 fn two<T: Transformable>([a, b]: [T; 2]) -> [T; 2] {
-    [a + b, a - b]
+    [a.plus(b), a.minus(b)]
 }
 
 #[inline(always)]
 fn four<T: Transformable>([a, b, c, d]: [T; 4]) -> [T; 4] {
     let ([a, b], [c, d]) = (two([a, b]), two([c, d]));
-    [a + c, b + d, a - c, b - d]
+    [a.plus(c), b.plus(d), a.minus(c), b.minus(d)]
 }
 
 #[inline(always)]
 fn eight<T: Transformable>([a, b, c, d, e, f, g, h]: [T; 8]) -> [T; 8] {
     let ([a, b, c, d], [e, f, g, h]) = (four([a, b, c, d]), four([e, f, g, h]));
-    [a + e, b + f, c + g, d + h, a - e, b - f, c - g, d - h]
+    [
+        a.plus(e),
+        b.plus(f),
+        c.plus(g),
+        d.plus(h),
+        a.minus(e),
+        b.minus(f),
+        c.minus(g),
+        d.minus(h),
+    ]
 }
 
 #[cfg(test)]
@@ -244,6 +263,13 @@ mod tests {
             walsh_hadamard(&mut y).unwrap();
             assert!(y.iter().zip(&x).all(|(y, x)| *y == n as i64 * x), "2^{level}");
         }
+    }
+
+    #[test]
+    fn whole_numbers_wrap_around_instead_of_failing() {
+        let mut values = [i64::MAX; 16];
+        walsh_hadamard(&mut values).unwrap();
+        assert_eq!((values[0], values[1]), (i64::MAX.wrapping_mul(16), 0));
     }
 
     #[test]
