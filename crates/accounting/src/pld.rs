@@ -29,10 +29,13 @@ mod look;
 mod mixture;
 mod pair;
 mod pass;
+mod pool;
 mod probe;
 mod query;
 mod rare;
+mod shares;
 mod single;
+mod spectrum;
 mod tail;
 mod total;
 

@@ -1,7 +1,7 @@
 //! A pair of Gaussian mixtures as atoms: cells of neighbouring outcomes, and what each of them weighs.
 
 use super::atoms::{Atoms, Bound};
-use super::mixture::{Edge, GaussianMixtures, SMALL, excess, log_ratio};
+use super::mixture::{Edge, GaussianMixtures, SMALL, Scaled, excess};
 use super::pair::Resolution;
 
 /// Gauss-Legendre on `[0, 1]`: nodes with weights.
@@ -130,7 +130,14 @@ impl GaussianMixtures {
         if loss >= last.loss {
             return last;
         }
-        let start = edge.x + (loss - edge.loss) / edge.slope;
+        let step = (loss - edge.loss) / edge.slope;
+        // To second order, where that is little; not where the slope vanishes.
+        let bend = 0.5 * edge.curvature / edge.slope * step;
+        let start = if bend.abs() < 0.25 {
+            edge.x + step * (1.0 - bend)
+        } else {
+            edge.x + step
+        };
         self.inverse(loss, start, (edge.x, last.x))
     }
 
@@ -151,9 +158,10 @@ impl GaussianMixtures {
                     let (high, low) = (excess(&self.high, x).value, excess(&self.low, x).value);
                     (0.0, 1.0 + high, high - low - shrink * (1.0 + low))
                 } else {
-                    let high = log_ratio(&self.high, x).value;
-                    let loss = high - log_ratio(&self.low, x).value;
-                    (high, 1.0, -(from.loss - loss).exp_m1())
+                    let (high, low) = (Scaled::new(&self.high, x), Scaled::new(&self.low, x));
+                    // Rounded, as the loss is, by a few ulps of the exponents: no more than the ends of the cell are.
+                    let q = (from.loss + low.peak - high.peak).exp() * low.sum;
+                    (high.peak, high.sum, high.sum - q)
                 };
                 let exponent = scale - 0.5 * x * x;
                 let fresh = mass == 0.0 && exponent < log_unit - REACH;

@@ -1,116 +1,92 @@
-//! Circular convolution powers of real sequences.
+//! Real sequences on a circle, and their spectra.
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use realfft::num_complex::Complex64;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 
+use super::pool::Buffer;
+
 /// Twiddle factors are worth keeping: planning a transform costs as much as running it.
 static PLANNER: LazyLock<Mutex<RealFftPlanner<f64>>> = LazyLock::new(|| Mutex::new(RealFftPlanner::new()));
 
-/// A transform of one length.
-pub(crate) struct Fourier {
-    forward: Arc<dyn RealToComplex<f64>>,
-    inverse: Arc<dyn ComplexToReal<f64>>,
-    scratch: Vec<Complex64>,
+/// The spectrum of a real sequence: the bins of frequencies from 0 to half of its length, which is even.
+#[derive(Clone)]
+pub(crate) struct Spectrum {
+    pub(super) length: usize,
+    pub(super) bins: Buffer<Complex64>,
 }
 
-impl Fourier {
-    /// The shortest convenient length that is at least `length`: 4, 5 or 6 times a power of two.
-    pub(crate) fn length(length: usize) -> usize {
-        let length = length.max(16);
-        let power = length.next_power_of_two();
-        if power / 4 * 3 >= length {
-            power / 4 * 3
-        } else {
-            power
-        }
-    }
+/// The shortest convenient length that is at least `length`: 8, 9, 10, 12 or 15 times a power of two. All of them take
+/// the same time for each point.
+pub(crate) fn length(length: usize) -> usize {
+    let length = length.max(16);
+    let eighth = length.next_power_of_two() / 16;
+    [9, 10, 12, 15, 16]
+        .map(|multiple| multiple * eighth)
+        .into_iter()
+        .find(|convenient| *convenient >= length && convenient.is_multiple_of(8))
+        .unwrap_or(16 * eighth)
+}
 
-    pub(crate) fn new(length: usize) -> Self {
-        let mut planner = PLANNER.lock().unwrap_or_else(PoisonError::into_inner);
-        let forward = planner.plan_fft_forward(length);
-        let inverse = planner.plan_fft_inverse(length);
-        let scratch = forward.get_scratch_len().max(inverse.get_scratch_len());
-        Self {
-            forward,
-            inverse,
-            scratch: vec![Complex64::default(); scratch],
-        }
-    }
+fn forward(length: usize) -> Arc<dyn RealToComplex<f64>> {
+    let mut planner = PLANNER.lock().unwrap_or_else(PoisonError::into_inner);
+    planner.plan_fft_forward(length)
+}
 
-    /// The spectrum of `values` (zeros appended, indices beyond the length wrapped around).
-    pub(crate) fn spectrum(&mut self, values: &[f64]) -> Vec<Complex64> {
-        let length = self.forward.len();
+fn inverse(length: usize) -> Arc<dyn ComplexToReal<f64>> {
+    let mut planner = PLANNER.lock().unwrap_or_else(PoisonError::into_inner);
+    planner.plan_fft_inverse(length)
+}
+
+impl Spectrum {
+    /// The spectrum of `values` on a circle of `length` points (zeros appended, indices beyond the length wrapped around).
+    pub(crate) fn new(values: &[f64], length: usize) -> Self {
         let (first, beyond) = values.split_at(length.min(values.len()));
-        let mut padded = Vec::with_capacity(length);
-        padded.extend_from_slice(first);
-        padded.resize(length, 0.0);
+        let mut circle = Buffer::new(length);
+        circle[..first.len()].copy_from_slice(first);
+        circle[first.len()..].fill(0.0);
         for chunk in beyond.chunks(length) {
-            padded
+            circle
                 .iter_mut()
                 .zip(chunk)
                 .for_each(|(sum, value)| *sum += value);
         }
-        let mut spectrum = self.forward.make_output_vec();
+        let plan = forward(length);
+        let mut bins = Buffer::new(length / 2 + 1);
+        let mut scratch = Buffer::new(plan.get_scratch_len());
         // The lengths are those of the plan, which is the only way this fails.
-        let done = self
-            .forward
-            .process_with_scratch(&mut padded, &mut spectrum, &mut self.scratch);
+        let done = plan.process_with_scratch(&mut circle, &mut bins, &mut scratch);
         if done.is_err() {
             unreachable!("buffers are of the planned length");
         }
-        spectrum
+        Self { length, bins }
     }
 
-    /// The sequence of a spectrum, starting at index `start` of the circle; rounding errors below zero are zeros.
-    pub(crate) fn sequence(&mut self, mut spectrum: Vec<Complex64>, start: i64) -> Vec<f64> {
-        let length = self.inverse.len();
-        let mut values = self.inverse.make_output_vec();
+    /// The sequence, starting at index `start` of the circle; rounding errors below zero are zeros.
+    pub(crate) fn sequence(mut self, start: i64) -> Buffer<f64> {
+        let length = self.length;
         // The transform of a real sequence is real at both ends; the inverse insists on it.
-        if let Some(first) = spectrum.first_mut() {
-            first.im = 0.0;
-        }
-        if length.is_multiple_of(2)
-            && let Some(last) = spectrum.last_mut()
-        {
-            last.im = 0.0;
-        }
-        let done = self
-            .inverse
-            .process_with_scratch(&mut spectrum, &mut values, &mut self.scratch);
+        self.bins[0].im = 0.0;
+        self.bins[length / 2].im = 0.0;
+        let plan = inverse(length);
+        let mut values = Buffer::new(length);
+        let mut scratch = Buffer::new(plan.get_scratch_len());
+        let done = plan.process_with_scratch(&mut self.bins, &mut values, &mut scratch);
         if done.is_err() {
             unreachable!("buffers are of the planned length");
         }
         let scale = 1.0 / length as f64;
         let (wrapped, first) = values.split_at(start.rem_euclid(length as i64) as usize);
-        let mut sequence = Vec::with_capacity(length);
-        for part in [first, wrapped] {
-            sequence.extend(part.iter().map(|value| (value * scale).max(0.0)));
+        let mut sequence = Buffer::new(length);
+        let (low, high) = sequence.split_at_mut(first.len());
+        for (to, from) in [(low, first), (high, wrapped)] {
+            to.iter_mut()
+                .zip(from)
+                .for_each(|(to, from)| *to = (from * scale).max(0.0));
         }
         sequence
     }
-}
-
-/// `base^exponent`, by elements.
-pub(crate) fn power(base: &[Complex64], exponent: u64) -> Vec<Complex64> {
-    if exponent == 0 {
-        return vec![Complex64::new(1.0, 0.0); base.len()];
-    }
-    let one = |z: &Complex64| {
-        let (mut result, mut square, mut rest) = (Complex64::new(1.0, 0.0), *z, exponent);
-        loop {
-            if !rest.is_multiple_of(2) {
-                result *= square;
-            }
-            rest /= 2;
-            if rest == 0 {
-                return result;
-            }
-            square *= square;
-        }
-    };
-    base.iter().map(one).collect()
 }
 
 #[cfg(test)]
@@ -118,31 +94,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn powers_are_convolutions() {
-        let mut fourier = Fourier::new(Fourier::length(20));
-        let dice = [0.0, 0.25, 0.5, 0.25];
-        let spectrum = fourier.spectrum(&dice);
-        for exponent in 1..=6u64 {
-            let got = fourier.sequence(power(&spectrum, exponent), 0);
-            let mut want = vec![1.0];
-            for _ in 0..exponent {
-                let mut next = vec![0.0; want.len() + 3];
-                for (i, a) in want.iter().enumerate() {
-                    for (j, b) in dice.iter().enumerate() {
-                        next[i + j] += a * b;
-                    }
-                }
-                want = next;
-            }
-            for (index, want) in want.iter().enumerate() {
-                assert!((got[index] - want).abs() < 1e-15, "{exponent} {index}");
-            }
-        }
+    fn sequences_come_back_from_their_spectra() {
+        let values: Vec<f64> = (0..70u32).map(|index| f64::from(index % 13)).collect();
+        // Longer than the circle: what is beyond comes back at its start.
+        let mut want = values[..64].to_vec();
+        want[..6]
+            .iter_mut()
+            .zip(&values[64..])
+            .for_each(|(sum, value)| *sum += value);
+        want.rotate_left(60);
+        let got = Spectrum::new(&values, 64).sequence(-4);
+        assert!(
+            got.iter()
+                .zip(&want)
+                .all(|(got, want)| (got - want).abs() < 1e-13)
+        );
     }
 
     #[test]
     fn lengths() {
-        for (length, want) in [
+        for (least, want) in [
             (1, 16),
             (16, 16),
             (17, 24),
@@ -150,8 +121,13 @@ mod tests {
             (25, 32),
             (49, 64),
             (48, 48),
+            (65, 72),
+            (73, 80),
+            (97, 120),
+            (121, 128),
+            (138_841, 147_456),
         ] {
-            assert_eq!(Fourier::length(length), want);
+            assert_eq!(length(least), want);
         }
     }
 }

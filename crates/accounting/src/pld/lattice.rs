@@ -1,6 +1,8 @@
 //! Distributions of a privacy loss on evenly spaced points, exponentially tilted.
 
 use super::atoms::{Atom, Bound};
+use super::pool::Buffer;
+use super::shares::{Shares, Sharing};
 use crate::special::LogSum;
 
 /// The loss of the composition so far: mass `masses[i] e^{log_scale - tilt l_i}` under `P` at loss
@@ -13,7 +15,7 @@ pub(crate) struct Lattice {
     pub(crate) tilt: f64,
     pub(crate) origin: f64,
     pub(crate) step: f64,
-    pub(crate) masses: Vec<f64>,
+    pub(crate) masses: Buffer<f64>,
     pub(crate) log_scale: f64,
 }
 
@@ -53,7 +55,7 @@ impl Lattice {
             tilt,
             origin,
             step,
-            masses: vec![0.0; count],
+            masses: Buffer::zeros(count),
             log_scale,
         };
         let inside = kept().map(|atom| tilted(atom.loss, atom.log_p));
@@ -84,14 +86,12 @@ impl Lattice {
             tilt: self.tilt,
             origin,
             step,
-            masses: vec![0.0; self.masses.len() / ratio + 2],
+            masses: Buffer::zeros(self.masses.len() / ratio + 2),
             log_scale: self.log_scale,
         };
         match bound {
             Bound::Upper => {
-                let shares: Vec<(f64, f64)> = (0..ratio)
-                    .map(|residue| coarse.shares(residue as f64 * self.step))
-                    .collect();
+                let Shares(shares) = Shares::new(self.tilt, self.step, ratio);
                 for (index, chunk) in self.masses.chunks(ratio).enumerate() {
                     let (mut left, mut right) = (0.0, 0.0);
                     for (mass, share) in chunk.iter().zip(&shares) {
@@ -145,7 +145,7 @@ impl Lattice {
             tilt,
             origin: loss,
             step,
-            masses: vec![1.0],
+            masses: Buffer::from([1.0].as_slice()),
             log_scale: p.get() + tilt * loss,
         }
     }
@@ -170,18 +170,8 @@ impl Lattice {
         self.log_scale += sum.ln();
     }
 
-    /// What an atom `above` a lattice point leaves there and gives to the next one, so that both `P` and `Q` keep
-    /// their mass; tilted.
-    fn shares(&self, above: f64) -> (f64, f64) {
-        let right = (-above).exp_m1() / (-self.step).exp_m1();
-        let left = (1.0 - right).max(0.0);
-        (
-            left * (-self.tilt * above).exp(),
-            right * (self.tilt * (self.step - above)).exp(),
-        )
-    }
-
     fn split(&mut self, tilted: impl Iterator<Item = (f64, f64)>) {
+        let sharing = Sharing::new(self.tilt, self.step);
         for (loss, mass) in tilted {
             let steps = (loss - self.origin) / self.step;
             // A loss that is a lattice point up to rounding is one: the tilt could make much of the difference.
@@ -191,7 +181,7 @@ impl Lattice {
                 continue;
             }
             let index = steps.floor();
-            let (left, right) = self.shares((steps - index) * self.step);
+            let (left, right) = sharing.of((steps - index) * self.step);
             self.masses[index as usize] += mass * left;
             self.masses[index as usize + 1] += mass * right;
         }

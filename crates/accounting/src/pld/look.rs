@@ -19,8 +19,9 @@ impl Composition {
         let mut closer = direction.clone();
         let mut first = f64::INFINITY;
         for _ in 0..8 {
-            let coarse = |target| self.resolve(&closer, Bound::Upper, COARSE, target);
-            let here = coarse(target);
+            let outline = closer.outline();
+            let coarse = self.setting(&closer, &outline, Bound::Upper, COARSE).total();
+            let here = coarse.answer(target);
             first = first.min(here);
             let (epsilon, log_delta, near) = match target {
                 Target::LogDelta(log_delta) => {
@@ -38,11 +39,11 @@ impl Composition {
             }
             let steepness = match target {
                 Target::LogDelta(log_delta) if near => {
-                    0.1 / (coarse(Target::LogDelta(log_delta - 0.1)) - here)
+                    0.1 / (coarse.answer(Target::LogDelta(log_delta - 0.1)) - here)
                 }
                 Target::Epsilon(epsilon) if near => {
                     let apart = 0.1 / closer.tilt;
-                    (here - coarse(Target::Epsilon(epsilon + apart))) / apart
+                    (here - coarse.answer(Target::Epsilon(epsilon + apart))) / apart
                 }
                 Target::LogDelta(_) | Target::Epsilon(_) => f64::NAN,
             };
@@ -74,8 +75,10 @@ impl Composition {
                 let estimate = direction.log_delta;
                 let direction = self.look_at(reversed, target, estimate);
                 let log_delta = direction.log_delta.min(estimate);
+                // PRIVACY: windows reach as far as the probes do, and atoms as far as this delta asks for.
                 return Direction {
                     log_delta,
+                    probes: self.probes(reversed, log_delta),
                     ..direction
                 };
             }
@@ -169,4 +172,25 @@ fn lowest(most: f64, f: impl Fn(f64) -> f64) -> (f64, f64) {
         value
     });
     lowest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pld::GaussianMixtures;
+
+    /// Windows end where the probes end: those must reach as far as the atoms of the delta that is assumed.
+    #[test]
+    fn probes_reach_as_far_as_the_assumed_delta_asks_for() {
+        let mut composition = Composition::default();
+        let mixtures =
+            GaussianMixtures::new(1.2174, &[(0.0, 1.0 - 2.405e-4), (1.0, 2.405e-4)], &[(0.0, 1.0)]);
+        composition.push(Pair::Mixtures(mixtures), 93);
+        for (epsilon, reversed) in [(0.452, false), (0.01, true), (3.0, false)] {
+            let direction = composition.look(reversed, Target::Epsilon(epsilon));
+            let asked = composition.probes(reversed, direction.log_delta);
+            let reach = |probes: &[(Probe, f64)]| probes[0].0.reach();
+            assert_eq!(reach(&direction.probes), reach(&asked), "{epsilon} {reversed}");
+        }
+    }
 }

@@ -27,6 +27,8 @@ pub(super) struct Edge {
     pub(super) x: f64,
     pub(super) loss: f64,
     pub(super) slope: f64,
+    /// How fast the slope grows.
+    pub(super) curvature: f64,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -55,13 +57,14 @@ impl GaussianMixtures {
         }
     }
 
-    /// `L(x)` and `dL/dx >= 0`, with `x` in standard deviations.
+    /// `L(x)`, `dL/dx >= 0` and the next derivative, with `x` in standard deviations.
     pub(super) fn edge(&self, x: f64) -> Edge {
         let (high, low) = (log_ratio(&self.high, x), log_ratio(&self.low, x));
         Edge {
             x,
             loss: high.value - low.value,
             slope: high.slope - low.slope,
+            curvature: high.curvature - low.curvature,
         }
     }
 
@@ -163,7 +166,9 @@ impl GaussianMixtures {
             let next = if inside { newton } else { 0.5 * (low + high) };
             let moved = (next - here.x).abs();
             // Newton's step squares the error: after one this short nothing is left of it.
-            if inside && moved <= 1e-8 * (next - from) || moved <= 1e-15 * (1.0 + next.abs()) {
+            let left = moved * moved * (here.curvature / here.slope).abs();
+            let short = moved <= 1e-4 * (next - from) && left <= 1e-16 * (next - from);
+            if inside && short || moved <= 1e-15 * (1.0 + next.abs()) {
                 here.x = next;
                 break;
             }
@@ -226,53 +231,103 @@ impl Component {
     }
 }
 
-/// A function of the outcome at one point, with its derivative.
+/// A function of the outcome at one point, with its derivatives.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Local {
     pub(super) value: f64,
     pub(super) slope: f64,
+    pub(super) curvature: f64,
 }
 
-/// `A(x) - 1` and `dA/dx` for `A = sum_i a_i e^{x mu_i - mu_i^2 / 2}`, without cancellation.
+/// `A(x) - 1` with its derivatives, for `A = sum_i a_i e^{x mu_i - mu_i^2 / 2}`, without cancellation.
+#[inline]
 pub(super) fn excess(components: &[Component], x: f64) -> Local {
-    let (mut value, mut slope) = (0.0, 0.0);
+    let (mut value, mut slope, mut curvature) = (0.0, 0.0, 0.0);
     // A component that is not shifted adds to neither.
     for c in components.iter().filter(|c| c.shift != 0.0) {
         let rise = (c.shift * (x - 0.5 * c.shift)).exp_m1();
         value += c.probability * rise;
         slope += c.probability * c.shift * (1.0 + rise);
+        curvature += c.probability * c.shift * c.shift * (1.0 + rise);
     }
-    Local { value, slope }
+    Local {
+        value,
+        slope,
+        curvature,
+    }
 }
 
-/// `ln A(x)`, whose derivative is the mean shift under the posterior at `x`.
-pub(super) fn log_ratio(components: &[Component], x: f64) -> Local {
-    let exponent = |c: &Component| c.shift * (x - 0.5 * c.shift);
-    if let [only] = components {
-        return Local {
-            value: exponent(only),
-            slope: only.shift,
-        };
+/// `A(x) = e^peak sum`, where nothing overflows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scaled {
+    pub(super) peak: f64,
+    pub(super) sum: f64,
+    /// The same sum times the shifts, and times their squares.
+    weighted: f64,
+    squared: f64,
+}
+
+impl Scaled {
+    #[inline]
+    pub(super) fn new(components: &[Component], x: f64) -> Self {
+        let exponent = |c: &Component| c.shift * (x - 0.5 * c.shift);
+        if let [only] = components {
+            return Self {
+                peak: exponent(only),
+                sum: 1.0,
+                weighted: only.shift,
+                squared: only.shift * only.shift,
+            };
+        }
+        let peak = components.iter().map(exponent).fold(f64::NEG_INFINITY, f64::max);
+        let (mut sum, mut weighted, mut squared) = (0.0, 0.0, 0.0);
+        for c in components {
+            let below = exponent(c) - peak;
+            let weight = c.probability * if below == 0.0 { 1.0 } else { below.exp() };
+            sum += weight;
+            weighted += weight * c.shift;
+            squared += weight * c.shift * c.shift;
+        }
+        Self {
+            peak,
+            sum,
+            weighted,
+            squared,
+        }
     }
-    let peak = components.iter().map(exponent).fold(f64::NEG_INFINITY, f64::max);
-    if peak < SMALL {
+
+    /// `ln A(x)`, whose derivatives are the mean and the variance of the shift under the posterior at `x`.
+    fn log(self) -> Local {
+        let slope = self.weighted / self.sum;
+        Local {
+            value: if self.sum == 1.0 {
+                self.peak
+            } else {
+                self.peak + self.sum.ln()
+            },
+            slope,
+            curvature: self.squared / self.sum - slope * slope,
+        }
+    }
+}
+
+/// `ln A(x)` with its derivatives.
+pub(super) fn log_ratio(components: &[Component], x: f64) -> Local {
+    let largest = components
+        .iter()
+        .map(|c| c.shift * (x - 0.5 * c.shift))
+        .fold(f64::NEG_INFINITY, f64::max);
+    if components.len() > 1 && largest < SMALL {
         let excess = excess(components, x);
         // Further down, what the probabilities lack of a sum of 1 would count.
         if excess.value > -SMALL {
+            let slope = excess.slope / (1.0 + excess.value);
             return Local {
                 value: excess.value.ln_1p(),
-                slope: excess.slope / (1.0 + excess.value),
+                slope,
+                curvature: excess.curvature / (1.0 + excess.value) - slope * slope,
             };
         }
     }
-    let (mut sum, mut weighted) = (0.0, 0.0);
-    for c in components {
-        let weight = c.probability * (exponent(c) - peak).exp();
-        sum += weight;
-        weighted += weight * c.shift;
-    }
-    Local {
-        value: peak + sum.ln(),
-        slope: weighted / sum,
-    }
+    Scaled::new(components, x).log()
 }

@@ -363,7 +363,7 @@ fn trim(lattice: &mut Lattice, allowance: Allowance, wrapped: &mut Wrapped) {
         // real mass.)
         let dropped: f64 = lattice.masses[..first].iter().sum();
         lattice.origin += first as f64 * lattice.step;
-        lattice.masses.drain(..first);
+        lattice.masses.keep(first, lattice.masses.len());
         wrapped.left_out += dropped;
     }
     let log_mass =
@@ -378,6 +378,6 @@ fn trim(lattice: &mut Lattice, allowance: Allowance, wrapped: &mut Wrapped) {
         above += here;
         keep -= 1;
     }
-    lattice.masses.truncate(keep);
+    lattice.masses.keep(0, keep);
     wrapped.above += above;
 }

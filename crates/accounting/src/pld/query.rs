@@ -1,7 +1,7 @@
 //! Epsilon at a delta and delta at an epsilon of composed pairs.
 
 use super::atoms::Bound;
-use super::direction::Direction;
+use super::direction::{Direction, Outline};
 use super::pair::Pair;
 use super::pass::Setting;
 use super::single::SingleRelease;
@@ -109,17 +109,28 @@ impl Composition {
         directions
     }
 
-    pub(super) fn resolve(&self, direction: &Direction, bound: Bound, accuracy: f64, target: Target) -> f64 {
-        let outline = direction.outline();
-        let mut setting = Setting {
+    /// How the parts are composed as `outline` says.
+    pub(super) fn setting<'a>(
+        &'a self,
+        direction: &'a Direction,
+        outline: &'a Outline,
+        bound: Bound,
+        accuracy: f64,
+    ) -> Setting<'a> {
+        Setting {
             parts: &self.parts,
             direction,
-            outline: &outline,
+            outline,
             bound,
             accuracy,
             log_tail: self.log_tail(direction.log_delta),
             forget: false,
-        };
+        }
+    }
+
+    pub(super) fn resolve(&self, direction: &Direction, bound: Bound, accuracy: f64, target: Target) -> f64 {
+        let outline = direction.outline();
+        let mut setting = self.setting(direction, &outline, bound, accuracy);
         let whole = setting.total().answer(target);
         match bound {
             Bound::Upper => whole,

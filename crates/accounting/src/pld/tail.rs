@@ -1,12 +1,14 @@
 //! What is read off the upper tail of a lattice.
 
 use super::lattice::Lattice;
+use super::pool::Buffer;
 
 /// The upper tail of a lattice.
 pub(crate) struct Tail<'a> {
     pub(crate) lattice: &'a Lattice,
     /// For each point, in units of `P` there: the mass from there up, and the hockey-stick divergence at that point.
-    sums: Vec<(f64, f64)>,
+    masses: Buffer<f64>,
+    excesses: Buffer<f64>,
 }
 
 impl<'a> Tail<'a> {
@@ -15,24 +17,30 @@ impl<'a> Tail<'a> {
         let fall = (-lattice.tilt * lattice.step).exp();
         let (kept, gained) = ((-lattice.step).exp(), -(-lattice.step).exp_m1());
         let (mut mass, mut excess) = (0.0, 0.0);
-        let mut sums = vec![(0.0, 0.0); lattice.masses.len()];
-        for (own, sum) in lattice.masses.iter().zip(&mut sums).rev() {
+        let points = lattice.masses.len();
+        let (mut masses, mut excesses) = (Buffer::new(points), Buffer::new(points));
+        let sums = masses.iter_mut().zip(excesses.iter_mut());
+        for (own, sums) in lattice.masses.iter().zip(sums).rev() {
             // One step down: 1 - e^-(a + h) = (1 - e^-h) + e^-h (1 - e^-a). No difference of near numbers anywhere.
             excess = fall * (gained * mass + kept * excess);
             mass = own + fall * mass;
-            *sum = (mass, excess);
+            (*sums.0, *sums.1) = (mass, excess);
         }
-        Self { lattice, sums }
+        Self {
+            lattice,
+            masses,
+            excesses,
+        }
     }
 
     /// `ln` of the hockey-stick divergence at `epsilon` (of the finite losses).
     pub(crate) fn log_delta(&self, epsilon: f64) -> f64 {
         let lattice = self.lattice;
         let first = ((epsilon - lattice.origin) / lattice.step).ceil().max(0.0);
-        if first >= self.sums.len() as f64 {
+        if first >= self.masses.len() as f64 {
             return f64::NEG_INFINITY;
         }
-        let (mass, excess) = self.sums[first as usize];
+        let (mass, excess) = (self.masses[first as usize], self.excesses[first as usize]);
         let loss = lattice.loss(first as usize);
         let above = (loss - epsilon).max(0.0);
         let sum = -(-above).exp_m1() * mass + (-above).exp() * excess;
@@ -44,11 +52,11 @@ impl<'a> Tail<'a> {
         let lattice = self.lattice;
         // The target in units of P at a point.
         let target = |loss: f64| log_delta - lattice.log_scale + lattice.tilt * loss;
-        let is_above = |point: usize| self.sums[point].1.ln() > target(lattice.loss(point));
+        let is_above = |point: usize| self.excesses[point].ln() > target(lattice.loss(point));
         // Delta falls from point to point: the first that holds the target is searched from above, in stretches over
         // which P does not change beyond what numbers hold.
         let stretch = (100.0 / (lattice.tilt * lattice.step)).max(1.0) as usize;
-        let mut holds = self.sums.len();
+        let mut holds = self.excesses.len();
         let mut low = holds.saturating_sub(stretch);
         while low > 0 && !is_above(low) {
             holds = low;
@@ -62,7 +70,7 @@ impl<'a> Tail<'a> {
                 holds = middle;
             }
         }
-        let Some((mass, excess)) = self.sums.get(holds) else {
+        let (Some(mass), Some(excess)) = (self.masses.get(holds), self.excesses.get(holds)) else {
             return 0.0;
         };
         // From there down, delta is P - e^{epsilon - loss} Q.

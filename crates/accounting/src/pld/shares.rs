@@ -1,0 +1,46 @@
+//! Losses put on the points of a lattice, so that both `P` and `Q` keep their mass.
+
+/// How a loss between two points of a lattice is shared between them, tilted: connect the dots.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sharing {
+    tilt: f64,
+    step: f64,
+    /// `e^-step - 1`.
+    fall: f64,
+}
+
+impl Sharing {
+    pub(crate) fn new(tilt: f64, step: f64) -> Self {
+        Self {
+            tilt,
+            step,
+            fall: (-step).exp_m1(),
+        }
+    }
+
+    /// What an atom `above` a lattice point leaves there and gives to the next one.
+    pub(crate) fn of(&self, above: f64) -> (f64, f64) {
+        let right = (-above).exp_m1() / self.fall;
+        let left = (1.0 - right).max(0.0);
+        (
+            left * (-self.tilt * above).exp(),
+            right * (self.tilt * (self.step - above)).exp(),
+        )
+    }
+}
+
+/// What each point of a lattice leaves to the next coarser one: of `ratio` points from one coarse point on, the share
+/// that stays there and the share that goes to the next.
+pub(crate) struct Shares(pub(crate) Vec<(f64, f64)>);
+
+impl Shares {
+    /// From points `step` apart to points `ratio` times as far apart.
+    pub(crate) fn new(tilt: f64, step: f64, ratio: usize) -> Self {
+        let sharing = Sharing::new(tilt, ratio as f64 * step);
+        Self(
+            (0..ratio)
+                .map(|residue| sharing.of(residue as f64 * step))
+                .collect(),
+        )
+    }
+}
