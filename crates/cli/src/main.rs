@@ -4,6 +4,7 @@
 
 mod commands;
 mod output;
+mod signals;
 
 use std::process::ExitCode;
 
@@ -55,6 +56,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    signals::report_full_files();
     let arguments = Arguments::parse();
     tracing_subscriber::fmt()
         .with_env_filter(

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, SafeTensors, View};
 use serde::{Deserialize, Serialize};
+use undertone_mechanisms::MechanismError;
 
 use crate::adaptive_clip::AdaptiveClip;
 use crate::error::{Result, TrainingError};
@@ -102,7 +103,10 @@ impl Snapshot<'_> {
         self.state.noise_state = match noise.filter(|noise| noise.has_state()) {
             Some(noise) => {
                 let name = format!("{NOISE_PREFIX}{}.state", self.state.rounds);
-                files::write_atomic_with(&folder.join(&name), |file| noise.save(file))?;
+                let path = folder.join(&name);
+                files::write_atomic_with(&path, |file| {
+                    noise.save(file).map_err(|error| named(error, &path))
+                })?;
                 Some(name)
             }
             None => None,
@@ -124,6 +128,16 @@ impl Snapshot<'_> {
         })?;
         remove_other_noise(folder, self.state.noise_state.as_deref());
         Ok(())
+    }
+}
+
+/// A state that could not be written, by the name of its file.
+fn named(error: TrainingError, path: &Path) -> TrainingError {
+    match error {
+        TrainingError::Mechanism(MechanismError::StateIo { kind, message, .. }) => {
+            TrainingError::io("writing", path, std::io::Error::new(kind, message))
+        }
+        other => other,
     }
 }
 

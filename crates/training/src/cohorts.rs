@@ -29,8 +29,14 @@ pub struct Cohorts {
 
 #[derive(Debug)]
 enum Scheme {
-    Poisson { probability: f64 },
-    FixedSize { size: usize },
+    Poisson {
+        probability: f64,
+    },
+    /// With the names of all users, in their order, where a schema asks in every round who may take part.
+    FixedSize {
+        size: usize,
+        names: Vec<Pseudonym>,
+    },
     Epochs(ShuffledEpochs),
     Devices(Box<DeviceTimers>),
 }
@@ -56,11 +62,14 @@ impl Cohorts {
         let count = u32::try_from(users)
             .map_err(|_| TrainingError::value("data", "at most 4,294,967,295 users", users))?;
         let size = plan.users_per_round();
-        let scheme = match config.cohort.sampling {
+        let mut scheme = match config.cohort.sampling {
             Sampling::Poisson => Scheme::Poisson {
                 probability: plan.sampling_probability(),
             },
-            Sampling::FixedSize => Scheme::FixedSize { size: size as usize },
+            Sampling::FixedSize => Scheme::FixedSize {
+                size: size as usize,
+                names: Vec::new(),
+            },
             Sampling::ShuffledEpochs => {
                 Scheme::Epochs(ShuffledEpochs::with_report_goal(count, size as u32, key)?)
             }
@@ -77,9 +86,13 @@ impl Cohorts {
             Some(bounded) => Some(bounded.mechanism().participation()),
             None => PrivacyPlan::declared(config)?,
         };
+        let salt = key.salt();
+        if let (Scheme::FixedSize { names, .. }, Some(_)) = (&mut scheme, declared) {
+            names.extend((0..users).map(|user| salt.pseudonym(user)));
+        }
         Ok(Self {
             scheme,
-            salt: key.salt(),
+            salt,
             policy: declared.map(|declared| Policy::new(declared, enforcement)),
             users: users as usize,
         })
@@ -109,14 +122,10 @@ impl Cohorts {
         let mut generator = randomness.generator(Purpose::Cohort, round, 0);
         let mut users = match &mut self.scheme {
             Scheme::Poisson { probability } => cohort::poisson(self.users, *probability, &mut generator),
-            Scheme::FixedSize { size } => match &self.policy {
+            Scheme::FixedSize { size, names } => match &self.policy {
                 None => cohort::fixed_size(self.users, *size, &mut generator),
                 Some(policy) => {
-                    let may = |user: &usize| {
-                        policy
-                            .violation(round, self.salt.pseudonym(*user as u64))
-                            .is_none()
-                    };
+                    let may = |&user: &usize| policy.violation(round, names[user]).is_none();
                     let eligible: Vec<usize> = (0..self.users).filter(may).collect();
                     if eligible.len() < *size {
                         return Err(TrainingError::TooFewEligible {

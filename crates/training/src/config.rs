@@ -6,6 +6,7 @@
 
 mod load;
 mod mechanism;
+mod server;
 mod validate;
 
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use crate::participation::timers::TimersConfig;
 pub(crate) use load::parse_as;
 pub use load::{Override, RunFile};
 pub use mechanism::{MechanismConfig, ParticipationConfig, RestartsConfig, WorkloadName};
+pub use server::{DecayConfig, OptimizerConfig, ServerConfig};
 pub(crate) use validate::{at_least_one, folder_name, token_limits};
 
 /// A whole run.
@@ -226,13 +228,14 @@ pub struct PrivacyConfig {
     /// `z`: noise standard deviation over the estimator's sensitivity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_multiplier: Option<f64>,
-    /// Instead of a noise multiplier: the smallest one that keeps the whole run within this epsilon.
+    /// Instead of a noise multiplier: the smallest one that keeps the whole training within this epsilon; what a private
+    /// vocabulary costs comes on top.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_epsilon: Option<f64>,
     /// The delta of every guarantee of the run; by default `users^-1.1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delta: Option<f64>,
-    /// Hard stop: no round starts that would bring epsilon above this.
+    /// Hard stop: no round starts that would bring epsilon above this, the private choice of the vocabulary counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_epsilon: Option<f64>,
     /// Which accountant speaks where cohorts are sampled; correlated noise is one Gaussian, whose epsilon is exact.
@@ -255,87 +258,6 @@ pub enum AccountantName {
     Pld,
     /// The moments accountant of 2016, as in the tables of \[DPLM\]; looser.
     Moments2016,
-}
-
-/// `[server]`: how the released average moves the parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ServerConfig {
-    /// The optimizer; it sees only the released average.
-    #[serde(default)]
-    pub optimizer: OptimizerConfig,
-    /// Server learning rate; 1 applies the average as it is (\[DPLM\]).
-    #[serde(default = "one")]
-    pub learning_rate: f64,
-    /// Lower the server learning rate linearly over the last part of the run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decay: Option<DecayConfig>,
-}
-
-impl Default for ServerConfig {
-    fn default() -> Self {
-        Self {
-            optimizer: OptimizerConfig::default(),
-            learning_rate: 1.0,
-            decay: None,
-        }
-    }
-}
-
-fn one() -> f64 {
-    1.0
-}
-
-/// `server.optimizer`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
-pub enum OptimizerConfig {
-    /// `theta += lr * v`, `v = momentum * v + average`.
-    Sgd {
-        /// Momentum in `[0, 1)`.
-        #[serde(default)]
-        momentum: f64,
-    },
-    /// Adam on the released average, with bias correction.
-    Adam {
-        /// Decay of the first moment.
-        #[serde(default = "default_beta1")]
-        beta1: f64,
-        /// Decay of the second moment.
-        #[serde(default = "default_beta2")]
-        beta2: f64,
-        /// Added to the root of the second moment.
-        #[serde(default = "default_adam_epsilon")]
-        epsilon: f64,
-    },
-}
-
-impl Default for OptimizerConfig {
-    fn default() -> Self {
-        Self::Sgd { momentum: 0.0 }
-    }
-}
-
-fn default_beta1() -> f64 {
-    0.9
-}
-
-fn default_beta2() -> f64 {
-    0.99
-}
-
-fn default_adam_epsilon() -> f64 {
-    1e-6
-}
-
-/// `server.decay`: constant, then linear.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DecayConfig {
-    /// The last part of the rounds, in `(0, 1]`, over which the rate falls.
-    pub last_fraction: f64,
-    /// The factor reached at the last round.
-    pub final_factor: f64,
 }
 
 /// One entry of `[[schedule]]`.

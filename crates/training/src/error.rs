@@ -92,9 +92,10 @@ pub enum TrainingError {
     },
     /// The next round would exceed the privacy budget.
     #[error(
-        "round {round} would bring epsilon to {} at delta {delta:e}, above the budget of {budget}; the run has spent {}",
+        "round {round} would bring epsilon to {} at delta {delta:e}, above the budget of {budget}; the run has spent {}{}",
         upper_bound(*next),
-        upper_bound(*spent)
+        upper_bound(*spent),
+        of_the_words(*vocabulary)
     )]
     BudgetExceeded {
         /// The round that is refused.
@@ -107,6 +108,8 @@ pub enum TrainingError {
         spent: f64,
         /// At this delta.
         delta: f64,
+        /// How much of both the private choice of the words took.
+        vocabulary: f64,
     },
     /// The participation schema leaves too few users for a round.
     #[error("round {round}: expected {expected} users who may take part again, got {eligible}")]
@@ -138,7 +141,7 @@ pub enum TrainingError {
         /// The file.
         path: PathBuf,
         /// What is wrong with it; names the tensor.
-        source: undertone_models::ModelError,
+        source: Box<undertone_models::ModelError>,
     },
     /// The file that a run should start from was trained with other words.
     #[error(
@@ -195,6 +198,16 @@ pub enum TrainingError {
     /// From the report.
     #[error(transparent)]
     Report(#[from] crate::report::ReportError),
+}
+
+fn of_the_words(epsilon: f64) -> String {
+    match epsilon > 0.0 {
+        true => format!(
+            ", {} of it by the private choice of its words",
+            upper_bound(epsilon)
+        ),
+        false => String::new(),
+    }
 }
 
 impl TrainingError {

@@ -11,6 +11,7 @@ use undertone_models::{PackedBatch, SequenceModel, StateMode};
 use crate::batch;
 use crate::cohort;
 use crate::error::{Result, TrainingError};
+use crate::workers::on_threads;
 
 /// Sentences evaluated side by side.
 const BATCH: usize = 32;
@@ -119,7 +120,7 @@ impl EvaluationSet {
     ) -> Result<Metrics> {
         let next = AtomicUsize::new(0);
         let done: Mutex<Vec<Option<Tally>>> = Mutex::new(vec![None; self.batches.len()]);
-        let work = || -> Result<()> {
+        let work = |(): &mut ()| -> Result<()> {
             let mut worker = model.worker(BATCH, BATCH * self.longest);
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
@@ -142,14 +143,7 @@ impl EvaluationSet {
                 }
             }
         };
-        std::thread::scope(|scope| {
-            let handles: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
-            handles.into_iter().try_for_each(|handle| {
-                handle
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-        })?;
+        on_threads(&mut vec![(); threads.max(1)], work)?;
         let mut total = Tally::new(head_words);
         // Summed in batch order, so that the loss is the same at any number of threads.
         for tally in done.into_inner().unwrap_or_default().iter().flatten() {

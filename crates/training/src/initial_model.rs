@@ -77,7 +77,7 @@ pub fn read(path: &Path, model: &dyn SequenceModel, vocab: &Vocab) -> Result<Ini
     let bytes = crate::files::read(path)?;
     let unusable = |source| TrainingError::InitialModel {
         path: path.to_owned(),
-        source,
+        source: Box::new(source),
     };
     let mut parameters = weights::from_safetensors(model.layout(), &bytes).map_err(unusable)?;
     if let Some(description) = weights::description(&bytes).map_err(unusable)? {

@@ -65,10 +65,16 @@ impl Ledger {
 
 /// What the first line is chained to: the settings of the run, as its directory holds them.
 #[must_use]
-pub fn genesis(config: &[u8], mechanism: Option<&[u8]>, vocabulary: &[u8]) -> String {
+pub fn genesis(
+    config: &[u8],
+    mechanism: Option<&[u8]>,
+    vocabulary: &[u8],
+    vocabulary_privacy: Option<&[u8]>,
+) -> String {
     let mut hash = Sha256::new();
     hash.update(b"undertone ledger\0");
-    for part in [config, mechanism.unwrap_or_default(), vocabulary] {
+    let parts = [config, mechanism.unwrap_or_default(), vocabulary];
+    for part in parts.into_iter().chain(vocabulary_privacy) {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }

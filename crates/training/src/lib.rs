@@ -50,3 +50,4 @@ pub mod simulate;
 pub mod sweep;
 pub mod update;
 pub mod verify;
+mod workers;

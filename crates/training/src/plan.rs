@@ -5,11 +5,14 @@ mod bounded;
 mod build;
 mod estimate;
 mod spending;
+mod strategy;
+mod vocabulary;
 
 use undertone_accounting::{
     Adjacency, Delta, Event, Guarantee, NoiseMultiplier, Recipe, SamplingProbability,
 };
 use undertone_aggregation::{Clipping, Estimator};
+use undertone_data::PrivateVocabulary;
 use undertone_mechanisms::FRACTION_BITS;
 
 use crate::cohort::Sampling;
@@ -21,6 +24,7 @@ use crate::record::GuaranteeRecord;
 pub use bounded::{Bounded, WholeCost};
 use estimate::Estimate;
 pub use spending::{Cost, Spending};
+pub use vocabulary::VocabularyCost;
 
 /// The population that is sampled from, in numbers that the run treats as public.
 ///
@@ -75,9 +79,51 @@ struct Phase {
 #[derive(Debug, Clone)]
 struct Private {
     delta: Delta,
-    budget: Option<f64>,
+    /// `target_epsilon`: of the training alone.
+    target: Option<f64>,
+    /// `max_epsilon`: of everything that people's text was used for, the choice of the words included.
+    most: Option<f64>,
     estimate: Option<Estimate>,
     basis: Basis,
+    vocabulary: Option<VocabularyCost>,
+}
+
+/// A budget that is exceeded.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Excess {
+    /// What there would be.
+    epsilon: f64,
+    /// What there may be.
+    budget: f64,
+    /// How much of it the words took.
+    vocabulary: f64,
+}
+
+impl Private {
+    /// Whether there is anything to check. The budget of a run with `[estimate]` speaks of the run it stands for.
+    fn has_budget(&self) -> bool {
+        self.estimate.is_none() && (self.target.is_some() || self.most.is_some())
+    }
+
+    /// The budget that training of this epsilon would exceed.
+    fn excess(&self, epsilon: f64) -> Option<Excess> {
+        if !self.has_budget() {
+            return None;
+        }
+        let vocabulary = self.vocabulary.as_ref().map_or(0.0, VocabularyCost::epsilon);
+        [(0.0, self.target), (vocabulary, self.most)]
+            .into_iter()
+            .find_map(|(vocabulary, budget)| {
+                let (epsilon, budget) = (epsilon + vocabulary, budget?);
+                // PRIVACY: written so that a NaN is an excess.
+                let within = epsilon <= budget;
+                (!within).then_some(Excess {
+                    epsilon,
+                    budget,
+                    vocabulary,
+                })
+            })
+    }
 }
 
 /// What the guarantee rests on.
@@ -146,6 +192,24 @@ impl PrivacyPlan {
             Sampling::Poisson => Adjacency::AddOrRemoveOne,
             _ => Adjacency::ReplaceOne,
         }
+    }
+
+    /// The same run over words that were chosen privately: what they cost counts towards `privacy.max_epsilon`.
+    ///
+    /// # Errors
+    /// From the accountant, where that cost is not known under the run's relation.
+    pub fn with_vocabulary(mut self, record: Option<&PrivateVocabulary>) -> Result<Self> {
+        let adjacency = self.adjacency();
+        if let (Some(private), Some(record)) = (&mut self.private, record) {
+            private.vocabulary = Some(VocabularyCost::new(record, adjacency, private.delta)?);
+        }
+        Ok(self)
+    }
+
+    /// What the private choice of the words cost, where they were chosen privately.
+    #[must_use]
+    pub fn vocabulary(&self) -> Option<&VocabularyCost> {
+        self.private.as_ref()?.vocabulary.as_ref()
     }
 
     /// The mechanism of the run, where its guarantee rests on how often and how far apart one user takes part.
@@ -301,18 +365,21 @@ impl PrivacyPlan {
         if self.bounded().is_none() {
             return Spending::new(self).check_budget(self, 0, Cost::from(&self.round(0)));
         }
-        let budget = self.private.as_ref().filter(|private| private.estimate.is_none());
-        let Some((budget, planned)) = budget.and_then(|private| private.budget).zip(self.planned()?) else {
+        let private = self.private.as_ref().filter(|private| private.has_budget());
+        let Some((private, planned)) = private.zip(self.planned()?) else {
             return Ok(());
         };
-        // PRIVACY: written so that a NaN refuses.
-        if planned.epsilon <= budget {
+        let Some(excess) = private.excess(planned.epsilon) else {
             return Ok(());
-        }
+        };
+        let all = match excess.vocabulary > 0.0 {
+            true => "all rounds and the private choice of the words",
+            false => "all rounds",
+        };
         Err(TrainingError::value(
             "privacy.max_epsilon",
-            format!("at least the {} of all rounds", upper_bound(planned.epsilon)),
-            budget,
+            format!("at least the {} of {all}", upper_bound(excess.epsilon)),
+            excess.budget,
         ))
     }
 

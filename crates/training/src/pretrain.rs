@@ -18,17 +18,16 @@ mod setting;
 use std::time::Instant;
 
 use undertone_data::Split;
-use undertone_models::weights;
 
 use crate::checkpoint::{Checkpoint, Snapshot, State};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::{EvaluationSet, Metrics};
-use crate::files::{JsonLines, write_atomic};
-use crate::initial_model::{Description, starting_parameters};
+use crate::files::JsonLines;
+use crate::initial_model::starting_parameters;
 use crate::random::Randomness;
 use crate::record::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
 use crate::run::workspace::{self, RunDirectory};
-use crate::run::{METRICS_FILE, MODEL_FILE, Observer, RunOptions, Summary};
+use crate::run::{METRICS_FILE, Observer, RunOptions, Summary};
 use crate::server_optimizer::ServerOptimizer;
 
 pub use config::{CentralTrainingConfig, PretrainConfig, PretrainFile};
@@ -64,13 +63,9 @@ pub const NOT_PRIVATE: &str = "Pre-training is NOT private: nothing is clipped a
 /// ```
 pub fn pretrain(file: &PretrainFile, options: &RunOptions, observer: &dyn Observer) -> Result<Summary> {
     file.config.validate()?;
-    let directory = RunDirectory::prepare(&options.out, &file.config.name, options.resume)?;
-    let result = pretrain_in(&directory, file, options, observer);
-    if result.is_err() {
-        // What never started is no run: the name is free again.
-        directory.discard_unstarted();
-    }
-    result
+    RunDirectory::within(options, &file.config.name, |directory| {
+        pretrain_in(directory, file, options, observer)
+    })
 }
 
 fn pretrain_in(
@@ -257,6 +252,7 @@ impl<'a> Pretraining<'a> {
             epsilon: None,
             estimated_clip_norm: None,
             seconds,
+            phases: None,
         };
         self.metrics.append(&MetricsLine::Round(record.clone()))?;
         self.setting.observer.on_round(&record);
@@ -322,9 +318,13 @@ impl<'a> Pretraining<'a> {
         let metrics = set.evaluate(model, &self.parameters, eos, true, options.threads)?;
         self.record_evaluation(metrics.clone())?;
         self.checkpoint()?;
-        let description = Description::new(&config.model, self.step, corpus.vocab()).to_json()?;
-        let bytes = weights::to_safetensors(model.layout(), &self.parameters, Some(&description))?;
-        write_atomic(&directory.file(MODEL_FILE), &bytes)?;
+        directory.write_model(
+            &config.model,
+            self.step,
+            corpus.vocab(),
+            model.layout(),
+            &self.parameters,
+        )?;
         let privacy = self.setting.write_privacy()?;
         crate::report::write(directory.path())?;
         Ok(Summary {

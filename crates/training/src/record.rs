@@ -82,6 +82,30 @@ pub struct RoundRecord {
     pub estimated_clip_norm: Option<f64>,
     /// Wall-clock seconds of the round.
     pub seconds: f64,
+    /// Where they went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phases: Option<PhaseSeconds>,
+}
+
+/// Wall-clock seconds of a round's parts.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct PhaseSeconds {
+    /// The budget, and who takes part.
+    pub cohort: f64,
+    /// Local training, without clipping and adding to the sum.
+    pub training: f64,
+    /// Clipping, a worker's mean.
+    pub clip: f64,
+    /// Adding to the sum, a worker's mean.
+    pub sum: f64,
+    /// Averaging and noise.
+    pub noise: f64,
+    /// The server optimizer.
+    pub server: f64,
+    /// The ledger's line, with the digest of the parameters and what was spent.
+    pub ledger: f64,
+    /// Writing a checkpoint before this round, if one was written; not part of the round's seconds.
+    pub checkpoint: f64,
 }
 
 /// One evaluation of the global model.

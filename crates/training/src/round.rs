@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use undertone_aggregation::{Estimator, FixedPointSum};
 use undertone_data::Partition;
@@ -11,6 +12,7 @@ use crate::error::{Result, TrainingError};
 use crate::noise::Noise;
 use crate::plan::RoundPlan;
 use crate::update::{LocalTask, LocalWorker, UserOutcome};
+use crate::workers::on_threads;
 
 /// What a round released.
 #[derive(Debug)]
@@ -19,6 +21,21 @@ pub struct Released {
     pub average: NoisedAverage,
     /// Adaptive clipping: the noised mean of the users' bits, each less one half.
     pub centred_bits: Option<f64>,
+    /// How long it took.
+    pub times: ReleaseTimes,
+}
+
+/// Where the time of a release went, by the clock on the wall.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReleaseTimes {
+    /// Everything that users do: local training, clipping, adding to the sum.
+    pub users: Duration,
+    /// Of that, clipping: the mean over the workers.
+    pub clip: Duration,
+    /// Of that, adding to the sum: the mean over the workers.
+    pub sum: Duration,
+    /// Averaging and noise.
+    pub noise: Duration,
 }
 
 /// What makes a round, besides the users.
@@ -57,17 +74,31 @@ pub fn release(
         updates: FixedPointSum::new(task.layout.len()),
         bits: FixedPointSum::new(1),
     };
-    let outcomes = train(cohort, users, task, workers, &sums, on_user)?;
+    let started = Instant::now();
+    let (outcomes, summing) = train(cohort, users, task, workers, &sums, on_user)?;
+    let mut times = ReleaseTimes {
+        users: started.elapsed(),
+        sum: summing,
+        clip: workers
+            .iter_mut()
+            .map(LocalWorker::take_clipping)
+            .sum::<Duration>()
+            / workers.len().max(1) as u32,
+        ..ReleaseTimes::default()
+    };
+    let started = Instant::now();
     let average = release.estimator.apply(sums.updates.into_raw()?)?;
     let average = release.noise.privatize(task.round, release.plan, average)?;
     let centred_bits = match task.estimate {
         Some(_) => release.noise.privatize_bits(task.round, sums.bits)?,
         None => None,
     };
+    times.noise = started.elapsed();
     Ok((
         Released {
             average,
             centred_bits,
+            times,
         },
         outcomes,
     ))
@@ -97,19 +128,22 @@ fn train(
     workers: &mut [LocalWorker],
     sums: &Sums,
     on_user: &(dyn Fn() + Sync),
-) -> Result<Vec<UserOutcome>> {
+) -> Result<(Vec<UserOutcome>, Duration)> {
     // The largest users first, so that no core is left alone with a long one at the end.
     let mut order: Vec<usize> = (0..cohort.len()).collect();
     order.sort_by_key(|&place| std::cmp::Reverse(users.user(cohort[place]).num_tokens()));
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(vec![None; cohort.len()]);
-    let work = |worker: &mut LocalWorker| -> Result<()> {
+    let work = |worker: &mut LocalWorker| -> Result<Duration> {
+        let mut summing = Duration::ZERO;
         while let Some(&place) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
             let user = cohort[place];
             let outcome = worker
                 .train(&users.user(user), user, task)
                 .and_then(|outcome| {
+                    let started = Instant::now();
                     sums.add(worker.update(), &outcome)?;
+                    summing += started.elapsed();
                     Ok(outcome)
                 })
                 .inspect_err(|_| next.store(order.len(), Ordering::Relaxed))
@@ -124,23 +158,10 @@ fn train(
             }
             on_user();
         }
-        Ok(())
+        Ok(summing)
     };
-    std::thread::scope(|scope| {
-        let handles: Vec<_> = workers
-            .iter_mut()
-            .map(|worker| scope.spawn(|| work(worker)))
-            .collect();
-        handles.into_iter().try_for_each(|handle| {
-            handle
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    })?;
-    Ok(outcomes
-        .into_inner()
-        .unwrap_or_default()
-        .into_iter()
-        .flatten()
-        .collect())
+    let spent = on_threads(workers, work)?;
+    let outcomes = outcomes.into_inner().unwrap_or_default();
+    let summing = spent.iter().sum::<Duration>() / spent.len().max(1) as u32;
+    Ok((outcomes.into_iter().flatten().collect(), summing))
 }

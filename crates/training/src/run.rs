@@ -28,13 +28,15 @@ use workspace::RunDirectory;
 
 pub use workspace::{
     CONFIG_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE, VOCAB_FILE,
+    VOCAB_PRIVACY_FILE,
 };
 
 pub(crate) use privacy_report::statements as statements_of;
 pub(crate) use rounds::digest_of;
+pub(crate) use workspace::{genesis_of, strategy_of};
 
 /// The files that a finished run's manifest covers.
-pub(crate) const FINISHED_FILES: [&str; 7] = [
+pub(crate) const FINISHED_FILES: [&str; 8] = [
     CONFIG_FILE,
     LEDGER_FILE,
     MECHANISM_FILE,
@@ -42,6 +44,7 @@ pub(crate) const FINISHED_FILES: [&str; 7] = [
     MODEL_FILE,
     PRIVACY_FILE,
     VOCAB_FILE,
+    VOCAB_PRIVACY_FILE,
 ];
 
 /// Where a run writes and how it uses the machine; nothing here changes its result.
@@ -106,13 +109,9 @@ pub struct Summary {
 pub fn train(file: &RunFile, options: &RunOptions, observer: &dyn Observer) -> Result<Summary> {
     let config = &file.config;
     config.validate()?;
-    let directory = RunDirectory::prepare(&options.out, &config.name, options.resume)?;
-    let result = train_in(&directory, file, options, observer);
-    if result.is_err() {
-        // A run that never started is no run: the name is free again.
-        directory.discard_unstarted();
-    }
-    result
+    RunDirectory::within(options, &config.name, |directory| {
+        train_in(directory, file, options, observer)
+    })
 }
 
 fn train_in(
@@ -199,6 +198,8 @@ struct Run<'a> {
     optimizer: ServerOptimizer,
     round: u64,
     train_seconds: f64,
+    /// What the last checkpoint took, until a round has recorded it.
+    checkpoint_seconds: f64,
     tokens: u64,
     start: StartRecord,
     stopped_early: Option<String>,

@@ -1,5 +1,7 @@
 //! What one user computes in one round: `UserUpdateFedAvg` or `UserUpdateFedSGD`.
 
+use std::time::{Duration, Instant};
+
 use undertone_aggregation::{AggregationError, ClipReport, Clipping, ParamLayout, user_weight};
 use undertone_data::User;
 use undertone_models::{ModelError, PackedBatch, SequenceModel, SequenceWorker, StateMode};
@@ -34,6 +36,8 @@ pub struct LocalWorker {
     model: Box<dyn SequenceWorker>,
     parameters: Vec<f32>,
     gradient: Vec<f32>,
+    /// Time spent on clipping since it was last asked for.
+    clipping: Duration,
 }
 
 impl std::fmt::Debug for LocalWorker {
@@ -109,7 +113,13 @@ impl LocalWorker {
             } else {
                 Vec::new()
             },
+            clipping: Duration::ZERO,
         }
+    }
+
+    /// Time spent on clipping since this was last asked.
+    pub fn take_clipping(&mut self) -> Duration {
+        std::mem::take(&mut self.clipping)
     }
 
     /// Trains on one user's data. The clipped update is [`LocalWorker::update`] afterwards.
@@ -221,9 +231,11 @@ impl LocalWorker {
                     .model
                     .sgd_step(&mut self.parameters, &batch.batch(), learning_rate, mode)?;
                 if task.config.clip_every_step {
+                    let started = Instant::now();
                     last = task
                         .clipping
                         .project(task.layout, task.theta, &mut self.parameters)?;
+                    self.clipping += started.elapsed();
                 }
                 tokens += stats.targets as u64;
                 loss_sum += stats.loss_sum;
@@ -233,7 +245,9 @@ impl LocalWorker {
             *parameter -= start;
         }
         // PRIVACY: the vector that is summed is the one whose norm is bounded.
+        let started = Instant::now();
         let whole = task.clipping.clip(task.layout, &mut self.parameters)?;
+        self.clipping += started.elapsed();
         let report = if task.config.clip_every_step { last } else { whole };
         Ok((tokens, loss_sum, report))
     }
@@ -255,7 +269,9 @@ impl LocalWorker {
         }
         let step = -(task.config.learning_rate / tokens.max(1) as f64) as f32;
         self.parameters.iter_mut().for_each(|total| *total *= step);
+        let started = Instant::now();
         let report = task.clipping.clip(task.layout, &mut self.parameters)?;
+        self.clipping += started.elapsed();
         Ok((tokens, loss_sum, report))
     }
 }

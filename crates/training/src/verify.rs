@@ -19,8 +19,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use undertone_data::Vocab;
-use undertone_mechanisms::{Mechanism, Strategy};
+use undertone_data::{PrivateVocabulary, Vocab, VocabularySpec};
 use undertone_models::SequenceModel;
 
 use crate::config::{RunConfig, RunFile};
@@ -28,7 +27,7 @@ use crate::error::{Result, TrainingError};
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
 use crate::plan::{Population, PrivacyPlan};
 use crate::record::{GuaranteeRecord, LedgerEntry};
-use crate::run::{CONFIG_FILE, MECHANISM_FILE, VOCAB_FILE};
+use crate::run::{CONFIG_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE, strategy_of};
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -231,8 +230,9 @@ fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Chec
             users: first.population,
             total_weight: first.total_weight,
         };
-        let strategy = strategy(folder)?;
-        let plan = PrivacyPlan::with_strategy(config, strategy.as_ref(), model.layout(), population)?;
+        let strategy = strategy_of(folder)?;
+        let plan = PrivacyPlan::with_strategy(config, strategy.as_ref(), model.layout(), population)?
+            .with_vocabulary(vocabulary_privacy(folder, config, &vocabulary)?.as_ref())?;
         Ok(Settings { model, plan })
     })();
     let made = check.keep(made);
@@ -240,16 +240,22 @@ fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Chec
     (check, made)
 }
 
-/// The strategy that the run was started with, where it has one.
-fn strategy(folder: &Path) -> Result<Option<Strategy>> {
-    let path = folder.join(MECHANISM_FILE);
-    if !path.exists() {
+/// The record of the words, where the configuration says that they were chosen privately: checked, and of these words.
+fn vocabulary_privacy(
+    folder: &Path,
+    config: &RunConfig,
+    vocabulary: &Vocab,
+) -> Result<Option<PrivateVocabulary>> {
+    if !matches!(config.data.vocabulary, Some(VocabularySpec::Private { .. })) {
         return Ok(None);
     }
-    let bytes = crate::files::read(&path)?;
-    let mechanism: Mechanism = serde_json::from_slice(&bytes).map_err(|error| TrainingError::Damaged {
+    let path = folder.join(VOCAB_PRIVACY_FILE);
+    let record = PrivateVocabulary::read(&path)?;
+    if record.matches(vocabulary) {
+        return Ok(Some(record));
+    }
+    Err(TrainingError::Damaged {
         path,
-        message: error.to_string(),
-    })?;
-    Ok(Some(mechanism.strategy().clone()))
+        message: format!("it is that of other words than those in {VOCAB_FILE}"),
+    })
 }

@@ -277,6 +277,48 @@ fn private_vocabularies_are_used_with_their_record_only() {
         "{privacy}"
     );
     folder.succeed(&["verify", "runs/tiny"]);
+    // Which is recomputed, not believed.
+    let claims = folder.read("runs/tiny/privacy.json");
+    let mut forged: Value = serde_json::from_slice(&claims).expect("JSON");
+    forged["with_vocabulary"]["epsilon"] = figure("observed", "epsilon").into();
+    folder.write("runs/tiny/privacy.json", forged.to_string());
+    let output = folder.run(&["verify", "runs/tiny", "--json"]);
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        shown.contains("with_vocabulary.epsilon: the ledger gives"),
+        "{shown}"
+    );
+    folder.write("runs/tiny/privacy.json", claims);
+    let record = folder.read("runs/tiny/vocab.txt.privacy.json");
+    std::fs::remove_file(folder.path("runs/tiny/vocab.txt.privacy.json")).expect("removing");
+    folder.fail(&["verify", "runs/tiny"]);
+    folder.write("runs/tiny/vocab.txt.privacy.json", record);
+    folder.succeed(&["verify", "runs/tiny"]);
+    // A budget is for both together: one that all rounds alone would keep ends the run before its last.
+    let budget = (figure("with_vocabulary", "epsilon") + figure("observed", "epsilon")) / 2.0;
+    let limited = folder.succeed(&[
+        "train",
+        "run.toml",
+        "--json",
+        "--out",
+        "limited",
+        "--set",
+        &format!("privacy.max_epsilon={budget}"),
+    ]);
+    let limited = json(&limited);
+    assert!(
+        limited["rounds"].as_u64() < summary["rounds"].as_u64(),
+        "{limited}"
+    );
+    let why = limited["stopped_early"].as_str().expect("a reason");
+    assert!(why.contains("by the private choice of its words"), "{why}");
+    assert!(
+        limited["privacy"]["with_vocabulary"]["epsilon"]
+            .as_f64()
+            .is_some_and(|epsilon| epsilon <= budget),
+        "{limited}"
+    );
+    folder.succeed(&["verify", "limited/tiny"]);
     // And a list without noise takes the record away only when asked to.
     let plain = ["data", "vocab", "--csv", "crowd.csv", "-o", "words.txt"];
     std::fs::remove_file(folder.path("words.txt")).expect("removing the words");

@@ -2,6 +2,7 @@
 
 mod account;
 mod bad_input;
+mod crash;
 mod data;
 mod determinism;
 mod ftrl;

@@ -110,3 +110,16 @@ impl Folder {
 pub(crate) fn bytes(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap_or_else(|error| panic!("reading {}: {error}", path.display()))
 }
+
+/// Asserts that two runs have left the same bytes: everything that does not hold times.
+pub(crate) fn same_files(folder: &Folder, one: &str, two: &str) {
+    for file in [
+        "model.safetensors",
+        "ledger.jsonl",
+        "privacy.json",
+        "mechanism.json",
+    ] {
+        let of = |out: &str| bytes(&folder.path(out).join("tiny").join(file));
+        assert!(of(one) == of(two), "{file} of {two} differs");
+    }
+}

@@ -1,6 +1,6 @@
 //! Vectors of the model's dimension, stored block by block, so that one block of all of them lies together.
 
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::Zeroize;
 
 use crate::error::{MechanismError, Result};
 use crate::sampler::gaussian32::BLOCK;
@@ -8,11 +8,22 @@ use crate::sampler::gaussian32::BLOCK;
 /// `slots` vectors of `dim` numbers: block after block of [`BLOCK`] coordinates, in each the slots one after another.
 ///
 /// PRIVACY: they are noise, or what noise is made of; wiped on drop, never printed.
-#[derive(ZeroizeOnDrop)]
 pub(crate) struct Field<E: Zeroize> {
     slots: usize,
     dim: usize,
     values: Vec<E>,
+    /// Whether anybody was let write.
+    written: bool,
+}
+
+impl<E: Zeroize> Drop for Field<E> {
+    fn drop(&mut self) {
+        // Wiping takes memory from the system first, where nothing was ever written: a mechanism that only accounts would
+        // cost as much as one that releases.
+        if self.written {
+            self.values.zeroize();
+        }
+    }
 }
 
 impl<E: Zeroize + Copy + Default + Send> Field<E> {
@@ -28,7 +39,12 @@ impl<E: Zeroize + Copy + Default + Send> Field<E> {
         // Zeros from the system: memory that is never written is never taken, so that a mechanism which only accounts, and
         // releases nothing, costs none.
         let values = vec![E::default(); length];
-        Ok(Self { slots, dim, values })
+        Ok(Self {
+            slots,
+            dim,
+            values,
+            written: false,
+        })
     }
 
     pub(crate) fn slots(&self) -> usize {
@@ -37,6 +53,7 @@ impl<E: Zeroize + Copy + Default + Send> Field<E> {
 
     /// One piece a block, in order; empty pieces where there are no slots.
     pub(crate) fn blocks_mut(&mut self) -> Vec<&mut [E]> {
+        self.written = true;
         let mut rest = &mut self.values[..];
         let mut blocks = Vec::with_capacity(self.dim.div_ceil(BLOCK));
         let mut begin = 0;
@@ -56,12 +73,15 @@ impl<E: Zeroize + Copy + Default + Send> Field<E> {
     }
 
     pub(crate) fn values_mut(&mut self) -> &mut [E] {
+        self.written = true;
         &mut self.values
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
-        self.values.fill(E::default());
+        if self.written {
+            self.values.fill(E::default());
+        }
     }
 }
 
@@ -83,7 +103,9 @@ mod tests {
     fn blocks_cover_the_field() {
         for (slots, dim) in [(0, 10_000), (3, 0), (2, BLOCK), (3, 2 * BLOCK + 5), (1, 1)] {
             let mut field = Field::<f32>::new(slots, dim).unwrap();
+            assert!(!field.written);
             let lengths: Vec<usize> = field.blocks_mut().iter().map(|block| block.len()).collect();
+            assert!(field.written);
             assert_eq!(lengths.len(), dim.div_ceil(BLOCK));
             assert_eq!(lengths.iter().sum::<usize>(), slots * dim);
             if let Some(last) = field.blocks_mut().last_mut().filter(|block| !block.is_empty()) {

@@ -1,23 +1,19 @@
 //! A guarantee that rests on how often and how far apart one user takes part: one mechanism for the whole run.
 
 use std::ops::Range;
-use std::path::Path;
 
 use undertone_accounting::adaptive_clipping::{BitNoise, sum_noise_multiplier};
 use undertone_accounting::participation::{Gap, Participation, Spacing};
 use undertone_accounting::{
     Accountant, Adjacency, Delta, Epsilon, Event, Guarantee, NoiseMultiplier, Recipe, calibrate,
 };
-use undertone_mechanisms::optimize::{Kind, Problem, Sizes};
 use undertone_mechanisms::{
-    CorrelatedGaussian, Denominator, History, Mechanism, NoiseKey, Objective, SamplerDistance, Strategy,
-    Target, Tree, Workload,
+    CorrelatedGaussian, Denominator, History, Mechanism, NoiseKey, SamplerDistance, Strategy, Target, Tree,
 };
 
-use crate::config::{ClipConfig, MechanismConfig, OptimizerConfig, RestartsConfig, RunConfig, WorkloadName};
+use crate::config::{ClipConfig, RestartsConfig, RunConfig};
 use crate::error::{Result, TrainingError};
 use crate::record::SchemaRecord;
-use crate::server_optimizer::ServerOptimizer;
 
 /// One mechanism for the whole run, as this run adds its noise.
 ///
@@ -328,72 +324,6 @@ fn segments(rounds: u64, restarts: Option<RestartsConfig>) -> Vec<Range<u64>> {
 
 fn restarts_of(config: &RunConfig) -> Option<RestartsConfig> {
     config.privacy.as_ref()?.mechanism.as_ref()?.restarts
-}
-
-/// The strategy that a run file asks for, optimised for this run; relative files start at `base`.
-pub(super) fn strategy(
-    config: &RunConfig,
-    mechanism: &MechanismConfig,
-    participation: Participation,
-    base: &Path,
-) -> Result<Strategy> {
-    if let Some(file) = &mechanism.file {
-        return read_strategy(&base.join(file));
-    }
-    if let (Some(Kind::Tree), Some(RestartsConfig { first, every })) = (mechanism.kind, mechanism.restarts) {
-        return Ok(Strategy::Tree(Tree::with_restarts(first, every)?));
-    }
-    let kind = mechanism.kind.unwrap_or(Kind::Independent);
-    let problem = Problem::new(config.rounds as usize, participation)
-        .with_objective(mechanism.objective.unwrap_or(Objective::RmsLoss))
-        .with_workload(workload(config, mechanism.workload)?);
-    let sizes = Sizes {
-        buffers: mechanism.buffers,
-        bands: mechanism.bands,
-    };
-    Ok(kind.make(&problem, sizes)?.strategy)
-}
-
-/// Reads a strategy, or the strategy of a mechanism, as `undertone mechanism optimize --out` writes them.
-fn read_strategy(file: &Path) -> Result<Strategy> {
-    let bytes = crate::files::read(file)?;
-    let damaged = |message: String| TrainingError::Damaged {
-        path: file.to_owned(),
-        message,
-    };
-    let value: serde_json::Value =
-        serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
-    if value.get("strategy").is_some() {
-        let mechanism: Mechanism =
-            serde_json::from_value(value).map_err(|error| damaged(error.to_string()))?;
-        return Ok(mechanism.strategy().clone());
-    }
-    serde_json::from_value(value).map_err(|error| {
-        damaged(format!(
-            "expected a mechanism or a strategy as `undertone mechanism optimize --out` writes them: {error}"
-        ))
-    })
-}
-
-/// What the noise ends up in.
-fn workload(config: &RunConfig, name: WorkloadName) -> Result<Workload> {
-    if name == WorkloadName::PrefixSum {
-        return Ok(Workload::prefix_sum());
-    }
-    let OptimizerConfig::Sgd { momentum } = config.server.optimizer else {
-        return Err(TrainingError::value(
-            "privacy.mechanism.workload",
-            "`prefix_sum` with Adam, whose iterates are no linear function of the updates",
-            "server",
-        ));
-    };
-    let workload = Workload::momentum(momentum)?;
-    if config.server.decay.is_none() {
-        return Ok(workload);
-    }
-    let optimizer = ServerOptimizer::new(config.server, 0, config.rounds);
-    let rates = (0..config.rounds).map(|round| optimizer.learning_rate(round) / config.server.learning_rate);
-    Ok(workload.with_learning_rates(rates.collect())?)
 }
 
 /// The schema that a run promises.

@@ -9,6 +9,7 @@ use undertone_mechanisms::{IndependentGaussian, NoiseKey, Strategy};
 
 use super::bounded::{self, Bounded};
 use super::estimate::Estimate;
+use super::strategy;
 use super::{Basis, Phase, Population, PrivacyPlan, Private};
 use crate::config::{AccountantName, ClipConfig, EstimatorConfig, MechanismConfig, PrivacyConfig, RunConfig};
 use crate::error::{Result, TrainingError};
@@ -29,7 +30,7 @@ impl PrivacyPlan {
         population: Population,
     ) -> Result<Self> {
         Self::build(config, layout, population, &|mechanism, participation| {
-            bounded::strategy(config, mechanism, participation, base)
+            strategy::strategy(config, mechanism, participation, base)
         })
     }
 
@@ -211,13 +212,11 @@ impl PrivacyPlan {
         self.phases[0].noise_multiplier = Some(noise_multiplier);
         self.private = Some(Private {
             delta,
-            budget: match (privacy.max_epsilon, privacy.target_epsilon) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            },
-            // The budget of a run with [estimate] speaks of the run it stands for, not of this one.
+            target: privacy.target_epsilon,
+            most: privacy.max_epsilon,
             estimate,
             basis,
+            vocabulary: None,
         });
         Ok(())
     }

@@ -4,7 +4,7 @@ use undertone_accounting::participation::Participation;
 use undertone_accounting::{Accountant, Delta, Epsilon, Guarantee};
 use undertone_mechanisms::{IndependentGaussian, MechanismError, NoiseKey, SamplerDistance};
 
-use super::{Basis, PrivacyPlan, Private, RoundPlan, WholeCost};
+use super::{Basis, PrivacyPlan, RoundPlan, WholeCost};
 use crate::error::{Result, TrainingError};
 use crate::record::{GuaranteePoint, GuaranteeRecord, LedgerEntry};
 
@@ -170,28 +170,23 @@ impl Spending {
     /// # Errors
     /// [`TrainingError::BudgetExceeded`]; from the accountant: a check that cannot be evaluated refuses the round too.
     pub fn check_budget(&self, plan: &PrivacyPlan, round: u64, cost: Cost) -> Result<()> {
-        let Some(Private {
-            budget: Some(budget),
-            delta,
-            estimate: None,
-            ..
-        }) = &plan.private
-        else {
+        let Some(private) = plan.private.as_ref().filter(|private| private.has_budget()) else {
             return Ok(());
         };
         let mut next = self.clone();
         next.compose(plan, cost, 1)?;
         let epsilon = next.epsilon(plan)?.unwrap_or(f64::INFINITY);
-        // PRIVACY: written so that a NaN refuses.
-        if epsilon <= *budget {
+        let Some(excess) = private.excess(epsilon) else {
             return Ok(());
-        }
+        };
+        let with_words = private.vocabulary.as_ref().filter(|_| excess.vocabulary > 0.0);
         Err(TrainingError::BudgetExceeded {
             round,
-            next: epsilon,
-            budget: *budget,
-            spent: self.epsilon(plan)?.unwrap_or(0.0),
-            delta: delta.get(),
+            next: excess.epsilon,
+            budget: excess.budget,
+            spent: self.epsilon(plan)?.unwrap_or(0.0) + excess.vocabulary,
+            delta: private.delta.get() + with_words.map_or(0.0, super::VocabularyCost::delta),
+            vocabulary: excess.vocabulary,
         })
     }
 

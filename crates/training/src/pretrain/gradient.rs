@@ -9,6 +9,7 @@ use undertone_models::{SequenceModel, SequenceWorker, StepStats};
 
 use crate::batch;
 use crate::error::Result;
+use crate::workers::on_threads;
 
 /// Examples in a part. Fixed, so that the parts of a batch, and with them the bits of its gradient, do not depend on the
 /// number of threads.
@@ -65,17 +66,7 @@ pub(super) fn descent(
             }
         }
     };
-    std::thread::scope(|scope| {
-        let handles: Vec<_> = workers
-            .iter_mut()
-            .map(|worker| scope.spawn(|| work(worker)))
-            .collect();
-        handles.into_iter().try_for_each(|handle| {
-            handle
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    })?;
+    on_threads(workers, work)?;
     let average = Estimator::Exact.apply(sum.into_raw()?)?;
     let mut total = StepStats::default();
     // In the order of the parts, so that the loss has the same bits too.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::config::parse_as;
+use crate::run::MODEL_FILE;
 use std::path::Path;
 
 struct Quiet;

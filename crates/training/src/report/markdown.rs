@@ -45,6 +45,11 @@ pub(super) fn named(
     [
         ("Observed", "recomputed from the ledger", &privacy.observed),
         (
+            "Observed, with its vocabulary",
+            "the training and the private choice of its words together",
+            &privacy.with_vocabulary,
+        ),
+        (
             "Worst case",
             "the rounds that were made, for everyone who keeps to the declared participation",
             &privacy.worst_case,

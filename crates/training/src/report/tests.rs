@@ -67,6 +67,7 @@ fn run(rounds: u64, private: bool) -> RunData {
         epsilon: private.then_some(0.3 * ((i + 1) as f64).sqrt()),
         estimated_clip_norm: None,
         seconds: 2.5,
+        phases: None,
     };
     let evaluation = |i: u64| EvaluationRecord {
         round: i,

@@ -1,12 +1,13 @@
 //! Checkpoints, and how a run ends.
 
+use std::time::Instant;
+
 use super::privacy_report::Guarantees;
-use super::workspace::{self, LEDGER_FILE, MODEL_FILE, PRIVACY_FILE};
+use super::workspace::{self, LEDGER_FILE, PRIVACY_FILE};
 use super::{FINISHED_FILES, Run, Summary, data_split, model_name, privacy_report};
 use crate::checkpoint::{Snapshot, State};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::EvaluationSet;
-use crate::initial_model::Description;
 use crate::ledger;
 use crate::manifest::Manifest;
 use crate::participation::observed::Observed;
@@ -16,6 +17,7 @@ use crate::record::PrivacyReport;
 
 impl Run<'_> {
     pub(super) fn checkpoint(&mut self) -> Result<()> {
+        let started = Instant::now();
         // PRIVACY: the ledger is durable before the parameters it accounts for can be read from disk.
         self.files.ledger.sync()?;
         self.files.metrics.sync()?;
@@ -41,7 +43,9 @@ impl Run<'_> {
         };
         // A run that is over keeps no noise.
         let over = self.round == self.config.rounds;
-        snapshot.write(self.directory.path(), (!over).then_some(&self.noise))
+        snapshot.write(self.directory.path(), (!over).then_some(&self.noise))?;
+        self.checkpoint_seconds = started.elapsed().as_secs_f64();
+        Ok(())
     }
 
     pub(super) fn finish(mut self) -> Result<Summary> {
@@ -58,10 +62,13 @@ impl Run<'_> {
         let metrics = set.evaluate(self.model, &self.parameters, eos, true, self.options.threads)?;
         self.record_evaluation(metrics.clone())?;
         self.checkpoint()?;
-        let description = Description::new(&self.config.model, self.round, self.corpus.vocab()).to_json()?;
-        let layout = self.model.layout();
-        let bytes = undertone_models::weights::to_safetensors(layout, &self.parameters, Some(&description))?;
-        crate::files::write_atomic(&self.directory.file(MODEL_FILE), &bytes)?;
+        self.directory.write_model(
+            &self.config.model,
+            self.round,
+            self.corpus.vocab(),
+            self.model.layout(),
+            &self.parameters,
+        )?;
         let privacy = self.write_privacy()?;
         crate::report::write(self.directory.path())?;
         let ledger_head = self.files.ledger.head();
@@ -99,8 +106,6 @@ impl Run<'_> {
             Some(schema) => spending.under(schema).record(&self.plan)?,
             None => None,
         };
-        let vocabulary = self.corpus.vocabulary_privacy();
-        let with_vocabulary = privacy_report::with_vocabulary(&self.plan, observed.as_ref(), vocabulary)?;
         let report = privacy_report::report(
             self.config,
             &self.plan,
@@ -109,7 +114,6 @@ impl Run<'_> {
                 planned: self.planned.clone(),
                 worst_case,
                 observed,
-                with_vocabulary,
                 estimate: self.estimated.clone(),
             },
         );

@@ -7,7 +7,7 @@ use undertone_data::{Corpus, EosTargets, Partition, Split};
 use undertone_models::SequenceModel;
 
 use super::workspace::{self, LEDGER_FILE, RunDirectory};
-use super::{Observer, Run, RunOptions, data_split, model_name, privacy_report};
+use super::{Observer, Run, RunOptions, data_split, model_name};
 use crate::adaptive_clip::AdaptiveClip;
 use crate::checkpoint::Checkpoint;
 use crate::cohorts::Cohorts;
@@ -47,11 +47,13 @@ impl<'a> Run<'a> {
         let plan = match &checkpoint {
             // The matrix that was run, not one that is optimised once more.
             Some(_) => {
-                let strategy = directory.strategy()?;
+                let strategy = workspace::strategy_of(directory.path())?;
                 PrivacyPlan::with_strategy(config, strategy.as_ref(), model.layout(), population)?
             }
             None => PrivacyPlan::new(config, base, model.layout(), population)?,
         };
+        // What the words cost must be known under the run's relation.
+        let plan = plan.with_vocabulary(corpus.vocabulary_privacy())?;
         // Fails before any work when the budget does not allow a single round, or the accountant cannot evaluate the plan.
         plan.check_budget()?;
         let kept = checkpoint
@@ -80,8 +82,6 @@ impl<'a> Run<'a> {
             None => (directory.create_files(config, &plan, corpus, base)?, Vec::new()),
         };
         let planned = plan.planned()?;
-        // Before any work: what the words cost must be known under the run's relation.
-        privacy_report::with_vocabulary(&plan, planned.as_ref(), corpus.vocabulary_privacy())?;
         let mut run = Self {
             planned,
             estimated: plan.estimated()?,
@@ -106,6 +106,7 @@ impl<'a> Run<'a> {
             optimizer,
             round: 0,
             train_seconds: 0.0,
+            checkpoint_seconds: 0.0,
             tokens: 0,
             start,
             stopped_early: None,

@@ -1,11 +1,9 @@
 //! `privacy.json`: the guarantee with everything a reader must know to use it, in the form of \[Gboard\] Appendix A.
 
-use undertone_accounting::Delta;
-use undertone_data::{PrivateVocabulary, VocabProvenance};
+use undertone_data::VocabProvenance;
 
 use crate::cohort::Sampling;
 use crate::config::{EstimatorConfig, RunConfig};
-use crate::error::Result;
 use crate::plan::PrivacyPlan;
 use crate::record::{GuaranteeRecord, PrivacyReport};
 
@@ -20,37 +18,8 @@ pub(super) struct Guarantees {
     pub(super) worst_case: Option<GuaranteeRecord>,
     /// What the ledger shows.
     pub(super) observed: Option<GuaranteeRecord>,
-    /// That composed with the choice of a private vocabulary.
-    pub(super) with_vocabulary: Option<GuaranteeRecord>,
     /// Of the larger run that this one stands for.
     pub(super) estimate: Option<GuaranteeRecord>,
-}
-
-/// The observed guarantee composed with that of the vocabulary: epsilons and deltas add up, under one relation.
-///
-/// # Errors
-/// From the accountant, where the vocabulary's cost is not known under the run's relation.
-pub(super) fn with_vocabulary(
-    plan: &PrivacyPlan,
-    observed: Option<&GuaranteeRecord>,
-    vocabulary: Option<&PrivateVocabulary>,
-) -> Result<Option<GuaranteeRecord>> {
-    let (Some(observed), Some(vocabulary)) = (observed, vocabulary) else {
-        return Ok(None);
-    };
-    // The threshold has a delta of its own, which may be more than the run's.
-    let delta = observed.delta.max(2.0 * vocabulary.threshold_delta().get());
-    let chosen = vocabulary.guarantee(plan.adjacency(), Delta::new(delta)?)?;
-    Ok(Some(GuaranteeRecord {
-        epsilon: observed.epsilon + chosen.epsilon.get(),
-        delta: observed.delta + chosen.delta.get(),
-        recipe: format!(
-            "{}; vocabulary: {}; basic composition",
-            observed.recipe, chosen.recipe
-        ),
-        points: Vec::new(),
-        ..observed.clone()
-    }))
 }
 
 pub(super) fn report(
@@ -63,9 +32,13 @@ pub(super) fn report(
         planned,
         worst_case,
         observed,
-        with_vocabulary,
         estimate,
     } = guarantees;
+    // What the words cost comes on top of what was observed.
+    let with_vocabulary = plan
+        .vocabulary()
+        .zip(observed.as_ref())
+        .map(|(words, observed)| words.with(observed));
     PrivacyReport {
         private: plan.is_private(),
         statements: statements(config),
@@ -145,7 +118,7 @@ fn warnings(
         warnings.push("The vocabulary was taken from the training data and is not private: its words are outside the guarantee.".to_owned());
     }
     if vocabulary == VocabProvenance::Private {
-        warnings.push("The vocabulary was chosen from people's text with a guarantee of its own. Planned, worst case and observed speak of the training alone, and so does a budget; `with_vocabulary` is both together.".to_owned());
+        warnings.push("The vocabulary was chosen from people's text with a guarantee of its own. Planned, worst case and observed speak of the training alone; `with_vocabulary` is both together, and `privacy.max_epsilon` bounds both together.".to_owned());
     }
     if plan.is_estimate() {
         warnings.push("The noise is scaled for a larger cohort than the run has. `estimate` is the guarantee that such a larger run would have; it is not a guarantee for the people in this run.".to_owned());

@@ -10,13 +10,14 @@ use crate::error::{Result, TrainingError};
 use crate::evaluate::Metrics;
 use crate::figures::hex;
 use crate::plan::{Cost, RoundPlan};
-use crate::record::{EvaluationRecord, LedgerEntry, MetricsLine, RoundRecord};
+use crate::record::{EvaluationRecord, LedgerEntry, MetricsLine, PhaseSeconds, RoundRecord};
 use crate::round::{self, Release};
 use crate::update::{LocalTask, OnOverflow, UserOutcome};
 
 impl Run<'_> {
     pub(super) fn rounds(&mut self) -> Result<()> {
         while self.round < self.config.rounds {
+            let started = Instant::now();
             let plan = self.round_plan();
             let cohort = match self.admit(&plan) {
                 Ok(cohort) => cohort,
@@ -26,7 +27,7 @@ impl Run<'_> {
                 }
                 Err(error) => return Err(error),
             };
-            self.one_round(&plan, &cohort)?;
+            self.one_round(&plan, &cohort, started)?;
             let every = self.config.evaluation.every;
             let evaluates = every > 0 && self.round.is_multiple_of(every) && self.round < self.config.rounds;
             // PRIVACY: a model whose accuracy is shown is a released model; its round can then no longer be made again.
@@ -87,9 +88,13 @@ impl Run<'_> {
         Ok(cohort)
     }
 
-    fn one_round(&mut self, plan: &RoundPlan, cohort: &Cohort) -> Result<()> {
-        let started = Instant::now();
+    fn one_round(&mut self, plan: &RoundPlan, cohort: &Cohort, started: Instant) -> Result<()> {
         let round = self.round;
+        let mut phases = PhaseSeconds {
+            cohort: started.elapsed().as_secs_f64(),
+            checkpoint: std::mem::take(&mut self.checkpoint_seconds),
+            ..PhaseSeconds::default()
+        };
         self.observer.on_round_start(round, cohort.users.len());
         let task = LocalTask {
             round,
@@ -120,6 +125,12 @@ impl Run<'_> {
             &mut self.workers,
             &|| observer.on_user(),
         )?;
+        let times = released.times;
+        phases.training = (times.users.saturating_sub(times.clip + times.sum)).as_secs_f64();
+        phases.clip = times.clip.as_secs_f64();
+        phases.sum = times.sum.as_secs_f64();
+        phases.noise = times.noise.as_secs_f64();
+        let serving = Instant::now();
         let average = released.average;
         let release_norm = average
             .values()
@@ -132,6 +143,8 @@ impl Run<'_> {
         if let (Some(clip), Some(bits)) = (&mut self.adaptive_clip, released.centred_bits) {
             clip.observe(bits);
         }
+        phases.server = serving.elapsed().as_secs_f64();
+        let entering = Instant::now();
         self.spending.compose(&self.plan, Cost::from(plan), 1)?;
         self.files.ledger.append(LedgerEntry {
             round,
@@ -149,11 +162,13 @@ impl Run<'_> {
             parameters_sha256: digest_of(&self.parameters),
             previous_sha256: String::new(),
         })?;
+        phases.ledger = entering.elapsed().as_secs_f64();
         self.round += 1;
         self.begin_segment()?;
         let seconds = started.elapsed().as_secs_f64();
         self.train_seconds += seconds;
-        let record = self.record(round, plan, &outcomes, release_norm, seconds)?;
+        let mut record = self.record(round, plan, &outcomes, release_norm, seconds)?;
+        record.phases = Some(phases);
         self.tokens += record.tokens;
         self.files.metrics.append(&MetricsLine::Round(record.clone()))?;
         self.observer.on_round(&record);
@@ -188,6 +203,7 @@ impl Run<'_> {
             epsilon: self.running_epsilon()?,
             estimated_clip_norm: self.adaptive_clip.map(|clip| clip.estimate()),
             seconds,
+            phases: None,
         })
     }
 

@@ -5,16 +5,18 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use undertone_data::{Corpus, CorpusSpec, Partition, Progress, Stage};
+use undertone_aggregation::ParamLayout;
+use undertone_data::{Corpus, CorpusSpec, Partition, Progress, Stage, Vocab};
 use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_models::ModelSpec;
 
-use super::Observer;
+use super::{Observer, RunOptions};
 use crate::checkpoint::{Checkpoint, State};
 use crate::config::RunConfig;
 use crate::error::{Result, TrainingError};
 use crate::figures::hex;
 use crate::files::{self, JsonLines};
+use crate::initial_model::Description;
 use crate::ledger::{self, Ledger};
 use crate::plan::PrivacyPlan;
 use crate::record::{Histogram, LedgerEntry};
@@ -31,6 +33,8 @@ pub const PRIVACY_FILE: &str = "privacy.json";
 pub const MODEL_FILE: &str = "model.safetensors";
 /// The words, by id from 3.
 pub const VOCAB_FILE: &str = "vocab.txt";
+/// What the words cost, where they were chosen privately: beside `vocab.txt`, as beside any private vocabulary.
+pub const VOCAB_PRIVACY_FILE: &str = "vocab.txt.privacy.json";
 /// The mechanism of correlated noise, where there is one.
 pub const MECHANISM_FILE: &str = "mechanism.json";
 
@@ -91,6 +95,21 @@ impl RunDirectory {
         })
     }
 
+    /// Takes the run directory and works in it. Where that fails before the first checkpoint, there is no run: the name is
+    /// free again.
+    pub(crate) fn within<T>(
+        options: &RunOptions,
+        name: &str,
+        work: impl FnOnce(&Self) -> Result<T>,
+    ) -> Result<T> {
+        let directory = Self::prepare(&options.out, name, options.resume)?;
+        let result = work(&directory);
+        if result.is_err() {
+            directory.discard_unstarted();
+        }
+        result
+    }
+
     /// A finished run's directory, for reading.
     pub(crate) fn existing(path: &Path) -> Result<Self> {
         // Made absolute, so that the folder above `.` is known too.
@@ -143,7 +162,7 @@ impl RunDirectory {
                     .map_err(|error| TrainingError::io("writing", &path, error.into()))
             })?;
         }
-        let genesis = self.genesis()?;
+        let genesis = genesis_of(&self.path)?;
         Ok(RunFiles {
             ledger: Ledger::open(&self.file(LEDGER_FILE), 0, &genesis)?.0,
             metrics: JsonLines::open(&self.file(METRICS_FILE), 0)?,
@@ -160,38 +179,19 @@ impl RunDirectory {
         files::write_atomic(
             &self.file(VOCAB_FILE),
             corpus.vocab().to_file_contents().as_bytes(),
-        )
-    }
-
-    /// Digest of the files that say what the run is.
-    fn genesis(&self) -> Result<String> {
-        let mechanism = self.file(MECHANISM_FILE);
-        let mechanism = match mechanism.exists() {
-            true => Some(files::read(&mechanism)?),
-            false => None,
-        };
-        let config = files::read(&self.file(CONFIG_FILE))?;
-        let vocabulary = files::read(&self.file(VOCAB_FILE))?;
-        Ok(ledger::genesis(&config, mechanism.as_deref(), &vocabulary))
-    }
-
-    /// The strategy that the run was started with, where it has one.
-    pub(super) fn strategy(&self) -> Result<Option<Strategy>> {
-        let path = self.file(MECHANISM_FILE);
-        if !path.exists() {
-            return Ok(None);
-        }
-        let bytes = files::read(&path)?;
-        let mechanism: Mechanism =
-            serde_json::from_slice(&bytes).map_err(|error| TrainingError::Damaged {
-                path,
-                message: error.to_string(),
+        )?;
+        if let Some(record) = corpus.vocabulary_privacy() {
+            let path = self.file(VOCAB_PRIVACY_FILE);
+            files::write_atomic_with(&path, |file| {
+                serde_json::to_writer_pretty(file, record)
+                    .map_err(|error| TrainingError::io("writing", &path, error.into()))
             })?;
-        Ok(Some(mechanism.strategy().clone()))
+        }
+        Ok(())
     }
 
     /// Removes the folder of a run that never got as far as its first checkpoint.
-    pub(crate) fn discard_unstarted(&self) {
+    fn discard_unstarted(&self) {
         if is_unstarted(&self.path) {
             // What is left behind otherwise is an empty run that the next attempt takes over; no reason to fail twice.
             let _ = fs::remove_dir_all(&self.path);
@@ -200,7 +200,7 @@ impl RunDirectory {
 
     /// Ledger and metrics, cut back to what the checkpoint knows of: rounds after it were never released.
     pub(crate) fn reopen_files(&self, state: &State) -> Result<(RunFiles, Vec<LedgerEntry>)> {
-        let genesis = self.genesis()?;
+        let genesis = genesis_of(&self.path)?;
         let (ledger, entries) = Ledger::open(&self.file(LEDGER_FILE), state.ledger_bytes, &genesis)?;
         let files = RunFiles {
             ledger,
@@ -208,6 +208,20 @@ impl RunDirectory {
             genesis,
         };
         Ok((files, entries))
+    }
+
+    /// Writes the model of a run that is over.
+    pub(crate) fn write_model(
+        &self,
+        spec: &ModelSpec,
+        rounds: u64,
+        words: &Vocab,
+        layout: &ParamLayout,
+        parameters: &[f32],
+    ) -> Result<()> {
+        let description = Description::new(spec, rounds, words).to_json()?;
+        let bytes = undertone_models::weights::to_safetensors(layout, parameters, Some(&description))?;
+        files::write_atomic(&self.file(MODEL_FILE), &bytes)
     }
 
     pub(crate) fn read_checkpoint<T: Serialize>(
@@ -220,6 +234,34 @@ impl RunDirectory {
         checkpoint.check_belongs(&self.path, model, &config_digest(config)?, corpus.digest())?;
         Ok(checkpoint)
     }
+}
+
+/// Digest of the files that say what a run is.
+pub(crate) fn genesis_of(folder: &Path) -> Result<String> {
+    let optional = |name: &str| -> Result<Option<Vec<u8>>> {
+        let path = folder.join(name);
+        path.exists().then(|| files::read(&path)).transpose()
+    };
+    Ok(ledger::genesis(
+        &files::read(&folder.join(CONFIG_FILE))?,
+        optional(MECHANISM_FILE)?.as_deref(),
+        &files::read(&folder.join(VOCAB_FILE))?,
+        optional(VOCAB_PRIVACY_FILE)?.as_deref(),
+    ))
+}
+
+/// The strategy that a run was started with, where it has one.
+pub(crate) fn strategy_of(folder: &Path) -> Result<Option<Strategy>> {
+    let path = folder.join(MECHANISM_FILE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let bytes = files::read(&path)?;
+    let mechanism: Mechanism = serde_json::from_slice(&bytes).map_err(|error| TrainingError::Damaged {
+        path,
+        message: error.to_string(),
+    })?;
+    Ok(Some(mechanism.strategy().clone()))
 }
 
 /// What a finished run was trained on and what it trained: the part of its configuration that evaluating needs, the same
@@ -258,6 +300,7 @@ fn is_unstarted(path: &Path) -> bool {
                     PRIVACY_FILE,
                     CONFIG_FILE,
                     VOCAB_FILE,
+                    VOCAB_PRIVACY_FILE,
                     METRICS_FILE,
                     LEDGER_FILE,
                     MECHANISM_FILE,

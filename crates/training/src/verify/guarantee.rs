@@ -53,7 +53,8 @@ pub(super) fn recompute(run: &Run<'_>, shown: Option<&Shown>) -> (Check, Option<
     }
     let observed_schema = shown.and_then(|shown| shown.observed);
     let accounted_schema = shown.and_then(|shown| shown.accounted);
-    let observed = check.keep(from_ledger(run, observed_schema));
+    let made = |schema| from_ledger(run, schema).map(|made| GuaranteeRecord::from(&made));
+    let observed = check.keep(made(observed_schema));
     compare(
         &mut check,
         "observed",
@@ -63,7 +64,7 @@ pub(super) fn recompute(run: &Run<'_>, shown: Option<&Shown>) -> (Check, Option<
     );
     let bounded = run.plan.bounded().is_some();
     if bounded {
-        let worst = check.keep(from_ledger(run, accounted_schema));
+        let worst = check.keep(made(accounted_schema));
         compare(
             &mut check,
             "worst_case",
@@ -71,6 +72,20 @@ pub(super) fn recompute(run: &Run<'_>, shown: Option<&Shown>) -> (Check, Option<
             claims.worst_case.as_ref(),
             run.entries.len() as u64,
         );
+    }
+    let words = run.plan.vocabulary();
+    let with_words = words.zip(observed.as_ref());
+    compare(
+        &mut check,
+        "with_vocabulary",
+        with_words.map(|(words, observed)| words.with(observed)).as_ref(),
+        claims.with_vocabulary.as_ref(),
+        run.entries.len() as u64,
+    );
+    if words.is_none() && claims.with_vocabulary.is_some() {
+        check.problem(format!(
+            "{PRIVACY_FILE}, with_vocabulary: expected none, the configuration has no private vocabulary"
+        ));
     }
     // The plan and the estimate are no more than the configuration's; made again as before the first round.
     for (name, made, claimed) in [
@@ -89,7 +104,7 @@ pub(super) fn recompute(run: &Run<'_>, shown: Option<&Shown>) -> (Check, Option<
     }
     statements(run, &claims, &mut check);
     check.found = format!("observed {}", stated(claims.observed.as_ref()));
-    (check, observed.map(|observed| GuaranteeRecord::from(&observed)))
+    (check, observed)
 }
 
 /// What the lines cost with ideal noise and exact arithmetic.
@@ -137,7 +152,7 @@ fn from_ledger(run: &Run<'_>, schema: Option<Participation>) -> Result<Guarantee
 fn compare(
     check: &mut Check,
     name: &str,
-    computed: Option<&Guarantee>,
+    computed: Option<&GuaranteeRecord>,
     claimed: Option<&GuaranteeRecord>,
     rounds: u64,
 ) {
@@ -146,7 +161,7 @@ fn compare(
         check.problem(format!("{PRIVACY_FILE}, {name}: missing"));
         return;
     };
-    let epsilon = computed.epsilon.get();
+    let epsilon = computed.epsilon;
     // PRIVACY: written so that a NaN does not hold.
     let holds =
         claimed.epsilon >= epsilon * (1.0 - 1e-12) && claimed.epsilon <= epsilon * (1.0 + MARGIN) + MARGIN;
@@ -158,9 +173,9 @@ fn compare(
         ));
     }
     let figure = |what: &str| format!("{PRIVACY_FILE}, {name}.{what}");
-    check.same(figure("delta"), &computed.delta.get(), &claimed.delta);
+    check.same(figure("delta"), &computed.delta, &claimed.delta);
     check.same(figure("rounds"), &rounds, &claimed.rounds);
-    if claimed.adjacency != computed.adjacency.to_string() {
+    if claimed.adjacency != computed.adjacency {
         check.problem(format!(
             "{}: expected {}, got {}",
             figure("adjacency"),

@@ -11,22 +11,12 @@ use crate::participation::observed::Observed;
 use crate::participation::policy::{Enforcement, Policy};
 use crate::plan::PrivacyPlan;
 use crate::record::LedgerEntry;
-use crate::run::{CONFIG_FILE, LEDGER_FILE, MECHANISM_FILE, VOCAB_FILE};
+use crate::run::{LEDGER_FILE, genesis_of};
 
 /// Every line follows the one before it, and the first the settings of the run.
 pub(super) fn chain(folder: &Path) -> (Check, Option<Vec<LedgerEntry>>) {
     let mut check = Check::new("ledger");
-    let read = (|| {
-        let config = crate::files::read(&folder.join(CONFIG_FILE))?;
-        let vocabulary = crate::files::read(&folder.join(VOCAB_FILE))?;
-        let mechanism = folder.join(MECHANISM_FILE);
-        let mechanism = match mechanism.exists() {
-            true => Some(crate::files::read(&mechanism)?),
-            false => None,
-        };
-        let genesis = ledger::genesis(&config, mechanism.as_deref(), &vocabulary);
-        ledger::read_chain(&folder.join(LEDGER_FILE), &genesis)
-    })();
+    let read = genesis_of(folder).and_then(|genesis| ledger::read_chain(&folder.join(LEDGER_FILE), &genesis));
     let Some((entries, head)) = check.keep(read) else {
         return (check, None);
     };
