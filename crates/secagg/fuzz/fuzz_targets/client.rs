@@ -1,0 +1,113 @@
+//! A client under a server that says anything, starting from what an honest one would say.
+//!
+//! Each instruction takes an honest message of some phase and overwrites some of its bytes before the client sees it.
+
+#![no_main]
+
+use std::collections::BTreeMap;
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use rand_chacha::ChaCha20Rng;
+use rand_core::SeedableRng;
+use undertone_aggregation::{ModularVec, Modulus};
+use undertone_secagg::message::{GivenShare, Message, RelayedShares, Roster, Survivors, Unmask};
+use undertone_secagg::{Client, Context, Floors, Identity, Server, Setting, Terms, Topology, Trust};
+
+const CLIENTS: u32 = 3;
+
+#[derive(Debug, Arbitrary)]
+enum Step {
+    Roster { client: u8, of: u8, patch: Patch },
+    Relayed { client: u8, of: u8, patch: Patch },
+    Survivors { client: u8, patch: Patch },
+    Unmask { client: u8, of: u8, patch: Patch },
+    CloseShares,
+    CloseInputs,
+    CloseSignatures,
+}
+
+#[derive(Debug, Arbitrary)]
+struct Patch {
+    at: u16,
+    bytes: Vec<u8>,
+}
+
+/// The message with the patch over it; none where that is no message.
+fn patched<M: Message>(message: Option<M>, patch: &Patch) -> Option<M> {
+    let mut bytes = message.map(|message| message.encode()).unwrap_or_default();
+    let end = (usize::from(patch.at) + patch.bytes.len()).max(bytes.len());
+    bytes.resize(end, 0);
+    bytes[usize::from(patch.at)..][..patch.bytes.len()].copy_from_slice(&patch.bytes);
+    M::decode(&bytes).ok()
+}
+
+fuzz_target!(|input: (bool, Vec<Step>)| {
+    let (active, steps) = input;
+    let setting = if active { Setting::Active } else { Setting::HonestButCurious };
+    let context = Context {
+        run: [0; 32],
+        round: 0,
+        attempt: 0,
+        shard: 0,
+        plan_digest: [0; 32],
+        model_digest: [0; 32],
+        terms: Terms::new(2, 1000, setting).unwrap(),
+    };
+    let mut rng = ChaCha20Rng::from_seed([0; 32]);
+    let mut server = Server::new(context).unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let identity = Identity::generate(&mut rng);
+        let public = identity.public();
+        let (client, keys) = Client::join(identity, context, Floors::SIMULATION, Trust::Anyone, &mut rng);
+        server.receive_keys(&keys).unwrap();
+        clients.push((client, public));
+    }
+    server.close_keys(|n| Topology::full(n, 2), &mut rng).unwrap();
+    clients.sort_by_key(|(_, public)| server.index_of(public));
+    let mut given: BTreeMap<(u32, u32), bool> = BTreeMap::new();
+    for step in steps.into_iter().take(24) {
+        match step {
+            Step::Roster { client, of, patch } => {
+                let message: Option<Roster> = patched(server.roster(u32::from(of) % CLIENTS).ok(), &patch);
+                let client = &mut clients[usize::from(client) % 3].0;
+                if let Some(Ok(shares)) = message.map(|message| client.receive_roster(&message, &mut rng)) {
+                    let _ = server.receive_shares(&shares);
+                }
+            }
+            Step::Relayed { client, of, patch } => {
+                let message: Option<RelayedShares> =
+                    patched(server.relayed_shares(u32::from(of) % CLIENTS).ok(), &patch);
+                let mut vector = ModularVec::zeros(Modulus::new(1000).unwrap(), 2);
+                let client = &mut clients[usize::from(client) % 3].0;
+                if let Some(Ok(input)) = message.map(|message| client.receive_shares(&message, &mut vector)) {
+                    let _ = server.receive_input(&input);
+                }
+            }
+            Step::Survivors { client, patch } => {
+                let message: Option<Survivors> = patched(server.survivors().ok(), &patch);
+                let client = &mut clients[usize::from(client) % 3].0;
+                if let Some(Ok(signature)) = message.map(|message| client.receive_survivors(&message)) {
+                    let _ = server.receive_consistency(&signature);
+                }
+            }
+            Step::Unmask { client, of, patch } => {
+                let message: Option<Unmask> = patched(server.unmask(u32::from(of) % CLIENTS).ok(), &patch);
+                let client = &mut clients[usize::from(client) % 3].0;
+                if let Some(Ok(answer)) = message.map(|message| client.receive_unmask(&message)) {
+                    for (about, share) in &answer.shares {
+                        let kind = matches!(share, GivenShare::Seed(_));
+                        let first = *given.entry((answer.index, *about)).or_insert(kind);
+                        assert_eq!(first, kind, "both kinds of share");
+                    }
+                    let _ = server.receive_unmask(&answer);
+                }
+            }
+            Step::CloseShares => drop(server.close_shares()),
+            Step::CloseInputs => drop(server.close_inputs()),
+            Step::CloseSignatures => drop(server.close_signatures()),
+        }
+    }
+    let _ = server.finish();
+});
