@@ -31,7 +31,7 @@ pub(crate) struct Body {
 }
 
 /// All checks, in the order of the papers.
-static CHECKS: [Check; 24] = [
+static CHECKS: [Check; 25] = [
     dplm::table_1::CHECK,
     dplm::table_2::CHECK,
     dplm::text::CHECK,
@@ -55,6 +55,7 @@ static CHECKS: [Check; 24] = [
     userdp::CHECK,
     cpsgd::theorem_1::CHECK,
     cpsgd::figure_1::CHECK,
+    cpsgd::figure_2::CHECK,
     secagg::CHECK,
 ];
 
@@ -210,6 +211,7 @@ mod tests {
     fn cpsgd() {
         check("cpsgd-theorem-1", 14, 0);
         check("cpsgd-figure-1", 0, 0);
+        check("cpsgd-figure-2", 0, 0);
     }
 
     #[test]
@@ -241,7 +243,7 @@ mod tests {
             "check: expected one of dplm-table-1, dplm-table-2, dplm-text, gboard-table-1, gboard-table-2, \
              gboard-text, gboard-figure-4, gboard-algorithm-2, blt-table-2, blt-table-3-losses, blt-table-4, blt-figure-1, blt-figure-2, \
              blt-figure-3, blt-figure-4, blt-figure-5, blt-figure-6, blt-figure-8, blt-figure-9, blt-figure-10, userdp-figure-1, \
-             cpsgd-theorem-1, cpsgd-figure-1, secagg-parameters, got 'dplm-table-9'"
+             cpsgd-theorem-1, cpsgd-figure-1, cpsgd-figure-2, secagg-parameters, got 'dplm-table-9'"
         );
     }
 

@@ -2,6 +2,7 @@
 //! distributed SGD" (NeurIPS 2018).
 
 pub(crate) mod figure_1;
+pub(crate) mod figure_2;
 pub(crate) mod theorem_1;
 
 use undertone_accounting::Delta;

@@ -1,5 +1,7 @@
 use undertone_accounting::AccountingError;
+use undertone_aggregation::AggregationError;
 use undertone_mechanisms::MechanismError;
+use undertone_models::ModelError;
 use undertone_secagg::SecAggError;
 
 /// What can go wrong when a check runs. A number that does not match is a result, not an error.
@@ -23,4 +25,16 @@ pub enum ReproduceError {
     /// The finder of parameters of secure aggregation refused.
     #[error(transparent)]
     SecureAggregation(#[from] SecAggError),
+    /// The network refused.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// An encoding refused.
+    #[error(transparent)]
+    Aggregation(#[from] AggregationError),
+    /// A sum that should carry the clients' noise.
+    #[error("decoding: expected a sum with the clients' noise, got one without")]
+    WithoutNoise,
+    /// A round of training without clients.
+    #[error("training: expected at least one client a round, got none")]
+    NobodyCame,
 }

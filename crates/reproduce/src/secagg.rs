@@ -13,7 +13,7 @@ use crate::{Conditions, Curve, Figure, ReproduceError, Rounding, Scale, Statemen
 pub(crate) const CHECK: Check = Check {
     id: "secagg-parameters",
     title: "neighbours k and threshold t of secure aggregation on a k-regular graph, 2^-40 for privacy, 2^-20 for failure",
-    source: "[SecAgg+] section 3; federated-compute, graph parameter finder",
+    source: "[SecAgg+]; federated-compute, graph parameter finder",
     recipe: "hypergeometric tails of corrupt and of dropped neighbours, two runs on the ring, union bounds; the fewest \
              neighbours, then the smallest threshold",
     body,

@@ -31,9 +31,9 @@
 //! not claim it. Nor does it claim that a session ends if corrupt clients refuse to answer.
 //!
 //! # Source
-//! The two conditions and the half-and-half split are of Bell et al. (CCS 2020), section 3; the derivation is our own. The
-//! same analysis stands behind the parameters of Google's federated-compute, whose published results it reproduces:
-//! `undertone reproduce secagg-parameters`.
+//! The conditions are those of Bell et al. (CCS 2020); the derivation is our own. The same analysis, with half of the
+//! privacy failure for each of the two events, stands behind the parameters of Google's federated-compute, which it
+//! reproduces: `undertone reproduce secagg-parameters`.
 
 use std::f64::consts::LN_2;
 
