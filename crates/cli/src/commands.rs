@@ -3,6 +3,7 @@
 pub(crate) mod account;
 pub(crate) mod data;
 pub(crate) mod eval;
+pub(crate) mod mean;
 pub(crate) mod mechanism;
 pub(crate) mod plan;
 pub(crate) mod pretrain;

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    account, data, eval, mechanism, plan, pretrain, report, reproduce, simulate, sweep, train, verify,
+    account, data, eval, mean, mechanism, plan, pretrain, report, reproduce, simulate, sweep, train, verify,
 };
 use output::Output;
 
@@ -45,6 +45,8 @@ enum Command {
     Simulate(Box<simulate::SimulateArgs>),
     /// Optimise, compare and show noise mechanisms: BLT, trees, BandMF and the others.
     Mechanism(mechanism::MechanismArgs),
+    /// Estimate the mean of the clients' vectors from quantised and noised messages, by every encoding.
+    Mean(Box<mean::MeanArgs>),
     /// Import, describe and index user-partitioned text.
     Data(Box<data::DataArgs>),
     /// Make the report of a run again and show its summary.
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(args, &output),
         Command::Simulate(args) => simulate::run(&args, &output),
         Command::Mechanism(args) => mechanism::run(args, &output),
+        Command::Mean(args) => mean::run(&args, &output),
         Command::Data(args) => data::run(*args, &output),
         Command::Report(args) => report::run(args, &output),
         Command::Verify(args) => verify::run(&args, &output),

@@ -6,6 +6,7 @@ mod crash;
 mod data;
 mod determinism;
 mod ftrl;
+mod mean;
 mod mechanism;
 mod plan;
 mod pretrain;
