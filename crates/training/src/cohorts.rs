@@ -82,8 +82,8 @@ impl Cohorts {
         let enforcement = config
             .participation
             .map_or(Enforcement::Refuse, |participation| participation.on_violation);
-        let declared = match plan.bounded() {
-            Some(bounded) => Some(bounded.mechanism().participation()),
+        let declared = match plan.participation() {
+            Some(participation) => Some(participation),
             None => PrivacyPlan::declared(config)?,
         };
         let salt = key.salt();

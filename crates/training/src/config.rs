@@ -2,8 +2,9 @@
 //!
 //! A run file is TOML; unknown keys are errors. The tables are the parts of \[DPLM\] Algorithm 1: `[data]`, `[model]`,
 //! `[cohort]` (who is sampled), `[user_update]` (what a user computes), `[clip]`, `[estimator]`, `[privacy]` (noise and
-//! budget), `[server]`, and beside them `[[schedule]]`, `[estimate]`, `[evaluation]`, `[checkpoint]`.
+//! budget), `[server]`, and beside them `[aggregation]`, `[[schedule]]`, `[estimate]`, `[evaluation]`, `[checkpoint]`.
 
+mod aggregation;
 mod load;
 mod mechanism;
 mod server;
@@ -19,6 +20,7 @@ use undertone_models::ModelSpec;
 use crate::cohort::Sampling;
 use crate::participation::timers::TimersConfig;
 
+pub use aggregation::{AggregationConfig, DropoutConfig, EncodingConfig, SumName};
 pub(crate) use load::parse_as;
 pub use load::{Override, RunFile};
 pub use mechanism::{MechanismConfig, ParticipationConfig, RestartsConfig, WorkloadName};
@@ -58,6 +60,9 @@ pub struct RunConfig {
     /// Noise and budget; without this table the run is not private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privacy: Option<PrivacyConfig>,
+    /// How the updates of a round become one sum, if not by simply adding them up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregation: Option<AggregationConfig>,
     /// How the server applies the released average.
     #[serde(default)]
     pub server: ServerConfig,

@@ -189,6 +189,9 @@ pub enum TrainingError {
     /// From clipping and summing.
     #[error(transparent)]
     Aggregation(#[from] undertone_aggregation::AggregationError),
+    /// From secure aggregation.
+    #[error(transparent)]
+    SecAgg(#[from] undertone_secagg::SecAggError),
     /// From the noise.
     #[error(transparent)]
     Mechanism(#[from] undertone_mechanisms::MechanismError),

@@ -45,6 +45,7 @@ pub mod record;
 pub mod report;
 pub mod round;
 pub mod run;
+pub mod secure_round;
 pub mod server_optimizer;
 pub mod simulate;
 pub mod sweep;

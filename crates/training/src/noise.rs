@@ -2,10 +2,10 @@
 
 use std::io::{Read, Write};
 
-use undertone_aggregation::FixedPointSum;
+use undertone_aggregation::{Estimator, FixedPointSum};
 use undertone_mechanisms::{
-    CorrelatedGaussian, Denominator, IndependentGaussian, KeyOrigin, NoiseKey, NoisedAverage, NonPrivate,
-    RawAverage,
+    CorrelatedGaussian, Denominator, IndependentGaussian, KeyOrigin, MechanismError, NoiseKey, NoisedAverage,
+    NonPrivate, RawAverage, RawSum,
 };
 
 use crate::error::Result;
@@ -28,6 +28,8 @@ pub struct Noise {
 enum Source {
     None,
     Independent(NoiseKey),
+    /// The users'; the key names what theirs come from.
+    Shares(NoiseKey),
     Correlated(Box<Correlated>),
 }
 
@@ -55,6 +57,9 @@ impl Noise {
                     source: Source::Correlated(Box::new(correlated)),
                 }
             }
+            None if plan.shares().is_some() => Self {
+                source: Source::Shares(randomness.noise_key(NoiseOf::Shares, 0)),
+            },
             None if plan.is_private() => Self::independent(randomness),
             None => Self::none(),
         })
@@ -81,6 +86,8 @@ impl Noise {
     pub fn privatize(&mut self, round: u64, plan: &RoundPlan, average: RawAverage) -> Result<NoisedAverage> {
         Ok(match &mut self.source {
             Source::None => NonPrivate.privatize(round, average)?,
+            // PRIVACY: a sum without the users' noise in a run whose noise is theirs.
+            Source::Shares(_) => return Err(MechanismError::UnboundedSensitivity.into()),
             Source::Independent(key) => {
                 IndependentGaussian::new(plan.noise_std, key.clone())?.privatize(round, average)?
             }
@@ -89,6 +96,19 @@ impl Noise {
                 correlated.sum.privatize(round - first, average)?
             }
         })
+    }
+
+    /// Leaves out a round that released nothing: its row of correlated noise is made, and never used.
+    ///
+    /// # Errors
+    /// From the mechanism.
+    pub fn skip(&mut self, round: u64, plan: &RoundPlan, dim: usize, estimator: &Estimator) -> Result<()> {
+        if self.has_state() {
+            let nothing = RawSum::new(vec![0; dim], 0);
+            // PRIVACY: the noise alone, dropped here.
+            drop(self.privatize(round, plan, estimator.apply(nothing)?)?);
+        }
+        Ok(())
     }
 
     /// The noised mean of the users' bits less one half, where clipping is adaptive: the increment of its prefix sum.
@@ -131,7 +151,7 @@ impl Noise {
     pub fn key_id(&self) -> Result<Option<String>> {
         let key_id = match &self.source {
             Source::None => return Ok(None),
-            Source::Independent(key) => key.id()?,
+            Source::Independent(key) | Source::Shares(key) => key.id()?,
             Source::Correlated(correlated) => correlated.sum.key_id(),
         };
         Ok(Some(hex(&key_id[..8])))
@@ -141,7 +161,7 @@ impl Noise {
     #[must_use]
     pub fn kept_vectors(&self) -> usize {
         match &self.source {
-            Source::None | Source::Independent(_) => 0,
+            Source::None | Source::Independent(_) | Source::Shares(_) => 0,
             Source::Correlated(correlated) => correlated.sum.kept_vectors(),
         }
     }

@@ -4,14 +4,16 @@
 mod bounded;
 mod build;
 mod estimate;
+mod shares;
 mod spending;
 mod strategy;
 mod vocabulary;
 
+use undertone_accounting::participation::Participation;
 use undertone_accounting::{
     Adjacency, Delta, Event, Guarantee, NoiseMultiplier, Recipe, SamplingProbability,
 };
-use undertone_aggregation::{Clipping, Estimator};
+use undertone_aggregation::{Clipping, Encoding, Estimator};
 use undertone_data::PrivateVocabulary;
 use undertone_mechanisms::FRACTION_BITS;
 
@@ -23,6 +25,7 @@ use crate::record::GuaranteeRecord;
 
 pub use bounded::{Bounded, WholeCost};
 use estimate::Estimate;
+pub use shares::Shares;
 pub use spending::{Cost, Spending};
 pub use vocabulary::VocabularyCost;
 
@@ -64,6 +67,8 @@ pub struct PrivacyPlan {
     clip: ClipConfig,
     groups: usize,
     parameters: usize,
+    /// How updates become integers, if not in fixed point.
+    encoding: Option<Encoding>,
     /// `(from_round, S, z)` in force from that round on; never empty.
     phases: Vec<Phase>,
     private: Option<Private>,
@@ -133,6 +138,8 @@ enum Basis {
     Sampling(Recipe),
     /// How often and how far apart one user takes part.
     Participation(Box<Bounded>),
+    /// Noise of the users' own, and how often one takes part.
+    Shares(Box<Shares>),
 }
 
 impl PrivacyPlan {
@@ -217,8 +224,33 @@ impl PrivacyPlan {
     pub fn bounded(&self) -> Option<&Bounded> {
         match &self.private.as_ref()?.basis {
             Basis::Participation(bounded) => Some(bounded),
+            Basis::Sampling(_) | Basis::Shares(_) => None,
+        }
+    }
+
+    /// The noise that users add, where its guarantee rests on that.
+    #[must_use]
+    pub fn shares(&self) -> Option<&Shares> {
+        match &self.private.as_ref()?.basis {
+            Basis::Shares(shares) => Some(shares),
+            Basis::Sampling(_) | Basis::Participation(_) => None,
+        }
+    }
+
+    /// The schema that the guarantee rests on, where it rests on one.
+    #[must_use]
+    pub fn participation(&self) -> Option<Participation> {
+        match &self.private.as_ref()?.basis {
+            Basis::Participation(bounded) => Some(bounded.mechanism().participation()),
+            Basis::Shares(shares) => Some(shares.participation()),
             Basis::Sampling(_) => None,
         }
+    }
+
+    /// How updates become integers, where a run file says so.
+    #[must_use]
+    pub fn encoding(&self) -> Option<&Encoding> {
+        self.encoding.as_ref()
     }
 
     /// What round `round` does.
@@ -295,6 +327,12 @@ impl PrivacyPlan {
                 .map_or(f64::NAN, NoiseMultiplier::get);
             return (of_sums * sensitivity, Some(z));
         }
+        if let (Basis::Shares(shares), Estimator::FixedDenominator { expected_weight }) =
+            (&private.basis, self.estimator)
+        {
+            let std = shares.noise_std() / expected_weight;
+            return (std, Some(std / sensitivity));
+        }
         let (Some(z), Some(clip_norm)) = (phase.noise_multiplier, clip_norm) else {
             return (0.0, None);
         };
@@ -316,7 +354,11 @@ impl PrivacyPlan {
 
     /// The estimator's sensitivity, with room for bringing a data-dependent quotient back onto the fixed-point grid.
     fn sensitivity(&self, bound: f64) -> Option<f64> {
-        let lemma = self.estimator.sensitivity(bound)?;
+        // PRIVACY: rounding makes updates longer than the clip norm; 1 for fixed point.
+        let inflation = self.encoding.as_ref().map_or(1.0, |encoding| {
+            encoding.sensitivity().l2 / encoding.cohort().clip_norm
+        });
+        let lemma = self.estimator.sensitivity(bound)? * inflation;
         let Estimator::ClippedDenominator { min_weight } = self.estimator else {
             return Some(lemma);
         };

@@ -239,6 +239,8 @@ impl<'a> Pretraining<'a> {
         let record = RoundRecord {
             round: step,
             cohort_size: batch.users,
+            survivors: None,
+            abandoned: false,
             cohort_weight: batch.examples.len() as f64,
             tokens: stats.targets as u64,
             train_loss: stats.mean_loss(),

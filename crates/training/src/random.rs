@@ -25,6 +25,10 @@ pub enum Purpose {
     ExampleOrder,
     /// The key of a run's participation: orders, simulated devices, the salt of pseudonyms.
     Participation,
+    /// Which users fail during a round, and when.
+    DropOut,
+    /// Keys and masks of a round's secure sum.
+    SecureSum,
 }
 
 impl Purpose {
@@ -36,6 +40,8 @@ impl Purpose {
             Self::Evaluation => b"evaluation",
             Self::ExampleOrder => b"example-order",
             Self::Participation => b"participation",
+            Self::DropOut => b"drop-out",
+            Self::SecureSum => b"secure-sum",
         }
     }
 }
@@ -47,6 +53,8 @@ pub enum NoiseOf {
     Rounds,
     /// How many users were below the norm that adaptive clipping estimates.
     Bits,
+    /// The users' own updates, in shares; a name for the ledger, from which no noise is drawn.
+    Shares,
 }
 
 impl NoiseOf {
@@ -54,6 +62,7 @@ impl NoiseOf {
         match self {
             Self::Rounds => b"noise",
             Self::Bits => b"noise-of-bits",
+            Self::Shares => b"noise-in-shares",
         }
     }
 }
@@ -115,12 +124,20 @@ impl Randomness {
     /// The key of a segment's noise; the mechanism derives one stream a round from it.
     #[must_use]
     pub fn noise_key(&self, of: NoiseOf, segment: u64) -> NoiseKey {
-        let origin = if self.seeded {
-            KeyOrigin::InsecureSeed
-        } else {
-            KeyOrigin::Entropy
-        };
-        NoiseKey::from_bytes(self.derive(of.label(), segment, 0)).with_origin(origin)
+        NoiseKey::from_bytes(self.derive(of.label(), segment, 0)).with_origin(self.origin())
+    }
+
+    /// The secret of one user: the rounding of its updates and its shares of the noise come from it and the round.
+    #[must_use]
+    pub fn user_key(&self, user: u64) -> NoiseKey {
+        NoiseKey::from_bytes(self.derive(b"user", 0, user)).with_origin(self.origin())
+    }
+
+    fn origin(&self) -> KeyOrigin {
+        match self.seeded {
+            true => KeyOrigin::InsecureSeed,
+            false => KeyOrigin::Entropy,
+        }
     }
 
     fn derive(&self, label: &[u8], round: u64, user: u64) -> [u8; 32] {

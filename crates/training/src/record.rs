@@ -50,8 +50,14 @@ pub struct StartRecord {
 pub struct RoundRecord {
     /// Round index, from 0.
     pub round: u64,
-    /// Users that contributed.
+    /// Users that took part.
     pub cohort_size: usize,
+    /// How many of them the sum holds, where they can fail on the way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub survivors: Option<u64>,
+    /// Whether too few were left, so that nothing was released.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub abandoned: bool,
     /// Sum of the user weights `w_k`.
     pub cohort_weight: f64,
     /// Target tokens trained on.
@@ -144,8 +150,14 @@ pub struct LedgerEntry {
     pub population: u64,
     /// Their total weight `W`.
     pub total_weight: f64,
-    /// Users that contributed.
+    /// Users that took part.
     pub cohort_size: u64,
+    /// How many of them the released sum holds, where they can fail on the way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub survivors: Option<u64>,
+    /// Whether too few were left, so that nothing was released. Participation counts all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub abandoned: bool,
     /// Who contributed: the participants' pseudonyms, 16 hexadecimal digits each, under the run's salt.
     pub participants: Vec<Pseudonym>,
     /// Bound `S` on every user's update; `None` without clipping.

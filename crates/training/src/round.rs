@@ -4,21 +4,24 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use undertone_aggregation::{Estimator, FixedPointSum};
+use undertone_aggregation::{Decoded, Estimator, FixedPointSum};
 use undertone_data::Partition;
 use undertone_mechanisms::NoisedAverage;
 
 use crate::error::{Result, TrainingError};
 use crate::noise::Noise;
 use crate::plan::RoundPlan;
+use crate::secure_round::SecureRounds;
 use crate::update::{LocalTask, LocalWorker, UserOutcome};
 use crate::workers::on_threads;
 
 /// What a round released.
 #[derive(Debug)]
 pub struct Released {
-    /// The noised average update.
-    pub average: NoisedAverage,
+    /// The noised average update; `None` of a round that was abandoned.
+    pub average: Option<NoisedAverage>,
+    /// Users in the sum, where they can fail on the way.
+    pub survivors: Option<u64>,
     /// Adaptive clipping: the noised mean of the users' bits, each less one half.
     pub centred_bits: Option<f64>,
     /// How long it took.
@@ -47,6 +50,8 @@ pub struct Release<'a> {
     pub estimator: &'a Estimator,
     /// The noise of the run.
     pub noise: &'a mut Noise,
+    /// How updates become a sum, where a run file says so.
+    pub secure: Option<&'a SecureRounds>,
 }
 
 /// Trains the cohort and returns what is released, with what each user's training was like (in cohort order).
@@ -70,6 +75,9 @@ pub fn release(
     workers: &mut [LocalWorker],
     on_user: &(dyn Fn() + Sync),
 ) -> Result<(Released, Vec<UserOutcome>)> {
+    if let Some(secure) = release.secure {
+        return release_secure(secure, cohort, users, task, release, workers, on_user);
+    }
     let sums = Sums {
         updates: FixedPointSum::new(task.layout.len()),
         bits: FixedPointSum::new(1),
@@ -79,11 +87,7 @@ pub fn release(
     let mut times = ReleaseTimes {
         users: started.elapsed(),
         sum: summing,
-        clip: workers
-            .iter_mut()
-            .map(LocalWorker::take_clipping)
-            .sum::<Duration>()
-            / workers.len().max(1) as u32,
+        clip: clipping(workers),
         ..ReleaseTimes::default()
     };
     let started = Instant::now();
@@ -96,12 +100,72 @@ pub fn release(
     times.noise = started.elapsed();
     Ok((
         Released {
-            average,
+            average: Some(average),
+            survivors: None,
             centred_bits,
             times,
         },
         outcomes,
     ))
+}
+
+/// A round whose updates are integers modulo a number. Below the floor of survivors it is abandoned: nothing is released.
+fn release_secure(
+    secure: &SecureRounds,
+    cohort: &[usize],
+    users: &Partition<'_>,
+    task: &LocalTask<'_>,
+    release: &mut Release<'_>,
+    workers: &mut [LocalWorker],
+    on_user: &(dyn Fn() + Sync),
+) -> Result<(Released, Vec<UserOutcome>)> {
+    let started = Instant::now();
+    let gathered = secure.sum(cohort, users, task, workers, on_user)?;
+    let mut times = ReleaseTimes {
+        users: started.elapsed(),
+        sum: gathered.summing,
+        clip: clipping(workers),
+        ..ReleaseTimes::default()
+    };
+    let started = Instant::now();
+    let average = match gathered.sum {
+        Some(Decoded::Raw(sum)) => {
+            let average = release.estimator.apply(sum)?;
+            Some(release.noise.privatize(task.round, release.plan, average)?)
+        }
+        Some(Decoded::ClientNoised(sum)) => {
+            let (Some(noise), Estimator::FixedDenominator { expected_weight }) =
+                (secure.encoding().client_noise(), release.estimator)
+            else {
+                return Err(TrainingError::value(
+                    "aggregation.encoding",
+                    "an encoding with noise",
+                    "another",
+                ));
+            };
+            Some(noise.release(sum, *expected_weight)?)
+        }
+        None => {
+            release
+                .noise
+                .skip(task.round, release.plan, task.theta.len(), release.estimator)?;
+            None
+        }
+    };
+    times.noise = started.elapsed();
+    let released = Released {
+        average,
+        survivors: Some(gathered.survivors),
+        centred_bits: None,
+        times,
+    };
+    Ok((released, gathered.outcomes))
+}
+
+/// A worker's mean time of clipping.
+fn clipping(workers: &mut [LocalWorker]) -> Duration {
+    let all: Duration = workers.iter_mut().map(LocalWorker::take_clipping).sum();
+    all / workers.len().max(1) as u32
 }
 
 /// What the users of a round add up to.

@@ -21,6 +21,7 @@ use crate::participation::ParticipationKey;
 use crate::plan::{PrivacyPlan, Spending};
 use crate::random::{Purpose, Randomness};
 use crate::record::{EvaluationRecord, GuaranteeRecord, PrivacyReport, RoundRecord, StartRecord};
+use crate::secure_round::SecureRounds;
 use crate::server_optimizer::ServerOptimizer;
 use crate::update::LocalWorker;
 
@@ -190,6 +191,7 @@ struct Run<'a> {
     participation_key: ParticipationKey,
     cohorts: Cohorts,
     noise: Noise,
+    secure: Option<SecureRounds>,
     adaptive_clip: Option<AdaptiveClip>,
     workers: Vec<LocalWorker>,
     periodic: EvaluationSet,

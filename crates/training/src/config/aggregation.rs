@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::validate::at_least_one;
+use super::validate::{at_least_one, positive};
 use super::{ClipConfig, EstimatorConfig, RunConfig};
 use crate::cohort::Sampling;
 use crate::error::{Result, TrainingError};
@@ -58,6 +58,8 @@ pub enum EncodingConfig {
     Binomial {
         /// `k`: levels of a coordinate.
         levels: u64,
+        /// `m`: trials of one user's noise, a coin each.
+        trials: u64,
         /// Whether updates are rotated first.
         #[serde(default = "yes")]
         rotate: bool,
@@ -122,5 +124,146 @@ impl DropoutConfig {
             ("before_upload", self.before_upload),
             ("before_unmask", self.before_unmask),
         ]
+    }
+}
+
+impl RunConfig {
+    /// What `[aggregation]` and the other tables ask of each other.
+    pub(super) fn validate_aggregation(&self) -> Result<()> {
+        let Some(aggregation) = &self.aggregation else {
+            return Ok(());
+        };
+        aggregation.validate()?;
+        let refuse = |key: &str, expected: &str, got: &str| Err(TrainingError::value(key, expected, got));
+        // PRIVACY: whether a round is abandoned must not tell how many came. Under the relation of Poisson cohorts that
+        // number is one person's secret; under the others it is the same for both neighbours.
+        if self.cohort.sampling == Sampling::Poisson {
+            let expected = "`fixed_size`, `shuffled_epochs` or `device_timers` with [aggregation]: whether a round reaches \
+                            its floor tells how many came, which Poisson cohorts keep secret";
+            return refuse("cohort.sampling", expected, "poisson");
+        }
+        if !matches!(self.clip, ClipConfig::Flat { .. } | ClipConfig::PerLayer { .. }) {
+            let expected =
+                "`flat` or `per_layer` with [aggregation]: the integers of an encoding are made for one norm";
+            return refuse("clip.kind", expected, "another");
+        }
+        if self.estimator != EstimatorConfig::FixedDenominator {
+            let expected = "`fixed_denominator` with [aggregation]: a sum says nothing of its users' weights";
+            return refuse("estimator.kind", expected, "another");
+        }
+        if !self.schedule.is_empty() {
+            return refuse("schedule", "no schedule with [aggregation]", "one");
+        }
+        if self.estimate.is_some() && aggregation.encoding != EncodingConfig::Identity {
+            let expected =
+                "no [estimate] with an encoding other than `identity`, whose cost depends on the cohort";
+            return refuse("estimate", expected, "one");
+        }
+        if aggregation.encoding.is_distributed() {
+            self.validate_distributed()?;
+        }
+        Ok(())
+    }
+
+    /// Whether users add the noise, in shares.
+    pub(crate) fn encoding_is_noisy(&self) -> bool {
+        self.aggregation
+            .as_ref()
+            .is_some_and(|aggregation| aggregation.encoding.is_distributed())
+    }
+
+    /// Noise that the users add themselves.
+    fn validate_distributed(&self) -> Result<()> {
+        let refuse = |key: &str, expected: &str, got: &str| Err(TrainingError::value(key, expected, got));
+        let name = self
+            .aggregation
+            .as_ref()
+            .map_or("", |aggregation| aggregation.encoding.name());
+        let Some(privacy) = &self.privacy else {
+            return refuse("privacy", "a table beside noise that users add", "none");
+        };
+        if privacy.mechanism.is_some() {
+            let expected = "no mechanism beside noise that users add: it is independent in every round";
+            return refuse("privacy.mechanism", expected, "one");
+        }
+        if self.cohort.sampling != Sampling::ShuffledEpochs && self.participation.is_none() {
+            let expected = "a table with `min_sep`, or `shuffled_epochs` as cohort.sampling: the guarantee of noise that users \
+                            add rests on how often one takes part";
+            return refuse("participation", expected, "none");
+        }
+        if privacy.target_epsilon.is_some() {
+            return refuse(
+                "privacy.target_epsilon",
+                "`noise_multiplier` with an encoding of its own noise",
+                name,
+            );
+        }
+        let binomial = matches!(
+            self.aggregation.as_ref().map(|aggregation| aggregation.encoding),
+            Some(EncodingConfig::Binomial { .. })
+        );
+        if !binomial && privacy.noise_multiplier.is_none() {
+            let expected = "the noise of min_clients users together, over the clip norm";
+            return refuse("privacy.noise_multiplier", expected, "none");
+        }
+        if binomial && privacy.noise_multiplier.is_some() {
+            let expected = "none with the binomial encoding, whose `trials` say how much noise there is";
+            return refuse("privacy.noise_multiplier", expected, "one");
+        }
+        Ok(())
+    }
+}
+
+impl AggregationConfig {
+    fn validate(&self) -> Result<()> {
+        // The sum of one user's update is that update.
+        if self.min_clients < 2 {
+            return Err(TrainingError::value(
+                "aggregation.min_clients",
+                "at least 2",
+                self.min_clients,
+            ));
+        }
+        if let Some(most) = self.max_clients
+            && most < self.min_clients
+        {
+            return Err(TrainingError::value(
+                "aggregation.max_clients",
+                format!("at least min_clients = {}", self.min_clients),
+                most,
+            ));
+        }
+        match self.encoding {
+            EncodingConfig::Identity => {}
+            EncodingConfig::RotatedRounding { scale }
+            | EncodingConfig::DiscreteGaussian { scale }
+            | EncodingConfig::Skellam { scale } => positive("aggregation.encoding.scale", scale)?,
+            EncodingConfig::Binomial { levels, trials, .. } => {
+                if levels < 2 {
+                    return Err(TrainingError::value(
+                        "aggregation.encoding.levels",
+                        "at least 2",
+                        levels,
+                    ));
+                }
+                at_least_one("aggregation.encoding.trials", trials as usize)?;
+            }
+        }
+        let mut total = 0.0;
+        for (name, share) in self.dropout.shares() {
+            if !(0.0..=1.0).contains(&share) {
+                let key = format!("aggregation.dropout.{name}");
+                return Err(TrainingError::value(&key, "a share from 0 to 1", share));
+            }
+            total += share;
+        }
+        if total > 1.0 {
+            return Err(TrainingError::value(
+                "aggregation.dropout",
+                "shares of at most 1 together",
+                total,
+            ));
+        }
+        Ok(())
     }
 }

@@ -160,6 +160,8 @@ impl RunConfig {
                 mechanism.validate()?;
                 self.validate_bounded(privacy)?;
             }
+            // Its own rules: see `validate_aggregation`.
+            Some((_, None)) if self.encoding_is_noisy() => {}
             Some((_, None)) => self.validate_sampled()?,
             None => {}
         }

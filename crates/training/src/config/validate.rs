@@ -24,6 +24,7 @@ impl RunConfig {
         }
         self.validate_privacy()?;
         self.validate_participation()?;
+        self.validate_aggregation()?;
         self.validate_schedule()?;
         at_least_one("checkpoint.every", self.checkpoint.every as usize)?;
         token_limits(&self.evaluation)
@@ -92,6 +93,8 @@ impl RunConfig {
             positive("privacy.max_epsilon", epsilon)?;
         }
         match (privacy.noise_multiplier, privacy.target_epsilon) {
+            // The encoding says how much noise there is.
+            (None, None) if self.encoding_is_noisy() => Ok(()),
             (Some(z), None) => positive("privacy.noise_multiplier", z),
             (None, Some(epsilon)) => positive("privacy.target_epsilon", epsilon),
             (None, None) => Err(TrainingError::value(
@@ -343,7 +346,7 @@ pub(crate) fn token_limits(evaluation: &EvaluationConfig) -> Result<()> {
     Ok(())
 }
 
-fn positive(key: &str, value: f64) -> Result<()> {
+pub(super) fn positive(key: &str, value: f64) -> Result<()> {
     if value > 0.0 && value.is_finite() {
         Ok(())
     } else {

@@ -9,8 +9,10 @@ use undertone_mechanisms::{IndependentGaussian, NoiseKey, Strategy};
 
 use super::bounded::{self, Bounded};
 use super::estimate::Estimate;
+use super::shares::{self, Shares};
 use super::strategy;
 use super::{Basis, Phase, Population, PrivacyPlan, Private};
+use crate::cohort::Sampling;
 use crate::config::{AccountantName, ClipConfig, EstimatorConfig, MechanismConfig, PrivacyConfig, RunConfig};
 use crate::error::{Result, TrainingError};
 
@@ -120,7 +122,8 @@ impl PrivacyPlan {
             by_schema: config
                 .privacy
                 .as_ref()
-                .is_some_and(|privacy| privacy.mechanism.is_some()),
+                .is_some_and(|privacy| privacy.mechanism.is_some())
+                || config.encoding_is_noisy(),
             population,
             q,
             users_per_round,
@@ -129,6 +132,7 @@ impl PrivacyPlan {
             clip: config.clip.clone(),
             groups,
             parameters: layout.len(),
+            encoding: None,
             phases: Vec::new(),
             private: None,
         };
@@ -145,6 +149,7 @@ impl PrivacyPlan {
             clip_norm,
             noise_multiplier: None,
         });
+        plan.encoding = shares::encoding(config, &plan.encoding_setting(config, clip_norm)?)?;
         if let Some(privacy) = &config.privacy {
             plan.make_private(config, privacy, mean_weight, strategy)?;
         }
@@ -167,31 +172,31 @@ impl PrivacyPlan {
         mean_weight: f64,
         strategy: &dyn Fn(&MechanismConfig, Participation) -> Result<Strategy>,
     ) -> Result<()> {
-        let delta = match privacy.delta {
-            Some(delta) => delta,
-            // K^-1.1, as in Table 1 of [DPLM].
-            None => config
-                .estimate
-                .map_or(self.population.users as f64, |estimate| {
-                    estimate.population as f64
-                })
-                .powf(-1.1),
-        };
-        if delta >= 1.0 {
-            let expected = "a number in (0, 1): the default users^-1.1 needs more than one user";
-            return Err(TrainingError::value("privacy.delta", expected, delta));
-        }
+        let delta = self.delta_of(config)?;
         let estimate = match config.estimate {
             None => None,
             Some(estimate) => Some(Estimate {
                 population: estimate.population,
                 weight_per_round: estimate.users_per_round * mean_weight,
                 rounds: estimate.rounds.unwrap_or(config.rounds),
-                delta: Delta::new(estimate.delta.unwrap_or(delta))?,
+                delta: estimate.delta.map_or(Ok(delta), Delta::new)?,
             }),
         };
-        let delta = Delta::new(delta)?;
         let (basis, noise_multiplier) = match &privacy.mechanism {
+            None if config.encoding_is_noisy() => {
+                let participation = bounded::participation(config, self.cohorts_an_epoch())?;
+                let shares = self
+                    .encoding
+                    .as_ref()
+                    .and_then(|encoding| Shares::new(encoding, participation));
+                let shares = shares.ok_or_else(|| {
+                    TrainingError::value("aggregation.encoding", "an encoding with noise", "none")
+                })?;
+                (
+                    Basis::Shares(Box::new(shares)),
+                    privacy.noise_multiplier.unwrap_or(f64::NAN),
+                )
+            }
             None => {
                 let recipe = match privacy.accountant {
                     AccountantName::Rdp => Recipe::Rdp,
@@ -221,10 +226,55 @@ impl PrivacyPlan {
         Ok(())
     }
 
+    /// The delta of the run's guarantees.
+    fn delta_of(&self, config: &RunConfig) -> Result<Delta> {
+        let delta = match config.privacy.as_ref().and_then(|privacy| privacy.delta) {
+            Some(delta) => delta,
+            // K^-1.1, as in Table 1 of [DPLM].
+            None => config
+                .estimate
+                .map_or(self.population.users as f64, |estimate| {
+                    estimate.population as f64
+                })
+                .powf(-1.1),
+        };
+        if delta >= 1.0 {
+            let expected = "a number in (0, 1): the default users^-1.1 needs more than one user";
+            return Err(TrainingError::value("privacy.delta", expected, delta));
+        }
+        Ok(Delta::new(delta)?)
+    }
+
+    fn encoding_setting(&self, config: &RunConfig, clip_norm: Option<f64>) -> Result<shares::Setting> {
+        let schema = match config.encoding_is_noisy() {
+            true => Some(bounded::participation(config, self.cohorts_an_epoch())?),
+            false => None,
+        };
+        let users = self.population.users;
+        Ok(shares::Setting {
+            dim: self.parameters,
+            clip_norm,
+            most: match self.sampling {
+                Sampling::FixedSize => self.users_per_round as u64,
+                Sampling::ShuffledEpochs => users.div_ceil(self.cohorts_an_epoch().max(1)),
+                Sampling::DeviceTimers | Sampling::Poisson => users,
+            },
+            delta: match config.encoding_is_noisy() {
+                true => self.delta_of(config)?,
+                // Only noise that users add asks for it.
+                false => Delta::new(0.5)?,
+            },
+            participation: schema,
+        })
+    }
+
     /// Refuses noise that the fixed-point grid cannot hold, before any user is trained.
     fn check_noise(&self) -> Result<()> {
         // The key does not matter: nothing is drawn.
         let key = || NoiseKey::from_bytes([0; 32]);
+        if self.shares().is_some() {
+            return Ok(());
+        }
         if let Some(bounded) = self.bounded() {
             bounded.sum(0, bounded.first_clip_norm(), key())?;
             return Ok(());

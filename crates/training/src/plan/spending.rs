@@ -1,7 +1,7 @@
 //! What a run has spent: the accountant, fed with the rounds that were really made.
 
 use undertone_accounting::participation::Participation;
-use undertone_accounting::{Accountant, Delta, Epsilon, Guarantee};
+use undertone_accounting::{Accountant, AccountingError, Delta, Epsilon, Guarantee};
 use undertone_mechanisms::{IndependentGaussian, MechanismError, NoiseKey, SamplerDistance};
 
 use super::{Basis, PrivacyPlan, RoundPlan, WholeCost};
@@ -77,6 +77,10 @@ impl Spending {
             },
             Some(Basis::Participation(bounded)) => Spent::Bounded {
                 participation: bounded.mechanism().participation(),
+                clip_norms: Vec::new(),
+            },
+            Some(Basis::Shares(shares)) => Spent::Bounded {
+                participation: shares.participation(),
                 clip_norms: Vec::new(),
             },
         };
@@ -161,6 +165,10 @@ impl Spending {
                 },
                 Some(bounded),
             ) => Curve::Whole(bounded.cost(self.rounds, *participation, clip_norms)?),
+            (Spent::Bounded { participation, .. }, None) => match plan.shares() {
+                Some(shares) => Curve::Shares(Box::new(shares.accountant(self.rounds, *participation)?)),
+                None => Curve::Nothing,
+            },
             _ => Curve::Nothing,
         })
     }
@@ -228,6 +236,10 @@ impl Spending {
         if let (Some(bounded), Some(participation)) = (plan.bounded(), self.participation()) {
             record.schema = Some(bounded.record(self.rounds, participation)?);
         }
+        if let (Some(shares), Some(participation)) = (plan.shares(), self.participation()) {
+            let times = shares.times(self.rounds, participation);
+            record.recipe = format!("{}; {times} of the rounds a user at most", record.recipe);
+        }
         Ok(Some(record))
     }
 }
@@ -237,13 +249,15 @@ enum Curve<'a> {
     Nothing,
     Sampled(&'a Accountant, SamplerDistance),
     Whole(WholeCost),
+    /// Of integers that are drawn exactly.
+    Shares(Box<Accountant>),
 }
 
 impl Curve<'_> {
     /// What the distance of the samples from ideal ones adds to delta.
     fn sampler_delta(&self, epsilon: Epsilon) -> Option<f64> {
         match self {
-            Self::Nothing => None,
+            Self::Nothing | Self::Shares(_) => None,
             Self::Sampled(_, sampler) => Some(sampler.delta(epsilon)),
             Self::Whole(cost) => Some(cost.sampler_delta(epsilon)),
         }
@@ -258,10 +272,16 @@ impl Curve<'_> {
                 Ok::<_, TrainingError>(accountant.guarantee(delta)?)
             }),
             Self::Whole(cost) => cost.guarantee(delta),
+            Self::Shares(accountant) => accountant.guarantee(delta).map_err(TrainingError::from),
         };
-        match guarantee {
+        match &guarantee {
             Err(TrainingError::Mechanism(MechanismError::SamplerExceedsDelta { .. })) => Ok(None),
-            other => other.map(Some),
+            // A statement that is itself for some delta says nothing at a smaller one.
+            Err(TrainingError::Accounting(AccountingError::NoFiniteGuarantee { .. })) => match self {
+                Self::Shares(_) => Ok(None),
+                _ => guarantee.map(Some),
+            },
+            _ => guarantee.map(Some),
         }
     }
 }

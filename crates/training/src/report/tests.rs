@@ -47,6 +47,8 @@ fn run(rounds: u64, private: bool) -> RunData {
     let round = |i: u64| RoundRecord {
         round: i,
         cohort_size: (100.0 + 9.0 * wave(i, 1.7)) as usize,
+        survivors: None,
+        abandoned: false,
         cohort_weight: 80.0,
         tokens: 150_000,
         train_loss: 4.5 + 3.0 * (-(i as f64) / 30.0).exp() + 0.1 * wave(i, 2.3),

@@ -20,6 +20,7 @@ use crate::participation::ParticipationKey;
 use crate::plan::{Cost, Population, PrivacyPlan, Spending};
 use crate::random::{Purpose, Randomness};
 use crate::record::{LedgerEntry, MetricsLine, StartRecord};
+use crate::secure_round::SecureRounds;
 use crate::server_optimizer::ServerOptimizer;
 use crate::update::LocalWorker;
 
@@ -87,6 +88,7 @@ impl<'a> Run<'a> {
             estimated: plan.estimated()?,
             spending: Spending::new(&plan),
             noise: Noise::new(&plan, &randomness)?,
+            secure: SecureRounds::new(config, &plan, &workspace::config_digest(config)?, options.threads)?,
             cohorts: Cohorts::new(config, &plan, &participation_key)?,
             adaptive_clip: AdaptiveClip::new(&config.clip),
             participation_key,

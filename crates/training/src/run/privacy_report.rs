@@ -3,7 +3,7 @@
 use undertone_data::VocabProvenance;
 
 use crate::cohort::Sampling;
-use crate::config::{EstimatorConfig, RunConfig};
+use crate::config::{AggregationConfig, EstimatorConfig, RunConfig, SumName};
 use crate::plan::PrivacyPlan;
 use crate::record::{GuaranteeRecord, PrivacyReport};
 
@@ -56,10 +56,11 @@ pub(crate) fn statements(config: &RunConfig) -> Vec<String> {
     if config.privacy.is_none() {
         return Vec::new();
     }
-    let schema = config
-        .privacy
-        .as_ref()
-        .is_some_and(|privacy| privacy.mechanism.is_some());
+    let schema = config.encoding_is_noisy()
+        || config
+            .privacy
+            .as_ref()
+            .is_some_and(|privacy| privacy.mechanism.is_some());
     let (adjacency, assumption) = match config.cohort.sampling {
         _ if schema => (
             "Adjacency: two populations are neighbours if all the examples of one user are zeroed out.",
@@ -85,7 +86,7 @@ pub(crate) fn statements(config: &RunConfig) -> Vec<String> {
         }
         EstimatorConfig::Exact => "nothing",
     };
-    vec![
+    let mut statements = vec![
         "Setting: central differential privacy; whoever runs the training is trusted to run it as configured.".to_owned(),
         format!("Data accesses covered: this training run over the training partition. Choosing hyper-parameters or a checkpoint by looking at results is not covered, nor is the choice of the vocabulary or of caps.{}", if config.initial_model.is_some() { " The model that the run started from is taken as public." } else { "" }),
         "Mechanism output: the sequence of noised average updates, so every intermediate model and the final model.safetensors are covered. Not covered: metrics.jsonl, ledger.jsonl, report.html and the held-out partitions, which hold exact statistics.".to_owned(),
@@ -93,7 +94,35 @@ pub(crate) fn statements(config: &RunConfig) -> Vec<String> {
         adjacency.to_owned(),
         assumption.to_owned(),
         format!("Taken as public: the number of users, {denominator}, and this configuration."),
-    ]
+    ];
+    if let Some(aggregation) = &config.aggregation {
+        statements.push(of_aggregation(aggregation));
+    }
+    statements
+}
+
+/// Who sees what of the updates, and whose noise the guarantee rests on.
+fn of_aggregation(aggregation: &AggregationConfig) -> String {
+    let seen = match aggregation.sum {
+        SumName::Plain => "every update is seen by whoever runs the training",
+        SumName::SecAgg => {
+            "only the sum of a round leaves secure aggregation, which this process ran with both sides in it, so that \
+             nothing was hidden from whoever runs the process"
+        }
+    };
+    let floor = aggregation.min_clients;
+    let noise = match aggregation.encoding.is_distributed() {
+        true => format!(
+            "the noise is that of at least {floor} users who add their share as they should; users who lie about it are \
+             not covered"
+        ),
+        false => "the noise is the server's, for the sensitivity of rounded updates".to_owned(),
+    };
+    format!(
+        "Aggregation: updates are encoded by `{}`; {seen}; {noise}. Rounds of fewer than {floor} survivors release nothing, \
+         but participation in them counts.",
+        aggregation.encoding.name()
+    )
 }
 
 fn warnings(

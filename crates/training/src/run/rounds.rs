@@ -116,6 +116,7 @@ impl Run<'_> {
             plan,
             estimator: self.plan.estimator(),
             noise: &mut self.noise,
+            secure: self.secure.as_ref(),
         };
         let (released, outcomes) = round::release(
             &cohort.users,
@@ -131,15 +132,13 @@ impl Run<'_> {
         phases.sum = times.sum.as_secs_f64();
         phases.noise = times.noise.as_secs_f64();
         let serving = Instant::now();
-        let average = released.average;
-        let release_norm = average
-            .values()
-            .iter()
-            .map(|&value| f64::from(value).powi(2))
-            .sum::<f64>()
-            .sqrt();
-        self.optimizer.apply(round, &average, &mut self.parameters)?;
-        self.model.constrain(&mut self.parameters);
+        let mut release_norm = 0.0;
+        // Of an abandoned round nothing is released: the parameters stay as they are.
+        if let Some(average) = &released.average {
+            release_norm = norm_of(average.values());
+            self.optimizer.apply(round, average, &mut self.parameters)?;
+            self.model.constrain(&mut self.parameters);
+        }
         if let (Some(clip), Some(bits)) = (&mut self.adaptive_clip, released.centred_bits) {
             clip.observe(bits);
         }
@@ -153,6 +152,8 @@ impl Run<'_> {
             population: self.users.num_users() as u64,
             total_weight: self.plan.population().total_weight,
             cohort_size: cohort.users.len() as u64,
+            survivors: released.survivors,
+            abandoned: released.average.is_none(),
             participants: cohort.pseudonyms.clone(),
             clip_norm: plan.clipping.bound(),
             sensitivity: plan.sensitivity,
@@ -169,6 +170,9 @@ impl Run<'_> {
         self.train_seconds += seconds;
         let mut record = self.record(round, plan, &outcomes, release_norm, seconds)?;
         record.phases = Some(phases);
+        record.cohort_size = cohort.users.len();
+        record.survivors = released.survivors;
+        record.abandoned = released.average.is_none();
         self.tokens += record.tokens;
         self.files.metrics.append(&MetricsLine::Round(record.clone()))?;
         self.observer.on_round(&record);
@@ -190,6 +194,8 @@ impl Run<'_> {
         Ok(RoundRecord {
             round,
             cohort_size: outcomes.len(),
+            survivors: None,
+            abandoned: false,
             cohort_weight: outcomes.iter().map(|outcome| outcome.weight).sum(),
             tokens,
             train_loss: loss / tokens.max(1) as f64,
@@ -219,7 +225,7 @@ impl Run<'_> {
     fn running_epsilon(&self) -> Result<Option<f64>> {
         let every = self.config.evaluation.every;
         let shown = self.round == self.config.rounds || (every > 0 && self.round.is_multiple_of(every));
-        if self.plan.bounded().is_some() && !shown {
+        if self.plan.participation().is_some() && !shown {
             return Ok(None);
         }
         self.spending.epsilon(&self.plan)
@@ -256,6 +262,11 @@ impl TrainingError {
             Self::BudgetExceeded { .. } | Self::Participation(_) | Self::TooFewEligible { .. }
         )
     }
+}
+
+fn norm_of(values: &[f32]) -> f64 {
+    let squares = values.iter().map(|&value| f64::from(value).powi(2));
+    squares.sum::<f64>().sqrt()
 }
 
 /// Hex SHA-256 of parameters as little-endian bytes.

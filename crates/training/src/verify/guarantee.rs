@@ -62,8 +62,7 @@ pub(super) fn recompute(run: &Run<'_>, shown: Option<&Shown>) -> (Check, Option<
         claims.observed.as_ref(),
         run.entries.len() as u64,
     );
-    let bounded = run.plan.bounded().is_some();
-    if bounded {
+    if run.plan.participation().is_some() {
         let worst = check.keep(made(accounted_schema));
         compare(
             &mut check,
@@ -120,6 +119,12 @@ fn from_ledger(run: &Run<'_>, schema: Option<Participation>) -> Result<Guarantee
             NoiseMultiplier::new(stated.unwrap_or(f64::NAN))?,
         )?;
         return Ok(mechanism.guarantee(delta)?);
+    }
+    if let Some(shares) = run.plan.shares() {
+        let schema = schema.unwrap_or(shares.participation());
+        return Ok(shares
+            .accountant(run.entries.len() as u64, schema)?
+            .guarantee(delta)?);
     }
     let recipe = match run.config.privacy.as_ref().map(|privacy| privacy.accountant) {
         Some(AccountantName::Pld) => Recipe::Pld,

@@ -85,6 +85,7 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
             &planned.noise_multiplier,
             &entry.noise_multiplier,
         );
+        check_survivors(run, index, &mut check);
         if entry.noise_key.is_some() != planned.noise_multiplier.is_some() {
             check.problem(format!(
                 "{}: expected one in private runs only",
@@ -97,6 +98,46 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
     }
     check.found = "clip norm, sensitivity and noise of every round as configured".to_owned();
     check
+}
+
+/// A round below the floor of survivors is abandoned, and leaves the parameters as they were.
+fn check_survivors(run: &Run<'_>, index: usize, check: &mut Check) {
+    let entry = &run.entries[index];
+    let place = |what: &str| format!("{LEDGER_FILE}, line {}, {what}", index + 1);
+    let Some(encoding) = run.plan.encoding() else {
+        if entry.survivors.is_some() || entry.abandoned {
+            check.problem(format!(
+                "{}: expected none without [aggregation]",
+                place("survivors")
+            ));
+        }
+        return;
+    };
+    let cohort = encoding.cohort();
+    let survivors = entry.survivors.unwrap_or(0);
+    if survivors > entry.cohort_size || survivors > cohort.max_clients {
+        let most = entry.cohort_size.min(cohort.max_clients);
+        check.problem(format!(
+            "{}: expected at most {most}, got {survivors}",
+            place("survivors")
+        ));
+    }
+    if survivors < cohort.min_clients && !entry.abandoned {
+        check.problem(format!(
+            "{}: {survivors} survivors, released below the floor of {}",
+            place("abandoned"),
+            cohort.min_clients
+        ));
+    }
+    let before = index
+        .checked_sub(1)
+        .map(|before| &run.entries[before].parameters_sha256);
+    if entry.abandoned && before.is_some_and(|before| *before != entry.parameters_sha256) {
+        check.problem(format!(
+            "{}: an abandoned round changed the parameters",
+            place("parameters_sha256")
+        ));
+    }
 }
 
 /// An adaptive clip norm stays as it is between restarts, and starts as configured.
@@ -128,8 +169,8 @@ pub(super) struct Shown {
 pub(super) fn participation(run: &Run<'_>) -> (Check, Option<Shown>) {
     let mut check = Check::new("participation");
     let mut observed = Observed::new();
-    let declared = match run.plan.bounded() {
-        Some(bounded) => Some(bounded.mechanism().participation()),
+    let declared = match run.plan.participation() {
+        Some(participation) => Some(participation),
         None => check.keep(PrivacyPlan::declared(&run.config)).flatten(),
     };
     let enforcement = run

@@ -203,11 +203,12 @@ fn a_round_releases_the_weighted_average() {
             plan: &plan,
             estimator,
             noise: &mut noise,
+            secure: None,
         };
         let (released, outcomes) =
             round::release(&cohort, &users, &task, &mut release, &mut workers, &|| ()).expect("a release");
         assert_eq!(outcomes.len(), cohort.len());
-        released.average.values().to_vec()
+        released.average.unwrap().values().to_vec()
     };
     for (estimator, denominator) in [
         (Estimator::FixedDenominator { expected_weight: 5.0 }, 5.0),

@@ -1,0 +1,285 @@
+//! Runs whose updates meet in sums modulo a number: encodings, secure aggregation, drop-outs, abandoned rounds.
+
+use serde_json::Value;
+
+use crate::support::{Folder, bytes, ftrl};
+
+/// Correlated noise over 249 users in 12 cohorts, with an `[aggregation]` table.
+fn run_file(aggregation: &str) -> String {
+    format!(
+        "{}\n[aggregation]\n{aggregation}\n",
+        ftrl("kind = \"blt\"\nbuffers = 2").replace("rounds = 30", "rounds = 14")
+    )
+}
+
+/// Noise of the users' own: no mechanism.
+fn shares(encoding: &str, noise: &str) -> String {
+    run_file(&format!(
+        "sum = \"secagg\"\nmin_clients = 15\nencoding = {encoding}"
+    ))
+    .replace("[privacy.mechanism]\nkind = \"blt\"\nbuffers = 2\n", "")
+    .replace("noise_multiplier = 4.0\n", noise)
+}
+
+fn train(folder: &Folder, text: &str, out: &str) -> Value {
+    folder.write("run.toml", text);
+    let summary = folder.succeed(&["train", "run.toml", "--out", out, "--json"]);
+    folder.succeed(&["verify", &format!("{out}/tiny")]);
+    serde_json::from_str(&summary).expect("JSON")
+}
+
+fn model(folder: &Folder, out: &str) -> Vec<u8> {
+    bytes(&folder.path(out).join("tiny/model.safetensors"))
+}
+
+fn ledger(folder: &Folder, out: &str) -> Vec<Value> {
+    String::from_utf8(folder.read(&format!("{out}/tiny/ledger.jsonl")))
+        .expect("text")
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+#[test]
+fn fixed_point_under_a_secure_sum_is_the_plain_sum_bit_for_bit() {
+    let folder = Folder::new();
+    train(
+        &folder,
+        &ftrl("kind = \"blt\"\nbuffers = 2").replace("rounds = 30", "rounds = 14"),
+        "none",
+    );
+    for sum in ["plain", "secagg"] {
+        train(
+            &folder,
+            &run_file(&format!("sum = \"{sum}\"\nmin_clients = 15")),
+            sum,
+        );
+        assert!(model(&folder, sum) == model(&folder, "none"), "{sum}");
+    }
+    // And with users who fail, both sums hold the same ones.
+    let failing = "min_clients = 5\ndropout = { before_keys = 0.05, before_shares = 0.05, before_upload = 0.1, before_unmask = 0.1 }";
+    for sum in ["plain", "secagg"] {
+        train(
+            &folder,
+            &run_file(&format!("sum = \"{sum}\"\n{failing}")),
+            &format!("{sum}-failing"),
+        );
+    }
+    assert!(model(&folder, "plain-failing") == model(&folder, "secagg-failing"));
+    assert!(model(&folder, "plain-failing") != model(&folder, "none"));
+    let survivors: Vec<u64> = ledger(&folder, "secagg-failing")
+        .iter()
+        .map(|line| line["survivors"].as_u64().expect("a number"))
+        .collect();
+    assert!(survivors.iter().any(|&survivors| survivors < 20), "{survivors:?}");
+}
+
+/// Rounding to a grid of 1/1000 adds noise of a hundredth of the mechanism's: accuracy is the plain run's but for a little,
+/// epsilon is the same, and the noise has grown with the sensitivity.
+#[test]
+fn rotated_rounding_ends_where_the_plain_run_ends_at_the_inflated_sensitivity() {
+    let folder = Folder::new();
+    let plain = train(
+        &folder,
+        &ftrl("kind = \"blt\"\nbuffers = 2").replace("rounds = 30", "rounds = 14"),
+        "plain",
+    );
+    let text =
+        "sum = \"secagg\"\nmin_clients = 15\nencoding = { kind = \"rotated_rounding\", scale = 1000.0 }";
+    let rounded = train(&folder, &run_file(text), "rounded");
+    let epsilon = |summary: &Value| {
+        summary["privacy"]["observed"]["epsilon"]
+            .as_f64()
+            .expect("an epsilon")
+    };
+    assert!((epsilon(&plain) / epsilon(&rounded) - 1.0).abs() < 1e-6);
+    let first = |out: &str, what: &str| ledger(&folder, out)[0][what].as_f64().expect("a number");
+    for what in ["sensitivity", "noise_std"] {
+        let inflation = first("rounded", what) / first("plain", what);
+        // C_inflated of [Gboard] for C = 1, s = 1000 and the padded dimension.
+        let d = (rounded_dim(&folder) as f64).log2().ceil().exp2();
+        let root = (2.0f64 * 0.5).sqrt();
+        let squared = 1.0 + d / (4.0 * 1e6) + root * (1.0 / 1000.0 + d.sqrt() / (2.0 * 1e6));
+        assert!(
+            (inflation / squared.sqrt() - 1.0).abs() < 1e-6,
+            "{what}: {inflation}"
+        );
+    }
+    let loss = |summary: &Value| summary["metrics"]["perplexity"].as_f64().expect("a number").ln();
+    assert!(
+        (loss(&plain) - loss(&rounded)).abs() < 0.05,
+        "{} {}",
+        loss(&plain),
+        loss(&rounded)
+    );
+    assert!(model(&folder, "plain") != model(&folder, "rounded"));
+    let page = String::from_utf8(folder.read("rounded/tiny/privacy.md")).expect("text");
+    assert!(
+        page.contains("rotated_rounding") && page.contains("secure aggregation"),
+        "{page}"
+    );
+}
+
+fn rounded_dim(folder: &Folder) -> u64 {
+    let metrics = String::from_utf8(folder.read("rounded/tiny/metrics.jsonl")).expect("text");
+    let start: Value = serde_json::from_str(metrics.lines().next().expect("a line")).expect("JSON");
+    start["parameters"].as_u64().expect("a number")
+}
+
+#[test]
+fn noise_in_shares_trains_and_verifies() {
+    let folder = Folder::new();
+    for (out, encoding, noise) in [
+        (
+            "gaussian",
+            "{ kind = \"discrete_gaussian\", scale = 200.0 }",
+            "noise_multiplier = 4.0\n",
+        ),
+        (
+            "skellam",
+            "{ kind = \"skellam\", scale = 200.0 }",
+            "noise_multiplier = 4.0\n",
+        ),
+        (
+            "binomial",
+            "{ kind = \"binomial\", levels = 64, trials = 4000 }",
+            "",
+        ),
+    ] {
+        let summary = train(&folder, &shares(encoding, noise), out);
+        let privacy = &summary["privacy"];
+        let epsilon = |name: &str| privacy[name]["epsilon"].as_f64().expect("an epsilon");
+        // 14 rounds, some users twice: nothing is gained by looking.
+        assert_eq!(epsilon("planned"), epsilon("observed"), "{out}");
+        assert_eq!(epsilon("planned"), epsilon("worst_case"), "{out}");
+        assert!(epsilon("planned").is_finite() && epsilon("planned") > 0.0);
+        assert_eq!(privacy["observed"]["adjacency"], "zero out one user", "{out}");
+        if out != "binomial" {
+            // At most the Gaussian of the same size, twice, and a little more for grid and shares.
+            assert!(epsilon("planned") > 1.0 && epsilon("planned") < 2.5, "{privacy}");
+        }
+        let line = &ledger(&folder, out)[0];
+        assert!(line["survivors"].as_u64() == line["cohort_size"].as_u64() && line["noise_key"].is_string());
+    }
+}
+
+#[test]
+fn below_the_floor_nothing_is_released_but_participation_counts() {
+    let folder = Folder::new();
+    let text = |sum: &str, drop: f64| {
+        run_file(&format!(
+            "sum = \"{sum}\"\nmin_clients = 17\ndropout = {{ before_upload = {drop} }}"
+        ))
+    };
+    let whole = train(&folder, &text("plain", 0.0), "whole");
+    let failing = train(&folder, &text("plain", 0.2), "failing");
+    train(&folder, &text("secagg", 0.2), "secure");
+    assert!(model(&folder, "failing") == model(&folder, "secure"));
+    let lines = ledger(&folder, "failing");
+    let abandoned = lines.iter().filter(|line| line["abandoned"] == true).count();
+    assert!(abandoned > 0 && abandoned < lines.len(), "{abandoned}");
+    for (index, line) in lines.iter().enumerate() {
+        let survivors = line["survivors"].as_u64().expect("a number");
+        assert_eq!(line["abandoned"] == true, survivors < 17, "{line}");
+        if index > 0 && survivors < 17 {
+            assert_eq!(line["parameters_sha256"], lines[index - 1]["parameters_sha256"]);
+        }
+        assert!(line["participants"].as_array().expect("a list").len() >= 20);
+    }
+    // Nothing was saved by abandoning.
+    let epsilon = |summary: &Value| summary["privacy"]["observed"]["epsilon"].as_f64();
+    assert_eq!(epsilon(&whole), epsilon(&failing));
+    // Nor can a ledger say otherwise: a claimed release below the floor is found.
+    let forged = String::from_utf8(folder.read("failing/tiny/ledger.jsonl"))
+        .expect("text")
+        .replace("\"abandoned\":true,", "");
+    folder.write("failing/tiny/ledger.jsonl", forged);
+    folder.fail(&["verify", "failing/tiny"]);
+}
+
+#[test]
+fn a_resumed_run_makes_the_same_sums() {
+    let folder = Folder::new();
+    let text = run_file(
+        "sum = \"secagg\"\nmin_clients = 17\nencoding = { kind = \"rotated_rounding\", scale = 1000.0 }\ndropout = { before_upload = 0.1 }",
+    );
+    train(&folder, &text, "one");
+    folder.write("run.toml", &text);
+    folder.succeed(&["train", "run.toml", "--out", "two", "--threads", "1"]);
+    assert!(model(&folder, "one") == model(&folder, "two"));
+}
+
+#[test]
+fn bad_settings_name_their_key() {
+    let folder = Folder::new();
+    let check = |text: String, expected: &str| {
+        folder.write("run.toml", &text);
+        let message = folder.fail(&["train", "run.toml"]);
+        assert!(message.contains(expected), "{expected} is not in {message}");
+        assert!(!folder.path("runs/tiny").exists(), "{expected}");
+    };
+    let plain = || run_file("min_clients = 15");
+    check(
+        run_file("min_clients = 1"),
+        "`aggregation.min_clients`: expected at least 2, got 1",
+    );
+    check(
+        run_file("min_clients = 40"),
+        "`aggregation.min_clients`: expected at most the 21 users",
+    );
+    check(
+        run_file("min_clients = 15\nmax_clients = 20"),
+        "`aggregation.max_clients`: expected at least the 21 users",
+    );
+    check(run_file("min_clients = 15\nsum = \"magic\""), "magic");
+    check(
+        run_file("min_clients = 15\nencoding = { kind = \"base64\" }"),
+        "base64",
+    );
+    check(
+        run_file("min_clients = 15\nencoding = { kind = \"rotated_rounding\", scale = 0.0 }"),
+        "`aggregation.encoding.scale`",
+    );
+    check(
+        run_file("min_clients = 15\ndropout = { before_upload = 1.5 }"),
+        "`aggregation.dropout.before_upload`",
+    );
+    check(
+        run_file("min_clients = 15\ndropout = { before_upload = 0.6, before_keys = 0.6 }"),
+        "`aggregation.dropout`: expected shares of at most 1 together",
+    );
+    check(
+        plain().replace("kind = \"flat\"\nnorm = 1.0", "kind = \"none\""),
+        "clip.kind",
+    );
+    check(
+        format!(
+            "{}\n[estimator]\nkind = \"clipped_denominator\"\nmin_weight = 100.0\n",
+            plain()
+        ),
+        "`estimator.kind`: expected `fixed_denominator` with [aggregation]",
+    );
+    let poisson = plain()
+        .replace("shuffled_epochs", "poisson")
+        .replace("[privacy.mechanism]\nkind = \"blt\"\nbuffers = 2\n", "");
+    check(poisson, "`cohort.sampling`: expected `fixed_size`");
+    let skellam = "{ kind = \"skellam\", scale = 200.0 }";
+    check(
+        run_file(&format!("min_clients = 15\nencoding = {skellam}")),
+        "`privacy.mechanism`: expected no mechanism beside noise that users add",
+    );
+    check(
+        shares(skellam, "target_epsilon = 4.0\n"),
+        "`privacy.target_epsilon`: expected `noise_multiplier`",
+    );
+    check(shares(skellam, ""), "`privacy.noise_multiplier`");
+    check(
+        shares("{ kind = \"binomial\", levels = 1, trials = 4000 }", ""),
+        "`aggregation.encoding.levels`: expected at least 2",
+    );
+    // Too little noise for Theorem 1.
+    check(
+        shares("{ kind = \"binomial\", levels = 64, trials = 1 }", ""),
+        "Theorem 1 needs N p (1 - p)",
+    );
+}

@@ -1,0 +1,296 @@
+//! The sum of a round as integers modulo a number: encoded by every user, added up in the clear or by secure aggregation,
+//! decoded by the server; and users who fail on the way.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rand_core::Rng;
+use sha2::{Digest, Sha256};
+use undertone_aggregation::{AggregationError, Decoded, Encoder, Encoding, ModularVec};
+use undertone_data::Partition;
+use undertone_mechanisms::NoiseKey;
+use undertone_secagg::{
+    Context, Digest32, DropOut, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, Setting, SumRequest,
+    Terms,
+};
+
+use crate::config::{DropoutConfig, RunConfig, SumName};
+use crate::error::{Result, TrainingError};
+use crate::plan::PrivacyPlan;
+use crate::random::{Purpose, Randomness};
+use crate::update::{LocalTask, LocalWorker, UserOutcome};
+
+/// Of a user's neighbours, the share that opens its masks: more than half.
+const THRESHOLD_PERCENT: u32 = 51;
+
+/// How the updates of a run's rounds become sums.
+///
+/// # Guarantee
+/// The sum that comes out holds every survivor's update once, and there are at least as many survivors as the floor; below
+/// it there is no sum. With secure aggregation every round runs the protocol's machines on both sides in this process:
+/// the numbers are the protocol's, but there is nobody here from whom anything would be hidden.
+pub struct SecureRounds {
+    encoding: Encoding,
+    backend: Box<dyn SecureSum + Send>,
+    terms: Terms,
+    dropout: DropoutConfig,
+    /// Rotations are shared by all; nothing rests on their being secret.
+    rotations: NoiseKey,
+    run: Digest32,
+    pool: rayon::ThreadPool,
+}
+
+impl std::fmt::Debug for SecureRounds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SecureRounds")
+            .field("terms", &self.terms)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a round's users add up to.
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: a sum without noise must not be printable"
+)]
+pub struct Gathered {
+    /// The sum; `None` if too few users were left.
+    pub sum: Option<Decoded>,
+    /// Users that were not lost before their update was sent.
+    pub survivors: u64,
+    /// What the training of those in the sum was like, in cohort order.
+    pub outcomes: Vec<UserOutcome>,
+    /// Encoding and summing: what is not local training, of a worker's mean.
+    pub summing: Duration,
+}
+
+impl SecureRounds {
+    /// Of a run with an `[aggregation]` table; `None` without one. `run` names the run.
+    ///
+    /// # Errors
+    /// From the protocol's terms; [`TrainingError::Io`] where threads cannot be started.
+    pub fn new(config: &RunConfig, plan: &PrivacyPlan, run: &str, threads: usize) -> Result<Option<Self>> {
+        let (Some(aggregation), Some(encoding)) = (&config.aggregation, plan.encoding()) else {
+            return Ok(None);
+        };
+        let cohort = encoding.cohort();
+        let count = |key: &str, number: u64| {
+            u32::try_from(number).map_err(|_| TrainingError::value(key, "at most 4,294,967,295", number))
+        };
+        let terms = Terms::new(
+            encoding.padded_dim() as u64,
+            encoding.modulus().get(),
+            Setting::HonestButCurious,
+        )?
+        .with_clients(
+            count("aggregation.min_clients", cohort.min_clients)?,
+            count("aggregation.max_clients", cohort.max_clients)?,
+        )?;
+        let backend: Box<dyn SecureSum + Send> = match aggregation.sum {
+            SumName::Plain => Box::new(Plain),
+            SumName::SecAgg => Box::new(SecAggPlus::simulation(GraphChoice::Full {
+                threshold_percent: THRESHOLD_PERCENT,
+            })),
+        };
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads.max(1))
+            .build()
+            .map_err(|error| {
+                let source = std::io::Error::other(error.to_string());
+                TrainingError::io("starting threads for", std::path::Path::new("the sum"), source)
+            })?;
+        let named = |label: &[u8]| -> Digest32 {
+            Sha256::new()
+                .chain_update(label)
+                .chain_update(run.as_bytes())
+                .finalize()
+                .into()
+        };
+        Ok(Some(Self {
+            encoding: encoding.clone(),
+            backend,
+            terms,
+            dropout: aggregation.dropout,
+            rotations: NoiseKey::from_bytes(named(b"undertone rotations\0")),
+            run: named(b"undertone run\0"),
+            pool,
+        }))
+    }
+
+    /// The encoding of the updates.
+    #[must_use]
+    pub fn encoding(&self) -> &Encoding {
+        &self.encoding
+    }
+
+    /// Trains those of the cohort whose updates are needed, and adds them up.
+    ///
+    /// # Errors
+    /// [`TrainingError::UserUpdate`] naming round and user; from encoding and protocol. Too few survivors are no error.
+    pub fn sum(
+        &self,
+        cohort: &[usize],
+        users: &Partition<'_>,
+        task: &LocalTask<'_>,
+        workers: &mut [LocalWorker],
+        on_user: &(dyn Fn() + Sync),
+    ) -> Result<Gathered> {
+        let started = Instant::now();
+        let round = self.encoding.for_round(&self.rotations, task.round)?;
+        let threads = workers.len().max(1) as u32;
+        let shift = Shift {
+            cohort,
+            users,
+            task,
+            idle: Mutex::new(
+                workers
+                    .iter_mut()
+                    .map(|worker| (worker, round.encoder()))
+                    .collect(),
+            ),
+            done: Mutex::new(Done {
+                outcomes: vec![None; cohort.len()],
+                training: Duration::ZERO,
+                failure: None,
+            }),
+        };
+        let lost: Vec<Option<DropOut>> = cohort
+            .iter()
+            .map(|&user| self.lost(task.randomness, task.round, user))
+            .collect();
+        let request = SumRequest {
+            context: Context {
+                run: self.run,
+                round: task.round,
+                attempt: 0,
+                shard: 0,
+                plan_digest: self.run,
+                model_digest: model_digest(task.theta),
+                terms: self.terms,
+            },
+            clients: cohort.len() as u32,
+            input: &|client, vector| {
+                shift.work(client as usize, vector)?;
+                on_user();
+                Ok(())
+            },
+            drop_out: &|client| lost[client as usize],
+            finished: &|_| (),
+        };
+        let mut generator = task.randomness.generator(Purpose::SecureSum, task.round, 0);
+        let summed = self.pool.install(|| self.backend.sum(&request, &mut generator));
+        let Done {
+            outcomes,
+            training,
+            failure,
+        } = shift.done.into_inner().unwrap_or_default();
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let sent = |place: &usize| lost[*place].is_none_or(|point| point > DropOut::BeforeInput);
+        let survivors = (0..cohort.len()).filter(sent).count() as u64;
+        let (sum, outcomes, survivors) = match summed {
+            Ok(summed) => {
+                let included = summed.included.len() as u64;
+                let outcomes = summed
+                    .included
+                    .iter()
+                    .filter_map(|&client| outcomes[client as usize])
+                    .collect();
+                (Some(round.decode(summed.sum, included)?), outcomes, included)
+            }
+            Err(SecAggError::TooFew { .. }) => (None, Vec::new(), survivors),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Gathered {
+            sum,
+            survivors,
+            outcomes,
+            summing: started.elapsed().saturating_sub(training / threads),
+        })
+    }
+
+    /// When a user fails in a round.
+    fn lost(&self, randomness: &Randomness, round: u64, user: usize) -> Option<DropOut> {
+        let points = [
+            DropOut::BeforeKeys,
+            DropOut::BeforeShares,
+            DropOut::BeforeInput,
+            DropOut::BeforeUnmask,
+        ];
+        let draw = randomness
+            .generator(Purpose::DropOut, round, user as u64)
+            .next_u64();
+        let draw = (draw >> 11) as f64 * (-53f64).exp2();
+        let mut below = 0.0;
+        let shares = self.dropout.shares().into_iter().zip(points);
+        shares.into_iter().find_map(|((_, share), point)| {
+            below += share;
+            (draw < below).then_some(point)
+        })
+    }
+}
+
+/// The users of one round at work.
+struct Shift<'a, 'w> {
+    cohort: &'a [usize],
+    users: &'a Partition<'a>,
+    task: &'a LocalTask<'a>,
+    idle: Mutex<Vec<(&'w mut LocalWorker, Encoder<'w>)>>,
+    done: Mutex<Done>,
+}
+
+#[derive(Default)]
+struct Done {
+    outcomes: Vec<Option<UserOutcome>>,
+    /// Of all workers together.
+    training: Duration,
+    failure: Option<TrainingError>,
+}
+
+impl Shift<'_, '_> {
+    /// Trains the user at this place of the cohort and writes its residues.
+    fn work(&self, place: usize, vector: &mut ModularVec) -> std::result::Result<(), AggregationError> {
+        let user = self.cohort[place];
+        // There is a worker for every thread.
+        let (worker, mut encoder) = self
+            .idle
+            .lock()
+            .ok()
+            .and_then(|mut idle| idle.pop())
+            .ok_or(AggregationError::Poisoned)?;
+        let started = Instant::now();
+        let trained = worker.train(&self.users.user(user), user, self.task);
+        let training = started.elapsed();
+        let encoded = trained.and_then(|outcome| {
+            // PRIVACY: a key of the user's own, used once in a round.
+            let key = self.task.randomness.user_key(user as u64);
+            encoder.encode(worker.update(), outcome.weight, &key, vector)?;
+            Ok(outcome)
+        });
+        self.idle
+            .lock()
+            .map_err(|_| AggregationError::Poisoned)?
+            .push((worker, encoder));
+        let mut done = self.done.lock().map_err(|_| AggregationError::Poisoned)?;
+        done.training += training;
+        match encoded {
+            Ok(outcome) => {
+                done.outcomes[place] = Some(outcome);
+                Ok(())
+            }
+            Err(source) => {
+                done.failure = Some(TrainingError::UserUpdate {
+                    round: self.task.round,
+                    user,
+                    source: Box::new(source),
+                });
+                Err(AggregationError::Poisoned)
+            }
+        }
+    }
+}
+
+fn model_digest(parameters: &[f32]) -> Digest32 {
+    Sha256::digest(crate::run::digest_of(parameters).as_bytes()).into()
+}
