@@ -2,6 +2,7 @@
 //! add up to.
 
 mod bounded;
+mod budget;
 mod build;
 mod estimate;
 mod shares;
@@ -91,44 +92,6 @@ struct Private {
     estimate: Option<Estimate>,
     basis: Basis,
     vocabulary: Option<VocabularyCost>,
-}
-
-/// A budget that is exceeded.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Excess {
-    /// What there would be.
-    epsilon: f64,
-    /// What there may be.
-    budget: f64,
-    /// How much of it the words took.
-    vocabulary: f64,
-}
-
-impl Private {
-    /// Whether there is anything to check. The budget of a run with `[estimate]` speaks of the run it stands for.
-    fn has_budget(&self) -> bool {
-        self.estimate.is_none() && (self.target.is_some() || self.most.is_some())
-    }
-
-    /// The budget that training of this epsilon would exceed.
-    fn excess(&self, epsilon: f64) -> Option<Excess> {
-        if !self.has_budget() {
-            return None;
-        }
-        let vocabulary = self.vocabulary.as_ref().map_or(0.0, VocabularyCost::epsilon);
-        [(0.0, self.target), (vocabulary, self.most)]
-            .into_iter()
-            .find_map(|(vocabulary, budget)| {
-                let (epsilon, budget) = (epsilon + vocabulary, budget?);
-                // PRIVACY: written so that a NaN is an excess.
-                let within = epsilon <= budget;
-                (!within).then_some(Excess {
-                    epsilon,
-                    budget,
-                    vocabulary,
-                })
-            })
-    }
 }
 
 /// What the guarantee rests on.
