@@ -144,9 +144,10 @@ fn every_dependency_is_justified() {
 
 #[test]
 fn example_run_files_are_valid() {
-    for entry in std::fs::read_dir(root().join("examples")).expect("examples") {
-        let path = entry.expect("an entry").path();
-        let read = if path.to_string_lossy().ends_with("-pretrain.toml") {
+    let entries = std::fs::read_dir(root().join("examples")).expect("examples");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    for path in paths.filter(|path| path.is_file()) {
+        let read = if read(&path).contains("\n[training]\n") {
             undertone_training::pretrain::PretrainFile::read(&path, &[]).map(drop)
         } else if read(&path).contains("\n[timers]\n") {
             undertone_training::simulate::SimulationFile::read(&path, &[]).map(drop)
@@ -154,5 +155,9 @@ fn example_run_files_are_valid() {
             undertone_training::config::RunFile::read(&path, &[]).map(drop)
         };
         read.unwrap_or_else(|error| panic!("{error}"));
+    }
+    for entry in std::fs::read_dir(root().join("examples/sweeps")).expect("sweeps") {
+        let path = entry.expect("an entry").path();
+        undertone_training::sweep::Sweep::read(&path, &[]).unwrap_or_else(|error| panic!("{error}"));
     }
 }
