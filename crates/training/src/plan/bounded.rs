@@ -80,6 +80,9 @@ pub(super) struct Release {
     pub(super) sensitivity: f64,
     pub(super) denominator: Denominator,
     pub(super) users_per_round: f64,
+    /// How many times this run's users a round the mechanism is made for: 1, or more for the run that an estimate speaks of.
+    /// Its bits have so many times the noise, and the same noise in their mean.
+    pub(super) larger: f64,
 }
 
 impl Bounded {
@@ -95,8 +98,10 @@ impl Bounded {
             .map_err(|_| TrainingError::value("rounds", "a number that fits into memory", config.rounds))?;
         let adaptive = match config.clip {
             ClipConfig::Adaptive { bit_noise_std, .. } => Some(Adaptive {
-                bit_noise: BitNoise::new(bit_noise_std.unwrap_or(release.users_per_round / 20.0))?,
-                clients: release.users_per_round,
+                bit_noise: BitNoise::new(
+                    release.larger * bit_noise_std.unwrap_or(release.users_per_round / 20.0),
+                )?,
+                clients: release.larger * release.users_per_round,
             }),
             _ => None,
         };

@@ -338,12 +338,15 @@ impl PrivacyPlan {
             sensitivity,
             denominator: self.estimator.denominator()?,
             users_per_round: self.users_per_round,
+            larger: 1.0,
         };
         // The noise of the larger run, in units of this run's sensitivity.
         let share = estimate.map_or(1.0, |larger| clip_norm / larger.weight_per_round / sensitivity);
-        let make = |noise_multiplier: NoiseMultiplier| {
+        let make_for = |larger: f64, noise_multiplier: NoiseMultiplier| {
+            let release = bounded::Release { larger, ..release };
             Bounded::new(config, strategy.clone(), participation, release, noise_multiplier)
         };
+        let make = |noise_multiplier: NoiseMultiplier| make_for(1.0, noise_multiplier);
         let Some(target) = privacy.target_epsilon else {
             let stated = privacy.noise_multiplier.unwrap_or(f64::NAN);
             return Ok((make(NoiseMultiplier::new(stated * share)?)?, stated));
@@ -355,7 +358,9 @@ impl PrivacyPlan {
             return Ok((bounded, found));
         };
         // The larger run's own noise, in exact arithmetic: an estimate needs no more.
-        let larger_run = bounded::calibrate((target, larger.delta), make)?;
+        let larger_run = bounded::calibrate((target, larger.delta), |noise_multiplier| {
+            make_for(1.0 / share, noise_multiplier)
+        })?;
         let stated = larger_run.mechanism().noise_multiplier().get();
         Ok((make(NoiseMultiplier::new(stated * share)?)?, stated))
     }

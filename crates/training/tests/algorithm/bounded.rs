@@ -205,6 +205,30 @@ fn adaptive_clipping_splits_the_noise() {
     assert!(close(planned, expected), "{planned} {expected}");
 }
 
+/// The larger run of an estimate has so many times the noise on its count of bits, and the same noise in their mean.
+#[test]
+fn an_estimate_scales_the_noise_of_the_bits() {
+    let plan = plan(&[
+        "privacy={target_epsilon=0.5,delta=1e-6,mechanism={kind='tree',restarts={first=8,every=16}}}",
+        "clip={kind='adaptive',initial_norm=0.3}",
+        "user_update.clip_every_step=false",
+        "estimate={population=100000,users_per_round=1200}",
+    ]);
+    let bounded = plan.bounded().expect("a mechanism");
+    let run = bounded.mechanism().noise_multiplier().get();
+    let larger = 100.0 * run;
+    // Half the larger run's multiplier is more than a twentieth of the 12 users here, and less than one of 1200.
+    assert!(0.6 < larger / 2.0 && larger / 2.0 < 60.0, "{larger}");
+    let sum = (run.powi(-2) - 1.2f64.powi(-2)).powf(-0.5);
+    assert!((bounded.sum_noise_multiplier().expect("noise").get() / sum - 1.0).abs() < 1e-9);
+    let estimated = plan.estimated().expect("an estimate").expect("private");
+    assert!(
+        estimated.epsilon <= 0.5 && estimated.epsilon > 0.499,
+        "{}",
+        estimated.epsilon
+    );
+}
+
 #[test]
 fn refusals_name_the_key() {
     let check = |changes: &[&str], words: &str| {
