@@ -198,7 +198,7 @@ fn below_the_floor_nothing_is_released_but_participation_counts() {
 }
 
 #[test]
-fn a_resumed_run_makes_the_same_sums() {
+fn any_number_of_threads_makes_the_same_sums() {
     let folder = Folder::new();
     let text = run_file(
         "sum = \"secagg\"\nmin_clients = 17\nencoding = { kind = \"rotated_rounding\", scale = 1000.0 }\ndropout = { before_upload = 0.1 }",
