@@ -19,12 +19,12 @@ use undertone_aggregation::ModularVec;
 
 use crate::context::{Context, Digest32};
 use crate::error::{Result, SecAggError};
+use crate::floors::Floors;
 use crate::keys::{AgreementKey, Identity, Trust, fresh, signed_keys};
 use crate::message::{
     AdvertiseKeys, Consistency, MaskedInput, Message, RelayedShares, Roster, ShareKeys, Survivors, Unmask,
     UnmaskShares,
 };
-use crate::params::Floors;
 use crate::roster::Entry;
 
 use ready::{Joined, Sharing};

@@ -1,13 +1,61 @@
 //! Secure aggregation: the server learns the modular sum of the clients' vectors and nothing else of them.
 //!
-//! Paper: Bell, Bonawitz, Gascon, Lepoint, Raykova, "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead",
-//! CCS 2020 (\[SecAgg+\]); with every client every other's neighbour it is Bonawitz et al., CCS 2017 (\[SecAgg\]).
+//! [`Client`] and [`Server`] are state machines that take messages and give messages ([`message`]); [`SecureSum`] runs a
+//! whole session of them in one process, for training and tests. What is protected against whom, the wire format and the
+//! attacks with their tests are in `docs/SECAGG.md`.
+//!
+//! ```
+//! use rand_core::SeedableRng;
+//! use undertone_aggregation::{ModularVec, Modulus};
+//! use undertone_secagg::{Client, Context, Floors, Identity, Server, Setting, Terms, Topology, Trust};
+//!
+//! let terms = Terms::new(2, 1000, Setting::HonestButCurious)?;
+//! let (run, digest) = ([0; 32], [0; 32]);
+//! let context = Context { run, round: 1, attempt: 0, shard: 0, plan_digest: digest, model_digest: digest, terms };
+//! let mut rng = rand_chacha::ChaCha20Rng::from_seed([7; 32]); // a deployment's is the operating system's
+//!
+//! let mut server = Server::new(context)?;
+//! let mut clients = Vec::new();
+//! for value in [1u32, 2, 999] {
+//!     let identity = Identity::generate(&mut rng);
+//!     let public = identity.public();
+//!     let (client, keys) = Client::join(identity, context, Floors::SIMULATION, Trust::Anyone, &mut rng);
+//!     server.receive_keys(&keys)?;
+//!     clients.push((client, public, value));
+//! }
+//! server.close_keys(|clients| Topology::full(clients, 2), &mut rng)?;
+//! let index = |server: &Server, public| server.index_of(public).expect("it joined");
+//! for (client, public, _) in &mut clients {
+//!     let roster = server.roster(index(&server, public))?;
+//!     server.receive_shares(&client.receive_roster(&roster, &mut rng)?)?;
+//! }
+//! server.close_shares()?;
+//! for (client, public, value) in &mut clients {
+//!     let mut vector = ModularVec::from_residues(Modulus::new(1000)?, &[*value, 5])?;
+//!     let shares = server.relayed_shares(index(&server, public))?;
+//!     server.receive_input(&client.receive_shares(&shares, &mut vector)?)?;
+//! }
+//! server.close_inputs()?;
+//! for (client, public, _) in &mut clients {
+//!     let request = server.unmask(index(&server, public))?;
+//!     server.receive_unmask(&client.receive_unmask(&request)?)?;
+//! }
+//! assert!(server.finish()?.sum.iter().eq([2, 15])); // 1 + 2 + 999 modulo 1000
+//! # Ok::<(), undertone_secagg::SecAggError>(())
+//! ```
+//!
+//! It adds no noise, transports nothing, reads no clock, and draws from the generator that it is given.
+//!
+//! Papers: Bell, Bonawitz, Gascon, Lepoint, Raykova, "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead",
+//! CCS 2020 (\[SecAgg+\]); with every client every other's neighbour it is Bonawitz et al., "Practical Secure Aggregation for
+//! Privacy-Preserving Machine Learning", CCS 2017 (\[SecAgg\]).
 
 mod bytes;
 mod client;
 mod context;
 mod error;
 mod field;
+mod floors;
 mod graph;
 mod keys;
 mod mask;
@@ -26,9 +74,10 @@ mod shamir;
 pub use client::{Client, ClientPhase};
 pub use context::{Context, Digest32, PROTOCOL_VERSION, SessionId};
 pub use error::{Result, SecAggError};
+pub use floors::Floors;
 pub use keys::{Identity, Trust};
 pub use members::Members;
-pub use params::{Floors, MAX_CLIENTS, MAX_LENGTH, MAX_MODULUS, Params, Setting, Suite, Terms, Topology};
+pub use params::{MAX_CLIENTS, MAX_LENGTH, MAX_MODULUS, Params, Setting, Suite, Terms, Topology};
 pub use roster::Entry;
 pub use secure_sum::{
     DropOut, GraphChoice, Phase, Plain, SecAggPlus, SecureSum, SumOutcome, SumRequest, Traffic,

@@ -5,13 +5,14 @@ use undertone_aggregation::{ModularVec, pack};
 
 use crate::context::{Context, SessionId};
 use crate::error::{Result, SecAggError};
+use crate::floors::Floors;
 use crate::graph;
 use crate::keys::{
     AgreementKey, Identity, Secret, Trust, commitment, fresh, pairwise_mask_key, self_mask_key,
 };
 use crate::mask::{self, Sign};
 use crate::message::{MaskedInput, Message, Neighbour, RelayedShares, Roster, SealedShares, ShareKeys};
-use crate::params::{Floors, Params};
+use crate::params::Params;
 use crate::roster::{Entry, check_distinct, is_under};
 use crate::seal::{HeldShares, open, seal, sealing_key};
 use crate::shamir::split;

@@ -12,9 +12,10 @@ use zeroize::Zeroizing;
 use super::{DropOut, Phase, SecureSum, SumOutcome, SumRequest, Traffic};
 use crate::client::Client;
 use crate::error::{Result, SecAggError};
+use crate::floors::Floors;
 use crate::keys::{Identity, Trust};
 use crate::message::Message;
-use crate::params::{Floors, Setting, Topology};
+use crate::params::{Setting, Topology};
 use crate::server::{Outcome, Server};
 
 /// How the graph follows from the number of clients that joined.

@@ -1,0 +1,89 @@
+//! What every message is checked against before anything else, and how a session ends early.
+
+use super::roster::Cohort;
+use super::{Server, ServerPhase};
+use crate::context::SessionId;
+use crate::error::{Result, SecAggError};
+
+impl Server {
+    pub(super) fn expect_phase(&self, phase: ServerPhase, message: &'static str) -> Result<()> {
+        if self.phase == phase {
+            Ok(())
+        } else {
+            self.out_of_turn(message)
+        }
+    }
+
+    pub(super) fn out_of_turn<T>(&self, message: &'static str) -> Result<T> {
+        Err(SecAggError::ServerPhase {
+            message,
+            phase: self.phase,
+        })
+    }
+
+    pub(super) fn cohort(&self, message: &'static str) -> Result<&Cohort> {
+        match &self.cohort {
+            Some(cohort) => Ok(cohort),
+            None => self.out_of_turn(message),
+        }
+    }
+
+    /// The cohort, where `index` is in it and the message is of this session.
+    pub(super) fn member(&self, message: &'static str, session: &SessionId, index: u32) -> Result<&Cohort> {
+        let cohort = self.cohort(message)?;
+        session.check(&cohort.session, message)?;
+        cohort.check_index(message, index)?;
+        Ok(cohort)
+    }
+
+    pub(super) fn sharer(&self, message: &'static str, index: u32) -> Result<&Cohort> {
+        match self.shares.get(index as usize) {
+            Some(Some(_)) => self.cohort(message),
+            _ => Err(SecAggError::Stranger { message, index }),
+        }
+    }
+
+    pub(super) fn survivor(&self, message: &'static str, session: &SessionId, index: u32) -> Result<&Cohort> {
+        if self.survivors.contains(index) {
+            self.member(message, session, index)
+        } else {
+            Err(SecAggError::Stranger { message, index })
+        }
+    }
+
+    /// Aborts where `got` is below `needed`.
+    pub(super) fn at_least(&mut self, what: &'static str, got: u32, needed: u32) -> Result<()> {
+        if got >= needed {
+            return Ok(());
+        }
+        self.abort();
+        Err(SecAggError::TooFew { what, needed, got })
+    }
+
+    /// PRIVACY: nothing of the vectors outlives a session that failed.
+    pub(super) fn abort(&mut self) {
+        self.phase = ServerPhase::Aborted;
+        self.sum.clear();
+        self.arrived.clear();
+        self.shares.fill(None);
+        self.answers.fill_with(|| None);
+    }
+}
+
+/// Writes a client's message where there is none; the same again is a retry.
+pub(super) fn commit<T: Clone + PartialEq>(
+    slots: &mut [Option<T>],
+    index: u32,
+    message: &'static str,
+    value: &T,
+) -> Result<()> {
+    match slots.get_mut(index as usize) {
+        Some(slot @ None) => {
+            *slot = Some(value.clone());
+            Ok(())
+        }
+        Some(Some(first)) if first == value => Ok(()),
+        Some(Some(_)) => Err(SecAggError::Committed { message, index }),
+        None => Err(SecAggError::Stranger { message, index }),
+    }
+}
