@@ -24,20 +24,22 @@
 //!     clients.push((client, public, value));
 //! }
 //! server.close_keys(|clients| Topology::full(clients, 2), &mut rng)?;
-//! let index = |server: &Server, public| server.index_of(public).expect("it joined");
 //! for (client, public, _) in &mut clients {
-//!     let roster = server.roster(index(&server, public))?;
+//!     let index = server.index_of(public).expect("it joined");
+//!     let roster = server.roster(index)?;
 //!     server.receive_shares(&client.receive_roster(&roster, &mut rng)?)?;
 //! }
 //! server.close_shares()?;
 //! for (client, public, value) in &mut clients {
 //!     let mut vector = ModularVec::from_residues(Modulus::new(1000)?, &[*value, 5])?;
-//!     let shares = server.relayed_shares(index(&server, public))?;
+//!     let index = server.index_of(public).expect("it joined");
+//!     let shares = server.relayed_shares(index)?;
 //!     server.receive_input(&client.receive_shares(&shares, &mut vector)?)?;
 //! }
 //! server.close_inputs()?;
 //! for (client, public, _) in &mut clients {
-//!     let request = server.unmask(index(&server, public))?;
+//!     let index = server.index_of(public).expect("it joined");
+//!     let request = server.unmask(index)?;
 //!     server.receive_unmask(&client.receive_unmask(&request)?)?;
 //! }
 //! assert!(server.finish()?.sum.iter().eq([2, 15])); // 1 + 2 + 999 modulo 1000
