@@ -37,6 +37,11 @@ impl SequenceBatch<'_> {
         self.targets.iter().filter(|&&target| target != IGNORE).count()
     }
 
+    /// Length of a sequence, given by its place in the order of the batch.
+    pub(crate) fn length(&self, sequence: usize) -> usize {
+        self.active.partition_point(|&active| active > sequence)
+    }
+
     pub(crate) fn validate(&self, vocab_size: usize, max_sequences: usize, max_rows: usize) -> Result<()> {
         let mut rows = 0usize;
         let mut previous = usize::MAX;

@@ -104,6 +104,30 @@ pub enum ModelError {
         /// Value given.
         got: f64,
     },
+    /// Weights or norms are fewer than the sequences they belong to.
+    #[error("the batch has {expected} sequences, the slice of {what} has {got}")]
+    SequenceCount {
+        /// `weights` or `norms`.
+        what: &'static str,
+        /// Sequences of the batch.
+        expected: usize,
+        /// Length of the slice.
+        got: usize,
+    },
+    /// A sequence's weight is not a finite number.
+    #[error("weight of sequence {sequence} must be finite, got {got}")]
+    SequenceWeight {
+        /// Sequence in the order of the packed batch.
+        sequence: usize,
+        /// Value given.
+        got: f64,
+    },
+    /// The bound of per-example clipping is not positive.
+    #[error("clipping bound must be positive, got {got}")]
+    ClipBound {
+        /// Value given.
+        got: f64,
+    },
     /// The loss is NaN or infinite; parameters were not changed.
     #[error("the loss is {loss} over {targets} targets; parameters were left unchanged")]
     NonFiniteLoss {

@@ -23,6 +23,7 @@
 
 mod batch;
 mod error;
+mod explicit;
 mod initial;
 mod kernels;
 mod mlp;
@@ -36,6 +37,6 @@ pub use batch::{IGNORE, PackedBatch, SequenceBatch};
 pub use error::{ModelError, Result};
 pub use mlp::{DenseBatch, Mlp, MlpWorker};
 pub use scalar::Scalar;
-pub use sequence::{SequenceModel, SequenceWorker, StateMode, StepStats};
+pub use sequence::{SequenceModel, SequenceWeights, SequenceWorker, StateMode, StepStats};
 pub use spec::ModelSpec;
 pub use word_lstm::WordLstm;

@@ -11,6 +11,18 @@ pub enum StateMode {
     Carry,
 }
 
+/// How much each sequence of a batch counts in a sum of gradients.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum SequenceWeights<'a, T> {
+    /// Sequence `j`, in the order of the packed batch, by this finite factor.
+    Fixed(&'a [T]),
+    /// Sequence `j` by `min(1, bound / |g_j|)`: per-example clipping. An infinite bound clips nothing.
+    Clip {
+        /// Largest L2 norm of a term of the sum; positive.
+        bound: T,
+    },
+}
+
 /// What one step over a batch measured, before any update.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StepStats {
@@ -86,6 +98,31 @@ pub trait SequenceWorker<T: Scalar = f32>: Send {
     /// # Errors
     /// As [`sgd_step`](Self::sgd_step).
     fn gradient(&mut self, params: &[T], batch: &SequenceBatch<'_>, grad: &mut [T]) -> Result<StepStats>;
+
+    /// Writes `sum_j w_j g_j` to `sum`: `g_j` is the gradient, from the zero state, of the mean loss over the unmasked
+    /// targets of sequence `j` alone, zero where it has none.
+    ///
+    /// With [`Clip`](SequenceWeights::Clip), `norms[j] = |g_j|` for every sequence of the batch; further entries, and all
+    /// of them with [`Fixed`](SequenceWeights::Fixed), are left alone. The memory that only this method needs is taken at
+    /// its first call.
+    ///
+    /// # Guarantee
+    /// With `Clip`, term `j` is a function of sequence `j` and the parameters, and its norm is at most `bound` up to the
+    /// rounding of `T`; a caller who needs a hard bound leaves a margin. A `g_j` that is not finite counts as zero with
+    /// `norms[j]` infinite, and its loss is left out of the statistics: a step of private training does not fail on one
+    /// person's text.
+    ///
+    /// # Errors
+    /// As [`gradient`](Self::gradient); as many weights or norms as sequences are missing, a weight that is not finite, a
+    /// bound that is not positive. With `Fixed`, a loss that is not finite.
+    fn weighted_gradient(
+        &mut self,
+        params: &[T],
+        batch: &SequenceBatch<'_>,
+        weights: SequenceWeights<'_, T>,
+        sum: &mut [T],
+        norms: &mut [T],
+    ) -> Result<StepStats>;
 
     /// Calls `sink(row, logits, log_normalizer)` for every row in order, masked rows included.
     ///

@@ -3,9 +3,10 @@ use super::recurrence::Recurrence;
 use super::{Output, Tensors, WordLstm};
 use crate::batch::SequenceBatch;
 use crate::error::{ModelError, Result};
+use crate::explicit::Explicit;
 use crate::kernels::isa::Isa;
 use crate::scalar::Scalar;
-use crate::sequence::{SequenceWorker, StateMode, StepStats};
+use crate::sequence::{SequenceWeights, SequenceWorker, StateMode, StepStats};
 use undertone_aggregation::ParamLayout;
 
 /// The word LSTM's steps on one thread.
@@ -19,6 +20,7 @@ pub(crate) struct Worker<T> {
     tensors: Tensors,
     recurrence: Recurrence<T>,
     head: Head<T>,
+    explicit: Explicit<T>,
 }
 
 impl<T: Scalar> Worker<T> {
@@ -37,6 +39,7 @@ impl<T: Scalar> Worker<T> {
             tensors: model.tensors.clone(),
             recurrence: Recurrence::new(isa, model.dimensions, max_sequences, max_rows),
             head: Head::new(isa, model.dimensions, model.output, max_rows),
+            explicit: Explicit::new(isa),
         }
     }
 
@@ -140,6 +143,22 @@ impl<T: Scalar> SequenceWorker<T> for Worker<T> {
             );
         }
         Ok(stats)
+    }
+
+    fn weighted_gradient(
+        &mut self,
+        params: &[T],
+        batch: &SequenceBatch<'_>,
+        weights: SequenceWeights<'_, T>,
+        sum: &mut [T],
+        norms: &mut [T],
+    ) -> Result<StepStats> {
+        self.validate("parameter", params.len(), batch)?;
+        self.validate("gradient", sum.len(), batch)?;
+        let mut explicit = std::mem::take(&mut self.explicit);
+        let stats = explicit.weighted_gradient(self, params, batch, weights, sum, norms);
+        self.explicit = explicit;
+        stats
     }
 
     fn evaluate(
