@@ -22,6 +22,37 @@ pub enum ModelError {
         /// Width of the projection.
         projection: usize,
     },
+    /// Attention heads do not divide the width.
+    #[error("`heads` must divide `width` = {width}, got {heads}")]
+    HeadWidth {
+        /// Width of the model.
+        width: usize,
+        /// Heads of a block.
+        heads: usize,
+    },
+    /// Rotary positions turn pairs, so heads have an even width.
+    #[error("`width` / `heads` must be even where `positions` is \"rotary\", got {width} / {heads}")]
+    RotaryWidth {
+        /// Width of the model.
+        width: usize,
+        /// Heads of a block.
+        heads: usize,
+    },
+    /// A sequence is longer than the model's context.
+    #[error("sequence {sequence} of the batch has {got} tokens, `context` is {context}")]
+    SequenceTooLong {
+        /// Sequence in the order of the packed batch.
+        sequence: usize,
+        /// Longest sequence of the model.
+        context: usize,
+        /// Length of the sequence.
+        got: usize,
+    },
+    /// A model without a recurrent state was asked to carry it.
+    #[error(
+        "a transformer has no state that a batch could start from; expected the zero state, got a carried one"
+    )]
+    NoCarriedState,
     /// The tensors and clip groups of the model do not form a layout.
     #[error("parameter layout of the model: {0}")]
     Layout(#[from] undertone_aggregation::AggregationError),

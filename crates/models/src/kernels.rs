@@ -3,8 +3,11 @@
 // Kernels index several slices and arrays in lockstep; an iterator over one of them would hide the symmetry.
 #![allow(clippy::needless_range_loop)]
 
+pub(crate) mod causal;
 pub(crate) mod cifg;
+pub(crate) mod gelu;
 pub(crate) mod isa;
+pub(crate) mod layer_norm;
 pub(crate) mod lstm;
 pub(crate) mod matmul;
 pub(crate) mod pack;

@@ -19,7 +19,7 @@
 //!
 //! It does no I/O, reads no clock and no global randomness, knows nothing of users or privacy, and has no optimizer
 //! but plain SGD. Models: the tied LSTM of McMahan et al. (ICLR 2018, section 3), the StackOverflow LSTM of McMahan, Xu
-//! and Zhang (section 5) and the CIFG-LSTM of Xu et al. (2023), see [`ModelSpec`]; a multilayer perceptron, see [`Mlp`].
+//! and Zhang (section 5) the CIFG-LSTM of Xu et al. (2023) and a decoder-only transformer, see [`ModelSpec`]; a multilayer perceptron, see [`Mlp`].
 
 mod batch;
 mod error;
@@ -30,6 +30,10 @@ mod mlp;
 mod scalar;
 mod sequence;
 mod spec;
+mod target;
+#[cfg(test)]
+mod testing;
+mod transformer;
 pub mod weights;
 mod word_lstm;
 
@@ -39,4 +43,5 @@ pub use mlp::{DenseBatch, Mlp, MlpWorker};
 pub use scalar::Scalar;
 pub use sequence::{SequenceModel, SequenceWeights, SequenceWorker, StateMode, StepStats};
 pub use spec::ModelSpec;
+pub use transformer::{Positions, Transformer, TransformerSizes};
 pub use word_lstm::WordLstm;

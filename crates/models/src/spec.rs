@@ -1,4 +1,9 @@
-use crate::{error::Result, sequence::SequenceModel, word_lstm::WordLstm};
+use crate::{
+    error::Result,
+    sequence::SequenceModel,
+    transformer::{Positions, Transformer, TransformerSizes},
+    word_lstm::WordLstm,
+};
 use serde::{Deserialize, Serialize};
 
 /// A word model as a run file names it.
@@ -50,6 +55,36 @@ pub enum ModelSpec {
         #[serde(default)]
         tied: bool,
     },
+    /// The decoder-only [`Transformer`]: 10 M parameters are 10 layers of width 256 over 8,000 tokens, GPT-2's 124 M are 12
+    /// of width 768, its 355 M 24 of width 1024, over 50,257 tokens and a context of 1024.
+    Transformer {
+        /// Number of blocks.
+        layers: usize,
+        /// Width of embeddings and of the residual stream.
+        width: usize,
+        /// Attention heads of a block; they divide the width.
+        heads: usize,
+        /// Longest sequence in tokens.
+        #[serde(default = "default_context")]
+        context: usize,
+        /// How positions enter.
+        #[serde(default)]
+        positions: Positions,
+        /// Width of the feed-forward layer in widths of the model.
+        #[serde(default = "default_feed_forward")]
+        feed_forward: usize,
+        /// Whether activations are computed again in the backward pass: less memory, more work, the same bits.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        recompute: bool,
+    },
+}
+
+fn default_context() -> usize {
+    128
+}
+
+fn default_feed_forward() -> usize {
+    4
 }
 
 fn default_embed() -> usize {
@@ -80,6 +115,7 @@ impl ModelSpec {
             Self::Dplm { .. } => "dplm",
             Self::StackOverflow { .. } => "stackoverflow",
             Self::Cifg { .. } => "cifg",
+            Self::Transformer { .. } => "transformer",
         }
     }
 
@@ -88,7 +124,8 @@ impl ModelSpec {
     /// The StackOverflow model has one id more, the padding id of the published model, which no batch uses.
     ///
     /// # Errors
-    /// A dimension of zero; a tied CIFG whose projection is not as wide as its embedding.
+    /// A dimension of zero; a tied CIFG whose projection is not as wide as its embedding; a transformer whose heads do not
+    /// divide its width.
     pub fn build(&self, vocab_len: usize) -> Result<Box<dyn SequenceModel>> {
         Ok(match *self {
             Self::Dplm {
@@ -105,6 +142,26 @@ impl ModelSpec {
                 projection,
                 tied,
             } => Box::new(WordLstm::cifg(vocab_len, embedding, cells, projection, tied)?),
+            Self::Transformer {
+                layers,
+                width,
+                heads,
+                context,
+                positions,
+                feed_forward,
+                recompute,
+            } => {
+                let sizes = TransformerSizes {
+                    vocab: vocab_len,
+                    layers,
+                    width,
+                    heads,
+                    context,
+                    inner: width.saturating_mul(feed_forward),
+                    positions,
+                };
+                Box::new(Transformer::new(sizes)?.recomputing(recompute))
+            }
         })
     }
 }
@@ -139,6 +196,26 @@ mod tests {
         );
     }
 
+    #[test]
+    fn transformer_sizes() {
+        let count = |text: &str, vocab| {
+            let spec: ModelSpec = serde_json::from_str(text).unwrap();
+            let model = spec.build(vocab).unwrap();
+            assert_eq!(model.layout().groups().len(), model.layout().tensors().len());
+            model.layout().len()
+        };
+        let ten = r#"{"family": "transformer", "layers": 10, "width": 256, "heads": 8}"#;
+        // As the PyTorch model of the same sizes counts them.
+        assert_eq!(count(ten, 8000), 9_978_880);
+        let small = r#"{"family": "transformer", "layers": 12, "width": 768, "heads": 12, "context": 1024}"#;
+        assert_eq!(count(small, 50_257), 124_439_808);
+        let medium =
+            r#"{"family": "transformer", "layers": 24, "width": 1024, "heads": 16, "context": 1024}"#;
+        assert_eq!(count(medium, 50_257), 354_823_168);
+        let rotary = r#"{"family": "transformer", "layers": 2, "width": 8, "heads": 2, "positions": "rotary", "feed_forward": 3}"#;
+        assert_eq!(count(rotary, 10), 10 * 8 + 2 * (4 * 8 + 10 * 64 + 8 * 8) + 16);
+    }
+
     /// \[Gboard\] section 1: 2.4, 4.4 and 6.4 million for vocabularies of about 10, 20 and 30 thousand words. The text does
     /// not give the exact vocabularies; at the round ones the counts are within 3 %.
     #[test]
@@ -164,6 +241,9 @@ mod tests {
             r#"{"family": "cifg", "hidden": 670}"#,
             r#"{"family": "cifg", "tied": 1}"#,
             r#"{"embed": 96}"#,
+            r#"{"family": "transformer", "layers": 2, "width": 8}"#,
+            r#"{"family": "transformer", "layers": 2, "width": 8, "heads": 2, "embed": 8}"#,
+            r#"{"family": "transformer", "layers": 2, "width": 8, "heads": 2, "positions": "sinusoidal"}"#,
         ] {
             assert!(serde_json::from_str::<ModelSpec>(text).is_err(), "{text}");
         }
@@ -202,5 +282,34 @@ mod tests {
             message(cifg(4, 4, 3, true), 9),
             "`projection` must equal `embedding` = 4 where `tied` is true, got 3"
         );
+        let transformer = |layers, width, heads, positions| ModelSpec::Transformer {
+            layers,
+            width,
+            heads,
+            context: 8,
+            positions,
+            feed_forward: 4,
+            recompute: false,
+        };
+        for (spec, expected) in [
+            (
+                transformer(0, 8, 2, Positions::Learned),
+                "`layers` must be at least 1, got 0",
+            ),
+            (
+                transformer(1, 8, 0, Positions::Learned),
+                "`heads` must be at least 1, got 0",
+            ),
+            (
+                transformer(1, 8, 3, Positions::Learned),
+                "`heads` must divide `width` = 8, got 3",
+            ),
+            (
+                transformer(1, 6, 2, Positions::Rotary),
+                "`width` / `heads` must be even where `positions` is \"rotary\", got 6 / 2",
+            ),
+        ] {
+            assert_eq!(message(spec, 9), expected);
+        }
     }
 }

@@ -7,7 +7,8 @@
 //! (BandMF by name only: `--only band-mf-342-n2052`),
 //! `undertone-bench noise [--dim N] [--threads N] [--only ITEM]` one for every sampler and stream,
 //! `undertone-bench secagg [--dim N] [--only ITEM]` one for every part of secure aggregation and for whole sessions,
-//! `undertone-bench encodings [--log-dim N] [--only ITEM]` one for every transform, sum, packing and encoder.
+//! `undertone-bench encodings [--log-dim N] [--only ITEM]` one for every transform, sum, packing and encoder,
+//! `undertone-bench transformer [--size SIZE] [--batch N] [--steps N] [--threads N]` one for training steps of a transformer.
 
 mod accounting;
 mod clients;
@@ -18,6 +19,7 @@ mod numpy_random;
 mod peak;
 mod questions;
 mod secagg;
+mod transformer;
 mod usage;
 mod workload;
 
@@ -44,6 +46,8 @@ enum Command {
     Secagg(secagg::Arguments),
     /// Transforms, modular sums, packing and encoders for secure sums, beside copy bandwidth
     Encodings(encodings::Arguments),
+    /// Training steps of a transformer, plain and clipped by example
+    Transformer(transformer::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -54,5 +58,6 @@ fn main() -> anyhow::Result<()> {
         Command::Noise(arguments) => noise::run(&arguments),
         Command::Secagg(arguments) => secagg::run(&arguments),
         Command::Encodings(arguments) => encodings::run(&arguments),
+        Command::Transformer(arguments) => transformer::run(&arguments),
     }
 }

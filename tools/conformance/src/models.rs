@@ -5,7 +5,8 @@ use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use undertone_aggregation::{Clipping, ParamLayout};
 use undertone_models::{
-    IGNORE, PackedBatch, Scalar, SequenceBatch, SequenceModel, SequenceWorker, StateMode, WordLstm,
+    IGNORE, PackedBatch, Positions, Scalar, SequenceBatch, SequenceModel, SequenceWeights, SequenceWorker,
+    StateMode, Transformer, TransformerSizes, WordLstm,
 };
 
 /// Relative tolerances in double and single precision.
@@ -22,44 +23,60 @@ pub(crate) fn check(file: &Value, tally: &mut Tally) -> anyhow::Result<()> {
             .as_str()
             .with_context(|| format!("{id} has no `family`"))?;
         match build(family, &case["inputs"]).with_context(|| id.to_owned())? {
-            Some(model) => check_case(id, &model, case, tally).with_context(|| id.to_owned())?,
+            Some(model) => check_case(id, model.as_ref(), case, tally).with_context(|| id.to_owned())?,
             None => tally.skip(id, &format!("family {family} is not built yet")),
         }
     }
     Ok(())
 }
 
-fn build(family: &str, inputs: &Value) -> anyhow::Result<Option<WordLstm>> {
+fn build(family: &str, inputs: &Value) -> anyhow::Result<Option<Box<dyn SequenceModel>>> {
     let size = |name: &str| -> anyhow::Result<usize> {
         let size = inputs[name]
             .as_u64()
             .with_context(|| format!("no size `{name}`"))?;
         Ok(usize::try_from(size)?)
     };
-    Ok(match family {
-        "dplm" => Some(WordLstm::tied(
-            size("vocab")?,
-            size("embed")?,
-            size("hidden")?,
-            true,
-        )?),
-        "stackoverflow" => Some(WordLstm::untied(size("vocab")?, size("embed")?, size("hidden")?)?),
+    let recurrent = match family {
+        "dplm" => WordLstm::tied(size("vocab")?, size("embed")?, size("hidden")?, true)?,
+        "stackoverflow" => WordLstm::untied(size("vocab")?, size("embed")?, size("hidden")?)?,
         // The projection of the reference is as wide as its embedding.
-        "cifg-tied" | "cifg-untied" => Some(WordLstm::cifg(
+        "cifg-tied" | "cifg-untied" => WordLstm::cifg(
             size("vocab")?,
             size("embed")?,
             size("hidden")?,
             size("embed")?,
             family == "cifg-tied",
-        )?),
-        _ => None,
-    })
+        )?,
+        "transformer" => return Ok(Some(Box::new(transformer(inputs, size)?))),
+        _ => return Ok(None),
+    };
+    Ok(Some(Box::new(recurrent)))
+}
+
+/// The context and the width of the feed-forward layer stand in the shapes of the parameters alone.
+fn transformer(inputs: &Value, size: impl Fn(&str) -> anyhow::Result<usize>) -> anyhow::Result<Transformer> {
+    let extent = |tensor: &str, axis: usize| -> anyhow::Result<usize> {
+        let extent = inputs["parameters"][tensor]["shape"][axis]
+            .as_u64()
+            .with_context(|| format!("tensor {tensor} has no axis {axis}"))?;
+        Ok(usize::try_from(extent)?)
+    };
+    Ok(Transformer::new(TransformerSizes {
+        vocab: size("vocab")?,
+        layers: size("layers")?,
+        width: size("embed")?,
+        heads: size("heads")?,
+        context: extent("positions", 0)?,
+        inner: extent("b0.up", 1)?,
+        positions: Positions::Learned,
+    })?)
 }
 
 /// Inputs and targets of one sequence; masked targets are [`IGNORE`].
 type Sequence = (Vec<u32>, Vec<u32>);
 
-fn check_case(id: &str, model: &WordLstm, case: &Value, tally: &mut Tally) -> anyhow::Result<()> {
+fn check_case(id: &str, model: &dyn SequenceModel, case: &Value, tally: &mut Tally) -> anyhow::Result<()> {
     let inputs = &case["inputs"];
     let params = flat(model.layout(), &inputs["parameters"]).context("parameters")?;
     let run = Run {
@@ -105,7 +122,7 @@ fn project_double(_: &ParamLayout, start: &[f64], theta: &mut [f64], radius: f64
 
 struct Run<'a> {
     id: &'a str,
-    model: &'a WordLstm,
+    model: &'a dyn SequenceModel,
     outputs: &'a Value,
     sequences: Vec<Sequence>,
     learning_rate: f64,
@@ -162,6 +179,18 @@ impl Run<'_> {
         let expected = &self.outputs["per_sequence_gradient_norms"];
         let expected = list(expected, Value::as_f64).context("per_sequence_gradient_norms")?;
         tally.numbers(&name("per-sequence gradient norms"), &expected, &norms, tolerance);
+
+        // The same norms as private training takes them, all sequences at once.
+        let mut together = vec![T::ZERO; pairs.len()];
+        let unclipped = SequenceWeights::Clip {
+            bound: T::of(f64::INFINITY),
+        };
+        worker.weighted_gradient(params, &packed.batch(), unclipped, &mut grad, &mut together)?;
+        let mut norms = vec![0.0; pairs.len()];
+        for (&index, norm) in packed.order().iter().zip(&together) {
+            norms[index] = norm.wide();
+        }
+        tally.numbers(&name("norms for clipping"), &expected, &norms, tolerance);
 
         let expected = flat(layout, &self.outputs["fedavg_update"]).context("fedavg_update")?;
         let got: Vec<f64> = theta
@@ -302,9 +331,9 @@ mod tests {
     fn the_repository_vectors_pass() {
         let mut tally = Tally::default();
         check(&file(), &mut tally).unwrap();
-        // Per precision: loss, top-1, norms, and gradient and update of every tensor: 6 of dplm, 8 of stackoverflow, 5 and
-        // 7 of cifg, tied and untied.
-        let checks = 3 * (3 + 12) + 3 * (3 + 16) + 2 * (3 + 10) + 2 * (3 + 14);
+        // Per precision: loss, top-1, norms twice, and gradient and update of every tensor: 6 of dplm, 8 of stackoverflow, 5
+        // and 7 of cifg, tied and untied, 28 of a transformer of two blocks.
+        let checks = 3 * (4 + 12) + 3 * (4 + 16) + 2 * (4 + 10) + 2 * (4 + 14) + 3 * (4 + 56);
         assert_eq!(
             tally.to_string(),
             format!("{} passed, 0 failed, 0 skipped", 2 * checks)
@@ -316,11 +345,11 @@ mod tests {
         let mut file = file();
         file["cases"][0]["outputs"]["loss"] = 1.0.into();
         file["cases"][0]["outputs"]["fedavg_update"]["proj"]["data"][3] = 9.0.into();
-        file["cases"][1]["family"] = "transformer".into();
+        file["cases"][1]["family"] = "gru".into();
         let mut tally = Tally::default();
         check(&file, &mut tally).unwrap();
         assert!(tally.failed());
-        assert_eq!(tally.to_string(), "290 passed, 4 failed, 1 skipped");
+        assert_eq!(tally.to_string(), "668 passed, 4 failed, 1 skipped");
     }
 
     #[test]

@@ -74,12 +74,27 @@ fn exponentials_body<T: Scalar, const FUSED: bool>(
 }
 
 kernel! {
+    /// Multiplies every line by `factor`, lane by lane.
+    pub(crate) fn scale_lanes(block: &mut [T], stride: usize, factor: &[T]) = scale_lanes_body
+}
+
+#[inline(always)]
+fn scale_lanes_body<T: Scalar, const FUSED: bool>(block: &mut [T], stride: usize, factor: &[T]) {
+    let factor = &factor[..stride];
+    for line in block.chunks_exact_mut(stride) {
+        for (value, &factor) in line.iter_mut().zip(factor) {
+            *value *= factor;
+        }
+    }
+}
+
+kernel! {
     /// The largest value of a row and the sum of exponentials relative to it.
     pub(crate) fn row_maximum(row: &[T]) -> T = row_maximum_body
 }
 
 #[inline(always)]
-fn row_maximum_body<T: Scalar, const FUSED: bool>(row: &[T]) -> T {
+pub(crate) fn row_maximum_body<T: Scalar, const FUSED: bool>(row: &[T]) -> T {
     let mut top = [T::LOWEST; 16];
     let (whole, rest) = row.as_chunks::<16>();
     for values in whole {

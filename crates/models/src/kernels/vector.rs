@@ -16,6 +16,35 @@ pub(crate) fn add_scaled_body<T: Scalar, const FUSED: bool>(target: &mut [T], fa
 }
 
 kernel! {
+    /// `target = source + addend` row by row; rows have the width of `addend`.
+    pub(crate) fn add_to_rows(target: &mut [T], source: &[T], addend: &[T]) = add_to_rows_body
+}
+
+#[inline(always)]
+fn add_to_rows_body<T: Scalar, const FUSED: bool>(target: &mut [T], source: &[T], addend: &[T]) {
+    let width = addend.len();
+    for (target, source) in target.chunks_exact_mut(width).zip(source.chunks_exact(width)) {
+        for i in 0..width {
+            target[i] = source[i] + addend[i];
+        }
+    }
+}
+
+kernel! {
+    /// Multiplies each row of the given width by its factor.
+    pub(crate) fn scale_rows(rows: &mut [T], width: usize, factors: &[T]) = scale_rows_body
+}
+
+#[inline(always)]
+fn scale_rows_body<T: Scalar, const FUSED: bool>(rows: &mut [T], width: usize, factors: &[T]) {
+    for (row, &factor) in rows.chunks_exact_mut(width).zip(factors) {
+        for value in row {
+            *value *= factor;
+        }
+    }
+}
+
+kernel! {
     /// Adds `factor` times the sum of the rows of `matrix` (width of `target`) to `target`.
     pub(crate) fn add_column_sums(target: &mut [T], factor: T, matrix: &[T]) = add_column_sums_body
 }

@@ -18,6 +18,7 @@ use crate::kernels::{
 };
 use crate::scalar::Scalar;
 use crate::sequence::StepStats;
+use crate::target::Target;
 use std::ops::Range;
 
 /// Words handled together: with 320 rows a block of logits takes 300 kB and stays in a core's cache.
@@ -26,23 +27,6 @@ const BLOCK: usize = 240;
 const LANES: usize = 16;
 /// Rows whose logits are laid out together in evaluation.
 const EVALUATION_ROWS: usize = 48;
-
-/// What the update writes to, and where the weights at the start of the step are.
-pub(crate) enum Target<'a, T> {
-    /// Weights are updated in place.
-    Step(&'a mut [T]),
-    /// A gradient is written beside the weights.
-    Gradient { params: &'a [T], gradient: &'a mut [T] },
-}
-
-impl<T> Target<'_, T> {
-    pub(crate) fn slice(&mut self) -> &mut [T] {
-        match self {
-            Self::Step(params) => params,
-            Self::Gradient { gradient, .. } => gradient,
-        }
-    }
-}
 
 /// Workspace of the output layer.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-use super::head::{Head, Target};
+use super::head::Head;
 use super::recurrence::Recurrence;
 use super::{Output, Tensors, WordLstm};
 use crate::batch::SequenceBatch;
@@ -7,6 +7,7 @@ use crate::explicit::Explicit;
 use crate::kernels::isa::Isa;
 use crate::scalar::Scalar;
 use crate::sequence::{SequenceWeights, SequenceWorker, StateMode, StepStats};
+use crate::target::Target;
 use undertone_aggregation::ParamLayout;
 
 /// The word LSTM's steps on one thread.

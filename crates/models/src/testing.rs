@@ -1,0 +1,56 @@
+//! What the tests of several models share.
+
+use crate::batch::{IGNORE, PackedBatch};
+use crate::initial::Initializer;
+use undertone_aggregation::ParamLayout;
+
+pub(crate) fn numbers(len: usize, seed: u64, limit: f64) -> Vec<f64> {
+    let mut values = vec![0.0f32; len];
+    Initializer::new(seed).uniform(&mut values, limit);
+    values.into_iter().map(f64::from).collect()
+}
+
+/// Sequences of the given lengths over `vocab` ids; every fifth target is masked.
+pub(crate) fn batch_of(lengths: &[usize], vocab: usize, seed: u64) -> PackedBatch {
+    let id = |value: f64| ((value + 1.0) / 2.0 * vocab as f64) as u32;
+    let sequences: Vec<(Vec<u32>, Vec<u32>)> = lengths
+        .iter()
+        .enumerate()
+        .map(|(j, &length)| {
+            let ids: Vec<u32> = numbers(length + 1, seed + j as u64, 1.0)
+                .into_iter()
+                .map(id)
+                .collect();
+            let target = |(t, &id): (usize, &u32)| if (t + j) % 5 == 3 { IGNORE } else { id };
+            let targets = ids[1..].iter().enumerate().map(target).collect();
+            (ids[..length].to_vec(), targets)
+        })
+        .collect();
+    let pairs: Vec<(&[u32], &[u32])> = sequences
+        .iter()
+        .map(|(a, b)| (a.as_slice(), b.as_slice()))
+        .collect();
+    let mut packed = PackedBatch::default();
+    packed.pack(&pairs);
+    packed
+}
+
+/// Compares tensor by tensor, relative to the tensor's largest entry.
+pub(crate) fn assert_close(layout: &ParamLayout, expected: &[f64], got: &[f64], tolerance: f64, what: &str) {
+    for tensor in layout.tensors() {
+        let scale = expected[tensor.range()]
+            .iter()
+            .fold(1e-300f64, |top, value| top.max(value.abs()));
+        for index in tensor.range() {
+            let error = (expected[index] - got[index]).abs() / scale;
+            let at = index - tensor.offset;
+            assert!(
+                error <= tolerance,
+                "{what}: {}[{at}]: expected {}, got {} (error {error:.1e} of the largest entry)",
+                tensor.name,
+                expected[index],
+                got[index],
+            );
+        }
+    }
+}

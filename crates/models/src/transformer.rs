@@ -1,0 +1,249 @@
+//! The decoder-only transformer: pre-norm blocks of causal attention and a GELU feed-forward layer, tied output.
+
+mod attention;
+mod block;
+mod clipped;
+mod gram;
+mod head;
+mod linear;
+mod rotary;
+mod rows;
+mod worker;
+
+use crate::{
+    error::{ModelError, Result},
+    initial::Initializer,
+    sequence::{SequenceModel, SequenceWorker},
+};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use undertone_aggregation::ParamLayout;
+use worker::Worker;
+
+/// How a transformer knows where a token stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Positions {
+    /// A vector for every position, added to the embedding.
+    #[default]
+    Learned,
+    /// Queries and keys turned by angles that grow with the position (Su et al., "RoFormer", 2021, section 3.2.2): the
+    /// pair `(i, i + head width / 2)` at position `t` by `t / 10000^(2 i / head width)`.
+    Rotary,
+}
+
+/// Sizes of a transformer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransformerSizes {
+    /// Number of token ids.
+    pub vocab: usize,
+    /// Number of blocks.
+    pub layers: usize,
+    /// Width of embeddings and of the residual stream.
+    pub width: usize,
+    /// Attention heads of a block; they divide the width.
+    pub heads: usize,
+    /// Longest sequence in tokens.
+    pub context: usize,
+    /// Width of the feed-forward layer.
+    pub inner: usize,
+    /// How positions enter.
+    pub positions: Positions,
+}
+
+impl TransformerSizes {
+    fn head_width(self) -> usize {
+        self.width / self.heads
+    }
+
+    fn check(self) -> Result<()> {
+        let named = [
+            ("vocab", self.vocab, 2),
+            ("layers", self.layers, 1),
+            ("width", self.width, 1),
+            ("heads", self.heads, 1),
+            ("context", self.context, 1),
+            ("feed_forward", self.inner, 1),
+        ];
+        for (name, got, minimum) in named {
+            if got < minimum || got > u32::MAX as usize / 8 {
+                return Err(ModelError::Dimension { name, minimum, got });
+            }
+        }
+        let (width, heads) = (self.width, self.heads);
+        if !width.is_multiple_of(heads) {
+            return Err(ModelError::HeadWidth { width, heads });
+        }
+        if self.positions == Positions::Rotary && !self.head_width().is_multiple_of(2) {
+            return Err(ModelError::RotaryWidth { width, heads });
+        }
+        Ok(())
+    }
+}
+
+/// Where the tensors of one block stand in the flat vector.
+#[derive(Debug, Clone)]
+pub(crate) struct BlockTensors {
+    norm1: Range<usize>,
+    norm1_bias: Range<usize>,
+    qkv: Range<usize>,
+    qkv_bias: Range<usize>,
+    o: Range<usize>,
+    o_bias: Range<usize>,
+    norm2: Range<usize>,
+    norm2_bias: Range<usize>,
+    up: Range<usize>,
+    up_bias: Range<usize>,
+    down: Range<usize>,
+    down_bias: Range<usize>,
+}
+
+/// Where each tensor stands in the flat vector.
+#[derive(Debug, Clone)]
+pub(crate) struct Tensors {
+    embedding: Range<usize>,
+    /// Empty for rotary positions.
+    positions: Range<usize>,
+    blocks: Vec<BlockTensors>,
+    final_norm: Range<usize>,
+    final_norm_bias: Range<usize>,
+}
+
+/// A decoder-only transformer over flat parameters.
+///
+/// `x = embedding[token] + positions[t]`; every block adds `attention(norm1(x)) o + o_bias` and then
+/// `gelu(norm2(x) up + up_bias) down + down_bias`; logits are `final_norm(x) embedding^T`. Matrices are row-major and
+/// multiply from the right; `qkv` is `[width, 3 width]` with queries, keys and values side by side, heads side by side
+/// within each. Layer norms have gain, bias and epsilon 1e-5; GELU is the tanh form; attention scores are divided by the
+/// root of the head width. One clip group per tensor.
+///
+/// It has no state between batches: [`StateMode::Carry`](crate::StateMode::Carry) is an error.
+///
+/// # Source
+/// Radford et al., "Language Models are Unsupervised Multitask Learners", 2019 (GPT-2).
+#[derive(Debug, Clone)]
+pub struct Transformer {
+    sizes: TransformerSizes,
+    recompute: bool,
+    tensors: Tensors,
+    layout: ParamLayout,
+}
+
+impl Transformer {
+    /// A model of the given sizes.
+    ///
+    /// # Errors
+    /// A size of zero, heads that do not divide the width, an odd head width with rotary positions.
+    pub fn new(sizes: TransformerSizes) -> Result<Self> {
+        sizes.check()?;
+        let TransformerSizes {
+            vocab,
+            width,
+            context,
+            inner,
+            ..
+        } = sizes;
+        let mut named = Vec::with_capacity(12 * sizes.layers + 4);
+        let mut end = 0;
+        let mut place = |name: String, shape: &[usize]| {
+            let start = end;
+            end += shape.iter().product::<usize>();
+            named.push((name, shape.to_vec()));
+            start..end
+        };
+        let embedding = place("embedding".to_owned(), &[vocab, width]);
+        let positions = match sizes.positions {
+            Positions::Learned => place("positions".to_owned(), &[context, width]),
+            Positions::Rotary => 0..0,
+        };
+        let blocks = (0..sizes.layers)
+            .map(|layer| {
+                let mut place = |name: &str, shape: &[usize]| place(format!("b{layer}.{name}"), shape);
+                BlockTensors {
+                    norm1: place("norm1", &[width]),
+                    norm1_bias: place("norm1_bias", &[width]),
+                    qkv: place("qkv", &[width, 3 * width]),
+                    qkv_bias: place("qkv_bias", &[3 * width]),
+                    o: place("o", &[width, width]),
+                    o_bias: place("o_bias", &[width]),
+                    norm2: place("norm2", &[width]),
+                    norm2_bias: place("norm2_bias", &[width]),
+                    up: place("up", &[width, inner]),
+                    up_bias: place("up_bias", &[inner]),
+                    down: place("down", &[inner, width]),
+                    down_bias: place("down_bias", &[width]),
+                }
+            })
+            .collect();
+        let tensors = Tensors {
+            embedding,
+            positions,
+            blocks,
+            final_norm: place("final_norm".to_owned(), &[width]),
+            final_norm_bias: place("final_norm_bias".to_owned(), &[width]),
+        };
+        Ok(Self {
+            sizes,
+            recompute: false,
+            tensors,
+            layout: ParamLayout::with_tensor_groups(named)?,
+        })
+    }
+
+    /// The same model, whose workers keep only the input of every block and compute the rest of its forward pass again in
+    /// the backward pass: about a third more work, the same bits, and memory for one block instead of all.
+    #[must_use]
+    pub fn recomputing(mut self, recompute: bool) -> Self {
+        self.recompute = recompute;
+        self
+    }
+
+    /// The sizes.
+    #[must_use]
+    pub fn sizes(&self) -> TransformerSizes {
+        self.sizes
+    }
+}
+
+impl SequenceModel for Transformer {
+    fn layout(&self) -> &ParamLayout {
+        &self.layout
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.sizes.vocab
+    }
+
+    /// Uniform draws of standard deviation 0.02 for matrices and embedding, 0.01 for positions; `o` and `down`, whose outputs
+    /// add up in the residual stream, divided by the root of twice the number of blocks, as in GPT-2. Gains one, biases zero.
+    fn initial_params(&self, seed: u64) -> Vec<f32> {
+        let limit = |deviation: f64| deviation * 3f64.sqrt();
+        let residual = limit(0.02) / (2.0 * self.sizes.layers as f64).sqrt();
+        let mut params = vec![0.0; self.layout.len()];
+        let mut initializer = Initializer::new(seed);
+        let tensors = &self.tensors;
+        initializer.uniform(&mut params[tensors.embedding.clone()], limit(0.02));
+        initializer.uniform(&mut params[tensors.positions.clone()], limit(0.01));
+        for block in &tensors.blocks {
+            initializer.uniform(&mut params[block.qkv.clone()], limit(0.02));
+            initializer.uniform(&mut params[block.o.clone()], residual);
+            initializer.uniform(&mut params[block.up.clone()], limit(0.02));
+            initializer.uniform(&mut params[block.down.clone()], residual);
+            params[block.norm1.clone()].fill(1.0);
+            params[block.norm2.clone()].fill(1.0);
+        }
+        params[tensors.final_norm.clone()].fill(1.0);
+        params
+    }
+
+    fn worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker> {
+        Box::new(Worker::<f32>::new(self, max_sequences, max_rows))
+    }
+
+    fn check_worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker<f64>> {
+        Box::new(Worker::<f64>::new(self, max_sequences, max_rows))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! Sums of clipped per-sequence gradients from one backward pass: norms first, while everything a weight gradient is made of
+//! stays in memory, then one product over the whole batch.
+
+use super::TransformerSizes;
+use super::block::{Gradients, VectorTarget, by, vectors_len};
+use super::worker::{Worker, add_vectors};
+use crate::batch::SequenceBatch;
+use crate::error::Result;
+use crate::explicit::clip;
+use crate::kernels::vector::{dot, scale_rows};
+use crate::scalar::Scalar;
+use crate::sequence::StepStats;
+use crate::target::Target;
+
+/// Rows whose output gradients are weighted and multiplied together.
+const WEIGHTED_ROWS: usize = 512;
+
+impl<T: Scalar> Worker<T> {
+    /// Norms of the gathered sequences' gradients, whose parts stay in the worker; the first sequence whose loss or norm is
+    /// not finite otherwise.
+    fn norms(&mut self, params: &[T]) -> std::result::Result<StepStats, usize> {
+        let TransformerSizes {
+            layers, width, inner, ..
+        } = self.sizes;
+        let all = by(&(0..self.rows.len()), width);
+        let (line, stride, count) = (vectors_len(self.sizes), self.vectors_stride(), self.rows.count());
+        self.weigh(|rows, sequence| T::of(1.0 / rows.targets_of(sequence).max(1) as f64));
+        self.forward(params);
+        let stats = self.head(params, true);
+        for sequence in 0..count {
+            if !self
+                .rows
+                .range(sequence)
+                .all(|row| self.head.loss[row].is_finite())
+            {
+                return Err(sequence);
+            }
+        }
+        for layer in (0..layers).rev() {
+            if self.recompute {
+                self.forward_block(params, layer);
+            }
+            let (slot, wait) = if self.recompute { (0, 0) } else { (layer, layer) };
+            let mut vectors = VectorTarget {
+                lines: &mut self.vectors[layer * line..],
+                stride,
+                apart: true,
+            };
+            let (rows, squares) = (&self.rows, &mut self.squares);
+            let (gram, explicit) = (&mut self.gram, &mut self.weight_gradient);
+            self.block.backward(
+                params,
+                &self.tensors.blocks[layer],
+                rows,
+                &self.residual[layer][all.clone()],
+                &mut self.kept[slot],
+                &mut self.gradient[all.clone()],
+                &mut self.products[wait],
+                &mut vectors,
+                &mut |kept, products, sequences| {
+                    for sequence in sequences.clone() {
+                        let range = rows.range(sequence);
+                        for (x, input, y, output) in [
+                            (&kept.norm1, width, &products.qkv, 3 * width),
+                            (&kept.attended, width, &products.o, width),
+                            (&kept.norm2, width, &products.up, inner),
+                            (&kept.up, inner, &products.down, width),
+                        ] {
+                            let (x, y) = (&x[by(&range, input)], &y[by(&range, output)]);
+                            squares[sequence] += gram.squared_norm(x, input, y, output, explicit);
+                        }
+                    }
+                },
+            );
+        }
+        let (rows, squares, gram) = (&self.rows, &mut self.squares, &mut self.gram);
+        let (states, gradient) = (&self.states, &self.gradient);
+        self.head.each_kept(rows, |sequence, logits, lanes| {
+            let range = rows.range(sequence);
+            let (states, gathered) = (&states[by(&range, width)], &gradient[by(&range, width)]);
+            squares[sequence] += gram.of_inputs(&rows.inputs[range], gathered, states, width, logits, lanes);
+        });
+        for sequence in 0..count {
+            let line = &self.vectors[sequence * stride..(sequence + 1) * stride];
+            self.squares[sequence] += dot(self.isa, line, line).wide();
+            if !self.tensors.positions.is_empty() {
+                let rows = &self.gradient[by(&self.rows.range(sequence), width)];
+                self.squares[sequence] += dot(self.isa, rows, rows).wide();
+            }
+            // Rounding can bring a sum of squares just below zero.
+            self.squares[sequence] = self.squares[sequence].max(0.0);
+            if !T::of(self.squares[sequence].sqrt()).wide().is_finite() || self.squares[sequence].is_nan() {
+                return Err(sequence);
+            }
+        }
+        Ok(stats)
+    }
+
+    /// Adds the gathered sequences' gradients, each by the weight that stands in its rows, after [`norms`](Self::norms).
+    fn add_weighted(&mut self, sum: &mut [T]) {
+        let (isa, rows) = (self.isa, self.rows.len());
+        let TransformerSizes {
+            layers, width, inner, ..
+        } = self.sizes;
+        let (line, stride) = (vectors_len(self.sizes), self.vectors_stride());
+        for layer in 0..layers {
+            for first in (0..rows).step_by(WEIGHTED_ROWS) {
+                let range = first..rows.min(first + WEIGHTED_ROWS);
+                let products = &mut self.products[layer];
+                for (y, output) in [
+                    (&mut products.qkv, 3 * width),
+                    (&mut products.o, width),
+                    (&mut products.up, inner),
+                    (&mut products.down, width),
+                ] {
+                    scale_rows(
+                        isa,
+                        &mut y[by(&range, output)],
+                        output,
+                        &self.row_weight[range.clone()],
+                    );
+                }
+                self.add_matrices(sum, T::ONE, layer, layer, layer, range);
+            }
+            for sequence in 0..self.rows.count() {
+                let weight = self.row_weight[self.rows.starts[sequence]];
+                let values = &self.vectors[sequence * stride + layer * line..][..line];
+                add_vectors(isa, sum, weight, &self.tensors.blocks[layer], values);
+            }
+        }
+        let embedding = &mut sum[self.tensors.embedding.clone()];
+        self.head
+            .add_weighted(&self.rows, &mut self.states, &self.row_weight, embedding);
+        let starts = &self.rows.starts;
+        self.add_ends(sum, |sequence| self.row_weight[starts[sequence]], true);
+    }
+
+    /// Takes the memory that clipping needs beside that of a step.
+    fn reserve(&mut self) {
+        if !self.recompute {
+            let (sizes, rows) = (self.sizes, self.max_rows);
+            self.products
+                .resize_with(sizes.layers, || Gradients::new(sizes, rows));
+        }
+        let len = self.vectors_stride() * self.max_sequences;
+        self.vectors.resize(len.max(self.vectors.len()), T::ZERO);
+        let longest = self.sizes.context.min(self.max_rows);
+        self.gram
+            .reserve(longest, (3 * self.sizes.width).max(self.sizes.inner));
+    }
+
+    /// The sum of clipped gradients, norms beside it.
+    pub(super) fn clipped(
+        &mut self,
+        params: &[T],
+        batch: &SequenceBatch<'_>,
+        bound: T,
+        sum: &mut [T],
+        norms: &mut [T],
+    ) -> Result<StepStats> {
+        self.reserve();
+        self.left_out.fill(false);
+        sum.fill(T::ZERO);
+        let stats = loop {
+            let left_out = &self.left_out;
+            self.rows.gather(batch, |sequence| !left_out[sequence]);
+            if self.rows.count() == 0 {
+                return Ok(StepStats::default());
+            }
+            self.head.reserve(&self.rows);
+            match self.norms(params) {
+                Ok(stats) => break stats,
+                // What is not finite would spread to every sum it is part of, so the pass is made again without it.
+                Err(sequence) => {
+                    let place = self.rows.sequences[sequence];
+                    self.left_out[place] = true;
+                    norms[place] = T::of(f64::INFINITY);
+                }
+            }
+        };
+        for sequence in 0..self.rows.count() {
+            let (norm, weight) = clip(self.squares[sequence].sqrt(), bound);
+            norms[self.rows.sequences[sequence]] = norm;
+            self.row_weight[self.rows.range(sequence)].fill(weight);
+        }
+        if self.recompute {
+            for sequence in 0..self.rows.count() {
+                let share = T::of(1.0 / self.rows.targets_of(sequence).max(1) as f64);
+                for weight in &mut self.row_weight[self.rows.range(sequence)] {
+                    *weight *= share;
+                }
+            }
+            return self.step(
+                &mut Target::Gradient {
+                    params,
+                    gradient: sum,
+                },
+                T::ONE,
+            );
+        }
+        self.add_weighted(sum);
+        Ok(stats)
+    }
+}

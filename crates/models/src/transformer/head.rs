@@ -1,0 +1,418 @@
+//! Tied output and cross-entropy, over runs of rows and blocks of the vocabulary.
+//!
+//! Logits stand transposed, one line per word and one lane per row, so that the embedding is the left operand of every
+//! product, unpacked, and softmax reductions are elementwise. A block of logits is turned into exponentials, relative to the
+//! maximum so far, while it is in cache; when the last block has told maximum and sum, each is brought to a gradient of
+//! logits and multiplied into the gradients of states and embedding. Only one run's exponentials exist at a time, unless the
+//! gradient of the embedding has to wait for weights of the sequences.
+
+use super::gram::Gram;
+use super::rows::Rows;
+use crate::batch::IGNORE;
+use crate::kernels::{
+    isa::Isa,
+    matmul::{Extent, Left, PANEL, Right, matmul, matmul_ahead},
+    pack::{pack_panels, pack_panels_transposed, panels_len},
+    softmax::{exponentials, row_exponential_sum, row_maximum, scale_and_maximum, scale_lanes},
+    vector::scale_rows,
+};
+use crate::scalar::Scalar;
+use std::ops::Range;
+
+/// Rows handled together, unless one sequence is longer.
+const CHUNK: usize = 256;
+/// Values of the embedding that a block of words has at most: with its logits, it stays in a core's cache.
+const BLOCK_VALUES: usize = 1 << 16;
+/// Lanes are padded to whole vectors.
+const LANES: usize = 16;
+/// Rows whose logits are laid out together in evaluation.
+const EVALUATION_ROWS: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Head<T> {
+    isa: Isa,
+    vocab: usize,
+    width: usize,
+    /// Words of a block.
+    block: usize,
+    /// A run's states in panels: transposed, then as they are.
+    states: Vec<T>,
+    /// Exponentials, then gradients of logits: `[vocab, lanes]` of one run, or of every run one after the other.
+    logits: Vec<T>,
+    maximum: Vec<T>,
+    previous: Vec<T>,
+    /// Maximum so far when each block was computed, `[blocks, lanes]`.
+    block_maximum: Vec<T>,
+    sum: Vec<T>,
+    factor: Vec<T>,
+    weight: Vec<T>,
+    target_logit: Vec<T>,
+    /// Loss of every row with a target and whether it was predicted.
+    pub(super) loss: Vec<f64>,
+    pub(super) correct: Vec<bool>,
+}
+
+fn lanes_of(rows: usize) -> usize {
+    rows.next_multiple_of(LANES)
+}
+
+impl<T: Scalar> Head<T> {
+    pub(super) fn new(isa: Isa, vocab: usize, width: usize, longest: usize, max_rows: usize) -> Self {
+        let rows = CHUNK.max(longest).min(max_rows);
+        let lanes = lanes_of(rows);
+        let block = (BLOCK_VALUES / width).next_multiple_of(8).clamp(8, 256);
+        let zeros = |len: usize| vec![T::ZERO; len];
+        Self {
+            isa,
+            vocab,
+            width,
+            block,
+            states: zeros(panels_len(width, lanes).max(panels_len(rows, width))),
+            logits: zeros(vocab * lanes.max(EVALUATION_ROWS.min(max_rows))),
+            maximum: zeros(lanes),
+            previous: zeros(lanes),
+            block_maximum: zeros(vocab.div_ceil(block) * lanes),
+            sum: zeros(lanes),
+            factor: zeros(lanes),
+            weight: zeros(lanes),
+            target_logit: zeros(lanes),
+            loss: vec![0.0; max_rows],
+            correct: vec![false; max_rows],
+        }
+    }
+
+    /// Makes room for the gradients of the logits of a whole batch.
+    pub(super) fn reserve(&mut self, rows: &Rows) {
+        let lanes: usize = rows
+            .chunks(CHUNK)
+            .map(|run| lanes_of(rows.span(&run).len()))
+            .sum();
+        let len = self.logits.len().max(lanes * self.vocab);
+        self.logits.resize(len, T::ZERO);
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
+        let (vocab, block) = (self.vocab, self.block);
+        (0..vocab)
+            .step_by(block)
+            .map(move |start| start..vocab.min(start + block))
+    }
+
+    /// Losses, and the gradient of the states where `row_weight` is each row's share of the loss.
+    ///
+    /// `states` and `states_gradient` are `[rows, width]`. The gradient of the embedding is added to the slice in `then`,
+    /// or the squared norm of each sequence's share of it to the list, while the gradients of the logits are kept for
+    /// [`add_weighted`](Self::add_weighted).
+    pub(super) fn forward_backward(
+        &mut self,
+        embedding: &[T],
+        rows: &Rows,
+        states: &[T],
+        row_weight: &[T],
+        states_gradient: &mut [T],
+        mut then: Embedding<'_, T>,
+    ) {
+        let mut offset = 0;
+        for run in rows.chunks(CHUNK) {
+            let span = rows.span(&run);
+            let lanes = lanes_of(span.len());
+            let place = offset..offset + self.vocab * lanes;
+            if let Embedding::Norms { .. } = then {
+                offset = place.end;
+            }
+            let mut logits = std::mem::take(&mut self.logits);
+            let states = &states[span.start * self.width..span.end * self.width];
+            self.exponentials(
+                embedding,
+                states,
+                &rows.targets[span.clone()],
+                &mut logits[place.clone()],
+            );
+            self.losses(rows, &span, row_weight);
+            self.gradients(
+                embedding,
+                rows,
+                &run,
+                states,
+                states_gradient,
+                &mut logits[place],
+                &mut then,
+            );
+            self.logits = logits;
+        }
+    }
+
+    /// Exponentials of one run's logits, with sums and maxima.
+    fn exponentials(&mut self, embedding: &[T], states: &[T], targets: &[u32], logits: &mut [T]) {
+        let (isa, width, count) = (self.isa, self.width, targets.len());
+        let lanes = lanes_of(count);
+        pack_panels_transposed(isa, states, width, width, count, &mut self.states);
+        self.maximum[..lanes].fill(T::LOWEST);
+        self.sum[..lanes].fill(T::ZERO);
+        self.target_logit[..lanes].fill(T::ZERO);
+        for (number, words) in self.blocks().enumerate() {
+            let logits = &mut logits[words.start * lanes..words.end * lanes];
+            let extent = Extent {
+                rows: words.len(),
+                cols: lanes,
+                depth: width,
+            };
+            let left = Left::strided(&embedding[words.start * width..], width, 1);
+            let next = words.end * width..(words.end + self.block).min(self.vocab) * width;
+            matmul_ahead(
+                isa,
+                extent,
+                T::ONE,
+                left,
+                Right::Panels(&self.states),
+                logits,
+                lanes,
+                false,
+                &embedding[next],
+            );
+            for (lane, &target) in targets.iter().enumerate() {
+                if words.contains(&(target as usize)) {
+                    self.target_logit[lane] = logits[(target as usize - words.start) * lanes + lane];
+                }
+            }
+            self.previous[..lanes].copy_from_slice(&self.maximum[..lanes]);
+            scale_and_maximum(isa, logits, lanes, &[], &[], &mut self.maximum[..lanes]);
+            for lane in 0..lanes {
+                let (before, now) = (self.previous[lane], self.maximum[lane]);
+                if before != now {
+                    self.sum[lane] *= (before - now).exponential_of_negative::<false>();
+                }
+            }
+            exponentials(
+                isa,
+                logits,
+                lanes,
+                &[],
+                &self.maximum[..lanes],
+                &mut self.sum[..lanes],
+            );
+            self.block_maximum[number * lanes..][..lanes].copy_from_slice(&self.maximum[..lanes]);
+        }
+    }
+
+    /// Loss and prediction of every row of a run, and the weights of its lanes.
+    fn losses(&mut self, rows: &Rows, span: &Range<usize>, row_weight: &[T]) {
+        self.weight[..lanes_of(span.len())].fill(T::ZERO);
+        for (lane, row) in span.clone().enumerate() {
+            (self.loss[row], self.correct[row]) = (0.0, false);
+            if rows.targets[row] == IGNORE {
+                continue;
+            }
+            let (maximum, logit) = (self.maximum[lane], self.target_logit[lane]);
+            self.loss[row] = maximum.wide() + self.sum[lane].wide().ln() - logit.wide();
+            self.correct[row] = logit >= maximum;
+            self.weight[lane] = row_weight[row];
+        }
+    }
+
+    /// From exponentials to gradients of logits, and on to those of states and embedding.
+    #[allow(clippy::too_many_arguments)]
+    fn gradients(
+        &mut self,
+        embedding: &[T],
+        rows: &Rows,
+        run: &Range<usize>,
+        states: &[T],
+        states_gradient: &mut [T],
+        logits: &mut [T],
+        then: &mut Embedding<'_, T>,
+    ) {
+        let (isa, width, span) = (self.isa, self.width, rows.span(run));
+        let (count, lanes) = (span.len(), lanes_of(span.len()));
+        let targets = &rows.targets[span.clone()];
+        let states_gradient = &mut states_gradient[span.start * width..span.end * width];
+        match then {
+            Embedding::Add(_) => pack_panels(states, width, count, width, &mut self.states),
+            Embedding::Norms { grams, .. } => {
+                let len: usize = run
+                    .clone()
+                    .map(|sequence| rows.range(sequence).len().pow(2))
+                    .sum();
+                grams.clear();
+                grams.resize(len, T::ZERO);
+            }
+        }
+        for (number, words) in self.blocks().enumerate() {
+            let block_maximum = &self.block_maximum[number * lanes..][..lanes];
+            if number == 0 || *block_maximum != self.block_maximum[(number - 1) * lanes..][..lanes] {
+                for (lane, &before) in block_maximum.iter().enumerate() {
+                    let lag = (before - self.maximum[lane]).exponential_of_negative::<false>();
+                    self.factor[lane] = self.weight[lane] * lag / self.sum[lane];
+                }
+            }
+            let logits = &mut logits[words.start * lanes..words.end * lanes];
+            scale_lanes(isa, logits, lanes, &self.factor[..lanes]);
+            for (lane, &target) in targets.iter().enumerate() {
+                if words.contains(&(target as usize)) {
+                    logits[(target as usize - words.start) * lanes + lane] -= self.weight[lane];
+                }
+            }
+            let back = Extent {
+                rows: count,
+                cols: width,
+                depth: words.len(),
+            };
+            let vectors = words.start * width..words.end * width;
+            let right = Right::Rows(&embedding[vectors.clone()], width);
+            let left = Left::strided(logits, 1, lanes);
+            matmul(isa, back, T::ONE, left, right, states_gradient, width, number > 0);
+            match then {
+                Embedding::Add(target) => {
+                    let extent = Extent {
+                        rows: words.len(),
+                        cols: width,
+                        depth: count,
+                    };
+                    let left = Left::strided(logits, lanes, 1);
+                    let right = Right::Panels(&self.states);
+                    matmul(
+                        isa,
+                        extent,
+                        T::ONE,
+                        left,
+                        right,
+                        &mut target[vectors],
+                        width,
+                        true,
+                    );
+                }
+                Embedding::Norms { gram, grams, .. } => {
+                    let mut start = 0;
+                    for sequence in run.clone() {
+                        let range = rows.range(sequence);
+                        let own = &mut grams[start..start + range.len().pow(2)];
+                        start += own.len();
+                        let columns = &logits[range.start - span.start..];
+                        gram.add_lower_of_columns(columns, lanes, range.len(), words.len(), own);
+                    }
+                }
+            }
+        }
+        if let Embedding::Norms { gram, grams, squares } = then {
+            let mut start = 0;
+            for sequence in run.clone() {
+                let range = rows.range(sequence);
+                let own = &grams[start..start + range.len().pow(2)];
+                start += own.len();
+                let states = &states[(range.start - span.start) * width..(range.end - span.start) * width];
+                squares[sequence] += gram.against(own, states, width);
+            }
+        }
+    }
+
+    /// Calls `visit(sequence, columns, lanes)` for every sequence after a pass with [`Embedding::Norms`]: its gradient of
+    /// logits, entry `v` of row `t` at `v * lanes + t` of `columns`.
+    pub(super) fn each_kept(&self, rows: &Rows, mut visit: impl FnMut(usize, &[T], usize)) {
+        let mut offset = 0;
+        for run in rows.chunks(CHUNK) {
+            let span = rows.span(&run);
+            let lanes = lanes_of(span.len());
+            let logits = &self.logits[offset..offset + lanes * self.vocab];
+            for sequence in run {
+                visit(
+                    sequence,
+                    &logits[rows.range(sequence).start - span.start..],
+                    lanes,
+                );
+            }
+            offset += logits.len();
+        }
+    }
+
+    /// Adds the gradient of the embedding with every row multiplied by its weight, after a pass with [`Embedding::Norms`].
+    /// `states` are multiplied in place.
+    pub(super) fn add_weighted(&mut self, rows: &Rows, states: &mut [T], row_weight: &[T], target: &mut [T]) {
+        let (isa, width) = (self.isa, self.width);
+        let mut offset = 0;
+        for run in rows.chunks(CHUNK) {
+            let span = rows.span(&run);
+            let (count, lanes) = (span.len(), lanes_of(span.len()));
+            let states = &mut states[span.start * width..span.end * width];
+            scale_rows(isa, states, width, &row_weight[span]);
+            pack_panels(states, width, count, width, &mut self.states);
+            for words in self.blocks() {
+                let extent = Extent {
+                    rows: words.len(),
+                    cols: width,
+                    depth: count,
+                };
+                let left = Left::strided(&self.logits[offset + words.start * lanes..], lanes, 1);
+                let target = &mut target[words.start * width..words.end * width];
+                matmul(
+                    isa,
+                    extent,
+                    T::ONE,
+                    left,
+                    Right::Panels(&self.states),
+                    target,
+                    width,
+                    true,
+                );
+            }
+            offset += self.vocab * lanes;
+        }
+    }
+
+    /// Streams each row's logits and log-normaliser; `states` stand in the order of the rows. Returns the first
+    /// normaliser that is not finite.
+    pub(super) fn evaluate(
+        &mut self,
+        embedding: &[T],
+        states: &[T],
+        sink: &mut dyn FnMut(usize, &[T], T),
+    ) -> Result<(), f64> {
+        let (isa, vocab, width) = (self.isa, self.vocab, self.width);
+        for (number, states) in states.chunks(EVALUATION_ROWS * width).enumerate() {
+            let rows = states.len() / width;
+            for start in (0..vocab).step_by(PANEL) {
+                let words = PANEL.min(vocab - start);
+                let vectors = &embedding[start * width..(start + words) * width];
+                pack_panels_transposed(isa, vectors, width, width, words, &mut self.states);
+                let extent = Extent {
+                    rows,
+                    cols: words,
+                    depth: width,
+                };
+                let left = Left::strided(states, width, 1);
+                let right = Right::Panels(&self.states);
+                matmul(
+                    isa,
+                    extent,
+                    T::ONE,
+                    left,
+                    right,
+                    &mut self.logits[start..],
+                    vocab,
+                    false,
+                );
+            }
+            for (row, logits) in self.logits[..rows * vocab].chunks_exact(vocab).enumerate() {
+                let maximum = row_maximum(isa, logits);
+                let sum = row_exponential_sum(isa, logits, maximum);
+                let log_normalizer = maximum.wide() + sum.wide().ln();
+                if !log_normalizer.is_finite() {
+                    return Err(log_normalizer);
+                }
+                sink(number * EVALUATION_ROWS + row, logits, T::of(log_normalizer));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What becomes of the gradient of the embedding.
+pub(super) enum Embedding<'a, T> {
+    /// It is added to this.
+    Add(&'a mut [T]),
+    /// Its squared norm by sequence is added to `squares`; it is added itself when weights are known.
+    Norms {
+        gram: &'a mut Gram<T>,
+        grams: &'a mut Vec<T>,
+        squares: &'a mut [f64],
+    },
+}

@@ -1,0 +1,474 @@
+use super::block::{Activations, Block, Gradients, VectorTarget, by, vectors, vectors_len};
+use super::gram::Gram;
+use super::head::{Embedding, Head};
+use super::linear::WeightGradient;
+use super::rows::Rows;
+use super::{BlockTensors, Tensors, Transformer, TransformerSizes};
+use crate::batch::{IGNORE, SequenceBatch};
+use crate::error::{ModelError, Result};
+use crate::explicit::check_weights;
+use crate::kernels::{
+    isa::Isa,
+    layer_norm::{normalise, normalise_backward},
+    vector::add_scaled,
+};
+use crate::scalar::Scalar;
+use crate::sequence::{SequenceWeights, SequenceWorker, StateMode, StepStats};
+use crate::target::Target;
+use std::ops::Range;
+use undertone_aggregation::ParamLayout;
+
+/// The transformer's steps on one thread.
+#[derive(Debug)]
+pub(crate) struct Worker<T> {
+    pub(super) isa: Isa,
+    pub(super) sizes: TransformerSizes,
+    pub(super) recompute: bool,
+    parameters: usize,
+    pub(super) tensors: Tensors,
+    pub(super) max_sequences: usize,
+    pub(super) max_rows: usize,
+    pub(super) rows: Rows,
+    pub(super) block: Block<T>,
+    pub(super) head: Head<T>,
+    /// Input of every block, and the output of the last, `[rows, width]`.
+    pub(super) residual: Vec<Vec<T>>,
+    /// Of every block, or of one at a time where they are computed again.
+    pub(super) kept: Vec<Activations<T>>,
+    /// Of one block at a time, or of every block once gradients had to wait for weights.
+    pub(super) products: Vec<Gradients<T>>,
+    stats: Vec<[T; 2]>,
+    /// Output of the final norm, and its gradient.
+    pub(super) states: Vec<T>,
+    states_gradient: Vec<T>,
+    /// Gradient of the residual stream.
+    pub(super) gradient: Vec<T>,
+    /// Gradients of gains and biases: a line for all blocks and the final norm, one for every sequence where they wait.
+    pub(super) vectors: Vec<T>,
+    embedding_gradient: Vec<T>,
+    pub(super) weight_gradient: WeightGradient<T>,
+    pub(super) gram: Gram<T>,
+    grams: Vec<T>,
+    pub(super) squares: Vec<f64>,
+    /// Each row's share of the loss, then its sequence's weight.
+    pub(super) row_weight: Vec<T>,
+    pub(super) left_out: Vec<bool>,
+}
+
+impl<T: Scalar> Worker<T> {
+    pub(crate) fn new(model: &Transformer, max_sequences: usize, max_rows: usize) -> Self {
+        Self::with_isa(Isa::detect(), model, max_sequences, max_rows)
+    }
+
+    pub(crate) fn with_isa(isa: Isa, model: &Transformer, max_sequences: usize, max_rows: usize) -> Self {
+        let sizes = model.sizes;
+        let max_sequences = max_sequences.min(max_rows);
+        let longest = sizes.context.min(max_rows);
+        let TransformerSizes {
+            vocab,
+            layers,
+            width,
+            inner,
+            ..
+        } = sizes;
+        let slots = if model.recompute { 1 } else { layers };
+        let matrix = || vec![T::ZERO; max_rows * width];
+        Self {
+            isa,
+            sizes,
+            recompute: model.recompute,
+            parameters: ParamLayout::len(&model.layout),
+            tensors: model.tensors.clone(),
+            max_sequences,
+            max_rows,
+            rows: Rows::new(max_sequences, max_rows),
+            block: Block::new(isa, sizes, max_rows),
+            head: Head::new(isa, vocab, width, longest, max_rows),
+            residual: (0..=layers).map(|_| matrix()).collect(),
+            kept: (0..slots).map(|_| Activations::new(sizes, max_rows)).collect(),
+            products: vec![Gradients::new(sizes, max_rows)],
+            stats: vec![[T::ZERO; 2]; max_rows],
+            states: matrix(),
+            states_gradient: matrix(),
+            gradient: matrix(),
+            vectors: vec![T::ZERO; layers * vectors_len(sizes) + 2 * width],
+            embedding_gradient: vec![T::ZERO; vocab * width],
+            weight_gradient: WeightGradient::new(isa, max_rows, width.max(inner)),
+            gram: Gram::new(isa),
+            grams: Vec::new(),
+            squares: vec![0.0; max_sequences],
+            row_weight: vec![T::ZERO; max_rows],
+            left_out: vec![false; max_sequences],
+        }
+    }
+
+    fn validate(&self, what: &'static str, len: usize, batch: &SequenceBatch<'_>) -> Result<()> {
+        if len != self.parameters {
+            return Err(ModelError::ParameterCount {
+                what,
+                expected: self.parameters,
+                got: len,
+            });
+        }
+        batch.validate(self.sizes.vocab, self.max_sequences, self.max_rows)?;
+        let (context, got) = (self.sizes.context, batch.active.len());
+        if got > context {
+            return Err(ModelError::SequenceTooLong {
+                sequence: 0,
+                context,
+                got,
+            });
+        }
+        Ok(())
+    }
+
+    /// Length of the gradients of all gains and biases.
+    pub(super) fn vectors_stride(&self) -> usize {
+        self.sizes.layers * vectors_len(self.sizes) + 2 * self.sizes.width
+    }
+
+    /// Embedding, blocks and final norm of the gathered rows.
+    pub(super) fn forward(&mut self, params: &[T]) {
+        let (isa, width) = (self.isa, self.sizes.width);
+        let all = by(&(0..self.rows.len()), width);
+        let embedding = &params[self.tensors.embedding.clone()];
+        let positions = &params[self.tensors.positions.clone()];
+        for sequence in 0..self.rows.count() {
+            for (position, row) in self.rows.range(sequence).enumerate() {
+                let token = self.rows.inputs[row] as usize;
+                let line = &mut self.residual[0][row * width..(row + 1) * width];
+                line.copy_from_slice(&embedding[token * width..(token + 1) * width]);
+                if !positions.is_empty() {
+                    add_scaled(isa, line, T::ONE, &positions[position * width..][..width]);
+                }
+            }
+        }
+        for layer in 0..self.sizes.layers {
+            self.forward_block(params, layer);
+        }
+        normalise(
+            isa,
+            &self.residual[self.sizes.layers][all.clone()],
+            &params[self.tensors.final_norm.clone()],
+            &params[self.tensors.final_norm_bias.clone()],
+            &mut self.states[all],
+            &mut self.stats,
+        );
+    }
+
+    pub(super) fn forward_block(&mut self, params: &[T], layer: usize) {
+        let all = by(&(0..self.rows.len()), self.sizes.width);
+        let slot = if self.recompute { 0 } else { layer };
+        let (before, after) = self.residual.split_at_mut(layer + 1);
+        self.block.forward(
+            params,
+            &self.tensors.blocks[layer],
+            &self.rows,
+            &before[layer][all.clone()],
+            &mut after[0][all],
+            &mut self.kept[slot],
+        );
+    }
+
+    /// Loss over the gathered rows, and the gradient of the residual stream after the last block; gains and biases are
+    /// told apart by sequence where gradients wait for weights.
+    pub(super) fn head(&mut self, params: &[T], waiting: bool) -> StepStats {
+        let (isa, width, rows) = (self.isa, self.sizes.width, self.rows.len());
+        let all = by(&(0..rows), width);
+        let (lines, stride) = (if waiting { self.rows.count() } else { 1 }, self.vectors_stride());
+        self.vectors[..lines * stride].fill(T::ZERO);
+        let embedding = &params[self.tensors.embedding.clone()];
+        let then = if waiting {
+            self.squares.fill(0.0);
+            Embedding::Norms {
+                gram: &mut self.gram,
+                grams: &mut self.grams,
+                squares: &mut self.squares,
+            }
+        } else {
+            self.embedding_gradient.fill(T::ZERO);
+            Embedding::Add(&mut self.embedding_gradient)
+        };
+        let (states, of_states) = (&self.states[all.clone()], &mut self.states_gradient[all.clone()]);
+        self.head
+            .forward_backward(embedding, &self.rows, states, &self.row_weight, of_states, then);
+        self.gradient[all].fill(T::ZERO);
+        let mut target = VectorTarget {
+            lines: &mut self.vectors[stride - 2 * width..],
+            stride,
+            apart: waiting,
+        };
+        for sequence in 0..self.rows.count() {
+            let range = self.rows.range(sequence);
+            let (of_gain, of_bias) = target.line(sequence, 2 * width).split_at_mut(width);
+            normalise_backward(
+                isa,
+                &self.states_gradient[by(&range, width)],
+                &self.residual[self.sizes.layers][by(&range, width)],
+                &self.stats[range.clone()],
+                &params[self.tensors.final_norm.clone()],
+                &mut self.gradient[by(&range, width)],
+                of_gain,
+                of_bias,
+            );
+        }
+        let mut stats = StepStats::default();
+        for row in (0..rows).filter(|&row| self.rows.targets[row] != IGNORE) {
+            stats.loss_sum += self.head.loss[row];
+            stats.correct += usize::from(self.head.correct[row]);
+            stats.targets += 1;
+        }
+        stats
+    }
+
+    /// Adds `factor` times the gradient to the target, after [`head`](Self::head) without waiting.
+    fn backward(&mut self, target: &mut Target<'_, T>, factor: T) {
+        let all = by(&(0..self.rows.len()), self.sizes.width);
+        let (line, stride) = (vectors_len(self.sizes), self.vectors_stride());
+        for layer in (0..self.sizes.layers).rev() {
+            if self.recompute {
+                self.forward_block(target.params(), layer);
+            }
+            let slot = if self.recompute { 0 } else { layer };
+            let mut vectors = VectorTarget {
+                lines: &mut self.vectors[layer * line..],
+                stride,
+                apart: false,
+            };
+            self.block.backward(
+                target.params(),
+                &self.tensors.blocks[layer],
+                &self.rows,
+                &self.residual[layer][all.clone()],
+                &mut self.kept[slot],
+                &mut self.gradient[all.clone()],
+                &mut self.products[0],
+                &mut vectors,
+                &mut |_, _, _| {},
+            );
+            self.add_matrices(target.slice(), factor, layer, slot, 0, 0..self.rows.len());
+            let own = layer * line..(layer + 1) * line;
+            add_vectors(
+                self.isa,
+                target.slice(),
+                factor,
+                &self.tensors.blocks[layer],
+                &self.vectors[own],
+            );
+        }
+        let target = target.slice();
+        add_scaled(
+            self.isa,
+            &mut target[self.tensors.embedding.clone()],
+            factor,
+            &self.embedding_gradient,
+        );
+        self.add_ends(target, |_| factor, false);
+    }
+
+    /// Adds the gradients of a block's matrices, from some of the rows.
+    pub(super) fn add_matrices(
+        &mut self,
+        target: &mut [T],
+        factor: T,
+        layer: usize,
+        slot: usize,
+        products: usize,
+        rows: Range<usize>,
+    ) {
+        let TransformerSizes { width, inner, .. } = self.sizes;
+        let (kept, products) = (&self.kept[slot], &self.products[products]);
+        let tensors = &self.tensors.blocks[layer];
+        for (place, x, input, y, output) in [
+            (&tensors.qkv, &kept.norm1, width, &products.qkv, 3 * width),
+            (&tensors.o, &kept.attended, width, &products.o, width),
+            (&tensors.up, &kept.norm2, width, &products.up, inner),
+            (&tensors.down, &kept.up, inner, &products.down, width),
+        ] {
+            self.weight_gradient.add(
+                &mut target[place.clone()],
+                factor,
+                &x[by(&rows, input)],
+                input,
+                &y[by(&rows, output)],
+                output,
+            );
+        }
+    }
+
+    /// Adds the gradients of the final norm, of the positions and of the embedding as it is read; `factor` by sequence.
+    pub(super) fn add_ends(&self, target: &mut [T], factor: impl Fn(usize) -> T, apart: bool) {
+        let (isa, width, stride) = (self.isa, self.sizes.width, self.vectors_stride());
+        let norms = [&self.tensors.final_norm, &self.tensors.final_norm_bias];
+        for sequence in 0..if apart { self.rows.count() } else { 1 } {
+            let line = &self.vectors[(sequence + 1) * stride - 2 * width..(sequence + 1) * stride];
+            for (place, values) in norms.into_iter().zip(line.chunks_exact(width)) {
+                add_scaled(isa, &mut target[place.clone()], factor(sequence), values);
+            }
+        }
+        for sequence in 0..self.rows.count() {
+            for (position, row) in self.rows.range(sequence).enumerate() {
+                let line = &self.gradient[row * width..(row + 1) * width];
+                let token = self.rows.inputs[row] as usize;
+                let mut places = [Some((&self.tensors.embedding, token)), None];
+                if !self.tensors.positions.is_empty() {
+                    places[1] = Some((&self.tensors.positions, position));
+                }
+                for (tensor, number) in places.into_iter().flatten() {
+                    let start = tensor.start + number * width;
+                    add_scaled(isa, &mut target[start..start + width], factor(sequence), line);
+                }
+            }
+        }
+    }
+
+    /// Each row's share of the loss: `weight(sequence)`, counted among those gathered.
+    pub(super) fn weigh(&mut self, weight: impl Fn(&Rows, usize) -> T) {
+        for sequence in 0..self.rows.count() {
+            let weight = weight(&self.rows, sequence);
+            self.row_weight[self.rows.range(sequence)].fill(weight);
+        }
+    }
+
+    /// Forward pass and gradients with the present row weights, all of it added to the target at once.
+    pub(super) fn step(&mut self, target: &mut Target<'_, T>, factor: T) -> Result<StepStats> {
+        self.forward(target.params());
+        let stats = self.head(target.params(), false);
+        if !stats.loss_sum.is_finite() {
+            return Err(ModelError::NonFiniteLoss {
+                loss: stats.loss_sum,
+                targets: stats.targets,
+            });
+        }
+        if stats.targets > 0 {
+            self.backward(target, factor);
+        }
+        Ok(stats)
+    }
+
+    fn plain(
+        &mut self,
+        target: &mut Target<'_, T>,
+        factor: T,
+        batch: &SequenceBatch<'_>,
+    ) -> Result<StepStats> {
+        self.rows.gather(batch, |_| true);
+        let share = T::of(1.0 / batch.targets_count().max(1) as f64);
+        self.weigh(|_, _| share);
+        self.step(target, factor)
+    }
+}
+
+pub(super) fn add_vectors<T: Scalar>(
+    isa: Isa,
+    target: &mut [T],
+    factor: T,
+    tensors: &BlockTensors,
+    values: &[T],
+) {
+    let mut rest = values;
+    for place in vectors(tensors) {
+        let (own, after) = rest.split_at(place.len());
+        rest = after;
+        add_scaled(isa, &mut target[place.clone()], factor, own);
+    }
+}
+
+fn no_carry(state: StateMode) -> Result<()> {
+    match state {
+        StateMode::Zero => Ok(()),
+        StateMode::Carry => Err(ModelError::NoCarriedState),
+    }
+}
+
+impl<T: Scalar> SequenceWorker<T> for Worker<T> {
+    fn reset_state(&mut self) {}
+
+    fn sgd_step(
+        &mut self,
+        params: &mut [T],
+        batch: &SequenceBatch<'_>,
+        learning_rate: T,
+        state: StateMode,
+    ) -> Result<StepStats> {
+        self.validate("parameter", params.len(), batch)?;
+        no_carry(state)?;
+        if !learning_rate.wide().is_finite() {
+            return Err(ModelError::LearningRate {
+                got: learning_rate.wide(),
+            });
+        }
+        self.plain(&mut Target::Step(params), -learning_rate, batch)
+    }
+
+    fn gradient(&mut self, params: &[T], batch: &SequenceBatch<'_>, grad: &mut [T]) -> Result<StepStats> {
+        self.validate("parameter", params.len(), batch)?;
+        self.validate("gradient", grad.len(), batch)?;
+        grad.fill(T::ZERO);
+        let mut target = Target::Gradient {
+            params,
+            gradient: grad,
+        };
+        self.plain(&mut target, T::ONE, batch)
+    }
+
+    fn weighted_gradient(
+        &mut self,
+        params: &[T],
+        batch: &SequenceBatch<'_>,
+        weights: SequenceWeights<'_, T>,
+        sum: &mut [T],
+        norms: &mut [T],
+    ) -> Result<StepStats> {
+        self.validate("parameter", params.len(), batch)?;
+        self.validate("gradient", sum.len(), batch)?;
+        check_weights(batch.sequences(), weights, norms)?;
+        match weights {
+            SequenceWeights::Clip { bound } => self.clipped(params, batch, bound, sum, norms),
+            SequenceWeights::Fixed(weights) => {
+                sum.fill(T::ZERO);
+                self.rows.gather(batch, |_| true);
+                self.weigh(|rows, sequence| {
+                    T::of(weights[sequence].wide() / rows.targets_of(sequence).max(1) as f64)
+                });
+                self.step(
+                    &mut Target::Gradient {
+                        params,
+                        gradient: sum,
+                    },
+                    T::ONE,
+                )
+            }
+        }
+    }
+
+    fn evaluate(
+        &mut self,
+        params: &[T],
+        batch: &SequenceBatch<'_>,
+        state: StateMode,
+        sink: &mut dyn FnMut(usize, &[T], T),
+    ) -> Result<()> {
+        self.validate("parameter", params.len(), batch)?;
+        no_carry(state)?;
+        self.rows.gather(batch, |_| true);
+        self.forward(params);
+        let width = self.sizes.width;
+        // The rows in the order of the batch, in memory that only a backward pass needs.
+        for (&from, line) in self
+            .rows
+            .packed()
+            .iter()
+            .zip(self.gradient.chunks_exact_mut(width))
+        {
+            line.copy_from_slice(&self.states[from * width..(from + 1) * width]);
+        }
+        let states = &self.gradient[..self.rows.len() * width];
+        self.head
+            .evaluate(&params[self.tensors.embedding.clone()], states, sink)
+            .map_err(|loss| ModelError::NonFiniteLoss {
+                loss,
+                targets: batch.targets_count(),
+            })
+    }
+}
