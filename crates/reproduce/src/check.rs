@@ -31,7 +31,7 @@ pub(crate) struct Body {
 }
 
 /// All checks, in the order of the papers.
-static CHECKS: [Check; 25] = [
+static CHECKS: [Check; 28] = [
     dplm::table_1::CHECK,
     dplm::table_2::CHECK,
     dplm::text::CHECK,
@@ -52,7 +52,10 @@ static CHECKS: [Check; 25] = [
     blt::figure_8::CHECK,
     blt::figure_9::CHECK,
     blt::figure_10::CHECK,
-    userdp::CHECK,
+    userdp::figure_1::CHECK,
+    userdp::figure_2::CHECK,
+    userdp::figure_3::CHECK,
+    userdp::lemma_1::CHECK,
     cpsgd::theorem_1::CHECK,
     cpsgd::figure_1::CHECK,
     cpsgd::figure_2::CHECK,
@@ -225,6 +228,13 @@ mod tests {
     }
 
     #[test]
+    fn userdp_els_and_uls() {
+        check("userdp-lemma-1", 0, 0);
+        check("userdp-figure-2", 0, 0);
+        check("userdp-figure-3", 0, 0);
+    }
+
+    #[test]
     fn an_explanation_needs_a_difference() {
         let rounding = crate::Rounding::Nearest { decimals: 1 };
         let entry = crate::Entry::new("0.5", 0.52, rounding, None);
@@ -243,7 +253,7 @@ mod tests {
             "check: expected one of dplm-table-1, dplm-table-2, dplm-text, gboard-table-1, gboard-table-2, \
              gboard-text, gboard-figure-4, gboard-algorithm-2, blt-table-2, blt-table-3-losses, blt-table-4, blt-figure-1, blt-figure-2, \
              blt-figure-3, blt-figure-4, blt-figure-5, blt-figure-6, blt-figure-8, blt-figure-9, blt-figure-10, userdp-figure-1, \
-             cpsgd-theorem-1, cpsgd-figure-1, cpsgd-figure-2, secagg-parameters, got 'dplm-table-9'"
+             userdp-figure-2, userdp-figure-3, userdp-lemma-1, cpsgd-theorem-1, cpsgd-figure-1, cpsgd-figure-2, secagg-parameters, got 'dplm-table-9'"
         );
     }
 
