@@ -1,6 +1,7 @@
 //! One module a command.
 
 pub(crate) mod account;
+pub(crate) mod advise;
 pub(crate) mod data;
 pub(crate) mod eval;
 pub(crate) mod mean;

@@ -11,7 +11,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    account, data, eval, mean, mechanism, plan, pretrain, report, reproduce, simulate, sweep, train, verify,
+    account, advise, data, eval, mean, mechanism, plan, pretrain, report, reproduce, simulate, sweep, train,
+    verify,
 };
 use output::Output;
 
@@ -41,6 +42,8 @@ enum Command {
     Account(Box<account::AccountArgs>),
     /// From population, rounds and target to feasible report goals, noise and separation.
     Plan(plan::PlanArgs),
+    /// Before a private fine-tuning: example-level or user-level sampling, group sizes, cohort and noise.
+    Advise(advise::AdviseArgs),
     /// Simulate who takes part in a population of devices with timers, and what guarantee that gives.
     Simulate(Box<simulate::SimulateArgs>),
     /// Optimise, compare and show noise mechanisms: BLT, trees, BandMF and the others.
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Command::Eval(args) => eval::run(&args, &output),
         Command::Account(args) => account::run(*args, &output),
         Command::Plan(args) => plan::run(args, &output),
+        Command::Advise(args) => advise::run(&args, &output),
         Command::Simulate(args) => simulate::run(&args, &output),
         Command::Mechanism(args) => mechanism::run(args, &output),
         Command::Mean(args) => mean::run(&args, &output),

@@ -58,6 +58,7 @@ pub use sampler::binomial::Binomial;
 pub use sampler::discrete_gaussian::DiscreteGaussian;
 pub use sampler::distance::SamplerDistance;
 pub use sampler::laplace::DiscreteLaplace;
+pub use sampler::median::PrivateMedian;
 pub use sampler::normal::StandardNormal;
 pub use sampler::poisson::{Poisson, Skellam};
 pub use sampler::snapped::SnappedGaussian;

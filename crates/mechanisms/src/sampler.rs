@@ -10,6 +10,7 @@ pub(crate) mod gaussian;
 pub(crate) mod gaussian32;
 mod inversion;
 pub(crate) mod laplace;
+pub(crate) mod median;
 pub(crate) mod normal;
 pub(crate) mod poisson;
 pub(crate) mod snapped;

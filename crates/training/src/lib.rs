@@ -24,6 +24,7 @@
 //! ICLR 2018).
 
 pub mod adaptive_clip;
+pub mod advise;
 pub mod batch;
 pub mod checkpoint;
 pub mod cohort;

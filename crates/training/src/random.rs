@@ -29,6 +29,8 @@ pub enum Purpose {
     DropOut,
     /// Keys and masks of a round's secure sum.
     SecureSum,
+    /// Whose gradients are measured for advice.
+    Advice,
 }
 
 impl Purpose {
@@ -42,6 +44,7 @@ impl Purpose {
             Self::Participation => b"participation",
             Self::DropOut => b"drop-out",
             Self::SecureSum => b"secure-sum",
+            Self::Advice => b"advice",
         }
     }
 }
@@ -55,6 +58,8 @@ pub enum NoiseOf {
     Bits,
     /// The users' own updates, in shares; a name for the ledger, from which no noise is drawn.
     Shares,
+    /// The median of the users' sizes.
+    GroupSize,
 }
 
 impl NoiseOf {
@@ -63,6 +68,7 @@ impl NoiseOf {
             Self::Rounds => b"noise",
             Self::Bits => b"noise-of-bits",
             Self::Shares => b"noise-in-shares",
+            Self::GroupSize => b"noise-of-group-size",
         }
     }
 }

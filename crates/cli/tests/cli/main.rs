@@ -1,6 +1,7 @@
 //! The command line as a user meets it: what it prints, what it leaves behind, and what it says of bad input.
 
 mod account;
+mod advise;
 mod aggregation;
 mod bad_input;
 mod crash;

@@ -172,6 +172,8 @@ pub(crate) enum Purpose {
     Signs = 14,
     /// Keys of single clients.
     ClientKey = 15,
+    /// Candidates and coins of private medians.
+    Median = 16,
 }
 
 /// An endless sequence of 64-bit words that can be read from any index.

@@ -280,7 +280,7 @@ impl Trained {
 }
 
 /// Folder of tokenised corpora, beside the run directories.
-const CACHE: &str = ".corpora";
+pub(crate) const CACHE: &str = ".corpora";
 
 /// Held while a run is being made.
 const LOCK_FILE: &str = ".lock";
@@ -360,7 +360,7 @@ pub(crate) fn longest_example(users: &Partition<'_>) -> usize {
 }
 
 /// Hands a corpus's progress to the run's observer.
-struct CorpusProgress<'a>(&'a dyn Observer);
+pub(crate) struct CorpusProgress<'a>(pub(crate) &'a dyn Observer);
 
 impl Progress for CorpusProgress<'_> {
     fn update(&self, stage: Stage, done: u64, total: Option<u64>) {

@@ -266,7 +266,7 @@ fn average_of_some(user: &[Vector; EXAMPLES], group_size: usize, generator: &mut
     let mut sum = [0.0f32; DIM];
     for place in 0..group_size.min(EXAMPLES) {
         let left = (EXAMPLES - place) as u64;
-        let other = place + (u64::from(generator.next_u32()) * left >> 32) as usize;
+        let other = place + ((u64::from(generator.next_u32()) * left) >> 32) as usize;
         order.swap(place, other);
         for (total, value) in sum.iter_mut().zip(&user[order[place]]) {
             *total += value;
