@@ -199,14 +199,45 @@ pub enum ModelError {
         /// Shape in the file.
         got: Vec<usize>,
     },
-    /// A tensor is not stored as f32.
-    #[error("tensor `{name}`: expected type F32, got {got}")]
+    /// A tensor is stored in a type that is not read.
+    #[error("tensor `{name}`: expected type {expected}, got {got}")]
     TensorType {
         /// Name of the tensor.
         name: String,
+        /// Types that are read.
+        expected: &'static str,
         /// Type in the file.
         got: String,
     },
+    /// Tensors that tie the sizes of a model together do not agree.
+    #[error("tensor `{name}` of shape {got:?}: expected {expected}")]
+    TensorSizes {
+        /// Name of the tensor.
+        name: String,
+        /// What its shape should be.
+        expected: String,
+        /// Shape in the file.
+        got: Vec<usize>,
+    },
+    /// An output matrix of its own in a file whose model predicts with the embedding.
+    #[error("tensor `{name}` differs from `{tied}`, which the model predicts with")]
+    UntiedOutput {
+        /// Name of the output matrix.
+        name: String,
+        /// Name of the embedding.
+        tied: String,
+    },
+    /// A tensor that the sizes of a model are read from is missing.
+    #[error("weights file lacks tensor `{name}`, expected {expected}")]
+    MissingSizes {
+        /// Name of the tensor.
+        name: String,
+        /// What its shape would say.
+        expected: String,
+    },
+    /// Weights in GPT-2's layout and a model with rotary positions.
+    #[error("GPT-2's layout has learned positions, the model's are rotary")]
+    LearnedPositions,
     /// A tensor holds NaN or an infinity.
     #[error("tensor `{name}`: value {value} at index {index} is not finite")]
     NonFiniteTensor {

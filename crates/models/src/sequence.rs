@@ -1,4 +1,4 @@
-use crate::{batch::SequenceBatch, error::Result, scalar::Scalar};
+use crate::{batch::SequenceBatch, error::Result, scalar::Scalar, weights};
 use undertone_aggregation::ParamLayout;
 
 /// Where a sequence's recurrent state comes from.
@@ -60,6 +60,15 @@ pub trait SequenceModel: Send + Sync {
     /// Brings parameters back into the model's canonical form without changing what it computes, such as embedding
     /// rows back to norm 1. For the server, between rounds; nothing to do by default.
     fn constrain(&self, _params: &mut [f32]) {}
+
+    /// Parameters from the bytes of a safetensors file under the layout's names, or under others that the model knows (a
+    /// transformer reads GPT-2's).
+    ///
+    /// # Errors
+    /// An unreadable file, a tensor that is missing, unknown, of another shape or type, or not finite.
+    fn read_params(&self, bytes: &[u8]) -> Result<Vec<f32>> {
+        weights::from_safetensors(self.layout(), bytes)
+    }
 
     /// A worker with room for batches of `max_sequences` sequences and `max_rows` rows.
     ///

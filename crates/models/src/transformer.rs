@@ -14,6 +14,7 @@ use crate::{
     error::{ModelError, Result},
     initial::Initializer,
     sequence::{SequenceModel, SequenceWorker},
+    weights::{self, gpt2},
 };
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -234,6 +235,14 @@ impl SequenceModel for Transformer {
         }
         params[tensors.final_norm.clone()].fill(1.0);
         params
+    }
+
+    /// From a file of our own, or from one in GPT-2's layout (see [`gpt2`]).
+    fn read_params(&self, bytes: &[u8]) -> Result<Vec<f32>> {
+        if gpt2::is(bytes)? {
+            return gpt2::read(self, bytes);
+        }
+        weights::from_safetensors(&self.layout, bytes)
     }
 
     fn worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker> {

@@ -1,5 +1,7 @@
 //! Flat parameters to and from safetensors files.
 
+pub mod gpt2;
+
 use crate::error::{ModelError, Result};
 use safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
 use std::collections::HashMap;
@@ -62,33 +64,72 @@ pub fn from_safetensors(layout: &ParamLayout, bytes: &[u8]) -> Result<Vec<f32>> 
                 expected: spec.shape.clone(),
             });
         };
-        if tensor.dtype() != Dtype::F32 {
-            let got = format!("{:?}", tensor.dtype());
-            return Err(ModelError::TensorType {
-                name: spec.name.clone(),
-                got,
-            });
-        }
-        if tensor.shape() != spec.shape {
+        append(&mut params, &spec.name, &tensor, &spec.shape, false)?;
+    }
+    Ok(params)
+}
+
+/// Appends a tensor's values, of type F32, or also of the half-width types.
+fn append(
+    params: &mut Vec<f32>,
+    name: &str,
+    tensor: &TensorView<'_>,
+    shape: &[usize],
+    halves: bool,
+) -> Result<()> {
+    let name = || name.to_owned();
+    let data = tensor.data();
+    let start = params.len();
+    match tensor.dtype() {
+        _ if tensor.shape() != shape => {
             return Err(ModelError::TensorShape {
-                name: spec.name.clone(),
-                expected: spec.shape.clone(),
+                name: name(),
+                expected: shape.to_vec(),
                 got: tensor.shape().to_vec(),
             });
         }
-        for (index, bytes) in tensor.data().as_chunks::<4>().0.iter().enumerate() {
-            let value = f32::from_le_bytes(*bytes);
-            if !value.is_finite() {
-                return Err(ModelError::NonFiniteTensor {
-                    name: spec.name.clone(),
-                    index,
-                    value,
-                });
-            }
-            params.push(value);
+        Dtype::F32 => params.extend(
+            data.as_chunks::<4>()
+                .0
+                .iter()
+                .map(|&bytes| f32::from_le_bytes(bytes)),
+        ),
+        Dtype::BF16 if halves => {
+            let wide = |&[low, high]: &[u8; 2]| f32::from_le_bytes([0, 0, low, high]);
+            params.extend(data.as_chunks::<2>().0.iter().map(wide));
+        }
+        Dtype::F16 if halves => {
+            let wide = |&bytes: &[u8; 2]| widen(u16::from_le_bytes(bytes));
+            params.extend(data.as_chunks::<2>().0.iter().map(wide));
+        }
+        other => {
+            return Err(ModelError::TensorType {
+                name: name(),
+                expected: if halves { "F32, F16 or BF16" } else { "F32" },
+                got: format!("{other:?}"),
+            });
         }
     }
-    Ok(params)
+    let broken = params[start..].iter().position(|value| !value.is_finite());
+    broken.map_or(Ok(()), |index| {
+        Err(ModelError::NonFiniteTensor {
+            name: name(),
+            index,
+            value: params[start + index],
+        })
+    })
+}
+
+/// An IEEE 754 binary16 number as the f32 that it is.
+fn widen(half: u16) -> f32 {
+    let (exponent, fraction) = (half >> 10 & 0x1f, half & 0x3ff);
+    let magnitude = match exponent {
+        0 => f32::from(fraction) * (0.5f32).powi(24),
+        0x1f if fraction == 0 => f32::INFINITY,
+        0x1f => f32::NAN,
+        _ => f32::from(0x400 + fraction) * 2f32.powi(i32::from(exponent) - 25),
+    };
+    if half >> 15 == 1 { -magnitude } else { magnitude }
 }
 
 /// The description in a file's header, where there is one.
@@ -158,6 +199,23 @@ mod tests {
             f32::NAN,
             "tensor `a`: value NaN at index 0 is not finite",
         );
+    }
+
+    #[test]
+    fn halves_are_widened() {
+        for (half, value) in [
+            (0x3c00, 1.0),
+            (0xc000, -2.0),
+            (0x3555, 0.333_251_95),
+            (0x7bff, 65504.0),
+            (0x0400, 6.103_515_6e-5),
+            (0x0001, 5.960_464_5e-8),
+            (0x83ff, -6.097_555e-5),
+            (0x7c00, f32::INFINITY),
+        ] {
+            assert_eq!(widen(half), value, "{half:04x}");
+        }
+        assert!(widen(0x7e01).is_nan() && widen(0x8000).is_sign_negative());
     }
 
     #[test]

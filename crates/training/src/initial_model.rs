@@ -61,7 +61,8 @@ pub struct InitialModel {
 /// Reads parameters for `model` from a safetensors file.
 ///
 /// Names, shapes, types and finiteness of all tensors are checked, and the vocabulary where the file records one: equal
-/// shapes do not make equal words. Files written by other programs are accepted with the layout alone.
+/// shapes do not make equal words. Files written by other programs are accepted with the layout alone, those of GPT-2 in
+/// its own.
 ///
 /// # Guarantee
 /// PRIVACY: none of its own. What the file was trained on is outside the guarantee of the run that starts from it, so it
@@ -79,7 +80,7 @@ pub fn read(path: &Path, model: &dyn SequenceModel, vocab: &Vocab) -> Result<Ini
         path: path.to_owned(),
         source: Box::new(source),
     };
-    let mut parameters = weights::from_safetensors(model.layout(), &bytes).map_err(unusable)?;
+    let mut parameters = model.read_params(&bytes).map_err(unusable)?;
     if let Some(description) = weights::description(&bytes).map_err(unusable)? {
         let description: Description =
             serde_json::from_str(&description).map_err(|error| TrainingError::Damaged {
