@@ -38,6 +38,20 @@ pub enum ModelError {
         /// Heads of a block.
         heads: usize,
     },
+    /// Adapters on adapters.
+    #[error("the model has adapters of rank {rank} already")]
+    Adapted {
+        /// Their rank.
+        rank: usize,
+    },
+    /// Adapters that cannot be made.
+    #[error("adapters: expected {what}, got {got}")]
+    Lora {
+        /// What was expected.
+        what: &'static str,
+        /// Value given.
+        got: f64,
+    },
     /// A sequence is longer than the model's context.
     #[error("sequence {sequence} of the batch has {got} tokens, `context` is {context}")]
     SequenceTooLong {

@@ -6,18 +6,22 @@ mod clipped;
 mod gram;
 mod head;
 mod linear;
+mod lora;
 mod rotary;
 mod rows;
 mod worker;
 
+use crate::kernels::isa::Isa;
 use crate::{
     error::{ModelError, Result},
     initial::Initializer,
     sequence::{SequenceModel, SequenceWorker},
     weights::{self, gpt2},
 };
+use lora::{Adapter, Adapters, matrices};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
+use std::sync::Arc;
 use undertone_aggregation::ParamLayout;
 use worker::Worker;
 
@@ -126,8 +130,11 @@ pub(crate) struct Tensors {
 pub struct Transformer {
     sizes: TransformerSizes,
     recompute: bool,
+    /// Of the whole model, adapted or not.
     tensors: Tensors,
+    /// Of what is trained.
     layout: ParamLayout,
+    adapters: Option<Arc<Adapters>>,
 }
 
 impl Transformer {
@@ -188,7 +195,87 @@ impl Transformer {
             recompute: false,
             tensors,
             layout: ParamLayout::with_tensor_groups(named)?,
+            adapters: None,
         })
+    }
+
+    /// This model with its parameters held fast at `base` and low-rank adapters as the only parameters: every matrix `W` of a
+    /// block becomes `W + (alpha / rank) A B`. Tensors are `b0.qkv_a`, `b0.qkv_b` and so on.
+    ///
+    /// # Errors
+    /// A model that has adapters already, a parameter count that is not the model's, a rank of zero or above the width, an
+    /// `alpha` that is not a positive number.
+    ///
+    /// # Source
+    /// Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022, section 4.1.
+    pub fn with_lora(self, base: Vec<f32>, rank: usize, alpha: f64) -> Result<Self> {
+        let unfit = |what, got: f64| Err(ModelError::Lora { what, got });
+        if let Some(adapters) = &self.adapters {
+            return Err(ModelError::Adapted { rank: adapters.rank });
+        }
+        if base.len() != self.layout.len() {
+            return Err(ModelError::ParameterCount {
+                what: "base",
+                expected: self.layout.len(),
+                got: base.len(),
+            });
+        }
+        if rank == 0 || rank > self.sizes.width {
+            return unfit("`lora_rank` from 1 to the width", rank as f64);
+        }
+        if !(alpha > 0.0 && alpha.is_finite()) {
+            return unfit("`lora_alpha` to be positive and finite", alpha);
+        }
+        let mut named = Vec::with_capacity(8 * self.sizes.layers);
+        let mut end = 0;
+        let mut place = |name: String, shape: [usize; 2]| {
+            let start = end;
+            end += shape[0] * shape[1];
+            named.push((name, shape.to_vec()));
+            start..end
+        };
+        let mut blocks = Vec::with_capacity(self.sizes.layers);
+        for (layer, tensors) in self.tensors.blocks.iter().enumerate() {
+            let mut names = ["qkv", "o", "up", "down"].into_iter();
+            blocks.push(matrices(tensors, self.sizes).map(|(_, input, output)| {
+                let name = names.next().unwrap_or_default();
+                Adapter {
+                    a: place(format!("b{layer}.{name}_a"), [input, rank]),
+                    b: place(format!("b{layer}.{name}_b"), [rank, output]),
+                }
+            }));
+        }
+        Ok(Self {
+            layout: ParamLayout::with_tensor_groups(named)?,
+            adapters: Some(Arc::new(Adapters {
+                base,
+                rank,
+                scale: alpha / rank as f64,
+                blocks,
+            })),
+            ..self
+        })
+    }
+
+    /// The model without adapters that computes the same, and its parameters: the base with the adapters added. A model without
+    /// adapters gives itself.
+    ///
+    /// # Errors
+    /// A parameter count that is not the model's.
+    pub fn merged(&self, params: &[f32]) -> Result<(Self, Vec<f32>)> {
+        if params.len() != self.layout.len() {
+            return Err(ModelError::ParameterCount {
+                what: "parameter",
+                expected: self.layout.len(),
+                got: params.len(),
+            });
+        }
+        let Some(adapters) = &self.adapters else {
+            return Ok((self.clone(), params.to_vec()));
+        };
+        let mut merged = adapters.base.clone();
+        adapters.merge(Isa::detect(), params, self.sizes, &self.tensors, &mut merged);
+        Ok((Self::new(self.sizes)?.recomputing(self.recompute), merged))
     }
 
     /// The same model, whose workers keep only the input of every block and compute the rest of its forward pass again in
@@ -217,12 +304,21 @@ impl SequenceModel for Transformer {
 
     /// Uniform draws of standard deviation 0.02 for matrices and embedding, 0.01 for positions; `o` and `down`, whose outputs
     /// add up in the residual stream, divided by the root of twice the number of blocks, as in GPT-2. Gains one, biases zero.
+    /// Adapters: `A` uniform up to one over the root of its inputs, `B` zero, so that the base is where training starts.
     fn initial_params(&self, seed: u64) -> Vec<f32> {
         let limit = |deviation: f64| deviation * 3f64.sqrt();
         let residual = limit(0.02) / (2.0 * self.sizes.layers as f64).sqrt();
         let mut params = vec![0.0; self.layout.len()];
         let mut initializer = Initializer::new(seed);
         let tensors = &self.tensors;
+        if let Some(adapters) = &self.adapters {
+            for (tensors, adapters) in tensors.blocks.iter().zip(&adapters.blocks) {
+                for ((_, input, _), adapter) in matrices(tensors, self.sizes).into_iter().zip(adapters) {
+                    initializer.uniform(&mut params[adapter.a.clone()], 1.0 / (input as f64).sqrt());
+                }
+            }
+            return params;
+        }
         initializer.uniform(&mut params[tensors.embedding.clone()], limit(0.02));
         initializer.uniform(&mut params[tensors.positions.clone()], limit(0.01));
         for block in &tensors.blocks {
@@ -239,7 +335,7 @@ impl SequenceModel for Transformer {
 
     /// From a file of our own, or from one in GPT-2's layout (see [`gpt2`]).
     fn read_params(&self, bytes: &[u8]) -> Result<Vec<f32>> {
-        if gpt2::is(bytes)? {
+        if self.adapters.is_none() && gpt2::is(bytes)? {
             return gpt2::read(self, bytes);
         }
         weights::from_safetensors(&self.layout, bytes)

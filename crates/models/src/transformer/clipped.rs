@@ -3,7 +3,8 @@
 
 use super::TransformerSizes;
 use super::block::{Gradients, VectorTarget, by, vectors_len};
-use super::worker::{Worker, add_vectors};
+use super::lora::{Product, matrices};
+use super::worker::{Worker, add_vectors, factors};
 use crate::batch::SequenceBatch;
 use crate::error::Result;
 use crate::explicit::clip;
@@ -16,12 +17,10 @@ use crate::target::Target;
 const WEIGHTED_ROWS: usize = 512;
 
 impl<T: Scalar> Worker<T> {
-    /// Norms of the gathered sequences' gradients, whose parts stay in the worker; the first sequence whose loss or norm is
+    /// Norms of the gathered sequences' gradients, by the parameters of the whole model and those that are trained, whose parts stay in the worker; the first sequence whose loss or norm is
     /// not finite otherwise.
-    fn norms(&mut self, params: &[T]) -> std::result::Result<StepStats, usize> {
-        let TransformerSizes {
-            layers, width, inner, ..
-        } = self.sizes;
+    fn norms(&mut self, params: &[T], trained: &[T]) -> std::result::Result<StepStats, usize> {
+        let TransformerSizes { layers, width, .. } = self.sizes;
         let all = by(&(0..self.rows.len()), width);
         let (line, stride, count) = (vectors_len(self.sizes), self.vectors_stride(), self.rows.count());
         self.weigh(|rows, sequence| T::of(1.0 / rows.targets_of(sequence).max(1) as f64));
@@ -46,8 +45,9 @@ impl<T: Scalar> Worker<T> {
                 stride,
                 apart: true,
             };
-            let (rows, squares) = (&self.rows, &mut self.squares);
-            let (gram, explicit) = (&mut self.gram, &mut self.weight_gradient);
+            let (rows, squares, sizes) = (&self.rows, &mut self.squares, self.sizes);
+            let (gram, explicit, lora) = (&mut self.gram, &mut self.weight_gradient, &mut self.lora);
+            let tensors = &self.tensors.blocks[layer];
             self.block.backward(
                 params,
                 &self.tensors.blocks[layer],
@@ -60,19 +60,47 @@ impl<T: Scalar> Worker<T> {
                 &mut |kept, products, sequences| {
                     for sequence in sequences.clone() {
                         let range = rows.range(sequence);
-                        for (x, input, y, output) in [
-                            (&kept.norm1, width, &products.qkv, 3 * width),
-                            (&kept.attended, width, &products.o, width),
-                            (&kept.norm2, width, &products.up, inner),
-                            (&kept.up, inner, &products.down, width),
-                        ] {
+                        let factors = factors(kept, products).into_iter().enumerate();
+                        for ((_, input, output), (number, (x, y))) in
+                            matrices(tensors, sizes).into_iter().zip(factors)
+                        {
                             let (x, y) = (&x[by(&range, input)], &y[by(&range, output)]);
-                            squares[sequence] += gram.squared_norm(x, input, y, output, explicit);
+                            squares[sequence] += match lora.as_mut() {
+                                None => gram.squared_norm(x, input, y, output, explicit),
+                                Some(lora) => {
+                                    let product = Product {
+                                        layer,
+                                        number,
+                                        x,
+                                        input,
+                                        y,
+                                        output,
+                                    };
+                                    lora.squared_norm(trained, product, gram, explicit)
+                                }
+                            };
                         }
                     }
                 },
             );
         }
+        if self.lora.is_none() {
+            self.add_norms_of_ends();
+        }
+        for sequence in 0..count {
+            let square = self.squares[sequence];
+            // Rounding can bring a sum of squares just below zero.
+            if square.is_nan() || !T::of(square.max(0.0).sqrt()).wide().is_finite() {
+                return Err(sequence);
+            }
+            self.squares[sequence] = square.max(0.0);
+        }
+        Ok(stats)
+    }
+
+    /// Adds what embedding, positions, gains and biases have in the squared norms.
+    fn add_norms_of_ends(&mut self) {
+        let (width, stride) = (self.sizes.width, self.vectors_stride());
         let (rows, squares, gram) = (&self.rows, &mut self.squares, &mut self.gram);
         let (states, gradient) = (&self.states, &self.gradient);
         self.head.each_kept(rows, |sequence, logits, lanes| {
@@ -80,24 +108,18 @@ impl<T: Scalar> Worker<T> {
             let (states, gathered) = (&states[by(&range, width)], &gradient[by(&range, width)]);
             squares[sequence] += gram.of_inputs(&rows.inputs[range], gathered, states, width, logits, lanes);
         });
-        for sequence in 0..count {
+        for sequence in 0..self.rows.count() {
             let line = &self.vectors[sequence * stride..(sequence + 1) * stride];
             self.squares[sequence] += dot(self.isa, line, line).wide();
             if !self.tensors.positions.is_empty() {
                 let rows = &self.gradient[by(&self.rows.range(sequence), width)];
                 self.squares[sequence] += dot(self.isa, rows, rows).wide();
             }
-            // Rounding can bring a sum of squares just below zero.
-            self.squares[sequence] = self.squares[sequence].max(0.0);
-            if !T::of(self.squares[sequence].sqrt()).wide().is_finite() || self.squares[sequence].is_nan() {
-                return Err(sequence);
-            }
         }
-        Ok(stats)
     }
 
     /// Adds the gathered sequences' gradients, each by the weight that stands in its rows, after [`norms`](Self::norms).
-    fn add_weighted(&mut self, sum: &mut [T]) {
+    fn add_weighted(&mut self, target: &mut Target<'_, T>) {
         let (isa, rows) = (self.isa, self.rows.len());
         let TransformerSizes {
             layers, width, inner, ..
@@ -120,14 +142,21 @@ impl<T: Scalar> Worker<T> {
                         &self.row_weight[range.clone()],
                     );
                 }
-                self.add_matrices(sum, T::ONE, layer, layer, layer, range);
+                self.add_matrices(target, T::ONE, layer, layer, layer, range);
+            }
+            if self.lora.is_some() {
+                continue;
             }
             for sequence in 0..self.rows.count() {
                 let weight = self.row_weight[self.rows.starts[sequence]];
                 let values = &self.vectors[sequence * stride + layer * line..][..line];
-                add_vectors(isa, sum, weight, &self.tensors.blocks[layer], values);
+                add_vectors(isa, target.slice(), weight, &self.tensors.blocks[layer], values);
             }
         }
+        if self.lora.is_some() {
+            return;
+        }
+        let sum = target.slice();
         let embedding = &mut sum[self.tensors.embedding.clone()];
         self.head
             .add_weighted(&self.rows, &mut self.states, &self.row_weight, embedding);
@@ -161,14 +190,34 @@ impl<T: Scalar> Worker<T> {
         self.reserve();
         self.left_out.fill(false);
         sum.fill(T::ZERO);
+        let merged = self.merge(params);
+        let mut target = Target::Gradient {
+            params,
+            gradient: sum,
+        };
+        let stats = self.clipped_into(&mut target, merged.as_deref(), batch, bound, norms);
+        self.take_back(merged);
+        stats
+    }
+
+    fn clipped_into(
+        &mut self,
+        target: &mut Target<'_, T>,
+        merged: Option<&[T]>,
+        batch: &SequenceBatch<'_>,
+        bound: T,
+        norms: &mut [T],
+    ) -> Result<StepStats> {
         let stats = loop {
             let left_out = &self.left_out;
             self.rows.gather(batch, |sequence| !left_out[sequence]);
             if self.rows.count() == 0 {
                 return Ok(StepStats::default());
             }
-            self.head.reserve(&self.rows);
-            match self.norms(params) {
+            if self.lora.is_none() {
+                self.head.reserve(&self.rows);
+            }
+            match self.norms(merged.unwrap_or(target.params()), target.params()) {
                 Ok(stats) => break stats,
                 // What is not finite would spread to every sum it is part of, so the pass is made again without it.
                 Err(sequence) => {
@@ -190,15 +239,9 @@ impl<T: Scalar> Worker<T> {
                     *weight *= share;
                 }
             }
-            return self.step(
-                &mut Target::Gradient {
-                    params,
-                    gradient: sum,
-                },
-                T::ONE,
-            );
+            return self.step(merged, target, T::ONE);
         }
-        self.add_weighted(sum);
+        self.add_weighted(target);
         Ok(stats)
     }
 }

@@ -236,6 +236,7 @@ impl<T: Scalar> Head<T> {
                 grams.clear();
                 grams.resize(len, T::ZERO);
             }
+            Embedding::Frozen => {}
         }
         for (number, words) in self.blocks().enumerate() {
             let block_maximum = &self.block_maximum[number * lanes..][..lanes];
@@ -291,6 +292,7 @@ impl<T: Scalar> Head<T> {
                         gram.add_lower_of_columns(columns, lanes, range.len(), words.len(), own);
                     }
                 }
+                Embedding::Frozen => {}
             }
         }
         if let Embedding::Norms { gram, grams, squares } = then {
@@ -407,6 +409,8 @@ impl<T: Scalar> Head<T> {
 
 /// What becomes of the gradient of the embedding.
 pub(super) enum Embedding<'a, T> {
+    /// Nothing: the embedding is not trained.
+    Frozen,
     /// It is added to this.
     Add(&'a mut [T]),
     /// Its squared norm by sequence is added to `squares`; it is added itself when weights are known.

@@ -37,6 +37,9 @@ fn small_models() -> Vec<Transformer> {
 /// Parameters with every tensor of a size that matters.
 fn parameters(model: &Transformer, seed: u64) -> Vec<f64> {
     let mut params = numbers(model.layout.len(), seed, 0.6);
+    if model.adapters.is_some() {
+        return params;
+    }
     for block in &model.tensors.blocks {
         for gain in [&block.norm1, &block.norm2] {
             params[gain.clone()].iter_mut().for_each(|value| *value += 1.0);
@@ -90,6 +93,76 @@ fn gradients_match_finite_differences() {
     }
     // More queries than one block of attention, more rows than one run.
     check_differences(&model(7, 1, 4, 2, Positions::Learned), &[36, 35, 33, 34, 2]);
+}
+
+/// Adapters on a small base, `B` away from zero.
+fn adapted(positions: Positions) -> Transformer {
+    let base = Transformer::new(TransformerSizes {
+        inner: 10,
+        ..sizes(11, 2, 8, 2, positions)
+    })
+    .unwrap();
+    let params = narrow(&parameters(&base, 21));
+    base.with_lora(params, 3, 6.0).unwrap()
+}
+
+#[test]
+fn adapters_match_finite_differences_and_the_merged_model() {
+    for positions in [Positions::Learned, Positions::Rotary] {
+        let model = adapted(positions);
+        check_differences(&model, &[4, 1, 6, 4]);
+        check_weighted(&model, &[4, 1, 6, 4], 3);
+        check_precision(&model, &[4, 3, 2], 1e-4);
+        let params = narrow(&numbers(model.layout.len(), 4, 0.5));
+        let (whole, merged) = model.merged(&params).unwrap();
+        let packed = batch_of(&[5, 3], 11, 3);
+        let logits_of = |model: &Transformer, params: &[f32]| {
+            let mut got = Vec::new();
+            model
+                .worker(2, 8)
+                .evaluate(params, &packed.batch(), StateMode::Zero, &mut |_, logits, _| {
+                    got.extend_from_slice(logits);
+                })
+                .unwrap();
+            got
+        };
+        assert_eq!(logits_of(&model, &params), logits_of(&whole, &merged));
+        // Before training, adapters change nothing.
+        let (_, start) = model.merged(&model.initial_params(5)).unwrap();
+        assert_eq!(start, narrow(&parameters(&whole, 21)));
+    }
+}
+
+#[test]
+fn unfit_adapters_are_refused() {
+    let base = || model(11, 1, 6, 2, Positions::Learned);
+    let params = base().initial_params(1);
+    let message = |params: &[f32], rank, alpha| {
+        let error = base().with_lora(params.to_vec(), rank, alpha).unwrap_err();
+        error.to_string()
+    };
+    let len = params.len();
+    assert_eq!(
+        message(&params[1..], 2, 4.0),
+        format!("the model has {len} parameters, the base slice has {}", len - 1)
+    );
+    assert_eq!(
+        message(&params, 0, 4.0),
+        "adapters: expected `lora_rank` from 1 to the width, got 0"
+    );
+    assert_eq!(
+        message(&params, 7, 4.0),
+        "adapters: expected `lora_rank` from 1 to the width, got 7"
+    );
+    assert_eq!(
+        message(&params, 2, f64::NAN),
+        "adapters: expected `lora_alpha` to be positive and finite, got NaN"
+    );
+    let once = base().with_lora(params.clone(), 2, 4.0).unwrap();
+    assert_eq!(
+        once.with_lora(params, 2, 4.0).unwrap_err().to_string(),
+        "the model has adapters of rank 2 already"
+    );
 }
 
 /// f32 on every instruction set against f64.
@@ -457,14 +530,17 @@ fn a_gradient_that_is_not_finite_counts_as_zero() {
             .unwrap();
         assert_eq!(same, stats);
         assert_eq!((sum, &norms[1..]), (expected, &expected_norms[..]));
-        // Nothing is left where everything is broken.
-        params[model.tensors.final_norm.start] = f32::NAN;
-        let mut sum = vec![1.0; params.len()];
-        let stats = worker
-            .weighted_gradient(&params, &packed.batch(), clipped, &mut sum, &mut norms)
-            .unwrap();
-        assert_eq!(stats, StepStats::default());
-        assert!(norms.iter().all(|norm| *norm == f32::INFINITY) && sum.iter().all(|&value| value == 0.0));
+        // Nothing is left where everything is broken: by the losses, or by norms beyond f32 of finite losses.
+        for gain in [f32::NAN, 1e25] {
+            let mut params = model.initial_params(1);
+            params[model.tensors.final_norm.start] = gain;
+            let mut sum = vec![1.0; params.len()];
+            let stats = worker
+                .weighted_gradient(&params, &packed.batch(), clipped, &mut sum, &mut norms)
+                .unwrap();
+            assert_eq!(stats, StepStats::default());
+            assert!(norms.iter().all(|norm| *norm == f32::INFINITY) && sum.iter().all(|&value| value == 0.0));
+        }
     }
 }
 

@@ -2,6 +2,7 @@ use super::block::{Activations, Block, Gradients, VectorTarget, by, vectors, vec
 use super::gram::Gram;
 use super::head::{Embedding, Head};
 use super::linear::WeightGradient;
+use super::lora::{Lora, Product, matrices};
 use super::rows::Rows;
 use super::{BlockTensors, Tensors, Transformer, TransformerSizes};
 use crate::batch::{IGNORE, SequenceBatch};
@@ -53,6 +54,8 @@ pub(crate) struct Worker<T> {
     /// Each row's share of the loss, then its sequence's weight.
     pub(super) row_weight: Vec<T>,
     pub(super) left_out: Vec<bool>,
+    /// Where adapters are the parameters.
+    pub(super) lora: Option<Lora<T>>,
 }
 
 impl<T: Scalar> Worker<T> {
@@ -92,13 +95,20 @@ impl<T: Scalar> Worker<T> {
             states_gradient: matrix(),
             gradient: matrix(),
             vectors: vec![T::ZERO; layers * vectors_len(sizes) + 2 * width],
-            embedding_gradient: vec![T::ZERO; vocab * width],
+            embedding_gradient: match model.adapters {
+                None => vec![T::ZERO; vocab * width],
+                Some(_) => Vec::new(),
+            },
             weight_gradient: WeightGradient::new(isa, max_rows, width.max(inner)),
             gram: Gram::new(isa),
             grams: Vec::new(),
             squares: vec![0.0; max_sequences],
             row_weight: vec![T::ZERO; max_rows],
             left_out: vec![false; max_sequences],
+            lora: model
+                .adapters
+                .as_ref()
+                .map(|adapters| Lora::new(isa, adapters, sizes, max_rows)),
         }
     }
 
@@ -178,8 +188,10 @@ impl<T: Scalar> Worker<T> {
         let (lines, stride) = (if waiting { self.rows.count() } else { 1 }, self.vectors_stride());
         self.vectors[..lines * stride].fill(T::ZERO);
         let embedding = &params[self.tensors.embedding.clone()];
-        let then = if waiting {
-            self.squares.fill(0.0);
+        self.squares.fill(0.0);
+        let then = if self.lora.is_some() {
+            Embedding::Frozen
+        } else if waiting {
             Embedding::Norms {
                 gram: &mut self.gram,
                 grams: &mut self.grams,
@@ -221,13 +233,14 @@ impl<T: Scalar> Worker<T> {
         stats
     }
 
-    /// Adds `factor` times the gradient to the target, after [`head`](Self::head) without waiting.
-    fn backward(&mut self, target: &mut Target<'_, T>, factor: T) {
+    /// Adds `factor` times the gradient to the target, after [`head`](Self::head) without waiting. `merged` is the whole model
+    /// where the target holds adapters.
+    fn backward(&mut self, merged: Option<&[T]>, target: &mut Target<'_, T>, factor: T) {
         let all = by(&(0..self.rows.len()), self.sizes.width);
         let (line, stride) = (vectors_len(self.sizes), self.vectors_stride());
         for layer in (0..self.sizes.layers).rev() {
             if self.recompute {
-                self.forward_block(target.params(), layer);
+                self.forward_block(merged.unwrap_or(target.params()), layer);
             }
             let slot = if self.recompute { 0 } else { layer };
             let mut vectors = VectorTarget {
@@ -236,7 +249,7 @@ impl<T: Scalar> Worker<T> {
                 apart: false,
             };
             self.block.backward(
-                target.params(),
+                merged.unwrap_or(target.params()),
                 &self.tensors.blocks[layer],
                 &self.rows,
                 &self.residual[layer][all.clone()],
@@ -246,7 +259,10 @@ impl<T: Scalar> Worker<T> {
                 &mut vectors,
                 &mut |_, _, _| {},
             );
-            self.add_matrices(target.slice(), factor, layer, slot, 0, 0..self.rows.len());
+            self.add_matrices(target, factor, layer, slot, 0, 0..self.rows.len());
+            if merged.is_some() {
+                continue;
+            }
             let own = layer * line..(layer + 1) * line;
             add_vectors(
                 self.isa,
@@ -255,6 +271,9 @@ impl<T: Scalar> Worker<T> {
                 &self.tensors.blocks[layer],
                 &self.vectors[own],
             );
+        }
+        if merged.is_some() {
+            return;
         }
         let target = target.slice();
         add_scaled(
@@ -266,33 +285,35 @@ impl<T: Scalar> Worker<T> {
         self.add_ends(target, |_| factor, false);
     }
 
-    /// Adds the gradients of a block's matrices, from some of the rows.
+    /// Adds the gradients of a block's matrices, or of their adapters, from some of the rows.
     pub(super) fn add_matrices(
         &mut self,
-        target: &mut [T],
+        target: &mut Target<'_, T>,
         factor: T,
         layer: usize,
         slot: usize,
         products: usize,
         rows: Range<usize>,
     ) {
-        let TransformerSizes { width, inner, .. } = self.sizes;
         let (kept, products) = (&self.kept[slot], &self.products[products]);
-        let tensors = &self.tensors.blocks[layer];
-        for (place, x, input, y, output) in [
-            (&tensors.qkv, &kept.norm1, width, &products.qkv, 3 * width),
-            (&tensors.o, &kept.attended, width, &products.o, width),
-            (&tensors.up, &kept.norm2, width, &products.up, inner),
-            (&tensors.down, &kept.up, inner, &products.down, width),
-        ] {
-            self.weight_gradient.add(
-                &mut target[place.clone()],
-                factor,
-                &x[by(&rows, input)],
-                input,
-                &y[by(&rows, output)],
-                output,
-            );
+        let factors = factors(kept, products);
+        let matrices = matrices(&self.tensors.blocks[layer], self.sizes);
+        for (number, ((place, input, output), (x, y))) in matrices.into_iter().zip(factors).enumerate() {
+            let (x, y) = (&x[by(&rows, input)], &y[by(&rows, output)]);
+            let explicit = &mut self.weight_gradient;
+            if let Some(lora) = &mut self.lora {
+                let product = Product {
+                    layer,
+                    number,
+                    x,
+                    input,
+                    y,
+                    output,
+                };
+                lora.add(target, factor, product, explicit);
+            } else {
+                explicit.add(&mut target.slice()[place.clone()], factor, x, input, y, output);
+            }
         }
     }
 
@@ -330,10 +351,29 @@ impl<T: Scalar> Worker<T> {
         }
     }
 
+    /// The whole model with adapters added, lent out until [`take_back`](Self::take_back); nothing for a model without.
+    pub(super) fn merge(&mut self, params: &[T]) -> Option<Vec<T>> {
+        let lora = self.lora.as_mut()?;
+        lora.merge(params, self.sizes, &self.tensors);
+        Some(std::mem::take(&mut lora.merged))
+    }
+
+    pub(super) fn take_back(&mut self, merged: Option<Vec<T>>) {
+        if let (Some(lora), Some(merged)) = (&mut self.lora, merged) {
+            lora.merged = merged;
+        }
+    }
+
     /// Forward pass and gradients with the present row weights, all of it added to the target at once.
-    pub(super) fn step(&mut self, target: &mut Target<'_, T>, factor: T) -> Result<StepStats> {
-        self.forward(target.params());
-        let stats = self.head(target.params(), false);
+    pub(super) fn step(
+        &mut self,
+        merged: Option<&[T]>,
+        target: &mut Target<'_, T>,
+        factor: T,
+    ) -> Result<StepStats> {
+        let params = merged.unwrap_or(target.params());
+        self.forward(params);
+        let stats = self.head(params, false);
         if !stats.loss_sum.is_finite() {
             return Err(ModelError::NonFiniteLoss {
                 loss: stats.loss_sum,
@@ -341,9 +381,17 @@ impl<T: Scalar> Worker<T> {
             });
         }
         if stats.targets > 0 {
-            self.backward(target, factor);
+            self.backward(merged, target, factor);
         }
         Ok(stats)
+    }
+
+    /// [`step`](Self::step) of the gathered rows, adapters merged first.
+    fn merged_step(&mut self, target: &mut Target<'_, T>, factor: T) -> Result<StepStats> {
+        let merged = self.merge(target.params());
+        let stats = self.step(merged.as_deref(), target, factor);
+        self.take_back(merged);
+        stats
     }
 
     fn plain(
@@ -355,8 +403,21 @@ impl<T: Scalar> Worker<T> {
         self.rows.gather(batch, |_| true);
         let share = T::of(1.0 / batch.targets_count().max(1) as f64);
         self.weigh(|_, _| share);
-        self.step(target, factor)
+        self.merged_step(target, factor)
     }
+}
+
+/// Inputs of a block's matrices and gradients of their outputs, in the order of [`matrices`].
+pub(super) fn factors<'a, T>(
+    kept: &'a Activations<T>,
+    products: &'a Gradients<T>,
+) -> [(&'a [T], &'a [T]); 4] {
+    [
+        (&kept.norm1, &products.qkv),
+        (&kept.attended, &products.o),
+        (&kept.norm2, &products.up),
+        (&kept.up, &products.down),
+    ]
 }
 
 pub(super) fn add_vectors<T: Scalar>(
@@ -431,7 +492,7 @@ impl<T: Scalar> SequenceWorker<T> for Worker<T> {
                 self.weigh(|rows, sequence| {
                     T::of(weights[sequence].wide() / rows.targets_of(sequence).max(1) as f64)
                 });
-                self.step(
+                self.merged_step(
                     &mut Target::Gradient {
                         params,
                         gradient: sum,
@@ -452,6 +513,19 @@ impl<T: Scalar> SequenceWorker<T> for Worker<T> {
         self.validate("parameter", params.len(), batch)?;
         no_carry(state)?;
         self.rows.gather(batch, |_| true);
+        let merged = self.merge(params);
+        let result = self.logits(merged.as_deref().unwrap_or(params), sink);
+        self.take_back(merged);
+        result.map_err(|loss| ModelError::NonFiniteLoss {
+            loss,
+            targets: batch.targets_count(),
+        })
+    }
+}
+
+impl<T: Scalar> Worker<T> {
+    /// Forward pass of the gathered rows and their logits in the order of the batch.
+    fn logits(&mut self, params: &[T], sink: &mut dyn FnMut(usize, &[T], T)) -> std::result::Result<(), f64> {
         self.forward(params);
         let width = self.sizes.width;
         // The rows in the order of the batch, in memory that only a backward pass needs.
@@ -466,9 +540,5 @@ impl<T: Scalar> SequenceWorker<T> for Worker<T> {
         let states = &self.gradient[..self.rows.len() * width];
         self.head
             .evaluate(&params[self.tensors.embedding.clone()], states, sink)
-            .map_err(|loss| ModelError::NonFiniteLoss {
-                loss,
-                targets: batch.targets_count(),
-            })
     }
 }

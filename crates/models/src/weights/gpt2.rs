@@ -222,19 +222,14 @@ pub fn read(model: &Transformer, bytes: &[u8]) -> Result<Vec<f32>> {
     Ok(params)
 }
 
-/// Writes parameters as F32 under GPT-2's names, without prefix; the same parameters give the same bytes.
+/// Writes parameters as F32 under GPT-2's names, without prefix, adapters added to what they adapt; the same parameters give
+/// the same bytes.
 ///
 /// # Errors
 /// A parameter count that is not the model's, rotary positions.
 pub fn write(model: &Transformer, params: &[f32]) -> Result<Vec<u8>> {
+    let (model, params) = model.merged(params)?;
     let layout = model.layout();
-    if params.len() != layout.len() {
-        return Err(ModelError::ParameterCount {
-            what: "parameter",
-            expected: layout.len(),
-            got: params.len(),
-        });
-    }
     if model.sizes().positions == Positions::Rotary {
         return Err(ModelError::LearnedPositions);
     }
