@@ -14,17 +14,16 @@ use rayon::prelude::*;
 use crate::cache::CacheWriter;
 use crate::count::assign;
 use crate::error::{DataError, Result, io};
+use crate::examples::{ExampleCutter, Measure};
 use crate::hash::{hash_bytes, hex};
 use crate::progress::{Progress, Stage};
 use crate::random::Stream;
-use crate::rows::Rows;
 use crate::source::Source;
 use crate::spec::{CorpusSpec, Keep};
 use crate::split::{Split, Splitter};
 use crate::stats::{CorpusStats, PartitionCounter};
 use crate::synthetic::{BestAccuracy, BestPredictor, Population, Tally};
-use crate::tokenize::{sentences, words};
-use crate::vocab::Vocab;
+use crate::vocab::{FIRST_WORD, SpecialIds, Vocab};
 
 /// One row's tokens in the spool: `words` times `u32` from `start`, each example preceded by its length.
 struct Record {
@@ -41,6 +40,7 @@ struct Spooled {
     records: Vec<Record>,
     users: Vec<Box<str>>,
     rows: u64,
+    measure: Measure,
 }
 
 /// Reads, tokenises, groups and writes; returns what the corpus holds.
@@ -130,10 +130,10 @@ pub(crate) fn build(
         });
     }
     let train_targets = counters[0].targets.clone();
-    let [train, validation, test] = counters.map(|counter| counter.finish(&train_targets));
+    let [train, validation, test] = counters.map(|counter| counter.finish(&train_targets, vocab.special()));
     let stats = CorpusStats {
         source: spec.source.describe(),
-        vocabulary_words: vocab.words().len(),
+        vocabulary_words: vocab.text_ids(),
         vocabulary_provenance: vocab.provenance(),
         rows: spooled.rows,
         users: total_users,
@@ -141,6 +141,7 @@ pub(crate) fn build(
         users_below_minimum: dropped.users,
         examples_capped: dropped.examples,
         tokens_capped: dropped.tokens,
+        tokens_per_word: spooled.measure.tokens_per_word(),
         train,
         validation,
         test,
@@ -162,12 +163,15 @@ fn spool(
     let mut users: Vec<Box<str>> = Vec::new();
     let mut numbers: HashMap<Box<str>, u32> = HashMap::new();
     let (mut start, mut done) = (0_usize, 0_u64);
+    let cutter = ExampleCutter::new(vocab, spec);
+    let mut measure = Measure::default();
     source.read(&mut |rows, total| {
-        for chunk in tokenize_rows(rows, vocab, spec.max_sentence_tokens) {
+        for chunk in cutter.rows(rows)? {
             output
-                .write_all(bytemuck::cast_slice(&chunk.tokens))
+                .write_all(bytemuck::cast_slice(&chunk.spool))
                 .map_err(io("write a temporary file in", scratch_dir))?;
-            for (row, words) in chunk.rows.clone().zip(chunk.words) {
+            measure.add(chunk.measure);
+            for (row, words) in chunk.rows.clone().zip(chunk.lengths) {
                 let name = rows.users.get(row);
                 let user = match numbers.get(name) {
                     Some(&user) => user,
@@ -209,72 +213,8 @@ fn spool(
         records,
         users,
         rows: done,
+        measure,
     })
-}
-
-/// Tokens of consecutive rows.
-struct Chunk {
-    rows: Range<usize>,
-    tokens: Vec<u32>,
-    words: Vec<u32>,
-}
-
-/// Tokenises a batch in parallel; the result does not depend on the number of threads.
-fn tokenize_rows(rows: &Rows, vocab: &Vocab, max_sentence_tokens: usize) -> Vec<Chunk> {
-    const CHUNK: usize = 128;
-    (0..rows.len().div_ceil(CHUNK))
-        .into_par_iter()
-        .map(|chunk| {
-            let range = chunk * CHUNK..rows.len().min((chunk + 1) * CHUNK);
-            let (mut tokens, mut lengths) = (Vec::new(), Vec::with_capacity(CHUNK));
-            let mut scratch = String::new();
-            for row in range.clone() {
-                let before = tokens.len();
-                tokenize_text(
-                    rows.texts.get(row),
-                    vocab,
-                    max_sentence_tokens,
-                    &mut scratch,
-                    &mut tokens,
-                );
-                lengths.push((tokens.len() - before) as u32);
-            }
-            Chunk {
-                rows: range,
-                tokens,
-                words: lengths,
-            }
-        })
-        .collect()
-}
-
-/// Appends the examples of a text, each preceded by its length.
-fn tokenize_text(
-    text: &str,
-    vocab: &Vocab,
-    max_sentence_tokens: usize,
-    scratch: &mut String,
-    tokens: &mut Vec<u32>,
-) {
-    sentences(text, |sentence| {
-        let head = tokens.len();
-        tokens.push(0);
-        let mut seen = 0;
-        words(sentence, scratch, |word| {
-            if seen < max_sentence_tokens {
-                tokens.push(vocab.id(word));
-            }
-            seen += 1;
-        });
-        if seen < 2 {
-            tokens.truncate(head);
-            return;
-        }
-        if seen <= max_sentence_tokens {
-            tokens.push(Vocab::EOS);
-        }
-        tokens[head] = (tokens.len() - head - 1) as u32;
-    });
 }
 
 /// Where the examples of a group of rows lie in the spool.
@@ -363,10 +303,12 @@ fn score(
                 words.extend(
                     example
                         .iter()
-                        .filter(|&&id| id >= Vocab::FIRST_WORD)
-                        .map(|&id| (id - Vocab::FIRST_WORD) as usize),
+                        .filter(|&&id| id >= FIRST_WORD)
+                        .map(|&id| (id - FIRST_WORD) as usize),
                 );
-                predictor.score(&words, example.last() == Some(&Vocab::EOS), &traits, &mut tally);
+                // The population brings its own word list.
+                let ended = example.last() == Some(&SpecialIds::WORDS.eos);
+                predictor.score(&words, ended, &traits, &mut tally);
             }
             tally
         })
@@ -389,30 +331,4 @@ pub(crate) fn digest(identities: &[&str], spec: &CorpusSpec) -> String {
     .concat()
     .join("\n");
     hex(&hash_bytes(text.as_bytes()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::vocab::VocabProvenance;
-
-    fn check(text: &str, expected: &[u32]) {
-        let words = ["the", "cat", "sat", "a", "b"].map(Box::from).to_vec();
-        let vocab = Vocab::new(words, VocabProvenance::File);
-        let mut tokens = Vec::new();
-        tokenize_text(text, &vocab, 4, &mut String::new(), &mut tokens);
-        assert_eq!(tokens, expected, "{text:?}");
-    }
-
-    #[test]
-    fn examples_of_a_text() {
-        check("The cat sat.", &[4, 3, 4, 5, 2]);
-        check("The cat. The dog!", &[3, 3, 4, 2, 3, 3, 0, 2]);
-        check("the cat sat a", &[5, 3, 4, 5, 6, 2]);
-        check("the cat sat a b", &[4, 3, 4, 5, 6]);
-        check("the", &[]);
-        check("a-b", &[3, 6, 7, 2]);
-        check("", &[]);
-        check("--- !!! ...", &[]);
-    }
 }

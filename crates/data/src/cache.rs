@@ -2,8 +2,8 @@
 //!
 //! Layout, all numbers in the byte order of the machine that wrote it (a foreign order fails the magic number):
 //! a header of fixed size, then for each partition its tokens (`u32`), the start of each example in them (`u64`, one more
-//! than there are examples), the first example of each user (`u64`, one more than there are users), then the words and
-//! a JSON description. Every section starts at a multiple of eight bytes.
+//! than there are examples), the first example of each user (`u64`, one more than there are users), then the words (or
+//! the tokenizer) and a JSON description. Every section starts at a multiple of eight bytes.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
@@ -66,6 +66,9 @@ const HEADER_BYTES: usize = std::mem::size_of::<Header>();
 #[derive(Debug, Serialize, Deserialize)]
 struct Description {
     provenance: VocabProvenance,
+    /// Where the words are those of a tokenizer: the names of its start and end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tokenizer: Option<[String; 2]>,
     stats: CorpusStats,
     best_accuracy: Option<BestAccuracy>,
 }
@@ -190,6 +193,10 @@ impl CacheWriter {
         self.header.words = self.section(vocab.to_file_contents().as_bytes())?;
         let description = Description {
             provenance: vocab.provenance(),
+            tokenizer: (vocab.file_name() == Vocab::TOKENIZER_FILE).then(|| {
+                let special = vocab.special();
+                [special.bos, special.eos].map(|id| vocab.word(id).to_owned())
+            }),
             stats,
             best_accuracy,
         };
@@ -334,10 +341,13 @@ impl Cache {
         };
         let words =
             std::str::from_utf8(&map[range(header.words, 1)?]).map_err(|_| bad("its words are not UTF-8"))?;
-        let words: Vec<Box<str>> = words.lines().map(Box::from).collect();
         let description: Description = serde_json::from_slice(&map[range(header.description, 1)?])
             .map_err(|error| bad(&format!("unreadable description ({error})")))?;
-        let vocab = Vocab::new(words, description.provenance);
+        let vocab = match &description.tokenizer {
+            None => Vocab::new(words.lines().map(Box::from).collect(), description.provenance),
+            Some([bos, eos]) => Vocab::parse_tokenizer(path, words.into(), Some(bos), Some(eos))
+                .map_err(|error| bad(&format!("its tokenizer: {error}")))?,
+        };
 
         let mut partitions: [[Range<usize>; 3]; 3] = Default::default();
         for (ranges, [tokens, examples, users]) in partitions.iter_mut().zip(header.partitions) {
@@ -404,10 +414,11 @@ mod tests {
                 writer.end_user().unwrap();
             }
         }
-        let part = || PartitionCounter::new(&vocab).finish(&[0; 5]);
+        let part = || PartitionCounter::new(&vocab).finish(&[0; 5], vocab.special());
         let stats = CorpusStats {
             source: "test".to_owned(),
             vocabulary_words: 2,
+            tokens_per_word: None,
             vocabulary_provenance: VocabProvenance::File,
             rows: 0,
             users: 0,

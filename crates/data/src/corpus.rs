@@ -16,7 +16,7 @@ use crate::spec::{CorpusSpec, VocabularySpec};
 use crate::split::Split;
 use crate::stats::{CorpusStats, EosTargets};
 use crate::synthetic::BestAccuracy;
-use crate::vocab::{Vocab, VocabProvenance};
+use crate::vocab::{SpecialIds, Vocab, VocabProvenance};
 
 /// A tokenised corpus, memory-mapped. Cloning is cheap.
 #[derive(Debug, Clone)]
@@ -96,6 +96,7 @@ impl Corpus {
             tokens,
             example_starts,
             user_starts,
+            special: self.cache.vocab.special(),
         }
     }
 
@@ -213,6 +214,14 @@ impl<'a> Vocabulary<'a> {
                     identity,
                 ))
             }
+            Some(VocabularySpec::Tokenizer { path, bos, eos }) => {
+                let path = expand("data.vocabulary.path", path, base_dir)?;
+                let bytes = std::fs::read(&path).map_err(io("read the tokenizer", &path))?;
+                let vocab = Vocab::parse_tokenizer(&path, bytes, bos.as_deref(), eos.as_deref())?;
+                // The special tokens are among the settings.
+                let identity = format!("tokenizer {}", vocab.digest());
+                Ok((Vocabulary::Ready(vocab), identity))
+            }
             Some(VocabularySpec::PublicCorpus { path, text, size }) => {
                 let file = expand("data.vocabulary.path", path, base_dir)?;
                 let format = file
@@ -272,9 +281,16 @@ pub struct Partition<'a> {
     tokens: &'a [u32],
     example_starts: &'a [u64],
     user_starts: &'a [u64],
+    special: SpecialIds,
 }
 
 impl<'a> Partition<'a> {
+    /// The ids that stand for no text, as in [`Vocab::special`].
+    #[must_use]
+    pub fn special(&self) -> SpecialIds {
+        self.special
+    }
+
     /// Number of users; each has at least one example.
     #[must_use]
     pub fn num_users(&self) -> usize {
@@ -337,7 +353,7 @@ impl<'a> User<'a> {
         self.tokens().len()
     }
 
-    /// Targets of example `index`: `[w1, .., wn]` and EOS unless the sentence was cut. BOS is implied.
+    /// Targets of example `index`: `[w1, .., wn]`, and EOS unless the text goes on or the sentence was cut. BOS is implied.
     ///
     /// # Panics
     /// If `index` is not below [`User::num_examples`], as a slice does.

@@ -113,7 +113,8 @@ pub enum DataError {
     },
     /// No user has a single usable sentence.
     #[error(
-        "no user has usable text: {origin} has {users} users in {rows} rows, and none has a sentence of two or more words"
+        "no user has usable text: {origin} has {users} users in {rows} rows, and none has an example (a sentence of two or \
+         more words, or in windows any token)"
     )]
     NoUsableText {
         /// The source, in words.
@@ -142,6 +143,26 @@ pub enum DataError {
         first_line: u64,
         /// The word.
         word: String,
+    },
+    /// A file is not a usable tokenizer.
+    #[error("{} is not a usable tokenizer: {detail}", path.display())]
+    BadTokenizer {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The training of a tokenizer failed.
+    #[error("the tokenizer cannot be trained: {detail}")]
+    TokenizerTraining {
+        /// What went wrong.
+        detail: String,
+    },
+    /// A tokenizer gave up on a text: it has no id for a part of it, and none for unknown text.
+    #[error("the tokenizer cannot encode a text: {detail}")]
+    Untokenisable {
+        /// What it said.
+        detail: String,
     },
     /// The noise left no word of a private vocabulary.
     #[error(
@@ -182,6 +203,14 @@ pub enum DataError {
         /// Sub-command.
         command: &'static str,
         /// The last line that git printed.
+        detail: String,
+    },
+    /// A folder is not text grouped by user, or is damaged.
+    #[error("{} is not usable grouped text: {detail}", path.display())]
+    BadGrouped {
+        /// The folder or the file in it.
+        path: PathBuf,
+        /// What is wrong with it.
         detail: String,
     },
     /// A file that would be written exists.

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::error::{DataError, Result, io};
 
@@ -37,10 +37,7 @@ pub(crate) fn persist(file: NamedTempFile, path: &Path, overwrite: bool) -> Resu
 
 pub(crate) fn write(path: &Path, contents: &[u8], overwrite: bool) -> Result<u64> {
     refuse_existing(path, overwrite)?;
-    let directory = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
+    let directory = parent(path);
     let mut builder = tempfile::Builder::new();
     #[cfg(unix)]
     {
@@ -53,4 +50,43 @@ pub(crate) fn write(path: &Path, contents: &[u8], overwrite: bool) -> Result<u64
         .map_err(io("write a file in", directory))?;
     file.write_all(contents).map_err(io("write", path))?;
     persist(file, path, overwrite)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
+
+/// A folder that is built under another name and moved to its own when it is whole. Dropped before, it is removed.
+pub(crate) struct FolderBuilder(TempDir);
+
+impl FolderBuilder {
+    pub(crate) fn beside(path: &Path) -> Result<FolderBuilder> {
+        let parent = parent(path);
+        let folder = tempfile::Builder::new()
+            .prefix(".partial-")
+            .tempdir_in(parent)
+            .map_err(io("create a folder in", parent))?;
+        Ok(FolderBuilder(folder))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Moves the folder to its name. One that is replaced is moved aside first and removed afterwards.
+    pub(crate) fn persist(self, path: &Path, overwrite: bool) -> Result<()> {
+        refuse_existing(path, overwrite)?;
+        let sync = |folder: &Path| std::fs::File::open(folder).and_then(|folder| folder.sync_all());
+        sync(self.path()).map_err(io("write", path))?;
+        let aside = path.exists().then(|| FolderBuilder::beside(path)).transpose()?;
+        if let Some(aside) = &aside {
+            std::fs::rename(path, aside.path().join("replaced")).map_err(io("replace", path))?;
+        }
+        std::fs::rename(self.path(), path).map_err(io("write", path))?;
+        // It is no longer there under that name, so nothing is left to remove.
+        let _ = self.0.keep();
+        sync(parent(path)).map_err(io("write", path))
+    }
 }

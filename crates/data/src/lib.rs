@@ -25,7 +25,9 @@ mod cache;
 mod corpus;
 mod count;
 mod error;
+mod examples;
 mod file;
+mod grouped;
 mod hash;
 mod import;
 mod path;
@@ -40,21 +42,26 @@ mod stats;
 mod synthetic;
 mod time;
 mod tokenize;
+mod tokenizer;
 mod vocab;
 
 pub use corpus::{Corpus, Partition, User};
 pub use count::WordCounts;
 pub use error::{DataError, Place, Result};
+pub use grouped::{
+    GroupOptions, Grouped, GroupedManifest, Shard, StreamOptions, UserRows, UserStream, group,
+};
 pub use hash::pseudonym;
 pub use import::{ImportOptions, ImportSummary, import};
 pub use private_vocab::{PrivateSelection, PrivateVocabulary, SelectedWords, WordVotes};
 pub use progress::{NoProgress, Progress, Stage};
 pub use spec::{
-    CorpusSpec, CsvSource, GitSource, Keep, SourceSpec, SplitSpec, SyntheticSource, TableSource,
-    VocabularySpec,
+    CorpusSpec, CsvSource, Examples, GitSource, GroupedSource, Keep, SourceSpec, SplitSpec, SyntheticSource,
+    TableSource, VocabularySpec,
 };
 pub use split::Split;
 pub use stats::{CorpusStats, Distribution, EosTargets, PartitionStats};
 pub use synthetic::BestAccuracy;
 pub use time::TimePoint;
-pub use vocab::{Vocab, VocabProvenance};
+pub use tokenizer::{TokenizerKind, TokenizerSummary, train_tokenizer};
+pub use vocab::{SpecialIds, Vocab, VocabProvenance};

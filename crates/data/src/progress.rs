@@ -10,10 +10,16 @@ pub enum Stage {
     Hashing,
     /// Counting words for a vocabulary, in rows.
     Counting,
+    /// Choosing the merges of a tokenizer; its length is not known.
+    Merging,
     /// Reading and tokenising, in rows.
     Reading,
     /// Grouping by user and writing, in users.
     Writing,
+    /// Dividing rows by their users' hashes, in rows.
+    Partitioning,
+    /// Sorting the rows of users together and writing them, in rows.
+    Sorting,
     /// Scoring the best possible predictor on a synthetic population, in users.
     Scoring,
 }
@@ -23,8 +29,11 @@ impl fmt::Display for Stage {
         f.write_str(match self {
             Stage::Hashing => "hashing source",
             Stage::Counting => "counting words",
+            Stage::Merging => "choosing merges",
             Stage::Reading => "reading and tokenising",
             Stage::Writing => "grouping by user",
+            Stage::Partitioning => "partitioning",
+            Stage::Sorting => "sorting by user",
             Stage::Scoring => "scoring the best predictor",
         })
     }

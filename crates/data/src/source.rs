@@ -8,12 +8,13 @@ mod plain;
 
 use std::path::{Path, PathBuf};
 
-use crate::error::Result;
+use crate::error::{DataError, Result, io};
+use crate::grouped::Grouped;
 use crate::hash::{Hash, hash_bytes, hash_file, hex, pseudonym};
 use crate::path::expand;
 use crate::progress::Progress;
 use crate::rows::Rows;
-use crate::spec::{Columns, CsvSource, GitSource, SourceSpec, SyntheticSource, TableSource};
+use crate::spec::{Columns, CsvSource, GitSource, GroupedSource, SourceSpec, SyntheticSource, TableSource};
 use crate::synthetic::Population;
 
 /// Receives batches; the `Option<u64>` is the total number of rows, where the source knows it.
@@ -31,6 +32,7 @@ pub(crate) enum Source<'a> {
         commit: String,
         salt: Vec<u8>,
     },
+    Grouped(Vec<PathBuf>, Columns<'static>),
 }
 
 /// Files and commits a source reads, as a line that goes into the corpus digest.
@@ -59,6 +61,47 @@ impl<'a> Source<'a> {
             }
             SourceSpec::Csv(source) => Source::csv(source, base, progress),
             SourceSpec::Git(source) => Source::git(source, base, default_salt),
+            SourceSpec::Grouped(source) => Source::grouped(source, base),
+        }
+    }
+
+    fn grouped(source: &GroupedSource, base: &Path) -> Result<(Source<'static>, Identity)> {
+        let folder = expand("data.source.path", &source.path, base)?;
+        let (files, columns, digest) = Grouped::files(&folder)?;
+        let has = |key, asked: bool, column: Option<&'static str>| match (asked, column) {
+            (true, None) => Err(DataError::InvalidSetting {
+                key,
+                expected: format!("false, because {} was grouped without it", folder.display()),
+                got: "true".to_owned(),
+            }),
+            (true, column) => Ok(column),
+            (false, _) => Ok(None),
+        };
+        let columns = Columns {
+            time: has("data.source.time", source.time, columns.time)?,
+            split: has("data.source.split", source.split, columns.split)?,
+            ..columns
+        };
+        Ok((Source::Grouped(files, columns), format!("grouped {digest}")))
+    }
+
+    /// About how many bytes of users and text there are: what memory is divided by.
+    pub(crate) fn text_bytes(&self) -> Result<u64> {
+        let size = |path: &Path| {
+            std::fs::metadata(path)
+                .map(|file| file.len())
+                .map_err(io("read", path))
+        };
+        match self {
+            // A few hundred words a user, as drawn.
+            Source::Synthetic(population) => Ok(4096 * population.num_users()),
+            Source::Parquet(path, columns) => parquet::text_bytes(path, *columns),
+            Source::Jsonl(path, _) | Source::Csv(path, ..) => size(path),
+            // A log is no larger than that of the largest projects.
+            Source::Git { .. } => Ok(1 << 30),
+            Source::Grouped(files, columns) => {
+                files.iter().map(|file| parquet::text_bytes(file, *columns)).sum()
+            }
         }
     }
 
@@ -103,6 +146,9 @@ impl<'a> Source<'a> {
             Source::Git { path, commit, salt } => {
                 git::read(path, commit, &|address| pseudonym(salt, address), on_rows)
             }
+            Source::Grouped(files, columns) => files
+                .iter()
+                .try_for_each(|file| parquet::read(file, *columns, &mut |rows, _| on_rows(rows, None))),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::time::TimePoint;
 use source::default_text;
 
 pub(crate) use source::Columns;
-pub use source::{CsvSource, GitSource, SourceSpec, SyntheticSource, TableSource};
+pub use source::{CsvSource, GitSource, GroupedSource, SourceSpec, SyntheticSource, TableSource};
 
 /// Which text, whose, cut how: the `[data]` table of a run file.
 ///
@@ -38,9 +38,15 @@ pub struct CorpusSpec {
     /// (10 % validation, 10 % test).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitSpec>,
-    /// Words of a sentence that are kept; a longer sentence is cut and gets no EOS.
+    /// What an example is.
+    #[serde(default, skip_serializing_if = "Examples::is_default")]
+    pub examples: Examples,
+    /// Words (or sub-word tokens) of a sentence that are kept; a longer sentence is cut and gets no EOS.
     #[serde(default = "default_max_sentence_tokens")]
     pub max_sentence_tokens: usize,
+    /// Targets of a window, EOS among them. Default 128; only where examples are windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_example_tokens: Option<usize>,
     /// Training users with fewer examples are left out.
     #[serde(default)]
     pub min_examples: u64,
@@ -60,6 +66,29 @@ pub struct CorpusSpec {
 
 fn default_max_sentence_tokens() -> usize {
     20
+}
+
+fn default_max_example_tokens() -> usize {
+    128
+}
+
+/// What an example is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Examples {
+    /// A sentence of two or more words: the first `max_sentence_tokens` of them, and EOS where that is all of it.
+    #[default]
+    Sentences,
+    /// A stretch of a text. Each text (message, document) is tokenised whole, ends with EOS, and is cut into windows of
+    /// `max_example_tokens` targets; its last window is shorter. Every window starts from BOS. An EOS that would be alone in
+    /// its window is left out.
+    Windows,
+}
+
+impl Examples {
+    fn is_default(&self) -> bool {
+        *self == Examples::default()
+    }
 }
 
 // The variants without fields have braces because serde would accept and forget unknown keys of a unit variant.
@@ -93,6 +122,18 @@ pub enum VocabularySpec {
     File {
         /// The file.
         path: String,
+    },
+    /// A Hugging Face `tokenizer.json`, such as `undertone data tokenizer` writes. That it was made without the training
+    /// users is the user's claim.
+    Tokenizer {
+        /// The file.
+        path: String,
+        /// The token that stands for the start of an example; by default looked for under the usual names.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bos: Option<String>,
+        /// The token that stands for the end of a text; it may be the same.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        eos: Option<String>,
     },
     /// Words chosen from people's text with differential privacy, and their record, `PATH.privacy.json`, whose cost a run
     /// composes: see [`PrivateVocabulary`](crate::PrivateVocabulary).
@@ -189,7 +230,9 @@ impl CorpusSpec {
             source,
             vocabulary,
             split: None,
+            examples: Examples::default(),
             max_sentence_tokens: default_max_sentence_tokens(),
+            max_example_tokens: None,
             min_examples: 0,
             min_tokens: 0,
             max_tokens: None,
@@ -212,16 +255,26 @@ impl CorpusSpec {
         }
     }
 
+    /// Most targets that an example may have before EOS: that of a sentence follows, that of a window is among them.
+    pub(crate) fn longest_example(&self) -> usize {
+        match self.examples {
+            Examples::Sentences => self.max_sentence_tokens,
+            Examples::Windows => self.max_example_tokens.unwrap_or_else(default_max_example_tokens),
+        }
+    }
+
     /// The settings alone, for the digest: contents are identified by hashes, so that a moved file is the same corpus.
     pub(crate) fn without_paths(&self) -> CorpusSpec {
         let mut spec = CorpusSpec {
             split: Some(self.split_in_force()),
+            max_example_tokens: (self.examples == Examples::Windows).then(|| self.longest_example()),
             ..self.clone()
         };
         match &mut spec.source {
             SourceSpec::Synthetic(_) => {}
             SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.path.clear(),
             SourceSpec::Csv(source) => source.path.clear(),
+            SourceSpec::Grouped(source) => source.path.clear(),
             SourceSpec::Git(source) => {
                 source.path.clear();
                 source.revision.clear();
@@ -230,6 +283,7 @@ impl CorpusSpec {
         if let Some(
             VocabularySpec::File { path }
             | VocabularySpec::Private { path }
+            | VocabularySpec::Tokenizer { path, .. }
             | VocabularySpec::PublicCorpus { path, .. },
         ) = &mut spec.vocabulary
         {
@@ -267,8 +321,7 @@ impl CorpusSpec {
             }
             (SourceSpec::Synthetic(_), None) => {}
             (_, None) => {
-                let expected =
-                    "a vocabulary of kind \"file\", \"private\", \"public_corpus\" or \"training_data\"";
+                let expected = "a vocabulary of kind \"file\", \"private\", \"tokenizer\", \"public_corpus\" or \"training_data\"";
                 return Err(invalid("data.vocabulary", expected, "none"));
             }
             (_, Some(VocabularySpec::PublicCorpus { size, .. } | VocabularySpec::TrainingData { size })) => {
@@ -276,23 +329,28 @@ impl CorpusSpec {
                     return Err(invalid("data.vocabulary.size", "between 1 and 10000000", size));
                 }
             }
-            (_, Some(VocabularySpec::File { .. } | VocabularySpec::Private { .. })) => {}
+            (
+                _,
+                Some(
+                    VocabularySpec::File { .. }
+                    | VocabularySpec::Private { .. }
+                    | VocabularySpec::Tokenizer { .. },
+                ),
+            ) => {}
         }
-        if self.max_sentence_tokens < 2 || self.max_sentence_tokens > 65_535 {
-            return Err(invalid(
-                "data.max_sentence_tokens",
-                "between 2 and 65535",
-                self.max_sentence_tokens,
-            ));
-        }
+        self.validate_lengths()?;
         if self.max_examples == Some(0) {
             return Err(invalid("data.max_examples", "at least 1", 0));
         }
-        let longest = self.max_sentence_tokens as u64 + 1;
+        let (longest, which) = match self.examples {
+            Examples::Sentences => (
+                self.max_sentence_tokens as u64 + 1,
+                "max_sentence_tokens and an EOS",
+            ),
+            Examples::Windows => (self.longest_example() as u64, "max_example_tokens"),
+        };
         if let Some(max) = self.max_tokens.filter(|&max| max < longest) {
-            let expected = format!(
-                "at least {longest} (max_sentence_tokens and an EOS), so that every user keeps an example"
-            );
+            let expected = format!("at least {longest} ({which}), so that every user keeps an example");
             return Err(invalid("data.max_tokens", expected, max));
         }
         if let Some(max) = self.max_tokens.filter(|&max| max < self.min_tokens) {
@@ -310,6 +368,30 @@ impl CorpusSpec {
             ));
         }
         Ok(())
+    }
+
+    fn validate_lengths(&self) -> Result<()> {
+        let within = |key, tokens: usize| match (2..=65_535).contains(&tokens) {
+            true => Ok(()),
+            false => Err(invalid(key, "between 2 and 65535", tokens)),
+        };
+        within("data.max_sentence_tokens", self.max_sentence_tokens)?;
+        match (self.examples, self.max_example_tokens) {
+            (Examples::Sentences, Some(tokens)) => Err(invalid(
+                "data.max_example_tokens",
+                "examples = \"windows\" beside it (sentences have max_sentence_tokens)",
+                tokens,
+            )),
+            (Examples::Sentences, None) => Ok(()),
+            (Examples::Windows, _) if self.max_sentence_tokens != default_max_sentence_tokens() => {
+                Err(invalid(
+                    "data.max_sentence_tokens",
+                    "examples = \"sentences\" beside it (windows have max_example_tokens)",
+                    self.max_sentence_tokens,
+                ))
+            }
+            (Examples::Windows, _) => within("data.max_example_tokens", self.longest_example()),
+        }
     }
 }
 
@@ -418,6 +500,27 @@ mod tests {
         check(
             &table("max_sentence_tokens = 1"),
             Some("data.max_sentence_tokens: expected between 2"),
+        );
+        check(
+            &table("max_example_tokens = 128"),
+            Some("data.max_example_tokens: expected examples = \"windows\" beside it"),
+        );
+        check(
+            &table("examples = \"windows\"\nmax_sentence_tokens = 30"),
+            Some("data.max_sentence_tokens: expected examples = \"sentences\" beside it"),
+        );
+        check(
+            &table("examples = \"windows\"\nmax_example_tokens = 1"),
+            Some("data.max_example_tokens: expected between 2 and 65535, got 1"),
+        );
+        check(
+            &table("examples = \"windows\"\nmax_tokens = 127"),
+            Some("data.max_tokens: expected at least 128 (max_example_tokens)"),
+        );
+        check(&table("examples = \"windows\"\nmax_tokens = 128"), None);
+        check(
+            &table("examples = \"documents\""),
+            Some("unknown variant `documents`"),
         );
         check(
             &table("split = { kind = \"held_out_users\", validation = nan }"),

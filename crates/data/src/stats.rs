@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::vocab::{Vocab, VocabProvenance};
+use crate::vocab::{SpecialIds, Vocab, VocabProvenance};
 
 /// Whether EOS targets count in an accuracy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub enum EosTargets {
 pub struct CorpusStats {
     /// The source, in a few words.
     pub source: String,
-    /// Words in the vocabulary, without the three special ids.
+    /// Words or tokens in the vocabulary, without the special ids.
     pub vocabulary_words: usize,
     /// Where the vocabulary comes from.
     pub vocabulary_provenance: VocabProvenance,
@@ -35,6 +35,10 @@ pub struct CorpusStats {
     pub examples_capped: u64,
     /// Training tokens left out by `max_examples` or `max_tokens`.
     pub tokens_capped: u64,
+    /// Words or sub-word tokens of all texts, before any cut, for each piece between white space; caches written before it
+    /// was counted have none.
+    #[serde(default)]
+    pub tokens_per_word: Option<f64>,
     /// The training partition.
     pub train: PartitionStats,
     /// The validation partition.
@@ -48,11 +52,11 @@ pub struct CorpusStats {
 pub struct PartitionStats {
     /// Users.
     pub users: u64,
-    /// Examples (sentences).
+    /// Examples (sentences or windows).
     pub examples: u64,
     /// Targets: words and EOS.
     pub tokens: u64,
-    /// Words.
+    /// Targets that are not EOS: words or sub-word tokens.
     pub words: u64,
     /// Words outside the vocabulary.
     pub unknown_words: u64,
@@ -139,14 +143,14 @@ impl PartitionCounter {
     }
 
     /// `train` holds the training partition's targets by id.
-    pub(crate) fn finish(self, train: &[u64]) -> PartitionStats {
+    pub(crate) fn finish(self, train: &[u64], special: SpecialIds) -> PartitionStats {
         let tokens: u64 = self.targets.iter().sum();
-        let end = self.targets[Vocab::EOS as usize];
+        let end = self.targets[special.eos as usize];
         let words = tokens - end;
-        let unknown_words = self.targets[Vocab::UNK as usize];
+        let unknown_words = special.unk.map_or(0, |unk| self.targets[unk as usize]);
         let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
-        let word = constant_prediction(train, EosTargets::Excluded);
-        let target = constant_prediction(train, EosTargets::Included);
+        let word = constant_prediction(train, special, EosTargets::Excluded);
+        let target = constant_prediction(train, special, EosTargets::Included);
         PartitionStats {
             users: self.examples_per_user.len() as u64,
             examples: self.examples_per_user.iter().sum(),
@@ -163,12 +167,10 @@ impl PartitionCounter {
 }
 
 /// The id that always to predict is best on the training targets. UNK is never right, so it is no candidate.
-pub(crate) fn constant_prediction(train: &[u64], eos: EosTargets) -> Option<usize> {
-    let first = match eos {
-        EosTargets::Included => Vocab::EOS,
-        EosTargets::Excluded => Vocab::FIRST_WORD,
-    };
-    (first as usize..train.len()).reduce(|best, id| if train[id] > train[best] { id } else { best })
+pub(crate) fn constant_prediction(train: &[u64], special: SpecialIds, eos: EosTargets) -> Option<usize> {
+    (0..train.len())
+        .filter(|&id| special.is_candidate(id as u32, eos == EosTargets::Included))
+        .reduce(|best, id| if train[id] > train[best] { id } else { best })
 }
 
 #[cfg(test)]
@@ -196,15 +198,15 @@ mod tests {
     fn constant_predictions() {
         // UNK, BOS, EOS, two words.
         assert_eq!(
-            constant_prediction(&[90, 0, 50, 20, 30], EosTargets::Included),
+            constant_prediction(&[90, 0, 50, 20, 30], SpecialIds::WORDS, EosTargets::Included),
             Some(2)
         );
         assert_eq!(
-            constant_prediction(&[90, 0, 50, 20, 30], EosTargets::Excluded),
+            constant_prediction(&[90, 0, 50, 20, 30], SpecialIds::WORDS, EosTargets::Excluded),
             Some(4)
         );
         assert_eq!(
-            constant_prediction(&[90, 0, 5, 20, 20], EosTargets::Included),
+            constant_prediction(&[90, 0, 5, 20, 20], SpecialIds::WORDS, EosTargets::Included),
             Some(3)
         );
     }

@@ -32,6 +32,10 @@ impl Population {
         &self.process
     }
 
+    pub(crate) fn num_users(&self) -> u64 {
+        self.spec.users
+    }
+
     /// Traits and size of user `index`, and the stream that their sentences continue from.
     fn user(&self, index: u64) -> (UserTraits, u64, Stream) {
         let mut stream = Stream::new("population", self.spec.seed, index);

@@ -1,4 +1,7 @@
-//! Words and their ids.
+//! Words, or sub-word tokens, and their ids.
+
+mod special;
+mod subwords;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,6 +10,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{DataError, Place, Result, io};
+use crate::hash::{hash_bytes, hex};
+use subwords::Subwords;
+
+pub use special::SpecialIds;
 
 /// Where a vocabulary comes from, which decides whether it may be released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,47 +60,86 @@ impl fmt::Display for VocabProvenance {
     }
 }
 
-/// Words with ids: UNK, BOS, EOS, then words from 3, most frequent first.
+/// Words with ids (UNK, BOS, EOS, then words from 3, most frequent first), or the tokens of a tokenizer with its own.
+///
+/// Cloning a tokenizer is cheap, cloning a word list is not.
 #[derive(Clone)]
 pub struct Vocab {
-    words: Vec<Box<str>>,
-    ids: HashMap<Box<str>, u32>,
+    units: Units,
     provenance: VocabProvenance,
+}
+
+#[derive(Clone)]
+enum Units {
+    Words {
+        words: Vec<Box<str>>,
+        ids: HashMap<Box<str>, u32>,
+    },
+    Subwords(Subwords),
 }
 
 impl fmt::Debug for Vocab {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Vocab")
+            .field("file_name", &self.file_name())
             .field("len", &self.len())
             .field("provenance", &self.provenance)
             .finish()
     }
 }
 
-const SPECIAL: [&str; 3] = ["<unk>", "<bos>", "<eos>"];
+const SPECIAL: [&str; 3] = SpecialIds::NAMES;
+
+/// Id of the first word of a word list.
+pub(crate) const FIRST_WORD: u32 = 3;
+const UNK: u32 = 0;
 
 impl Vocab {
-    /// Any word outside the vocabulary.
-    pub const UNK: u32 = 0;
-    /// Start of a sentence; never a target.
-    pub const BOS: u32 = 1;
-    /// End of a sentence.
-    pub const EOS: u32 = 2;
-    /// Id of the first word.
-    pub const FIRST_WORD: u32 = 3;
+    /// Name under which a run directory keeps a word list, one word a line.
+    pub const WORDS_FILE: &'static str = "vocab.txt";
+    /// Name under which a run directory keeps a tokenizer.
+    pub const TOKENIZER_FILE: &'static str = "tokenizer.json";
 
     /// A vocabulary of distinct words, most frequent first. A repeated word keeps its first id only; files are checked
     /// by [`Vocab::from_file`], which reports repetitions.
     pub(crate) fn new(words: Vec<Box<str>>, provenance: VocabProvenance) -> Vocab {
         let mut ids = HashMap::with_capacity(words.len());
-        for (id, word) in (Vocab::FIRST_WORD..).zip(&words) {
+        for (id, word) in (FIRST_WORD..).zip(&words) {
             ids.entry(word.clone()).or_insert(id);
         }
         Vocab {
-            words,
-            ids,
+            units: Units::Words { words, ids },
             provenance,
         }
+    }
+
+    /// Reads a Hugging Face `tokenizer.json`, of whatever model. Truncation and padding that it asks for are left out, and
+    /// text that spells a special token is text.
+    ///
+    /// `bos` and `eos` are the tokens that stand for the start and the end of a text (one may be both, as in GPT-2); by
+    /// default the usual names are looked for among the added tokens: `<bos>`, `<s>`, `[CLS]`, `<|endoftext|>` and their kind.
+    ///
+    /// # Errors
+    /// [`DataError::BadTokenizer`] for another kind of file and for missing special tokens, [`DataError::Io`].
+    pub fn from_tokenizer_file(path: &Path, bos: Option<&str>, eos: Option<&str>) -> Result<Vocab> {
+        let bytes = std::fs::read(path).map_err(io("read the tokenizer", path))?;
+        Vocab::parse_tokenizer(path, bytes, bos, eos)
+    }
+
+    pub(crate) fn parse_tokenizer(
+        path: &Path,
+        bytes: Vec<u8>,
+        bos: Option<&str>,
+        eos: Option<&str>,
+    ) -> Result<Vocab> {
+        let contents = String::from_utf8(bytes).map_err(|_| DataError::BadTokenizer {
+            path: path.to_owned(),
+            detail: "expected a Hugging Face tokenizer.json, got bytes that are not UTF-8".to_owned(),
+        })?;
+        Ok(Vocab {
+            units: Units::Subwords(Subwords::parse(path, contents, bos, eos)?),
+            provenance: VocabProvenance::File,
+        })
     }
 
     /// Reads one word a line, most frequent first. What follows a tab (a count) is ignored, and so are empty lines.
@@ -163,33 +209,74 @@ impl Vocab {
         Ok(Vocab::new(words, VocabProvenance::File))
     }
 
-    /// Number of ids: words and the three special ones.
+    /// Number of ids, the special ones among them.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // it always holds the special ids
     pub fn len(&self) -> usize {
-        self.words.len() + SPECIAL.len()
-    }
-
-    /// The word of an id; `<unk>`, `<bos>`, `<eos>` for the special ids, and `<unk>` for an id outside the vocabulary.
-    #[must_use]
-    pub fn word(&self, id: u32) -> &str {
-        let id = id as usize;
-        match id.checked_sub(SPECIAL.len()) {
-            None => SPECIAL[id],
-            Some(index) => self.words.get(index).map_or(SPECIAL[0], |word| word),
+        match &self.units {
+            Units::Words { words, .. } => words.len() + SPECIAL.len(),
+            Units::Subwords(subwords) => subwords.len(),
         }
     }
 
-    /// The id of a word; [`Vocab::UNK`] for a word outside the vocabulary.
+    /// The ids that stand for no text.
     #[must_use]
-    pub fn id(&self, word: &str) -> u32 {
-        self.ids.get(word).copied().unwrap_or(Vocab::UNK)
+    pub fn special(&self) -> SpecialIds {
+        match &self.units {
+            Units::Words { .. } => SpecialIds::WORDS,
+            Units::Subwords(subwords) => subwords.special(),
+        }
     }
 
-    /// Words in the order of their ids, from [`Vocab::FIRST_WORD`].
+    /// The word or token of an id (in a word list `<unk>`, `<bos>`, `<eos>` for the special ids); for an id outside the
+    /// vocabulary `<unk>`, or in a tokenizer nothing.
+    #[must_use]
+    pub fn word(&self, id: u32) -> &str {
+        match &self.units {
+            Units::Words { words, .. } => match (id as usize).checked_sub(SPECIAL.len()) {
+                None => SPECIAL[id as usize],
+                Some(index) => words.get(index).map_or(SPECIAL[0], |word| word),
+            },
+            Units::Subwords(subwords) => subwords.token(id).unwrap_or(""),
+        }
+    }
+
+    /// The id of a word or token; that of UNK, where there is one, for any other.
+    #[must_use]
+    pub fn id(&self, word: &str) -> Option<u32> {
+        match &self.units {
+            Units::Words { ids, .. } => Some(ids.get(word).copied().unwrap_or(UNK)),
+            Units::Subwords(subwords) => subwords.id(word).or(subwords.special().unk),
+        }
+    }
+
+    /// Words in the order of their ids, from 3; a tokenizer has none.
     #[must_use]
     pub fn words(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.words.iter().map(|word| &**word)
+        let words: &[Box<str>] = match &self.units {
+            Units::Words { words, .. } => words,
+            Units::Subwords(_) => &[],
+        };
+        words.iter().map(|word| &**word)
+    }
+
+    /// Number of ids that stand for text.
+    pub(crate) fn text_ids(&self) -> usize {
+        let ids = 0..self.len() as u32;
+        let special = self.special();
+        ids.filter(|&id| special.is_candidate(id, false)).count()
+    }
+
+    /// Appends the ids of a piece of text, without special ones. `scratch` is reused between calls.
+    pub(crate) fn encode(&self, text: &str, scratch: &mut String, ids: &mut Vec<u32>) -> Result<()> {
+        match &self.units {
+            Units::Words { ids: known, .. } => {
+                let mut take = |word: &str| ids.push(known.get(word).copied().unwrap_or(UNK));
+                crate::tokenize::words(text, scratch, &mut take);
+                Ok(())
+            }
+            Units::Subwords(subwords) => subwords.encode(text, ids),
+        }
     }
 
     /// The same words, known to come from elsewhere.
@@ -203,10 +290,31 @@ impl Vocab {
         self.provenance
     }
 
-    /// The contents of a vocabulary file: one word a line.
+    /// The contents of the vocabulary's file: one word a line, or the tokenizer as it was read.
     #[must_use]
     pub fn to_file_contents(&self) -> String {
-        self.words.iter().flat_map(|word| [&**word, "\n"]).collect()
+        match &self.units {
+            Units::Words { words, .. } => words.iter().flat_map(|word| [&**word, "\n"]).collect(),
+            Units::Subwords(subwords) => subwords.contents().to_owned(),
+        }
+    }
+
+    /// The name of its file in a run directory: [`Vocab::WORDS_FILE`] or [`Vocab::TOKENIZER_FILE`].
+    #[must_use]
+    pub fn file_name(&self) -> &'static str {
+        match &self.units {
+            Units::Words { .. } => Vocab::WORDS_FILE,
+            Units::Subwords(_) => Vocab::TOKENIZER_FILE,
+        }
+    }
+
+    /// SHA-256 of the file's contents, as 64 hexadecimal digits.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        match &self.units {
+            Units::Words { .. } => hex(&hash_bytes(self.to_file_contents().as_bytes())),
+            Units::Subwords(subwords) => hex(&hash_bytes(subwords.contents().as_bytes())),
+        }
     }
 }
 
@@ -248,7 +356,7 @@ mod tests {
         assert_eq!(vocab.len(), 5);
         assert_eq!(
             (vocab.id("the"), vocab.id("to"), vocab.id("cat")),
-            (3, 4, Vocab::UNK)
+            (Some(3), Some(4), SpecialIds::WORDS.unk)
         );
         assert_eq!(
             (vocab.word(0), vocab.word(1), vocab.word(2)),

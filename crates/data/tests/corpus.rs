@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use undertone_accounting::{Delta, NoiseMultiplier};
 use undertone_data::{
-    Corpus, CorpusSpec, EosTargets, NoProgress, Partition, PrivateSelection, PrivateVocabulary, Split, Vocab,
-    VocabProvenance, WordVotes,
+    Corpus, CorpusSpec, EosTargets, NoProgress, Partition, PrivateSelection, PrivateVocabulary, SpecialIds,
+    Split, VocabProvenance, WordVotes,
 };
 use undertone_mechanisms::NoiseKey;
+
+const IDS: SpecialIds = SpecialIds::WORDS;
 
 fn spec(text: &str) -> CorpusSpec {
     toml::from_str(text).unwrap()
@@ -92,8 +94,8 @@ fn groups_by_user_and_orders_by_time() {
         (2, 4, 13)
     );
     assert_eq!(train.user(0).num_tokens(), 10);
-    assert_eq!(train.user(0).example(2), [3, 4, Vocab::EOS]);
-    assert_eq!(train.user(1).tokens(), [6, Vocab::UNK, Vocab::EOS]);
+    assert_eq!(train.user(0).example(2), [3, 4, IDS.eos]);
+    assert_eq!(train.user(1).tokens(), [6, 0, IDS.eos]);
 
     let stats = corpus.stats();
     assert_eq!((stats.rows, stats.users, stats.users_without_text), (7, 5, 2));
@@ -351,7 +353,7 @@ fn synthetic_users_can_be_learned_from_but_not_perfectly() {
     let train = corpus.partition(Split::Train);
     assert!(train.total_tokens() < 2_000_000);
     for example in train.users().flat_map(|user| user.examples()) {
-        let mut previous = Vocab::BOS;
+        let mut previous = IDS.bos;
         for &target in example {
             *pairs.entry((previous, target)).or_insert(0) += 1;
             previous = target;
@@ -368,7 +370,7 @@ fn synthetic_users_can_be_learned_from_but_not_perfectly() {
         .users()
         .flat_map(|user| user.examples())
     {
-        let mut previous = Vocab::BOS;
+        let mut previous = IDS.bos;
         for &target in example {
             hits += u64::from(
                 likeliest

@@ -1,6 +1,6 @@
 //! From one user's examples to packed batches: sentences side by side, or parallel streams with carried state.
 
-use undertone_data::Vocab;
+use undertone_data::SpecialIds;
 use undertone_models::{IGNORE, PackedBatch, StateMode};
 
 /// Packs sequences of inputs and their targets.
@@ -15,20 +15,20 @@ fn pack(sequences: &[(Vec<u32>, &[u32])]) -> PackedBatch {
 }
 
 /// The inputs of a sentence: BOS first; its last target has no successor.
-fn inputs(sentence: &[u32]) -> impl Iterator<Item = u32> {
-    std::iter::once(Vocab::BOS)
+fn inputs(sentence: &[u32], bos: u32) -> impl Iterator<Item = u32> {
+    std::iter::once(bos)
         .chain(sentence.iter().copied())
         .take(sentence.len())
 }
 
-/// Sentences in the given order, `batch_size` a batch, each from the zero state.
+/// Sentences in the given order, `batch_size` a batch, each from the zero state and `bos`.
 #[must_use]
-pub fn sentences(examples: &[&[u32]], batch_size: usize) -> Vec<PackedBatch> {
+pub fn sentences(examples: &[&[u32]], batch_size: usize, bos: u32) -> Vec<PackedBatch> {
     let pairs = |chunk: &[&[u32]]| {
         pack(
             &chunk
                 .iter()
-                .map(|&sentence| (inputs(sentence).collect(), sentence))
+                .map(|&sentence| (inputs(sentence, bos).collect(), sentence))
                 .collect::<Vec<_>>(),
         )
     };
@@ -44,14 +44,19 @@ pub fn sentences(examples: &[&[u32]], batch_size: usize) -> Vec<PackedBatch> {
 /// # Source
 /// \[DPLM\] section 3: batches of 8, unroll of 10 tokens, 1600 tokens a user.
 #[must_use]
-pub fn streams(examples: &[&[u32]], batch_size: usize, unroll: usize) -> Vec<(PackedBatch, StateMode)> {
+pub fn streams(
+    examples: &[&[u32]],
+    batch_size: usize,
+    unroll: usize,
+    special: SpecialIds,
+) -> Vec<(PackedBatch, StateMode)> {
     let (mut read, mut predict) = (Vec::new(), Vec::new());
     for (index, sentence) in examples.iter().enumerate() {
         if index > 0 {
-            read.push(examples[index - 1].last().copied().unwrap_or(Vocab::EOS));
+            read.push(examples[index - 1].last().copied().unwrap_or(special.eos));
             predict.push(IGNORE);
         }
-        read.extend(inputs(sentence));
+        read.extend(inputs(sentence, special.bos));
         predict.extend_from_slice(sentence);
     }
     let count = batch_size.min(read.len() / unroll).max(1);
@@ -94,14 +99,16 @@ pub fn streams(examples: &[&[u32]], batch_size: usize, unroll: usize) -> Vec<(Pa
 mod tests {
     use super::*;
 
+    const IDS: SpecialIds = SpecialIds::WORDS;
+
     #[test]
     fn sentences_are_packed_longest_first() {
         let examples: [&[u32]; 3] = [&[5, 6], &[7, 8, 9], &[4]];
-        let batches = sentences(&examples, 2);
+        let batches = sentences(&examples, 2, IDS.bos);
         assert_eq!(batches.len(), 2);
         let first = batches[0].batch();
         assert_eq!(first.active, [2, 2, 1]);
-        assert_eq!(first.inputs, [Vocab::BOS, Vocab::BOS, 7, 5, 8]);
+        assert_eq!(first.inputs, [IDS.bos, IDS.bos, 7, 5, 8]);
         assert_eq!(first.targets, [7, 5, 8, 6, 9]);
         assert_eq!(batches[1].batch().targets, [4]);
     }
@@ -113,7 +120,7 @@ mod tests {
         expected.sort_unstable();
         for batch_size in 1..6 {
             for unroll in 1..8 {
-                let windows = streams(&examples, batch_size, unroll);
+                let windows = streams(&examples, batch_size, unroll, IDS);
                 let targets = windows
                     .iter()
                     .flat_map(|(batch, _)| batch.batch().targets.iter().copied());
@@ -127,7 +134,7 @@ mod tests {
     #[test]
     fn only_the_first_window_starts_from_the_zero_state() {
         let long: Vec<u32> = (3..103).collect();
-        let windows = streams(&[&long], 2, 10);
+        let windows = streams(&[&long], 2, 10, IDS);
         assert_eq!(windows.len(), 5);
         assert!(
             windows

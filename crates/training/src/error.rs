@@ -129,11 +129,18 @@ pub enum TrainingError {
         /// What to do.
         hint: &'static str,
     },
-    /// The words are no longer those that the model was trained with.
-    #[error("the corpus no longer has the words of {path}: the model's ids would mean other words")]
+    /// The words or tokens are no longer those that the model was trained with.
+    #[error(
+        "the corpus no longer has the vocabulary of {path}: expected SHA-256 {expected}, got {got}; the model's ids would mean \
+         other words"
+    )]
     VocabularyChanged {
         /// The run's vocabulary file.
         path: PathBuf,
+        /// Digest of that file.
+        expected: String,
+        /// Digest of the corpus's vocabulary.
+        got: String,
     },
     /// The file that a run should start from does not hold a model of the run's kind.
     #[error("initial model {path}: {source}")]
@@ -143,7 +150,7 @@ pub enum TrainingError {
         /// What is wrong with it; names the tensor.
         source: Box<undertone_models::ModelError>,
     },
-    /// The file that a run should start from was trained with other words.
+    /// The file that a run should start from was trained with other words, or with another tokenizer.
     #[error(
         "initial model {path} has another vocabulary: expected SHA-256 {expected}, found {found}; its ids mean other words. \
          Train both with the same `data.vocabulary`"

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rand_core::Rng;
 use serde::{Deserialize, Serialize};
-use undertone_data::{EosTargets, Partition, Vocab};
+use undertone_data::{EosTargets, Partition, SpecialIds};
 use undertone_models::{PackedBatch, SequenceModel, StateMode};
 
 use crate::batch;
@@ -64,6 +64,7 @@ pub struct HeadWords {
 pub struct EvaluationSet {
     batches: Vec<PackedBatch>,
     longest: usize,
+    special: SpecialIds,
 }
 
 impl EvaluationSet {
@@ -101,12 +102,14 @@ impl EvaluationSet {
         // Sentences of one length side by side; the sort is stable, so the batches depend on the choice alone.
         sentences.sort_by_key(|sentence| sentence.len());
         Ok(Self {
-            batches: batch::sentences(&sentences, BATCH),
+            batches: batch::sentences(&sentences, BATCH, partition.special().bos),
             longest,
+            special: partition.special(),
         })
     }
 
-    /// Measures a model on `threads` cores; the result does not depend on their number.
+    /// Measures a model on `threads` cores; the result does not depend on their number. There are no head words where ids do
+    /// not rise as words become rarer.
     ///
     /// # Errors
     /// From the model.
@@ -118,6 +121,7 @@ impl EvaluationSet {
         head_words: bool,
         threads: usize,
     ) -> Result<Metrics> {
+        let head_words = head_words && self.special.first_word.is_some();
         let next = AtomicUsize::new(0);
         let done: Mutex<Vec<Option<Tally>>> = Mutex::new(vec![None; self.batches.len()]);
         let work = |(): &mut ()| -> Result<()> {
@@ -127,7 +131,7 @@ impl EvaluationSet {
                 let Some(batch) = self.batches.get(index) else {
                     return Ok(());
                 };
-                let mut tally = Tally::new(head_words);
+                let mut tally = Tally::new(self.special, head_words);
                 let mut top = Vec::with_capacity(TOP + 1);
                 worker.evaluate(
                     parameters,
@@ -144,7 +148,7 @@ impl EvaluationSet {
             }
         };
         on_threads(&mut vec![(); threads.max(1)], work)?;
-        let mut total = Tally::new(head_words);
+        let mut total = Tally::new(self.special, head_words);
         // Summed in batch order, so that the loss is the same at any number of threads.
         for tally in done.into_inner().unwrap_or_default().iter().flatten() {
             total.add(tally);
@@ -156,6 +160,7 @@ impl EvaluationSet {
 /// Counts of one batch.
 #[derive(Debug, Clone)]
 struct Tally {
+    special: SpecialIds,
     targets: u64,
     out_of_vocabulary: u64,
     top: [u64; 3],
@@ -166,8 +171,9 @@ struct Tally {
 }
 
 impl Tally {
-    fn new(with_head: bool) -> Self {
+    fn new(special: SpecialIds, with_head: bool) -> Self {
         Self {
+            special,
             targets: 0,
             out_of_vocabulary: 0,
             top: [0; 3],
@@ -186,13 +192,15 @@ impl Tally {
         eos: EosTargets,
         top: &mut Vec<(f32, usize)>,
     ) {
-        if target == Vocab::EOS && eos == EosTargets::Excluded {
+        let special = self.special;
+        let with_eos = eos == EosTargets::Included;
+        if target == special.eos && !with_eos {
             return;
         }
         self.targets += 1;
         let score = logits[target as usize];
         self.loss += f64::from(log_normalizer) - f64::from(score);
-        if target == Vocab::UNK {
+        if Some(target) == special.unk {
             self.out_of_vocabulary += 1;
         } else {
             // Of equal scores the lower id comes first.
@@ -200,18 +208,22 @@ impl Tally {
             let better = before.iter().filter(|&&other| other >= score).count()
                 + after.iter().filter(|&&other| other > score).count();
             self.top1_all_ids += u64::from(better == 0);
-            // Ids that are no candidates do not push the target down.
-            let beaten_by = |id: u32| {
+            // Ids that are no candidates do not push the target down; one id may be both BOS and EOS.
+            let pushes = |id: u32| {
                 let other = logits[id as usize];
-                usize::from(other > score || (other == score && id < target))
+                !special.is_candidate(id, with_eos) && (other > score || (other == score && id < target))
             };
-            let excluded = beaten_by(Vocab::UNK)
-                + beaten_by(Vocab::BOS)
-                + if eos == EosTargets::Excluded {
-                    beaten_by(Vocab::EOS)
-                } else {
-                    0
-                };
+            let ends = [
+                Some(special.bos),
+                Some(special.eos).filter(|&eos| eos != special.bos),
+            ];
+            let unk = special.unk.filter(|unk| !ends.contains(&Some(*unk)));
+            let excluded = ends
+                .into_iter()
+                .chain([unk])
+                .flatten()
+                .filter(|&id| pushes(id))
+                .count();
             for (count, limit) in self.top.iter_mut().zip([1, 3, 5]) {
                 *count += u64::from(better - excluded < limit);
             }
@@ -225,10 +237,11 @@ impl Tally {
                     top.truncate(TOP);
                 }
             }
+            let first = special.first_word.unwrap_or(u32::MAX) as usize;
             for (histogram, n) in self.head.iter_mut().zip([10, 50, 100]) {
                 let hits = top
                     .iter()
-                    .filter(|&&(_, id)| (FIRST_WORD..FIRST_WORD + n).contains(&id))
+                    .filter(|&&(_, id)| (first..first + n).contains(&id))
                     .count();
                 histogram[hits] += 1;
             }
@@ -266,16 +279,13 @@ impl Tally {
     }
 }
 
-/// Ids of words start here; the ids below are UNK, BOS and EOS.
-const FIRST_WORD: usize = Vocab::FIRST_WORD as usize;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// Logits over ids 0..8; the target's place decides what is counted.
     fn check(target: u32, logits: &[f32], eos: EosTargets, expected: (u64, [u64; 3], u64)) {
-        let mut tally = Tally::new(true);
+        let mut tally = Tally::new(SpecialIds::WORDS, true);
         tally.row(target, logits, 0.0, eos, &mut Vec::new());
         assert_eq!(
             (tally.targets, tally.top, tally.top1_all_ids),
@@ -302,9 +312,31 @@ mod tests {
     }
 
     #[test]
+    fn one_id_for_both_ends_is_left_out_once_or_counts() {
+        let shared = SpecialIds {
+            unk: None,
+            bos: 3,
+            eos: 3,
+            first_word: None,
+        };
+        let logits = [1.0, 3.0, 2.0, 9.0];
+        let check = |target, eos, expected: (u64, [u64; 3])| {
+            let mut tally = Tally::new(shared, false);
+            tally.row(target, &logits, 0.0, eos, &mut Vec::new());
+            assert_eq!((tally.targets, tally.top), expected);
+            assert_eq!(tally.out_of_vocabulary, 0);
+        };
+        check(1, EosTargets::Excluded, (1, [1, 1, 1]));
+        check(0, EosTargets::Excluded, (1, [0, 1, 1]));
+        check(3, EosTargets::Excluded, (0, [0, 0, 0]));
+        check(3, EosTargets::Included, (1, [1, 1, 1]));
+        check(1, EosTargets::Included, (1, [0, 1, 1]));
+    }
+
+    #[test]
     fn head_words_count_the_ten_likeliest() {
         let logits: Vec<f32> = (0..200).map(|id| -(id as f32)).collect();
-        let mut tally = Tally::new(true);
+        let mut tally = Tally::new(SpecialIds::WORDS, true);
         tally.row(3, &logits, 0.0, EosTargets::Excluded, &mut Vec::new());
         // Top ten are ids 0..10: seven words, all of them among the ten most frequent.
         assert_eq!(tally.head.map(|histogram| histogram[7]), [1, 1, 1]);
@@ -315,7 +347,7 @@ mod tests {
 
     #[test]
     fn perplexity_is_the_exponential_of_the_mean_loss() {
-        let mut tally = Tally::new(false);
+        let mut tally = Tally::new(SpecialIds::WORDS, false);
         let logits = [0.0f32; 8];
         tally.row(3, &logits, 8f32.ln(), EosTargets::Excluded, &mut Vec::new());
         tally.row(0, &logits, 8f32.ln(), EosTargets::Excluded, &mut Vec::new());

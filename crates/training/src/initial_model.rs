@@ -11,7 +11,6 @@ use undertone_models::{ModelSpec, SequenceModel, weights};
 use crate::error::{Result, TrainingError};
 use crate::figures::hex;
 use crate::random::{Purpose, Randomness};
-use crate::run::VOCAB_FILE;
 
 /// What a `model.safetensors` of ours says about itself in its header.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,7 +19,7 @@ pub struct Description {
     pub model: ModelSpec,
     /// Rounds (or steps of pre-training) that it was trained for.
     pub rounds: u64,
-    /// Name of the vocabulary file beside it.
+    /// Name of the vocabulary file beside it: `vocab.txt` or `tokenizer.json`.
     pub vocabulary: String,
     /// Digest of that file; files written before it was recorded have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,8 +33,8 @@ impl Description {
         Self {
             model: model.clone(),
             rounds,
-            vocabulary: VOCAB_FILE.to_owned(),
-            vocabulary_sha256: Some(vocabulary_digest(vocab)),
+            vocabulary: vocab.file_name().to_owned(),
+            vocabulary_sha256: Some(vocab.digest()),
         }
     }
 
@@ -87,7 +86,7 @@ pub fn read(path: &Path, model: &dyn SequenceModel, vocab: &Vocab) -> Result<Ini
                 path: path.to_owned(),
                 message: format!("its description: {error}"),
             })?;
-        let expected = vocabulary_digest(vocab);
+        let expected = vocab.digest();
         if let Some(found) = description.vocabulary_sha256
             && found != expected
         {
@@ -123,11 +122,6 @@ pub fn starting_parameters(
             Ok(model.initial_params(generator.next_u64()))
         }
     }
-}
-
-/// Hex SHA-256 of the vocabulary file that these words make.
-fn vocabulary_digest(vocab: &Vocab) -> String {
-    hex(&Sha256::digest(vocab.to_file_contents().as_bytes()))
 }
 
 #[cfg(test)]

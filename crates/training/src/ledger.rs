@@ -104,7 +104,7 @@ pub fn read_chain(path: &Path, genesis: &str) -> Result<(Vec<LedgerEntry>, Strin
         }
         if entry.previous_sha256 != head {
             let what = if index == 0 {
-                "the run's config.toml, mechanism.json and vocab.txt"
+                "the run's config.toml, mechanism.json and vocab.txt or tokenizer.json"
             } else {
                 "the line before"
             };

@@ -214,7 +214,9 @@ impl<'a> Pretraining<'a> {
         let step = self.step;
         let batch = self.order.batch(step, &self.randomness);
         self.setting.observer.on_round_start(step, batch.users);
-        let (average, stats) = gradient::descent(step, &self.parameters, &batch.examples, &mut self.workers)?;
+        let bos = self.setting.users.special().bos;
+        let (average, stats) =
+            gradient::descent(step, &self.parameters, &batch.examples, bos, &mut self.workers)?;
         let gradient_norm = average
             .values()
             .iter()

@@ -8,6 +8,7 @@ pub(crate) mod workspace;
 
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
 use undertone_data::{Corpus, EosTargets, Partition, Split};
 use undertone_models::SequenceModel;
 
@@ -16,6 +17,7 @@ use crate::cohorts::Cohorts;
 use crate::config::{EvaluationSplit, RunConfig, RunFile};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::{EvaluationSet, Metrics};
+use crate::figures::hex;
 use crate::noise::Noise;
 use crate::participation::ParticipationKey;
 use crate::plan::{PrivacyPlan, Spending};
@@ -28,8 +30,8 @@ use crate::update::LocalWorker;
 use workspace::RunDirectory;
 
 pub use workspace::{
-    CONFIG_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE, VOCAB_FILE,
-    VOCAB_PRIVACY_FILE,
+    CONFIG_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE, TOKENIZER_FILE,
+    VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 
 pub(crate) use privacy_report::statements as statements_of;
@@ -37,13 +39,14 @@ pub(crate) use rounds::digest_of;
 pub(crate) use workspace::{genesis_of, strategy_of};
 
 /// The files that a finished run's manifest covers.
-pub(crate) const FINISHED_FILES: [&str; 8] = [
+pub(crate) const FINISHED_FILES: [&str; 9] = [
     CONFIG_FILE,
     LEDGER_FILE,
     MECHANISM_FILE,
     METRICS_FILE,
     MODEL_FILE,
     PRIVACY_FILE,
+    TOKENIZER_FILE,
     VOCAB_FILE,
     VOCAB_PRIVACY_FILE,
 ];
@@ -148,11 +151,13 @@ pub fn evaluate(
     let recorded = directory.base();
     let base = base.or(recorded.as_deref()).unwrap_or(Path::new("."));
     let corpus = directory.open_corpus(&config.data, base, observer)?;
-    let vocabulary = crate::files::read(&run_dir.join(VOCAB_FILE))?;
-    if vocabulary != corpus.vocab().to_file_contents().as_bytes() {
-        return Err(TrainingError::VocabularyChanged {
-            path: run_dir.join(VOCAB_FILE),
-        });
+    let path = workspace::vocabulary_file(run_dir);
+    let (expected, got) = (
+        hex(&Sha256::digest(crate::files::read(&path)?)),
+        corpus.vocab().digest(),
+    );
+    if expected != got {
+        return Err(TrainingError::VocabularyChanged { path, expected, got });
     }
     let model = config.model.build(corpus.vocab().len())?;
     let bytes = crate::files::read(&run_dir.join(MODEL_FILE))?;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use undertone_aggregation::{AggregationError, ClipReport, Clipping, ParamLayout, user_weight};
-use undertone_data::User;
+use undertone_data::{SpecialIds, User};
 use undertone_models::{ModelError, PackedBatch, SequenceModel, SequenceWorker, StateMode};
 
 use crate::batch;
@@ -70,6 +70,8 @@ pub struct LocalTask<'a> {
     pub clipping: &'a Clipping,
     /// Adaptive clipping: the norm that the user's bit compares with.
     pub estimate: Option<f64>,
+    /// The ids that stand for no text: what examples start from.
+    pub special: SpecialIds,
     /// The user's hyper-parameters.
     pub config: &'a UserUpdateConfig,
     /// What a local training that leaves the range of numbers means: a zero update, or an error that names the user.
@@ -222,7 +224,7 @@ impl LocalWorker {
             if epoch > 0 && task.config.batching == Batching::Sentences {
                 cohort::shuffle(&mut order, generator);
             }
-            for (batch, mode) in batches(&order, task.config) {
+            for (batch, mode) in batches(&order, task) {
                 if steps == 0 {
                     break 'epochs;
                 }
@@ -256,7 +258,8 @@ impl LocalWorker {
         // The gradient of the mean over all targets, gathered in pieces that fit the workspace.
         let (mut tokens, mut loss_sum) = (0u64, 0.0);
         self.parameters.fill(0.0);
-        for batch in batch::sentences(examples, FEDSGD_CHUNK.min(task.config.batch_size)) {
+        let chunk = FEDSGD_CHUNK.min(task.config.batch_size);
+        for batch in batch::sentences(examples, chunk, task.special.bos) {
             let stats = self
                 .model
                 .gradient(task.theta, &batch.batch(), &mut self.gradient)?;
@@ -288,12 +291,13 @@ fn is_overflow(error: &TrainingError) -> bool {
 /// Sentences whose gradient is computed at once in FedSGD; bounds the workspace, not the batch.
 const FEDSGD_CHUNK: usize = 64;
 
-fn batches(examples: &[&[u32]], config: &UserUpdateConfig) -> Vec<(PackedBatch, StateMode)> {
+fn batches(examples: &[&[u32]], task: &LocalTask<'_>) -> Vec<(PackedBatch, StateMode)> {
+    let config = task.config;
     match config.batching {
-        Batching::Sentences => batch::sentences(examples, config.batch_size)
+        Batching::Sentences => batch::sentences(examples, config.batch_size, task.special.bos)
             .into_iter()
             .map(|batch| (batch, StateMode::Zero))
             .collect(),
-        Batching::Stream => batch::streams(examples, config.batch_size, config.unroll),
+        Batching::Stream => batch::streams(examples, config.batch_size, config.unroll, task.special),
     }
 }

@@ -27,7 +27,7 @@ use crate::error::{Result, TrainingError};
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
 use crate::plan::{Population, PrivacyPlan};
 use crate::record::{GuaranteeRecord, LedgerEntry};
-use crate::run::{CONFIG_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE, strategy_of};
+use crate::run::{CONFIG_FILE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE, strategy_of};
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -218,7 +218,12 @@ struct Settings {
 fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Check, Option<Settings>) {
     let mut check = Check::new("settings");
     let made = (|| {
-        let vocabulary = Vocab::from_file(&folder.join(VOCAB_FILE))?;
+        let vocabulary = match &config.data.vocabulary {
+            Some(VocabularySpec::Tokenizer { bos, eos, .. }) => {
+                Vocab::from_tokenizer_file(&folder.join(TOKENIZER_FILE), bos.as_deref(), eos.as_deref())?
+            }
+            _ => Vocab::from_file(&folder.join(VOCAB_FILE))?,
+        };
         let model = config.model.build(vocabulary.len())?;
         let Some(first) = entries.first() else {
             return Err(TrainingError::Damaged {

@@ -1,8 +1,10 @@
-//! `undertone data {import,stats,vocab}`.
+//! `undertone data {import,stats,vocab,tokenizer,group}`.
 
+mod group;
 mod private;
 mod show;
 mod source;
+mod tokenizer;
 
 use std::path::PathBuf;
 
@@ -10,9 +12,11 @@ use anyhow::Context;
 use undertone_data::{Corpus, ImportOptions, PrivateVocabulary, WordCounts};
 
 use crate::output::Output;
+use group::GroupArgs;
 use private::PrivateArgs;
 use show::StageBar;
 use source::{SourceArgs, VocabularyArgs};
+use tokenizer::TokenizerArgs;
 
 /// Arguments of `undertone data`.
 #[derive(Debug, clap::Args)]
@@ -29,6 +33,10 @@ enum DataCommand {
     Stats(StatsArgs),
     /// Build a vocabulary file, most frequent words first.
     Vocab(VocabArgs),
+    /// Train a sub-word tokenizer on public text: a Hugging Face tokenizer.json.
+    Tokenizer(TokenizerArgs),
+    /// Group any source by user on disk, in bounded memory: Parquet shards, an index of users, a manifest.
+    Group(GroupArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -90,6 +98,8 @@ pub(crate) fn run(args: DataArgs, output: &Output) -> anyhow::Result<()> {
         DataCommand::Import(args) => import(&args, output),
         DataCommand::Stats(args) => stats(&args, output),
         DataCommand::Vocab(args) => vocab(&args, output),
+        DataCommand::Tokenizer(args) => args.run(output),
+        DataCommand::Group(args) => args.run(output),
     }
 }
 

@@ -395,3 +395,185 @@ fn bad_requests_for_private_vocabularies_name_the_key() {
     ]);
     assert!(nobody.contains("nobody.csv holds no rows"), "{nobody}");
 }
+
+#[test]
+fn a_tokenizer_is_trained_used_and_kept_by_a_run() {
+    let folder = Folder::new();
+    let text: String = (0..400)
+        .map(|i| {
+            format!(
+                "the model reads bytes number {} and the words of user {}\n",
+                i % 37,
+                i % 11
+            )
+        })
+        .collect();
+    folder.write("public.txt", &text);
+    let arguments = [
+        "data",
+        "tokenizer",
+        "public.txt",
+        "--size",
+        "300",
+        "--out",
+        "tokenizer.json",
+        "--json",
+    ];
+    let summary: Value = serde_json::from_str(&folder.succeed(&arguments)).expect("JSON");
+    assert_eq!(summary["size"], 300);
+    assert_eq!(summary["rows"], 400);
+    assert!(folder.fail(&arguments).contains("tokenizer.json exists"));
+    let small = [
+        "data",
+        "tokenizer",
+        "public.txt",
+        "--size",
+        "100",
+        "--out",
+        "small.json",
+    ];
+    assert!(folder.fail(&small).contains("size: expected between 259"));
+
+    let rows: String = (0..300)
+        .map(|i| {
+            format!(
+                "{{\"user_id\": {}, \"text\": \"words of user number {} are bytes\"}}\n",
+                i % 60,
+                i % 7
+            )
+        })
+        .collect();
+    folder.write("rows.jsonl", &rows);
+    let stats = [
+        "data",
+        "stats",
+        "--jsonl",
+        "rows.jsonl",
+        "--tokenizer",
+        "tokenizer.json",
+        "--windows",
+        "8",
+        "--json",
+    ];
+    let stats: Value = serde_json::from_str(&folder.succeed(&stats)).expect("JSON");
+    assert_eq!(stats["stats"]["train"]["unknown_words"], 0);
+    assert!(
+        stats["stats"]["tokens_per_word"]
+            .as_f64()
+            .is_some_and(|tokens| tokens >= 1.0),
+        "{stats}"
+    );
+
+    let run = TINY.replace(
+        "source = { kind = \"synthetic\", users = 300, words = 60 }",
+        "source = { kind = \"jsonl\", path = \"rows.jsonl\" }\nvocabulary = { kind = \"tokenizer\", path = \"tokenizer.json\" }\n\
+         examples = \"windows\"\nmax_example_tokens = 8",
+    );
+    folder.write("run.toml", &run);
+    folder.succeed(&["train", "run.toml"]);
+    assert_eq!(
+        folder.read("runs/tiny/tokenizer.json"),
+        folder.read("tokenizer.json")
+    );
+    assert!(!folder.path("runs/tiny/vocab.txt").exists());
+    folder.succeed(&["verify", "runs/tiny"]);
+    folder.succeed(&["eval", "runs/tiny"]);
+
+    // Another tokenizer of the same size: same shapes, other meanings.
+    folder.write("other.txt", text.replace("the", "our").repeat(2));
+    let other = [
+        "data",
+        "tokenizer",
+        "other.txt",
+        "--size",
+        "300",
+        "--out",
+        "tokenizer.json",
+        "--force",
+    ];
+    folder.succeed(&other);
+    let error = folder.fail(&["eval", "runs/tiny"]);
+    assert!(error.contains("no longer has the vocabulary of"), "{error}");
+    assert!(error.contains("expected SHA-256"), "{error}");
+    let initial = run.replace(
+        "name = \"tiny\"",
+        "name = \"next\"\ninitial_model = \"runs/tiny/model.safetensors\"",
+    );
+    folder.write("next.toml", &initial);
+    let error = folder.fail(&["train", "next.toml"]);
+    assert!(
+        error.contains("has another vocabulary: expected SHA-256"),
+        "{error}"
+    );
+    folder.write("tokenizer.json", "the\nto\n");
+    let error = folder.fail(&["train", "run.toml"]);
+    assert!(
+        error.contains("tokenizer.json is not a usable tokenizer: expected a Hugging Face tokenizer.json"),
+        "{error}"
+    );
+}
+
+#[test]
+fn grouped_text_is_a_source_with_the_same_corpus() {
+    let folder = Folder::new();
+    let rows: String = (0..500)
+        .map(|i| {
+            format!(
+                "{{\"user_id\": \"u{}\", \"text\": \"text number {i} of many\", \"t\": {}}}\n",
+                i * 7 % 90,
+                1000 - i
+            )
+        })
+        .collect();
+    folder.write("rows.jsonl", &rows);
+    let group = [
+        "data",
+        "group",
+        "--jsonl",
+        "rows.jsonl",
+        "--time-column",
+        "t",
+        "--out",
+        "grouped",
+        "--json",
+    ];
+    let written: Value = serde_json::from_str(&folder.succeed(&group)).expect("JSON");
+    assert_eq!((&written["rows"], &written["users"]), (&500.into(), &90.into()));
+    assert!(folder.fail(&group).contains("grouped exists"));
+    let stats = |source: &[&str]| -> Value {
+        let arguments = [&["data", "stats"], source, &["--json"]].concat();
+        let mut stats: Value = serde_json::from_str(&folder.succeed(&arguments)).expect("JSON");
+        stats["stats"]["source"].take();
+        stats["stats"].take()
+    };
+    let table = stats(&["--jsonl", "rows.jsonl", "--time-column", "t"]);
+    assert_eq!(table, stats(&["--grouped", "grouped"]));
+    assert_eq!(
+        table,
+        stats(&["--grouped", "grouped", "--time-column", "timestamp"])
+    );
+    let error = folder.fail(&["data", "stats", "--grouped", "grouped", "--split-column", "split"]);
+    assert!(
+        error.contains("data.source.split: expected false, because grouped was grouped without it"),
+        "{error}"
+    );
+    let error = folder.fail(&[
+        "data",
+        "group",
+        "--jsonl",
+        "rows.jsonl",
+        "--out",
+        "other",
+        "--memory",
+        "1kB",
+    ]);
+    assert!(
+        error.contains("memory: expected at least 16777216 bytes, got 1000"),
+        "{error}"
+    );
+    let error = folder.fail(&["data", "stats", "--grouped", "."]);
+    assert!(
+        error.contains("cannot read the manifest of grouped text"),
+        "{error}"
+    );
+}

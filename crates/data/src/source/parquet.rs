@@ -13,6 +13,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, TimeUnit};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::file::metadata::RowGroupMetaData;
 
 use crate::error::{DataError, Place, Result, io};
 use crate::rows::{NO_TIME, Rows};
@@ -115,6 +116,25 @@ pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) 
         rows.clear();
     }
     Ok(())
+}
+
+/// Bytes of users and texts before compression, as the file tells.
+pub(crate) fn text_bytes(path: &Path, columns: Columns<'_>) -> Result<u64> {
+    let file = File::open(path).map_err(io("read", path))?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| DataError::BadParquet {
+        file: path.to_owned(),
+        detail: error.to_string(),
+    })?;
+    let wanted = [columns.user, Some(columns.text)];
+    let chunks = builder
+        .metadata()
+        .row_groups()
+        .iter()
+        .flat_map(RowGroupMetaData::columns);
+    Ok(chunks
+        .filter(|chunk| wanted.contains(&Some(chunk.column_path().string().as_str())))
+        .map(|chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(0))
+        .sum())
 }
 
 fn find<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a ArrayRef> {

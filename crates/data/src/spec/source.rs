@@ -19,6 +19,22 @@ pub enum SourceSpec {
     Csv(CsvSource),
     /// The log of a git repository: author = user, message = text.
     Git(GitSource),
+    /// A folder of text grouped by user, as `undertone data group` writes it; its columns are known.
+    Grouped(GroupedSource),
+}
+
+/// A folder of text grouped by user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupedSource {
+    /// The folder.
+    pub path: String,
+    /// Whether rows have a time; a folder grouped by time keeps that order either way.
+    #[serde(default)]
+    pub time: bool,
+    /// Whether the folder's split column is used.
+    #[serde(default)]
+    pub split: bool,
 }
 
 /// A table with one row per piece of text. Paths may hold environment variables (`$NAME` or `${NAME}`) and are
@@ -190,6 +206,7 @@ impl SourceSpec {
             SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.path.clone(),
             SourceSpec::Csv(source) => source.path.clone(),
             SourceSpec::Git(source) => format!("the log of {}", source.path),
+            SourceSpec::Grouped(source) => source.path.clone(),
         }
     }
 
@@ -199,6 +216,7 @@ impl SourceSpec {
             SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.time.is_some(),
             SourceSpec::Csv(source) => source.time.is_some(),
             SourceSpec::Git(_) => true,
+            SourceSpec::Grouped(source) => source.time,
         }
     }
 
@@ -207,6 +225,7 @@ impl SourceSpec {
             SourceSpec::Synthetic(_) | SourceSpec::Git(_) => false,
             SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.split.is_some(),
             SourceSpec::Csv(source) => source.split.is_some(),
+            SourceSpec::Grouped(source) => source.split,
         }
     }
 

@@ -31,7 +31,7 @@ impl PartWorker {
     }
 }
 
-/// The negative gradient of the mean loss over all targets of the examples, and what the loss was.
+/// The negative gradient of the mean loss over all targets of the examples, each from `bos`, and what the loss was.
 ///
 /// Parts are weighted by their targets and summed in fixed point: the same bits at any number of workers. The way of a
 /// federated round is gone to its end, with [`NonPrivate`] in the place of a mechanism: nothing is bounded, no noise is
@@ -43,9 +43,10 @@ pub(super) fn descent(
     step: u64,
     parameters: &[f32],
     examples: &[&[u32]],
+    bos: u32,
     workers: &mut [PartWorker],
 ) -> Result<(NoisedAverage, StepStats)> {
-    let parts = batch::sentences(examples, PART);
+    let parts = batch::sentences(examples, PART, bos);
     let targets: usize = parts.iter().map(|part| part.batch().targets_count()).sum();
     let sum = FixedPointSum::new(parameters.len());
     let next = AtomicUsize::new(0);
@@ -105,7 +106,7 @@ mod tests {
         let examples: Vec<&[u32]> = examples.iter().map(Vec::as_slice).collect();
         let with = |threads: usize| {
             let mut workers: Vec<_> = (0..threads).map(|_| PartWorker::new(model.as_ref(), 6)).collect();
-            let (average, stats) = descent(0, &parameters, &examples, &mut workers).unwrap();
+            let (average, stats) = descent(0, &parameters, &examples, 1, &mut workers).unwrap();
             (average.values().to_vec(), stats)
         };
         let (values, stats) = with(1);
@@ -120,7 +121,7 @@ mod tests {
             assert_eq!(again.1, stats);
         }
         // The whole batch at once, in one worker.
-        let whole: Vec<PackedBatch> = batch::sentences(&examples, examples.len());
+        let whole: Vec<PackedBatch> = batch::sentences(&examples, examples.len(), 1);
         let whole = whole[0].batch();
         let mut gradient = vec![0.0; parameters.len()];
         let expected = model

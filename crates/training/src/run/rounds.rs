@@ -102,6 +102,7 @@ impl Run<'_> {
             layout: self.model.layout(),
             clipping: &plan.clipping,
             estimate: self.adaptive_clip.map(|clip| clip.estimate()),
+            special: self.users.special(),
             config: &self.config.user_update,
             on_overflow: if self.plan.is_private() {
                 OnOverflow::ZeroUpdate

@@ -32,7 +32,9 @@ pub const PRIVACY_FILE: &str = "privacy.json";
 /// The final parameters.
 pub const MODEL_FILE: &str = "model.safetensors";
 /// The words, by id from 3.
-pub const VOCAB_FILE: &str = "vocab.txt";
+pub const VOCAB_FILE: &str = Vocab::WORDS_FILE;
+/// The tokenizer, of a run on sub-word tokens: in the place of the words.
+pub const TOKENIZER_FILE: &str = Vocab::TOKENIZER_FILE;
 /// What the words cost, where they were chosen privately: beside `vocab.txt`, as beside any private vocabulary.
 pub const VOCAB_PRIVACY_FILE: &str = "vocab.txt.privacy.json";
 /// The mechanism of correlated noise, where there is one.
@@ -177,7 +179,7 @@ impl RunDirectory {
         }
         files::write_atomic(&self.file(CONFIG_FILE), config_text(config)?.as_bytes())?;
         files::write_atomic(
-            &self.file(VOCAB_FILE),
+            &self.file(corpus.vocab().file_name()),
             corpus.vocab().to_file_contents().as_bytes(),
         )?;
         if let Some(record) = corpus.vocabulary_privacy() {
@@ -236,6 +238,16 @@ impl RunDirectory {
     }
 }
 
+/// The file with what the ids of a run mean: its tokenizer or its words.
+pub(crate) fn vocabulary_file(folder: &Path) -> PathBuf {
+    let tokenizer = folder.join(TOKENIZER_FILE);
+    if tokenizer.exists() {
+        tokenizer
+    } else {
+        folder.join(VOCAB_FILE)
+    }
+}
+
 /// Digest of the files that say what a run is.
 pub(crate) fn genesis_of(folder: &Path) -> Result<String> {
     let optional = |name: &str| -> Result<Option<Vec<u8>>> {
@@ -245,7 +257,7 @@ pub(crate) fn genesis_of(folder: &Path) -> Result<String> {
     Ok(ledger::genesis(
         &files::read(&folder.join(CONFIG_FILE))?,
         optional(MECHANISM_FILE)?.as_deref(),
-        &files::read(&folder.join(VOCAB_FILE))?,
+        &files::read(&vocabulary_file(folder))?,
         optional(VOCAB_PRIVACY_FILE)?.as_deref(),
     ))
 }
@@ -300,6 +312,7 @@ fn is_unstarted(path: &Path) -> bool {
                     PRIVACY_FILE,
                     CONFIG_FILE,
                     VOCAB_FILE,
+                    TOKENIZER_FILE,
                     VOCAB_PRIVACY_FILE,
                     METRICS_FILE,
                     LEDGER_FILE,

@@ -1,7 +1,7 @@
 //! What a user computes and what a round releases, recomputed step by step.
 
 use undertone_aggregation::{Clipping, Estimator};
-use undertone_data::Split;
+use undertone_data::{SpecialIds, Split};
 use undertone_models::StateMode;
 use undertone_training::batch;
 use undertone_training::noise::Noise;
@@ -24,6 +24,7 @@ fn single_step(changes: &[&str], clipping: &Clipping) -> (Vec<f32>, Vec<f32>) {
     let randomness = Randomness::new(Some(1)).expect("randomness");
     let layout = world.model.layout();
     let task = LocalTask {
+        special: SpecialIds::WORDS,
         round: 0,
         theta: &theta,
         layout,
@@ -39,7 +40,7 @@ fn single_step(changes: &[&str], clipping: &Clipping) -> (Vec<f32>, Vec<f32>) {
     worker.train(&user, 0, &task).expect("training");
 
     let examples: Vec<&[u32]> = user.examples().collect();
-    let all = batch::sentences(&examples, examples.len());
+    let all = batch::sentences(&examples, examples.len(), SpecialIds::WORDS.bos);
     let mut gradient = vec![0.0; layout.len()];
     let mut reference = world
         .model
@@ -102,6 +103,7 @@ fn fedavg_projects_after_every_step() {
     let mut config = config.user_update;
     config.batch_size = user.num_examples();
     let task = LocalTask {
+        special: SpecialIds::WORDS,
         round: 0,
         theta: &theta,
         layout,
@@ -115,7 +117,7 @@ fn fedavg_projects_after_every_step() {
     worker.train(&user, index, &task).expect("training");
 
     let examples: Vec<&[u32]> = user.examples().collect();
-    let all = batch::sentences(&examples, examples.len());
+    let all = batch::sentences(&examples, examples.len(), SpecialIds::WORDS.bos);
     let mut reference = world
         .model
         .worker(examples.len(), examples.len() * world.longest());
@@ -153,6 +155,7 @@ fn a_round_releases_the_weighted_average() {
     let randomness = Randomness::new(Some(1)).expect("randomness");
     let clipping = Clipping::Flat { clip_norm: 0.3 };
     let task = LocalTask {
+        special: SpecialIds::WORDS,
         round: 4,
         theta: &theta,
         layout,
@@ -256,6 +259,7 @@ fn runaway_training_is_a_zero_update_or_an_error() {
     let mut train = |on_overflow| {
         let clipping = Clipping::Flat { clip_norm: 1e29 };
         let task = LocalTask {
+            special: SpecialIds::WORDS,
             round: 0,
             theta: &theta,
             layout,

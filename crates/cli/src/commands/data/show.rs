@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use undertone_data::{
-    BestAccuracy, Corpus, CorpusStats, Distribution, ImportSummary, PartitionStats, Progress, Stage,
+    BestAccuracy, Corpus, CorpusStats, Distribution, ImportSummary, PartitionStats, Progress, Stage, Vocab,
     WordCounts,
 };
 
@@ -43,8 +43,8 @@ impl Progress for StageBar<'_> {
                 bar.finish_and_clear();
             }
             let template = match total {
-                Some(_) => "{msg} {bar:40} {human_pos}/{human_len}  {elapsed} elapsed, {eta} left",
-                None => "{spinner} {msg} {human_pos}  {elapsed} elapsed",
+                Some(_) => "{msg} {bar:40} {human_pos}/{human_len}  {per_sec}, {elapsed} elapsed, {eta} left",
+                None => "{spinner} {msg} {human_pos}  {per_sec}, {elapsed} elapsed",
             };
             let bar = self.output.bar(total.unwrap_or(0), template);
             bar.set_message(stage.to_string());
@@ -85,10 +85,20 @@ pub(super) fn described(corpus: &Corpus) -> String {
         (
             "vocabulary",
             format!(
-                "{} words, {}",
+                "{} {}, {}",
                 grouped(stats.vocabulary_words as u64),
+                match corpus.vocab().file_name() {
+                    Vocab::TOKENIZER_FILE => "sub-word tokens",
+                    _ => "words",
+                },
                 stats.vocabulary_provenance
             ),
+        ),
+        (
+            "tokens a word",
+            stats
+                .tokens_per_word
+                .map_or_else(|| "–".to_owned(), |tokens| format!("{tokens:.2}")),
         ),
         ("rows", grouped(stats.rows)),
         (
@@ -137,9 +147,9 @@ fn partitions(stats: &CorpusStats) -> String {
     let rows: [(&str, Cell); 14] = [
         ("users", |part| grouped(part.users)),
         ("examples", |part| grouped(part.examples)),
-        ("words", |part| grouped(part.words)),
-        ("tokens (words and EOS)", |part| grouped(part.tokens)),
-        ("unknown words", |part| percent(part.unknown_rate)),
+        ("words or tokens", |part| grouped(part.words)),
+        ("targets (these and EOS)", |part| grouped(part.tokens)),
+        ("unknown", |part| percent(part.unknown_rate)),
         ("unigram top-1, no EOS", |part| percent(part.unigram_without_eos)),
         ("unigram top-1, with EOS", |part| percent(part.unigram_with_eos)),
         ("examples a user: mean", |part| {

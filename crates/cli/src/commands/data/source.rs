@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use undertone_data::{
-    CorpusSpec, CsvSource, GitSource, PrivateVocabulary, SourceSpec, SplitSpec, SyntheticSource, TableSource,
-    TimePoint, VocabularySpec,
+    CorpusSpec, CsvSource, Examples, GitSource, GroupedSource, PrivateVocabulary, SourceSpec, SplitSpec,
+    SyntheticSource, TableSource, TimePoint, VocabularySpec,
 };
 
 /// The part of a run file that these commands read.
@@ -65,6 +65,9 @@ struct Which {
     /// A plain text file (for a public vocabulary only: it has no users).
     #[arg(long, value_name = "FILE")]
     text: Option<String>,
+    /// A folder of text grouped by user.
+    #[arg(long, value_name = "FOLDER")]
+    grouped: Option<String>,
     /// A git repository: author = user, message = text.
     #[arg(long, value_name = "FOLDER")]
     git: Option<String>,
@@ -99,9 +102,15 @@ pub(super) struct VocabularyArgs {
     /// Public text to count words on (.parquet, .jsonl, .csv or plain text).
     #[arg(long, value_name = "FILE", conflicts_with = "vocab")]
     public_corpus: Option<String>,
+    /// Tokenizer file (tokenizer.json): sub-word tokens instead of words.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["vocab", "public_corpus"])]
+    tokenizer: Option<String>,
     /// Number of words to count.
     #[arg(long, default_value_t = 10_000, value_name = "NUMBER")]
     vocab_size: usize,
+    /// Examples are windows of whole texts, of at most this many targets, instead of sentences.
+    #[arg(long, value_name = "TOKENS")]
+    windows: Option<usize>,
 }
 
 impl SourceArgs {
@@ -115,11 +124,16 @@ impl SourceArgs {
             return Ok((file.data, path.parent().unwrap_or(Path::new("")).to_owned()));
         }
         let source = self.source()?;
-        let vocabulary = vocabulary
+        let args = vocabulary;
+        let vocabulary = args
             .filter(|_| !self.which.synthetic)
             .map(|args| args.spec(&self.text_column));
         let mut spec = CorpusSpec::new(source, vocabulary);
         spec.split = self.split.spec();
+        if let Some(tokens) = args.and_then(|args| args.windows) {
+            spec.examples = Examples::Windows;
+            spec.max_example_tokens = Some(tokens);
+        }
         Ok((spec, PathBuf::new()))
     }
 
@@ -157,6 +171,13 @@ impl SourceArgs {
                 path: path.clone(),
                 revision: self.revision.clone(),
                 salt: None,
+            })
+        } else if let Some(path) = &which.grouped {
+            // Its columns have known names; naming one says that it is wanted.
+            SourceSpec::Grouped(GroupedSource {
+                path: path.clone(),
+                time: self.time_column.is_some(),
+                split: self.split_column.is_some(),
             })
         } else if which.synthetic {
             let default = SyntheticSource::default();
@@ -212,6 +233,13 @@ impl SplitArgs {
 
 impl VocabularyArgs {
     fn spec(&self, text_column: &str) -> VocabularySpec {
+        if let Some(path) = &self.tokenizer {
+            return VocabularySpec::Tokenizer {
+                path: path.clone(),
+                bos: None,
+                eos: None,
+            };
+        }
         match (&self.vocab, &self.public_corpus) {
             (Some(path), _) if PrivateVocabulary::path_beside(Path::new(path)).exists() => {
                 VocabularySpec::Private { path: path.clone() }

@@ -1,0 +1,91 @@
+//! `undertone data tokenizer`.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use undertone_data::{TokenizerKind, TokenizerSummary, train_tokenizer};
+
+use super::show::{StageBar, grouped};
+use crate::output::{Output, facts};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct TokenizerArgs {
+    /// Public text: Parquet, JSONL, CSV, TSV or plain text files.
+    #[arg(required = true, value_name = "SOURCE")]
+    sources: Vec<String>,
+    /// Column with the text.
+    #[arg(long, alias = "text-column", default_value = "text", value_name = "NAME")]
+    text: String,
+    /// How words are cut.
+    #[arg(long, value_enum, default_value_t = Kind::Bpe)]
+    kind: Kind,
+    /// Number of ids, the three special ones and the alphabet among them.
+    #[arg(long, default_value_t = 8000, value_name = "NUMBER")]
+    size: usize,
+    /// The file to write, a tokenizer.json.
+    #[arg(long, short, alias = "out", value_name = "FILE")]
+    output: PathBuf,
+    /// Replace the file if it exists.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    /// Byte-level byte-pair encoding: nothing is unknown.
+    Bpe,
+    /// WordPiece over lower-cased characters.
+    Wordpiece,
+}
+
+impl TokenizerArgs {
+    pub(super) fn run(&self, output: &Output) -> anyhow::Result<()> {
+        let kind = match self.kind {
+            Kind::Bpe => TokenizerKind::Bpe,
+            Kind::Wordpiece => TokenizerKind::WordPiece,
+        };
+        let bar = StageBar::new(output);
+        let summary = train_tokenizer(
+            (kind, self.size),
+            &self.sources,
+            &self.text,
+            (&self.output, self.force),
+            &bar,
+        )?;
+        bar.clear();
+        if output.json {
+            return output.print_json(&summary);
+        }
+        output.print(&self.table(&summary))
+    }
+
+    fn table(&self, summary: &TokenizerSummary) -> String {
+        let mut rows = vec![
+            ("file", self.output.display().to_string()),
+            (
+                "tokenizer",
+                format!("{}, {} ids", summary.kind, grouped(summary.size as u64)),
+            ),
+            ("sha256", summary.sha256[..16].to_owned()),
+            ("rows read", grouped(summary.rows)),
+            (
+                "words",
+                format!(
+                    "{}, {} of them distinct",
+                    grouped(summary.words),
+                    grouped(summary.distinct_words as u64)
+                ),
+            ),
+        ];
+        if summary.forgotten_words > 0 {
+            rows.push((
+                "forgotten",
+                format!(
+                    "{} rare words, to hold the memory bound",
+                    grouped(summary.forgotten_words)
+                ),
+            ));
+        }
+        facts(rows)
+    }
+}

@@ -1,0 +1,92 @@
+//! `manifest.json` of a grouped folder: written last, so a folder that has one is whole.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{DataError, Result, io};
+
+pub(super) const MANIFEST: &str = "manifest.json";
+pub(super) const INDEX: &str = "users.index";
+pub(super) const FORMAT: &str = "undertone grouped text";
+pub(super) const VERSION: u32 = 1;
+
+/// What a grouped folder holds and what it was made from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupedManifest {
+    /// `"undertone grouped text"`.
+    pub format: String,
+    /// Version of the format.
+    pub version: u32,
+    /// Rows: as many as the source has.
+    pub rows: u64,
+    /// Users: as many as the source has.
+    pub users: u64,
+    /// Rows of the user who has most.
+    pub largest_user: u64,
+    /// Whether rows have a time, by which those of a user are then ordered; else they are in the order of the source.
+    pub has_time: bool,
+    /// Whether rows have a split.
+    pub has_split: bool,
+    /// The source's contents: its size and SHA-256, or its commit.
+    pub source: String,
+    /// SHA-256 of the user index.
+    pub index_sha256: String,
+    /// The shards, in the order of their users' hashes.
+    pub shards: Vec<Shard>,
+}
+
+/// A Parquet file of a grouped folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shard {
+    /// Its name in the folder.
+    pub file: String,
+    /// Its rows.
+    pub rows: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// SHA-256 of its contents.
+    pub sha256: String,
+}
+
+impl GroupedManifest {
+    /// Reads the manifest of a folder and checks what it says of itself.
+    pub(super) fn read(folder: &Path) -> Result<(GroupedManifest, Vec<u8>)> {
+        let path = folder.join(MANIFEST);
+        let bytes = std::fs::read(&path).map_err(io("read the manifest of grouped text", &path))?;
+        let bad = |detail: String| DataError::BadGrouped {
+            path: path.clone(),
+            detail,
+        };
+        let manifest: GroupedManifest =
+            serde_json::from_slice(&bytes).map_err(|error| bad(format!("its manifest: {error}")))?;
+        if manifest.format != FORMAT || manifest.version != VERSION {
+            return Err(bad(format!(
+                "expected \"{FORMAT}\" version {VERSION}, got \"{}\" version {}",
+                manifest.format, manifest.version
+            )));
+        }
+        let rows: u64 = manifest.shards.iter().map(|shard| shard.rows).sum();
+        if rows != manifest.rows {
+            return Err(bad(format!(
+                "it counts {} rows, and its shards {rows}",
+                manifest.rows
+            )));
+        }
+        for shard in &manifest.shards {
+            let file = folder.join(&shard.file);
+            let bytes = std::fs::metadata(&file)
+                .map_err(io("read the shard", &file))?
+                .len();
+            if bytes != shard.bytes {
+                return Err(bad(format!(
+                    "{}: expected {} bytes, got {bytes}",
+                    shard.file, shard.bytes
+                )));
+            }
+        }
+        Ok((manifest, bytes))
+    }
+}

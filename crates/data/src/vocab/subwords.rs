@@ -1,0 +1,148 @@
+//! Sub-word tokens: a Hugging Face `tokenizer.json`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokenizers::{ModelWrapper, Tokenizer};
+
+use super::SpecialIds;
+use crate::error::{DataError, Result};
+
+/// Names under which tokenizers keep the start of a text, likeliest first; those of the end; those of unknown text.
+const BOS: [&str; 6] = [
+    "<bos>",
+    "<s>",
+    "<|begin_of_text|>",
+    "<|startoftext|>",
+    "[CLS]",
+    "<|endoftext|>",
+];
+const EOS: [&str; 5] = ["<eos>", "</s>", "<|end_of_text|>", "[SEP]", "<|endoftext|>"];
+const UNK: [&str; 2] = ["<unk>", "[UNK]"];
+
+/// Most ids of a tokenizer; beyond it a file with one absurd id would cost memory without end.
+const MOST_IDS: usize = 10_000_000;
+
+/// A loaded tokenizer with the text of its file.
+#[derive(Clone)]
+pub(crate) struct Subwords(Arc<Loaded>);
+
+struct Loaded {
+    contents: String,
+    tokenizer: Tokenizer,
+    /// By id; empty where an id is not in use.
+    tokens: Vec<Box<str>>,
+    special: SpecialIds,
+}
+
+impl Subwords {
+    /// `bos` and `eos` name the special tokens; without them, the usual names are looked for among the added tokens.
+    pub(crate) fn parse(
+        path: &Path,
+        contents: String,
+        bos: Option<&str>,
+        eos: Option<&str>,
+    ) -> Result<Subwords> {
+        let bad = |detail: String| DataError::BadTokenizer {
+            path: path.to_owned(),
+            detail,
+        };
+        let mut tokenizer: Tokenizer = contents
+            .parse()
+            .map_err(|error| bad(format!("expected a Hugging Face tokenizer.json, got {error}")))?;
+        let plain = tokenizer.with_truncation(None).map(|_| ());
+        plain.map_err(|error| bad(error.to_string()))?;
+        tokenizer.with_padding(None);
+        // PRIVACY and cleanliness: a user who writes "<eos>" has written five letters.
+        tokenizer.set_encode_special_tokens(true);
+
+        let vocab = tokenizer.get_vocab(true);
+        let len = vocab.values().max().map_or(0, |&id| id as usize + 1);
+        if len > MOST_IDS {
+            return Err(bad(format!(
+                "expected ids below {MOST_IDS}, got {}",
+                len as u64 - 1
+            )));
+        }
+        let mut tokens: Vec<Box<str>> = vec![Box::default(); len];
+        for (token, id) in vocab {
+            tokens[id as usize] = token.into();
+        }
+        let added = tokenizer.get_added_tokens_decoder();
+        let find = |names: &[&str]| {
+            let of = |name: &&str| added.iter().find(|(_, token)| token.content == *name);
+            names.iter().find_map(of).map(|(&id, _)| id)
+        };
+        let special = |key: &str, given: Option<&str>, names: &[&str]| match given {
+            Some(name) => tokenizer.token_to_id(name).ok_or_else(|| {
+                bad(format!(
+                    "it has no token \"{name}\", which data.vocabulary.{key} names"
+                ))
+            }),
+            None => find(names).ok_or_else(|| {
+                let names = names.join(", ");
+                bad(format!(
+                    "none of its added tokens is {names}: name the one to use in data.vocabulary.{key}"
+                ))
+            }),
+        };
+        let (bos, eos) = (special("bos", bos, &BOS)?, special("eos", eos, &EOS)?);
+        let unk = match tokenizer.get_model() {
+            ModelWrapper::BPE(bpe) => bpe.get_unk_token().as_deref(),
+            ModelWrapper::WordPiece(words) => Some(&*words.unk_token),
+            ModelWrapper::WordLevel(words) => Some(&*words.unk_token),
+            ModelWrapper::Unigram(_) => None,
+        };
+        let unk = unk
+            .and_then(|name| tokenizer.token_to_id(name))
+            .or_else(|| find(&UNK));
+        if let (None, ModelWrapper::WordPiece(_) | ModelWrapper::WordLevel(_)) = (unk, tokenizer.get_model())
+        {
+            return Err(bad(
+                "it has no token for unknown text, which a model of words needs".to_owned(),
+            ));
+        }
+        let special = SpecialIds {
+            unk,
+            bos,
+            eos,
+            first_word: None,
+        };
+        Ok(Subwords(Arc::new(Loaded {
+            contents,
+            tokenizer,
+            tokens,
+            special,
+        })))
+    }
+
+    pub(crate) fn contents(&self) -> &str {
+        &self.0.contents
+    }
+
+    pub(crate) fn special(&self) -> SpecialIds {
+        self.0.special
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.tokens.len()
+    }
+
+    pub(crate) fn token(&self, id: u32) -> Option<&str> {
+        self.0.tokens.get(id as usize).map(|token| &**token)
+    }
+
+    pub(crate) fn id(&self, token: &str) -> Option<u32> {
+        self.0.tokenizer.token_to_id(token)
+    }
+
+    /// Appends the ids of a text, without special ones.
+    pub(crate) fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        let encoding = self.0.tokenizer.encode_fast(text, false);
+        let encoding = encoding.map_err(|error| DataError::Untokenisable {
+            detail: error.to_string(),
+        })?;
+        ids.extend_from_slice(encoding.get_ids());
+        Ok(())
+    }
+}
