@@ -37,6 +37,13 @@ pub(crate) fn persist(file: NamedTempFile, path: &Path, overwrite: bool) -> Resu
 
 pub(crate) fn write(path: &Path, contents: &[u8], overwrite: bool) -> Result<u64> {
     refuse_existing(path, overwrite)?;
+    let mut file = temporary_beside(path)?;
+    file.write_all(contents).map_err(io("write", path))?;
+    persist(file, path, overwrite)
+}
+
+/// A file that becomes an ordinary one, to be moved to `path`.
+pub(crate) fn temporary_beside(path: &Path) -> Result<NamedTempFile> {
     let directory = parent(path);
     let mut builder = tempfile::Builder::new();
     #[cfg(unix)]
@@ -45,11 +52,9 @@ pub(crate) fn write(path: &Path, contents: &[u8], overwrite: bool) -> Result<u64
         use std::os::unix::fs::PermissionsExt;
         builder.permissions(std::fs::Permissions::from_mode(0o666));
     }
-    let mut file = builder
+    builder
         .tempfile_in(directory)
-        .map_err(io("write a file in", directory))?;
-    file.write_all(contents).map_err(io("write", path))?;
-    persist(file, path, overwrite)
+        .map_err(io("write a file in", directory))
 }
 
 fn parent(path: &Path) -> &Path {

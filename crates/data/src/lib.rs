@@ -24,6 +24,7 @@ mod builder;
 mod cache;
 mod corpus;
 mod count;
+mod dedup;
 mod error;
 mod examples;
 mod file;
@@ -47,6 +48,7 @@ mod vocab;
 
 pub use corpus::{Corpus, Partition, User};
 pub use count::WordCounts;
+pub use dedup::{DedupOptions, DedupSource, DedupSummary, dedup};
 pub use error::{DataError, Place, Result};
 pub use grouped::{
     GroupOptions, Grouped, GroupedManifest, Shard, StreamOptions, UserRows, UserStream, group,

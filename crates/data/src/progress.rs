@@ -20,6 +20,8 @@ pub enum Stage {
     Partitioning,
     /// Sorting the rows of users together and writing them, in rows.
     Sorting,
+    /// Comparing public rows with private ones, in rows.
+    Comparing,
     /// Scoring the best possible predictor on a synthetic population, in users.
     Scoring,
 }
@@ -34,6 +36,7 @@ impl fmt::Display for Stage {
             Stage::Writing => "grouping by user",
             Stage::Partitioning => "partitioning",
             Stage::Sorting => "sorting by user",
+            Stage::Comparing => "comparing",
             Stage::Scoring => "scoring the best predictor",
         })
     }

@@ -161,12 +161,25 @@ pub(crate) fn read_texts(path: &Path, text: &str, on_rows: &mut OnRows<'_>) -> R
         time: None,
         split: None,
     };
+    read_columns(path, columns, on_rows)
+}
+
+/// The same with other columns beside the text; plain text has none.
+pub(crate) fn read_columns(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("parquet") => parquet::read(path, columns, on_rows),
         Some("jsonl" | "ndjson") => jsonl::read(path, columns, on_rows),
         Some("csv") => csv::read(path, columns, ',', on_rows),
         Some("tsv") => csv::read(path, columns, '\t', on_rows),
-        _ => plain::read(path, on_rows),
+        _ => match columns.user {
+            None => plain::read(path, on_rows),
+            Some(column) => Err(DataError::MissingColumn {
+                file: path.to_owned(),
+                key: "the settings",
+                column: column.to_owned(),
+                found: Vec::new(),
+            }),
+        },
     }
 }
 

@@ -1,5 +1,6 @@
-//! `undertone data {import,stats,vocab,tokenizer,group}`.
+//! `undertone data {import,stats,vocab,tokenizer,group,dedup}`.
 
+mod dedup;
 mod group;
 mod private;
 mod show;
@@ -12,6 +13,7 @@ use anyhow::Context;
 use undertone_data::{Corpus, ImportOptions, PrivateVocabulary, WordCounts};
 
 use crate::output::Output;
+use dedup::DedupArgs;
 use group::GroupArgs;
 use private::PrivateArgs;
 use show::StageBar;
@@ -37,6 +39,8 @@ enum DataCommand {
     Tokenizer(TokenizerArgs),
     /// Group any source by user on disk, in bounded memory: Parquet shards, an index of users, a manifest.
     Group(GroupArgs),
+    /// Remove near-duplicates of private text from a public corpus.
+    Dedup(DedupArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -100,6 +104,7 @@ pub(crate) fn run(args: DataArgs, output: &Output) -> anyhow::Result<()> {
         DataCommand::Vocab(args) => vocab(&args, output),
         DataCommand::Tokenizer(args) => args.run(output),
         DataCommand::Group(args) => args.run(output),
+        DataCommand::Dedup(args) => args.run(output),
     }
 }
 

@@ -117,7 +117,7 @@ impl<'a> Probe<'a> {
                     &mut randomness.generator(Purpose::LocalOrder, 0, user as u64),
                 );
                 examples.truncate(most);
-                let norm = worker.norm(parameters, &examples);
+                let norm = worker.norm(parameters, &examples, users.special().bos);
                 norms.push(norm.map_err(|source| TrainingError::UserUpdate {
                     round: 0,
                     user,
@@ -146,11 +146,11 @@ fn median_of(sorted: &[f64]) -> f64 {
 }
 
 impl Worker {
-    /// Of the average of the examples' gradients, each that of its mean loss.
-    fn norm(&mut self, parameters: &[f32], examples: &[&[u32]]) -> Result<f64> {
+    /// Of the average of the gradients of the examples, each from `bos` and that of its mean loss.
+    fn norm(&mut self, parameters: &[f32], examples: &[&[u32]], bos: u32) -> Result<f64> {
         self.total.fill(0.0);
         let weights = [1.0; CHUNK];
-        for batch in batch::sentences(examples, CHUNK) {
+        for batch in batch::sentences(examples, CHUNK, bos) {
             let batch = batch.batch();
             let weights = SequenceWeights::Fixed(&weights[..batch.sequences()]);
             self.model

@@ -1,0 +1,120 @@
+//! Copying the rows of a file that were not removed, in the file's own format.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::ops::Range;
+use std::path::Path;
+
+use csv::{ByteRecord, ReaderBuilder, WriterBuilder};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReaderBuilder, RowSelection};
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::properties::WriterProperties;
+use tempfile::NamedTempFile;
+
+use super::Removed;
+use crate::error::{Result, io};
+use crate::file;
+
+/// Returns the rows copied. The file appears when it is whole.
+pub(super) fn copy(from: &Path, removed: &Removed, to: &Path, overwrite: bool) -> Result<u64> {
+    let output = file::temporary_beside(to)?;
+    let kept = match from.extension().and_then(|extension| extension.to_str()) {
+        Some("parquet") => parquet(from, removed, &output, to)?,
+        Some("csv") => csv(from, removed, &output, b',', to)?,
+        Some("tsv") => csv(from, removed, &output, b'\t', to)?,
+        Some("jsonl" | "ndjson") => lines(from, removed, &output, false, to)?,
+        _ => lines(from, removed, &output, true, to)?,
+    };
+    file::persist(output, to, overwrite)?;
+    Ok(kept)
+}
+
+/// Rows that are kept, as ranges.
+fn kept_ranges(removed: &Removed) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for row in (0..removed.rows).filter(|&row| !removed.contains(row)) {
+        let row = row as usize;
+        match ranges.last_mut() {
+            Some(range) if range.end == row => range.end += 1,
+            _ => ranges.push(row..row + 1),
+        }
+    }
+    ranges
+}
+
+fn parquet(from: &Path, removed: &Removed, output: &NamedTempFile, to: &Path) -> Result<u64> {
+    let failed = |error: parquet::errors::ParquetError| io("write", to)(std::io::Error::other(error));
+    let file = File::open(from).map_err(io("read", from))?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(failed)?;
+    let schema = builder.schema().clone();
+    let ranges = kept_ranges(removed).into_iter();
+    let reader = builder
+        .with_row_selection(RowSelection::from_consecutive_ranges(
+            ranges,
+            removed.rows as usize,
+        ))
+        .with_batch_size(4096)
+        .build()
+        .map_err(failed)?;
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_max_row_group_row_count(Some(65_536))
+        .build();
+    let mut writer = ArrowWriter::try_new(output.as_file(), schema, Some(properties)).map_err(failed)?;
+    let mut kept = 0;
+    for batch in reader {
+        let batch = batch.map_err(|error| failed(error.into()))?;
+        kept += batch.num_rows() as u64;
+        writer.write(&batch).map_err(failed)?;
+    }
+    writer.close().map_err(failed)?;
+    Ok(kept)
+}
+
+/// `blank`: whether a line without content is a row.
+fn lines(from: &Path, removed: &Removed, output: &NamedTempFile, blank: bool, to: &Path) -> Result<u64> {
+    let mut reader = BufReader::with_capacity(1 << 18, File::open(from).map_err(io("read", from))?);
+    let mut writer = BufWriter::with_capacity(1 << 18, output.as_file());
+    let (mut line, mut row, mut kept) = (Vec::new(), 0, 0);
+    loop {
+        line.clear();
+        if reader.read_until(b'\n', &mut line).map_err(io("read", from))? == 0 {
+            break;
+        }
+        if !blank && line.trim_ascii().is_empty() {
+            continue;
+        }
+        if !removed.contains(row) {
+            writer.write_all(&line).map_err(io("write", to))?;
+            kept += 1;
+        }
+        row += 1;
+    }
+    writer.flush().map_err(io("write", to))?;
+    Ok(kept)
+}
+
+fn csv(from: &Path, removed: &Removed, output: &NamedTempFile, delimiter: u8, to: &Path) -> Result<u64> {
+    let failed = |error: csv::Error| io("write", to)(std::io::Error::other(error));
+    let mut reader = ReaderBuilder::new()
+        .delimiter(delimiter)
+        .from_path(from)
+        .map_err(failed)?;
+    let mut writer = WriterBuilder::new()
+        .delimiter(delimiter)
+        .from_writer(output.as_file());
+    let header = reader.byte_headers().map_err(failed)?;
+    writer.write_byte_record(header).map_err(failed)?;
+    let mut record = ByteRecord::new();
+    let (mut row, mut kept) = (0, 0);
+    while reader.read_byte_record(&mut record).map_err(failed)? {
+        if !removed.contains(row) {
+            writer.write_byte_record(&record).map_err(failed)?;
+            kept += 1;
+        }
+        row += 1;
+    }
+    writer.flush().map_err(io("write", to))?;
+    Ok(kept)
+}
