@@ -6,7 +6,7 @@
 //! panels.
 
 use super::isa::{Isa, kernel};
-use super::pack::panels_len;
+use super::pack::{pack_panel, panels_len};
 use crate::scalar::Scalar;
 
 /// Columns of the right operand that one tile covers: three AVX-512 vectors of `f32`.
@@ -208,9 +208,7 @@ pub(crate) fn matmul_tall<T: Scalar>(
     for col in (0..cols).step_by(PANEL) {
         let width = PANEL.min(cols - col);
         let packed = &mut scratch[..depth * PANEL];
-        for (line, source) in packed.chunks_exact_mut(PANEL).zip(data[col..].chunks(stride)) {
-            line[..width].copy_from_slice(&source[..width]);
-        }
+        pack_panel(isa, &data[col..], stride, width, packed);
         let panel = Extent {
             rows,
             cols: width,
@@ -359,7 +357,7 @@ mod tests {
             .collect();
         for isa in Isa::available() {
             let mut panels = vec![T::ZERO; panels_len(depth, cols)];
-            pack_panels(&b, cols, depth, cols, &mut panels);
+            pack_panels(isa, &b, cols, depth, cols, &mut panels);
             let mut scratch = vec![T::ZERO; depth * PANEL];
             for accumulate in [false, true] {
                 let left = Left::strided(&a, depth, 1);

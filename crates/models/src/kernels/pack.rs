@@ -1,6 +1,6 @@
 //! Packing of operands into the order in which matrix tiles read them.
 
-use super::isa::Isa;
+use super::isa::{Isa, kernel};
 use super::matmul::{PANEL, TILE_ROWS};
 use super::transpose::transpose;
 use crate::scalar::Scalar;
@@ -40,6 +40,7 @@ pub(crate) fn pack_left<T: Scalar>(
 
 /// Packs a row-major `depth x cols` matrix of row stride `stride` into panels.
 pub(crate) fn pack_panels<T: Scalar>(
+    isa: Isa,
     source: &[T],
     stride: usize,
     depth: usize,
@@ -48,9 +49,33 @@ pub(crate) fn pack_panels<T: Scalar>(
 ) {
     for col in (0..cols).step_by(PANEL) {
         let width = PANEL.min(cols - col);
-        let panel = &mut panels[col * depth..][..depth * PANEL];
-        for (line, source) in panel.chunks_exact_mut(PANEL).zip(source[col..].chunks(stride)) {
-            line[..width].copy_from_slice(&source[..width]);
+        pack_panel(
+            isa,
+            &source[col..],
+            stride,
+            width,
+            &mut panels[col * depth..][..depth * PANEL],
+        );
+    }
+}
+
+kernel! {
+    /// Packs `width` columns of the lines of `source` into one panel, which says how many lines.
+    pub(crate) fn pack_panel(source: &[T], stride: usize, width: usize, panel: &mut [T]) = pack_panel_body
+}
+
+#[inline(always)]
+fn pack_panel_body<T: Scalar, const FUSED: bool>(source: &[T], stride: usize, width: usize, panel: &mut [T]) {
+    for (line, source) in panel
+        .as_chunks_mut::<PANEL>()
+        .0
+        .iter_mut()
+        .zip(source.chunks(stride))
+    {
+        // A whole line is copied by a few vector moves, a part by a call.
+        match source.first_chunk::<PANEL>() {
+            Some(source) if width == PANEL => *line = *source,
+            _ => line[..width].copy_from_slice(&source[..width]),
         }
     }
 }
@@ -85,7 +110,7 @@ mod tests {
                 .collect();
             let mut expected = vec![0.0; panels_len(depth, cols)];
             let mut got = expected.clone();
-            pack_panels(&turned, cols, depth, cols, &mut expected);
+            pack_panels(isa, &turned, cols, depth, cols, &mut expected);
             pack_panels_transposed(isa, &source, depth, depth, cols, &mut got);
             assert_eq!(got, expected);
         }

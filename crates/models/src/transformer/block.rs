@@ -188,10 +188,10 @@ impl<T: Scalar> Block<T> {
     ) {
         let TransformerSizes { width, inner, .. } = self.sizes;
         let (isa, of) = (self.isa, |range: &Range<usize>| &params[range.clone()]);
-        self.qkv.pack(of(&tensors.qkv), width, 3 * width);
-        self.o.pack(of(&tensors.o), width, width);
-        self.up.pack(of(&tensors.up), width, inner);
-        self.down.pack(of(&tensors.down), inner, width);
+        self.qkv.pack(isa, of(&tensors.qkv), width, 3 * width);
+        self.o.pack(isa, of(&tensors.o), width, width);
+        self.up.pack(isa, of(&tensors.up), width, inner);
+        self.down.pack(isa, of(&tensors.down), inner, width);
         for sequences in rows.chunks(CHUNK) {
             let span = rows.span(&sequences);
             let (narrow, triple) = (by(&span, width), by(&span, 3 * width));

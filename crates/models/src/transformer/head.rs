@@ -227,7 +227,7 @@ impl<T: Scalar> Head<T> {
         let targets = &rows.targets[span.clone()];
         let states_gradient = &mut states_gradient[span.start * width..span.end * width];
         match then {
-            Embedding::Add(_) => pack_panels(states, width, count, width, &mut self.states),
+            Embedding::Add(_) => pack_panels(isa, states, width, count, width, &mut self.states),
             Embedding::Norms { grams, .. } => {
                 let len: usize = run
                     .clone()
@@ -336,7 +336,7 @@ impl<T: Scalar> Head<T> {
             let (count, lanes) = (span.len(), lanes_of(span.len()));
             let states = &mut states[span.start * width..span.end * width];
             scale_rows(isa, states, width, &row_weight[span]);
-            pack_panels(states, width, count, width, &mut self.states);
+            pack_panels(isa, states, width, count, width, &mut self.states);
             for words in self.blocks() {
                 let extent = Extent {
                     rows: words.len(),

@@ -33,12 +33,12 @@ impl<T: Scalar> Panels<T> {
     }
 
     /// For products `x W`.
-    pub(super) fn pack(&mut self, weights: &[T], input: usize, output: usize) {
+    pub(super) fn pack(&mut self, isa: Isa, weights: &[T], input: usize, output: usize) {
         (self.depth, self.cols) = (input, output);
         for first in (0..input).step_by(DEPTH) {
             let count = DEPTH.min(input - first);
             let panels = &mut self.data[panels_len(first, output)..];
-            pack_panels(&weights[first * output..], output, count, output, panels);
+            pack_panels(isa, &weights[first * output..], output, count, output, panels);
         }
     }
 

@@ -168,11 +168,18 @@ impl<T: Scalar> Recurrence<T> {
         }
         if carry || batch.active.len() > 1 {
             let wh = &params[tensors.wh.clone()];
-            pack_panels(wh, gates, fed_back, gates, &mut self.recurrent_panels);
+            pack_panels(isa, wh, gates, fed_back, gates, &mut self.recurrent_panels);
         }
         let weights = &params[tensors.projection.clone()];
         if cell == Cell::Cifg {
-            pack_panels(weights, projection, hidden, projection, &mut self.small_panels);
+            pack_panels(
+                isa,
+                weights,
+                projection,
+                hidden,
+                projection,
+                &mut self.small_panels,
+            );
         }
         let bias = &params[tensors.bias.clone()];
         let advance = match cell {
