@@ -114,6 +114,25 @@ fn measure(lanes: &mut [Lane], phase: Phase, steps: u32) -> anyhow::Result<(f64,
     Ok((cpu.as_secs_f64(), seconds))
 }
 
+/// Largest relative error of the norms of a lane's last clipped run against gradients that are written out.
+fn norm_error(lane: &mut Lane, sequences: usize) -> anyhow::Result<f64> {
+    let batch = lane.data.batch();
+    let mut worst = 0.0f64;
+    for sequence in 0..sequences {
+        // All sequences have one length.
+        let column =
+            |ids: &[u32]| -> Vec<u32> { ids.iter().skip(sequence).step_by(sequences).copied().collect() };
+        let (inputs, targets) = (column(batch.inputs), column(batch.targets));
+        let mut one = PackedBatch::default();
+        let alone = one.pack(&[(&inputs, &targets)]);
+        lane.worker.gradient(&lane.params, &alone, &mut lane.gradient)?;
+        let squares: f64 = lane.gradient.iter().map(|&g| f64::from(g).powi(2)).sum();
+        let norm = squares.sqrt();
+        worst = worst.max((f64::from(lane.norms[sequence]) - norm).abs() / norm);
+    }
+    Ok(worst)
+}
+
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let &Arguments {
         size,
@@ -180,6 +199,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let (clipped, _) = measure(&mut lanes, Phase::Clipped, steps)?;
         Some((forward, weighted, clipped))
     };
+    let norm_error = match others {
+        Some(_) => Some(norm_error(&mut lanes[0], sequences)?),
+        None => None,
+    };
     let peak = (peak_before + peak::gflops()?) / 2.0;
     let gflops_per_cpu_s = 6.0 * params as f64 * tokens as f64 * runs / step / 1e9;
     let result = json!({
@@ -202,6 +225,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         "clipped_cpu_s": others.map(|(_, _, clipped)| per_step(clipped)),
         "norms_cpu_s": others.map(|(_, weighted, clipped)| per_step(clipped - weighted)),
         "ghost_ratio": others.map(|(_, weighted, clipped)| round_to(clipped / weighted, 3)),
+        "norm_error": norm_error,
         "step_peak_rss_mb": step_rss.map(|mb| round_to(mb, 1)),
         "peak_rss_mb": peak_rss_mb().map(|mb| round_to(mb, 1)),
         "loss": round_to(loss, 4),
