@@ -6,6 +6,7 @@ pub(crate) mod data;
 pub(crate) mod eval;
 pub(crate) mod mean;
 pub(crate) mod mechanism;
+pub(crate) mod personalize;
 pub(crate) mod plan;
 pub(crate) mod pretrain;
 pub(crate) mod report;

@@ -216,6 +216,16 @@ impl NoisedAverage {
         self.values
     }
 
+    /// The release times a factor that does not depend on the data: post-processing.
+    #[must_use]
+    pub fn scaled(mut self, factor: f64) -> Self {
+        self.values
+            .iter_mut()
+            .for_each(|value| *value = (f64::from(*value) * factor) as f32);
+        self.noise_std *= factor.abs();
+        self
+    }
+
     /// Standard deviation of the noise in each coordinate; 0 when none was added.
     #[must_use]
     pub fn noise_std(&self) -> f64 {

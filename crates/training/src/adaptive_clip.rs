@@ -139,6 +139,12 @@ mod tests {
 
     #[test]
     fn other_kinds_have_none() {
-        assert!(AdaptiveClip::new(&ClipConfig::Flat { norm: 1.0 }).is_none());
+        assert!(
+            AdaptiveClip::new(&ClipConfig::Flat {
+                norm: 1.0,
+                normalised: false
+            })
+            .is_none()
+        );
     }
 }

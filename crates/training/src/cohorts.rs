@@ -1,10 +1,12 @@
 //! A run's cohorts, round by round: drawn by its scheme, named in the ledger, held to the declared schema.
 
 use undertone_accounting::participation::Participation;
+use undertone_data::Partition;
 
 use crate::cohort::{self, Sampling};
 use crate::config::RunConfig;
 use crate::error::{Result, TrainingError};
+use crate::kept_examples::{Example, KeptExamples};
 use crate::participation::epochs::ShuffledEpochs;
 use crate::participation::policy::{Enforcement, Policy};
 use crate::participation::pseudonyms::Salt;
@@ -32,6 +34,11 @@ enum Scheme {
     Poisson {
         probability: f64,
     },
+    /// Example-level sampling.
+    Examples {
+        probability: f64,
+        kept: KeptExamples,
+    },
     /// With the names of all users, in their order, where a schema asks in every round who may take part.
     FixedSize {
         size: usize,
@@ -48,6 +55,8 @@ pub struct Cohort {
     pub users: Vec<usize>,
     /// Names in the ledger.
     pub pseudonyms: Vec<Pseudonym>,
+    /// Example-level sampling: the sampled examples of these users, ordered by user.
+    pub examples: Option<Vec<Example>>,
     /// Whether the schema that has to be accounted for is wider than before.
     pub widened: bool,
 }
@@ -57,23 +66,31 @@ impl Cohorts {
     ///
     /// # Errors
     /// [`TrainingError::ConfigValue`] naming the key.
-    pub fn new(config: &RunConfig, plan: &PrivacyPlan, key: &ParticipationKey) -> Result<Self> {
+    pub fn new(
+        config: &RunConfig,
+        plan: &PrivacyPlan,
+        partition: &Partition<'_>,
+        key: &ParticipationKey,
+    ) -> Result<Self> {
         let users = plan.population().users;
         let count = u32::try_from(users)
             .map_err(|_| TrainingError::value("data", "at most 4,294,967,295 users", users))?;
         let size = plan.users_per_round();
-        let mut scheme = match config.cohort.sampling {
-            Sampling::Poisson => Scheme::Poisson {
-                probability: plan.sampling_probability(),
+        let probability = plan.sampling_probability();
+        let mut scheme = match (config.cohort.sampling, plan.kept_per_user()) {
+            (Sampling::Poisson, Some(group_size)) => Scheme::Examples {
+                probability,
+                kept: KeptExamples::new(partition, group_size, key),
             },
-            Sampling::FixedSize => Scheme::FixedSize {
+            (Sampling::Poisson, None) => Scheme::Poisson { probability },
+            (Sampling::FixedSize, _) => Scheme::FixedSize {
                 size: size as usize,
                 names: Vec::new(),
             },
-            Sampling::ShuffledEpochs => {
+            (Sampling::ShuffledEpochs, _) => {
                 Scheme::Epochs(ShuffledEpochs::with_report_goal(count, size as u32, key)?)
             }
-            Sampling::DeviceTimers => {
+            (Sampling::DeviceTimers, _) => {
                 let mut timers = config.cohort.timers.clone().unwrap_or_default();
                 timers.report_goal = size as u32;
                 Scheme::Devices(Box::new(DeviceTimers::new(count, &timers, key)?))
@@ -120,7 +137,15 @@ impl Cohorts {
     /// [`TrainingError::Participation`] for a round that the schema does not admit; from the simulation of devices.
     pub fn draw(&mut self, round: u64, randomness: &Randomness) -> Result<Cohort> {
         let mut generator = randomness.generator(Purpose::Cohort, round, 0);
+        let mut examples = None;
         let mut users = match &mut self.scheme {
+            Scheme::Examples { probability, kept } => {
+                let sampled = kept.sample(*probability, &mut generator);
+                let mut users: Vec<usize> = sampled.iter().map(|&(user, _)| user).collect();
+                users.dedup();
+                examples = Some(sampled);
+                users
+            }
             Scheme::Poisson { probability } => cohort::poisson(self.users, *probability, &mut generator),
             Scheme::FixedSize { size, names } => match &self.policy {
                 None => cohort::fixed_size(self.users, *size, &mut generator),
@@ -158,6 +183,7 @@ impl Cohorts {
         Ok(Cohort {
             users,
             pseudonyms,
+            examples,
             widened,
         })
     }

@@ -5,9 +5,11 @@
 //! budget), `[server]`, and beside them `[aggregation]`, `[[schedule]]`, `[estimate]`, `[evaluation]`, `[checkpoint]`.
 
 mod aggregation;
+mod cohort;
 mod load;
 mod mechanism;
 mod server;
+mod user_update;
 mod validate;
 
 use std::path::{Path, PathBuf};
@@ -17,15 +19,14 @@ use undertone_data::CorpusSpec;
 pub use undertone_data::EosTargets;
 use undertone_models::ModelSpec;
 
-use crate::cohort::Sampling;
-use crate::participation::timers::TimersConfig;
-
 pub use aggregation::{AggregationConfig, DropoutConfig, EncodingConfig, SumName};
+pub use cohort::{CohortConfig, CohortSize};
 pub(crate) use load::parse_as;
 pub use load::{Override, RunFile};
 pub use mechanism::{MechanismConfig, ParticipationConfig, RestartsConfig, WorkloadName};
 pub use server::{DecayConfig, OptimizerConfig, ServerConfig};
-pub(crate) use validate::{at_least_one, folder_name, token_limits};
+pub use user_update::{Algorithm, Batching, UserUpdateConfig};
+pub(crate) use validate::{at_least_one, fits_context, folder_name, token_limits};
 
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -80,91 +81,6 @@ pub struct RunConfig {
     pub checkpoint: CheckpointConfig,
 }
 
-/// `[cohort]`: who takes part in a round.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CohortConfig {
-    /// How the users of a round are chosen.
-    pub sampling: Sampling,
-    /// Expected (Poisson), exact (fixed-size) or least (epochs, devices: the report goal) number of users a round;
-    /// `q = users_per_round / users`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub users_per_round: Option<f64>,
-    /// Poisson probability `q`, instead of `users_per_round`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sampling_probability: Option<f64>,
-    /// `[cohort.timers]`: the simulated devices of `device_timers`; each user of the corpus has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timers: Option<TimersConfig>,
-}
-
-/// `[user_update]`: what a user computes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct UserUpdateConfig {
-    /// FedAvg (several local steps) or FedSGD (one gradient).
-    pub algorithm: Algorithm,
-    /// How a user's text becomes batches.
-    #[serde(default)]
-    pub batching: Batching,
-    /// Sentences (or parallel streams) in a local batch, `B`.
-    pub batch_size: usize,
-    /// Tokens a stream advances in one local step; only for `batching = "stream"`.
-    #[serde(default = "default_unroll")]
-    pub unroll: usize,
-    /// Local epochs `E`; FedAvg only.
-    #[serde(default = "default_epochs")]
-    pub epochs: usize,
-    /// Local learning rate.
-    pub learning_rate: f64,
-    /// Local steps at most, whatever the epochs and the user's data; FedAvg only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_steps: Option<usize>,
-    /// Whether the update is projected onto the clip ball after every local step (\[DPLM\]) or clipped once at the end
-    /// (\[Gboard\]). FedAvg only.
-    #[serde(default = "yes")]
-    pub clip_every_step: bool,
-    /// At most this many of the user's examples in one round, chosen at random each round.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_examples: Option<usize>,
-    /// `w_hat`: users are weighted by `min(examples / w_hat, 1)`; without it every user has weight 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weight_cap: Option<f64>,
-}
-
-fn default_unroll() -> usize {
-    10
-}
-
-fn default_epochs() -> usize {
-    1
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// The user update of \[DPLM\] Algorithm 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Algorithm {
-    /// `UserUpdateFedAvg(B, E, lr)`: local SGD, projected onto the clip ball after every step.
-    FedAvg,
-    /// `UserUpdateFedSGD(B, lr)`: one clipped gradient of `B` examples.
-    FedSgd,
-}
-
-/// How a user's text becomes batches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Batching {
-    /// Sentences side by side, each from the zero state.
-    #[default]
-    Sentences,
-    /// \[DPLM\]: the user's text cut into `batch_size` parallel streams, the state carried from step to step.
-    Stream,
-}
-
 /// `[clip]`: how a user's update is bounded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
@@ -175,6 +91,10 @@ pub enum ClipConfig {
     Flat {
         /// `S`.
         norm: f64,
+        /// Whether the server's optimizer gets the average over `S`, so that learning rate and clip norm decouple
+        /// (\[UserDP\] section 5, after De et al. 2022).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        normalised: bool,
     },
     /// Every parameter vector of the model to its own norm: `norm / sqrt(m)` each, or the given `norms`.
     PerLayer {

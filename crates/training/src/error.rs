@@ -184,6 +184,16 @@ pub enum TrainingError {
         /// The reason.
         source: Box<TrainingError>,
     },
+    /// The gradients of some examples failed.
+    #[error("round {round}, examples of the users {users:?}: {source}")]
+    Examples {
+        /// The round.
+        round: u64,
+        /// Indices of their users in the training partition.
+        users: Vec<usize>,
+        /// The reason.
+        source: Box<TrainingError>,
+    },
     /// A round's participants do not keep to the declared schema.
     #[error(transparent)]
     Participation(#[from] crate::participation::Violation),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rand_core::Rng;
 use serde::{Deserialize, Serialize};
 use undertone_data::{EosTargets, Partition, SpecialIds};
-use undertone_models::{PackedBatch, SequenceModel, StateMode};
+use undertone_models::{PackedBatch, SequenceModel, SequenceWorker, StateMode};
 
 use crate::batch;
 use crate::cohort;
@@ -14,7 +14,7 @@ use crate::error::{Result, TrainingError};
 use crate::workers::on_threads;
 
 /// Sentences evaluated side by side.
-const BATCH: usize = 32;
+pub(crate) const BATCH: usize = 32;
 
 /// How many predictions the head-word histograms look at (\[DPLM\] Table 3).
 const TOP: usize = 10;
@@ -99,13 +99,54 @@ impl EvaluationSet {
             let hint = "give `data.split` a share of users, or choose another `evaluation.split`";
             return Err(TrainingError::EmptyPartition { split, hint });
         }
+        Ok(Self::of(sentences, partition.special()))
+    }
+
+    /// These sentences.
+    pub(crate) fn of(mut sentences: Vec<&[u32]>, special: SpecialIds) -> Self {
         // Sentences of one length side by side; the sort is stable, so the batches depend on the choice alone.
         sentences.sort_by_key(|sentence| sentence.len());
-        Ok(Self {
-            batches: batch::sentences(&sentences, BATCH, partition.special().bos),
-            longest,
-            special: partition.special(),
-        })
+        Self {
+            batches: batch::sentences(&sentences, BATCH, special.bos),
+            longest: sentences.last().map_or(0, |sentence| sentence.len()),
+            special,
+        }
+    }
+
+    /// Measures a model in one worker, which has room for [`BATCH`] sentences.
+    pub(crate) fn measure(
+        &self,
+        worker: &mut dyn SequenceWorker,
+        parameters: &[f32],
+        eos: EosTargets,
+    ) -> Result<Metrics> {
+        let mut total = Tally::new(self.special, false);
+        for batch in &self.batches {
+            total.add(&self.tally(worker, parameters, batch, eos, false)?);
+        }
+        Ok(total.metrics(false))
+    }
+
+    fn tally(
+        &self,
+        worker: &mut dyn SequenceWorker,
+        parameters: &[f32],
+        batch: &PackedBatch,
+        eos: EosTargets,
+        head_words: bool,
+    ) -> Result<Tally> {
+        let batch = batch.batch();
+        let mut tally = Tally::new(self.special, head_words);
+        let mut top = Vec::with_capacity(TOP + 1);
+        worker.evaluate(
+            parameters,
+            &batch,
+            StateMode::Zero,
+            &mut |row, logits, log_normalizer| {
+                tally.row(batch.targets[row], logits, log_normalizer, eos, &mut top);
+            },
+        )?;
+        Ok(tally)
     }
 
     /// Measures a model on `threads` cores; the result does not depend on their number. There are no head words where ids do
@@ -131,16 +172,7 @@ impl EvaluationSet {
                 let Some(batch) = self.batches.get(index) else {
                     return Ok(());
                 };
-                let mut tally = Tally::new(self.special, head_words);
-                let mut top = Vec::with_capacity(TOP + 1);
-                worker.evaluate(
-                    parameters,
-                    &batch.batch(),
-                    StateMode::Zero,
-                    &mut |row, logits, log_normalizer| {
-                        tally.row(batch.batch().targets[row], logits, log_normalizer, eos, &mut top);
-                    },
-                )?;
+                let tally = self.tally(worker.as_mut(), parameters, batch, eos, head_words)?;
                 // A poisoned lock means that another thread panicked; its panic is what the caller will see.
                 if let Ok(mut done) = done.lock() {
                     done[index] = Some(tally);

@@ -37,7 +37,7 @@ pub use vocabulary::VocabularyCost;
 pub struct Population {
     /// Users, `K`.
     pub users: u64,
-    /// `W = sum_k w_k`.
+    /// `W = sum_k w_k`; with example-level sampling the kept examples of all users, `|D_sub|`.
     pub total_weight: f64,
 }
 
@@ -46,7 +46,8 @@ pub struct Population {
 pub struct RoundPlan {
     /// The bound on every user's update.
     pub clipping: Clipping,
-    /// L2 sensitivity of the released average under the sampling scheme's adjacency; `None` without a bound.
+    /// L2 sensitivity of the released average under the sampling scheme's adjacency, with example-level sampling that to
+    /// one example; `None` without a bound.
     pub sensitivity: Option<f64>,
     /// Noise standard deviation per coordinate of the released average.
     pub noise_std: f64,
@@ -63,6 +64,8 @@ pub struct PrivacyPlan {
     population: Population,
     q: f64,
     users_per_round: f64,
+    /// Example-level sampling: `G`, examples kept of one user at most. `q` is then an example's.
+    kept_per_user: Option<u32>,
     rounds: u64,
     estimator: Estimator,
     clip: ClipConfig,
@@ -130,16 +133,22 @@ impl PrivacyPlan {
         &self.estimator
     }
 
-    /// Poisson probability, or cohort size over population.
+    /// Poisson probability of a user, with example-level sampling of an example, or cohort size over population.
     #[must_use]
     pub fn sampling_probability(&self) -> f64 {
         self.q
     }
 
-    /// Expected users a round.
+    /// Expected users a round; with example-level sampling at most so many.
     #[must_use]
     pub fn users_per_round(&self) -> f64 {
         self.users_per_round
+    }
+
+    /// Example-level sampling: `G`, examples kept of one user at most.
+    #[must_use]
+    pub fn kept_per_user(&self) -> Option<u32> {
+        self.kept_per_user
     }
 
     /// The population.
@@ -347,18 +356,23 @@ impl PrivacyPlan {
         sampling_probability: SamplingProbability,
         noise_multiplier: NoiseMultiplier,
     ) -> Event {
-        match self.sampling {
-            Sampling::Poisson => Event::PoissonGaussian {
+        match (self.sampling, self.kept_per_user) {
+            (Sampling::Poisson, Some(group_size)) => Event::ExampleLevelSampling {
+                group_size,
                 sampling_probability,
                 noise_multiplier,
             },
-            Sampling::FixedSize => Event::FixedSizeGaussian {
+            (Sampling::Poisson, None) => Event::PoissonGaussian {
+                sampling_probability,
+                noise_multiplier,
+            },
+            (Sampling::FixedSize, _) => Event::FixedSizeGaussian {
                 population: self.population.users,
                 cohort_size: self.users_per_round as u64,
                 noise_multiplier,
             },
             // PRIVACY: these amplify nothing; without privacy.mechanism a private run refuses them before it comes here.
-            Sampling::ShuffledEpochs | Sampling::DeviceTimers => Event::NonPrivate,
+            (Sampling::ShuffledEpochs | Sampling::DeviceTimers, _) => Event::NonPrivate,
         }
     }
 
@@ -419,6 +433,7 @@ impl From<&Guarantee> for GuaranteeRecord {
             rounds: 0,
             population: 0,
             users_per_round: 0.0,
+            group_size: None,
             noise_multiplier: 0.0,
             schema: None,
             sampler_delta: None,

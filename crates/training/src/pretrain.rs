@@ -137,8 +137,9 @@ impl<'a> Pretraining<'a> {
         let initial = config.initial_model.as_deref().filter(|_| checkpoint.is_none());
         let parameters =
             starting_parameters(initial, base, setting.model, setting.corpus.vocab(), &randomness)?;
-        let optimizer = ServerOptimizer::new(config.training.optimizer(), parameters.len(), config.steps)
-            .with_warm_up(config.training.warm_up_steps);
+        let optimizer =
+            ServerOptimizer::new(config.training.optimizer(), setting.model.layout(), config.steps)
+                .with_warm_up(config.training.warm_up_steps);
         let mut pretraining = Self {
             order,
             randomness,
@@ -244,6 +245,7 @@ impl<'a> Pretraining<'a> {
             survivors: None,
             abandoned: false,
             cohort_weight: batch.examples.len() as f64,
+            examples: None,
             tokens: stats.targets as u64,
             train_loss: stats.mean_loss(),
             clip_norm: None,

@@ -60,18 +60,21 @@ pub struct RoundRecord {
     pub abandoned: bool,
     /// Sum of the user weights `w_k`.
     pub cohort_weight: f64,
+    /// ULS and ELS: examples whose gradients the sum was made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub examples: Option<u64>,
     /// Target tokens trained on.
     pub tokens: u64,
     /// Mean training loss (nats a token) over all local steps.
     pub train_loss: f64,
     /// Flat clip norm `S` of the round; `None` without clipping.
     pub clip_norm: Option<f64>,
-    /// Users whose local training left the range of numbers and who contributed a zero vector.
+    /// Users (ELS: examples) whose local training left the range of numbers and who contributed a zero vector.
     #[serde(default)]
     pub discarded: usize,
-    /// Fraction of users whose update was clipped at its last local step.
+    /// Fraction of users whose update was clipped at its last local step; ELS: of examples whose gradient was.
     pub clipped_fraction: f64,
-    /// Histogram of update norms before the last projection.
+    /// Histogram of update norms before the last projection; ELS: of the norms of the examples' gradients.
     pub update_norms: Histogram,
     /// L2 norm of the released (noised) average update.
     pub release_norm: f64,
@@ -144,14 +147,21 @@ pub struct LedgerEntry {
     pub round: u64,
     /// `poisson`, `fixed_size` (without replacement), `shuffled_epochs` or `device_timers`.
     pub sampling: String,
-    /// Poisson probability of a user, or cohort size / population for fixed-size cohorts.
+    /// Poisson probability of a user, with example-level sampling of an example; cohort size / population for fixed-size
+    /// cohorts.
     pub sampling_probability: f64,
     /// Users in the population sampled from.
     pub population: u64,
-    /// Their total weight `W`.
+    /// Their total weight `W`; with example-level sampling their kept examples, `|D_sub|`.
     pub total_weight: f64,
     /// Users that took part.
     pub cohort_size: u64,
+    /// ULS: examples that a user draws at most; ELS: examples of a user that are kept at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_size: Option<u32>,
+    /// ULS and ELS: examples whose gradients the sum was made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub examples: Option<u64>,
     /// How many of them the released sum holds, where they can fail on the way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub survivors: Option<u64>,
@@ -160,7 +170,7 @@ pub struct LedgerEntry {
     pub abandoned: bool,
     /// Who contributed: the participants' pseudonyms, 16 hexadecimal digits each, under the run's salt.
     pub participants: Vec<Pseudonym>,
-    /// Bound `S` on every user's update; `None` without clipping.
+    /// Bound `S` on every user's update, with example-level sampling on every example's gradient; `None` without clipping.
     pub clip_norm: Option<f64>,
     /// Sensitivity of the released average (L2).
     pub sensitivity: Option<f64>,
@@ -218,8 +228,11 @@ pub struct GuaranteeRecord {
     pub rounds: u64,
     /// Population size.
     pub population: u64,
-    /// Expected users a round.
+    /// Expected users a round; with example-level sampling at most so many.
     pub users_per_round: f64,
+    /// Example-level sampling: `G`, examples kept of one user at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_size: Option<u32>,
     /// Noise multiplier of the first round.
     pub noise_multiplier: f64,
     /// The participation schema that it holds for, where it rests on one.

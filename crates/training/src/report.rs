@@ -7,6 +7,7 @@
 mod chart;
 mod markdown;
 mod page;
+mod personalization;
 mod pictures;
 mod read;
 mod summary;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use crate::error::TrainingError;
 use crate::files::write_atomic;
 
+pub use personalization::personalization;
 pub use pictures::Picture;
 pub use read::{RunData, read};
 pub use summary::summary;

@@ -1,5 +1,7 @@
 //! One round up to the release: local training on all cores, exact sum, average, noise.
 
+mod examples;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -14,6 +16,8 @@ use crate::plan::RoundPlan;
 use crate::secure_round::SecureRounds;
 use crate::update::{LocalTask, LocalWorker, UserOutcome};
 use crate::workers::on_threads;
+
+pub use examples::release_examples;
 
 /// What a round released.
 #[derive(Debug)]
@@ -196,36 +200,50 @@ fn train(
     // The largest users first, so that no core is left alone with a long one at the end.
     let mut order: Vec<usize> = (0..cohort.len()).collect();
     order.sort_by_key(|&place| std::cmp::Reverse(users.user(cohort[place]).num_tokens()));
+    in_pieces(&order, workers, &|worker, place| {
+        let user = cohort[place];
+        let outcome = worker.train(&users.user(user), user, task);
+        let added = outcome.and_then(|outcome| {
+            let started = Instant::now();
+            sums.add(worker.update(), &outcome)?;
+            Ok((outcome, started.elapsed()))
+        });
+        let added = added.map_err(|source| TrainingError::UserUpdate {
+            round: task.round,
+            user,
+            source: Box::new(source),
+        })?;
+        on_user();
+        Ok(added)
+    })
+}
+
+/// What becomes of a piece, and how long adding it up took.
+type PieceWork<'a, T> = dyn Fn(&mut LocalWorker, usize) -> Result<(T, Duration)> + Sync + 'a;
+
+/// Lets the workers take one piece after another in this order. What the pieces became, by their number, and a worker's
+/// mean time of adding up, of which `work` tells each piece's.
+fn in_pieces<T: Send + Clone>(
+    order: &[usize],
+    workers: &mut [LocalWorker],
+    work: &PieceWork<'_, T>,
+) -> Result<(Vec<T>, Duration)> {
     let next = AtomicUsize::new(0);
-    let outcomes = Mutex::new(vec![None; cohort.len()]);
-    let work = |worker: &mut LocalWorker| -> Result<Duration> {
+    let made = Mutex::new(vec![None; order.len()]);
+    let spent = on_threads(workers, |worker: &mut LocalWorker| -> Result<Duration> {
         let mut summing = Duration::ZERO;
-        while let Some(&place) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let user = cohort[place];
-            let outcome = worker
-                .train(&users.user(user), user, task)
-                .and_then(|outcome| {
-                    let started = Instant::now();
-                    sums.add(worker.update(), &outcome)?;
-                    summing += started.elapsed();
-                    Ok(outcome)
-                })
-                .inspect_err(|_| next.store(order.len(), Ordering::Relaxed))
-                .map_err(|source| TrainingError::UserUpdate {
-                    round: task.round,
-                    user,
-                    source: Box::new(source),
-                })?;
+        while let Some(&piece) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let (outcome, adding) =
+                work(worker, piece).inspect_err(|_| next.store(order.len(), Ordering::Relaxed))?;
+            summing += adding;
             // A poisoned lock means that another thread panicked; its panic is what the caller will see.
-            if let Ok(mut outcomes) = outcomes.lock() {
-                outcomes[place] = Some(outcome);
+            if let Ok(mut made) = made.lock() {
+                made[piece] = Some(outcome);
             }
-            on_user();
         }
         Ok(summing)
-    };
-    let spent = on_threads(workers, work)?;
-    let outcomes = outcomes.into_inner().unwrap_or_default();
+    })?;
+    let made = made.into_inner().unwrap_or_default();
     let summing = spent.iter().sum::<Duration>() / spent.len().max(1) as u32;
-    Ok((outcomes.into_iter().flatten().collect(), summing))
+    Ok((made.into_iter().flatten().collect(), summing))
 }

@@ -4,6 +4,7 @@ mod finish;
 mod open;
 mod privacy_report;
 mod rounds;
+mod work;
 pub(crate) mod workspace;
 
 use std::path::{Path, PathBuf};
@@ -68,9 +69,9 @@ pub trait Observer: Sync {
     fn on_corpus(&self, _stage: &str, _done: u64, _total: Option<u64>) {}
     /// Everything is ready; `planned` is the guarantee of the whole run, before the first round.
     fn on_start(&self, _start: &StartRecord, _planned: Option<&GuaranteeRecord>, _resumed_at: u64) {}
-    /// A round starts with this many users.
+    /// A round starts with this many users, with example-level sampling this many microbatches.
     fn on_round_start(&self, _round: u64, _cohort: usize) {}
-    /// A user of the round is done. Called from several threads.
+    /// A user (a microbatch) of the round is done. Called from several threads.
     fn on_user(&self) {}
     /// A round is done.
     fn on_round(&self, _round: &RoundRecord) {}
@@ -146,22 +147,11 @@ pub fn evaluate(
     threads: usize,
     observer: &dyn Observer,
 ) -> Result<Metrics> {
-    let config = workspace::Trained::read(&run_dir.join(CONFIG_FILE))?;
-    let directory = RunDirectory::existing(run_dir)?;
-    let recorded = directory.base();
-    let base = base.or(recorded.as_deref()).unwrap_or(Path::new("."));
-    let corpus = directory.open_corpus(&config.data, base, observer)?;
-    let path = workspace::vocabulary_file(run_dir);
-    let (expected, got) = (
-        hex(&Sha256::digest(crate::files::read(&path)?)),
-        corpus.vocab().digest(),
-    );
-    if expected != got {
-        return Err(TrainingError::VocabularyChanged { path, expected, got });
-    }
-    let model = config.model.build(corpus.vocab().len())?;
-    let bytes = crate::files::read(&run_dir.join(MODEL_FILE))?;
-    let parameters = undertone_models::weights::from_safetensors(model.layout(), &bytes)?;
+    let Finished {
+        corpus,
+        model,
+        parameters,
+    } = Finished::open(run_dir, base, observer)?;
     let mut generator = Randomness::new(Some(0))?.generator(Purpose::Evaluation, 0, 0);
     let set = EvaluationSet::new(
         &corpus.partition(data_split(split)),
@@ -170,6 +160,40 @@ pub fn evaluate(
         &mut generator,
     )?;
     set.evaluate(model.as_ref(), &parameters, eos, true, threads)
+}
+
+/// What a finished run trained, over the corpus that it was trained on.
+pub(crate) struct Finished {
+    pub(crate) corpus: Corpus,
+    pub(crate) model: Box<dyn SequenceModel>,
+    pub(crate) parameters: Vec<f32>,
+}
+
+impl Finished {
+    /// Relative paths of the data settings start at `base`, by default where they started when the run was made.
+    pub(crate) fn open(run_dir: &Path, base: Option<&Path>, observer: &dyn Observer) -> Result<Self> {
+        let config = workspace::Trained::read(&run_dir.join(CONFIG_FILE))?;
+        let directory = RunDirectory::existing(run_dir)?;
+        let recorded = directory.base();
+        let base = base.or(recorded.as_deref()).unwrap_or(Path::new("."));
+        let corpus = directory.open_corpus(&config.data, base, observer)?;
+        let path = workspace::vocabulary_file(run_dir);
+        let (expected, got) = (
+            hex(&Sha256::digest(crate::files::read(&path)?)),
+            corpus.vocab().digest(),
+        );
+        if expected != got {
+            return Err(TrainingError::VocabularyChanged { path, expected, got });
+        }
+        let model = config.model.build(corpus.vocab().len())?;
+        let bytes = crate::files::read(&run_dir.join(MODEL_FILE))?;
+        let parameters = undertone_models::weights::from_safetensors(model.layout(), &bytes)?;
+        Ok(Self {
+            corpus,
+            model,
+            parameters,
+        })
+    }
 }
 
 pub(crate) fn data_split(split: EvaluationSplit) -> Split {

@@ -1,5 +1,9 @@
-//! How the server moves the parameters: SGD with momentum, or Adam, on released averages only.
+//! How the server moves the parameters: SGD with momentum, Adam, AdamW or Adafactor, on released averages only.
 
+mod adafactor;
+
+use adafactor::Adafactor;
+use undertone_aggregation::ParamLayout;
 use undertone_mechanisms::NoisedAverage;
 
 use crate::config::{OptimizerConfig, ServerConfig};
@@ -18,18 +22,36 @@ pub struct ServerOptimizer {
     steps: u64,
     /// First moment or momentum; empty for plain SGD.
     first: Vec<f32>,
-    /// Second moment; empty for SGD.
+    /// Second moment, with Adafactor of rows and columns; empty for SGD.
     second: Vec<f32>,
+    adafactor: Option<Adafactor>,
 }
 
 impl ServerOptimizer {
-    /// An optimizer for `parameters` values over a run of `rounds`.
+    /// An optimizer for parameters of this layout over a run of `rounds`.
     #[must_use]
-    pub fn new(config: ServerConfig, parameters: usize, rounds: u64) -> Self {
-        let zeros = |wanted| if wanted { vec![0.0; parameters] } else { Vec::new() };
+    pub fn new(config: ServerConfig, layout: &ParamLayout, rounds: u64) -> Self {
+        let zeros = |wanted| {
+            if wanted {
+                vec![0.0; layout.len()]
+            } else {
+                Vec::new()
+            }
+        };
+        let mut adafactor = None;
         let (first, second) = match config.optimizer {
             OptimizerConfig::Sgd { momentum } => (zeros(momentum > 0.0), Vec::new()),
-            OptimizerConfig::Adam { .. } => (zeros(true), zeros(true)),
+            OptimizerConfig::Adam { .. } | OptimizerConfig::AdamW { .. } => (zeros(true), zeros(true)),
+            OptimizerConfig::Adafactor {
+                decay_exponent,
+                epsilon,
+                clipping_threshold,
+            } => {
+                let made = Adafactor::new(layout, decay_exponent, epsilon, clipping_threshold);
+                let second = vec![0.0; made.moments()];
+                adafactor = Some(made);
+                (Vec::new(), second)
+            }
         };
         Self {
             config,
@@ -38,6 +60,7 @@ impl ServerOptimizer {
             steps: 0,
             first,
             second,
+            adafactor,
         }
     }
 
@@ -53,17 +76,7 @@ impl ServerOptimizer {
     #[must_use]
     pub fn learning_rate(&self, round: u64) -> f64 {
         let risen = (round + 1) as f64 / self.warm_up.max(1) as f64;
-        self.rate_after_warm_up(round) * risen.min(1.0)
-    }
-
-    fn rate_after_warm_up(&self, round: u64) -> f64 {
-        let Some(decay) = self.config.decay else {
-            return self.config.learning_rate;
-        };
-        let start = (1.0 - decay.last_fraction) * self.rounds as f64;
-        let span = (self.rounds as f64 - start - 1.0).max(1.0);
-        let progress = ((round as f64 - start) / span).clamp(0.0, 1.0);
-        self.config.learning_rate * (1.0 - progress * (1.0 - decay.final_factor))
+        self.config.learning_rate_at(round, self.rounds) * risen.min(1.0)
     }
 
     /// Applies a released average.
@@ -102,21 +115,44 @@ impl ServerOptimizer {
                 beta1,
                 beta2,
                 epsilon,
+            } => self.adam((beta1, beta2), epsilon, rate, average, parameters),
+            OptimizerConfig::AdamW {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
             } => {
-                // Both bias corrections folded into the step size and epsilon.
-                let correction1 = 1.0 - beta1.powf(self.steps as f64);
-                let correction2 = (1.0 - beta2.powf(self.steps as f64)).sqrt();
-                let rate = (rate * correction2 / correction1) as f32;
-                let epsilon = (epsilon * correction2) as f32;
-                let (beta1, beta2) = (beta1 as f32, beta2 as f32);
-                let moments = self.first.iter_mut().zip(&mut self.second);
-                for ((parameter, (first, second)), &value) in parameters.iter_mut().zip(moments).zip(average)
-                {
-                    *first = beta1 * *first + (1.0 - beta1) * value;
-                    *second = beta2 * *second + (1.0 - beta2) * value * value;
-                    *parameter += rate * *first / (second.sqrt() + epsilon);
+                let kept = (1.0 - rate * weight_decay) as f32;
+                parameters.iter_mut().for_each(|parameter| *parameter *= kept);
+                self.adam((beta1, beta2), epsilon, rate, average, parameters);
+            }
+            OptimizerConfig::Adafactor { .. } => {
+                if let Some(adafactor) = &self.adafactor {
+                    adafactor.step(self.steps, rate, average, &mut self.second, parameters);
                 }
             }
+        }
+    }
+
+    fn adam(
+        &mut self,
+        (beta1, beta2): (f64, f64),
+        epsilon: f64,
+        rate: f64,
+        average: &[f32],
+        parameters: &mut [f32],
+    ) {
+        // Both bias corrections folded into the step size and epsilon.
+        let correction1 = 1.0 - beta1.powf(self.steps as f64);
+        let correction2 = (1.0 - beta2.powf(self.steps as f64)).sqrt();
+        let rate = (rate * correction2 / correction1) as f32;
+        let epsilon = (epsilon * correction2) as f32;
+        let (beta1, beta2) = (beta1 as f32, beta2 as f32);
+        let moments = self.first.iter_mut().zip(&mut self.second);
+        for ((parameter, (first, second)), &value) in parameters.iter_mut().zip(moments).zip(average) {
+            *first = beta1 * *first + (1.0 - beta1) * value;
+            *second = beta2 * *second + (1.0 - beta2) * value * value;
+            *parameter += rate * *first / (second.sqrt() + epsilon);
         }
     }
 
@@ -148,6 +184,10 @@ mod tests {
     use super::*;
     use crate::config::DecayConfig;
 
+    fn layout(len: usize) -> ParamLayout {
+        ParamLayout::with_tensor_groups(vec![("w".into(), vec![len])]).unwrap()
+    }
+
     fn optimizer(optimizer: OptimizerConfig, learning_rate: f64) -> ServerOptimizer {
         ServerOptimizer::new(
             ServerConfig {
@@ -155,7 +195,7 @@ mod tests {
                 learning_rate,
                 decay: None,
             },
-            2,
+            &layout(2),
             10,
         )
     }
@@ -205,6 +245,42 @@ mod tests {
     }
 
     #[test]
+    fn adamw_decays_weights_beside_the_step() {
+        let adamw = OptimizerConfig::AdamW {
+            beta1: 0.9,
+            beta2: 0.99,
+            epsilon: 1e-12,
+            weight_decay: 0.5,
+        };
+        // p <- 0.95 p + 0.1 sign: 1 -> 1.05 -> 1.0975, and the other way round.
+        check(
+            optimizer(adamw, 0.1),
+            &[[3.0, -0.02], [3.0, -0.02]],
+            [1.0975, -1.0975],
+        );
+    }
+
+    #[test]
+    fn the_state_of_adafactor_comes_back() {
+        let kind = OptimizerConfig::Adafactor {
+            decay_exponent: 0.8,
+            epsilon: 1e-30,
+            clipping_threshold: 1.0,
+        };
+        let (mut whole, mut before) = (optimizer(kind, 0.1), optimizer(kind, 0.1));
+        let (mut one, mut other) = ([1.0, -1.0], [1.0, -1.0]);
+        whole.step(0, &[1.0, 2.0], &mut one);
+        before.step(0, &[1.0, 2.0], &mut other);
+        let (steps, [(_, first), (_, second)]) = before.state();
+        let mut after = optimizer(kind, 0.1);
+        assert!(after.restore(steps, first.to_vec(), second.to_vec()));
+        whole.step(1, &[-1.0, 0.5], &mut one);
+        after.step(1, &[-1.0, 0.5], &mut other);
+        assert_eq!(one, other);
+        assert!(!after.restore(1, Vec::new(), vec![0.0; 1]));
+    }
+
+    #[test]
     fn the_rate_falls_linearly_to_its_end() {
         let config = ServerConfig {
             decay: Some(DecayConfig {
@@ -213,7 +289,7 @@ mod tests {
             }),
             ..ServerConfig::default()
         };
-        let optimizer = ServerOptimizer::new(config, 1, 9);
+        let optimizer = ServerOptimizer::new(config, &layout(1), 9);
         let rates: Vec<f64> = (0..9).map(|round| optimizer.learning_rate(round)).collect();
         assert_eq!(rates[..5], [1.0; 5]);
         assert!(rates.windows(2).all(|pair| pair[0] >= pair[1]));

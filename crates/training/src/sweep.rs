@@ -308,10 +308,19 @@ mod tests {
         assert_eq!((names.len(), names[4]), (8, "few-tight-seed-2"));
         let last = &sweep.trials[7].file.config;
         assert_eq!((last.rounds, last.seed), (9, Some(2)));
-        assert_eq!(last.clip, crate::config::ClipConfig::Flat { norm: 1.0 });
+        assert_eq!(
+            last.clip,
+            crate::config::ClipConfig::Flat {
+                norm: 1.0,
+                normalised: false
+            }
+        );
         assert_eq!(
             sweep.trials[0].file.config.clip,
-            crate::config::ClipConfig::Flat { norm: 0.1 }
+            crate::config::ClipConfig::Flat {
+                norm: 0.1,
+                normalised: false
+            }
         );
     }
 
@@ -321,7 +330,10 @@ mod tests {
         for trial in &sweep.trials {
             assert_eq!(
                 trial.file.config.clip,
-                crate::config::ClipConfig::Flat { norm: 7.0 }
+                crate::config::ClipConfig::Flat {
+                    norm: 7.0,
+                    normalised: false
+                }
             );
         }
     }

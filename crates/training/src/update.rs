@@ -1,4 +1,6 @@
-//! What one user computes in one round: `UserUpdateFedAvg` or `UserUpdateFedSGD`.
+//! What one user computes in one round: `UserUpdateFedAvg`, `UserUpdateFedSGD`, or the gradients of single examples.
+
+mod examples;
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +14,15 @@ use crate::config::{Algorithm, Batching, UserUpdateConfig};
 use crate::error::{Result, TrainingError};
 use crate::random::{Purpose, Randomness};
 
+pub use examples::{CLIP_MARGIN, MicrobatchOutcome};
+
 /// What a user's update was like; the update itself is in the worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct UserOutcome {
     /// `w_k`.
     pub weight: f64,
+    /// Examples drawn for the round.
+    pub examples: usize,
     /// Target tokens trained on, over all local epochs.
     pub tokens: u64,
     /// Sum of the training loss over those tokens.
@@ -36,6 +42,9 @@ pub struct LocalWorker {
     model: Box<dyn SequenceWorker>,
     parameters: Vec<f32>,
     gradient: Vec<f32>,
+    /// One a sequence of a batch.
+    weights: Vec<f32>,
+    norms: Vec<f32>,
     /// Time spent on clipping since it was last asked for.
     clipping: Duration,
 }
@@ -97,24 +106,32 @@ impl LocalWorker {
         let parameters = model.layout().len();
         // A batch of "all examples" is no larger than what a user has.
         let examples = most_examples
-            .min(config.max_examples.unwrap_or(most_examples))
+            .min(config.most_examples().unwrap_or(most_examples))
             .max(1);
+        let batch_size = config.batch_size();
         let sequences = match (config.algorithm, config.batching) {
-            (Algorithm::FedSgd, _) => config.batch_size.min(examples).min(FEDSGD_CHUNK),
-            (Algorithm::FedAvg, Batching::Sentences) => config.batch_size.min(examples),
+            (Algorithm::FedSgd, _) => batch_size.min(examples).min(FEDSGD_CHUNK),
+            (Algorithm::FedAvg, Batching::Sentences) | (Algorithm::Uls, _) => batch_size.min(examples),
             // A stream has at least one token; the gaps between sentences are inputs too.
-            (Algorithm::FedAvg, Batching::Stream) => {
-                config.batch_size.min(examples.saturating_mul(longest + 1))
-            }
+            (Algorithm::FedAvg, Batching::Stream) => batch_size.min(examples.saturating_mul(longest + 1)),
+            // A microbatch holds examples of several users.
+            (Algorithm::Els, _) => batch_size,
+        };
+        let in_parts = match config.algorithm {
+            Algorithm::FedAvg | Algorithm::Els => false,
+            Algorithm::FedSgd => true,
+            Algorithm::Uls => examples > batch_size,
         };
         Self {
             model: model.worker(sequences, sequences * steps),
             parameters: vec![0.0; parameters],
-            gradient: if config.algorithm == Algorithm::FedSgd {
+            gradient: if in_parts {
                 vec![0.0; parameters]
             } else {
                 Vec::new()
             },
+            weights: vec![0.0; sequences],
+            norms: vec![0.0; sequences],
             clipping: Duration::ZERO,
         }
     }
@@ -134,7 +151,7 @@ impl LocalWorker {
     /// From the model (token out of range, non-finite loss) and from clipping (non-finite update).
     ///
     /// # Source
-    /// \[DPLM\] Algorithm 1.
+    /// \[DPLM\] Algorithm 1; \[UserDP\] Algorithm 2.
     pub fn train(&mut self, user: &User<'_>, index: usize, task: &LocalTask<'_>) -> Result<UserOutcome> {
         let mut generator = task
             .randomness
@@ -142,13 +159,7 @@ impl LocalWorker {
         let mut examples: Vec<&[u32]> = (0..user.num_examples()).map(|j| user.example(j)).collect();
         // Streams keep the order in which the text was written; sentences are drawn in random order.
         let available = examples.len();
-        let wanted = match task.config.algorithm {
-            Algorithm::FedAvg => task.config.max_examples.unwrap_or(available),
-            Algorithm::FedSgd => task
-                .config
-                .batch_size
-                .min(task.config.max_examples.unwrap_or(available)),
-        };
+        let wanted = task.config.most_examples().unwrap_or(available);
         match task.config.batching {
             Batching::Sentences => {
                 cohort::shuffle(&mut examples, &mut generator);
@@ -163,6 +174,12 @@ impl LocalWorker {
         let trained = match task.config.algorithm {
             Algorithm::FedAvg => self.fedavg(&examples, task, &mut generator),
             Algorithm::FedSgd => self.fedsgd(&examples, task),
+            Algorithm::Uls => self.uls(&examples, task),
+            Algorithm::Els => Err(TrainingError::value(
+                "user_update.algorithm",
+                "an algorithm with an update of one user",
+                "els",
+            )),
         };
         let discarded = match &trained {
             Err(error) => task.on_overflow == OnOverflow::ZeroUpdate && is_overflow(error),
@@ -189,6 +206,7 @@ impl LocalWorker {
             .map_or(1.0, |cap| user_weight(available as u64, cap));
         Ok(UserOutcome {
             weight,
+            examples: examples.len(),
             tokens,
             loss_sum,
             norm: report.norm,
@@ -212,7 +230,7 @@ impl LocalWorker {
         generator: &mut impl rand_core::Rng,
     ) -> Result<(u64, f64, ClipReport)> {
         self.parameters.copy_from_slice(task.theta);
-        let learning_rate = task.config.learning_rate as f32;
+        let learning_rate = task.config.learning_rate() as f32;
         let (mut tokens, mut loss_sum) = (0, 0.0);
         let mut last = ClipReport {
             norm: 0.0,
@@ -258,7 +276,7 @@ impl LocalWorker {
         // The gradient of the mean over all targets, gathered in pieces that fit the workspace.
         let (mut tokens, mut loss_sum) = (0u64, 0.0);
         self.parameters.fill(0.0);
-        let chunk = FEDSGD_CHUNK.min(task.config.batch_size);
+        let chunk = FEDSGD_CHUNK.min(task.config.batch_size());
         for batch in batch::sentences(examples, chunk, task.special.bos) {
             let stats = self
                 .model
@@ -270,7 +288,7 @@ impl LocalWorker {
             tokens += stats.targets as u64;
             loss_sum += stats.loss_sum;
         }
-        let step = -(task.config.learning_rate / tokens.max(1) as f64) as f32;
+        let step = -(task.config.learning_rate() / tokens.max(1) as f64) as f32;
         self.parameters.iter_mut().for_each(|total| *total *= step);
         let started = Instant::now();
         let report = task.clipping.clip(task.layout, &mut self.parameters)?;
@@ -294,10 +312,10 @@ const FEDSGD_CHUNK: usize = 64;
 fn batches(examples: &[&[u32]], task: &LocalTask<'_>) -> Vec<(PackedBatch, StateMode)> {
     let config = task.config;
     match config.batching {
-        Batching::Sentences => batch::sentences(examples, config.batch_size, task.special.bos)
+        Batching::Sentences => batch::sentences(examples, config.batch_size(), task.special.bos)
             .into_iter()
             .map(|batch| (batch, StateMode::Zero))
             .collect(),
-        Batching::Stream => batch::streams(examples, config.batch_size, config.unroll, task.special),
+        Batching::Stream => batch::streams(examples, config.batch_size(), config.unroll, task.special),
     }
 }

@@ -28,15 +28,33 @@ pub(crate) struct EvalArgs {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Split {
+pub(crate) enum Split {
     Validation,
     Test,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Eos {
+pub(crate) enum Eos {
     Excluded,
     Included,
+}
+
+impl From<Split> for EvaluationSplit {
+    fn from(split: Split) -> Self {
+        match split {
+            Split::Validation => Self::Validation,
+            Split::Test => Self::Test,
+        }
+    }
+}
+
+impl From<Eos> for EosTargets {
+    fn from(eos: Eos) -> Self {
+        match eos {
+            Eos::Excluded => Self::Excluded,
+            Eos::Included => Self::Included,
+        }
+    }
 }
 
 /// Reads a corpus in silence.
@@ -46,14 +64,7 @@ impl Observer for Quiet {}
 
 /// Evaluates and shows the measures.
 pub(crate) fn run(args: &EvalArgs, output: &Output) -> anyhow::Result<()> {
-    let split = match args.split {
-        Split::Validation => EvaluationSplit::Validation,
-        Split::Test => EvaluationSplit::Test,
-    };
-    let eos = match args.eos {
-        Eos::Excluded => EosTargets::Excluded,
-        Eos::Included => EosTargets::Included,
-    };
+    let (split, eos) = (EvaluationSplit::from(args.split), EosTargets::from(args.eos));
     let threads = args
         .threads
         .or(std::thread::available_parallelism().ok())

@@ -210,14 +210,13 @@ fn assumptions(record: &GuaranteeRecord) -> String {
             record.noise_multiplier,
         );
     }
+    let cohort = match record.group_size {
+        Some(group_size) => format!("examples of at most {group_size} a user"),
+        None => format!("{:.1} a round", record.users_per_round),
+    };
     format!(
-        "{}, {}; {} rounds, {} users, {:.1} a round, noise multiplier {:.4}",
-        record.sampling,
-        record.recipe,
-        record.rounds,
-        record.population,
-        record.users_per_round,
-        record.noise_multiplier,
+        "{}, {}; {} rounds, {} users, {cohort}, noise multiplier {:.4}",
+        record.sampling, record.recipe, record.rounds, record.population, record.noise_multiplier,
     )
 }
 

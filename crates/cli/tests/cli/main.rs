@@ -16,4 +16,5 @@ mod simulate;
 mod support;
 mod sweep;
 mod train;
+mod userdp;
 mod verify;

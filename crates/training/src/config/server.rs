@@ -53,6 +53,48 @@ pub enum OptimizerConfig {
         #[serde(default = "default_adam_epsilon")]
         epsilon: f64,
     },
+    /// Adam, and beside it the parameters shrunk by `learning_rate * weight_decay` (Loshchilov, Hutter 2019).
+    #[serde(rename = "adamw")]
+    AdamW {
+        /// Decay of the first moment.
+        #[serde(default = "default_beta1")]
+        beta1: f64,
+        /// Decay of the second moment.
+        #[serde(default = "default_beta2")]
+        beta2: f64,
+        /// Added to the root of the second moment.
+        #[serde(default = "default_adam_epsilon")]
+        epsilon: f64,
+        /// Decoupled weight decay.
+        #[serde(default = "default_weight_decay")]
+        weight_decay: f64,
+    },
+    /// Adafactor with the server's learning rate: no relative step, no first moment (Shazeer, Stern 2018).
+    Adafactor {
+        /// Second moments of step `t` keep `1 - t^-decay_exponent`.
+        #[serde(default = "default_decay_exponent")]
+        decay_exponent: f64,
+        /// Added to squares.
+        #[serde(default = "default_adafactor_epsilon")]
+        epsilon: f64,
+        /// Largest root mean square of a tensor's step, in learning rates.
+        #[serde(default = "default_clipping_threshold")]
+        clipping_threshold: f64,
+    },
+}
+
+impl ServerConfig {
+    /// The learning rate of a round out of `rounds`: constant, then falling linearly over the last part of the run.
+    #[must_use]
+    pub fn learning_rate_at(&self, round: u64, rounds: u64) -> f64 {
+        let Some(decay) = self.decay else {
+            return self.learning_rate;
+        };
+        let start = (1.0 - decay.last_fraction) * rounds as f64;
+        let span = (rounds as f64 - start - 1.0).max(1.0);
+        let progress = ((round as f64 - start) / span).clamp(0.0, 1.0);
+        self.learning_rate * (1.0 - progress * (1.0 - decay.final_factor))
+    }
 }
 
 impl Default for OptimizerConfig {
@@ -71,6 +113,22 @@ fn default_beta2() -> f64 {
 
 fn default_adam_epsilon() -> f64 {
     1e-6
+}
+
+fn default_weight_decay() -> f64 {
+    0.01
+}
+
+fn default_decay_exponent() -> f64 {
+    0.8
+}
+
+fn default_adafactor_epsilon() -> f64 {
+    1e-30
+}
+
+fn default_clipping_threshold() -> f64 {
+    1.0
 }
 
 /// `server.decay`: constant, then linear.

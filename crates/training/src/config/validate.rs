@@ -1,10 +1,11 @@
 //! What the types of a run file do not say: ranges, and keys that need or exclude each other.
 
+use undertone_data::CorpusSpec;
+use undertone_models::ModelSpec;
+
 use super::{
-    Algorithm, Batching, ClipConfig, CohortConfig, EstimatorConfig, EvaluationConfig, OptimizerConfig,
-    RunConfig, ServerConfig, UserUpdateConfig,
+    Batching, ClipConfig, EstimatorConfig, EvaluationConfig, OptimizerConfig, RunConfig, ServerConfig,
 };
-use crate::cohort::Sampling;
 use crate::error::{Result, TrainingError};
 
 impl RunConfig {
@@ -15,8 +16,17 @@ impl RunConfig {
     pub fn validate(&self) -> Result<()> {
         folder_name(&self.name)?;
         at_least_one("rounds", self.rounds as usize)?;
-        self.cohort.validate()?;
+        fits_context(&self.model, &self.data)?;
+        if let (Batching::Stream, ModelSpec::Transformer { .. }) = (self.user_update.batching, &self.model) {
+            return Err(TrainingError::value(
+                "user_update.batching",
+                "`sentences` with a transformer, which carries no state",
+                "stream",
+            ));
+        }
         self.user_update.validate()?;
+        self.validate_cohort()?;
+        self.validate_els()?;
         self.clip.validate()?;
         self.server.validate()?;
         if let EstimatorConfig::ClippedDenominator { min_weight } = self.estimator {
@@ -171,95 +181,11 @@ impl RunConfig {
     }
 }
 
-impl CohortConfig {
-    fn validate(&self) -> Result<()> {
-        if self.timers.is_some() && self.sampling != Sampling::DeviceTimers {
-            return Err(TrainingError::value(
-                "cohort.timers",
-                "`device_timers` as cohort.sampling",
-                self.sampling.name(),
-            ));
-        }
-        match (self.users_per_round, self.sampling_probability) {
-            (Some(users), None) => {
-                positive("cohort.users_per_round", users)?;
-                if self.sampling != Sampling::Poisson && users.fract() != 0.0 {
-                    return Err(TrainingError::value(
-                        "cohort.users_per_round",
-                        "a whole number",
-                        users,
-                    ));
-                }
-                Ok(())
-            }
-            (None, Some(q)) if self.sampling != Sampling::Poisson => Err(TrainingError::value(
-                "cohort.sampling_probability",
-                format!("users_per_round with {}", self.sampling.name()),
-                q,
-            )),
-            (None, Some(q)) if q > 0.0 && q <= 1.0 => Ok(()),
-            (None, Some(q)) => Err(TrainingError::value(
-                "cohort.sampling_probability",
-                "a number in (0, 1]",
-                q,
-            )),
-            (None, None) => Err(TrainingError::value(
-                "cohort",
-                "`users_per_round` or `sampling_probability`",
-                "neither",
-            )),
-            (Some(_), Some(_)) => Err(TrainingError::value(
-                "cohort",
-                "`users_per_round` or `sampling_probability`",
-                "both",
-            )),
-        }
-    }
-}
-
-impl UserUpdateConfig {
-    fn validate(&self) -> Result<()> {
-        at_least_one("user_update.batch_size", self.batch_size)?;
-        at_least_one("user_update.unroll", self.unroll)?;
-        at_least_one("user_update.epochs", self.epochs)?;
-        if self.algorithm == Algorithm::FedSgd && self.epochs != 1 {
-            return Err(TrainingError::value(
-                "user_update.epochs",
-                "1 with fedsgd",
-                self.epochs,
-            ));
-        }
-        if self.algorithm == Algorithm::FedSgd && self.batching == Batching::Stream {
-            return Err(TrainingError::value(
-                "user_update.batching",
-                "`sentences` with fedsgd",
-                "stream",
-            ));
-        }
-        if let Some(steps) = self.max_steps {
-            at_least_one("user_update.max_steps", steps)?;
-        }
-        if self.algorithm == Algorithm::FedSgd && (self.max_steps.is_some() || !self.clip_every_step) {
-            return Err(TrainingError::value(
-                "user_update",
-                "neither `max_steps` nor `clip_every_step` with fedsgd, which makes one step",
-                "one of them",
-            ));
-        }
-        positive("user_update.learning_rate", self.learning_rate)?;
-        if let Some(examples) = self.max_examples {
-            at_least_one("user_update.max_examples", examples)?;
-        }
-        self.weight_cap
-            .map_or(Ok(()), |cap| positive("user_update.weight_cap", cap))
-    }
-}
-
 impl ClipConfig {
     fn validate(&self) -> Result<()> {
         match self {
             Self::None => Ok(()),
-            Self::Flat { norm } => positive("clip.norm", *norm),
+            Self::Flat { norm, .. } => positive("clip.norm", *norm),
             Self::PerLayer {
                 norm: Some(norm),
                 norms: None,
@@ -300,10 +226,39 @@ impl ServerConfig {
                 beta1,
                 beta2,
                 epsilon,
+            } => adam(beta1, beta2, epsilon)?,
+            OptimizerConfig::AdamW {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
             } => {
-                below_one("server.optimizer.beta1", beta1)?;
-                below_one("server.optimizer.beta2", beta2)?;
-                positive("server.optimizer.epsilon", epsilon)?;
+                adam(beta1, beta2, epsilon)?;
+                if !(weight_decay >= 0.0 && weight_decay * self.learning_rate < 1.0) {
+                    let expected = "a number from 0 on, below 1 over server.learning_rate";
+                    return Err(TrainingError::value(
+                        "server.optimizer.weight_decay",
+                        expected,
+                        weight_decay,
+                    ));
+                }
+            }
+            OptimizerConfig::Adafactor {
+                decay_exponent,
+                epsilon,
+                clipping_threshold,
+            } => {
+                positive("server.optimizer.decay_exponent", decay_exponent)?;
+                // Kept in single precision, where less than this is zero.
+                if !(epsilon >= 1e-37 && epsilon.is_finite()) {
+                    let expected = "a finite number from 1e-37 on";
+                    return Err(TrainingError::value(
+                        "server.optimizer.epsilon",
+                        expected,
+                        epsilon,
+                    ));
+                }
+                positive("server.optimizer.clipping_threshold", clipping_threshold)?;
             }
         }
         let Some(decay) = self.decay else { return Ok(()) };
@@ -323,6 +278,28 @@ impl ServerConfig {
         }
         Ok(())
     }
+}
+
+/// A transformer reads no sentence that is longer than its context.
+pub(crate) fn fits_context(model: &ModelSpec, data: &CorpusSpec) -> Result<()> {
+    let ModelSpec::Transformer { context, .. } = *model else {
+        return Ok(());
+    };
+    // EOS, or BOS, is one more.
+    if data.max_sentence_tokens < context {
+        return Ok(());
+    }
+    Err(TrainingError::value(
+        "data.max_sentence_tokens",
+        format!("less than model.context = {context}"),
+        data.max_sentence_tokens,
+    ))
+}
+
+fn adam(beta1: f64, beta2: f64, epsilon: f64) -> Result<()> {
+    below_one("server.optimizer.beta1", beta1)?;
+    below_one("server.optimizer.beta2", beta2)?;
+    positive("server.optimizer.epsilon", epsilon)
 }
 
 /// The name of a run is the name of its folder.

@@ -47,6 +47,12 @@ impl ParticipationKey {
         Salt::from_bytes(self.derive(b"pseudonyms"))
     }
 
+    /// The choice among one user's examples that holds for the whole run.
+    pub(crate) fn examples_of(&self, user: u64) -> ChaCha20Rng {
+        let label: Vec<u8> = b"examples".iter().copied().chain(user.to_le_bytes()).collect();
+        self.generator(&label)
+    }
+
     /// A generator that no other label shares.
     pub(super) fn generator(&self, label: &[u8]) -> ChaCha20Rng {
         ChaCha20Rng::from_seed(self.derive(label))

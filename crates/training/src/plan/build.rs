@@ -13,7 +13,10 @@ use super::shares::{self, Shares};
 use super::strategy;
 use super::{Basis, Phase, Population, PrivacyPlan, Private};
 use crate::cohort::Sampling;
-use crate::config::{AccountantName, ClipConfig, EstimatorConfig, MechanismConfig, PrivacyConfig, RunConfig};
+use crate::config::{
+    AccountantName, Algorithm, ClipConfig, CohortSize, EstimatorConfig, MechanismConfig, PrivacyConfig,
+    RunConfig,
+};
 use crate::error::{Result, TrainingError};
 
 /// The part of delta that calibration leaves to the sampler's distance from ideal noise, which needs far less.
@@ -72,20 +75,24 @@ impl PrivacyPlan {
         strategy: &dyn Fn(&MechanismConfig, Participation) -> Result<Strategy>,
     ) -> Result<Self> {
         let users = population.users as f64;
-        let (q, users_per_round) = match (config.cohort.users_per_round, config.cohort.sampling_probability) {
-            (Some(count), _) => (count / users, count),
-            (None, q) => (q.unwrap_or(1.0), q.unwrap_or(1.0) * users),
+        // Only example-level sampling samples something else than users.
+        let kept_per_user = match config.user_update.algorithm {
+            Algorithm::Els => config.user_update.group_size,
+            _ => None,
         };
-        if q > 1.0 {
-            return Err(TrainingError::value(
-                "cohort.users_per_round",
-                format!(
-                    "at most the {} users of the training partition (q <= 1)",
-                    population.users
-                ),
-                users_per_round,
-            ));
-        }
+        let (sampled_from, what) = match kept_per_user {
+            None => (users, "users"),
+            Some(_) => (population.total_weight, "kept examples"),
+        };
+        let (q, sampled) = match config.cohort_size()? {
+            CohortSize::Probability(q) => (q, q * sampled_from),
+            CohortSize::Count { count, key } if count > sampled_from => {
+                let expected =
+                    format!("at most the {sampled_from} {what} of the training partition (q <= 1)");
+                return Err(TrainingError::value(key, expected, count));
+            }
+            CohortSize::Count { count, .. } => (count / sampled_from, count),
+        };
         let mean_weight = population.total_weight / users;
         let estimator = match config.estimator {
             EstimatorConfig::FixedDenominator => Estimator::FixedDenominator {
@@ -126,7 +133,8 @@ impl PrivacyPlan {
                 || config.encoding_is_noisy(),
             population,
             q,
-            users_per_round,
+            users_per_round: sampled.min(users),
+            kept_per_user,
             rounds: config.rounds,
             estimator,
             clip: config.clip.clone(),
@@ -138,7 +146,7 @@ impl PrivacyPlan {
         };
         let clip_norm = match &config.clip {
             ClipConfig::None => None,
-            ClipConfig::Flat { norm } | ClipConfig::PerLayer { norm: Some(norm), .. } => Some(*norm),
+            ClipConfig::Flat { norm, .. } | ClipConfig::PerLayer { norm: Some(norm), .. } => Some(*norm),
             ClipConfig::Adaptive { initial_norm, .. } => Some(*initial_norm),
             ClipConfig::PerLayer { norms, .. } => {
                 Some(norms.iter().flatten().map(|norm| norm * norm).sum::<f64>().sqrt())

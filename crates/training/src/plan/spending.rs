@@ -228,6 +228,7 @@ impl Spending {
             rounds: self.rounds,
             population: plan.population.users,
             users_per_round: plan.users_per_round,
+            group_size: plan.kept_per_user,
             noise_multiplier: self.first_noise_multiplier.unwrap_or(f64::NAN),
             sampler_delta: curve.sampler_delta(guarantee.epsilon),
             points,

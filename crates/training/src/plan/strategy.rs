@@ -8,7 +8,6 @@ use undertone_mechanisms::{Mechanism, Objective, Strategy, Tree, Workload};
 
 use crate::config::{MechanismConfig, OptimizerConfig, RestartsConfig, RunConfig, WorkloadName};
 use crate::error::{Result, TrainingError};
-use crate::server_optimizer::ServerOptimizer;
 
 /// The strategy that a run file asks for, optimised for this run; relative files start at `base`.
 pub(super) fn strategy(
@@ -63,7 +62,7 @@ fn workload(config: &RunConfig, name: WorkloadName) -> Result<Workload> {
     let OptimizerConfig::Sgd { momentum } = config.server.optimizer else {
         return Err(TrainingError::value(
             "privacy.mechanism.workload",
-            "`prefix_sum` with Adam, whose iterates are no linear function of the updates",
+            "`prefix_sum` with an adaptive optimizer, whose iterates are no linear function of the updates",
             "server",
         ));
     };
@@ -71,7 +70,8 @@ fn workload(config: &RunConfig, name: WorkloadName) -> Result<Workload> {
     if config.server.decay.is_none() {
         return Ok(workload);
     }
-    let optimizer = ServerOptimizer::new(config.server, 0, config.rounds);
-    let rates = (0..config.rounds).map(|round| optimizer.learning_rate(round) / config.server.learning_rate);
+    let server = config.server;
+    let rates =
+        (0..config.rounds).map(|round| server.learning_rate_at(round, config.rounds) / server.learning_rate);
     Ok(workload.with_learning_rates(rates.collect())?)
 }

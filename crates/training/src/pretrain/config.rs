@@ -8,7 +8,7 @@ use undertone_models::ModelSpec;
 
 use crate::config::{
     CheckpointConfig, DecayConfig, EvaluationConfig, OptimizerConfig, Override, RunConfig, ServerConfig,
-    at_least_one, folder_name, parse_as, token_limits,
+    at_least_one, fits_context, folder_name, parse_as, token_limits,
 };
 use crate::error::{Result, TrainingError};
 
@@ -106,6 +106,7 @@ impl PretrainConfig {
         folder_name(&self.name)?;
         at_least_one("steps", self.steps as usize)?;
         at_least_one("training.batch_size", self.training.batch_size)?;
+        fits_context(&self.model, &self.data)?;
         if self.training.warm_up_steps > self.steps {
             return Err(TrainingError::value(
                 "training.warm_up_steps",

@@ -80,6 +80,13 @@ pub(super) fn facts(record: &GuaranteeRecord) -> Vec<(&'static str, String)> {
         ("Users a round", number(record.users_per_round)),
         ("Noise multiplier", number(record.noise_multiplier)),
     ];
+    if let Some(group_size) = record.group_size {
+        let kept = grouped(u64::from(group_size));
+        facts.push((
+            "Examples of a user",
+            format!("at most {kept} kept, each of them sampled"),
+        ));
+    }
     if let Some(delta) = record.sampler_delta {
         facts.push(("Sampler", format!("adds {} to delta, counted", scientific(delta))));
     }

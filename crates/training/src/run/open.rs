@@ -11,10 +11,11 @@ use super::{Observer, Run, RunOptions, data_split, model_name};
 use crate::adaptive_clip::AdaptiveClip;
 use crate::checkpoint::Checkpoint;
 use crate::cohorts::Cohorts;
-use crate::config::{RunConfig, RunFile};
+use crate::config::{Algorithm, RunConfig, RunFile, UserUpdateConfig};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::EvaluationSet;
 use crate::initial_model::starting_parameters;
+use crate::kept_examples;
 use crate::noise::Noise;
 use crate::participation::ParticipationKey;
 use crate::plan::{Cost, Population, PrivacyPlan, Spending};
@@ -77,7 +78,7 @@ impl<'a> Run<'a> {
             .collect();
         let initial = config.initial_model.as_deref().filter(|_| checkpoint.is_none());
         let parameters = starting_parameters(initial, base, model, corpus.vocab(), &randomness)?;
-        let optimizer = ServerOptimizer::new(config.server, parameters.len(), config.rounds);
+        let optimizer = ServerOptimizer::new(config.server, model.layout(), config.rounds);
         let (files, ledger) = match &checkpoint {
             Some(checkpoint) => directory.reopen_files(&checkpoint.state)?,
             None => (directory.create_files(config, &plan, corpus, base)?, Vec::new()),
@@ -89,7 +90,7 @@ impl<'a> Run<'a> {
             spending: Spending::new(&plan),
             noise: Noise::new(&plan, &randomness)?,
             secure: SecureRounds::new(config, &plan, &workspace::config_digest(config)?, options.threads)?,
-            cohorts: Cohorts::new(config, &plan, &participation_key)?,
+            cohorts: Cohorts::new(config, &plan, &users, &participation_key)?,
             adaptive_clip: AdaptiveClip::new(&config.clip),
             participation_key,
             files,
@@ -224,9 +225,16 @@ fn start_record(
     }
 }
 
-/// Number of training users and their total weight.
+/// Number of training users and their total weight; with example-level sampling every kept example weighs 1.
 fn population(config: &RunConfig, users: &Partition<'_>) -> Population {
-    let total_weight = match config.user_update.weight_cap {
+    let UserUpdateConfig {
+        algorithm,
+        group_size,
+        weight_cap,
+        ..
+    } = config.user_update;
+    let total_weight = match weight_cap {
+        None if algorithm == Algorithm::Els => kept_examples::count(users, group_size.unwrap_or(0)) as f64,
         None => users.num_users() as f64,
         Some(cap) => (0..users.num_users())
             .map(|index| undertone_aggregation::user_weight(users.user(index).num_examples() as u64, cap))

@@ -3,9 +3,10 @@
 use undertone_data::VocabProvenance;
 
 use crate::cohort::Sampling;
-use crate::config::{AggregationConfig, EstimatorConfig, RunConfig, SumName};
+use crate::config::{AggregationConfig, Algorithm, EstimatorConfig, RunConfig, SumName};
 use crate::plan::PrivacyPlan;
 use crate::record::{GuaranteeRecord, PrivacyReport};
+use crate::update::CLIP_MARGIN;
 
 /// Above this, (eps, delta) says close to nothing about any one person.
 const MEANINGLESS_EPSILON: f64 = 20.0;
@@ -61,12 +62,17 @@ pub(crate) fn statements(config: &RunConfig) -> Vec<String> {
             .privacy
             .as_ref()
             .is_some_and(|privacy| privacy.mechanism.is_some());
+    let of_examples = config.user_update.algorithm == Algorithm::Els;
     let (adjacency, assumption) = match config.cohort.sampling {
         _ if schema => (
             "Adjacency: two populations are neighbours if all the examples of one user are zeroed out.",
             "Accounting assumption: who takes part, and when, does not depend on anyone's examples. Planned and worst case \
              hold for everyone who keeps to the declared separation and number of participations; observed holds for the \
              participation that the ledger shows.",
+        ),
+        Sampling::Poisson if of_examples => (
+            "Adjacency: two populations are neighbours if one has all the examples of one user more than the other.",
+            "Accounting assumption: in every round each kept example takes part independently with the stated probability.",
         ),
         Sampling::Poisson => (
             "Adjacency: two populations are neighbours if one has all the examples of one user more than the other.",
@@ -78,6 +84,9 @@ pub(crate) fn statements(config: &RunConfig) -> Vec<String> {
         ),
     };
     let denominator = match config.estimator {
+        EstimatorConfig::FixedDenominator if of_examples => {
+            "the number of kept examples of all users, which the fixed denominator divides by"
+        }
         EstimatorConfig::FixedDenominator => {
             "the population's total weight, which the fixed denominator divides by"
         }
@@ -95,10 +104,39 @@ pub(crate) fn statements(config: &RunConfig) -> Vec<String> {
         assumption.to_owned(),
         format!("Taken as public: the number of users, {denominator}, and this configuration."),
     ];
+    statements.extend(of_gradients(config, schema));
     if let Some(aggregation) = &config.aggregation {
         statements.push(of_aggregation(aggregation));
     }
     statements
+}
+
+/// What ULS and ELS bound, and what that rests on.
+fn of_gradients(config: &RunConfig, schema: bool) -> Option<String> {
+    let update = &config.user_update;
+    let group_size = update.group_size?;
+    if update.algorithm == Algorithm::Uls {
+        let amplification = match schema {
+            true => " Nothing is amplified by sampling: no figure of a Poisson sample applies.",
+            false => "",
+        };
+        return Some(format!(
+            "Bound: the average gradient of at most {group_size} examples that a user draws anew each round, clipped as a \
+             whole.{amplification}"
+        ));
+    }
+    let precision = match update.batch_size() {
+        1 => "Each gradient is clipped on its own, in exact arithmetic.".to_owned(),
+        size => format!(
+            "Gradients are bounded and added up in microbatches of {size}, in single precision: each is scaled to a norm of at \
+             most 1 - {CLIP_MARGIN} times the clip norm as computed, and it is assumed that this margin covers the roundings of \
+             norms and sums (`batch_size = 1` needs no such assumption)."
+        ),
+    };
+    Some(format!(
+        "Bound: the gradient of each example, of which at most {group_size} a user are ever read, chosen once at random. The \
+         guarantee is for the user, over all its examples that one round can sample. {precision}"
+    ))
 }
 
 /// Who sees what of the updates, and whose noise the guarantee rests on.

@@ -4,15 +4,17 @@ use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
+use super::work::Work;
 use super::{Run, workspace};
 use crate::cohorts::Cohort;
+use crate::config::{ClipConfig, RunConfig};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::Metrics;
 use crate::figures::hex;
 use crate::plan::{Cost, RoundPlan};
 use crate::record::{EvaluationRecord, LedgerEntry, MetricsLine, PhaseSeconds, RoundRecord};
 use crate::round::{self, Release};
-use crate::update::{LocalTask, OnOverflow, UserOutcome};
+use crate::update::{LocalTask, OnOverflow};
 
 impl Run<'_> {
     pub(super) fn rounds(&mut self) -> Result<()> {
@@ -95,7 +97,11 @@ impl Run<'_> {
             checkpoint: std::mem::take(&mut self.checkpoint_seconds),
             ..PhaseSeconds::default()
         };
-        self.observer.on_round_start(round, cohort.users.len());
+        let pieces = match &cohort.examples {
+            Some(examples) => examples.len().div_ceil(self.config.user_update.batch_size()),
+            None => cohort.users.len(),
+        };
+        self.observer.on_round_start(round, pieces);
         let task = LocalTask {
             round,
             theta: &self.parameters,
@@ -119,14 +125,20 @@ impl Run<'_> {
             noise: &mut self.noise,
             secure: self.secure.as_ref(),
         };
-        let (released, outcomes) = round::release(
-            &cohort.users,
-            &self.users,
-            &task,
-            &mut release,
-            &mut self.workers,
-            &|| observer.on_user(),
-        )?;
+        let (users, workers) = (&self.users, &mut self.workers[..]);
+        let on_piece = || observer.on_user();
+        let (released, work): (_, Work) = match &cohort.examples {
+            Some(examples) => {
+                let (released, outcomes) =
+                    round::release_examples(examples, users, &task, &mut release, workers, &on_piece)?;
+                (released, outcomes.into_iter().collect())
+            }
+            None => {
+                let (released, outcomes) =
+                    round::release(&cohort.users, users, &task, &mut release, workers, &on_piece)?;
+                (released, outcomes.into_iter().collect())
+            }
+        };
         let times = released.times;
         phases.training = (times.users.saturating_sub(times.clip + times.sum)).as_secs_f64();
         phases.clip = times.clip.as_secs_f64();
@@ -135,9 +147,14 @@ impl Run<'_> {
         let serving = Instant::now();
         let mut release_norm = 0.0;
         // Of an abandoned round nothing is released: the parameters stay as they are.
-        if let Some(average) = &released.average {
+        let abandoned = released.average.is_none();
+        if let Some(average) = released.average {
             release_norm = norm_of(average.values());
-            self.optimizer.apply(round, average, &mut self.parameters)?;
+            let average = match normalising_norm(self.config, plan) {
+                Some(clip_norm) => average.scaled(1.0 / clip_norm),
+                None => average,
+            };
+            self.optimizer.apply(round, &average, &mut self.parameters)?;
             self.model.constrain(&mut self.parameters);
         }
         if let (Some(clip), Some(bits)) = (&mut self.adaptive_clip, released.centred_bits) {
@@ -153,8 +170,10 @@ impl Run<'_> {
             population: self.users.num_users() as u64,
             total_weight: self.plan.population().total_weight,
             cohort_size: cohort.users.len() as u64,
+            group_size: self.config.user_update.group_size,
+            examples: self.config.user_update.group_size.map(|_| work.examples),
             survivors: released.survivors,
-            abandoned: released.average.is_none(),
+            abandoned,
             participants: cohort.pseudonyms.clone(),
             clip_norm: plan.clipping.bound(),
             sensitivity: plan.sensitivity,
@@ -169,11 +188,11 @@ impl Run<'_> {
         self.begin_segment()?;
         let seconds = started.elapsed().as_secs_f64();
         self.train_seconds += seconds;
-        let mut record = self.record(round, plan, &outcomes, release_norm, seconds)?;
+        let mut record = self.record(round, plan, &work, release_norm, seconds)?;
         record.phases = Some(phases);
         record.cohort_size = cohort.users.len();
         record.survivors = released.survivors;
-        record.abandoned = released.average.is_none();
+        record.abandoned = abandoned;
         self.tokens += record.tokens;
         self.files.metrics.append(&MetricsLine::Round(record.clone()))?;
         self.observer.on_round(&record);
@@ -184,26 +203,23 @@ impl Run<'_> {
         &self,
         round: u64,
         plan: &RoundPlan,
-        outcomes: &[UserOutcome],
+        work: &Work,
         release_norm: f64,
         seconds: f64,
     ) -> Result<RoundRecord> {
-        let tokens = outcomes.iter().map(|outcome| outcome.tokens).sum::<u64>();
-        let loss = outcomes.iter().map(|outcome| outcome.loss_sum).sum::<f64>();
-        let norms: Vec<f64> = outcomes.iter().map(|outcome| outcome.norm).collect();
-        let clipped = outcomes.iter().filter(|outcome| outcome.clipped).count();
         Ok(RoundRecord {
             round,
-            cohort_size: outcomes.len(),
+            cohort_size: work.parts,
             survivors: None,
             abandoned: false,
-            cohort_weight: outcomes.iter().map(|outcome| outcome.weight).sum(),
-            tokens,
-            train_loss: loss / tokens.max(1) as f64,
+            cohort_weight: work.weight,
+            examples: self.config.user_update.group_size.map(|_| work.examples),
+            tokens: work.tokens,
+            train_loss: work.loss_sum / work.tokens.max(1) as f64,
             clip_norm: plan.clipping.bound(),
-            discarded: outcomes.iter().filter(|outcome| outcome.discarded).count(),
-            clipped_fraction: clipped as f64 / outcomes.len().max(1) as f64,
-            update_norms: workspace::histogram(&norms, 24),
+            discarded: work.discarded,
+            clipped_fraction: work.clipped as f64 / work.parts.max(1) as f64,
+            update_norms: workspace::histogram(&work.norms, 24),
             release_norm,
             noise_std: plan.noise_std,
             signal_to_noise: self.signal_to_noise(plan, release_norm),
@@ -262,6 +278,14 @@ impl TrainingError {
             self,
             Self::BudgetExceeded { .. } | Self::Participation(_) | Self::TooFewEligible { .. }
         )
+    }
+}
+
+/// What the released average is divided by before the optimizer sees it: post-processing of a release.
+fn normalising_norm(config: &RunConfig, plan: &RoundPlan) -> Option<f64> {
+    match config.clip {
+        ClipConfig::Flat { normalised: true, .. } => plan.clipping.bound(),
+        _ => None,
     }
 }
 

@@ -9,7 +9,7 @@ use undertone_mechanisms::Mechanism;
 use super::ledger::Shown;
 use super::{Check, Run};
 use crate::cohort::Sampling;
-use crate::config::AccountantName;
+use crate::config::{AccountantName, Algorithm};
 use crate::error::{Result, TrainingError};
 use crate::figures::upper_bound;
 use crate::record::{GuaranteeRecord, PrivacyReport};
@@ -139,6 +139,14 @@ fn from_ledger(run: &Run<'_>, schema: Option<Participation>) -> Result<Guarantee
     for entry in &run.entries {
         let noise_multiplier = NoiseMultiplier::new(entry.noise_multiplier.unwrap_or(f64::NAN))?;
         let event = match run.config.cohort.sampling {
+            // PRIVACY: the group size that the line states, which has to be the configuration's.
+            Sampling::Poisson if run.config.user_update.algorithm == Algorithm::Els => {
+                Event::ExampleLevelSampling {
+                    group_size: entry.group_size.unwrap_or(0),
+                    sampling_probability: SamplingProbability::new(entry.sampling_probability)?,
+                    noise_multiplier,
+                }
+            }
             Sampling::Poisson => Event::PoissonGaussian {
                 sampling_probability: SamplingProbability::new(entry.sampling_probability)?,
                 noise_multiplier,

@@ -86,6 +86,7 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
             &entry.noise_multiplier,
         );
         check_survivors(run, index, &mut check);
+        check_examples(run, index, &mut check);
         if entry.noise_key.is_some() != planned.noise_multiplier.is_some() {
             check.problem(format!(
                 "{}: expected one in private runs only",
@@ -98,6 +99,41 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
     }
     check.found = "clip norm, sensitivity and noise of every round as configured".to_owned();
     check
+}
+
+/// ULS and ELS: every participant gave one example at least, and `group_size` at most.
+fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
+    let entry = &run.entries[index];
+    let place = |what: &str| format!("{LEDGER_FILE}, line {}, {what}", index + 1);
+    let group_size = run.config.user_update.group_size;
+    check.same(
+        place("group_size"),
+        &group_size.map(f64::from),
+        &entry.group_size.map(f64::from),
+    );
+    let Some(group_size) = group_size else {
+        if entry.examples.is_some() {
+            check.problem(format!(
+                "{}: expected none without a group size",
+                place("examples")
+            ));
+        }
+        return;
+    };
+    let most = entry.cohort_size.saturating_mul(u64::from(group_size));
+    let within = |examples| (entry.cohort_size..=most).contains(&examples);
+    // Of users who failed on the way nothing is in the sum.
+    if entry.survivors.is_none() && !entry.examples.is_some_and(within) {
+        check.problem(format!(
+            "{}: expected from {} to {most} of {} participants, got {}",
+            place("examples"),
+            entry.cohort_size,
+            entry.cohort_size,
+            entry
+                .examples
+                .map_or("none".to_owned(), |examples| examples.to_string()),
+        ));
+    }
 }
 
 /// A round below the floor of survivors is abandoned, and leaves the parameters as they were.

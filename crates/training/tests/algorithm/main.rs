@@ -1,6 +1,9 @@
-//! Algorithm 1 of \[DPLM\] against plain arithmetic: user updates, the released average, and the plan's figures.
+//! Algorithm 1 of \[DPLM\] and the algorithms of \[UserDP\] against plain arithmetic: user updates, the released average,
+//! the plan's figures, personalisation.
 
 mod bounded;
+mod personalize;
 mod plan;
 mod support;
 mod user_update;
+mod userdp;

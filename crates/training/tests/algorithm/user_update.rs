@@ -35,7 +35,7 @@ fn single_step(changes: &[&str], clipping: &Clipping) -> (Vec<f32>, Vec<f32>) {
         randomness: &randomness,
     };
     let mut sized = config.user_update.clone();
-    sized.batch_size = user.num_examples();
+    sized.batch_size = Some(user.num_examples());
     let mut worker = LocalWorker::new(world.model.as_ref(), &sized, world.longest(), 100_000);
     worker.train(&user, 0, &task).expect("training");
 
@@ -101,7 +101,7 @@ fn fedavg_projects_after_every_step() {
     let randomness = Randomness::new(Some(1)).expect("randomness");
     let clipping = Clipping::Flat { clip_norm: 0.1 };
     let mut config = config.user_update;
-    config.batch_size = user.num_examples();
+    config.batch_size = Some(user.num_examples());
     let task = LocalTask {
         special: SpecialIds::WORDS,
         round: 0,

@@ -1,0 +1,150 @@
+//! `undertone personalize RUN`.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use undertone_training::files::write_atomic;
+use undertone_training::personalize::{self, Change, Personalization, PersonalizeOptions};
+use undertone_training::report;
+use undertone_training::run::Observer;
+
+use super::eval::{Eos, Split};
+use crate::output::{Output, facts};
+
+/// Arguments of `undertone personalize`.
+///
+/// Every held-out user trains the run's final model on the first half of its own examples and is measured on the other
+/// half, before and after. Personalised models stay with their users and are outside the run's guarantee, and so are the
+/// figures shown: exact statistics of held-out users.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PersonalizeArgs {
+    /// The run directory.
+    run: PathBuf,
+    /// The partition whose users personalise.
+    #[arg(long, value_enum, default_value = "test")]
+    split: Split,
+    /// At most so many users, chosen once at random; all by default.
+    #[arg(long, value_name = "N")]
+    users: Option<usize>,
+    /// Local epochs.
+    #[arg(long, default_value_t = 4)]
+    epochs: usize,
+    /// Learning rate of local SGD.
+    #[arg(long, default_value_t = 0.1, allow_negative_numbers = true)]
+    learning_rate: f64,
+    /// Examples in a local batch.
+    #[arg(long, default_value_t = 8)]
+    batch_size: usize,
+    /// Whether the end of a sentence counts as a target.
+    #[arg(long, value_enum, default_value = "excluded")]
+    eos: Eos,
+    /// Where relative paths of the run's data settings start; by default where they did when the run was made.
+    #[arg(long, value_name = "FOLDER")]
+    base: Option<PathBuf>,
+    /// Cores to use; all by default.
+    #[arg(long)]
+    threads: Option<std::num::NonZeroUsize>,
+    /// Draw how many users' loss changed by how much into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// Shows how many users are done.
+struct Bar(indicatif::ProgressBar);
+
+impl Observer for Bar {
+    fn on_round_start(&self, _round: u64, users: usize) {
+        self.0.set_length(users as u64);
+    }
+
+    fn on_user(&self) {
+        self.0.inc(1);
+    }
+}
+
+/// Personalises and shows what it did.
+pub(crate) fn run(args: &PersonalizeArgs, output: &Output) -> anyhow::Result<()> {
+    let threads = args
+        .threads
+        .or(std::thread::available_parallelism().ok())
+        .map_or(1, std::num::NonZeroUsize::get);
+    let options = PersonalizeOptions {
+        split: args.split.into(),
+        most_users: args.users,
+        epochs: args.epochs,
+        batch_size: args.batch_size,
+        learning_rate: args.learning_rate,
+        eos: args.eos.into(),
+        threads,
+    };
+    let bar = Bar(output.bar(0, "personalising {bar:40} {pos}/{len} users {eta}"));
+    let done = personalize::personalize(&args.run, args.base.as_deref(), &options, &bar)?;
+    bar.0.finish_and_clear();
+    if let Some(file) = &args.svg {
+        let picture = report::personalization(&done)?;
+        write_atomic(file, picture.svg.as_bytes()).context("--svg")?;
+    }
+    if output.json {
+        output.print_json(&done)
+    } else {
+        output.print(&text(&done))
+    }
+}
+
+fn text(done: &Personalization) -> String {
+    let percent = |value: f64| format!("{:.2} %", 100.0 * value);
+    let nats = |value: f64| format!("{value:.4}");
+    let mut users = format!("{} of {}", done.users, done.split);
+    if done.too_small > 0 {
+        users += &format!(", {} left out as too small", done.too_small);
+    }
+    if done.diverged > 0 {
+        users += &format!(", {} diverged and kept the model", done.diverged);
+    }
+    let mut rows = vec![
+        ("users".to_owned(), users),
+        (
+            "local training".to_owned(),
+            format!(
+                "{} epochs, batches of {}, learning rate {}, first half of the examples",
+                done.options.epochs, done.options.batch_size, done.options.learning_rate
+            ),
+        ),
+        ("targets evaluated".to_owned(), done.targets.to_string()),
+    ];
+    rows.extend(of_change("loss, nats a token", &done.loss, nats));
+    rows.extend(of_change("top-1 accuracy", &done.top1, percent));
+    format!("{}\n\n{}", facts(rows), done.note)
+}
+
+fn of_change(name: &str, change: &Change, show: impl Fn(f64) -> String) -> Vec<(String, String)> {
+    let spread = &change.delta;
+    vec![
+        (
+            name.to_owned(),
+            format!(
+                "{} before, {} after (means over users)",
+                show(change.before),
+                show(change.after)
+            ),
+        ),
+        (
+            "  change".to_owned(),
+            format!("mean {}, median {}", show(spread.mean), show(spread.median)),
+        ),
+        (
+            "  10, 25, 75, 90 per cent".to_owned(),
+            format!(
+                "{}, {}, {}, {}",
+                show(spread.p10),
+                show(spread.p25),
+                show(spread.p75),
+                show(spread.p90)
+            ),
+        ),
+        (
+            "  better for".to_owned(),
+            format!("{:.1} % of users", 100.0 * change.improved),
+        ),
+    ]
+}

@@ -1,0 +1,278 @@
+//! `[user_update]`: what a user computes.
+
+use serde::{Deserialize, Serialize};
+
+use super::validate::{at_least_one, positive};
+use super::{AccountantName, ClipConfig, EstimatorConfig, RunConfig};
+use crate::cohort::Sampling;
+use crate::error::{Result, TrainingError};
+
+/// `[user_update]`: what a user computes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserUpdateConfig {
+    /// FedAvg (several local steps), FedSGD (one gradient), ULS or ELS (gradients of single examples).
+    pub algorithm: Algorithm,
+    /// How a user's text becomes batches; ULS and ELS know sentences only.
+    #[serde(default)]
+    pub batching: Batching,
+    /// Sentences (or parallel streams) in a local batch, `B`. ULS and ELS: examples whose gradients are computed at once,
+    /// by default 16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_size: Option<usize>,
+    /// ULS: examples that a user draws each round, at random; ELS: examples of a user that are ever read, chosen once. A
+    /// user with fewer gives all it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_size: Option<u32>,
+    /// Tokens a stream advances in one local step; only for `batching = "stream"`.
+    #[serde(default = "default_unroll")]
+    pub unroll: usize,
+    /// Local epochs `E`; FedAvg only.
+    #[serde(default = "default_epochs")]
+    pub epochs: usize,
+    /// Local learning rate; FedAvg and FedSGD. ULS and ELS have the server's alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learning_rate: Option<f64>,
+    /// Local steps at most, whatever the epochs and the user's data; FedAvg only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_steps: Option<usize>,
+    /// Whether the update is projected onto the clip ball after every local step (\[DPLM\]) or clipped once at the end
+    /// (\[Gboard\]). FedAvg only.
+    #[serde(default = "yes")]
+    pub clip_every_step: bool,
+    /// At most this many of the user's examples in one round, chosen at random each round; FedAvg and FedSGD.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_examples: Option<usize>,
+    /// `w_hat`: users are weighted by `min(examples / w_hat, 1)`; without it every user has weight 1. FedAvg and FedSGD.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight_cap: Option<f64>,
+}
+
+/// Examples whose gradients ULS and ELS compute at once, where a run file says nothing.
+const MICROBATCH: usize = 16;
+
+fn default_unroll() -> usize {
+    10
+}
+
+fn default_epochs() -> usize {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What a user computes: the user updates of \[DPLM\] Algorithm 1, or the gradients of \[UserDP\].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Algorithm {
+    /// `UserUpdateFedAvg(B, E, lr)`: local SGD, projected onto the clip ball after every step.
+    FedAvg,
+    /// `UserUpdateFedSGD(B, lr)`: one clipped gradient of `B` examples.
+    FedSgd,
+    /// DP-SGD-ULS, \[UserDP\] Algorithm 2: users are sampled; the average gradient of at most `group_size` random examples
+    /// is clipped.
+    Uls,
+    /// DP-SGD-ELS, \[UserDP\] Algorithm 1: examples are sampled out of at most `group_size` a user; the gradient of each
+    /// is clipped.
+    Els,
+}
+
+impl Algorithm {
+    /// The name in run files and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FedAvg => "fedavg",
+            Self::FedSgd => "fedsgd",
+            Self::Uls => "uls",
+            Self::Els => "els",
+        }
+    }
+
+    /// Whether the update is made of the gradients of single examples (\[UserDP\]).
+    #[must_use]
+    pub fn is_of_examples(self) -> bool {
+        matches!(self, Self::Uls | Self::Els)
+    }
+}
+
+/// How a user's text becomes batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Batching {
+    /// Sentences side by side, each from the zero state.
+    #[default]
+    Sentences,
+    /// \[DPLM\]: the user's text cut into `batch_size` parallel streams, the state carried from step to step.
+    Stream,
+}
+
+impl UserUpdateConfig {
+    /// Sentences (or parallel streams) that are computed at once.
+    #[must_use]
+    pub fn batch_size(&self) -> usize {
+        self.batch_size.unwrap_or(MICROBATCH)
+    }
+
+    /// At most so many of a user's examples in one round, chosen at random each round; `None`: all.
+    #[must_use]
+    pub fn most_examples(&self) -> Option<usize> {
+        let group_size = self.group_size.map(|size| size as usize);
+        match self.algorithm {
+            Algorithm::FedAvg => self.max_examples,
+            Algorithm::FedSgd => Some(self.batch_size().min(self.max_examples.unwrap_or(usize::MAX))),
+            Algorithm::Uls => group_size,
+            Algorithm::Els => None,
+        }
+    }
+
+    /// Local learning rate; 1 where there is only the server's.
+    #[must_use]
+    pub fn learning_rate(&self) -> f64 {
+        self.learning_rate.unwrap_or(1.0)
+    }
+
+    pub(super) fn validate(&self) -> Result<()> {
+        if let Some(size) = self.batch_size {
+            at_least_one("user_update.batch_size", size)?;
+        }
+        at_least_one("user_update.unroll", self.unroll)?;
+        at_least_one("user_update.epochs", self.epochs)?;
+        let name = self.algorithm.name();
+        if self.algorithm != Algorithm::FedAvg && self.epochs != 1 {
+            return Err(TrainingError::value(
+                "user_update.epochs",
+                format!("1 with {name}"),
+                self.epochs,
+            ));
+        }
+        if self.algorithm != Algorithm::FedAvg && self.batching == Batching::Stream {
+            return Err(TrainingError::value(
+                "user_update.batching",
+                format!("`sentences` with {name}"),
+                "stream",
+            ));
+        }
+        if let Some(steps) = self.max_steps {
+            at_least_one("user_update.max_steps", steps)?;
+        }
+        if self.algorithm != Algorithm::FedAvg && (self.max_steps.is_some() || !self.clip_every_step) {
+            return Err(TrainingError::value(
+                "user_update",
+                format!("neither `max_steps` nor `clip_every_step` with {name}, which makes one step"),
+                "one of them",
+            ));
+        }
+        match self.algorithm.is_of_examples() {
+            true => self.validate_of_examples(),
+            false => self.validate_local(),
+        }
+    }
+
+    /// Keys of local training.
+    fn validate_local(&self) -> Result<()> {
+        let name = self.algorithm.name();
+        let missing = |key: &str| Err(TrainingError::value(key, format!("a value with {name}"), "none"));
+        if self.batch_size.is_none() {
+            return missing("user_update.batch_size");
+        }
+        let Some(learning_rate) = self.learning_rate else {
+            return missing("user_update.learning_rate");
+        };
+        positive("user_update.learning_rate", learning_rate)?;
+        if let Some(size) = self.group_size {
+            return Err(TrainingError::value(
+                "user_update.group_size",
+                format!("`uls` or `els` as user_update.algorithm (`max_examples` with {name})"),
+                size,
+            ));
+        }
+        if let Some(examples) = self.max_examples {
+            at_least_one("user_update.max_examples", examples)?;
+        }
+        self.weight_cap
+            .map_or(Ok(()), |cap| positive("user_update.weight_cap", cap))
+    }
+
+    /// Keys of gradients of single examples.
+    fn validate_of_examples(&self) -> Result<()> {
+        let name = self.algorithm.name();
+        let Some(size) = self.group_size else {
+            let expected = format!("a value with {name}");
+            return Err(TrainingError::value("user_update.group_size", expected, "none"));
+        };
+        at_least_one("user_update.group_size", size as usize)?;
+        let others = [
+            ("learning_rate", self.learning_rate, "`server.learning_rate`"),
+            (
+                "max_examples",
+                self.max_examples.map(|most| most as f64),
+                "`group_size`",
+            ),
+            ("weight_cap", self.weight_cap, "no weights"),
+        ];
+        for (key, value, instead) in others {
+            if let Some(value) = value {
+                let key = format!("user_update.{key}");
+                return Err(TrainingError::value(
+                    &key,
+                    format!("{instead} with {name}"),
+                    value,
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RunConfig {
+    /// What example-level sampling asks of the other tables.
+    pub(super) fn validate_els(&self) -> Result<()> {
+        if self.user_update.algorithm != Algorithm::Els {
+            return Ok(());
+        }
+        let refuse = |key: &str, expected: &str, got: &str| Err(TrainingError::value(key, expected, got));
+        // PRIVACY: without the coins of a Poisson sample all examples of a user can meet in one round.
+        if self.cohort.sampling != Sampling::Poisson {
+            let expected = "`poisson` with els: its guarantee is that of a Poisson sample of examples; in shuffled batches all \
+                            of a user's examples can meet in one round (`uls` samples users by any scheme)";
+            return refuse("cohort.sampling", expected, self.cohort.sampling.name());
+        }
+        if !matches!(self.clip, ClipConfig::None | ClipConfig::Flat { .. }) {
+            return refuse(
+                "clip.kind",
+                "`flat` with els, which clips single examples",
+                "another",
+            );
+        }
+        if self.estimator != EstimatorConfig::FixedDenominator {
+            return refuse("estimator.kind", "`fixed_denominator` with els", "another");
+        }
+        let sums_of_users = "`uls` as user_update.algorithm: els has no update of a user";
+        if self.aggregation.is_some() {
+            return refuse("aggregation", sums_of_users, "els");
+        }
+        if self.participation.is_some() {
+            return refuse("participation", sums_of_users, "els");
+        }
+        if self.estimate.is_some() {
+            let expected = "none with els: the guarantee of a larger run depends on its users' examples";
+            return refuse("estimate", expected, "one");
+        }
+        let Some(privacy) = &self.privacy else {
+            return Ok(());
+        };
+        if privacy.mechanism.is_some() {
+            let expected = "none with els: how often examples of one user take part is bounded by no schema (`uls` has one)";
+            return refuse("privacy.mechanism", expected, "one");
+        }
+        if privacy.accountant != AccountantName::Pld {
+            let expected = "`pld` with els: the guarantee of a user is that of mixtures of Gaussians, of which only loss \
+                            distributions are known";
+            return refuse("privacy.accountant", expected, "another");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! A round of example-level sampling: microbatches of sampled examples instead of users.
+
+use std::time::Instant;
+
+use undertone_aggregation::FixedPointSum;
+use undertone_data::Partition;
+
+use super::{Release, ReleaseTimes, Released, clipping, in_pieces};
+use crate::error::{Result, TrainingError};
+use crate::kept_examples::Example;
+use crate::update::{LocalTask, LocalWorker, MicrobatchOutcome};
+
+/// Computes the clipped gradients of the sampled examples and returns what is released, with what each microbatch was like.
+///
+/// Examples are cut into microbatches in the order in which they come, and these are summed in fixed point: the same bits
+/// at any number of workers.
+///
+/// # Guarantee
+/// `release.plan`'s, each example moving the sum by at most the clip norm: in exact arithmetic in microbatches of one, up to
+/// the roundings of single precision in larger ones (see [`LocalWorker::train_examples`]).
+///
+/// # Errors
+/// [`TrainingError::Examples`] naming round and example; from sum and mechanism.
+///
+/// # Source
+/// \[UserDP\] Algorithm 1.
+pub fn release_examples(
+    examples: &[Example],
+    users: &Partition<'_>,
+    task: &LocalTask<'_>,
+    release: &mut Release<'_>,
+    workers: &mut [LocalWorker],
+    on_microbatch: &(dyn Fn() + Sync),
+) -> Result<(Released, Vec<MicrobatchOutcome>)> {
+    let sum = FixedPointSum::new(task.layout.len());
+    let started = Instant::now();
+    let microbatches: Vec<&[Example]> = examples.chunks(task.config.batch_size()).collect();
+    let order: Vec<usize> = (0..microbatches.len()).collect();
+    let (outcomes, summing) = in_pieces(&order, workers, &|worker, place| {
+        let microbatch = microbatches[place];
+        let texts: Vec<&[u32]> = microbatch
+            .iter()
+            .map(|&(user, example)| users.user(user).example(example))
+            .collect();
+        let mut work = || {
+            let outcome = worker.train_examples(&texts, task)?;
+            let adding = Instant::now();
+            sum.add(worker.update(), 1.0)?;
+            Ok((outcome, adding.elapsed()))
+        };
+        let done = work().map_err(|source| TrainingError::Examples {
+            round: task.round,
+            users: microbatch.iter().map(|&(user, _)| user).collect(),
+            source: Box::new(source),
+        })?;
+        on_microbatch();
+        Ok(done)
+    })?;
+    let mut times = ReleaseTimes {
+        users: started.elapsed(),
+        sum: summing,
+        clip: clipping(workers),
+        ..ReleaseTimes::default()
+    };
+    let started = Instant::now();
+    let average = release.estimator.apply(sum.into_raw()?)?;
+    let average = release.noise.privatize(task.round, release.plan, average)?;
+    times.noise = started.elapsed();
+    let released = Released {
+        average: Some(average),
+        survivors: None,
+        centred_bits: None,
+        times,
+    };
+    Ok((released, outcomes))
+}

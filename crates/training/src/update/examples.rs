@@ -1,0 +1,176 @@
+//! Gradients of single examples: the user update of ULS, and the microbatches of ELS.
+
+use std::time::Instant;
+
+use undertone_aggregation::{ClipReport, Clipping};
+use undertone_models::{ModelError, SequenceWeights};
+
+use super::{LocalTask, LocalWorker, OnOverflow, is_overflow};
+use crate::batch;
+use crate::error::{Result, TrainingError};
+
+/// By how much less than the clip norm a microbatch bounds each of its gradients, relatively: room for the rounding of
+/// norms and sums in single precision.
+pub const CLIP_MARGIN: f64 = 1e-4;
+
+/// What the examples of a microbatch were like; their sum is in the worker.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct MicrobatchOutcome {
+    /// Examples.
+    pub examples: usize,
+    /// Target tokens.
+    pub tokens: u64,
+    /// Sum of the loss over them.
+    pub loss_sum: f64,
+    /// Norms of the examples' gradients, where they were computed.
+    pub norms: Vec<f64>,
+    /// Gradients that were longer than the bound.
+    pub clipped: usize,
+    /// Examples whose gradient left the range of numbers, and which count as zero.
+    pub discarded: usize,
+}
+
+impl LocalWorker {
+    /// ULS: `-Clip(average of the examples' gradients)`, the gradient of an example being that of its mean token loss.
+    ///
+    /// # Source
+    /// \[UserDP\] Algorithm 2.
+    pub(super) fn uls(
+        &mut self,
+        examples: &[&[u32]],
+        task: &LocalTask<'_>,
+    ) -> Result<(u64, f64, ClipReport)> {
+        let (tokens, loss_sum) = self.sum_of_gradients(examples, -1.0 / examples.len() as f32, task)?;
+        // PRIVACY: the vector that is summed is the one whose norm is bounded, whatever the gradients were.
+        let started = Instant::now();
+        let report = task.clipping.clip(task.layout, &mut self.parameters)?;
+        self.clipping += started.elapsed();
+        Ok((tokens, loss_sum, report))
+    }
+
+    /// ELS: `-sum_j Clip(g_j)` over the examples of a microbatch; it is [`LocalWorker::update`] afterwards.
+    ///
+    /// # Guarantee
+    /// In microbatches of one example every summand is bounded in exact arithmetic, as a user's update is. In larger ones
+    /// norms and sums are those of single precision, and each gradient is bounded by `clip_norm (1 - CLIP_MARGIN)`.
+    ///
+    /// # Errors
+    /// As [`LocalWorker::train`].
+    ///
+    /// # Source
+    /// \[UserDP\] Algorithm 1.
+    pub fn train_examples(&mut self, examples: &[&[u32]], task: &LocalTask<'_>) -> Result<MicrobatchOutcome> {
+        match task.clipping {
+            Clipping::Flat { clip_norm } if task.config.batch_size() > 1 => {
+                self.clipped_sum(examples, clip_norm * (1.0 - CLIP_MARGIN), task)
+            }
+            _ => self.exactly_clipped(examples, task),
+        }
+    }
+
+    /// One example, or examples that nothing clips.
+    fn exactly_clipped(&mut self, examples: &[&[u32]], task: &LocalTask<'_>) -> Result<MicrobatchOutcome> {
+        let mut outcome = MicrobatchOutcome {
+            examples: examples.len(),
+            ..MicrobatchOutcome::default()
+        };
+        let clipped = self.sum_of_gradients(examples, -1.0, task).and_then(|sums| {
+            let started = Instant::now();
+            let report = task.clipping.clip(task.layout, &mut self.parameters)?;
+            self.clipping += started.elapsed();
+            Ok((sums, report))
+        });
+        match clipped {
+            Err(error) if task.on_overflow == OnOverflow::ZeroUpdate && is_overflow(&error) => {
+                // PRIVACY: a map of these examples alone, with norm 0.
+                self.parameters.fill(0.0);
+                outcome.discarded = examples.len();
+            }
+            Err(error) => return Err(error),
+            Ok(((tokens, loss_sum), report)) => {
+                (outcome.tokens, outcome.loss_sum) = (tokens, loss_sum);
+                outcome.clipped = usize::from(report.clipped);
+                // Of several examples together it is the norm of no gradient.
+                outcome.norms.extend((examples.len() == 1).then_some(report.norm));
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn clipped_sum(
+        &mut self,
+        examples: &[&[u32]],
+        bound: f64,
+        task: &LocalTask<'_>,
+    ) -> Result<MicrobatchOutcome> {
+        let mut outcome = MicrobatchOutcome {
+            examples: examples.len(),
+            ..MicrobatchOutcome::default()
+        };
+        for batch in batch::sentences(examples, examples.len().max(1), task.special.bos) {
+            let batch = batch.batch();
+            let norms = &mut self.norms[..batch.sequences()];
+            let weights = SequenceWeights::Clip { bound: bound as f32 };
+            let stats =
+                self.model
+                    .weighted_gradient(task.theta, &batch, weights, &mut self.parameters, norms)?;
+            outcome.tokens = stats.targets as u64;
+            outcome.loss_sum = stats.loss_sum;
+            for &norm in norms.iter() {
+                if norm.is_finite() {
+                    outcome.norms.push(f64::from(norm));
+                    outcome.clipped += usize::from(f64::from(norm) > bound);
+                } else if task.on_overflow == OnOverflow::Fail {
+                    return Err(not_finite(stats.targets));
+                } else {
+                    outcome.discarded += 1;
+                }
+            }
+        }
+        self.parameters.iter_mut().for_each(|value| *value = -*value);
+        Ok(outcome)
+    }
+
+    /// `parameters = weight * sum of the examples' gradients`, and tokens and loss.
+    fn sum_of_gradients(
+        &mut self,
+        examples: &[&[u32]],
+        weight: f32,
+        task: &LocalTask<'_>,
+    ) -> Result<(u64, f64)> {
+        let (mut tokens, mut loss_sum) = (0, 0.0);
+        for (index, batch) in batch::sentences(examples, task.config.batch_size(), task.special.bos)
+            .iter()
+            .enumerate()
+        {
+            let batch = batch.batch();
+            let count = batch.sequences();
+            self.weights[..count].fill(weight);
+            let into = match index {
+                0 => &mut self.parameters,
+                _ => &mut self.gradient,
+            };
+            let stats = self.model.weighted_gradient(
+                task.theta,
+                &batch,
+                SequenceWeights::Fixed(&self.weights[..count]),
+                into,
+                &mut self.norms[..count],
+            )?;
+            if index > 0 {
+                let terms = self.parameters.iter_mut().zip(&self.gradient);
+                terms.for_each(|(total, value)| *total += value);
+            }
+            tokens += stats.targets as u64;
+            loss_sum += stats.loss_sum;
+        }
+        Ok((tokens, loss_sum))
+    }
+}
+
+fn not_finite(targets: usize) -> TrainingError {
+    TrainingError::Model(ModelError::NonFiniteLoss {
+        loss: f64::INFINITY,
+        targets,
+    })
+}
