@@ -1,6 +1,7 @@
 //! The decoder-only transformer: pre-norm blocks of causal attention and a GELU feed-forward layer, tied output.
 
 mod attention;
+mod backward;
 mod block;
 mod clipped;
 mod gram;

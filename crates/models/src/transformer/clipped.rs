@@ -2,9 +2,10 @@
 //! stays in memory, then one product over the whole batch.
 
 use super::TransformerSizes;
+use super::backward::{add_vectors, factors};
 use super::block::{Gradients, VectorTarget, by, vectors_len};
 use super::lora::{Product, matrices};
-use super::worker::{Worker, add_vectors, factors};
+use super::worker::Worker;
 use crate::batch::SequenceBatch;
 use crate::error::Result;
 use crate::explicit::clip;

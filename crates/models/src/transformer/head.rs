@@ -6,15 +6,17 @@
 //! logits and multiplied into the gradients of states and embedding. Only one run's exponentials exist at a time, unless the
 //! gradient of the embedding has to wait for weights of the sequences.
 
+mod evaluation;
+mod kept;
+
 use super::gram::Gram;
 use super::rows::Rows;
 use crate::batch::IGNORE;
 use crate::kernels::{
     isa::Isa,
-    matmul::{Extent, Left, PANEL, Right, matmul, matmul_ahead},
+    matmul::{Extent, Left, Right, matmul, matmul_ahead},
     pack::{pack_panels, pack_panels_transposed, panels_len},
-    softmax::{exponentials, row_exponential_sum, row_maximum, scale_and_maximum, scale_lanes},
-    vector::scale_rows,
+    softmax::{exponentials, scale_and_maximum, scale_lanes},
 };
 use crate::scalar::Scalar;
 use std::ops::Range;
@@ -25,8 +27,6 @@ const CHUNK: usize = 256;
 const BLOCK_VALUES: usize = 1 << 16;
 /// Lanes are padded to whole vectors.
 const LANES: usize = 16;
-/// Rows whose logits are laid out together in evaluation.
-const EVALUATION_ROWS: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Head<T> {
@@ -68,7 +68,7 @@ impl<T: Scalar> Head<T> {
             width,
             block,
             states: zeros(panels_len(width, lanes).max(panels_len(rows, width))),
-            logits: zeros(vocab * lanes.max(EVALUATION_ROWS.min(max_rows))),
+            logits: zeros(vocab * lanes.max(evaluation::ROWS.min(max_rows))),
             maximum: zeros(lanes),
             previous: zeros(lanes),
             block_maximum: zeros(vocab.div_ceil(block) * lanes),
@@ -79,16 +79,6 @@ impl<T: Scalar> Head<T> {
             loss: vec![0.0; max_rows],
             correct: vec![false; max_rows],
         }
-    }
-
-    /// Makes room for the gradients of the logits of a whole batch.
-    pub(super) fn reserve(&mut self, rows: &Rows) {
-        let lanes: usize = rows
-            .chunks(CHUNK)
-            .map(|run| lanes_of(rows.span(&run).len()))
-            .sum();
-        let len = self.logits.len().max(lanes * self.vocab);
-        self.logits.resize(len, T::ZERO);
     }
 
     fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
@@ -305,105 +295,6 @@ impl<T: Scalar> Head<T> {
                 squares[sequence] += gram.against(own, states, width);
             }
         }
-    }
-
-    /// Calls `visit(sequence, columns, lanes)` for every sequence after a pass with [`Embedding::Norms`]: its gradient of
-    /// logits, entry `v` of row `t` at `v * lanes + t` of `columns`.
-    pub(super) fn each_kept(&self, rows: &Rows, mut visit: impl FnMut(usize, &[T], usize)) {
-        let mut offset = 0;
-        for run in rows.chunks(CHUNK) {
-            let span = rows.span(&run);
-            let lanes = lanes_of(span.len());
-            let logits = &self.logits[offset..offset + lanes * self.vocab];
-            for sequence in run {
-                visit(
-                    sequence,
-                    &logits[rows.range(sequence).start - span.start..],
-                    lanes,
-                );
-            }
-            offset += logits.len();
-        }
-    }
-
-    /// Adds the gradient of the embedding with every row multiplied by its weight, after a pass with [`Embedding::Norms`].
-    /// `states` are multiplied in place.
-    pub(super) fn add_weighted(&mut self, rows: &Rows, states: &mut [T], row_weight: &[T], target: &mut [T]) {
-        let (isa, width) = (self.isa, self.width);
-        let mut offset = 0;
-        for run in rows.chunks(CHUNK) {
-            let span = rows.span(&run);
-            let (count, lanes) = (span.len(), lanes_of(span.len()));
-            let states = &mut states[span.start * width..span.end * width];
-            scale_rows(isa, states, width, &row_weight[span]);
-            pack_panels(isa, states, width, count, width, &mut self.states);
-            for words in self.blocks() {
-                let extent = Extent {
-                    rows: words.len(),
-                    cols: width,
-                    depth: count,
-                };
-                let left = Left::strided(&self.logits[offset + words.start * lanes..], lanes, 1);
-                let target = &mut target[words.start * width..words.end * width];
-                matmul(
-                    isa,
-                    extent,
-                    T::ONE,
-                    left,
-                    Right::Panels(&self.states),
-                    target,
-                    width,
-                    true,
-                );
-            }
-            offset += self.vocab * lanes;
-        }
-    }
-
-    /// Streams each row's logits and log-normaliser; `states` stand in the order of the rows. Returns the first
-    /// normaliser that is not finite.
-    pub(super) fn evaluate(
-        &mut self,
-        embedding: &[T],
-        states: &[T],
-        sink: &mut dyn FnMut(usize, &[T], T),
-    ) -> Result<(), f64> {
-        let (isa, vocab, width) = (self.isa, self.vocab, self.width);
-        for (number, states) in states.chunks(EVALUATION_ROWS * width).enumerate() {
-            let rows = states.len() / width;
-            for start in (0..vocab).step_by(PANEL) {
-                let words = PANEL.min(vocab - start);
-                let vectors = &embedding[start * width..(start + words) * width];
-                pack_panels_transposed(isa, vectors, width, width, words, &mut self.states);
-                let extent = Extent {
-                    rows,
-                    cols: words,
-                    depth: width,
-                };
-                let left = Left::strided(states, width, 1);
-                let right = Right::Panels(&self.states);
-                matmul(
-                    isa,
-                    extent,
-                    T::ONE,
-                    left,
-                    right,
-                    &mut self.logits[start..],
-                    vocab,
-                    false,
-                );
-            }
-            for (row, logits) in self.logits[..rows * vocab].chunks_exact(vocab).enumerate() {
-                let maximum = row_maximum(isa, logits);
-                let sum = row_exponential_sum(isa, logits, maximum);
-                let log_normalizer = maximum.wide() + sum.wide().ln();
-                if !log_normalizer.is_finite() {
-                    return Err(log_normalizer);
-                }
-                sink(number * EVALUATION_ROWS + row, logits, T::of(log_normalizer));
-            }
-        }
-        Ok(())
     }
 }
 

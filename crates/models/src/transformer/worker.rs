@@ -1,22 +1,17 @@
-use super::block::{Activations, Block, Gradients, VectorTarget, by, vectors, vectors_len};
+use super::block::{Activations, Block, Gradients, by, vectors_len};
 use super::gram::Gram;
-use super::head::{Embedding, Head};
+use super::head::Head;
 use super::linear::WeightGradient;
-use super::lora::{Lora, Product, matrices};
+use super::lora::Lora;
 use super::rows::Rows;
-use super::{BlockTensors, Tensors, Transformer, TransformerSizes};
-use crate::batch::{IGNORE, SequenceBatch};
+use super::{Tensors, Transformer, TransformerSizes};
+use crate::batch::SequenceBatch;
 use crate::error::{ModelError, Result};
 use crate::explicit::check_weights;
-use crate::kernels::{
-    isa::Isa,
-    layer_norm::{normalise, normalise_backward},
-    vector::add_scaled,
-};
+use crate::kernels::{isa::Isa, layer_norm::normalise, vector::add_scaled};
 use crate::scalar::Scalar;
 use crate::sequence::{SequenceWeights, SequenceWorker, StateMode, StepStats};
 use crate::target::Target;
-use std::ops::Range;
 use undertone_aggregation::ParamLayout;
 
 /// The transformer's steps on one thread.
@@ -38,18 +33,18 @@ pub(crate) struct Worker<T> {
     pub(super) kept: Vec<Activations<T>>,
     /// Of one block at a time, or of every block once gradients had to wait for weights.
     pub(super) products: Vec<Gradients<T>>,
-    stats: Vec<[T; 2]>,
+    pub(super) stats: Vec<[T; 2]>,
     /// Output of the final norm, and its gradient.
     pub(super) states: Vec<T>,
-    states_gradient: Vec<T>,
+    pub(super) states_gradient: Vec<T>,
     /// Gradient of the residual stream.
     pub(super) gradient: Vec<T>,
     /// Gradients of gains and biases: a line for all blocks and the final norm, one for every sequence where they wait.
     pub(super) vectors: Vec<T>,
-    embedding_gradient: Vec<T>,
+    pub(super) embedding_gradient: Vec<T>,
     pub(super) weight_gradient: WeightGradient<T>,
     pub(super) gram: Gram<T>,
-    grams: Vec<T>,
+    pub(super) grams: Vec<T>,
     pub(super) squares: Vec<f64>,
     /// Each row's share of the loss, then its sequence's weight.
     pub(super) row_weight: Vec<T>,
@@ -180,169 +175,6 @@ impl<T: Scalar> Worker<T> {
         );
     }
 
-    /// Loss over the gathered rows, and the gradient of the residual stream after the last block; gains and biases are
-    /// told apart by sequence where gradients wait for weights.
-    pub(super) fn head(&mut self, params: &[T], waiting: bool) -> StepStats {
-        let (isa, width, rows) = (self.isa, self.sizes.width, self.rows.len());
-        let all = by(&(0..rows), width);
-        let (lines, stride) = (if waiting { self.rows.count() } else { 1 }, self.vectors_stride());
-        self.vectors[..lines * stride].fill(T::ZERO);
-        let embedding = &params[self.tensors.embedding.clone()];
-        self.squares.fill(0.0);
-        let then = if self.lora.is_some() {
-            Embedding::Frozen
-        } else if waiting {
-            Embedding::Norms {
-                gram: &mut self.gram,
-                grams: &mut self.grams,
-                squares: &mut self.squares,
-            }
-        } else {
-            self.embedding_gradient.fill(T::ZERO);
-            Embedding::Add(&mut self.embedding_gradient)
-        };
-        let (states, of_states) = (&self.states[all.clone()], &mut self.states_gradient[all.clone()]);
-        self.head
-            .forward_backward(embedding, &self.rows, states, &self.row_weight, of_states, then);
-        self.gradient[all].fill(T::ZERO);
-        let mut target = VectorTarget {
-            lines: &mut self.vectors[stride - 2 * width..],
-            stride,
-            apart: waiting,
-        };
-        for sequence in 0..self.rows.count() {
-            let range = self.rows.range(sequence);
-            let (of_gain, of_bias) = target.line(sequence, 2 * width).split_at_mut(width);
-            normalise_backward(
-                isa,
-                &self.states_gradient[by(&range, width)],
-                &self.residual[self.sizes.layers][by(&range, width)],
-                &self.stats[range.clone()],
-                &params[self.tensors.final_norm.clone()],
-                &mut self.gradient[by(&range, width)],
-                of_gain,
-                of_bias,
-            );
-        }
-        let mut stats = StepStats::default();
-        for row in (0..rows).filter(|&row| self.rows.targets[row] != IGNORE) {
-            stats.loss_sum += self.head.loss[row];
-            stats.correct += usize::from(self.head.correct[row]);
-            stats.targets += 1;
-        }
-        stats
-    }
-
-    /// Adds `factor` times the gradient to the target, after [`head`](Self::head) without waiting. `merged` is the whole model
-    /// where the target holds adapters.
-    fn backward(&mut self, merged: Option<&[T]>, target: &mut Target<'_, T>, factor: T) {
-        let all = by(&(0..self.rows.len()), self.sizes.width);
-        let (line, stride) = (vectors_len(self.sizes), self.vectors_stride());
-        for layer in (0..self.sizes.layers).rev() {
-            if self.recompute {
-                self.forward_block(merged.unwrap_or(target.params()), layer);
-            }
-            let slot = if self.recompute { 0 } else { layer };
-            let mut vectors = VectorTarget {
-                lines: &mut self.vectors[layer * line..],
-                stride,
-                apart: false,
-            };
-            self.block.backward(
-                merged.unwrap_or(target.params()),
-                &self.tensors.blocks[layer],
-                &self.rows,
-                &self.residual[layer][all.clone()],
-                &mut self.kept[slot],
-                &mut self.gradient[all.clone()],
-                &mut self.products[0],
-                &mut vectors,
-                &mut |_, _, _| {},
-            );
-            self.add_matrices(target, factor, layer, slot, 0, 0..self.rows.len());
-            if merged.is_some() {
-                continue;
-            }
-            let own = layer * line..(layer + 1) * line;
-            add_vectors(
-                self.isa,
-                target.slice(),
-                factor,
-                &self.tensors.blocks[layer],
-                &self.vectors[own],
-            );
-        }
-        if merged.is_some() {
-            return;
-        }
-        let target = target.slice();
-        add_scaled(
-            self.isa,
-            &mut target[self.tensors.embedding.clone()],
-            factor,
-            &self.embedding_gradient,
-        );
-        self.add_ends(target, |_| factor, false);
-    }
-
-    /// Adds the gradients of a block's matrices, or of their adapters, from some of the rows.
-    pub(super) fn add_matrices(
-        &mut self,
-        target: &mut Target<'_, T>,
-        factor: T,
-        layer: usize,
-        slot: usize,
-        products: usize,
-        rows: Range<usize>,
-    ) {
-        let (kept, products) = (&self.kept[slot], &self.products[products]);
-        let factors = factors(kept, products);
-        let matrices = matrices(&self.tensors.blocks[layer], self.sizes);
-        for (number, ((place, input, output), (x, y))) in matrices.into_iter().zip(factors).enumerate() {
-            let (x, y) = (&x[by(&rows, input)], &y[by(&rows, output)]);
-            let explicit = &mut self.weight_gradient;
-            if let Some(lora) = &mut self.lora {
-                let product = Product {
-                    layer,
-                    number,
-                    x,
-                    input,
-                    y,
-                    output,
-                };
-                lora.add(target, factor, product, explicit);
-            } else {
-                explicit.add(&mut target.slice()[place.clone()], factor, x, input, y, output);
-            }
-        }
-    }
-
-    /// Adds the gradients of the final norm, of the positions and of the embedding as it is read; `factor` by sequence.
-    pub(super) fn add_ends(&self, target: &mut [T], factor: impl Fn(usize) -> T, apart: bool) {
-        let (isa, width, stride) = (self.isa, self.sizes.width, self.vectors_stride());
-        let norms = [&self.tensors.final_norm, &self.tensors.final_norm_bias];
-        for sequence in 0..if apart { self.rows.count() } else { 1 } {
-            let line = &self.vectors[(sequence + 1) * stride - 2 * width..(sequence + 1) * stride];
-            for (place, values) in norms.into_iter().zip(line.chunks_exact(width)) {
-                add_scaled(isa, &mut target[place.clone()], factor(sequence), values);
-            }
-        }
-        for sequence in 0..self.rows.count() {
-            for (position, row) in self.rows.range(sequence).enumerate() {
-                let line = &self.gradient[row * width..(row + 1) * width];
-                let token = self.rows.inputs[row] as usize;
-                let mut places = [Some((&self.tensors.embedding, token)), None];
-                if !self.tensors.positions.is_empty() {
-                    places[1] = Some((&self.tensors.positions, position));
-                }
-                for (tensor, number) in places.into_iter().flatten() {
-                    let start = tensor.start + number * width;
-                    add_scaled(isa, &mut target[start..start + width], factor(sequence), line);
-                }
-            }
-        }
-    }
-
     /// Each row's share of the loss: `weight(sequence)`, counted among those gathered.
     pub(super) fn weigh(&mut self, weight: impl Fn(&Rows, usize) -> T) {
         for sequence in 0..self.rows.count() {
@@ -405,33 +237,23 @@ impl<T: Scalar> Worker<T> {
         self.weigh(|_, _| share);
         self.merged_step(target, factor)
     }
-}
 
-/// Inputs of a block's matrices and gradients of their outputs, in the order of [`matrices`].
-pub(super) fn factors<'a, T>(
-    kept: &'a Activations<T>,
-    products: &'a Gradients<T>,
-) -> [(&'a [T], &'a [T]); 4] {
-    [
-        (&kept.norm1, &products.qkv),
-        (&kept.attended, &products.o),
-        (&kept.norm2, &products.up),
-        (&kept.up, &products.down),
-    ]
-}
-
-pub(super) fn add_vectors<T: Scalar>(
-    isa: Isa,
-    target: &mut [T],
-    factor: T,
-    tensors: &BlockTensors,
-    values: &[T],
-) {
-    let mut rest = values;
-    for place in vectors(tensors) {
-        let (own, after) = rest.split_at(place.len());
-        rest = after;
-        add_scaled(isa, &mut target[place.clone()], factor, own);
+    /// Forward pass of the gathered rows and their logits in the order of the batch.
+    fn logits(&mut self, params: &[T], sink: &mut dyn FnMut(usize, &[T], T)) -> std::result::Result<(), f64> {
+        self.forward(params);
+        let width = self.sizes.width;
+        // The rows in the order of the batch, in memory that only a backward pass needs.
+        for (&from, line) in self
+            .rows
+            .packed()
+            .iter()
+            .zip(self.gradient.chunks_exact_mut(width))
+        {
+            line.copy_from_slice(&self.states[from * width..(from + 1) * width]);
+        }
+        let states = &self.gradient[..self.rows.len() * width];
+        self.head
+            .evaluate(&params[self.tensors.embedding.clone()], states, sink)
     }
 }
 
@@ -520,25 +342,5 @@ impl<T: Scalar> SequenceWorker<T> for Worker<T> {
             loss,
             targets: batch.targets_count(),
         })
-    }
-}
-
-impl<T: Scalar> Worker<T> {
-    /// Forward pass of the gathered rows and their logits in the order of the batch.
-    fn logits(&mut self, params: &[T], sink: &mut dyn FnMut(usize, &[T], T)) -> std::result::Result<(), f64> {
-        self.forward(params);
-        let width = self.sizes.width;
-        // The rows in the order of the batch, in memory that only a backward pass needs.
-        for (&from, line) in self
-            .rows
-            .packed()
-            .iter()
-            .zip(self.gradient.chunks_exact_mut(width))
-        {
-            line.copy_from_slice(&self.states[from * width..(from + 1) * width]);
-        }
-        let states = &self.gradient[..self.rows.len() * width];
-        self.head
-            .evaluate(&params[self.tensors.embedding.clone()], states, sink)
     }
 }

@@ -1,0 +1,58 @@
+use super::Head;
+use crate::kernels::{
+    matmul::{Extent, Left, PANEL, Right, matmul},
+    pack::pack_panels_transposed,
+    softmax::{row_exponential_sum, row_maximum},
+};
+use crate::scalar::Scalar;
+
+/// Rows whose logits are laid out together.
+pub(super) const ROWS: usize = 64;
+
+impl<T: Scalar> Head<T> {
+    /// Streams each row's logits and log-normaliser; `states` stand in the order of the rows. Returns the first
+    /// normaliser that is not finite.
+    pub(in super::super) fn evaluate(
+        &mut self,
+        embedding: &[T],
+        states: &[T],
+        sink: &mut dyn FnMut(usize, &[T], T),
+    ) -> Result<(), f64> {
+        let (isa, vocab, width) = (self.isa, self.vocab, self.width);
+        for (number, states) in states.chunks(ROWS * width).enumerate() {
+            let rows = states.len() / width;
+            for start in (0..vocab).step_by(PANEL) {
+                let words = PANEL.min(vocab - start);
+                let vectors = &embedding[start * width..(start + words) * width];
+                pack_panels_transposed(isa, vectors, width, width, words, &mut self.states);
+                let extent = Extent {
+                    rows,
+                    cols: words,
+                    depth: width,
+                };
+                let left = Left::strided(states, width, 1);
+                let right = Right::Panels(&self.states);
+                matmul(
+                    isa,
+                    extent,
+                    T::ONE,
+                    left,
+                    right,
+                    &mut self.logits[start..],
+                    vocab,
+                    false,
+                );
+            }
+            for (row, logits) in self.logits[..rows * vocab].chunks_exact(vocab).enumerate() {
+                let maximum = row_maximum(isa, logits);
+                let sum = row_exponential_sum(isa, logits, maximum);
+                let log_normalizer = maximum.wide() + sum.wide().ln();
+                if !log_normalizer.is_finite() {
+                    return Err(log_normalizer);
+                }
+                sink(number * ROWS + row, logits, T::of(log_normalizer));
+            }
+        }
+        Ok(())
+    }
+}
