@@ -73,7 +73,7 @@ impl<T: Scalar> Worker<T> {
         let (line, stride) = (vectors_len(self.sizes), self.vectors_stride());
         for layer in (0..self.sizes.layers).rev() {
             if self.recompute {
-                self.forward_block(merged.unwrap_or(target.params()), layer);
+                self.forward_block(merged.unwrap_or(target.params()), layer, true);
             }
             let slot = if self.recompute { 0 } else { layer };
             let mut vectors = VectorTarget {

@@ -25,7 +25,7 @@ impl<T: Scalar> Worker<T> {
         let all = by(&(0..self.rows.len()), width);
         let (line, stride, count) = (vectors_len(self.sizes), self.vectors_stride(), self.rows.count());
         self.weigh(|rows, sequence| T::of(1.0 / rows.targets_of(sequence).max(1) as f64));
-        self.forward(params);
+        self.forward(params, true);
         let stats = self.head(params, true);
         for sequence in 0..count {
             if !self
@@ -38,7 +38,7 @@ impl<T: Scalar> Worker<T> {
         }
         for layer in (0..layers).rev() {
             if self.recompute {
-                self.forward_block(params, layer);
+                self.forward_block(params, layer, true);
             }
             let (slot, wait) = if self.recompute { (0, 0) } else { (layer, layer) };
             let mut vectors = VectorTarget {

@@ -132,8 +132,9 @@ impl<T: Scalar> Worker<T> {
         self.sizes.layers * vectors_len(self.sizes) + 2 * self.sizes.width
     }
 
-    /// Embedding, blocks and final norm of the gathered rows.
-    pub(super) fn forward(&mut self, params: &[T]) {
+    /// Embedding, blocks and final norm of the gathered rows. What a backward pass needs of every block is kept or, in
+    /// evaluation, written over by the next block: memory that is never touched costs nothing.
+    pub(super) fn forward(&mut self, params: &[T], keep: bool) {
         let (isa, width) = (self.isa, self.sizes.width);
         let all = by(&(0..self.rows.len()), width);
         let embedding = &params[self.tensors.embedding.clone()];
@@ -149,11 +150,12 @@ impl<T: Scalar> Worker<T> {
             }
         }
         for layer in 0..self.sizes.layers {
-            self.forward_block(params, layer);
+            self.forward_block(params, layer, keep);
         }
+        let last = if keep { self.sizes.layers } else { 0 };
         normalise(
             isa,
-            &self.residual[self.sizes.layers][all.clone()],
+            &self.residual[last][all.clone()],
             &params[self.tensors.final_norm.clone()],
             &params[self.tensors.final_norm_bias.clone()],
             &mut self.states[all],
@@ -161,18 +163,23 @@ impl<T: Scalar> Worker<T> {
         );
     }
 
-    pub(super) fn forward_block(&mut self, params: &[T], layer: usize) {
+    /// One block, from its place in the residual stream to the next, or from the first to the first.
+    pub(super) fn forward_block(&mut self, params: &[T], layer: usize, keep: bool) {
         let all = by(&(0..self.rows.len()), self.sizes.width);
-        let slot = if self.recompute { 0 } else { layer };
-        let (before, after) = self.residual.split_at_mut(layer + 1);
+        let place = if keep { layer } else { 0 };
+        let slot = if self.recompute { 0 } else { place };
+        let (before, after) = self.residual.split_at_mut(place + 1);
         self.block.forward(
             params,
             &self.tensors.blocks[layer],
             &self.rows,
-            &before[layer][all.clone()],
+            &before[place][all.clone()],
             &mut after[0][all],
             &mut self.kept[slot],
         );
+        if !keep {
+            self.residual.swap(0, 1);
+        }
     }
 
     /// Each row's share of the loss: `weight(sequence)`, counted among those gathered.
@@ -204,7 +211,7 @@ impl<T: Scalar> Worker<T> {
         factor: T,
     ) -> Result<StepStats> {
         let params = merged.unwrap_or(target.params());
-        self.forward(params);
+        self.forward(params, true);
         let stats = self.head(params, false);
         if !stats.loss_sum.is_finite() {
             return Err(ModelError::NonFiniteLoss {
@@ -240,7 +247,7 @@ impl<T: Scalar> Worker<T> {
 
     /// Forward pass of the gathered rows and their logits in the order of the batch.
     fn logits(&mut self, params: &[T], sink: &mut dyn FnMut(usize, &[T], T)) -> std::result::Result<(), f64> {
-        self.forward(params);
+        self.forward(params, false);
         let width = self.sizes.width;
         // The rows in the order of the batch, in memory that only a backward pass needs.
         for (&from, line) in self
