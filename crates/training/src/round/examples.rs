@@ -20,7 +20,7 @@ use crate::update::{LocalTask, LocalWorker, MicrobatchOutcome};
 /// the roundings of single precision in larger ones (see [`LocalWorker::train_examples`]).
 ///
 /// # Errors
-/// [`TrainingError::Examples`] naming round and example; from sum and mechanism.
+/// [`TrainingError::Examples`] naming the round and the users of the examples; from sum and mechanism.
 ///
 /// # Source
 /// \[UserDP\] Algorithm 1.
