@@ -506,7 +506,7 @@ fn a_tokenizer_is_trained_used_and_kept_by_a_run() {
         "{error}"
     );
     folder.write("tokenizer.json", "the\nto\n");
-    let error = folder.fail(&["train", "run.toml"]);
+    let error = folder.fail(&["train", "next.toml"]);
     assert!(
         error.contains("tokenizer.json is not a usable tokenizer: expected a Hugging Face tokenizer.json"),
         "{error}"
