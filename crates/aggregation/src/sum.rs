@@ -122,6 +122,42 @@ impl FixedPointSum {
         Ok(())
     }
 
+    /// Replaces the sum of this process by that of all `processes` of a run. `all_reduce` adds slices of equal length up over
+    /// them, place by place; every process calls this once.
+    ///
+    /// PRIVACY: what goes through `all_reduce` is a sum without noise. It has to stay among the processes of the run.
+    ///
+    /// # Errors
+    /// [`AggregationError::SumOverflow`] when this sum is so large that the sum of all may leave its range,
+    /// [`AggregationError::Poisoned`] when an addition failed half-way: nothing is exchanged then. What `all_reduce` gives.
+    pub fn combine<E: From<AggregationError>>(
+        &mut self,
+        processes: usize,
+        mut all_reduce: impl FnMut(&mut [i64]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        if *self.failed.get_mut() || self.locks.iter().any(Mutex::is_poisoned) {
+            return Err(AggregationError::Poisoned.into());
+        }
+        let largest = (i64::MAX / processes.max(1) as i64).unsigned_abs();
+        let weight = self.weight.get_mut();
+        let values = self.values.iter_mut().map(UnsafeCell::get_mut);
+        for (index, value) in values.chain([&mut *weight]).enumerate() {
+            if value.unsigned_abs() > largest {
+                let limit = 2.0 * f64::from(VALUE_LIMIT) / processes as f64;
+                return Err(AggregationError::SumOverflow { index, limit }.into());
+            }
+        }
+        all_reduce(std::slice::from_mut(weight))?;
+        for block in self.values.chunks_mut(BLOCK) {
+            // SAFETY: `self` is borrowed mutably, so nothing else reaches the cells of this chunk; `UnsafeCell<i64>` has the
+            // layout of `i64`.
+            let values =
+                unsafe { std::slice::from_raw_parts_mut(UnsafeCell::raw_get(block.as_ptr()), block.len()) };
+            all_reduce(values)?;
+        }
+        Ok(())
+    }
+
     /// Ends the summation.
     ///
     /// # Errors
@@ -203,6 +239,48 @@ mod tests {
     fn read(sum: FixedPointSum) -> Vec<f32> {
         let average = sum.into_raw().unwrap().average(Denominator::Fixed(1.0)).unwrap();
         NonPrivate.privatize(0, average).unwrap().into_values()
+    }
+
+    #[test]
+    fn processes_together_are_one() {
+        let all = updates(7, BLOCK + 5);
+        let one = FixedPointSum::new(BLOCK + 5);
+        let (mut left, right) = (FixedPointSum::new(BLOCK + 5), FixedPointSum::new(BLOCK + 5));
+        for (place, (update, weight)) in all.iter().enumerate() {
+            one.add(update, *weight).unwrap();
+            let half = if place % 2 == 0 { &left } else { &right };
+            half.add(update, *weight).unwrap();
+        }
+        // The weight, then the blocks.
+        let mut others = vec![vec![right.weight.load(Ordering::SeqCst)]];
+        let values: Vec<i64> = right.values.into_iter().map(UnsafeCell::into_inner).collect();
+        others.extend(values.chunks(BLOCK).map(<[i64]>::to_vec));
+        let mut others = others.into_iter();
+        left.combine(2, |values| {
+            let other = others.next().unwrap();
+            assert_eq!(values.len(), other.len());
+            values
+                .iter_mut()
+                .zip(other)
+                .for_each(|(value, other)| *value += other);
+            Ok::<(), AggregationError>(())
+        })
+        .unwrap();
+        assert_eq!(
+            left.weight.load(Ordering::SeqCst),
+            one.weight.load(Ordering::SeqCst)
+        );
+        assert_eq!(read(left), read(one));
+        // Two of these could leave the range.
+        let mut large = FixedPointSum::new(1);
+        for _ in 0..3 {
+            large.add(&[0.5 * VALUE_LIMIT], 1.0).unwrap();
+        }
+        let refused = large.combine(2, |_| Ok::<(), AggregationError>(()));
+        assert!(
+            matches!(refused, Err(AggregationError::SumOverflow { index: 0, .. })),
+            "{refused:?}"
+        );
     }
 
     fn updates(users: usize, len: usize) -> Vec<(Vec<f32>, f64)> {

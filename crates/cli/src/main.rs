@@ -31,7 +31,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Train a model as a run file says; ends with the model, its accuracy and its guarantee.
-    Train(train::TrainArgs),
+    Train(train::RunArgs),
     /// Pre-train a model on public text, without privacy; private training can start from it.
     Pretrain(train::TrainArgs),
     /// Train a run file along axes and over seeds, and compare the runs.

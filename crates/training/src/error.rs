@@ -171,6 +171,16 @@ pub enum TrainingError {
         /// The round.
         round: u64,
     },
+    /// A process of a run over several does not fit the others.
+    #[error("rank {rank}: expected {expected}, got {got}")]
+    Rank {
+        /// The process.
+        rank: usize,
+        /// What would be right.
+        expected: String,
+        /// What came.
+        got: String,
+    },
     /// The operating system gave no entropy.
     #[error("the operating system gave no entropy for the noise: {0}")]
     Entropy(String),

@@ -44,6 +44,7 @@ pub mod personalize;
 pub mod plan;
 pub mod pretrain;
 pub mod random;
+pub mod ranks;
 pub mod record;
 pub mod report;
 pub mod round;

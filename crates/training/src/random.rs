@@ -115,6 +115,15 @@ impl Randomness {
         })
     }
 
+    /// The same randomness in another process of the run. PRIVACY: the root is as secret as the noise.
+    pub(crate) fn from_root(root: [u8; 32], seeded: bool) -> Self {
+        Self { root, seeded }
+    }
+
+    pub(crate) fn root(&self) -> [u8; 32] {
+        self.root
+    }
+
     /// Whether a seed in the configuration fixed the root, so that the noise can be recomputed by whoever knows it.
     #[must_use]
     pub fn is_seeded(&self) -> bool {

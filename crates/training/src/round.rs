@@ -13,10 +13,12 @@ use undertone_mechanisms::NoisedAverage;
 use crate::error::{Result, TrainingError};
 use crate::noise::Noise;
 use crate::plan::RoundPlan;
+use crate::ranks::{Ranks, exchange, share};
 use crate::secure_round::SecureRounds;
 use crate::update::{LocalTask, LocalWorker, UserOutcome};
 use crate::workers::on_threads;
 
+pub(crate) use examples::contribute_examples;
 pub use examples::release_examples;
 
 /// What a round released.
@@ -56,6 +58,8 @@ pub struct Release<'a> {
     pub noise: &'a mut Noise,
     /// How updates become a sum, where a run file says so.
     pub secure: Option<&'a SecureRounds>,
+    /// The processes that train; the others call [`contribute`] or [`contribute_examples`].
+    pub ranks: &'a dyn Ranks,
 }
 
 /// Trains the cohort and returns what is released, with what each user's training was like (in cohort order).
@@ -82,12 +86,8 @@ pub fn release(
     if let Some(secure) = release.secure {
         return release_secure(secure, cohort, users, task, release, workers, on_user);
     }
-    let sums = Sums {
-        updates: FixedPointSum::new(task.layout.len()),
-        bits: FixedPointSum::new(1),
-    };
     let started = Instant::now();
-    let (outcomes, summing) = train(cohort, users, task, workers, &sums, on_user)?;
+    let (sums, outcomes, summing) = train(cohort, users, task, workers, release.ranks, on_user)?;
     let mut times = ReleaseTimes {
         users: started.elapsed(),
         sum: summing,
@@ -111,6 +111,17 @@ pub fn release(
         },
         outcomes,
     ))
+}
+
+/// What a process that does not release anything does in a round: its share of the cohort, into the sum of all.
+pub(crate) fn contribute(
+    cohort: &[usize],
+    users: &Partition<'_>,
+    task: &LocalTask<'_>,
+    workers: &mut [LocalWorker],
+    ranks: &dyn Ranks,
+) -> Result<()> {
+    train(cohort, users, task, workers, ranks, &|| ()).map(drop)
 }
 
 /// A round whose updates are integers modulo a number. Below the floor of survivors it is abandoned: nothing is released.
@@ -189,18 +200,23 @@ impl Sums {
     }
 }
 
+/// The sums over the cohort, of which this process trains its share.
 fn train(
     cohort: &[usize],
     users: &Partition<'_>,
     task: &LocalTask<'_>,
     workers: &mut [LocalWorker],
-    sums: &Sums,
+    ranks: &dyn Ranks,
     on_user: &(dyn Fn() + Sync),
-) -> Result<(Vec<UserOutcome>, Duration)> {
+) -> Result<(Sums, Vec<UserOutcome>, Duration)> {
+    let mut sums = Sums {
+        updates: FixedPointSum::new(task.layout.len()),
+        bits: FixedPointSum::new(1),
+    };
     // The largest users first, so that no core is left alone with a long one at the end.
     let mut order: Vec<usize> = (0..cohort.len()).collect();
     order.sort_by_key(|&place| std::cmp::Reverse(users.user(cohort[place]).num_tokens()));
-    in_pieces(&order, workers, &|worker, place| {
+    let work = |worker: &mut LocalWorker, place: usize| {
         let user = cohort[place];
         let outcome = worker.train(&users.user(user), user, task);
         let added = outcome.and_then(|outcome| {
@@ -215,21 +231,32 @@ fn train(
         })?;
         on_user();
         Ok(added)
-    })
+    };
+    let (outcomes, summing) = in_pieces(&order, workers, ranks, &work)?;
+    let all_reduce = |values: &mut [i64]| ranks.all_reduce(values);
+    sums.updates.combine(ranks.size(), all_reduce)?;
+    if task.estimate.is_some() {
+        sums.bits.combine(ranks.size(), all_reduce)?;
+    }
+    let outcomes = exchange(outcomes, UserOutcome::WORDS, ranks)?;
+    Ok((sums, outcomes, summing))
 }
 
 /// What becomes of a piece, and how long adding it up took.
 type PieceWork<'a, T> = dyn Fn(&mut LocalWorker, usize) -> Result<(T, Duration)> + Sync + 'a;
 
-/// Lets the workers take one piece after another in this order. What the pieces became, by their number, and a worker's
-/// mean time of adding up, of which `work` tells each piece's.
+/// Lets the workers take one piece after another in this order, of which this process has its share. What the pieces became,
+/// by their number (`None` for those of other processes), and a worker's mean time of adding up, of which `work` tells each
+/// piece's.
 fn in_pieces<T: Send + Clone>(
     order: &[usize],
     workers: &mut [LocalWorker],
+    ranks: &dyn Ranks,
     work: &PieceWork<'_, T>,
-) -> Result<(Vec<T>, Duration)> {
+) -> Result<(Vec<Option<T>>, Duration)> {
     let next = AtomicUsize::new(0);
     let made = Mutex::new(vec![None; order.len()]);
+    let order: Vec<usize> = share(order, ranks).collect();
     let spent = on_threads(workers, |worker: &mut LocalWorker| -> Result<Duration> {
         let mut summing = Duration::ZERO;
         while let Some(&piece) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -245,5 +272,5 @@ fn in_pieces<T: Send + Clone>(
     })?;
     let made = made.into_inner().unwrap_or_default();
     let summing = spent.iter().sum::<Duration>() / spent.len().max(1) as u32;
-    Ok((made.into_iter().flatten().collect(), summing))
+    Ok((made, summing))
 }

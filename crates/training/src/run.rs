@@ -1,7 +1,9 @@
 //! A run from its configuration to its model: open or resume, rounds, evaluations, checkpoints, reports.
 
 mod finish;
+mod follow;
 mod open;
+mod orders;
 mod privacy_report;
 mod rounds;
 mod work;
@@ -23,6 +25,7 @@ use crate::noise::Noise;
 use crate::participation::ParticipationKey;
 use crate::plan::{PrivacyPlan, Spending};
 use crate::random::{Purpose, Randomness};
+use crate::ranks::{OneProcess, Ranks};
 use crate::record::{EvaluationRecord, GuaranteeRecord, PrivacyReport, RoundRecord, StartRecord};
 use crate::secure_round::SecureRounds;
 use crate::server_optimizer::ServerOptimizer;
@@ -30,6 +33,7 @@ use crate::update::LocalWorker;
 
 use workspace::RunDirectory;
 
+pub use follow::follow;
 pub use workspace::{
     CONFIG_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE, TOKENIZER_FILE,
     VOCAB_FILE, VOCAB_PRIVACY_FILE,
@@ -112,10 +116,27 @@ pub struct Summary {
 /// # Errors
 /// [`TrainingError`]; a run that fails after its first checkpoint can be resumed.
 pub fn train(file: &RunFile, options: &RunOptions, observer: &dyn Observer) -> Result<Summary> {
+    lead(file, options, &OneProcess, observer)
+}
+
+/// As [`train`], with the help of other processes: this one is rank 0, the others [`follow`]. The model's bytes are those of
+/// a run in one process.
+///
+/// # Guarantee
+/// That of [`train`]: noise is drawn here alone, once a round, and added to the sum over all processes.
+///
+/// # Errors
+/// As [`train`], and from the network. After an error the others wait in vain: whoever started them ends them.
+pub fn lead(
+    file: &RunFile,
+    options: &RunOptions,
+    ranks: &dyn Ranks,
+    observer: &dyn Observer,
+) -> Result<Summary> {
     let config = &file.config;
     config.validate()?;
     RunDirectory::within(options, &config.name, |directory| {
-        train_in(directory, file, options, observer)
+        train_in(directory, file, options, ranks, observer)
     })
 }
 
@@ -123,12 +144,13 @@ fn train_in(
     directory: &RunDirectory,
     file: &RunFile,
     options: &RunOptions,
+    ranks: &dyn Ranks,
     observer: &dyn Observer,
 ) -> Result<Summary> {
     let config = &file.config;
     let corpus = directory.open_corpus(&config.data, &file.base, observer)?;
     let model = config.model.build(corpus.vocab().len())?;
-    let mut run = Run::open(file, directory, &corpus, model.as_ref(), options, observer)?;
+    let mut run = Run::open(file, directory, &corpus, model.as_ref(), options, ranks, observer)?;
     run.rounds()?;
     run.finish()
 }
@@ -211,6 +233,7 @@ struct Run<'a> {
     users: Partition<'a>,
     model: &'a dyn SequenceModel,
     options: &'a RunOptions,
+    ranks: &'a dyn Ranks,
     observer: &'a dyn Observer,
     plan: PrivacyPlan,
     planned: Option<GuaranteeRecord>,

@@ -1,5 +1,8 @@
 //! `undertone train CONFIG`, and what `undertone pretrain CONFIG` shares with it.
 
+#[cfg(feature = "mpi")]
+mod ranks;
+
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -30,8 +33,25 @@ pub(crate) struct TrainArgs {
     threads: Option<std::num::NonZeroUsize>,
 }
 
+/// Arguments of `undertone train`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    common: TrainArgs,
+    /// Train together with the other processes that `mpirun` started; the result is that of one process. `--threads` are
+    /// those of each.
+    #[cfg(feature = "mpi")]
+    #[arg(long)]
+    mpi: bool,
+}
+
 /// Trains and shows how it went.
-pub(crate) fn run(args: TrainArgs, output: &Output) -> anyhow::Result<()> {
+pub(crate) fn run(args: RunArgs, output: &Output) -> anyhow::Result<()> {
+    #[cfg(feature = "mpi")]
+    if args.mpi {
+        return ranks::run(args.common, output);
+    }
+    let args = args.common;
     let file = RunFile::read(&args.config, &args.set)?;
     show(args, output, |options, observer| {
         run::train(&file, options, observer)

@@ -1,6 +1,6 @@
 //! A round of example-level sampling: microbatches of sampled examples instead of users.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use undertone_aggregation::FixedPointSum;
 use undertone_data::Partition;
@@ -8,6 +8,7 @@ use undertone_data::Partition;
 use super::{Release, ReleaseTimes, Released, clipping, in_pieces};
 use crate::error::{Result, TrainingError};
 use crate::kept_examples::Example;
+use crate::ranks::{Ranks, exchange};
 use crate::update::{LocalTask, LocalWorker, MicrobatchOutcome};
 
 /// Computes the clipped gradients of the sampled examples and returns what is released, with what each microbatch was like.
@@ -32,11 +33,52 @@ pub fn release_examples(
     workers: &mut [LocalWorker],
     on_microbatch: &(dyn Fn() + Sync),
 ) -> Result<(Released, Vec<MicrobatchOutcome>)> {
-    let sum = FixedPointSum::new(task.layout.len());
     let started = Instant::now();
-    let microbatches: Vec<&[Example]> = examples.chunks(task.config.batch_size()).collect();
+    let (sum, outcomes, summing) = train(examples, users, task, workers, release.ranks, on_microbatch)?;
+    let mut times = ReleaseTimes {
+        users: started.elapsed(),
+        sum: summing,
+        clip: clipping(workers),
+        ..ReleaseTimes::default()
+    };
+    let started = Instant::now();
+    let average = release.estimator.apply(sum.into_raw()?)?;
+    let average = release.noise.privatize(task.round, release.plan, average)?;
+    times.noise = started.elapsed();
+    let released = Released {
+        average: Some(average),
+        survivors: None,
+        centred_bits: None,
+        times,
+    };
+    Ok((released, outcomes))
+}
+
+/// What a process that does not release anything does in such a round: its share of the microbatches, into the sum of all.
+pub(crate) fn contribute_examples(
+    examples: &[Example],
+    users: &Partition<'_>,
+    task: &LocalTask<'_>,
+    workers: &mut [LocalWorker],
+    ranks: &dyn Ranks,
+) -> Result<()> {
+    train(examples, users, task, workers, ranks, &|| ()).map(drop)
+}
+
+/// The sum over all microbatches, of which this process computes its share.
+fn train(
+    examples: &[Example],
+    users: &Partition<'_>,
+    task: &LocalTask<'_>,
+    workers: &mut [LocalWorker],
+    ranks: &dyn Ranks,
+    on_microbatch: &(dyn Fn() + Sync),
+) -> Result<(FixedPointSum, Vec<MicrobatchOutcome>, Duration)> {
+    let mut sum = FixedPointSum::new(task.layout.len());
+    let size = task.config.batch_size();
+    let microbatches: Vec<&[Example]> = examples.chunks(size).collect();
     let order: Vec<usize> = (0..microbatches.len()).collect();
-    let (outcomes, summing) = in_pieces(&order, workers, &|worker, place| {
+    let work = |worker: &mut LocalWorker, place: usize| {
         let microbatch = microbatches[place];
         let texts: Vec<&[u32]> = microbatch
             .iter()
@@ -55,22 +97,9 @@ pub fn release_examples(
         })?;
         on_microbatch();
         Ok(done)
-    })?;
-    let mut times = ReleaseTimes {
-        users: started.elapsed(),
-        sum: summing,
-        clip: clipping(workers),
-        ..ReleaseTimes::default()
     };
-    let started = Instant::now();
-    let average = release.estimator.apply(sum.into_raw()?)?;
-    let average = release.noise.privatize(task.round, release.plan, average)?;
-    times.noise = started.elapsed();
-    let released = Released {
-        average: Some(average),
-        survivors: None,
-        centred_bits: None,
-        times,
-    };
-    Ok((released, outcomes))
+    let (outcomes, summing) = in_pieces(&order, workers, ranks, &work)?;
+    sum.combine(ranks.size(), |values| ranks.all_reduce(values))?;
+    let outcomes = exchange(outcomes, MicrobatchOutcome::words(size), ranks)?;
+    Ok((sum, outcomes, summing))
 }

@@ -6,6 +6,7 @@ use std::io::BufReader;
 use undertone_data::{Corpus, EosTargets, Partition, Split};
 use undertone_models::SequenceModel;
 
+use super::orders::{Order, Start};
 use super::workspace::{self, LEDGER_FILE, RunDirectory};
 use super::{Observer, Run, RunOptions, data_split, model_name};
 use crate::adaptive_clip::AdaptiveClip;
@@ -20,6 +21,7 @@ use crate::noise::Noise;
 use crate::participation::ParticipationKey;
 use crate::plan::{Cost, Population, PrivacyPlan, Spending};
 use crate::random::{Purpose, Randomness};
+use crate::ranks::Ranks;
 use crate::record::{LedgerEntry, MetricsLine, StartRecord};
 use crate::secure_round::SecureRounds;
 use crate::server_optimizer::ServerOptimizer;
@@ -32,6 +34,7 @@ impl<'a> Run<'a> {
         corpus: &'a Corpus,
         model: &'a dyn SequenceModel,
         options: &'a RunOptions,
+        ranks: &'a dyn Ranks,
         observer: &'a dyn Observer,
     ) -> Result<Self> {
         let RunFile { config, base } = file;
@@ -41,6 +44,18 @@ impl<'a> Run<'a> {
             return Err(TrainingError::EmptyPartition { split: "train", hint });
         }
         let randomness = Randomness::new(config.seed)?;
+        if ranks.size() > 1 && config.aggregation.is_some() {
+            let expected = "no [aggregation] in a run of several processes";
+            return Err(TrainingError::value("aggregation", expected, "one"));
+        }
+        let start = Start {
+            config: workspace::config_text(config)?,
+            base: std::path::absolute(base).unwrap_or_else(|_| base.to_owned()),
+            data_sha256: corpus.digest().to_owned(),
+            root: randomness.root(),
+            seeded: randomness.is_seeded(),
+        };
+        Order::Start(start).send(&[], ranks)?;
         let population = population(config, &users);
         let checkpoint = match options.resume {
             true => Some(directory.read_checkpoint(config, corpus, &model_name(config, model))?),
@@ -100,6 +115,7 @@ impl<'a> Run<'a> {
             users,
             model,
             options,
+            ranks,
             observer,
             plan,
             randomness,

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
+use super::orders::{Order, RoundOrder};
 use super::work::Work;
 use super::{Run, workspace};
 use crate::cohorts::Cohort;
@@ -46,7 +47,7 @@ impl Run<'_> {
         if self.stopped_early.is_some() {
             self.checkpoint()?;
         }
-        Ok(())
+        Order::Over.send(&[], self.ranks)
     }
 
     /// Where the trees restart, the clip norm that was estimated comes into force.
@@ -124,7 +125,9 @@ impl Run<'_> {
             estimator: self.plan.estimator(),
             noise: &mut self.noise,
             secure: self.secure.as_ref(),
+            ranks: self.ranks,
         };
+        Order::Round(RoundOrder::new(&task, cohort)).send(&self.parameters, self.ranks)?;
         let (users, workers) = (&self.users, &mut self.workers[..]);
         let on_piece = || observer.on_user();
         let (released, work): (_, Work) = match &cohort.examples {

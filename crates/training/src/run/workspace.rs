@@ -325,7 +325,7 @@ fn is_unstarted(path: &Path) -> bool {
         })
 }
 
-fn config_text<T: Serialize>(config: &T) -> Result<String> {
+pub(super) fn config_text<T: Serialize>(config: &T) -> Result<String> {
     toml::to_string(config)
         .map_err(|error| TrainingError::value("configuration", "values that TOML can hold", error))
 }

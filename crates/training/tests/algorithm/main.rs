@@ -4,6 +4,7 @@
 mod bounded;
 mod personalize;
 mod plan;
+mod ranks;
 mod support;
 mod user_update;
 mod userdp;

@@ -207,6 +207,7 @@ fn a_round_releases_the_weighted_average() {
             estimator,
             noise: &mut noise,
             secure: None,
+            ranks: &undertone_training::ranks::OneProcess,
         };
         let (released, outcomes) =
             round::release(&cohort, &users, &task, &mut release, &mut workers, &|| ()).expect("a release");

@@ -135,6 +135,7 @@ impl Start {
             },
             noise: &mut Noise::none(),
             secure: None,
+            ranks: &undertone_training::ranks::OneProcess,
         };
         let (released, outcomes) = round::release_examples(
             examples,

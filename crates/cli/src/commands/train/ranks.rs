@@ -1,0 +1,39 @@
+//! `undertone train --mpi`: one run in several processes.
+
+use anyhow::Context;
+use undertone_training::config::RunFile;
+use undertone_training::ranks::{MpiRanks, Ranks};
+use undertone_training::run::{self, RunOptions};
+
+use super::{TrainArgs, show, start_threads};
+use crate::output::Output;
+
+/// Rank 0 reads the run file, shows and writes; the others train for it. An error of one ends all.
+pub(super) fn run(args: TrainArgs, output: &Output) -> anyhow::Result<()> {
+    let ranks = MpiRanks::start()?;
+    let result = match ranks.rank() {
+        0 => lead(args, &ranks, output),
+        _ => follow(args, &ranks),
+    };
+    if let Err(error) = result.with_context(|| format!("rank {} of {}", ranks.rank(), ranks.size())) {
+        output.error(&error);
+        ranks.abort();
+    }
+    Ok(())
+}
+
+fn lead(args: TrainArgs, ranks: &MpiRanks, output: &Output) -> anyhow::Result<()> {
+    let file = RunFile::read(&args.config, &args.set)?;
+    show(args, output, |options, observer| {
+        run::lead(&file, options, ranks, observer)
+    })
+}
+
+fn follow(args: TrainArgs, ranks: &MpiRanks) -> anyhow::Result<()> {
+    let options = RunOptions {
+        out: args.out,
+        threads: start_threads(args.threads)?,
+        resume: false,
+    };
+    Ok(run::follow(&options, ranks)?)
+}
