@@ -31,7 +31,7 @@ pub struct DoublingStep {
     pub noise_multiplier: f64,
     /// `sigma(2M)`; `None` where there are fewer than `2M` users.
     pub noise_multiplier_doubled: Option<f64>,
-    /// `tau_M = sigma(2M) / sigma(M)`.
+    /// `tau_M = sigma(2M) / (2 sigma(M))`.
     pub tau_cohort: Option<f64>,
     /// The smaller of the two was.
     pub doubled: Doubled,
@@ -48,17 +48,20 @@ pub struct Doubling {
     pub steps: Vec<DoublingStep>,
 }
 
-/// From `(G, M)` at the start, doubles what shrinks `L(G) sigma(M)` more until `G M` is the budget.
+/// From `(G, M)` at the start, doubles what shrinks the noise on the average, `L(G) sigma(M) / M`, more until `G M` is the
+/// budget.
 ///
-/// `norm(G)` is `L(G)`, `noise(M)` is `sigma(M)`, `None` where the population has fewer users than `M`: then `G` is doubled,
-/// which the paper leaves open.
+/// `norm(G)` is `L(G)`, `noise(M)` is the noise multiplier `sigma(M)`, `None` where the population has fewer users than `M`:
+/// then `G` is doubled, which the paper leaves open. The paper prints `tau_M = sigma(2M) / sigma(M)` and says that `sigma`
+/// falls as `M` grows. The noise multiplier of equation 3 rises with it: what falls, and what equation 6 has, is
+/// `sigma(M) / M`. That is taken here; with the ratio as printed `G` would nearly always be doubled.
 ///
 /// # Errors
 /// [`TrainingError::ConfigValue`] unless the budget is the start times a power of two, the start fits the population, and
 /// the norms are positive numbers; what `norm` and `noise` give.
 ///
 /// # Source
-/// \[UserDP\] Algorithm 3, equations 10 and 11.
+/// \[UserDP\] Algorithm 3, equations 6, 10 and 11.
 pub fn estimate_and_double(
     start: (u64, u64),
     budget: u64,
@@ -90,7 +93,7 @@ pub fn estimate_and_double(
         };
         let noise_multiplier_doubled = noise(2 * cohort_size)?;
         let tau_group = there / here;
-        let tau_cohort = noise_multiplier_doubled.map(|doubled| doubled / noise_multiplier);
+        let tau_cohort = noise_multiplier_doubled.map(|doubled| 0.5 * doubled / noise_multiplier);
         let doubled = match tau_cohort {
             Some(tau_cohort) if tau_group >= tau_cohort => Doubled::CohortSize,
             _ => Doubled::GroupSize,
@@ -140,12 +143,12 @@ mod tests {
     #[test]
     fn ends_at_the_best_product_of_convex_functions() {
         let norm = |g: f64| 1.0 + 3.0 / g;
-        let noise = |m: f64| 0.5 + 40.0 / m;
+        let noise = |m: f64| 0.5 * m + 40.0;
         let found = run(32 << 9, norm, noise, u64::MAX).unwrap();
         let best = (0..=9)
             .map(|k| (1u64 << k, 32u64 << (9 - k)))
             .min_by(|a, b| {
-                let product = |(g, m): (u64, u64)| norm(g as f64) * noise(m as f64);
+                let product = |(g, m): (u64, u64)| norm(g as f64) * noise(m as f64) / m as f64;
                 product(*a).total_cmp(&product(*b))
             })
             .unwrap();
@@ -158,7 +161,7 @@ mod tests {
 
     #[test]
     fn alike_gradients_give_cohorts_and_diverse_ones_groups() {
-        let slow = |m: f64| 1.0 / m.sqrt().min(10.0);
+        let slow = f64::sqrt;
         let alike = run(1024, |_| 2.0, slow, u64::MAX).unwrap();
         assert_eq!((alike.group_size, alike.cohort_size), (1, 1024));
         let diverse = run(1024, |g| 1.0 / g, slow, u64::MAX).unwrap();
