@@ -31,7 +31,7 @@ pub(crate) struct Body {
 }
 
 /// All checks, in the order of the papers.
-static CHECKS: [Check; 28] = [
+static CHECKS: [Check; 29] = [
     dplm::table_1::CHECK,
     dplm::table_2::CHECK,
     dplm::text::CHECK,
@@ -56,6 +56,7 @@ static CHECKS: [Check; 28] = [
     userdp::figure_2::CHECK,
     userdp::figure_3::CHECK,
     userdp::lemma_1::CHECK,
+    userdp::estimate_and_double::CHECK,
     cpsgd::theorem_1::CHECK,
     cpsgd::figure_1::CHECK,
     cpsgd::figure_2::CHECK,
@@ -232,6 +233,7 @@ mod tests {
         check("userdp-lemma-1", 0, 0);
         check("userdp-figure-2", 0, 0);
         check("userdp-figure-3", 0, 0);
+        check("userdp-estimate-and-double", 0, 0);
     }
 
     #[test]
@@ -253,7 +255,7 @@ mod tests {
             "check: expected one of dplm-table-1, dplm-table-2, dplm-text, gboard-table-1, gboard-table-2, \
              gboard-text, gboard-figure-4, gboard-algorithm-2, blt-table-2, blt-table-3-losses, blt-table-4, blt-figure-1, blt-figure-2, \
              blt-figure-3, blt-figure-4, blt-figure-5, blt-figure-6, blt-figure-8, blt-figure-9, blt-figure-10, userdp-figure-1, \
-             userdp-figure-2, userdp-figure-3, userdp-lemma-1, cpsgd-theorem-1, cpsgd-figure-1, cpsgd-figure-2, secagg-parameters, got 'dplm-table-9'"
+             userdp-figure-2, userdp-figure-3, userdp-lemma-1, userdp-estimate-and-double, cpsgd-theorem-1, cpsgd-figure-1, cpsgd-figure-2, secagg-parameters, got 'dplm-table-9'"
         );
     }
 

@@ -1,23 +1,39 @@
 use std::fmt;
+use std::path::Path;
 
 /// What a check may spend, and the clock that its timings are read from.
 #[derive(Clone, Copy)]
 pub struct Conditions<'a> {
     clock: &'a dyn Fn() -> f64,
     slow: bool,
+    data: Option<&'a Path>,
 }
 
 impl<'a> Conditions<'a> {
     /// Within seconds a check, with a clock that gives seconds since any fixed moment and never goes back.
     #[must_use]
     pub const fn new(clock: &'a dyn Fn() -> f64) -> Self {
-        Self { clock, slow: false }
+        Self {
+            clock,
+            slow: false,
+            data: None,
+        }
     }
 
     /// Allows minutes: optimal banded matrices over thousands of rounds instead of what stands for them.
     #[must_use]
     pub fn with_slow(self, slow: bool) -> Self {
         Self { slow, ..self }
+    }
+
+    /// With a folder of real text, for checks that otherwise take the built-in population.
+    #[must_use]
+    pub fn with_data(self, data: Option<&'a Path>) -> Self {
+        Self { data, ..self }
+    }
+
+    pub(crate) fn data(&self) -> Option<&'a Path> {
+        self.data
     }
 
     pub(crate) fn slow(&self) -> bool {
@@ -49,6 +65,7 @@ impl fmt::Debug for Conditions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Conditions")
             .field("slow", &self.slow)
+            .field("data", &self.data)
             .finish_non_exhaustive()
     }
 }

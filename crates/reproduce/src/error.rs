@@ -3,6 +3,7 @@ use undertone_aggregation::AggregationError;
 use undertone_mechanisms::MechanismError;
 use undertone_models::ModelError;
 use undertone_secagg::SecAggError;
+use undertone_training::error::TrainingError;
 
 /// What can go wrong when a check runs. A number that does not match is a result, not an error.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -31,10 +32,27 @@ pub enum ReproduceError {
     /// An encoding refused.
     #[error(transparent)]
     Aggregation(#[from] AggregationError),
+    /// A corpus, a pre-training or a measurement failed, in its own words.
+    #[error("training: {0}")]
+    Training(String),
     /// A sum that should carry the clients' noise.
     #[error("decoding: expected a sum with the clients' noise, got one without")]
     WithoutNoise,
     /// A round of training without clients.
     #[error("training: expected at least one client a round, got none")]
     NobodyCame,
+}
+
+impl ReproduceError {
+    /// A temporary folder could not be used.
+    pub(crate) fn folder(error: &std::io::Error) -> Self {
+        Self::Training(format!("a temporary folder: {error}"))
+    }
+}
+
+// Not the error itself: it can be neither cloned nor compared.
+impl From<TrainingError> for ReproduceError {
+    fn from(error: TrainingError) -> Self {
+        Self::Training(error.to_string())
+    }
 }

@@ -22,7 +22,7 @@
 //! Privacy" (2023), Tables 1 and 2, Figure 4, Algorithm 2, appendix A; McMahan, Xu, Zhang, "A Hassle-free Algorithm for Strong
 //! Differential Privacy in Federated Learning Systems" (2024), Tables 2 to 4, Figures 1 to 6 and 8 to 10; Charles, Ganesh, McKenna, McMahan,
 //! Mitchell, Pillutla, Rush, "Fine-Tuning Large Language Models with User-Level Differential Privacy" (2024),
-//! Figures 1 to 3, Lemma 1; Agarwal, Suresh, Yu, Kumar, McMahan, "cpSGD: Communication-efficient and differentially-private distributed
+//! Figures 1 to 3, Lemma 1, Algorithm 3; Agarwal, Suresh, Yu, Kumar, McMahan, "cpSGD: Communication-efficient and differentially-private distributed
 //! SGD" (NeurIPS 2018), Theorem 1, Figures 1 and 2; parameters of secure aggregation after Bell et al. (CCS 2020).
 
 mod blt;

@@ -1,5 +1,6 @@
 //! \[UserDP\]: Charles et al., "Fine-Tuning Large Language Models with User-Level Differential Privacy" (2024).
 
+pub(crate) mod estimate_and_double;
 pub(crate) mod figure_1;
 pub(crate) mod figure_2;
 pub(crate) mod figure_3;

@@ -23,7 +23,7 @@ pub(crate) struct ReproduceArgs {
     #[arg(long, value_name = "FOLDER", requires = "id")]
     figures: Option<PathBuf>,
     /// Compute what takes minutes: optimal banded matrices over 2000 rounds, where column-normalised banded Toeplitz
-    /// matrices stand for them otherwise.
+    /// matrices stand for them otherwise; 128 trials of mean estimation; trainings.
     #[arg(long, requires = "id")]
     slow: bool,
 }
@@ -35,7 +35,10 @@ pub(crate) fn run(args: ReproduceArgs, output: &Output) -> anyhow::Result<()> {
     };
     let start = Instant::now();
     let clock = || start.elapsed().as_secs_f64();
-    let conditions = Conditions::new(&clock).with_slow(args.slow);
+    let data = std::env::var_os("UNDERTONE_DATA").map(PathBuf::from);
+    let conditions = Conditions::new(&clock)
+        .with_slow(args.slow)
+        .with_data(data.as_deref());
     let tables = if id == "all" {
         checks()
             .iter()
