@@ -141,10 +141,11 @@ fn several_processes_make_the_model_of_one() {
         r#"privacy.accountant="pld""#,
     ];
     let adaptive = [
-        r#"clip={ kind = "adaptive", initial_norm = 1.0 }"#,
+        r#"clip={ kind = "adaptive", initial_norm = 1.0, bit_noise_std = 3.0 }"#,
         r#"cohort={ sampling = "shuffled_epochs", users_per_round = 20 }"#,
         r#"privacy.mechanism={ kind = "tree", restarts = { first = 2, every = 2 } }"#,
         "privacy.noise_multiplier=4.0",
+        "user_update.clip_every_step=false",
     ];
     for changes in [&[][..], &uls, &els, &adaptive] {
         let file = file(changes);
