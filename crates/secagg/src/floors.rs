@@ -109,12 +109,7 @@ fn at_least(name: &'static str, got: u64, demanded: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::params::{Terms, Topology};
-
-    fn params(setting: Setting, n: u32, k: u32, t: u32) -> Result<Params> {
-        let terms = Terms::new(10, 1 << 20, setting)?.with_clients(30, 1000)?;
-        Params::new(terms, Topology::new(n, k, t)?)
-    }
+    use crate::params::tests::params;
 
     #[test]
     fn floors_refuse_what_is_weaker() {

@@ -285,10 +285,11 @@ fn within(name: &'static str, expected: &'static str, got: u64, least: u64, most
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn params(setting: Setting, n: u32, k: u32, t: u32) -> Result<Params> {
+    /// For 30 to 1,000 clients.
+    pub(crate) fn params(setting: Setting, n: u32, k: u32, t: u32) -> Result<Params> {
         let terms = Terms::new(10, 1 << 20, setting)?.with_clients(30, 1000)?;
         Params::new(terms, Topology::new(n, k, t)?)
     }

@@ -19,7 +19,7 @@ use undertone_data::CorpusSpec;
 pub use undertone_data::EosTargets;
 use undertone_models::ModelSpec;
 
-pub use aggregation::{AggregationConfig, DropoutConfig, EncodingConfig, SumName};
+pub use aggregation::{AggregationConfig, DropoutConfig, EncodingConfig, GraphConfig, SumName};
 pub use cohort::{CohortConfig, CohortSize};
 pub(crate) use load::parse_as;
 pub use load::{Override, RunFile};

@@ -86,11 +86,22 @@ impl SecureRounds {
             count("aggregation.min_clients", cohort.min_clients)?,
             count("aggregation.max_clients", cohort.max_clients)?,
         )?;
-        let backend: Box<dyn SecureSum + Send> = match aggregation.sum {
-            SumName::Plain => Box::new(Plain),
-            SumName::SecAgg => Box::new(SecAggPlus::simulation(GraphChoice::Full {
+        let backend: Box<dyn SecureSum + Send> = match (aggregation.sum, &aggregation.graph) {
+            (SumName::Plain, _) => Box::new(Plain),
+            (SumName::SecAgg, None) => Box::new(SecAggPlus::simulation(GraphChoice::Full {
                 threshold_percent: THRESHOLD_PERCENT,
             })),
+            (SumName::SecAgg, Some(graph)) => {
+                let assumptions = graph.assumptions()?;
+                // Found out now, not in the round in which so many happen to come.
+                for clients in [terms.min_survivors(), terms.max_clients()] {
+                    assumptions.topology(clients).map_err(|error| {
+                        let expected = format!("rates that allow a graph of {clients} users");
+                        TrainingError::value("aggregation.graph", expected, error)
+                    })?;
+                }
+                Box::new(SecAggPlus::simulation(GraphChoice::Assumed(assumptions)))
+            }
         };
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads.max(1))

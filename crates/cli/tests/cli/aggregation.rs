@@ -249,6 +249,19 @@ fn bad_settings_name_their_key() {
         "`aggregation.dropout`: expected shares of at most 1 together",
     );
     check(
+        run_file("min_clients = 15\ngraph = { drop_out_rate = 0.1, corrupt_rate = 0.1 }"),
+        "`aggregation.graph`: expected `sum = \"secagg\"` beside it",
+    );
+    let secure = "sum = \"secagg\"\nmin_clients = 15\n";
+    check(
+        run_file(&format!("{secure}graph = {{ drop_out_rate = 1.5, corrupt_rate = 0.1 }}")),
+        "`aggregation.graph`: expected rates in [0, 1)",
+    );
+    check(
+        run_file(&format!("{secure}graph = {{ drop_out_rate = 0.5, corrupt_rate = 0.5 }}")),
+        "`aggregation.graph`: expected rates that allow a graph of 15 users",
+    );
+    check(
         plain().replace("kind = \"flat\"\nnorm = 1.0", "kind = \"none\""),
         "clip.kind",
     );

@@ -294,6 +294,21 @@ fn killed_at_any_moment_a_seeded_run_ends_in_the_same_bytes() {
     }
 }
 
+/// The same with users who fail and a sum under secure aggregation: keys, graph and masks of a round come back with it.
+#[test]
+fn killed_at_any_moment_a_run_under_a_secure_sum_ends_in_the_same_bytes() {
+    let folder = Folder::new();
+    let aggregation = "\n[aggregation]\nsum = \"secagg\"\nmin_clients = 8\n\
+                       encoding = { kind = \"rotated_rounding\", scale = 1000.0 }\n\
+                       graph = { drop_out_rate = 0.2, corrupt_rate = 0.1 }\n\
+                       dropout = { before_shares = 0.1, before_upload = 0.1, before_unmask = 0.1 }\n";
+    folder.write("run.toml", run_file(BLT) + aggregation);
+    kill(&folder, 8, 3, |victim| {
+        same_files(&folder, "timed", &victim.out);
+        folder.succeed(&["verify", &format!("{}/tiny", victim.out)]);
+    });
+}
+
 #[test]
 fn without_a_seed_no_row_is_used_twice() {
     unseeded(BLT, 8);

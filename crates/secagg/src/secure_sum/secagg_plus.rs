@@ -15,11 +15,12 @@ use crate::error::{Result, SecAggError};
 use crate::floors::Floors;
 use crate::keys::{Identity, Trust};
 use crate::message::Message;
+use crate::parameters::Assumptions;
 use crate::params::{Setting, Topology};
 use crate::server::{Outcome, Server};
 
 /// How the graph follows from the number of clients that joined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum GraphChoice {
     /// Everybody with everybody; the threshold is this share of the neighbours, rounded up.
     Full {
@@ -33,13 +34,15 @@ pub enum GraphChoice {
         /// Shares that open a secret, t.
         threshold: u32,
     },
+    /// The sparsest graph that holds under these assumptions, found anew for those who joined.
+    Assumed(Assumptions),
 }
 
 impl GraphChoice {
     /// The graph over `clients`.
     ///
     /// # Errors
-    /// As [`Topology::new`].
+    /// As [`Topology::new`]; [`SecAggError::Infeasible`] where assumptions allow no graph.
     pub fn topology(&self, clients: u32) -> Result<Topology> {
         match *self {
             Self::Full { threshold_percent } => {
@@ -55,6 +58,7 @@ impl GraphChoice {
                 neighbours,
                 threshold,
             } => Topology::new(clients, neighbours + (neighbours % 2) * (clients % 2), threshold),
+            Self::Assumed(assumptions) => assumptions.topology(clients),
         }
     }
 }
@@ -336,6 +340,11 @@ mod tests {
         };
         assert_eq!(full.topology(100).unwrap(), Topology::full(100, 67).unwrap());
         assert!(full.topology(1).is_err() && regular.topology(0).is_err());
+        let assumptions = Assumptions::new(0.1, 0.1, Setting::HonestButCurious).unwrap();
+        let found = GraphChoice::Assumed(assumptions);
+        for joined in [20, 1000] {
+            assert_eq!(found.topology(joined).unwrap(), assumptions.topology(joined).unwrap());
+        }
         assert!(GraphChoice::Full { threshold_percent: 0 }.topology(9).is_err());
     }
 }

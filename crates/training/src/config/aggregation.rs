@@ -1,6 +1,7 @@
 //! `[aggregation]`: how the updates of a round become one sum, and who fails on the way.
 
 use serde::{Deserialize, Serialize};
+use undertone_secagg::{Setting, parameters::Assumptions};
 
 use super::validate::{at_least_one, positive};
 use super::{ClipConfig, EstimatorConfig, RunConfig};
@@ -26,9 +27,53 @@ pub struct AggregationConfig {
     /// Most users in one sum: what the modulus has room for. By default what a cohort can be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_clients: Option<u64>,
+    /// `[aggregation.graph]`: who shares masks with whom, with `sum = "secagg"`; without this table everybody with
+    /// everybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<GraphConfig>,
     /// `[aggregation.dropout]`: the shares of users that fail, for study.
     #[serde(default)]
     pub dropout: DropoutConfig,
+}
+
+/// `[aggregation.graph]`: what a session may lose and to whom. Each session gets the sparsest graph and the smallest
+/// threshold that hold under it ([`Assumptions`]).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GraphConfig {
+    /// Share of a session's users that may drop out.
+    pub drop_out_rate: f64,
+    /// Share of a session's users that may work with the server.
+    pub corrupt_rate: f64,
+    /// The sum of fewer than all survivors comes out with probability at most `2^-privacy_bits`.
+    #[serde(default = "default_privacy_bits")]
+    pub privacy_bits: u32,
+    /// A session fails although the rates hold with probability at most `2^-failure_bits`.
+    #[serde(default = "default_failure_bits")]
+    pub failure_bits: u32,
+}
+
+fn default_privacy_bits() -> u32 {
+    40
+}
+
+fn default_failure_bits() -> u32 {
+    20
+}
+
+impl GraphConfig {
+    /// The assumptions, checked.
+    ///
+    /// # Errors
+    /// [`TrainingError::ConfigValue`] naming the table.
+    pub fn assumptions(&self) -> Result<Assumptions> {
+        Assumptions::new(self.drop_out_rate, self.corrupt_rate, Setting::HonestButCurious)
+            .and_then(|assumptions| assumptions.with_bits(self.privacy_bits, self.failure_bits))
+            .map_err(|error| {
+                let expected = "rates in [0, 1) and exponents from 1 to 128";
+                TrainingError::value("aggregation.graph", expected, error)
+            })
+    }
 }
 
 /// Who sees what.
@@ -232,6 +277,16 @@ impl AggregationConfig {
                 format!("at least min_clients = {}", self.min_clients),
                 most,
             ));
+        }
+        if let Some(graph) = &self.graph {
+            if self.sum != SumName::SecAgg {
+                return Err(TrainingError::value(
+                    "aggregation.graph",
+                    "`sum = \"secagg\"` beside it",
+                    "sum = \"plain\"",
+                ));
+            }
+            graph.assumptions()?;
         }
         match self.encoding {
             EncodingConfig::Identity => {}

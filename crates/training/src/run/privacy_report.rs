@@ -148,6 +148,13 @@ fn of_aggregation(aggregation: &AggregationConfig) -> String {
              nothing was hidden from whoever runs the process"
         }
     };
+    let graph = match aggregation.graph {
+        Some(graph) if aggregation.sum == SumName::SecAgg => format!(
+            " (on a graph for {} of users dropping out and {} working with the server, except with probability 2^-{})",
+            graph.drop_out_rate, graph.corrupt_rate, graph.privacy_bits
+        ),
+        _ => String::new(),
+    };
     let floor = aggregation.min_clients;
     let noise = match aggregation.encoding.is_distributed() {
         true => format!(
@@ -157,7 +164,7 @@ fn of_aggregation(aggregation: &AggregationConfig) -> String {
         false => "the noise is the server's, for the sensitivity of rounded updates".to_owned(),
     };
     format!(
-        "Aggregation: updates are encoded by `{}`; {seen}; {noise}. Rounds of fewer than {floor} survivors release nothing, \
+        "Aggregation: updates are encoded by `{}`; {seen}{graph}; {noise}. Rounds of fewer than {floor} survivors release nothing, \
          but participation in them counts.",
         aggregation.encoding.name()
     )
