@@ -254,11 +254,15 @@ fn bad_settings_name_their_key() {
     );
     let secure = "sum = \"secagg\"\nmin_clients = 15\n";
     check(
-        run_file(&format!("{secure}graph = {{ drop_out_rate = 1.5, corrupt_rate = 0.1 }}")),
+        run_file(&format!(
+            "{secure}graph = {{ drop_out_rate = 1.5, corrupt_rate = 0.1 }}"
+        )),
         "`aggregation.graph`: expected rates in [0, 1)",
     );
     check(
-        run_file(&format!("{secure}graph = {{ drop_out_rate = 0.5, corrupt_rate = 0.5 }}")),
+        run_file(&format!(
+            "{secure}graph = {{ drop_out_rate = 0.5, corrupt_rate = 0.5 }}"
+        )),
         "`aggregation.graph`: expected rates that allow a graph of 15 users",
     );
     check(

@@ -343,7 +343,10 @@ mod tests {
         let assumptions = Assumptions::new(0.1, 0.1, Setting::HonestButCurious).unwrap();
         let found = GraphChoice::Assumed(assumptions);
         for joined in [20, 1000] {
-            assert_eq!(found.topology(joined).unwrap(), assumptions.topology(joined).unwrap());
+            assert_eq!(
+                found.topology(joined).unwrap(),
+                assumptions.topology(joined).unwrap()
+            );
         }
         assert!(GraphChoice::Full { threshold_percent: 0 }.topology(9).is_err());
     }
