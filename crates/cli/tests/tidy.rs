@@ -17,14 +17,13 @@ const ORDER: [&str; 10] = [
 ];
 
 /// Crates that do no I/O, read no clock and own no randomness.
-const PURE: [&str; 7] = [
+const PURE: [&str; 6] = [
     "simd",
     "accounting",
     "mechanisms",
     "aggregation",
     "secagg",
     "models",
-    "reproduce",
 ];
 
 const IMPURE: [&str; 7] = [
