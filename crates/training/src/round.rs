@@ -58,7 +58,7 @@ pub struct Release<'a> {
     pub noise: &'a mut Noise,
     /// How updates become a sum, where a run file says so.
     pub secure: Option<&'a SecureRounds>,
-    /// The processes that train; the others call [`contribute`] or [`contribute_examples`].
+    /// The processes that train; the others train their share and see nothing else of the round.
     pub ranks: &'a dyn Ranks,
 }
 
