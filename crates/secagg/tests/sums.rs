@@ -170,7 +170,7 @@ fn random_sessions_are_exact() {
     assert!(summed > 60, "{summed} of 120 gave a sum");
 }
 
-/// The count that issue 6 asks for: about half an hour on one core.
+/// About half an hour on one core.
 #[test]
 #[ignore = "ten thousand sessions of up to 300 clients take half an hour"]
 fn ten_thousand_random_sessions_are_exact() {
