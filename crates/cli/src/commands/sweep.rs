@@ -20,7 +20,7 @@ use crate::output::Output;
 /// Makes every run of a sweep file that has not finished yet, continues those that were cut off, and compares: accuracy with
 /// its spread over the seeds, paired differences from the first value of the last axis, noise and guarantee. The runs, and
 /// comparison.json, comparison.md and one picture of accuracy over rounds for each value of the earlier axes, are in a folder
-/// of the sweep's name.
+/// of the sweep's name; where the values of the first axis are named by numbers (`epsilon-4`), so is one of the loss over them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SweepArgs {
     /// The sweep file (TOML); see `examples/sweeps/`.
@@ -97,6 +97,10 @@ fn write(folder: &Path, comparison: &Comparison) -> anyhow::Result<()> {
     for (name, svg) in pictures::curves(comparison)? {
         write_atomic(&folder.join(&name), svg.as_bytes())?;
         page += &format!("\n![Accuracy over rounds]({name})\n");
+    }
+    if let Some(svg) = pictures::losses(comparison)? {
+        write_atomic(&folder.join("loss.svg"), svg.as_bytes())?;
+        page += "\n![Loss at the end](loss.svg)\n";
     }
     Ok(write_atomic(&folder.join("comparison.md"), page.as_bytes())?)
 }

@@ -10,7 +10,7 @@ set = ["rounds=4"]
 
 [[axis]]
 name = "clip"
-values = [{ name = "tight", set = ["clip.norm=0.1"] }, { name = "wide" }]
+values = [{ name = "clip-0.1", set = ["clip.norm=0.1"] }, { name = "clip-1" }]
 
 [[axis]]
 name = "noise"
@@ -39,18 +39,20 @@ fn a_sweep_makes_all_runs_once_and_compares_them() {
     assert_eq!((&first["trials"], &first["finished"]), (&8.into(), &8.into()));
     let rows = first["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), 4);
-    assert_eq!(rows[1]["values"], serde_json::json!(["tight", "much"]));
+    assert_eq!(rows[1]["values"], serde_json::json!(["clip-0.1", "much"]));
     assert_eq!(rows[1]["seeds"], serde_json::json!([1, 2]));
 
     // A row is the mean of its runs, a difference is taken seed by seed.
-    let accuracy = |name: &str| {
+    let last = |name: &str, metric: &str| {
         let metrics =
             String::from_utf8(folder.read(&format!("runs/noise/{name}/metrics.jsonl"))).expect("UTF-8");
         let last = json(metrics.lines().last().expect("a line"));
-        last["metrics"]["in_vocab_top1"].as_f64().expect("a number")
+        last["metrics"][metric].as_f64().expect("a number")
     };
-    let [a, b] = ["wide-much-seed-1", "wide-much-seed-2"].map(accuracy);
-    let [c, d] = ["wide-little-seed-1", "wide-little-seed-2"].map(accuracy);
+    let accuracy = |name: &str| last(name, "in_vocab_top1");
+    let loss = |name: &str| last(name, "perplexity").ln();
+    let [a, b] = ["clip-1-much-seed-1", "clip-1-much-seed-2"].map(accuracy);
+    let [c, d] = ["clip-1-little-seed-1", "clip-1-little-seed-2"].map(accuracy);
     let wide = &rows[3];
     let close = |value: &serde_json::Value, expected: f64| {
         let value = value.as_f64().expect("a number");
@@ -58,6 +60,10 @@ fn a_sweep_makes_all_runs_once_and_compares_them() {
     };
     close(&wide["in_vocab_top1"]["mean"], (a + b) / 2.0);
     close(&wide["difference"]["mean"], (a - c + b - d) / 2.0);
+    let [a, b] = ["clip-1-much-seed-1", "clip-1-much-seed-2"].map(loss);
+    let [c, d] = ["clip-1-little-seed-1", "clip-1-little-seed-2"].map(loss);
+    close(&wide["loss"]["mean"], (a + b) / 2.0);
+    close(&wide["loss_difference"]["mean"], (a - c + b - d) / 2.0);
     assert!(
         rows[2]["difference"].is_null(),
         "the first value of the last axis is the base"
@@ -66,7 +72,7 @@ fn a_sweep_makes_all_runs_once_and_compares_them() {
     assert!(epsilon(3) < epsilon(2) && epsilon(0) == epsilon(2));
 
     // Again: nothing is trained a second time.
-    let model = "runs/noise/tight-much-seed-2/model.safetensors";
+    let model = "runs/noise/clip-0.1-much-seed-2/model.safetensors";
     let made = std::fs::metadata(folder.path(model))
         .and_then(|data| data.modified())
         .expect("a model");
@@ -77,7 +83,7 @@ fn a_sweep_makes_all_runs_once_and_compares_them() {
     assert_eq!(made, now);
 
     // What is left of a sweep is made up.
-    std::fs::remove_dir_all(folder.path("runs/noise/wide-little-seed-2")).expect("removing a run");
+    std::fs::remove_dir_all(folder.path("runs/noise/clip-1-little-seed-2")).expect("removing a run");
     let partial = folder.succeed(&["sweep", "sweep.toml", "--compare-only"]);
     assert!(partial.contains("1 of 8 runs have not finished"), "{partial}");
     let table = folder.succeed(&["sweep", "sweep.toml"]);
@@ -87,10 +93,12 @@ fn a_sweep_makes_all_runs_once_and_compares_them() {
     );
     let page = String::from_utf8(folder.read("runs/noise/comparison.md")).expect("UTF-8");
     assert!(
-        page.contains("| wide | much | 2 |") && page.contains("](accuracy-tight.svg)"),
+        page.contains("| clip-1 | much | 2 |") && page.contains("](accuracy-clip-0.1.svg)"),
         "{page}"
     );
-    assert!(folder.path("runs/noise/accuracy-wide.svg").exists());
+    assert!(folder.path("runs/noise/accuracy-clip-1.svg").exists());
+    let losses = String::from_utf8(folder.read("runs/noise/loss.svg")).expect("UTF-8");
+    assert!(losses.contains("little") && losses.contains("much"), "{losses}");
 }
 
 #[test]
@@ -99,7 +107,7 @@ fn a_sweep_refuses_what_is_not_its_own() {
     folder.succeed(&["sweep", "sweep.toml", "--json"]);
     let message = folder.fail(&["sweep", "sweep.toml", "--set", "user_update.learning_rate=0.5"]);
     assert!(
-        message.contains("another configuration") && message.contains("tight-little-seed-1"),
+        message.contains("another configuration") && message.contains("clip-0.1-little-seed-1"),
         "{message}"
     );
     folder.write("sweep.toml", SWEEP.replace("clip.norm=0.1", "clip.size=0.1"));

@@ -37,6 +37,10 @@ pub struct Row {
     pub in_vocab_top1: Option<Spread>,
     /// Perplexity at the end.
     pub perplexity: Spread,
+    /// Loss at the end in nats a target, the logarithm of perplexity.
+    pub loss: Spread,
+    /// `loss` less that of the first value of the last axis, pair by pair of the same seed.
+    pub loss_difference: Option<Difference>,
     /// `in_vocab_top1` less that of the first value of the last axis, pair by pair of the same seed.
     pub difference: Option<Difference>,
     /// The guarantee: that of the larger run where the runs stand for one, otherwise the observed one. The largest over
@@ -114,6 +118,10 @@ impl Outcome<'_> {
         accuracy(&self.last)
     }
 
+    fn loss(&self) -> f64 {
+        self.last.metrics.perplexity.ln()
+    }
+
     /// Accuracies by round. The last evaluation may be on more targets than the earlier ones: what is not on the same
     /// targets as the first is no point of the same curve.
     fn curve(&self) -> Vec<(u64, f64)> {
@@ -154,23 +162,23 @@ impl Comparison {
     }
 }
 
-fn row(sweep: &Sweep, place: &[usize], outcomes: &[Outcome<'_>]) -> Option<Row> {
+fn row<'a>(sweep: &Sweep, place: &[usize], outcomes: &[Outcome<'a>]) -> Option<Row> {
     let at = |place: Vec<usize>| {
         outcomes
             .iter()
             .filter(move |outcome| outcome.trial.place == place)
     };
-    let mine: Vec<&Outcome<'_>> = at(place.to_vec()).collect();
+    let mine: Vec<&Outcome<'a>> = at(place.to_vec()).collect();
     let last_round = mine.last().and_then(|outcome| outcome.run.rounds.last());
     let mut first = place.to_vec();
     *first.last_mut()? = 0;
-    let difference = (first != place).then(|| {
+    let difference = |value: fn(&Outcome<'a>) -> f64| {
         let pairs = mine.iter().filter_map(|outcome| {
             let other = at(first.clone()).find(|other| other.trial.seed == outcome.trial.seed)?;
-            Some(outcome.accuracy() - other.accuracy())
+            Some(value(outcome) - value(other))
         });
-        Difference::of(&pairs.collect::<Vec<_>>())
-    });
+        Difference::of(&pairs.collect::<Vec<_>>()).filter(|_| first != place)
+    };
     let (guarantee, is_estimate) = guarantee(&mine);
     Some(Row {
         values: (sweep.config.axes.iter().zip(place))
@@ -183,7 +191,9 @@ fn row(sweep: &Sweep, place: &[usize], outcomes: &[Outcome<'_>]) -> Option<Row> 
                 .any(|outcome| outcome.last.metrics.in_vocab_top1.is_some())
         }),
         perplexity: spread(&mine, |outcome| outcome.last.metrics.perplexity)?,
-        difference: difference.flatten(),
+        loss: spread(&mine, Outcome::loss)?,
+        loss_difference: difference(Outcome::loss),
+        difference: difference(Outcome::accuracy),
         guarantee,
         is_estimate,
         noise_std: last_round.map_or(0.0, |round| round.noise_std),

@@ -255,7 +255,7 @@ fn picture(
     over_rounds: bool,
     curves: Vec<(String, Points)>,
     keeps_utility: Points,
-) -> Picture {
+) -> Picture<'static> {
     let points = || curves.iter().flat_map(|(_, points)| points).chain(&keeps_utility);
     let x = range(points().map(|point| point.0));
     let y = range(points().map(|point| point.1));

@@ -33,9 +33,9 @@ pub(in crate::commands) struct Pen {
     pub(in crate::commands) dashed: bool,
 }
 
-pub(in crate::commands) struct Picture {
+pub(in crate::commands) struct Picture<'a> {
     pub(in crate::commands) title: String,
-    pub(in crate::commands) x_label: &'static str,
+    pub(in crate::commands) x_label: &'a str,
     /// Names with the look they stand for.
     pub(in crate::commands) legend: Vec<(String, Pen)>,
     pub(in crate::commands) curves: Vec<(Pen, Vec<(f64, f64)>)>,
@@ -50,7 +50,7 @@ pub(in crate::commands) fn range(values: impl Iterator<Item = f64>) -> Range<f64
     })
 }
 
-impl Picture {
+impl Picture<'_> {
     /// Over logarithmic axes.
     pub(in crate::commands) fn svg(&self) -> Result<String, String> {
         self.svg_over(Scale::Logarithmic, Scale::Logarithmic)
@@ -82,12 +82,12 @@ impl Picture {
         Ok(svg)
     }
 
-    fn paint<'a, X, Y>(
+    fn paint<'b, X, Y>(
         &self,
-        root: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>,
+        root: &DrawingArea<SVGBackend<'b>, plotters::coord::Shift>,
         x: X,
         y: Y,
-    ) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>
+    ) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'b> as DrawingBackend>::ErrorType>>
     where
         X: AsRangedCoord<Value = f64>,
         Y: AsRangedCoord<Value = f64>,

@@ -1,10 +1,10 @@
-//! Accuracy over rounds, a picture for each value of the earlier axes.
+//! Accuracy over rounds, a picture for each value of the earlier axes; the loss at the end over the first axis.
 
 use anyhow::anyhow;
 use undertone_reproduce::Scale;
 use undertone_training::sweep::{Comparison, Row};
 
-use crate::commands::plan::picture::{COLOURS, Pen, Picture};
+use crate::commands::plan::picture::{COLOURS, Pen, Picture, range};
 
 /// File names and SVG documents.
 pub(super) fn curves(comparison: &Comparison) -> anyhow::Result<Vec<(String, String)>> {
@@ -22,6 +22,66 @@ pub(super) fn curves(comparison: &Comparison) -> anyhow::Result<Vec<(String, Str
         .collect()
 }
 
+fn pen(place: usize) -> Pen {
+    Pen {
+        colour: COLOURS[place % COLOURS.len()],
+        dashed: place >= COLOURS.len(),
+    }
+}
+
+/// The loss at the end over the numbers that the first axis' values are named by, a curve for each combination of the other
+/// axes; nothing where a name ends in no positive number, or there is one only.
+pub(super) fn losses(comparison: &Comparison) -> anyhow::Result<Option<String>> {
+    let mut curves: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+    for row in &comparison.rows {
+        let Some(x) = number_of(&row.values[0]) else {
+            return Ok(None);
+        };
+        let key = row.values[1..].join(", ");
+        let point = (x, row.loss.mean);
+        match curves.iter_mut().find(|curve| curve.0 == key) {
+            Some(curve) => curve.1.push(point),
+            None => curves.push((key, vec![point])),
+        }
+    }
+    for curve in &mut curves {
+        curve.1.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    let points = || curves.iter().flat_map(|curve| &curve.1);
+    let (x, y) = (
+        range(points().map(|point| point.0)),
+        range(points().map(|point| point.1)),
+    );
+    if x.is_empty() {
+        return Ok(None);
+    }
+    let margin = 0.05 * (y.end - y.start).max(1e-3);
+    let named = |curves: Vec<(String, Vec<(f64, f64)>)>| {
+        let drawn = curves.into_iter().enumerate();
+        drawn
+            .map(|(place, (name, points))| ((name, pen(place)), (pen(place), points)))
+            .unzip()
+    };
+    let (legend, curves) = named(curves);
+    Picture {
+        title: format!("{}: loss at the end, nats a target", comparison.name),
+        x_label: &comparison.axes[0],
+        legend,
+        curves,
+        x,
+        y: y.start - margin..y.end + margin,
+    }
+    .svg_over(Scale::Logarithmic, Scale::Linear)
+    .map(Some)
+    .map_err(|message| anyhow!("drawing the sweep: {message}"))
+}
+
+/// `epsilon-0.5` is 0.5.
+fn number_of(name: &str) -> Option<f64> {
+    let number = name.rsplit('-').next()?.parse::<f64>().ok()?;
+    (number.is_finite() && number > 0.0).then_some(number)
+}
+
 fn name(key: &[String]) -> String {
     match key {
         [] => "accuracy.svg".to_owned(),
@@ -34,15 +94,11 @@ fn picture(comparison: &Comparison, key: &[String], rows: &[&Row]) -> anyhow::Re
         .iter()
         .enumerate()
         .map(|(place, row)| {
-            let pen = Pen {
-                colour: COLOURS[place % COLOURS.len()],
-                dashed: place >= COLOURS.len(),
-            };
             let points = row
                 .curve
                 .iter()
                 .map(|&(round, value)| (round as f64, 100.0 * value));
-            (pen, points.collect())
+            (pen(place), points.collect())
         })
         .collect();
     let points = || curves.iter().flat_map(|curve| &curve.1);

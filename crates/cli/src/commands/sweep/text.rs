@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 use undertone_training::figures::{epsilon_delta, number};
-use undertone_training::sweep::{Comparison, Row, Spread};
+use undertone_training::sweep::{Comparison, Difference, Row, Spread};
 
 /// The table for the terminal.
 pub(super) fn table(comparison: &Comparison) -> String {
@@ -44,8 +44,8 @@ pub(super) fn markdown(comparison: &Comparison) -> String {
     for row in &comparison.rows {
         text += &line(&cells(row));
     }
-    text += "\nMeans over the seeds ± sample standard deviation. Differences are in points of top-1 in vocabulary, from the \
-             first value of the last axis, seed by seed: mean ± standard error.\n";
+    text += "\nMeans over the seeds ± sample standard deviation. Differences are from the first value of the last axis, seed by \
+             seed, in points of top-1 in vocabulary and in nats of loss (the logarithm of perplexity): mean ± standard error.\n";
     if comparison.rows.iter().any(|row| row.is_estimate) {
         text += "\nEstimates are the guarantees that larger runs with this noise would have; they are nobody's guarantee here.\n";
     }
@@ -60,6 +60,7 @@ fn header(comparison: &Comparison) -> Vec<String> {
         "difference",
         "top-1",
         "perplexity",
+        "loss difference",
         "noise std",
         if estimate { "estimate" } else { "guarantee" },
         "seconds",
@@ -74,18 +75,27 @@ fn cells(row: &Row) -> Vec<String> {
         None => format!("{:.2} %", 100.0 * spread.mean),
     };
     let none = || "–".to_owned();
-    let difference = row
-        .difference
-        .map_or_else(none, |difference| match difference.standard_error {
-            Some(error) => format!("{:+.2} ± {:.2}", 100.0 * difference.mean, 100.0 * error),
-            None => format!("{:+.2}", 100.0 * difference.mean),
-        });
+    let difference = |difference: &Option<Difference>, scale: f64, digits: usize| {
+        difference.map_or_else(
+            none,
+            |Difference {
+                 mean, standard_error, ..
+             }| {
+                let mean = format!("{:+.digits$}", scale * mean);
+                standard_error.map_or_else(
+                    || mean.clone(),
+                    |error| format!("{mean} ± {:.digits$}", scale * error),
+                )
+            },
+        )
+    };
     let figures = [
         row.seeds.len().max(1).to_string(),
         row.in_vocab_top1.as_ref().map_or_else(none, percent),
-        difference,
+        difference(&row.difference, 100.0, 2),
         percent(&row.top1),
         format!("{:.1}", row.perplexity.mean),
+        difference(&row.loss_difference, 1.0, 4),
         number(row.noise_std),
         row.guarantee
             .as_ref()
