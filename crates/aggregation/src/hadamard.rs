@@ -3,19 +3,26 @@
 //! `y[i] = sum over j of (-1)^popcount(i & j) x[j]`: the Hadamard matrix without its factor `1 / sqrt(n)`, so that whole
 //! numbers stay whole and applying it twice multiplies by `n`.
 //!
-//! Three levels of butterflies are done at a time, on eight numbers in registers: a vector of `2^23` passes eight times
-//! through the arithmetic units, but only three times through memory, as blocks that fit the second cache are finished
-//! before the next one is touched.
+//! Three levels of butterflies are done at a time, on eight numbers in registers, and a block is finished as soon as its
+//! eighths are: however large the caches, few levels pass through memory. Levels follow each other from the innermost one
+//! outward, on every processor, so that sums are rounded alike everywhere.
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod signed;
+
+use std::ops::{Add, Sub};
 
 use undertone_simd::vectorised;
 
 use crate::error::{AggregationError, Result};
+pub(crate) use signed::{Signed, signed_walsh_hadamard};
 
-/// Numbers that fit the first cache, in `f32`.
-const FIRST_CACHE: usize = 1 << 12;
+/// Numbers whose levels are done before any other is touched; they fit the first cache.
+const BLOCK: usize = 1 << 11;
 
-/// Numbers that fit the second cache, in `f32`.
-const SECOND_CACHE: usize = 1 << 17;
+/// Does the levels of a block of [`BLOCK`] numbers, or of all if there are fewer; told the index of the first.
+type First<'a, T> = &'a mut dyn FnMut(usize, &mut [T]);
 
 /// A kind of number that can be transformed: `f32`, `f64` or `i64`.
 pub trait Transformable: Copy + sealed::Sealed {}
@@ -24,7 +31,8 @@ mod sealed {
     pub trait Sealed: Sized {
         fn plus(self, other: Self) -> Self;
         fn minus(self, other: Self) -> Self;
-        fn transform(values: &mut [Self]);
+        fn block(values: &mut [Self]);
+        fn transform(values: &mut [Self], first: super::First<'_, Self>);
     }
 }
 
@@ -46,15 +54,15 @@ pub fn walsh_hadamard<T: Transformable>(values: &mut [T]) -> Result<()> {
     if !values.len().is_power_of_two() {
         return Err(AggregationError::NotAPowerOfTwo { got: values.len() });
     }
-    T::transform(values);
+    T::transform(values, &mut |_, block| T::block(block));
     Ok(())
 }
 
 macro_rules! transformable {
-    ($type:ty, $transform:ident, $plus:expr, $minus:expr) => {
+    ($type:ty, $transform:ident, $block:path, $plus:expr, $minus:expr) => {
         vectorised! {
-            fn $transform(values: &mut [$type]) {
-                levels(values)
+            fn $transform(values: &mut [$type], first: First<'_, $type>) {
+                levels(values, first)
             }
         }
         impl sealed::Sealed for $type {
@@ -68,54 +76,105 @@ macro_rules! transformable {
                 $minus(self, other)
             }
 
-            fn transform(values: &mut [$type]) {
-                $transform(values);
+            fn block(values: &mut [Self]) {
+                $block(values);
+            }
+
+            fn transform(values: &mut [Self], first: First<'_, Self>) {
+                $transform(values, first);
             }
         }
         impl Transformable for $type {}
     };
 }
 
-transformable!(f32, transform_f32, std::ops::Add::add, std::ops::Sub::sub);
-transformable!(f64, transform_f64, std::ops::Add::add, std::ops::Sub::sub);
-transformable!(i64, transform_i64, i64::wrapping_add, i64::wrapping_sub);
+transformable!(f32, transform_f32, block_f32, Add::add, Sub::sub);
+transformable!(f64, transform_f64, block_f64, Add::add, Sub::sub);
+transformable!(
+    i64,
+    transform_i64,
+    block_i64,
+    i64::wrapping_add,
+    i64::wrapping_sub
+);
 
 /// All levels, innermost first.
 #[inline(always)]
-fn levels<T: Transformable>(values: &mut [T]) {
+fn levels<T: Transformable>(values: &mut [T], first: First<'_, T>) {
+    if values.len() < BLOCK {
+        return first(0, values);
+    }
+    for end in (BLOCK..=values.len()).step_by(BLOCK) {
+        let mut size = BLOCK;
+        let values = &mut values[..end];
+        first(end - size, &mut values[end - size..]);
+        while end.is_multiple_of(8 * size) {
+            radix_8(&mut values[end - 8 * size..], size);
+            size *= 8;
+        }
+    }
+    let eighths = (values.len() / BLOCK).ilog2() / 3;
+    strided(values, BLOCK << (3 * eighths));
+}
+
+fn block_f32(values: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if values.len() == BLOCK && is_x86_feature_detected!("avx512f") {
+        // SAFETY: the feature was detected on this processor.
+        return unsafe { avx512::block(values) };
+    }
+    portable_block_f32(values);
+}
+
+vectorised! {
+    fn portable_block_f32(values: &mut [f32]) {
+        block(values);
+    }
+}
+
+vectorised! {
+    fn block_f64(values: &mut [f64]) {
+        block(values);
+    }
+}
+
+vectorised! {
+    fn block_i64(values: &mut [i64]) {
+        block(values);
+    }
+}
+
+/// The levels of [`BLOCK`] numbers or fewer.
+#[inline(always)]
+fn block<T: Transformable>(values: &mut [T]) {
     if values.len() < 8 {
         return strided(values, 1);
     }
-    for block in values.chunks_mut(SECOND_CACHE) {
-        for block in block.chunks_mut(FIRST_CACHE) {
-            for group in block.as_chunks_mut::<8>().0 {
-                *group = eight(*group);
-            }
-            strided(block, 8);
-        }
-        strided(block, FIRST_CACHE);
+    for group in values.as_chunks_mut::<8>().0 {
+        *group = eight(*group);
     }
-    strided(values, SECOND_CACHE);
+    strided(values, 8);
 }
 
 /// The levels whose partners are `stride` apart or more.
 #[inline(always)]
 fn strided<T: Transformable>(values: &mut [T], mut stride: usize) {
+    // Loops, not `for_each`: a closure that is not inlined is compiled for the baseline.
     let mut left = values.len() / stride;
     while left >= 8 {
-        values
-            .chunks_exact_mut(8 * stride)
-            .for_each(|part| radix_8(part, stride));
+        for part in values.chunks_exact_mut(8 * stride) {
+            radix_8(part, stride);
+        }
         (left, stride) = (left / 8, stride * 8);
     }
-    match left {
-        4 => values
-            .chunks_exact_mut(4 * stride)
-            .for_each(|part| radix_4(part, stride)),
-        2 => values
-            .chunks_exact_mut(2 * stride)
-            .for_each(|part| radix_2(part, stride)),
-        _ => {}
+    if left == 4 {
+        for part in values.chunks_exact_mut(4 * stride) {
+            radix_4(part, stride);
+        }
+    } else if left == 2 {
+        for part in values.chunks_exact_mut(2 * stride) {
+            radix_2(part, stride);
+        }
     }
 }
 
@@ -209,74 +268,4 @@ fn eight<T: Transformable>([a, b, c, d, e, f, g, h]: [T; 8]) -> [T; 8] {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sign(i: usize, j: usize) -> i64 {
-        1 - 2 * i64::from((i & j).count_ones() % 2)
-    }
-
-    fn sample(len: usize) -> Vec<i64> {
-        (0..len as i64)
-            .map(|i| (i * 7919 + i * i % 101) % 2003 - 1001)
-            .collect()
-    }
-
-    /// The matrix itself, row by row, up to 2^10; every kind of number is exact on whole numbers of this size.
-    #[test]
-    fn is_the_matrix() {
-        for level in 0..=10 {
-            let x = sample(1 << level);
-            let naive: Vec<i64> = (0..x.len())
-                .map(|i| x.iter().enumerate().map(|(j, x)| sign(i, j) * x).sum())
-                .collect();
-            let mut whole = x.clone();
-            walsh_hadamard(&mut whole).unwrap();
-            assert_eq!(whole, naive, "2^{level}");
-            let mut single: Vec<f32> = x.iter().map(|&x| x as f32).collect();
-            walsh_hadamard(&mut single).unwrap();
-            assert!(
-                single.iter().zip(&naive).all(|(&a, &b)| f64::from(a) == b as f64),
-                "2^{level}"
-            );
-            let mut double: Vec<f64> = x.iter().map(|&x| x as f64).collect();
-            walsh_hadamard(&mut double).unwrap();
-            assert!(
-                double.iter().zip(&naive).all(|(&a, &b)| a == b as f64),
-                "2^{level}"
-            );
-        }
-    }
-
-    /// Beyond both caches: single rows of the matrix, and that twice is `n` times.
-    #[test]
-    fn long_vectors() {
-        for level in 11..=19 {
-            let n = 1usize << level;
-            let x = sample(n);
-            let mut y = x.clone();
-            walsh_hadamard(&mut y).unwrap();
-            for i in [0, 1, 7, 8, n / 3, n / 2, n - 1] {
-                let naive: i64 = x.iter().enumerate().map(|(j, x)| sign(i, j) * x).sum();
-                assert_eq!(y[i], naive, "2^{level}, row {i}");
-            }
-            walsh_hadamard(&mut y).unwrap();
-            assert!(y.iter().zip(&x).all(|(y, x)| *y == n as i64 * x), "2^{level}");
-        }
-    }
-
-    #[test]
-    fn whole_numbers_wrap_around_instead_of_failing() {
-        let mut values = [i64::MAX; 16];
-        walsh_hadamard(&mut values).unwrap();
-        assert_eq!((values[0], values[1]), (i64::MAX.wrapping_mul(16), 0));
-    }
-
-    #[test]
-    fn other_lengths() {
-        for len in [0, 3, 6, 12, 1000] {
-            let message = walsh_hadamard(&mut vec![0.0f32; len]).unwrap_err().to_string();
-            assert_eq!(message, format!("expected a power of two of numbers, got {len}"));
-        }
-    }
-}
+mod tests;

@@ -1,10 +1,9 @@
 //! The random rotation `H diag(xi) / sqrt(n)` that clients and server share.
 
 use undertone_mechanisms::{NoiseKey, UniformWords};
-use undertone_simd::vectorised;
 
 use crate::error::{AggregationError, Result};
-use crate::hadamard::walsh_hadamard;
+use crate::hadamard::{Signed, signed_walsh_hadamard, walsh_hadamard};
 
 /// Most coordinates after padding: whole numbers of a few tens of bits then transform without overflow.
 const MAX_PADDED: usize = 1 << 31;
@@ -56,10 +55,25 @@ impl Rotation {
     pub fn forward(&self, update: &[f32], factor: f32, out: &mut [f32]) -> Result<()> {
         check_len("update", self.dim, update.len())?;
         check_len("rotated update", self.padded_dim(), out.len())?;
-        let (used, padding) = out.split_at_mut(self.dim);
-        signed_copy(update, &self.signs, factor, used);
-        padding.fill(0.0);
-        walsh_hadamard(out)
+        signed_walsh_hadamard(self.signed(Some(update), factor), out)
+    }
+
+    /// [`forward`](Self::forward) in place: `values = H diag(xi) (factor values)`. Coordinates past the dimension count as zeros.
+    ///
+    /// # Errors
+    /// Wrong length.
+    pub fn forward_in_place(&self, values: &mut [f32], factor: f32) -> Result<()> {
+        check_len("padded update", self.padded_dim(), values.len())?;
+        signed_walsh_hadamard(self.signed(None, factor), values)
+    }
+
+    fn signed<'a>(&'a self, update: Option<&'a [f32]>, factor: f32) -> Signed<'a> {
+        Signed {
+            update,
+            dim: self.dim,
+            signs: &self.signs,
+            factor,
+        }
     }
 
     /// `values = diag(xi) H values`, exactly, without the factor `1 / sqrt(n)`; what padding became is in the rest.
@@ -115,17 +129,6 @@ pub(crate) fn check_len(what: &'static str, expected: usize, got: usize) -> Resu
     Err(AggregationError::Length { what, expected, got })
 }
 
-vectorised! {
-    fn signed_copy(update: &[f32], signs: &[u32], factor: f32, out: &mut [f32]) {
-        for ((from, to), &word) in update.chunks(32).zip(out.chunks_mut(32)).zip(signs) {
-            for (bit, (x, y)) in from.iter().zip(to).enumerate() {
-                let sign = (word >> bit) << 31;
-                *y = f32::from_bits((x * factor).to_bits() ^ sign);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,6 +175,31 @@ mod tests {
         }
     }
 
+    /// Beyond one block, and with padding in its midst, in both ways: the signs, then the matrix.
+    #[test]
+    fn long_vectors_are_the_signs_and_the_transform() {
+        for dim in [2047, 2048, 4096, 5000, 40_000] {
+            let rotation = rotation(dim, 7);
+            let update: Vec<f32> = (0..dim)
+                .map(|i| ((i * 7919) % 2003) as f32 * 0.1 - 100.0)
+                .collect();
+            let mut expected: Vec<f32> = update
+                .iter()
+                .zip(rotation.bits())
+                .map(|(&x, bit)| if bit { -(x * 0.3) } else { x * 0.3 })
+                .collect();
+            expected.resize(rotation.padded_dim(), 0.0);
+            walsh_hadamard(&mut expected).unwrap();
+            let mut out = vec![f32::NAN; rotation.padded_dim()];
+            rotation.forward(&update, 0.3, &mut out).unwrap();
+            assert_eq!(out, expected, "{dim}");
+            out.fill(f32::NAN);
+            out[..dim].copy_from_slice(&update);
+            rotation.forward_in_place(&mut out, 0.3).unwrap();
+            assert_eq!(out, expected, "{dim}, in place");
+        }
+    }
+
     #[test]
     fn signs_are_fair_and_change_with_the_round() {
         let dim = 100_000;
@@ -198,6 +226,7 @@ mod tests {
         let rotation = rotation(3, 0);
         assert!(rotation.forward(&[0.0; 4], 1.0, &mut [0.0; 4]).is_err());
         assert!(rotation.forward(&[0.0; 3], 1.0, &mut [0.0; 3]).is_err());
+        assert!(rotation.forward_in_place(&mut [0.0; 3], 1.0).is_err());
         assert!(rotation.backward(&mut [0.0; 3]).is_err());
         assert!(rotation.backward_exact(&mut [0; 8]).is_err());
     }

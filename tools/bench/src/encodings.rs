@@ -5,7 +5,7 @@ use std::hint::black_box;
 use anyhow::Context;
 use serde_json::json;
 use undertone_aggregation::{
-    Cohort, Encoding, EncodingKind, Levels, ModularVec, Modulus, pack, walsh_hadamard,
+    Cohort, Encoding, EncodingKind, Levels, ModularVec, Modulus, Rotation, pack, walsh_hadamard,
 };
 use undertone_mechanisms::NoiseKey;
 
@@ -33,25 +33,38 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     encoders(arguments)
 }
 
+impl Arguments {
+    fn asks_for(&self, item: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| item.contains(only))
+    }
+}
+
+/// CPU seconds of `work`.
+fn clocked(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let start = cpu_time().context("this system does not tell CPU time")?;
+    work()?;
+    let end = cpu_time().context("this system does not tell CPU time")?;
+    Ok(end.saturating_sub(start).as_secs_f64())
+}
+
+/// Median and least.
+fn summary(mut seconds: Vec<f64>) -> (f64, f64) {
+    seconds.sort_by(f64::total_cmp);
+    (seconds[seconds.len() / 2], seconds[0])
+}
+
 /// Median and least CPU seconds of `work`; nothing if the item is not asked for.
 fn seconds(
     arguments: &Arguments,
     item: &str,
     mut work: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Option<(f64, f64)>> {
-    if arguments.only.as_deref().is_some_and(|only| !item.contains(only)) {
+    if !arguments.asks_for(item) {
         return Ok(None);
     }
     work()?;
-    let mut seconds = Vec::new();
-    for _ in 0..arguments.repeats {
-        let start = cpu_time().context("this system does not tell CPU time")?;
-        work()?;
-        let end = cpu_time().context("this system does not tell CPU time")?;
-        seconds.push(end.saturating_sub(start).as_secs_f64());
-    }
-    seconds.sort_by(f64::total_cmp);
-    Ok(Some((seconds[seconds.len() / 2], seconds[0])))
+    let repeats = (0..arguments.repeats).map(|_| clocked(&mut work));
+    Ok(Some(summary(repeats.collect::<anyhow::Result<_>>()?)))
 }
 
 /// Prints an item over `count` numbers that reads and writes `bytes` in all, and so its share of copy bandwidth.
@@ -71,43 +84,58 @@ fn report(item: &str, count: usize, bytes: usize, (median, least): (f64, f64), c
     println!("RESULT {result}");
 }
 
-/// Copy bandwidth is bytes read plus bytes written over CPU time; a transform in place reads and writes its vector once,
-/// whatever it needs to touch more often.
+/// Copy bandwidth is bytes read plus bytes written over CPU time; a transform reads and writes its vector once, whatever it
+/// needs to touch more often. Copies and transforms take turns, so that other work on the machine slows both.
 fn transforms(arguments: &Arguments) -> anyhow::Result<()> {
     let n = 1usize << arguments.log_dim;
-    let values: Vec<f32> = (0..n).map(|i| (i % 17) as f32 - 8.0).collect();
-    let mut other = values.clone();
-    let copied = seconds(arguments, "copy", || {
-        black_box(&mut other).copy_from_slice(black_box(&values));
-        Ok(())
-    })?;
-    let copy = copied.map(|(_, least)| 8.0 * n as f64 / least / 1e9);
-    if let Some(took) = copied {
-        report("copy-f32", n, 8 * n, took, copy);
-    }
-    if let Some(took) = seconds(arguments, "rotation-f32", || {
-        // Each pass multiplies the norm by sqrt(n): undone, so that nothing overflows.
-        other.copy_from_slice(&values);
-        Ok(walsh_hadamard(black_box(&mut other))?)
-    })? {
-        // The copy that restores the input is not part of it.
-        let restore = copied.map_or((0.0, 0.0), |took| took);
-        report(
-            "rotation-f32",
-            n,
-            8 * n,
-            (took.0 - restore.0, took.1 - restore.1),
-            copy,
-        );
-    }
-    let mut whole: Vec<i64> = (0..n as i64).map(|i| i % 17 - 8).collect();
-    if let Some(took) = seconds(arguments, "rotation-i64", || {
-        // Wraps around after some repeats, which takes the same time.
-        walsh_hadamard(black_box(&mut whole))?;
-        whole.iter_mut().for_each(|x| *x >>= arguments.log_dim);
-        Ok(())
-    })? {
-        report("rotation-i64", n, 16 * n, took, copy);
+    let rotation = Rotation::new(n, &NoiseKey::from_insecure_seed(1), 0)?;
+    let factor = (n as f32).sqrt().recip();
+    let single: Vec<f32> = (0..n).map(|i| (i % 17) as f32 - 8.0).collect();
+    in_turn(
+        arguments,
+        &single,
+        &mut [
+            ("walsh-hadamard-f32", &mut |out| Ok(walsh_hadamard(out)?)),
+            ("rotation-f32, in place", &mut |out| {
+                Ok(rotation.forward_in_place(out, factor)?)
+            }),
+            ("rotation-f32, into another vector", &mut |out| {
+                Ok(rotation.forward(&single, factor, out)?)
+            }),
+        ],
+    )?;
+    let whole: Vec<i64> = (0..n as i64).map(|i| i % 17 - 8).collect();
+    let mut transform = |out: &mut [i64]| Ok(walsh_hadamard(out)?);
+    in_turn(arguments, &whole, &mut [("walsh-hadamard-i64", &mut transform)])
+}
+
+/// What is done to a copy of the values.
+type Work<'a, T> = &'a mut dyn FnMut(&mut [T]) -> anyhow::Result<()>;
+
+/// Each item on a copy of `values`, and that copy, take turns, so that other work on the machine slows all of them.
+fn in_turn<T: Copy>(
+    arguments: &Arguments,
+    values: &[T],
+    items: &mut [(&str, Work<'_, T>)],
+) -> anyhow::Result<()> {
+    let (count, bytes) = (values.len(), 2 * size_of_val(values));
+    // As an encoder's own memory: from a cache line on.
+    let mut memory = vec![values[0]; values.len() + 64];
+    let start = memory.as_ptr().align_offset(64);
+    let out = &mut memory[start..start + values.len()];
+    for (item, work) in items.iter_mut().filter(|(item, _)| arguments.asks_for(item)) {
+        let (mut copies, mut took) = (Vec::new(), Vec::new());
+        for _ in 0..=arguments.repeats {
+            copies.push(clocked(|| {
+                black_box(&mut *out).copy_from_slice(black_box(values));
+                Ok(())
+            })?);
+            took.push(clocked(|| work(black_box(&mut *out)))?);
+        }
+        let copied = summary(copies.split_off(1));
+        let rate = bytes as f64 / copied.1 / 1e9;
+        report(&format!("copy beside {item}"), count, bytes, copied, Some(rate));
+        report(item, count, bytes, summary(took.split_off(1)), Some(rate));
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Encoding and decoding in one round, whose rotation clients and server share.
 
+use std::ops::Range;
+
 use undertone_mechanisms::{FRACTION_BITS, UniformWords};
 
 use super::rounding::BLOCK;
@@ -7,6 +9,9 @@ use super::{ClientNoisedSum, Encoding, GridFactor, NoiseKey, RawSum, Scheme, lif
 use crate::error::{AggregationError, Result};
 use crate::modular::{ModularVec, Modulus, Place};
 use crate::rotation::{Rotation, check_len};
+
+/// In bytes.
+const CACHE_LINE: usize = 64;
 
 /// An [`Encoding`] with the rotation of one round.
 #[derive(Debug)]
@@ -35,7 +40,9 @@ pub enum Decoded {
 )]
 pub struct Encoder<'a> {
     round: &'a RoundEncoding<'a>,
-    work: Vec<f32>,
+    memory: Vec<f32>,
+    /// Where in the memory the rotated update is.
+    work: Range<usize>,
 }
 
 impl Encoding {
@@ -73,9 +80,13 @@ impl<'a> RoundEncoding<'a> {
             Scheme::Identity(_) => 0,
             _ => self.encoding.padded_dim(),
         };
+        let memory = vec![0.0; len + CACHE_LINE / size_of::<f32>()];
+        // A register of the transform is as long as a cache line, and must not lie across two.
+        let start = memory.as_ptr().align_offset(CACHE_LINE);
         Encoder {
             round: self,
-            work: vec![0.0; len],
+            work: start..start + len,
+            memory,
         }
     }
 
@@ -187,6 +198,7 @@ impl Encoder<'_> {
         let modulus = encoding.modulus;
         let mut place = out.place();
         let mut noise = [0; BLOCK];
+        let work = &mut self.memory[self.work.clone()];
         let (what, who) = ((update, weight), (key, *round));
         match (&encoding.scheme, rotation) {
             (Scheme::Identity(identity), _) => identity.encode(update, weight, |block, steps| {
@@ -195,7 +207,7 @@ impl Encoder<'_> {
             }),
             (Scheme::Rounded(lattice), Some(rotation)) => {
                 let shift = encoding.centre as i64;
-                lattice.encode(rotation, what, who, &mut self.work, |block, steps| {
+                lattice.encode(rotation, what, who, work, |block, steps| {
                     store(
                         &mut place,
                         block,
@@ -207,7 +219,7 @@ impl Encoder<'_> {
             }
             (Scheme::Quantised(levels), rotation) => {
                 let lowest = levels.lowest();
-                levels.encode(rotation.as_ref(), what, who, &mut self.work, |block, steps| {
+                levels.encode(rotation.as_ref(), what, who, work, |block, steps| {
                     let noise = &mut noise[..steps.len()];
                     levels.noise(key, *round, block as u64, noise)?;
                     let sent = steps.iter().zip(&*noise).map(|(&x, z)| i64::from(x) + lowest + z);
@@ -216,7 +228,7 @@ impl Encoder<'_> {
                 })
             }
             (Scheme::Shared(lattice, shared), Some(rotation)) => {
-                lattice.encode(rotation, what, who, &mut self.work, |block, steps| {
+                lattice.encode(rotation, what, who, work, |block, steps| {
                     let noise = &mut noise[..steps.len()];
                     shared.noise(key, *round, block as u64, noise)?;
                     let sent = steps.iter().zip(&*noise).map(|(&x, z)| i64::from(x) + z);
