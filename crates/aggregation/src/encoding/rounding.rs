@@ -98,6 +98,14 @@ fn attempt(
     Ok(squares)
 }
 
+/// The nearest whole number of one below `2^31`: in double precision it is the last bits of a sum. A cast, which minds what
+/// does not fit, would not be vectorised.
+#[inline(always)]
+fn nearest(x: f32) -> i32 {
+    const WHOLE: f64 = 1.5 * (1u64 << 52) as f64;
+    (f64::from(x) + WHOLE).to_bits() as i32
+}
+
 vectorised! {
     /// `floor(x) + [word < x - floor(x)]`, with the words as fractions of 31 bits; the sum of the squares.
     ///
@@ -107,11 +115,12 @@ vectorised! {
         let mut squares = 0u64;
         for ((&x, &word), out) in values.iter().zip(words).zip(out) {
             let x = (x * shrink).max(-cap).min(cap) + half;
-            let toward_zero = x as i32;
-            let floor = toward_zero - i32::from((toward_zero as f32) > x);
-            let fraction = x - floor as f32;
-            let threshold = (fraction * (1u32 << 31) as f32) as i32;
-            let rounded = floor + i32::from(((word >> 1) as i32) < threshold);
+            let nearest = nearest(x);
+            let floor = nearest - i32::from((nearest as f32) > x);
+            let fraction = f64::from(x - floor as f32);
+            let threshold = (fraction * f64::from(1u32 << 31)).min(f64::from(i32::MAX));
+            let up = f64::from((word >> 1) as i32) + 1.0 <= threshold;
+            let rounded = floor + i32::from(up);
             squares = squares.wrapping_add((i64::from(rounded) * i64::from(rounded)) as u64);
             *out = rounded;
         }
@@ -215,6 +224,51 @@ mod tests {
         assert!(rounded(&values, 0, Some(500)).unwrap().iter().all(|&v| v == 0));
         let message = rounded(&[3.0; 10], 0, Some(89)).unwrap_err().to_string();
         assert!(message.contains("longer than its bound"), "{message}");
+    }
+
+    /// Against the formula with integers: `floor + [word / 2 < trunc(2^31 fraction)]`, where tiny negative numbers have a
+    /// fraction of one, and words lie at the threshold and beside it.
+    #[test]
+    fn rounding_is_the_formula() {
+        let cap = (1 << 24) as f32;
+        let numbers = (0..2000).map(|i| (i as f32 - 1000.0) * 0.37);
+        let special = [
+            0.0,
+            -0.0,
+            1e-40,
+            -1e-40,
+            -1e-9,
+            0.5,
+            -0.5,
+            cap,
+            -cap,
+            4_194_303.5,
+            -8_388_607.5,
+            3e38,
+            -3e38,
+        ];
+        let numbers: Vec<f32> = numbers.chain(special).collect();
+        for half in [0.0, 0.5] {
+            let exact = |x: f32| {
+                let x = x.clamp(-cap, cap) + half;
+                let floor = x.floor();
+                (floor as i32, ((x - floor) * (1u32 << 31) as f32) as i32)
+            };
+            for beside in [i32::MIN, -2, -1, 0, 1, 2, i32::MAX] {
+                let word = |x: f32| ((exact(x).1.saturating_add(beside)).max(0) as u32) << 1;
+                let words: Vec<u32> = numbers.iter().map(|&x| word(x)).collect();
+                let mut out = vec![0; numbers.len()];
+                round_block(&numbers, &words, 1.0, cap, half, &mut out);
+                for ((&x, &word), &out) in numbers.iter().zip(&words).zip(&out) {
+                    let (floor, threshold) = exact(x);
+                    assert_eq!(
+                        out,
+                        floor + i32::from(((word >> 1) as i32) < threshold),
+                        "{x} {word}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]
