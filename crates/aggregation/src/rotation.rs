@@ -1,6 +1,7 @@
 //! The random rotation `H diag(xi) / sqrt(n)` that clients and server share.
 
 use undertone_mechanisms::{NoiseKey, UniformWords};
+use undertone_simd::vectorised;
 
 use crate::error::{AggregationError, Result};
 use crate::hadamard::{Signed, signed_walsh_hadamard, walsh_hadamard};
@@ -83,9 +84,7 @@ impl Rotation {
     pub fn backward_exact(&self, values: &mut [i64]) -> Result<()> {
         check_len("rotated sum", self.padded_dim(), values.len())?;
         walsh_hadamard(values)?;
-        for (value, bit) in values[..self.dim].iter_mut().zip(self.bits()) {
-            *value = if bit { -*value } else { *value };
-        }
+        change_signs_i64(&mut values[..self.dim], &self.signs);
         Ok(())
     }
 
@@ -96,16 +95,8 @@ impl Rotation {
     pub fn backward(&self, values: &mut [f64]) -> Result<()> {
         check_len("rotated sum", self.padded_dim(), values.len())?;
         walsh_hadamard(values)?;
-        for (value, bit) in values[..self.dim].iter_mut().zip(self.bits()) {
-            *value = if bit { -*value } else { *value };
-        }
+        change_signs_f64(&mut values[..self.dim], &self.signs);
         Ok(())
-    }
-
-    fn bits(&self) -> impl Iterator<Item = bool> + '_ {
-        self.signs
-            .iter()
-            .flat_map(|&word| (0..32).map(move |bit| word >> bit & 1 == 1))
     }
 }
 
@@ -129,9 +120,39 @@ pub(crate) fn check_len(what: &'static str, expected: usize, got: usize) -> Resu
     Err(AggregationError::Length { what, expected, got })
 }
 
+vectorised! {
+    fn change_signs_i64(values: &mut [i64], signs: &[u32]) {
+        for (values, &word) in values.chunks_mut(32).zip(signs) {
+            for (bit, value) in values.iter_mut().enumerate() {
+                let minus = -i64::from(word >> bit & 1);
+                *value = (*value ^ minus).wrapping_sub(minus);
+            }
+        }
+    }
+}
+
+vectorised! {
+    fn change_signs_f64(values: &mut [f64], signs: &[u32]) {
+        for (values, &word) in values.chunks_mut(32).zip(signs) {
+            for (bit, value) in values.iter_mut().enumerate() {
+                let sign = u64::from(word >> bit & 1) << 63;
+                *value = f64::from_bits(value.to_bits() ^ sign);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Rotation {
+        fn bits(&self) -> impl Iterator<Item = bool> + '_ {
+            self.signs
+                .iter()
+                .flat_map(|&word| (0..32).map(move |bit| word >> bit & 1 == 1))
+        }
+    }
 
     fn rotation(dim: usize, round: u64) -> Rotation {
         Rotation::new(dim, &NoiseKey::from_bytes([9; 32]), round).unwrap()
@@ -197,6 +218,23 @@ mod tests {
             out[..dim].copy_from_slice(&update);
             rotation.forward_in_place(&mut out, 0.3).unwrap();
             assert_eq!(out, expected, "{dim}, in place");
+            let whole: Vec<i64> = (0..rotation.padded_dim() as i64)
+                .map(|i| i * i % 2003 - 1001)
+                .collect();
+            let mut signed = whole.clone();
+            walsh_hadamard(&mut signed).unwrap();
+            for (value, bit) in signed[..dim].iter_mut().zip(rotation.bits()) {
+                *value = if bit { -*value } else { *value };
+            }
+            let mut exact = whole.clone();
+            rotation.backward_exact(&mut exact).unwrap();
+            assert_eq!(exact, signed, "{dim}, back");
+            let mut double: Vec<f64> = whole.iter().map(|&x| x as f64).collect();
+            rotation.backward(&mut double).unwrap();
+            assert!(
+                double.iter().zip(&signed).all(|(&a, &b)| a == b as f64),
+                "{dim}, back"
+            );
         }
     }
 

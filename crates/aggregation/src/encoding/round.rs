@@ -136,14 +136,15 @@ impl<'a> RoundEncoding<'a> {
             Scheme::Quantised(levels) => {
                 // Everything from here on is post-processing of a noised sum.
                 let bias = clients as f64 * (levels.bias() - encoding.centre as f64);
-                self.noised(&steps, bias, levels.bin_width(), clients)
+                self.noised(steps, bias, levels.bin_width(), clients)
             }
-            Scheme::Shared(lattice, _) => self.noised(&steps, 0.0, lattice.scale().recip(), clients),
+            Scheme::Shared(lattice, _) => self.noised(steps, 0.0, lattice.scale().recip(), clients),
         }
     }
 
-    fn noised(&self, steps: &[i64], bias: f64, width: f64, clients: u64) -> Result<Decoded> {
-        let mut values: Vec<f64> = steps.iter().map(|&step| step as f64 - bias).collect();
+    fn noised(&self, steps: Vec<i64>, bias: f64, width: f64, clients: u64) -> Result<Decoded> {
+        // Consumed, so that the numbers take the integers' place in memory.
+        let mut values: Vec<f64> = steps.into_iter().map(|step| step as f64 - bias).collect();
         let mut scale = width;
         if let Some(rotation) = &self.rotation {
             rotation.backward(&mut values)?;
