@@ -45,13 +45,21 @@ pub enum ModelError {
         rank: usize,
     },
     /// Adapters that cannot be made.
-    #[error("adapters: expected {what}, got {got}")]
+    #[error("`lora.{key}`: expected {expected}, got {got}")]
     Lora {
-        /// What was expected.
-        what: &'static str,
+        /// Name of the value as in the run file.
+        key: &'static str,
+        /// What would be right.
+        expected: String,
         /// Value given.
-        got: f64,
+        got: String,
     },
+    /// A model with adapters was asked for without the parameters that they are added to.
+    #[error("`lora`: expected the parameters of a trained model to add adapters to, got none")]
+    NoBase,
+    /// The file of an adapted model, whose adapters are added to other parameters than the model's.
+    #[error("the adapters of the weights file are added to other parameters than the model's")]
+    OtherBase,
     /// A sequence is longer than the model's context.
     #[error("sequence {sequence} of the batch has {got} tokens, `context` is {context}")]
     SequenceTooLong {
@@ -252,6 +260,16 @@ pub enum ModelError {
     /// Weights in GPT-2's layout and a model with rotary positions.
     #[error("GPT-2's layout has learned positions, the model's are rotary")]
     LearnedPositions,
+    /// The `config.json` of weights in GPT-2's layout describes another model.
+    #[error("`{key}` of the config.json beside it: expected {expected}, got {got}")]
+    Gpt2Config {
+        /// The key.
+        key: &'static str,
+        /// What the model has.
+        expected: String,
+        /// What the file says.
+        got: String,
+    },
     /// A tensor holds NaN or an infinity.
     #[error("tensor `{name}`: value {value} at index {index} is not finite")]
     NonFiniteTensor {

@@ -42,6 +42,6 @@ pub use error::{ModelError, Result};
 pub use mlp::{DenseBatch, Mlp, MlpWorker};
 pub use scalar::Scalar;
 pub use sequence::{SequenceModel, SequenceWeights, SequenceWorker, StateMode, StepStats};
-pub use spec::ModelSpec;
-pub use transformer::{Positions, Transformer, TransformerSizes};
+pub use spec::{Loaded, ModelSpec};
+pub use transformer::{LoraSpec, LoraTarget, Positions, Transformer, TransformerSizes};
 pub use word_lstm::WordLstm;

@@ -61,6 +61,12 @@ pub trait SequenceModel: Send + Sync {
     /// rows back to norm 1. For the server, between rounds; nothing to do by default.
     fn constrain(&self, _params: &mut [f32]) {}
 
+    /// Parameters that the model computes with and that training leaves alone, beside those of the layout: what adapters are
+    /// added to. None by default.
+    fn frozen(&self) -> &[f32] {
+        &[]
+    }
+
     /// Parameters from the bytes of a safetensors file under the layout's names, or under others that the model knows (a
     /// transformer reads GPT-2's).
     ///
@@ -68,6 +74,22 @@ pub trait SequenceModel: Send + Sync {
     /// An unreadable file, a tensor that is missing, unknown, of another shape or type, or not finite.
     fn read_params(&self, bytes: &[u8]) -> Result<Vec<f32>> {
         weights::from_safetensors(self.layout(), bytes)
+    }
+
+    /// A safetensors file of the whole model, frozen parameters first, with a description in its header.
+    ///
+    /// # Errors
+    /// A parameter count that is not the model's.
+    fn write_params(&self, params: &[f32], description: Option<&str>) -> Result<Vec<u8>> {
+        weights::to_safetensors(self.layout(), params, description)
+    }
+
+    /// The same of the model without adapters that computes the same; of a model that has none, [`write_params`](Self::write_params).
+    ///
+    /// # Errors
+    /// As [`write_params`](Self::write_params).
+    fn write_merged(&self, params: &[f32], description: Option<&str>) -> Result<Vec<u8>> {
+        self.write_params(params, description)
     }
 
     /// A worker with room for batches of `max_sequences` sequences and `max_rows` rows.

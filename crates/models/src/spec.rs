@@ -1,10 +1,11 @@
 use crate::{
-    error::Result,
+    error::{ModelError, Result},
     sequence::SequenceModel,
-    transformer::{Positions, Transformer, TransformerSizes},
+    transformer::{LoraSpec, Positions, Transformer, TransformerSizes},
     word_lstm::WordLstm,
 };
 use serde::{Deserialize, Serialize};
+use undertone_aggregation::ParamLayout;
 
 /// A word model as a run file names it.
 ///
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// assert_eq!(model.layout().len(), 1_346_432);
 /// # Ok::<(), undertone_models::ModelError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "family", rename_all = "lowercase", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum ModelSpec {
@@ -76,7 +77,19 @@ pub enum ModelSpec {
         /// Whether activations are computed again in the backward pass: less memory, more work, the same bits.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         recompute: bool,
+        /// Low-rank adapters as the only parameters that are trained, on a model that was trained before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lora: Option<LoraSpec>,
     },
+}
+
+/// A model from a file.
+#[allow(missing_debug_implementations)] // models have none
+pub struct Loaded {
+    /// The model.
+    pub model: Box<dyn SequenceModel>,
+    /// Those that are trained, where the file holds them: the file of a model without adapters holds no adapters.
+    pub parameters: Option<Vec<f32>>,
 }
 
 fn default_context() -> usize {
@@ -119,13 +132,62 @@ impl ModelSpec {
         }
     }
 
+    /// The adapters, where the model has them.
+    #[must_use]
+    pub fn lora(&self) -> Option<&LoraSpec> {
+        match self {
+            Self::Transformer { lora, .. } => lora.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The model that adapters are added to: itself where it has none.
+    #[must_use]
+    pub fn without_lora(&self) -> Self {
+        let mut spec = self.clone();
+        if let Self::Transformer { lora, .. } = &mut spec {
+            *lora = None;
+        }
+        spec
+    }
+
+    /// The transformer over `vocab_len` ids, without adapters; `None` for another family.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn transformer(&self, vocab_len: usize) -> Result<Option<Transformer>> {
+        let Self::Transformer {
+            layers,
+            width,
+            heads,
+            context,
+            positions,
+            feed_forward,
+            recompute,
+            lora: _,
+        } = *self
+        else {
+            return Ok(None);
+        };
+        let sizes = TransformerSizes {
+            vocab: vocab_len,
+            layers,
+            width,
+            heads,
+            context,
+            inner: width.saturating_mul(feed_forward),
+            positions,
+        };
+        Ok(Some(Transformer::new(sizes)?.recomputing(recompute)))
+    }
+
     /// The model over a vocabulary of `vocab_len` ids (special tokens included).
     ///
     /// The StackOverflow model has one id more, the padding id of the published model, which no batch uses.
     ///
     /// # Errors
     /// A dimension of zero; a tied CIFG whose projection is not as wide as its embedding; a transformer whose heads do not
-    /// divide its width.
+    /// divide its width; adapters, which need the parameters that they are added to: see [`load`](Self::load).
     pub fn build(&self, vocab_len: usize) -> Result<Box<dyn SequenceModel>> {
         Ok(match *self {
             Self::Dplm {
@@ -142,27 +204,40 @@ impl ModelSpec {
                 projection,
                 tied,
             } => Box::new(WordLstm::cifg(vocab_len, embedding, cells, projection, tied)?),
-            Self::Transformer {
-                layers,
-                width,
-                heads,
-                context,
-                positions,
-                feed_forward,
-                recompute,
-            } => {
-                let sizes = TransformerSizes {
-                    vocab: vocab_len,
-                    layers,
-                    width,
-                    heads,
-                    context,
-                    inner: width.saturating_mul(feed_forward),
-                    positions,
-                };
-                Box::new(Transformer::new(sizes)?.recomputing(recompute))
-            }
+            Self::Transformer { ref lora, .. } => match (lora, self.transformer(vocab_len)?) {
+                (None, Some(model)) => Box::new(model),
+                _ => return Err(ModelError::NoBase),
+            },
         })
+    }
+
+    /// The model, and its parameters from the bytes of a file. From the file of a model without adapters a model with
+    /// adapters takes what these are added to.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build), [`Transformer::load_lora`] and [`SequenceModel::read_params`].
+    pub fn load(&self, vocab_len: usize, bytes: &[u8]) -> Result<Loaded> {
+        if let (Some(lora), Some(model)) = (self.lora(), self.transformer(vocab_len)?) {
+            let (model, parameters) = model.load_lora(lora, bytes)?;
+            return Ok(Loaded {
+                model: Box::new(model),
+                parameters,
+            });
+        }
+        let model = self.build(vocab_len)?;
+        let parameters = Some(model.read_params(bytes)?);
+        Ok(Loaded { model, parameters })
+    }
+
+    /// The layout of what is trained; it needs no parameters.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build), but for adapters, whose own errors are those of [`Transformer::with_lora`].
+    pub fn layout(&self, vocab_len: usize) -> Result<ParamLayout> {
+        match (self.lora(), self.transformer(vocab_len)?) {
+            (Some(lora), Some(model)) => model.lora_layout(lora),
+            _ => Ok(self.build(vocab_len)?.layout().clone()),
+        }
     }
 }
 
@@ -249,6 +324,32 @@ mod tests {
         }
     }
 
+    /// Every adapter in a layout of what is trained, and no model without what they are added to.
+    #[test]
+    fn adapters_need_a_base() {
+        let spec: ModelSpec = serde_json::from_str(
+            r#"{"family": "transformer", "layers": 2, "width": 8, "heads": 2, "context": 8,
+                "lora": {"rank": 3, "alpha": 6, "targets": ["qkv", "down"]}}"#,
+        )
+        .unwrap();
+        assert_eq!(spec.build(9).err(), Some(ModelError::NoBase));
+        let trained = spec.layout(9).unwrap();
+        let names: Vec<&str> = trained.tensors().iter().map(|tensor| &tensor.name[..]).collect();
+        assert_eq!(names[..4], ["b0.qkv_a", "b0.qkv_b", "b0.down_a", "b0.down_b"]);
+        assert_eq!(trained.len(), 2 * 3 * (8 + 24 + 32 + 8));
+        let base = spec.without_lora().build(9).unwrap();
+        assert_eq!(base.layout(), &spec.without_lora().layout(9).unwrap());
+        let bytes = base.write_params(&base.initial_params(1), None).unwrap();
+        let Loaded { model, parameters } = spec.load(9, &bytes).unwrap();
+        assert_eq!((model.layout(), parameters), (&trained, None));
+        assert_eq!(model.frozen(), base.initial_params(1));
+        let unknown = r#"{"family": "dplm", "lora": {"rank": 3, "alpha": 6}}"#;
+        let error = serde_json::from_str::<ModelSpec>(unknown)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("unknown field `lora`"), "{error}");
+    }
+
     #[test]
     fn zero_sizes_are_refused() {
         let message = |spec: ModelSpec, vocab| spec.build(vocab).err().unwrap().to_string();
@@ -290,6 +391,7 @@ mod tests {
             positions,
             feed_forward: 4,
             recompute: false,
+            lora: None,
         };
         for (spec, expected) in [
             (

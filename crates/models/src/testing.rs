@@ -2,6 +2,8 @@
 
 use crate::batch::{IGNORE, PackedBatch};
 use crate::initial::Initializer;
+use crate::kernels::isa::Isa;
+use crate::sequence::{SequenceModel, SequenceWorker, StateMode};
 use undertone_aggregation::ParamLayout;
 
 pub(crate) fn numbers(len: usize, seed: u64, limit: f64) -> Vec<f64> {
@@ -33,6 +35,60 @@ pub(crate) fn batch_of(lengths: &[usize], vocab: usize, seed: u64) -> PackedBatc
     let mut packed = PackedBatch::default();
     packed.pack(&pairs);
     packed
+}
+
+/// One f32 step of `worker(isa, sequences, rows)` on every instruction set against the f64 step.
+pub(crate) fn check_precision(
+    model: &dyn SequenceModel,
+    lengths: &[usize],
+    tolerance: f64,
+    worker: impl Fn(Isa, usize, usize) -> Box<dyn SequenceWorker>,
+) {
+    let params = model.initial_params(5);
+    let wide: Vec<f64> = params.iter().map(|&value| f64::from(value)).collect();
+    let packed = batch_of(lengths, model.vocab_size(), 7);
+    let batch = packed.batch();
+    let mut exact = vec![0.0; wide.len()];
+    let expected = model
+        .check_worker(lengths.len(), batch.rows())
+        .gradient(&wide, &batch, &mut exact)
+        .unwrap();
+    for isa in Isa::available() {
+        let mut worker = worker(isa, lengths.len(), batch.rows());
+        let mut grad = vec![f32::NAN; params.len()];
+        let stats = worker.gradient(&params, &batch, &mut grad).unwrap();
+        assert_eq!(
+            (stats.targets, stats.correct),
+            (expected.targets, expected.correct),
+            "{isa:?}"
+        );
+        assert!(
+            (stats.loss_sum / expected.loss_sum - 1.0).abs() < 1e-5,
+            "{isa:?}: {stats:?} {expected:?}"
+        );
+        let got: Vec<f64> = grad.iter().map(|&value| f64::from(value)).collect();
+        let what = format!("{isa:?} gradient");
+        assert_close(model.layout(), &exact, &got, tolerance, &what);
+        let step = |worker: &mut dyn SequenceWorker| {
+            let mut stepped = params.clone();
+            let stepping = worker.sgd_step(&mut stepped, &batch, 0.25, StateMode::Zero);
+            stepping.unwrap();
+            stepped
+        };
+        let stepped = step(worker.as_mut());
+        for index in 0..params.len() {
+            let expected = params[index] - 0.25 * grad[index];
+            assert!(
+                (stepped[index] - expected).abs() <= 1e-6 * (1.0 + expected.abs()),
+                "{isa:?} {index}"
+            );
+        }
+        assert_eq!(
+            step(worker.as_mut()),
+            stepped,
+            "{isa:?}: a step repeats to the bit"
+        );
+    }
 }
 
 /// Compares tensor by tensor, relative to the tensor's largest entry.

@@ -1,5 +1,6 @@
 //! The decoder-only transformer: pre-norm blocks of causal attention and a GELU feed-forward layer, tied output.
 
+mod adapters;
 mod attention;
 mod backward;
 mod block;
@@ -12,19 +13,21 @@ mod rotary;
 mod rows;
 mod worker;
 
-use crate::kernels::isa::Isa;
+use crate::kernels::layer_norm::EPSILON;
 use crate::{
     error::{ModelError, Result},
     initial::Initializer,
     sequence::{SequenceModel, SequenceWorker},
     weights::{self, gpt2},
 };
-use lora::{Adapter, Adapters, matrices};
+use adapters::Adapters;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 use undertone_aggregation::ParamLayout;
 use worker::Worker;
+
+pub use adapters::{LoraSpec, LoraTarget};
 
 /// How a transformer knows where a token stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -139,6 +142,9 @@ pub struct Transformer {
 }
 
 impl Transformer {
+    /// What layer norms add to the variance.
+    pub const NORM_EPSILON: f64 = EPSILON;
+
     /// A model of the given sizes.
     ///
     /// # Errors
@@ -200,85 +206,6 @@ impl Transformer {
         })
     }
 
-    /// This model with its parameters held fast at `base` and low-rank adapters as the only parameters: every matrix `W` of a
-    /// block becomes `W + (alpha / rank) A B`. Tensors are `b0.qkv_a`, `b0.qkv_b` and so on.
-    ///
-    /// # Errors
-    /// A model that has adapters already, a parameter count that is not the model's, a rank of zero or above the width, an
-    /// `alpha` that is not a positive number.
-    ///
-    /// # Source
-    /// Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022, section 4.1.
-    pub fn with_lora(self, base: Vec<f32>, rank: usize, alpha: f64) -> Result<Self> {
-        let unfit = |what, got: f64| Err(ModelError::Lora { what, got });
-        if let Some(adapters) = &self.adapters {
-            return Err(ModelError::Adapted { rank: adapters.rank });
-        }
-        if base.len() != self.layout.len() {
-            return Err(ModelError::ParameterCount {
-                what: "base",
-                expected: self.layout.len(),
-                got: base.len(),
-            });
-        }
-        if rank == 0 || rank > self.sizes.width {
-            return unfit("`lora_rank` from 1 to the width", rank as f64);
-        }
-        if !(alpha > 0.0 && alpha.is_finite()) {
-            return unfit("`lora_alpha` to be positive and finite", alpha);
-        }
-        let mut named = Vec::with_capacity(8 * self.sizes.layers);
-        let mut end = 0;
-        let mut place = |name: String, shape: [usize; 2]| {
-            let start = end;
-            end += shape[0] * shape[1];
-            named.push((name, shape.to_vec()));
-            start..end
-        };
-        let mut blocks = Vec::with_capacity(self.sizes.layers);
-        for (layer, tensors) in self.tensors.blocks.iter().enumerate() {
-            let mut names = ["qkv", "o", "up", "down"].into_iter();
-            blocks.push(matrices(tensors, self.sizes).map(|(_, input, output)| {
-                let name = names.next().unwrap_or_default();
-                Adapter {
-                    a: place(format!("b{layer}.{name}_a"), [input, rank]),
-                    b: place(format!("b{layer}.{name}_b"), [rank, output]),
-                }
-            }));
-        }
-        Ok(Self {
-            layout: ParamLayout::with_tensor_groups(named)?,
-            adapters: Some(Arc::new(Adapters {
-                base,
-                rank,
-                scale: alpha / rank as f64,
-                blocks,
-            })),
-            ..self
-        })
-    }
-
-    /// The model without adapters that computes the same, and its parameters: the base with the adapters added. A model without
-    /// adapters gives itself.
-    ///
-    /// # Errors
-    /// A parameter count that is not the model's.
-    pub fn merged(&self, params: &[f32]) -> Result<(Self, Vec<f32>)> {
-        if params.len() != self.layout.len() {
-            return Err(ModelError::ParameterCount {
-                what: "parameter",
-                expected: self.layout.len(),
-                got: params.len(),
-            });
-        }
-        let Some(adapters) = &self.adapters else {
-            return Ok((self.clone(), params.to_vec()));
-        };
-        let mut merged = adapters.base.clone();
-        adapters.merge(Isa::detect(), params, self.sizes, &self.tensors, &mut merged);
-        Ok((Self::new(self.sizes)?.recomputing(self.recompute), merged))
-    }
-
     /// The same model, whose workers keep only the input of every block and compute the rest of its forward pass again in
     /// the backward pass: about a third more work, the same bits, and memory for one block instead of all.
     #[must_use]
@@ -313,11 +240,7 @@ impl SequenceModel for Transformer {
         let mut initializer = Initializer::new(seed);
         let tensors = &self.tensors;
         if let Some(adapters) = &self.adapters {
-            for (tensors, adapters) in tensors.blocks.iter().zip(&adapters.blocks) {
-                for ((_, input, _), adapter) in matrices(tensors, self.sizes).into_iter().zip(adapters) {
-                    initializer.uniform(&mut params[adapter.a.clone()], 1.0 / (input as f64).sqrt());
-                }
-            }
+            adapters.initialise(&mut initializer, &mut params, self.sizes, tensors);
             return params;
         }
         initializer.uniform(&mut params[tensors.embedding.clone()], limit(0.02));
@@ -334,12 +257,31 @@ impl SequenceModel for Transformer {
         params
     }
 
-    /// From a file of our own, or from one in GPT-2's layout (see [`gpt2`]).
+    /// What adapters are added to.
+    fn frozen(&self) -> &[f32] {
+        self.adapters.as_ref().map_or(&[], |adapters| &adapters.base)
+    }
+
+    /// From a file of our own, or from one in GPT-2's layout (see [`gpt2`]). A model with adapters reads files of such models
+    /// whose other tensors are its own.
     fn read_params(&self, bytes: &[u8]) -> Result<Vec<f32>> {
-        if self.adapters.is_none() && gpt2::is(bytes)? {
-            return gpt2::read(self, bytes);
+        match &self.adapters {
+            Some(adapters) => self.read_adapted(adapters, bytes),
+            None if gpt2::is(bytes)? => gpt2::read(self, bytes),
+            None => weights::from_safetensors(&self.layout, bytes),
         }
-        weights::from_safetensors(&self.layout, bytes)
+    }
+
+    fn write_params(&self, params: &[f32], description: Option<&str>) -> Result<Vec<u8>> {
+        match &self.adapters {
+            Some(adapters) => self.write_adapted(adapters, params, description),
+            None => weights::to_safetensors(&self.layout, params, description),
+        }
+    }
+
+    fn write_merged(&self, params: &[f32], description: Option<&str>) -> Result<Vec<u8>> {
+        let (model, params) = self.merged(params)?;
+        weights::to_safetensors(&model.layout, &params, description)
     }
 
     fn worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker> {

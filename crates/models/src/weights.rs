@@ -7,6 +7,12 @@ use safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
 use std::collections::HashMap;
 use undertone_aggregation::ParamLayout;
 
+pub(crate) fn malformed(error: impl std::fmt::Display) -> ModelError {
+    ModelError::MalformedWeights {
+        reason: error.to_string(),
+    }
+}
+
 /// Key of the description in a file's header.
 pub const DESCRIPTION_KEY: &str = "undertone";
 
@@ -26,9 +32,6 @@ pub fn to_safetensors(layout: &ParamLayout, params: &[f32], description: Option<
         });
     }
     let bytes: Vec<u8> = params.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let malformed = |error: safetensors::SafeTensorError| ModelError::MalformedWeights {
-        reason: error.to_string(),
-    };
     let mut tensors = Vec::with_capacity(layout.tensors().len());
     for tensor in layout.tensors() {
         let range = tensor.range();
@@ -45,16 +48,15 @@ pub fn to_safetensors(layout: &ParamLayout, params: &[f32], description: Option<
 /// # Errors
 /// An unreadable file, or a tensor that is missing, unknown, of another shape or type, or not finite.
 pub fn from_safetensors(layout: &ParamLayout, bytes: &[u8]) -> Result<Vec<f32>> {
-    let file = SafeTensors::deserialize(bytes).map_err(|error| ModelError::MalformedWeights {
-        reason: error.to_string(),
-    })?;
-    for (name, tensor) in file.tensors() {
-        if layout.range(&name).is_none() {
-            return Err(ModelError::UnknownTensor {
-                name,
-                got: tensor.shape().to_vec(),
-            });
-        }
+    let file = SafeTensors::deserialize(bytes).map_err(malformed)?;
+    let tensors = file.tensors().into_iter();
+    let unknown = tensors.filter(|(name, _)| layout.range(name).is_none());
+    // The first by name: files have no order of their own.
+    if let Some((name, tensor)) = unknown.min_by(|(a, _), (b, _)| a.cmp(b)) {
+        return Err(ModelError::UnknownTensor {
+            name,
+            got: tensor.shape().to_vec(),
+        });
     }
     let mut params = Vec::with_capacity(layout.len());
     for spec in layout.tensors() {
@@ -137,9 +139,7 @@ fn widen(half: u16) -> f32 {
 /// # Errors
 /// An unreadable file.
 pub fn description(bytes: &[u8]) -> Result<Option<String>> {
-    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| ModelError::MalformedWeights {
-        reason: error.to_string(),
-    })?;
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
     let metadata = header.metadata().as_ref();
     Ok(metadata
         .and_then(|metadata| metadata.get(DESCRIPTION_KEY))

@@ -4,7 +4,7 @@ use super::isa::kernel;
 use crate::scalar::Scalar;
 
 /// Added to the variance.
-const EPSILON: f64 = 1e-5;
+pub(crate) const EPSILON: f64 = 1e-5;
 
 const LANES: usize = 16;
 

@@ -1,9 +1,10 @@
 //! From the loss back to gradients of all parameters.
 
 use super::BlockTensors;
+use super::adapters::matrices;
 use super::block::{Activations, Gradients, VectorTarget, by, vectors, vectors_len};
 use super::head::Embedding;
-use super::lora::{Product, matrices};
+use super::lora::Product;
 use super::worker::Worker;
 use crate::batch::IGNORE;
 use crate::kernels::{isa::Isa, layer_norm::normalise_backward, vector::add_scaled};

@@ -2,9 +2,10 @@
 //! stays in memory, then one product over the whole batch.
 
 use super::TransformerSizes;
+use super::adapters::matrices;
 use super::backward::{add_vectors, factors};
 use super::block::{Gradients, VectorTarget, by, vectors_len};
-use super::lora::{Product, matrices};
+use super::lora::Product;
 use super::worker::Worker;
 use crate::batch::SequenceBatch;
 use crate::error::Result;

@@ -1,12 +1,13 @@
-//! Low-rank adapters: every matrix `W` of a block becomes `W + (alpha / rank) A B`, and `A` and `B` alone are trained.
+//! Low-rank adapters: the steps of a worker whose parameters are `A` and `B` of every adapted matrix.
 //!
 //! The sum is formed once a step, which costs `rank` rows of work a matrix; forward and backward passes are then those of the
 //! whole model. With inputs `x` and output gradients `y` of the product, the gradient of `A` is that of a product with inputs
 //! `x` and output gradients `(alpha / rank) y B^T`, and that of `B` one with inputs `(alpha / rank) x A` and output gradients `y`.
 
+use super::adapters::{Adapter, Adapters};
 use super::gram::Gram;
 use super::linear::WeightGradient;
-use super::{BlockTensors, Tensors, TransformerSizes};
+use super::{Tensors, TransformerSizes};
 use crate::kernels::{
     isa::Isa,
     matmul::{Extent, Left, Right, matmul},
@@ -14,75 +15,13 @@ use crate::kernels::{
 };
 use crate::scalar::Scalar;
 use crate::target::Target;
-use std::ops::Range;
 use std::sync::Arc;
-
-/// Where the adapter of one matrix stands in the flat vector: `A` is `[input, rank]`, `B` `[rank, output]`.
-#[derive(Debug, Clone)]
-pub(super) struct Adapter {
-    pub(super) a: Range<usize>,
-    pub(super) b: Range<usize>,
-}
-
-/// What the parameters of an adapted model are added to.
-#[derive(Debug)]
-pub(crate) struct Adapters {
-    pub(super) base: Vec<f32>,
-    pub(super) rank: usize,
-    /// `alpha / rank`.
-    pub(super) scale: f64,
-    /// In the order of [`matrices`], for every block.
-    pub(super) blocks: Vec<[Adapter; 4]>,
-}
-
-/// The matrices of a block, with inputs and outputs: queries, keys and values together, attention's output, up, down.
-pub(super) fn matrices(
-    tensors: &BlockTensors,
-    sizes: TransformerSizes,
-) -> [(&Range<usize>, usize, usize); 4] {
-    let (width, inner) = (sizes.width, sizes.inner);
-    [
-        (&tensors.qkv, width, 3 * width),
-        (&tensors.o, width, width),
-        (&tensors.up, width, inner),
-        (&tensors.down, inner, width),
-    ]
-}
-
-impl Adapters {
-    /// Writes the adapted matrices of every block over those in `merged`.
-    pub(super) fn merge<T: Scalar>(
-        &self,
-        isa: Isa,
-        params: &[T],
-        sizes: TransformerSizes,
-        tensors: &Tensors,
-        merged: &mut [T],
-    ) {
-        for (tensors, adapters) in tensors.blocks.iter().zip(&self.blocks) {
-            for ((place, input, output), adapter) in matrices(tensors, sizes).into_iter().zip(adapters) {
-                let target = &mut merged[place.clone()];
-                for (value, &base) in target.iter_mut().zip(&self.base[place.clone()]) {
-                    *value = T::of(f64::from(base));
-                }
-                let extent = Extent {
-                    rows: input,
-                    cols: output,
-                    depth: self.rank,
-                };
-                let left = Left::strided(&params[adapter.a.clone()], self.rank, 1);
-                let right = Right::Rows(&params[adapter.b.clone()], output);
-                matmul(isa, extent, T::of(self.scale), left, right, target, output, true);
-            }
-        }
-    }
-}
 
 /// A matrix in a step: which one, its inputs and the gradients of its outputs, one line per row.
 #[derive(Clone, Copy)]
 pub(super) struct Product<'a, T> {
     pub(super) layer: usize,
-    /// Its place in [`matrices`].
+    /// Its place in [`matrices`](super::adapters::matrices).
     pub(super) number: usize,
     pub(super) x: &'a [T],
     pub(super) input: usize,
@@ -126,19 +65,18 @@ impl<T: Scalar> Lora<T> {
             .merge(self.isa, params, sizes, tensors, &mut self.merged);
     }
 
+    /// The adapter of a product's matrix, if it has one.
+    fn adapter(&self, product: &Product<'_, T>) -> Option<Adapter> {
+        self.adapters.blocks[product.layer][product.number].clone()
+    }
+
     /// Fills `inputs` and `gradients`; returns how much of them.
-    fn project(&mut self, params: &[T], product: Product<'_, T>) -> usize {
+    fn project(&mut self, params: &[T], adapter: &Adapter, product: Product<'_, T>) -> usize {
         let (isa, rank) = (self.isa, self.adapters.rank);
         let scale = T::of(self.adapters.scale);
         let Product {
-            layer,
-            number,
-            x,
-            input,
-            y,
-            output,
+            x, input, y, output, ..
         } = product;
-        let adapter = &self.adapters.blocks[layer][number];
         let rows = x.len() / input;
         let extent = |depth: usize| Extent {
             rows,
@@ -180,7 +118,7 @@ impl<T: Scalar> Lora<T> {
         rows * rank
     }
 
-    /// Adds `factor` times the gradients of `A` and `B`.
+    /// Adds `factor` times the gradients of `A` and `B`, where the matrix has them.
     pub(super) fn add(
         &mut self,
         target: &mut Target<'_, T>,
@@ -188,19 +126,21 @@ impl<T: Scalar> Lora<T> {
         product: Product<'_, T>,
         explicit: &mut WeightGradient<T>,
     ) {
-        let len = self.project(target.params(), product);
+        let Some(adapter) = self.adapter(&product) else {
+            return;
+        };
+        let len = self.project(target.params(), &adapter, product);
         let rank = self.adapters.rank;
-        let adapter = &self.adapters.blocks[product.layer][product.number];
         let (inputs, gradients) = (&self.inputs[..len], &self.gradients[..len]);
         let target = target.slice();
         let Product {
             x, input, y, output, ..
         } = product;
-        explicit.add(&mut target[adapter.a.clone()], factor, x, input, gradients, rank);
-        explicit.add(&mut target[adapter.b.clone()], factor, inputs, rank, y, output);
+        explicit.add(&mut target[adapter.a], factor, x, input, gradients, rank);
+        explicit.add(&mut target[adapter.b], factor, inputs, rank, y, output);
     }
 
-    /// Squared norm of the gradients of `A` and `B` from one sequence's rows.
+    /// Squared norm of the gradients of `A` and `B` from one sequence's rows; zero where the matrix has none.
     pub(super) fn squared_norm(
         &mut self,
         params: &[T],
@@ -208,7 +148,10 @@ impl<T: Scalar> Lora<T> {
         gram: &mut Gram<T>,
         explicit: &mut WeightGradient<T>,
     ) -> f64 {
-        let len = self.project(params, product);
+        let Some(adapter) = self.adapter(&product) else {
+            return 0.0;
+        };
+        let len = self.project(params, &adapter, product);
         let rank = self.adapters.rank;
         let Product {
             x, input, y, output, ..

@@ -2,7 +2,7 @@ use super::*;
 use crate::batch::{IGNORE, PackedBatch, SequenceBatch};
 use crate::kernels::isa::Isa;
 use crate::sequence::{SequenceWeights, StateMode, StepStats};
-use crate::testing::{assert_close, batch_of, numbers};
+use crate::testing::{self, assert_close, batch_of, numbers};
 
 fn sizes(vocab: usize, layers: usize, width: usize, heads: usize, positions: Positions) -> TransformerSizes {
     TransformerSizes {
@@ -95,115 +95,10 @@ fn gradients_match_finite_differences() {
     check_differences(&model(7, 1, 4, 2, Positions::Learned), &[36, 35, 33, 34, 2]);
 }
 
-/// Adapters on a small base, `B` away from zero.
-fn adapted(positions: Positions) -> Transformer {
-    let base = Transformer::new(TransformerSizes {
-        inner: 10,
-        ..sizes(11, 2, 8, 2, positions)
-    })
-    .unwrap();
-    let params = narrow(&parameters(&base, 21));
-    base.with_lora(params, 3, 6.0).unwrap()
-}
-
-#[test]
-fn adapters_match_finite_differences_and_the_merged_model() {
-    for positions in [Positions::Learned, Positions::Rotary] {
-        let model = adapted(positions);
-        check_differences(&model, &[4, 1, 6, 4]);
-        check_weighted(&model, &[4, 1, 6, 4], 3);
-        check_precision(&model, &[4, 3, 2], 1e-4);
-        let params = narrow(&numbers(model.layout.len(), 4, 0.5));
-        let (whole, merged) = model.merged(&params).unwrap();
-        let packed = batch_of(&[5, 3], 11, 3);
-        let logits_of = |model: &Transformer, params: &[f32]| {
-            let mut got = Vec::new();
-            model
-                .worker(2, 8)
-                .evaluate(params, &packed.batch(), StateMode::Zero, &mut |_, logits, _| {
-                    got.extend_from_slice(logits);
-                })
-                .unwrap();
-            got
-        };
-        assert_eq!(logits_of(&model, &params), logits_of(&whole, &merged));
-        // Before training, adapters change nothing.
-        let (_, start) = model.merged(&model.initial_params(5)).unwrap();
-        assert_eq!(start, narrow(&parameters(&whole, 21)));
-    }
-}
-
-#[test]
-fn unfit_adapters_are_refused() {
-    let base = || model(11, 1, 6, 2, Positions::Learned);
-    let params = base().initial_params(1);
-    let message = |params: &[f32], rank, alpha| {
-        let error = base().with_lora(params.to_vec(), rank, alpha).unwrap_err();
-        error.to_string()
-    };
-    let len = params.len();
-    assert_eq!(
-        message(&params[1..], 2, 4.0),
-        format!("the model has {len} parameters, the base slice has {}", len - 1)
-    );
-    assert_eq!(
-        message(&params, 0, 4.0),
-        "adapters: expected `lora_rank` from 1 to the width, got 0"
-    );
-    assert_eq!(
-        message(&params, 7, 4.0),
-        "adapters: expected `lora_rank` from 1 to the width, got 7"
-    );
-    assert_eq!(
-        message(&params, 2, f64::NAN),
-        "adapters: expected `lora_alpha` to be positive and finite, got NaN"
-    );
-    let once = base().with_lora(params.clone(), 2, 4.0).unwrap();
-    assert_eq!(
-        once.with_lora(params, 2, 4.0).unwrap_err().to_string(),
-        "the model has adapters of rank 2 already"
-    );
-}
-
-/// f32 on every instruction set against f64.
 fn check_precision(model: &Transformer, lengths: &[usize], tolerance: f64) {
-    let params = model.initial_params(5);
-    let wide: Vec<f64> = params.iter().map(|&value| f64::from(value)).collect();
-    let packed = batch_of(lengths, model.sizes.vocab, 7);
-    let batch = packed.batch();
-    let mut exact = vec![0.0; wide.len()];
-    let expected = model
-        .check_worker(lengths.len(), batch.rows())
-        .gradient(&wide, &batch, &mut exact)
-        .unwrap();
-    for isa in Isa::available() {
-        let mut worker = Worker::<f32>::with_isa(isa, model, lengths.len(), batch.rows());
-        let mut grad = vec![f32::NAN; params.len()];
-        let stats = worker.gradient(&params, &batch, &mut grad).unwrap();
-        assert_eq!(stats.targets, expected.targets);
-        assert!((stats.loss_sum / expected.loss_sum - 1.0).abs() < 1e-5, "{isa:?}");
-        let got: Vec<f64> = grad.iter().map(|&value| f64::from(value)).collect();
-        assert_close(
-            &model.layout,
-            &exact,
-            &got,
-            tolerance,
-            &format!("{isa:?} gradient"),
-        );
-        let mut stepped = params.clone();
-        worker
-            .sgd_step(&mut stepped, &batch, 0.25, StateMode::Zero)
-            .unwrap();
-        for index in 0..params.len() {
-            let expected = params[index] - 0.25 * grad[index];
-            assert!((stepped[index] - expected).abs() <= 1e-6 * (1.0 + expected.abs()));
-        }
-        let mut again = params.clone();
-        worker
-            .sgd_step(&mut again, &batch, 0.25, StateMode::Zero)
-            .unwrap();
-        assert_eq!(again, stepped, "{isa:?}: a step repeats to the bit");
-    }
+    testing::check_precision(model, lengths, tolerance, |isa, sequences, rows| {
+        Box::new(Worker::<f32>::with_isa(isa, model, sequences, rows))
+    });
 }
 
 #[test]
@@ -587,3 +482,5 @@ fn initial_parameters_are_fixed_bytes() {
     assert!((spread(&model.tensors.blocks[0].down) / 0.01 - 1.0).abs() < 0.1);
     assert!((spread(&model.tensors.embedding) / 0.02 - 1.0).abs() < 0.1);
 }
+
+mod adapters;

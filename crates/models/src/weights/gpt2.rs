@@ -17,7 +17,9 @@
 //! # Ok::<(), undertone_models::ModelError>(())
 //! ```
 
-use super::append;
+mod config;
+
+use super::{append, malformed};
 use crate::{
     error::{ModelError, Result},
     sequence::SequenceModel,
@@ -27,18 +29,14 @@ use crate::{
 use safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
 use std::collections::HashMap;
 
+pub use config::Gpt2Config;
+
 const PREFIX: &str = "transformer.";
 const EMBEDDING: &str = "wte.weight";
 const POSITIONS: &str = "wpe.weight";
 const OUTPUT: &str = "lm_head.weight";
 /// Width of an attention head in every published size.
 const HEAD_WIDTH: usize = 64;
-
-fn malformed(error: impl std::fmt::Display) -> ModelError {
-    ModelError::MalformedWeights {
-        reason: error.to_string(),
-    }
-}
 
 /// GPT-2's name of one of our tensors.
 fn their_name(ours: &str) -> String {
@@ -161,6 +159,7 @@ pub fn spec(bytes: &[u8]) -> Result<(ModelSpec, usize)> {
         positions: Positions::Learned,
         feed_forward: inner / width,
         recompute: false,
+        lora: None,
     };
     Ok((spec, vocab))
 }

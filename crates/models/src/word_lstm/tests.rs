@@ -1,9 +1,8 @@
 use super::worker::Worker;
 use super::*;
 use crate::batch::{IGNORE, PackedBatch, SequenceBatch};
-use crate::kernels::isa::Isa;
 use crate::sequence::StateMode;
-use crate::testing::{assert_close, batch_of, numbers};
+use crate::testing::{self, assert_close, batch_of, numbers};
 use serde_json::Value;
 
 fn small_models() -> Vec<WordLstm> {
@@ -82,55 +81,10 @@ fn gradients_match_finite_differences() {
     }
 }
 
-/// One f32 step on every instruction set against the f64 step.
 fn check_precision(model: &WordLstm, lengths: &[usize], tolerance: f64) {
-    let params = model.initial_params(5);
-    let wide: Vec<f64> = params.iter().map(|&value| f64::from(value)).collect();
-    let packed = batch_of(lengths, model.dimensions.vocab, 7);
-    let batch = packed.batch();
-    let mut exact = vec![0.0; wide.len()];
-    let expected = model
-        .check_worker(lengths.len(), batch.rows())
-        .gradient(&wide, &batch, &mut exact)
-        .unwrap();
-    for isa in Isa::available() {
-        let mut worker = Worker::<f32>::with_isa(isa, model, lengths.len(), batch.rows());
-        let mut grad = vec![f32::NAN; params.len()];
-        let stats = worker.gradient(&params, &batch, &mut grad).unwrap();
-        assert_eq!(
-            (stats.targets, stats.correct),
-            (expected.targets, expected.correct),
-            "{isa:?}"
-        );
-        assert!(
-            (stats.loss_sum / expected.loss_sum - 1.0).abs() < 1e-5,
-            "{isa:?}: {stats:?} {expected:?}"
-        );
-        let got: Vec<f64> = grad.iter().map(|&value| f64::from(value)).collect();
-        assert_close(
-            &model.layout,
-            &exact,
-            &got,
-            tolerance,
-            &format!("{isa:?} gradient"),
-        );
-        let mut stepped = params.clone();
-        worker
-            .sgd_step(&mut stepped, &batch, 0.25, StateMode::Zero)
-            .unwrap();
-        for index in 0..params.len() {
-            let expected = params[index] - 0.25 * grad[index];
-            assert!(
-                (stepped[index] - expected).abs() <= 1e-6 * (1.0 + expected.abs()),
-                "{isa:?} {index}"
-            );
-        }
-        let mut again = params.clone();
-        worker
-            .sgd_step(&mut again, &batch, 0.25, StateMode::Zero)
-            .unwrap();
-        assert_eq!(again, stepped, "{isa:?}: a step repeats to the bit");
-    }
+    testing::check_precision(model, lengths, tolerance, |isa, sequences, rows| {
+        Box::new(Worker::<f32>::with_isa(isa, model, sequences, rows))
+    });
 }
 
 #[test]

@@ -90,6 +90,7 @@ fn round_trip() {
             positions: Positions::Learned,
             feed_forward: 2,
             recompute: false,
+            lora: None,
         };
         assert_eq!((&spec, vocab), (&expected, 9));
         assert_eq!(spec.build(vocab).unwrap().read_params(&bytes).unwrap(), params);
