@@ -20,7 +20,7 @@ use self::doubling::{Doubling, estimate_and_double};
 use self::probe::Probe;
 use crate::config::RunFile;
 use crate::error::{Result, TrainingError};
-use crate::initial_model::starting_parameters;
+use crate::initial_model::{self, starting_parameters};
 use crate::random::{NoiseOf, Randomness};
 use crate::run::Observer;
 use crate::run::workspace::{CACHE, CorpusProgress};
@@ -180,10 +180,12 @@ pub fn advise(
         _ => (file, &corpus),
     };
     let config = &probed_file.config;
-    let model = config.model.build(probed.vocab().len())?;
+    let (initial, base) = (config.initial_model.as_deref(), &probed_file.base);
+    let model = initial_model::model(&config.model, initial, base, probed.vocab())?;
     let parameters = starting_parameters(
-        config.initial_model.as_deref(),
-        &probed_file.base,
+        &config.model,
+        initial,
+        base,
         model.as_ref(),
         probed.vocab(),
         &Randomness::new(config.seed)?,

@@ -43,7 +43,8 @@ pub struct RunConfig {
     pub data: CorpusSpec,
     /// The model.
     pub model: ModelSpec,
-    /// Parameters to start from, such as those of `undertone pretrain`: a `model.safetensors` of the same model and words.
+    /// Parameters to start from, such as those of `undertone pretrain`: a `model.safetensors` of the same model and words, or
+    /// weights in GPT-2's layout. What `model.lora` is added to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_model: Option<PathBuf>,
     /// Who takes part in a round.

@@ -163,6 +163,18 @@ pub enum TrainingError {
         /// Digest recorded in the file.
         found: String,
     },
+    /// The file that a run should start from is of a model with the same tensors that computes something else.
+    #[error("initial model {path}: `model.{key}`: expected {expected}, found {found}")]
+    InitialSetting {
+        /// The file.
+        path: PathBuf,
+        /// Key in the table `[model]`.
+        key: &'static str,
+        /// What this run has.
+        expected: String,
+        /// What the file says.
+        found: String,
+    },
     /// The model diverged.
     #[error(
         "round {round}: the parameters are no longer finite after the server step; lower `server.learning_rate` or `user_update.learning_rate`"

@@ -34,6 +34,7 @@ pub mod error;
 pub mod evaluate;
 pub mod figures;
 pub mod files;
+mod identity;
 pub mod initial_model;
 pub mod kept_examples;
 pub mod ledger;

@@ -23,7 +23,8 @@ use crate::checkpoint::{Checkpoint, Snapshot, State};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::files::JsonLines;
-use crate::initial_model::starting_parameters;
+use crate::identity::ModelIdentity;
+use crate::initial_model::{self, starting_parameters};
 use crate::random::Randomness;
 use crate::record::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
 use crate::run::workspace::{self, RunDirectory};
@@ -76,7 +77,8 @@ fn pretrain_in(
 ) -> Result<Summary> {
     let config = &file.config;
     let corpus = directory.open_corpus(&config.data, &file.base, observer)?;
-    let model = config.model.build(corpus.vocab().len())?;
+    let initial = config.initial_model.as_deref();
+    let model = initial_model::model(&config.model, initial, &file.base, corpus.vocab())?;
     let users = corpus.partition(Split::Train);
     let order = ExampleOrder::new(&users, config.training.batch_size)?;
     let setting = Setting {
@@ -84,6 +86,7 @@ fn pretrain_in(
         directory,
         corpus: &corpus,
         model: model.as_ref(),
+        identity: &ModelIdentity::new(model.as_ref()),
         users: &users,
         options,
         observer,
@@ -135,8 +138,9 @@ impl<'a> Pretraining<'a> {
         };
         // A resumed training has its parameters from the checkpoint; the file may be gone by then.
         let initial = config.initial_model.as_deref().filter(|_| checkpoint.is_none());
+        let words = setting.corpus.vocab();
         let parameters =
-            starting_parameters(initial, base, setting.model, setting.corpus.vocab(), &randomness)?;
+            starting_parameters(&config.model, initial, base, setting.model, words, &randomness)?;
         let optimizer =
             ServerOptimizer::new(config.training.optimizer(), setting.model.layout(), config.steps)
                 .with_warm_up(config.training.warm_up_steps);
@@ -324,13 +328,7 @@ impl<'a> Pretraining<'a> {
         let metrics = set.evaluate(model, &self.parameters, eos, true, options.threads)?;
         self.record_evaluation(metrics.clone())?;
         self.checkpoint()?;
-        directory.write_model(
-            &config.model,
-            self.step,
-            corpus.vocab(),
-            model.layout(),
-            &self.parameters,
-        )?;
+        directory.write_model(&config.model, self.step, corpus.vocab(), model, &self.parameters)?;
         let privacy = self.setting.write_privacy()?;
         crate::report::write(directory.path())?;
         Ok(Summary {

@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::identity::ParameterCounts;
 use crate::participation::Pseudonym;
 
 /// One line of `metrics.jsonl`.
@@ -29,8 +30,11 @@ pub struct StartRecord {
     pub run: String,
     /// Model family.
     pub model: String,
-    /// Number of parameters.
+    /// Number of parameters that are trained.
     pub parameters: usize,
+    /// Number of parameters that stay as they are, beside adapters.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub frozen_parameters: usize,
     /// Users in the training partition.
     pub train_users: usize,
     /// Tokens in the training partition after caps and filters.
@@ -43,6 +47,22 @@ pub struct StartRecord {
     pub best_accuracy: Option<f64>,
     /// Top-1 accuracy on the evaluation partition of always predicting the most frequent training word.
     pub unigram_accuracy: Option<f64>,
+}
+
+impl StartRecord {
+    /// How many parameters are trained, and of how many, in words.
+    #[must_use]
+    pub fn counts(&self) -> String {
+        let counts = ParameterCounts {
+            trained: self.parameters,
+            frozen: self.frozen_parameters,
+        };
+        counts.to_string()
+    }
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// One finished round.

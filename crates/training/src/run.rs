@@ -21,6 +21,8 @@ use crate::config::{EvaluationSplit, RunConfig, RunFile};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::figures::hex;
+use crate::identity::ModelIdentity;
+use crate::initial_model;
 use crate::noise::Noise;
 use crate::participation::ParticipationKey;
 use crate::plan::{PrivacyPlan, Spending};
@@ -40,8 +42,7 @@ pub use workspace::{
 };
 
 pub(crate) use privacy_report::statements as statements_of;
-pub(crate) use rounds::digest_of;
-pub(crate) use workspace::{genesis_of, strategy_of};
+pub(crate) use workspace::{genesis_of, strategy_of, trained_model, vocabulary_of};
 
 /// The files that a finished run's manifest covers.
 pub(crate) const FINISHED_FILES: [&str; 9] = [
@@ -149,7 +150,8 @@ fn train_in(
 ) -> Result<Summary> {
     let config = &file.config;
     let corpus = directory.open_corpus(&config.data, &file.base, observer)?;
-    let model = config.model.build(corpus.vocab().len())?;
+    let initial = config.initial_model.as_deref();
+    let model = initial_model::model(&config.model, initial, &file.base, corpus.vocab())?;
     let mut run = Run::open(file, directory, &corpus, model.as_ref(), options, ranks, observer)?;
     run.rounds()?;
     run.finish()
@@ -207,9 +209,7 @@ impl Finished {
         if expected != got {
             return Err(TrainingError::VocabularyChanged { path, expected, got });
         }
-        let model = config.model.build(corpus.vocab().len())?;
-        let bytes = crate::files::read(&run_dir.join(MODEL_FILE))?;
-        let parameters = undertone_models::weights::from_safetensors(model.layout(), &bytes)?;
+        let (model, parameters) = trained_model(run_dir, &config.model, corpus.vocab())?;
         Ok(Self {
             corpus,
             model,
@@ -232,6 +232,7 @@ struct Run<'a> {
     corpus: &'a Corpus,
     users: Partition<'a>,
     model: &'a dyn SequenceModel,
+    identity: ModelIdentity,
     options: &'a RunOptions,
     ranks: &'a dyn Ranks,
     observer: &'a dyn Observer,
@@ -257,9 +258,4 @@ struct Run<'a> {
     tokens: u64,
     start: StartRecord,
     stopped_early: Option<String>,
-}
-
-/// Family and size, as checkpoints name the model.
-fn model_name(config: &RunConfig, model: &dyn SequenceModel) -> String {
-    format!("{} ({} parameters)", config.model.family(), model.layout().len())
 }

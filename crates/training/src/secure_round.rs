@@ -303,5 +303,5 @@ impl Shift<'_, '_> {
 }
 
 fn model_digest(parameters: &[f32]) -> Digest32 {
-    Sha256::digest(crate::run::digest_of(parameters).as_bytes()).into()
+    Sha256::digest(crate::identity::digest_of(parameters).as_bytes()).into()
 }

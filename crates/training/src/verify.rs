@@ -20,14 +20,14 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use undertone_data::{PrivateVocabulary, Vocab, VocabularySpec};
-use undertone_models::SequenceModel;
 
 use crate::config::{RunConfig, RunFile};
 use crate::error::{Result, TrainingError};
+use crate::identity::ParameterCounts;
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
 use crate::plan::{Population, PrivacyPlan};
 use crate::record::{GuaranteeRecord, LedgerEntry};
-use crate::run::{CONFIG_FILE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE, strategy_of};
+use crate::run::{CONFIG_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE, strategy_of, vocabulary_of};
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -129,7 +129,8 @@ impl Verification {
 struct Run<'a> {
     folder: &'a Path,
     config: RunConfig,
-    model: Box<dyn SequenceModel>,
+    vocabulary: Vocab,
+    counts: ParameterCounts,
     entries: Vec<LedgerEntry>,
     plan: PrivacyPlan,
 }
@@ -158,11 +159,16 @@ pub fn verify(run_dir: &Path) -> Result<Verification> {
 fn open<'a>(folder: &'a Path, verification: &mut Verification) -> Option<Run<'a>> {
     let config = verification.then(configuration(folder))?;
     let entries = verification.then(ledger::chain(folder))?;
-    let Settings { model, plan } = verification.then(settings(folder, &config, &entries))?;
+    let Settings {
+        vocabulary,
+        counts,
+        plan,
+    } = verification.then(settings(folder, &config, &entries))?;
     Some(Run {
         folder,
         config,
-        model,
+        vocabulary,
+        counts,
         entries,
         plan,
     })
@@ -211,20 +217,17 @@ fn configuration(folder: &Path) -> (Check, Option<RunConfig>) {
 
 /// Model and plan, made again from configuration, vocabulary and mechanism.
 struct Settings {
-    model: Box<dyn SequenceModel>,
+    vocabulary: Vocab,
+    counts: ParameterCounts,
     plan: PrivacyPlan,
 }
 
 fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Check, Option<Settings>) {
     let mut check = Check::new("settings");
     let made = (|| {
-        let vocabulary = match &config.data.vocabulary {
-            Some(VocabularySpec::Tokenizer { bos, eos, .. }) => {
-                Vocab::from_tokenizer_file(&folder.join(TOKENIZER_FILE), bos.as_deref(), eos.as_deref())?
-            }
-            _ => Vocab::from_file(&folder.join(VOCAB_FILE))?,
-        };
-        let model = config.model.build(vocabulary.len())?;
+        let vocabulary = vocabulary_of(folder, &config.data)?;
+        let layout = config.model.layout(vocabulary.len())?;
+        let counts = ParameterCounts::of(&config.model, vocabulary.len())?;
         let Some(first) = entries.first() else {
             return Err(TrainingError::Damaged {
                 path: folder.join(crate::run::LEDGER_FILE),
@@ -236,9 +239,13 @@ fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Chec
             total_weight: first.total_weight,
         };
         let strategy = strategy_of(folder)?;
-        let plan = PrivacyPlan::with_strategy(config, strategy.as_ref(), model.layout(), population)?
+        let plan = PrivacyPlan::with_strategy(config, strategy.as_ref(), &layout, population)?
             .with_vocabulary(vocabulary_privacy(folder, config, &vocabulary)?.as_ref())?;
-        Ok(Settings { model, plan })
+        Ok(Settings {
+            vocabulary,
+            counts,
+            plan,
+        })
     })();
     let made = check.keep(made);
     check.found = "vocabulary, model and mechanism fit the configuration".to_owned();

@@ -145,10 +145,10 @@ impl Observer for Progress {
     fn on_start(&self, start: &StartRecord, planned: Option<&GuaranteeRecord>, resumed_at: u64) {
         self.corpus.finish_and_clear();
         self.say(&format!(
-            "{}: {} with {} parameters, {} users, {} tokens, {} rounds{}",
+            "{}: {} with {}, {} users, {} tokens, {} rounds{}",
             start.run,
             start.model,
-            start.parameters,
+            start.counts(),
             start.train_users,
             start.train_tokens,
             start.rounds,

@@ -1,9 +1,6 @@
 //! The same seed gives the same bytes: at any number of threads, and after a kill in the middle.
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
-
-use crate::support::{Folder, TINY, bytes};
+use crate::support::{Folder, TINY, bytes, same_files, train_until_killed};
 
 const MODEL: &str = "tiny/model.safetensors";
 
@@ -48,24 +45,9 @@ fn a_killed_run_resumes_to_the_same_bytes() {
     folder.write("run.toml", &config);
     folder.succeed(&["train", "run.toml", "--out", "whole"]);
 
-    let mut child = folder
-        .command(&["train", "run.toml", "--out", "cut"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("starting");
-    let lines = BufReader::new(child.stderr.take().expect("standard error")).lines();
-    let evaluated = lines
-        .map_while(Result::ok)
-        .find(|line| line.starts_with("round     3"));
-    assert!(evaluated.is_some(), "the run ended before its third round");
-    // SIGKILL: nothing of the process runs any more.
-    child.kill().expect("killing");
-    child.wait().expect("waiting");
+    train_until_killed(&folder, "cut");
     assert!(!folder.path("cut").join(MODEL).exists());
 
     folder.succeed(&["train", "run.toml", "--out", "cut", "--resume", "--threads", "1"]);
-    for file in ["model.safetensors", "ledger.jsonl", "privacy.json"] {
-        let of = |out: &str| bytes(&folder.path(out).join("tiny").join(file));
-        assert!(of("whole") == of("cut"), "{file} differs");
-    }
+    same_files(&folder, "whole", "cut");
 }

@@ -8,6 +8,7 @@ mod crash;
 mod data;
 mod determinism;
 mod ftrl;
+mod lora;
 mod mean;
 mod mechanism;
 mod plan;

@@ -1,6 +1,6 @@
 //! `undertone simulate`.
 
-use crate::support::Folder;
+use crate::support::{Folder, json};
 
 const SMALL: &str = r#"
 name = "small"
@@ -22,10 +22,6 @@ fn folder() -> Folder {
     let folder = Folder::new();
     folder.write("timers.toml", SMALL);
     folder
-}
-
-fn json(text: &str) -> serde_json::Value {
-    serde_json::from_str(text).expect("JSON")
 }
 
 #[test]

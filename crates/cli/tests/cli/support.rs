@@ -1,5 +1,6 @@
 //! A folder of its own for every test, and the binary run in it.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -106,9 +107,29 @@ impl Folder {
     }
 }
 
+pub(crate) fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
 /// The bytes of a file, for comparing runs.
 pub(crate) fn bytes(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap_or_else(|error| panic!("reading {}: {error}", path.display()))
+}
+
+/// Starts the run of `run.toml`, which evaluates every round, and kills it after its third: nothing of the process runs any more.
+pub(crate) fn train_until_killed(folder: &Folder, out: &str) {
+    let mut child = folder
+        .command(&["train", "run.toml", "--out", out])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starting");
+    let lines = BufReader::new(child.stderr.take().expect("standard error")).lines();
+    let evaluated = lines
+        .map_while(Result::ok)
+        .find(|line| line.starts_with("round     3"));
+    assert!(evaluated.is_some(), "the run ended before its third round");
+    child.kill().expect("killing");
+    child.wait().expect("waiting");
 }
 
 /// Asserts that two runs have left the same bytes: everything that does not hold times.

@@ -1,6 +1,6 @@
 //! `undertone sweep`.
 
-use crate::support::{Folder, TINY};
+use crate::support::{Folder, TINY, json};
 
 const SWEEP: &str = r#"
 name = "noise"
@@ -25,10 +25,6 @@ fn folder() -> Folder {
     folder.write("tiny.toml", TINY);
     folder.write("sweep.toml", SWEEP);
     folder
-}
-
-fn json(text: &str) -> serde_json::Value {
-    serde_json::from_str(text).expect("JSON")
 }
 
 #[test]

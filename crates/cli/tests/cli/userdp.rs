@@ -1,11 +1,8 @@
 //! Runs by example-level and user-level sampling: the same bytes whatever happens, and every change to them is found.
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
-
 use serde_json::Value;
 
-use crate::support::{Folder, TINY, same_files};
+use crate::support::{Folder, TINY, same_files, train_until_killed};
 use crate::verify::{document, rechained, sha256};
 
 /// The tiny run by one of the two algorithms.
@@ -77,18 +74,7 @@ fn threads_and_kills_change_nothing() {
         folder.succeed(&["train", "run.toml", "--out", "one", "--threads", "1"]);
         folder.succeed(&["train", "run.toml", "--out", "two", "--threads", "2"]);
         same_files(&folder, "one", "two");
-        let mut child = folder
-            .command(&["train", "run.toml", "--out", "cut"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("starting");
-        let lines = BufReader::new(child.stderr.take().expect("standard error")).lines();
-        let evaluated = lines
-            .map_while(Result::ok)
-            .find(|line| line.starts_with("round     3"));
-        assert!(evaluated.is_some(), "the run ended before its third round");
-        child.kill().expect("killing");
-        child.wait().expect("waiting");
+        train_until_killed(&folder, "cut");
         folder.succeed(&["train", "run.toml", "--out", "cut", "--resume", "--threads", "1"]);
         same_files(&folder, "one", "cut");
         folder.succeed(&["verify", "cut/tiny"]);

@@ -7,6 +7,7 @@ use super::{
     Batching, ClipConfig, EstimatorConfig, EvaluationConfig, OptimizerConfig, RunConfig, ServerConfig,
 };
 use crate::error::{Result, TrainingError};
+use crate::initial_model::needs_initial_model;
 
 impl RunConfig {
     /// Checks every value that the type alone does not.
@@ -17,6 +18,7 @@ impl RunConfig {
         folder_name(&self.name)?;
         at_least_one("rounds", self.rounds as usize)?;
         fits_context(&self.model, &self.data)?;
+        needs_initial_model(&self.model, self.initial_model.as_deref())?;
         if let (Batching::Stream, ModelSpec::Transformer { .. }) = (self.user_update.batching, &self.model) {
             return Err(TrainingError::value(
                 "user_update.batching",

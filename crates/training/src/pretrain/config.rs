@@ -11,6 +11,7 @@ use crate::config::{
     at_least_one, fits_context, folder_name, parse_as, token_limits,
 };
 use crate::error::{Result, TrainingError};
+use crate::initial_model::needs_initial_model;
 
 /// A whole pre-training. `[data]`, `[model]`, `[evaluation]` and `[checkpoint]` are those of a run file, with steps in
 /// the place of rounds.
@@ -107,6 +108,7 @@ impl PretrainConfig {
         at_least_one("steps", self.steps as usize)?;
         at_least_one("training.batch_size", self.training.batch_size)?;
         fits_context(&self.model, &self.data)?;
+        needs_initial_model(&self.model, self.initial_model.as_deref())?;
         if self.training.warm_up_steps > self.steps {
             return Err(TrainingError::value(
                 "training.warm_up_steps",

@@ -7,6 +7,7 @@ use super::{NOT_PRIVATE, PretrainFile};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::EvaluationSet;
 use crate::files::write_atomic;
+use crate::identity::ModelIdentity;
 use crate::random::{Purpose, Randomness};
 use crate::record::{PrivacyReport, StartRecord};
 use crate::run::workspace::{self, RunDirectory};
@@ -19,6 +20,7 @@ pub(super) struct Setting<'a> {
     pub(super) directory: &'a RunDirectory,
     pub(super) corpus: &'a Corpus,
     pub(super) model: &'a dyn SequenceModel,
+    pub(super) identity: &'a ModelIdentity,
     pub(super) users: &'a Partition<'a>,
     pub(super) options: &'a RunOptions,
     pub(super) observer: &'a dyn Observer,
@@ -44,7 +46,8 @@ impl Setting<'_> {
         StartRecord {
             run: config.name.clone(),
             model: config.model.family().to_owned(),
-            parameters: self.model.layout().len(),
+            parameters: self.identity.counts().trained,
+            frozen_parameters: self.identity.counts().frozen,
             train_users: self.users.num_users(),
             train_tokens: self.users.total_tokens(),
             rounds: config.steps,
@@ -59,10 +62,9 @@ impl Setting<'_> {
 
     /// As checkpoints name it: never the name that a private run would have, so neither resumes from the other's.
     pub(super) fn model_name(&self) -> String {
-        let family = self.file.config.model.family();
         format!(
-            "pre-training of {family} ({} parameters)",
-            self.model.layout().len()
+            "pre-training of {}",
+            self.identity.name(self.file.config.model.family())
         )
     }
 

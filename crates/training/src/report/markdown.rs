@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use super::RunData;
-use super::summary::grouped;
-use crate::figures::{number, scientific, upper_bound};
+use crate::figures::{grouped, number, scientific, upper_bound};
 use crate::record::{GuaranteeRecord, PrivacyReport};
 
 /// The document; `None` for a run that has not written `privacy.json` yet.

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use super::pictures::Picture;
-use super::summary::{duration, grouped, percent, summary};
+use super::summary::{duration, percent, summary};
 use super::{RunData, markdown};
 use crate::evaluate::HeadWords;
-use crate::figures::{number, upper_bound};
+use crate::figures::{grouped, number, upper_bound};
 use crate::record::{GuaranteeRecord, PrivacyReport};
 
 const STYLE: &str = include_str!("style.css");
@@ -58,11 +58,11 @@ fn header(run: &RunData) -> String {
         format!("finished, {} rounds", grouped(all))
     };
     format!(
-        "<header>\n<p class=\"kicker\">Undertone run report</p>\n<h1>{}</h1>\n<p class=\"lead\">{} with {} parameters, trained \
+        "<header>\n<p class=\"kicker\">Undertone run report</p>\n<h1>{}</h1>\n<p class=\"lead\">{} with {}, trained \
          on {} users and {} tokens <span class=\"state\">{state}</span></p>\n</header>\n",
         escaped(&start.run),
         escaped(&start.model),
-        grouped(start.parameters as u64),
+        start.counts(),
         grouped(start.train_users as u64),
         grouped(start.train_tokens),
     )

@@ -1,7 +1,7 @@
 //! The summary table: the same rows on the terminal and in the page.
 
 use super::RunData;
-use crate::figures::{number, upper_bound};
+use crate::figures::{grouped, number, upper_bound};
 use crate::record::{EvaluationRecord, GuaranteeRecord};
 
 /// What a reader asks first, as rows of name and value.
@@ -10,10 +10,7 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
     let start = &run.start;
     let mut rows = vec![
         ("run", start.run.clone()),
-        (
-            "model",
-            format!("{}, {} parameters", start.model, grouped(start.parameters as u64)),
-        ),
+        ("model", format!("{}, {}", start.model, start.counts())),
         ("training users", grouped(start.train_users as u64)),
         ("training tokens", grouped(start.train_tokens)),
         (
@@ -106,19 +103,6 @@ pub(super) fn guarantee(record: &GuaranteeRecord) -> String {
         upper_bound(record.delta),
         record.adjacency
     )
-}
-
-/// `12345` as `12,345`.
-pub(super) fn grouped(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 pub(super) fn percent(value: f64) -> String {

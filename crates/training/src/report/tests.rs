@@ -88,6 +88,7 @@ fn run(rounds: u64, private: bool) -> RunData {
             run: "exa<m>ple".into(),
             model: "dplm".into(),
             parameters: 1_352_033,
+            frozen_parameters: 0,
             train_users: 10_000,
             train_tokens: 16_000_000,
             rounds: 120,

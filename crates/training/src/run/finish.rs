@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::privacy_report::Guarantees;
 use super::workspace::{self, LEDGER_FILE, PRIVACY_FILE};
-use super::{FINISHED_FILES, Run, Summary, data_split, model_name, privacy_report};
+use super::{FINISHED_FILES, Run, Summary, data_split, privacy_report};
 use crate::checkpoint::{Snapshot, State};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::EvaluationSet;
@@ -30,7 +30,7 @@ impl Run<'_> {
                 ledger_bytes: self.files.ledger.length(),
                 metrics_bytes: self.files.metrics.length(),
                 train_seconds: self.train_seconds,
-                model: model_name(self.config, self.model),
+                model: self.identity.name(self.config.model.family()),
                 config_sha256: workspace::config_digest(self.config)?,
                 data_sha256: self.corpus.digest().to_owned(),
                 participation_key: Some(self.participation_key.clone()),
@@ -66,7 +66,7 @@ impl Run<'_> {
             &self.config.model,
             self.round,
             self.corpus.vocab(),
-            self.model.layout(),
+            self.model,
             &self.parameters,
         )?;
         let privacy = self.write_privacy()?;
@@ -108,6 +108,7 @@ impl Run<'_> {
         };
         let report = privacy_report::report(
             self.config,
+            self.identity.counts(),
             &self.plan,
             self.corpus.vocab().provenance(),
             Guarantees {

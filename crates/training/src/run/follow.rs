@@ -9,6 +9,8 @@ use super::orders::{Order, Start};
 use super::workspace::{CACHE, longest_example};
 use crate::config::{RunConfig, parse_as};
 use crate::error::{Result, TrainingError};
+use crate::identity::ModelIdentity;
+use crate::initial_model;
 use crate::random::Randomness;
 use crate::ranks::Ranks;
 use crate::round;
@@ -21,7 +23,7 @@ use crate::update::{LocalTask, LocalWorker};
 /// No noise is drawn here: what leaves this process is its part of sums, and it goes to the processes of the run alone.
 ///
 /// # Errors
-/// [`TrainingError::Rank`] for another corpus than that of rank 0; from corpus, model and local training.
+/// [`TrainingError::Rank`] for another corpus or initial model than those of rank 0; from corpus, model and local training.
 pub fn follow(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
     let mut theta = Vec::new();
     let start = match Order::receive(&mut theta, ranks)? {
@@ -33,6 +35,7 @@ pub fn follow(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
         config,
         base,
         data_sha256,
+        frozen_sha256,
         root,
         seeded,
     } = start;
@@ -43,7 +46,18 @@ pub fn follow(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
         let expected = format!("the corpus of rank 0, SHA-256 {data_sha256}");
         return Err(unexpected(ranks, &expected, corpus.digest()));
     }
-    let model = config.model.build(corpus.vocab().len())?;
+    let initial = config.initial_model.as_deref();
+    let model = initial_model::model(&config.model, initial, &base, corpus.vocab())?;
+    let identity = ModelIdentity::new(model.as_ref());
+    if identity.frozen_sha256() != frozen_sha256.as_deref() {
+        let shown =
+            |digest: Option<&str>| digest.map_or("none".to_owned(), |digest| format!("SHA-256 {digest}"));
+        let expected = format!(
+            "the frozen parameters of rank 0, {}",
+            shown(frozen_sha256.as_deref())
+        );
+        return Err(unexpected(ranks, &expected, &shown(identity.frozen_sha256())));
+    }
     let users = corpus.partition(Split::Train);
     let most_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
     let longest = longest_example(&users);

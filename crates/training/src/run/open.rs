@@ -8,13 +8,14 @@ use undertone_models::SequenceModel;
 
 use super::orders::{Order, Start};
 use super::workspace::{self, LEDGER_FILE, RunDirectory};
-use super::{Observer, Run, RunOptions, data_split, model_name};
+use super::{Observer, Run, RunOptions, data_split};
 use crate::adaptive_clip::AdaptiveClip;
 use crate::checkpoint::Checkpoint;
 use crate::cohorts::Cohorts;
 use crate::config::{Algorithm, RunConfig, RunFile, UserUpdateConfig};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::EvaluationSet;
+use crate::identity::ModelIdentity;
 use crate::initial_model::starting_parameters;
 use crate::kept_examples;
 use crate::noise::Noise;
@@ -48,17 +49,22 @@ impl<'a> Run<'a> {
             let expected = "no [aggregation] in a run of several processes";
             return Err(TrainingError::value("aggregation", expected, "one"));
         }
+        let identity = ModelIdentity::new(model);
         let start = Start {
             config: workspace::config_text(config)?,
             base: std::path::absolute(base).unwrap_or_else(|_| base.to_owned()),
             data_sha256: corpus.digest().to_owned(),
+            frozen_sha256: identity.frozen_sha256().map(str::to_owned),
             root: randomness.root(),
             seeded: randomness.is_seeded(),
         };
         Order::Start(start).send(&[], ranks)?;
         let population = population(config, &users);
         let checkpoint = match options.resume {
-            true => Some(directory.read_checkpoint(config, corpus, &model_name(config, model))?),
+            true => {
+                let name = identity.name(config.model.family());
+                Some(directory.read_checkpoint(config, corpus, &name)?)
+            }
             false => None,
         };
         let plan = match &checkpoint {
@@ -77,7 +83,7 @@ impl<'a> Run<'a> {
             .as_ref()
             .and_then(|checkpoint| checkpoint.state.participation_key.clone());
         let participation_key = kept.unwrap_or_else(|| ParticipationKey::new(&randomness));
-        let start = start_record(config, corpus, &users, model);
+        let start = start_record(config, corpus, &users, &identity);
         let split = config.evaluation.split;
         let mut generator = randomness.generator(Purpose::Evaluation, 0, 0);
         let periodic = EvaluationSet::new(
@@ -92,7 +98,8 @@ impl<'a> Run<'a> {
             .map(|_| LocalWorker::new(model, &config.user_update, longest, most_examples))
             .collect();
         let initial = config.initial_model.as_deref().filter(|_| checkpoint.is_none());
-        let parameters = starting_parameters(initial, base, model, corpus.vocab(), &randomness)?;
+        let parameters =
+            starting_parameters(&config.model, initial, base, model, corpus.vocab(), &randomness)?;
         let optimizer = ServerOptimizer::new(config.server, model.layout(), config.rounds);
         let (files, ledger) = match &checkpoint {
             Some(checkpoint) => directory.reopen_files(&checkpoint.state)?,
@@ -114,6 +121,7 @@ impl<'a> Run<'a> {
             corpus,
             users,
             model,
+            identity,
             options,
             ranks,
             observer,
@@ -222,13 +230,14 @@ fn start_record(
     config: &RunConfig,
     corpus: &Corpus,
     users: &Partition<'_>,
-    model: &dyn SequenceModel,
+    identity: &ModelIdentity,
 ) -> StartRecord {
     let eos = config.evaluation.eos;
     StartRecord {
         run: config.name.clone(),
         model: config.model.family().to_owned(),
-        parameters: model.layout().len(),
+        parameters: identity.counts().trained,
+        frozen_parameters: identity.counts().frozen,
         train_users: users.num_users(),
         train_tokens: users.total_tokens(),
         rounds: config.rounds,

@@ -30,6 +30,8 @@ pub(super) struct Start {
     pub(super) base: PathBuf,
     /// Of the corpus that rank 0 opened.
     pub(super) data_sha256: String,
+    /// Of the parameters that adapters are added to.
+    pub(super) frozen_sha256: Option<String>,
     /// PRIVACY: the root of the run's randomness, as secret as the noise; it stays among the processes of the run.
     pub(super) root: [u8; 32],
     pub(super) seeded: bool,

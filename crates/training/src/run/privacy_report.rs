@@ -4,6 +4,7 @@ use undertone_data::VocabProvenance;
 
 use crate::cohort::Sampling;
 use crate::config::{AggregationConfig, Algorithm, EstimatorConfig, RunConfig, SumName};
+use crate::identity::ParameterCounts;
 use crate::plan::PrivacyPlan;
 use crate::record::{GuaranteeRecord, PrivacyReport};
 use crate::update::CLIP_MARGIN;
@@ -25,6 +26,7 @@ pub(super) struct Guarantees {
 
 pub(super) fn report(
     config: &RunConfig,
+    counts: ParameterCounts,
     plan: &PrivacyPlan,
     vocabulary: VocabProvenance,
     guarantees: Guarantees,
@@ -42,7 +44,7 @@ pub(super) fn report(
         .map(|(words, observed)| words.with(observed));
     PrivacyReport {
         private: plan.is_private(),
-        statements: statements(config),
+        statements: statements(config, counts),
         warnings: warnings(config, plan, vocabulary, observed.as_ref().or(planned.as_ref())),
         planned,
         worst_case,
@@ -53,7 +55,7 @@ pub(super) fn report(
 }
 
 /// What a reader must know to use the guarantee; nothing where there is none.
-pub(crate) fn statements(config: &RunConfig) -> Vec<String> {
+pub(crate) fn statements(config: &RunConfig, counts: ParameterCounts) -> Vec<String> {
     if config.privacy.is_none() {
         return Vec::new();
     }
@@ -104,6 +106,12 @@ pub(crate) fn statements(config: &RunConfig) -> Vec<String> {
         assumption.to_owned(),
         format!("Taken as public: the number of users, {denominator}, and this configuration."),
     ];
+    statements.extend(config.model.lora().map(|lora| {
+        format!(
+            "Adapters: {counts}, of rank {}. The others are those of the initial model: nobody's text here changes them.",
+            lora.rank
+        )
+    }));
     statements.extend(of_gradients(config, schema));
     if let Some(aggregation) = &config.aggregation {
         statements.push(of_aggregation(aggregation));

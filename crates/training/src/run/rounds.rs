@@ -2,8 +2,6 @@
 
 use std::time::Instant;
 
-use sha2::{Digest, Sha256};
-
 use super::orders::{Order, RoundOrder};
 use super::work::Work;
 use super::{Run, workspace};
@@ -11,7 +9,6 @@ use crate::cohorts::Cohort;
 use crate::config::{ClipConfig, RunConfig};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::Metrics;
-use crate::figures::hex;
 use crate::plan::{Cost, RoundPlan};
 use crate::record::{EvaluationRecord, LedgerEntry, MetricsLine, PhaseSeconds, RoundRecord};
 use crate::round::{self, Release};
@@ -183,7 +180,7 @@ impl Run<'_> {
             noise_std: plan.noise_std,
             noise_multiplier: plan.noise_multiplier,
             noise_key,
-            parameters_sha256: digest_of(&self.parameters),
+            parameters_sha256: self.identity.digest(&self.parameters),
             previous_sha256: String::new(),
         })?;
         phases.ledger = entering.elapsed().as_secs_f64();
@@ -295,17 +292,4 @@ fn normalising_norm(config: &RunConfig, plan: &RoundPlan) -> Option<f64> {
 fn norm_of(values: &[f32]) -> f64 {
     let squares = values.iter().map(|&value| f64::from(value).powi(2));
     squares.sum::<f64>().sqrt()
-}
-
-/// Hex SHA-256 of parameters as little-endian bytes.
-pub(crate) fn digest_of(parameters: &[f32]) -> String {
-    let mut hasher = Sha256::new();
-    let mut buffer = [0; 4096];
-    for block in parameters.chunks(buffer.len() / 4) {
-        for (bytes, value) in buffer.as_chunks_mut().0.iter_mut().zip(block) {
-            *bytes = value.to_le_bytes();
-        }
-        hasher.update(&buffer[..4 * block.len()]);
-    }
-    hex(&hasher.finalize())
 }

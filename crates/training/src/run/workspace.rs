@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use undertone_aggregation::ParamLayout;
-use undertone_data::{Corpus, CorpusSpec, Partition, Progress, Stage, Vocab};
+use undertone_data::{Corpus, CorpusSpec, Partition, Progress, Stage, Vocab, VocabularySpec};
 use undertone_mechanisms::{Mechanism, Strategy};
-use undertone_models::ModelSpec;
+use undertone_models::{Loaded, ModelSpec, SequenceModel};
 
 use super::{Observer, RunOptions};
 use crate::checkpoint::{Checkpoint, State};
@@ -218,11 +217,11 @@ impl RunDirectory {
         spec: &ModelSpec,
         rounds: u64,
         words: &Vocab,
-        layout: &ParamLayout,
+        model: &dyn SequenceModel,
         parameters: &[f32],
     ) -> Result<()> {
         let description = Description::new(spec, rounds, words).to_json()?;
-        let bytes = undertone_models::weights::to_safetensors(layout, parameters, Some(&description))?;
+        let bytes = model.write_params(parameters, Some(&description))?;
         files::write_atomic(&self.file(MODEL_FILE), &bytes)
     }
 
@@ -246,6 +245,31 @@ pub(crate) fn vocabulary_file(folder: &Path) -> PathBuf {
     } else {
         folder.join(VOCAB_FILE)
     }
+}
+
+/// The words or tokens of a run, from its folder.
+pub(crate) fn vocabulary_of(folder: &Path, data: &CorpusSpec) -> Result<Vocab> {
+    Ok(match &data.vocabulary {
+        Some(VocabularySpec::Tokenizer { bos, eos, .. }) => {
+            Vocab::from_tokenizer_file(&folder.join(TOKENIZER_FILE), bos.as_deref(), eos.as_deref())?
+        }
+        _ => Vocab::from_file(&folder.join(VOCAB_FILE))?,
+    })
+}
+
+/// The model of a finished run, and what it trained.
+pub(crate) fn trained_model(
+    folder: &Path,
+    spec: &ModelSpec,
+    vocab: &Vocab,
+) -> Result<(Box<dyn SequenceModel>, Vec<f32>)> {
+    let path = folder.join(MODEL_FILE);
+    let Loaded { model, parameters } = spec.load(vocab.len(), &files::read(&path)?)?;
+    let parameters = parameters.ok_or_else(|| TrainingError::Damaged {
+        path,
+        message: "it lacks the adapters that the run has trained".to_owned(),
+    })?;
+    Ok((model, parameters))
 }
 
 /// Digest of the files that say what a run is.

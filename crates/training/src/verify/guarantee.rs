@@ -200,7 +200,7 @@ fn compare(
 
 /// The sentences and warnings are those that the configuration gives.
 fn statements(run: &Run<'_>, claims: &PrivacyReport, check: &mut Check) {
-    let expected = crate::run::statements_of(&run.config);
+    let expected = crate::run::statements_of(&run.config, run.counts);
     if claims.statements != expected {
         check.problem(format!(
             "{PRIVACY_FILE}, statements: not those of this configuration"

@@ -5,6 +5,7 @@ use std::sync::{Arc, Barrier, Mutex};
 
 use undertone_training::config::{Override, RunFile};
 use undertone_training::error::Result;
+use undertone_training::pretrain::{PretrainFile, pretrain};
 use undertone_training::ranks::Ranks;
 use undertone_training::run::{self, LEDGER_FILE, MODEL_FILE, Observer, RunOptions};
 
@@ -154,6 +155,35 @@ fn several_processes_make_the_model_of_one() {
             assert!(one == trained(&file, size), "{changes:?} on {size}");
         }
     }
+}
+
+/// Every process reads what adapters are added to for itself.
+#[test]
+fn adapters_are_trained_by_several_processes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = r#"family = "transformer", layers = 1, width = 8, heads = 2, context = 16"#;
+    let public = format!(
+        "name = \"public\"\nsteps = 2\nmodel = {{ {model} }}\n[data]\nmax_sentence_tokens = 15\n\
+         source = {{ kind = \"synthetic\", users = 120, words = 40 }}\n[training]\nbatch_size = 4\nlearning_rate = 0.1\n"
+    );
+    let path = folder.path().join("public.toml");
+    std::fs::write(&path, public).expect("a file");
+    let options = RunOptions {
+        out: folder.path().to_owned(),
+        threads: 1,
+        resume: false,
+    };
+    let public = PretrainFile::read(&path, &[]).expect("a file");
+    pretrain(&public, &options, &Quiet).expect("a public model");
+    let mut file = file(&[
+        &format!("model={{ {model}, lora = {{ rank = 2, alpha = 4.0 }} }}"),
+        r#"initial_model="public/model.safetensors""#,
+        "data.max_sentence_tokens=15",
+        r#"user_update={ algorithm = "uls", group_size = 3 }"#,
+    ]);
+    file.base = folder.path().to_owned();
+    let one = trained(&file, 1);
+    assert!(one == trained(&file, 2));
 }
 
 #[test]

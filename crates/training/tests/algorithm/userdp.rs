@@ -71,7 +71,8 @@ impl Start {
     /// Parameters before the first round.
     fn initial(&self) -> Vec<f32> {
         let (model, vocab) = (self.world.model.as_ref(), self.world.corpus.vocab());
-        starting_parameters(None, ".".as_ref(), model, vocab, &self.randomness).expect("parameters")
+        let spec = &self.config.model;
+        starting_parameters(spec, None, ".".as_ref(), model, vocab, &self.randomness).expect("parameters")
     }
 
     fn task<'a>(&'a self, clipping: &'a Clipping) -> LocalTask<'a> {

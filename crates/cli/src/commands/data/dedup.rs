@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use undertone_data::{DedupOptions, DedupSource, DedupSummary, dedup};
+use undertone_training::figures::grouped;
 
 use super::group::bytes;
-use super::show::{StageBar, grouped};
+use super::show::StageBar;
 use crate::output::{Output, facts};
 
 #[derive(Debug, clap::Args)]

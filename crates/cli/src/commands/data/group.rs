@@ -6,8 +6,9 @@ use std::time::Instant;
 use anyhow::bail;
 use serde::Serialize;
 use undertone_data::{GroupOptions, GroupedManifest, group};
+use undertone_training::figures::grouped;
 
-use super::show::{StageBar, grouped};
+use super::show::StageBar;
 use super::source::SourceArgs;
 use crate::output::{Output, facts};
 

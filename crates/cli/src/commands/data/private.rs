@@ -7,8 +7,9 @@ use serde::Serialize;
 use undertone_accounting::{Adjacency, Delta, Epsilon, Guarantee, NoiseMultiplier};
 use undertone_data::{CorpusSpec, PrivateSelection, PrivateVocabulary, Progress, SelectedWords, WordVotes};
 use undertone_mechanisms::{KeyOrigin, NoiseKey};
+use undertone_training::figures::grouped;
 
-use super::show::{grouped, percent};
+use super::show::percent;
 use crate::output::facts;
 
 /// What the threshold takes of delta unless it is told: noise and threshold follow the logarithm of their shares, so any

@@ -10,6 +10,7 @@ use undertone_data::{
     BestAccuracy, Corpus, CorpusStats, Distribution, ImportSummary, PartitionStats, Progress, Stage, Vocab,
     WordCounts,
 };
+use undertone_training::figures::grouped;
 
 use crate::output::{Output, facts};
 
@@ -280,31 +281,4 @@ impl Vocabulary {
 
 pub(super) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "–".to_owned(), |share| format!("{:.2} %", 100.0 * share))
-}
-
-/// Digits in groups of three.
-pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn groups_of_three() {
-        let check = |number, expected: &str| assert_eq!(grouped(number), expected);
-        check(0, "0");
-        check(999, "999");
-        check(1000, "1,000");
-        check(1_234_567, "1,234,567");
-    }
 }

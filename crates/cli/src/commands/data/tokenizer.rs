@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use undertone_data::{TokenizerKind, TokenizerSummary, train_tokenizer};
+use undertone_training::figures::grouped;
 
-use super::show::{StageBar, grouped};
+use super::show::StageBar;
 use crate::output::{Output, facts};
 
 #[derive(Debug, clap::Args)]

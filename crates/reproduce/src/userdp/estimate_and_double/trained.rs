@@ -5,6 +5,7 @@ use std::path::Path;
 use undertone_data::{Corpus, NoProgress, Split};
 use undertone_training::advise::probe::Probe;
 use undertone_training::config::RunFile;
+use undertone_training::initial_model::starting_parameters;
 use undertone_training::pretrain::{PretrainFile, pretrain};
 use undertone_training::random::Randomness;
 use undertone_training::run::{MODEL_FILE, Observer, RunOptions};
@@ -124,10 +125,16 @@ impl Measured {
             .map_err(undertone_training::error::TrainingError::from)?;
         let model = file.config.model.build(corpus.vocab().len())?;
         let start = folder.path().join("public").join(MODEL_FILE);
-        let parameters =
-            undertone_training::initial_model::read(&start, model.as_ref(), corpus.vocab())?.parameters;
-        let users = corpus.partition(Split::Train);
         let randomness = Randomness::new(Some(1))?;
+        let parameters = starting_parameters(
+            &file.config.model,
+            Some(&start),
+            folder.path(),
+            model.as_ref(),
+            corpus.vocab(),
+            &randomness,
+        )?;
+        let users = corpus.partition(Split::Train);
         let mut probe = Probe::new(model.as_ref(), &parameters, &users, PROBED, &randomness, threads)?;
         let norms = (0..=largest.ilog2())
             .map(|doublings| probe.median_norm(1 << doublings, &|| ()))

@@ -1,0 +1,120 @@
+//! `undertone data tokenizer`: sub-word tokens from training to run.
+
+use crate::support::{Folder, TINY, json};
+
+#[test]
+fn a_tokenizer_is_trained_used_and_kept_by_a_run() {
+    let folder = Folder::new();
+    let text: String = (0..400)
+        .map(|i| {
+            format!(
+                "the model reads bytes number {} and the words of user {}\n",
+                i % 37,
+                i % 11
+            )
+        })
+        .collect();
+    folder.write("public.txt", &text);
+    let arguments = [
+        "data",
+        "tokenizer",
+        "public.txt",
+        "--size",
+        "300",
+        "--out",
+        "tokenizer.json",
+        "--json",
+    ];
+    let summary = json(&folder.succeed(&arguments));
+    assert_eq!(summary["size"], 300);
+    assert_eq!(summary["rows"], 400);
+    assert!(folder.fail(&arguments).contains("tokenizer.json exists"));
+    let small = [
+        "data",
+        "tokenizer",
+        "public.txt",
+        "--size",
+        "100",
+        "--out",
+        "small.json",
+    ];
+    assert!(folder.fail(&small).contains("size: expected between 259"));
+
+    let rows: String = (0..300)
+        .map(|i| {
+            format!(
+                "{{\"user_id\": {}, \"text\": \"words of user number {} are bytes\"}}\n",
+                i % 60,
+                i % 7
+            )
+        })
+        .collect();
+    folder.write("rows.jsonl", &rows);
+    let stats = [
+        "data",
+        "stats",
+        "--jsonl",
+        "rows.jsonl",
+        "--tokenizer",
+        "tokenizer.json",
+        "--windows",
+        "8",
+        "--json",
+    ];
+    let stats = json(&folder.succeed(&stats));
+    assert_eq!(stats["stats"]["train"]["unknown_words"], 0);
+    assert!(
+        stats["stats"]["tokens_per_word"]
+            .as_f64()
+            .is_some_and(|tokens| tokens >= 1.0),
+        "{stats}"
+    );
+
+    let run = TINY.replace(
+        "source = { kind = \"synthetic\", users = 300, words = 60 }",
+        "source = { kind = \"jsonl\", path = \"rows.jsonl\" }\nvocabulary = { kind = \"tokenizer\", path = \"tokenizer.json\" }\n\
+         examples = \"windows\"\nmax_example_tokens = 8",
+    );
+    folder.write("run.toml", &run);
+    folder.succeed(&["train", "run.toml"]);
+    assert_eq!(
+        folder.read("runs/tiny/tokenizer.json"),
+        folder.read("tokenizer.json")
+    );
+    assert!(!folder.path("runs/tiny/vocab.txt").exists());
+    folder.succeed(&["verify", "runs/tiny"]);
+    folder.succeed(&["eval", "runs/tiny"]);
+
+    // Another tokenizer of the same size: same shapes, other meanings.
+    folder.write("other.txt", text.replace("the", "our").repeat(2));
+    let other = [
+        "data",
+        "tokenizer",
+        "other.txt",
+        "--size",
+        "300",
+        "--out",
+        "tokenizer.json",
+        "--force",
+    ];
+    folder.succeed(&other);
+    let error = folder.fail(&["eval", "runs/tiny"]);
+    assert!(error.contains("no longer has the vocabulary of"), "{error}");
+    assert!(error.contains("expected SHA-256"), "{error}");
+    let initial = run.replace(
+        "name = \"tiny\"",
+        "name = \"next\"\ninitial_model = \"runs/tiny/model.safetensors\"",
+    );
+    folder.write("next.toml", &initial);
+    let error = folder.fail(&["train", "next.toml"]);
+    assert!(
+        error.contains("has another vocabulary: expected SHA-256"),
+        "{error}"
+    );
+    folder.write("tokenizer.json", "the\nto\n");
+    let error = folder.fail(&["train", "next.toml"]);
+    assert!(
+        error.contains("tokenizer.json is not a usable tokenizer: expected a Hugging Face tokenizer.json"),
+        "{error}"
+    );
+}
