@@ -4,6 +4,7 @@ pub(crate) mod account;
 pub(crate) mod advise;
 pub(crate) mod data;
 pub(crate) mod eval;
+pub(crate) mod export;
 pub(crate) mod mean;
 pub(crate) mod mechanism;
 pub(crate) mod personalize;

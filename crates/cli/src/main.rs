@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    account, advise, data, eval, mean, mechanism, personalize, plan, pretrain, report, reproduce, simulate,
-    sweep, train, verify,
+    account, advise, data, eval, export, mean, mechanism, personalize, plan, pretrain, report, reproduce,
+    simulate, sweep, train, verify,
 };
 use output::Output;
 
@@ -38,6 +38,8 @@ enum Command {
     Sweep(sweep::SweepArgs),
     /// Evaluate the final model of a run.
     Eval(eval::EvalArgs),
+    /// Write a run's final model for other programs: GPT-2's layout, adapters merged.
+    Export(export::ExportArgs),
     /// Train a run's final model on held-out users' own text, one by one, and measure what that adds.
     Personalize(personalize::PersonalizeArgs),
     /// State or search a privacy guarantee: epsilon, delta, noise, rounds.
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Command::Pretrain(args) => pretrain::run(args, &output),
         Command::Sweep(args) => sweep::run(&args, &output),
         Command::Eval(args) => eval::run(&args, &output),
+        Command::Export(args) => export::run(&args, &output),
         Command::Personalize(args) => personalize::run(&args, &output),
         Command::Account(args) => account::run(*args, &output),
         Command::Plan(args) => plan::run(args, &output),

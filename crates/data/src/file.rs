@@ -64,10 +64,15 @@ fn parent(path: &Path) -> &Path {
 }
 
 /// A folder that is built under another name and moved to its own when it is whole. Dropped before, it is removed.
-pub(crate) struct FolderBuilder(TempDir);
+#[derive(Debug)]
+pub struct FolderBuilder(TempDir);
 
 impl FolderBuilder {
-    pub(crate) fn beside(path: &Path) -> Result<FolderBuilder> {
+    /// A new folder beside where it will stand.
+    ///
+    /// # Errors
+    /// [`DataError::Io`].
+    pub fn beside(path: &Path) -> Result<FolderBuilder> {
         let parent = parent(path);
         let folder = tempfile::Builder::new()
             .prefix(".partial-")
@@ -76,12 +81,17 @@ impl FolderBuilder {
         Ok(FolderBuilder(folder))
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is while it is built.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         self.0.path()
     }
 
     /// Moves the folder to its name. One that is replaced is moved aside first and removed afterwards.
-    pub(crate) fn persist(self, path: &Path, overwrite: bool) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`DataError::OutputExists`] without `overwrite`, [`DataError::Io`].
+    pub fn persist(self, path: &Path, overwrite: bool) -> Result<()> {
         refuse_existing(path, overwrite)?;
         let sync = |folder: &Path| std::fs::File::open(folder).and_then(|folder| folder.sync_all());
         sync(self.path()).map_err(io("write", path))?;

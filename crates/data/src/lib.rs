@@ -50,6 +50,7 @@ pub use corpus::{Corpus, Partition, User};
 pub use count::WordCounts;
 pub use dedup::{DedupOptions, DedupSource, DedupSummary, dedup};
 pub use error::{DataError, Place, Result};
+pub use file::FolderBuilder;
 pub use grouped::{
     GroupOptions, Grouped, GroupedManifest, Shard, StreamOptions, UserRows, UserStream, group,
 };

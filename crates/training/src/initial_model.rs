@@ -11,6 +11,7 @@ use undertone_models::{ModelSpec, SequenceModel};
 
 use crate::error::{Result, TrainingError};
 use crate::random::{Purpose, Randomness};
+pub(crate) use file::GPT2_CONFIG;
 use file::ModelFile;
 
 /// What a `model.safetensors` of ours says about itself in its header.

@@ -32,6 +32,7 @@ pub mod cohorts;
 pub mod config;
 pub mod error;
 pub mod evaluate;
+pub mod export;
 pub mod figures;
 pub mod files;
 mod identity;

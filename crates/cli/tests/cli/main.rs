@@ -7,6 +7,7 @@ mod bad_input;
 mod crash;
 mod data;
 mod determinism;
+mod export;
 mod ftrl;
 mod lora;
 mod mean;
