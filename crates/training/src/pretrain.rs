@@ -2,7 +2,7 @@
 //!
 //! It is **not private**: no update is clipped and no noise is added, so the text has to be public. It leaves a run
 //! directory like a private run's (configuration, vocabulary, metrics, model, report), and private training starts from
-//! its `model.safetensors` (see [`initial_model`](crate::initial_model)).
+//! its `model.safetensors` (see [`initial_model`]).
 //!
 //! A step stands in the records where a round of a federated run would: its cohort are the users whose examples the step
 //! read.
