@@ -2,6 +2,14 @@
 
 use crate::support::{Folder, json};
 
+fn dedup<'a>(rest: &[&'a str]) -> Vec<&'a str> {
+    [
+        &["data", "dedup", "public.jsonl", "--against", "private.jsonl"],
+        rest,
+    ]
+    .concat()
+}
+
 #[test]
 fn near_duplicates_of_private_text_leave_a_public_corpus() {
     let folder = Folder::new();
@@ -13,16 +21,7 @@ fn near_duplicates_of_private_text_leave_a_public_corpus() {
         "public.jsonl",
         "{\"text\": \"something else\"}\n{\"text\": \"The very same long sentence of somebody written once!\"}\n",
     );
-    let arguments = [
-        "data",
-        "dedup",
-        "public.jsonl",
-        "--against",
-        "private.jsonl",
-        "--out",
-        "kept.jsonl",
-        "--json",
-    ];
+    let arguments = dedup(&["--out", "kept.jsonl", "--json"]);
     let summary = json(&folder.succeed(&arguments));
     assert_eq!(
         (&summary["rows"], &summary["near_duplicates"]),
@@ -30,16 +29,6 @@ fn near_duplicates_of_private_text_leave_a_public_corpus() {
     );
     assert_eq!(folder.read("kept.jsonl"), b"{\"text\": \"something else\"}\n");
     assert!(folder.fail(&arguments).contains("kept.jsonl exists"));
-    let column = [
-        "data",
-        "dedup",
-        "public.jsonl",
-        "--against",
-        "private.jsonl",
-        "--out",
-        "o",
-        "--text",
-        "body",
-    ];
+    let column = dedup(&["--out", "o", "--text", "body"]);
     assert!(folder.fail(&column).contains("public.jsonl, line 1: \"body\""));
 }
