@@ -1,5 +1,6 @@
 //! Real sequences on a circle, and their spectra.
 
+use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use realfft::num_complex::Complex64;
@@ -7,8 +8,27 @@ use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 
 use super::pool::Buffer;
 
-/// Twiddle factors are worth keeping: planning a transform costs as much as running it.
-static PLANNER: LazyLock<Mutex<RealFftPlanner<f64>>> = LazyLock::new(|| Mutex::new(RealFftPlanner::new()));
+/// Transforms by length.
+type Plans<T> = LazyLock<Mutex<HashMap<usize, Arc<T>>>>;
+
+static FORWARD: Plans<dyn RealToComplex<f64>> = LazyLock::new(Mutex::default);
+static INVERSE: Plans<dyn ComplexToReal<f64>> = LazyLock::new(Mutex::default);
+
+/// The transform of one length. Twiddle factors are worth keeping: planning a transform costs as much as running it.
+///
+/// Each length has a planner of its own. One planner for all would build long transforms from the short ones that it
+/// happens to hold, so that the last digits of a figure would depend on what the process computed before.
+fn planned<T: ?Sized>(
+    plans: &Plans<T>,
+    length: usize,
+    plan: impl FnOnce(&mut RealFftPlanner<f64>) -> Arc<T>,
+) -> Arc<T> {
+    let mut plans = plans.lock().unwrap_or_else(PoisonError::into_inner);
+    let planned = plans
+        .entry(length)
+        .or_insert_with(|| plan(&mut RealFftPlanner::new()));
+    Arc::clone(planned)
+}
 
 /// The spectrum of a real sequence: the bins of frequencies from 0 to half of its length, which is even.
 #[derive(Clone)]
@@ -30,13 +50,11 @@ pub(crate) fn length(length: usize) -> usize {
 }
 
 fn forward(length: usize) -> Arc<dyn RealToComplex<f64>> {
-    let mut planner = PLANNER.lock().unwrap_or_else(PoisonError::into_inner);
-    planner.plan_fft_forward(length)
+    planned(&FORWARD, length, |planner| planner.plan_fft_forward(length))
 }
 
 fn inverse(length: usize) -> Arc<dyn ComplexToReal<f64>> {
-    let mut planner = PLANNER.lock().unwrap_or_else(PoisonError::into_inner);
-    planner.plan_fft_inverse(length)
+    planned(&INVERSE, length, |planner| planner.plan_fft_inverse(length))
 }
 
 impl Spectrum {
@@ -109,6 +127,22 @@ mod tests {
                 .zip(&want)
                 .all(|(got, want)| (got - want).abs() < 1e-13)
         );
+    }
+
+    /// Lengths of 9 times a power of two are those that one planner builds otherwise once it holds shorter ones.
+    #[test]
+    fn spectra_do_not_depend_on_what_was_planned_before() {
+        let sine = |length: u32| (0..length).map(|index| (f64::from(index) * 0.37).sin());
+        for power in 4..13 {
+            for length in [8, 9, 10, 12, 15].map(|multiple| multiple << power) {
+                let mut circle: Vec<f64> = sine(length).collect();
+                let got = Spectrum::new(&circle, length as usize);
+                let plan = RealFftPlanner::new().plan_fft_forward(length as usize);
+                let mut want = plan.make_output_vec();
+                plan.process(&mut circle, &mut want).unwrap();
+                assert_eq!(*got.bins, *want, "{length}");
+            }
+        }
     }
 
     #[test]
