@@ -11,7 +11,7 @@ use crate::hash::{hash_bytes, hex};
 use crate::path::expand;
 use crate::private_vocab::PrivateVocabulary;
 use crate::progress::Progress;
-use crate::source::{Source, file_identity};
+use crate::source::{Source, texts_identity};
 use crate::spec::{CorpusSpec, VocabularySpec};
 use crate::split::Split;
 use crate::stats::{CorpusStats, EosTargets};
@@ -229,7 +229,7 @@ impl<'a> Vocabulary<'a> {
                     .unwrap_or_default()
                     .to_string_lossy()
                     .into_owned();
-                let identity = format!("{format} {}", file_identity(&file, progress)?);
+                let identity = format!("{format} {}", texts_identity(&file, progress)?);
                 Ok((
                     Vocabulary::PublicCorpus {
                         path,

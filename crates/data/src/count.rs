@@ -149,7 +149,7 @@ pub(crate) fn assign(splitter: &Splitter, rows: &Rows, row: usize, spec: &Corpus
     splitter
         .assign(rows.users.get(row), rows.times[row], rows.split(row))
         .map_err(|got| DataError::BadValue {
-            file: spec.source.describe().into(),
+            file: rows.file.clone().unwrap_or_else(|| spec.source.describe().into()),
             place: rows.place(row),
             what: "split column".to_owned(),
             expected: "\"train\", \"validation\" or \"test\"".to_owned(),

@@ -162,6 +162,14 @@ pub fn dedup(
     options.validate()?;
     file::refuse_existing(output, options.overwrite)?;
     let public_path = expand("PUBLIC", &public.path, Path::new(""))?;
+    if public_path.is_dir() {
+        // Its rows are written again in the file's own format.
+        return Err(DataError::InvalidSetting {
+            key: "PUBLIC",
+            expected: "one file; those of a folder one by one".to_owned(),
+            got: format!("the folder {}", public_path.display()),
+        });
+    }
     let private_path = expand("--against", &private.path, Path::new(""))?;
     let minhash = MinHash::new(options.bands, options.rows_per_band);
     let mut urls = UrlFilter::new(public, private, &options.hosts)?;

@@ -111,6 +111,14 @@ pub enum DataError {
         /// What was looked for.
         expected: &'static str,
     },
+    /// A folder named as a table holds no file of the table's kind.
+    #[error("the folder {} holds no file that ends in {}", folder.display(), extensions.join(", "))]
+    NoFiles {
+        /// The folder.
+        folder: PathBuf,
+        /// Endings that were looked for.
+        extensions: Vec<String>,
+    },
     /// No user has a single usable sentence.
     #[error(
         "no user has usable text: {origin} has {users} users in {rows} rows, and none has an example (a sentence of two or \

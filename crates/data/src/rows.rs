@@ -1,5 +1,7 @@
 //! A batch of rows on its way from a source to the tokeniser.
 
+use std::path::{Path, PathBuf};
+
 use crate::error::Place;
 
 /// Strings in one allocation.
@@ -41,15 +43,25 @@ pub(crate) struct Rows {
     pub(crate) times: Vec<i64>,
     pub(crate) splits: Strings,
     pub(crate) places: Vec<u64>,
-    pub(crate) lines: bool,
+    /// The file that they come from, if they come from one.
+    pub(crate) file: Option<PathBuf>,
+    lines: bool,
 }
 
 impl Rows {
+    /// Rows of a table: places are rows.
+    pub(crate) fn of_table(file: &Path) -> Rows {
+        Rows {
+            file: Some(file.to_owned()),
+            ..Rows::default()
+        }
+    }
+
     /// Rows of a text file: places are lines.
-    pub(crate) fn of_lines() -> Rows {
+    pub(crate) fn of_lines(file: &Path) -> Rows {
         Rows {
             lines: true,
-            ..Rows::default()
+            ..Rows::of_table(file)
         }
     }
 

@@ -1,6 +1,7 @@
 //! Sources of rows, behind one function.
 
 mod csv;
+mod files;
 mod git;
 mod jsonl;
 mod parquet;
@@ -8,13 +9,13 @@ mod plain;
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{DataError, Result, io};
+use crate::error::{DataError, Result};
 use crate::grouped::Grouped;
-use crate::hash::{Hash, hash_bytes, hash_file, hex, pseudonym};
+use crate::hash::{hash_bytes, hex, pseudonym};
 use crate::path::expand;
 use crate::progress::Progress;
 use crate::rows::Rows;
-use crate::spec::{Columns, CsvSource, GitSource, GroupedSource, SourceSpec, SyntheticSource, TableSource};
+use crate::spec::{Columns, GitSource, GroupedSource, SourceSpec, SyntheticSource};
 use crate::synthetic::Population;
 
 /// Receives batches; the `Option<u64>` is the total number of rows, where the source knows it.
@@ -24,9 +25,9 @@ pub(crate) type OnRows<'a> = dyn FnMut(&Rows, Option<u64>) -> Result<()> + 'a;
 #[derive(Debug)]
 pub(crate) enum Source<'a> {
     Synthetic(Box<Population>),
-    Parquet(PathBuf, Columns<'a>),
-    Jsonl(PathBuf, Columns<'a>),
-    Csv(PathBuf, Columns<'a>, char),
+    Parquet(Vec<PathBuf>, Columns<'a>),
+    Jsonl(Vec<PathBuf>, Columns<'a>),
+    Csv(Vec<PathBuf>, Columns<'a>, char),
     Git {
         path: PathBuf,
         commit: String,
@@ -46,20 +47,25 @@ impl<'a> Source<'a> {
         default_salt: Option<&[u8]>,
         progress: &dyn Progress,
     ) -> Result<(Source<'a>, Identity)> {
-        let table = |source: &TableSource| expand("data.source.path", &source.path, base);
+        let table = |path: &str, extensions| {
+            let files = files::files(&expand("data.source.path", path, base)?, extensions)?;
+            let identity = files::identity(&files, progress)?;
+            Ok::<_, DataError>((files, identity))
+        };
         match spec {
             SourceSpec::Synthetic(source) => Ok(Source::synthetic(source)),
             SourceSpec::Parquet(source) => {
-                let path = table(source)?;
-                let identity = file_identity(&path, progress)?;
-                Ok((Source::Parquet(path, source.columns()), identity))
+                let (files, identity) = table(&source.path, files::PARQUET)?;
+                Ok((Source::Parquet(files, source.columns()), identity))
             }
             SourceSpec::Jsonl(source) => {
-                let path = table(source)?;
-                let identity = file_identity(&path, progress)?;
-                Ok((Source::Jsonl(path, source.columns()), identity))
+                let (files, identity) = table(&source.path, files::JSONL)?;
+                Ok((Source::Jsonl(files, source.columns()), identity))
             }
-            SourceSpec::Csv(source) => Source::csv(source, base, progress),
+            SourceSpec::Csv(source) => {
+                let (files, identity) = table(&source.path, files::CSV)?;
+                Ok((Source::Csv(files, source.columns(), source.delimiter), identity))
+            }
             SourceSpec::Git(source) => Source::git(source, base, default_salt),
             SourceSpec::Grouped(source) => Source::grouped(source, base),
         }
@@ -87,21 +93,16 @@ impl<'a> Source<'a> {
 
     /// About how many bytes of users and text there are: what memory is divided by.
     pub(crate) fn text_bytes(&self) -> Result<u64> {
-        let size = |path: &Path| {
-            std::fs::metadata(path)
-                .map(|file| file.len())
-                .map_err(io("read", path))
-        };
         match self {
             // A few hundred words a user, as drawn.
             Source::Synthetic(population) => Ok(4096 * population.num_users()),
-            Source::Parquet(path, columns) => parquet::text_bytes(path, *columns),
-            Source::Jsonl(path, _) | Source::Csv(path, ..) => size(path),
+            Source::Jsonl(files, _) | Source::Csv(files, ..) => {
+                files.iter().map(|file| files::size(file)).sum()
+            }
             // A log is no larger than that of the largest projects.
             Source::Git { .. } => Ok(1 << 30),
-            Source::Grouped(files, columns) => {
-                files.iter().map(|file| parquet::text_bytes(file, *columns)).sum()
-            }
+            Source::Parquet(files, columns) => text_bytes(files, *columns),
+            Source::Grouped(files, columns) => text_bytes(files, *columns),
         }
     }
 
@@ -110,12 +111,6 @@ impl<'a> Source<'a> {
             Source::Synthetic(Box::new(Population::new(source))),
             "synthetic process 1".to_owned(),
         )
-    }
-
-    fn csv(source: &'a CsvSource, base: &Path, progress: &dyn Progress) -> Result<(Source<'a>, Identity)> {
-        let path = expand("data.source.path", &source.path, base)?;
-        let identity = file_identity(&path, progress)?;
-        Ok((Source::Csv(path, source.columns(), source.delimiter), identity))
     }
 
     fn git(
@@ -140,16 +135,49 @@ impl<'a> Source<'a> {
     pub(crate) fn read(&self, on_rows: &mut OnRows<'_>) -> Result<()> {
         match self {
             Source::Synthetic(population) => population.read(on_rows),
-            Source::Parquet(path, columns) => parquet::read(path, *columns, on_rows),
-            Source::Jsonl(path, columns) => jsonl::read(path, *columns, on_rows),
-            Source::Csv(path, columns, delimiter) => csv::read(path, *columns, *delimiter, on_rows),
+            Source::Parquet(files, columns) => read_parquet(files, *columns, on_rows),
+            Source::Grouped(files, columns) => read_parquet(files, *columns, on_rows),
+            Source::Jsonl(files, columns) => each(files, &mut |file| jsonl::read(file, *columns, on_rows)),
+            Source::Csv(files, columns, delimiter) => {
+                each(files, &mut |file| csv::read(file, *columns, *delimiter, on_rows))
+            }
             Source::Git { path, commit, salt } => {
                 git::read(path, commit, &|address| pseudonym(salt, address), on_rows)
             }
-            Source::Grouped(files, columns) => files
-                .iter()
-                .try_for_each(|file| parquet::read(file, *columns, &mut |rows, _| on_rows(rows, None))),
         }
+    }
+}
+
+fn text_bytes(files: &[PathBuf], columns: Columns<'_>) -> Result<u64> {
+    files.iter().map(|file| parquet::text_bytes(file, columns)).sum()
+}
+
+fn read_parquet(files: &[PathBuf], columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
+    if let [file] = files {
+        return parquet::read(file, columns, on_rows);
+    }
+    let total = files
+        .iter()
+        .map(|file| parquet::num_rows(file))
+        .sum::<Result<u64>>()?;
+    each(files, &mut |file| {
+        parquet::read(file, columns, &mut |rows, _| on_rows(rows, Some(total)))
+    })
+}
+
+/// Reads one file after another. Of several, some may be empty: programs that write in parts leave such files.
+fn each(files: &[PathBuf], read: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
+    let (mut found, mut empty) = (false, None);
+    for file in files {
+        match read(file) {
+            Ok(()) => found = true,
+            Err(error @ DataError::Empty { .. }) => empty = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    match empty {
+        Some(error) if !found => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -166,9 +194,20 @@ pub(crate) fn read_texts(path: &Path, text: &str, on_rows: &mut OnRows<'_>) -> R
 
 /// The same with other columns beside the text; plain text has none.
 pub(crate) fn read_columns(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
+    let files = files::files(path, files::TEXTS)?;
+    // The number of rows is known of one file, not of several of several kinds.
+    let single = files.len() == 1;
+    each(&files, &mut |file| {
+        read_file(file, columns, &mut |rows, total| {
+            on_rows(rows, total.filter(|_| single))
+        })
+    })
+}
+
+fn read_file(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("parquet") => parquet::read(path, columns, on_rows),
-        Some("jsonl" | "ndjson") => jsonl::read(path, columns, on_rows),
+        Some("jsonl" | "ndjson" | "json") => jsonl::read(path, columns, on_rows),
         Some("csv") => csv::read(path, columns, ',', on_rows),
         Some("tsv") => csv::read(path, columns, '\t', on_rows),
         _ => match columns.user {
@@ -183,7 +222,7 @@ pub(crate) fn read_columns(path: &Path, columns: Columns<'_>, on_rows: &mut OnRo
     }
 }
 
-pub(crate) fn file_identity(path: &Path, progress: &dyn Progress) -> Result<Identity> {
-    let (size, hash): (u64, Hash) = hash_file(path, progress)?;
-    Ok(format!("file {size} {}", crate::hash::hex(&hash)))
+/// Contents of a public corpus.
+pub(crate) fn texts_identity(path: &Path, progress: &dyn Progress) -> Result<Identity> {
+    files::identity(&files::files(path, files::TEXTS)?, progress)
 }

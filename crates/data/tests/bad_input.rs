@@ -271,6 +271,61 @@ fn split_values() {
 }
 
 #[test]
+fn parts_of_a_folder() {
+    let directory = with_vocabulary();
+    let part =
+        |name: &str, contents: &[u8]| fs::write(directory.path().join("input").join(name), contents).unwrap();
+    fs::create_dir(directory.path().join("input")).unwrap();
+    part("1.jsonl", b"");
+    part("2.jsonl", b"\n");
+    fails(
+        directory.path(),
+        &source("jsonl", ""),
+        &["2.jsonl holds no JSON objects"],
+    );
+    part(
+        "1.jsonl",
+        b"{\"user_id\": 1, \"text\": \"two words\", \"part\": \"train\"}\n",
+    );
+    part(
+        "2.jsonl",
+        b"\n{\"user_id\": 1, \"text\": \"two words\", \"part\": \"dev\"}\n",
+    );
+    fails(
+        directory.path(),
+        &source("jsonl", ", split = \"part\""),
+        &["2.jsonl, line 2: split column: expected \"train\""],
+    );
+    part("2.jsonl", b"{\"user\": 1}\n");
+    fails(
+        directory.path(),
+        &source("jsonl", ""),
+        &["2.jsonl, line 1: \"user_id\""],
+    );
+
+    let good = good_table();
+    part("1.parquet", &good);
+    part("2.parquet", &good[..good.len() / 2]);
+    fails(
+        directory.path(),
+        &source("parquet", ""),
+        &["2.parquet is not a readable Parquet file"],
+    );
+    part("2.parquet", b"");
+    fails(
+        directory.path(),
+        &source("parquet", ""),
+        &["2.parquet is not a readable Parquet file"],
+    );
+    part(
+        "2.parquet",
+        &table(vec![("user_id", strings(&[])), ("text", strings(&[]))]),
+    );
+    let spec = format!("{}{ALL_TRAIN}", source("parquet", ""));
+    assert_eq!(open_in(directory.path(), &spec).unwrap().stats().rows, 2);
+}
+
+#[test]
 fn users_without_text() {
     let nothing = "{\"user_id\": 1, \"text\": \"word\"}\n{\"user_id\": 2, \"text\": \"!!!\"}\n".as_bytes();
     check(
@@ -304,7 +359,11 @@ fn paths() {
         &at("absent.jsonl"),
         &["cannot read", "absent.jsonl"],
     );
-    fails(directory.path(), &at("."), &["cannot read"]);
+    fails(
+        directory.path(),
+        &at("."),
+        &["the folder", "holds no file that ends in .jsonl, .ndjson, .json"],
+    );
     let unset =
         "data.source.path = \"$UNDERTONE_TEST_UNSET/a\" needs the environment variable UNDERTONE_TEST_UNSET";
     fails(directory.path(), &at("$UNDERTONE_TEST_UNSET/a"), &[unset]);

@@ -179,6 +179,35 @@ fn csv_and_jsonl_give_the_same_corpus() {
     assert_ne!(csv.digest(), jsonl.digest());
 }
 
+/// The rows of a table in parts, one of them empty, are the table: in the order of the parts' names.
+#[test]
+fn a_folder_of_parts_is_one_table() {
+    let directory = mixed();
+    let whole = open(&directory, JSONL);
+    fs::create_dir_all(directory.path().join("parts/later")).unwrap();
+    let rows: Vec<&str> = MIXED.split_inclusive('\n').collect();
+    write(&directory, "parts/a-0.jsonl", &rows[..2].concat());
+    write(&directory, "parts/a-1.jsonl", "");
+    write(&directory, "parts/later/0.jsonl", &rows[2..].concat());
+    write(&directory, "parts/_SUCCESS", "");
+    let in_parts = JSONL.replace("mixed.jsonl", "parts");
+    let parts = open(&directory, &in_parts);
+    for split in [Split::Train, Split::Validation, Split::Test] {
+        assert_eq!(texts(&parts, split), texts(&whole, split));
+    }
+    assert_eq!(parts.stats().rows, whole.stats().rows);
+
+    // What counts is contents in their order.
+    fs::rename(
+        directory.path().join("parts/later/0.jsonl"),
+        directory.path().join("parts/later/1.jsonl"),
+    )
+    .unwrap();
+    assert_eq!(open(&directory, &in_parts).digest(), parts.digest());
+    write(&directory, "parts/z.jsonl", rows[1]);
+    assert_ne!(open(&directory, &in_parts).digest(), parts.digest());
+}
+
 #[test]
 fn caps_and_minima_shape_training_only() {
     let directory = TempDir::new().unwrap();

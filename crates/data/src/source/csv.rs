@@ -54,7 +54,7 @@ pub(crate) fn read(
         .map(|name| find("data.source.split", name))
         .transpose()?;
 
-    let mut rows = Rows::of_lines();
+    let mut rows = Rows::of_lines(path);
     let mut record = StringRecord::new();
     let mut records = 0_u64;
     while reader

@@ -14,7 +14,7 @@ use crate::time::parse_date;
 
 pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
     let mut reader = BufReader::with_capacity(1 << 18, File::open(path).map_err(io("read", path))?);
-    let mut rows = Rows::of_lines();
+    let mut rows = Rows::of_lines(path);
     let mut line = Vec::new();
     let (mut number, mut objects) = (0_u64, 0_u64);
     loop {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -13,7 +14,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, TimeUnit};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use crate::error::{DataError, Place, Result, io};
 use crate::rows::{NO_TIME, Rows};
@@ -87,7 +88,7 @@ pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) 
     let reader = builder.with_projection(mask).with_batch_size(BATCH_ROWS).build();
     let reader = reader.map_err(|error| damaged(error.to_string()))?;
 
-    let mut rows = Rows::default();
+    let mut rows = Rows::of_table(path);
     let mut first_row = 1_u64;
     for batch in reader {
         let batch = batch.map_err(|error| damaged(error.to_string()))?;
@@ -118,23 +119,30 @@ pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) 
     Ok(())
 }
 
+/// Rows, as the file tells.
+pub(crate) fn num_rows(path: &Path) -> Result<u64> {
+    let rows = metadata(path)?.file_metadata().num_rows();
+    Ok(u64::try_from(rows).unwrap_or(0))
+}
+
 /// Bytes of users and texts before compression, as the file tells.
 pub(crate) fn text_bytes(path: &Path, columns: Columns<'_>) -> Result<u64> {
+    let metadata = metadata(path)?;
+    let wanted = [columns.user, Some(columns.text)];
+    let chunks = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
+    Ok(chunks
+        .filter(|chunk| wanted.contains(&Some(chunk.column_path().string().as_str())))
+        .map(|chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(0))
+        .sum())
+}
+
+fn metadata(path: &Path) -> Result<Arc<ParquetMetaData>> {
     let file = File::open(path).map_err(io("read", path))?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| DataError::BadParquet {
         file: path.to_owned(),
         detail: error.to_string(),
     })?;
-    let wanted = [columns.user, Some(columns.text)];
-    let chunks = builder
-        .metadata()
-        .row_groups()
-        .iter()
-        .flat_map(RowGroupMetaData::columns);
-    Ok(chunks
-        .filter(|chunk| wanted.contains(&Some(chunk.column_path().string().as_str())))
-        .map(|chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(0))
-        .sum())
+    Ok(Arc::clone(builder.metadata()))
 }
 
 fn find<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a ArrayRef> {

@@ -10,7 +10,7 @@ use crate::source::OnRows;
 
 pub(crate) fn read(path: &Path, on_rows: &mut OnRows<'_>) -> Result<()> {
     let mut reader = BufReader::new(File::open(path).map_err(io("read", path))?);
-    let mut rows = Rows::of_lines();
+    let mut rows = Rows::of_lines(path);
     let mut line = Vec::new();
     let mut number = 0_u64;
     loop {

@@ -11,11 +11,11 @@ use crate::error::Result;
 pub enum SourceSpec {
     /// A population drawn from a documented process; nothing is read.
     Synthetic(SyntheticSource),
-    /// A Parquet file.
+    /// Parquet: a file, or all files of a folder.
     Parquet(TableSource),
-    /// A file of JSON objects, one a line.
+    /// JSON objects, one a line: a file, or all files of a folder.
     Jsonl(TableSource),
-    /// A file of separated values with a header line.
+    /// Separated values with a header line: a file, or all files of a folder.
     Csv(CsvSource),
     /// The log of a git repository: author = user, message = text.
     Git(GitSource),
@@ -42,7 +42,8 @@ pub struct GroupedSource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableSource {
-    /// The file.
+    /// The file, or a folder: its files of this kind in the order of their paths, those of folders in it among them. Names that
+    /// start with `.` or `_` are passed over.
     pub path: String,
     /// Column with the user's name or number.
     #[serde(default = "default_user")]
@@ -62,7 +63,7 @@ pub struct TableSource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CsvSource {
-    /// The file.
+    /// The file or folder, as in [`TableSource`].
     pub path: String,
     /// Column with the user's name or number.
     #[serde(default = "default_user")]

@@ -112,7 +112,7 @@ fn counting_forgets_rare_words_to_stay_small() {
     let tokenizer = unskilled(TokenizerKind::Bpe).unwrap();
     let mut counts = PieceCounts::within(&tokenizer, 50);
     for batch in 0..10_u8 {
-        let mut rows = Rows::of_lines();
+        let mut rows = Rows::default();
         for word in 0..20_u8 {
             let letters = [b'a' + batch, b'a' + word].map(char::from);
             rows.texts.push(&format!("often {}{}", letters[0], letters[1]));

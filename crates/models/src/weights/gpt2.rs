@@ -128,16 +128,12 @@ pub fn spec(bytes: &[u8]) -> Result<(ModelSpec, usize)> {
     let [vocab, width] = file.matrix(EMBEDDING, "[vocabulary, width]")?;
     let [context, _] = file.matrix(POSITIONS, "[context, width]")?;
     let [_, inner] = file.matrix("h.0.mlp.c_fc.weight", "[width, feed-forward width]")?;
-    let layer_of = |name: &str| {
-        name.strip_prefix(file.prefix)?
-            .strip_prefix("h.")?
-            .split_once('.')?
-            .0
-            .parse()
-            .ok()
+    // Counted from the first on, so that a name with a number of many digits asks for no such number of layers; `read` refuses it.
+    let has_layer = |layer: &usize| {
+        let name = file.name(&format!("h.{layer}.ln_1.weight"));
+        file.tensors.tensor(&name).is_ok()
     };
-    let names = file.tensors.names();
-    let last: Option<usize> = names.into_iter().filter_map(layer_of).max();
+    let layers = (0..).take_while(has_layer).count();
     let unusable = |plain: &str, expected: String, got: [usize; 2]| ModelError::TensorSizes {
         name: file.name(plain),
         expected,
@@ -152,7 +148,7 @@ pub fn spec(bytes: &[u8]) -> Result<(ModelSpec, usize)> {
         return Err(unusable("h.0.mlp.c_fc.weight", expected, [width, inner]));
     }
     let spec = ModelSpec::Transformer {
-        layers: last.map_or(0, |last| last + 1),
+        layers,
         width,
         heads: width / HEAD_WIDTH,
         context,

@@ -53,14 +53,14 @@ struct Which {
     /// A run file; its `data` table says everything.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A Parquet file.
-    #[arg(long, value_name = "FILE")]
+    /// A Parquet file, or a folder of them.
+    #[arg(long, value_name = "PATH")]
     parquet: Option<String>,
-    /// A file of JSON objects, one a line.
-    #[arg(long, value_name = "FILE")]
+    /// A file of JSON objects, one a line, or a folder of them.
+    #[arg(long, value_name = "PATH")]
     jsonl: Option<String>,
-    /// A file of separated values with a header line.
-    #[arg(long, value_name = "FILE")]
+    /// A file of separated values with a header line, or a folder of them.
+    #[arg(long, value_name = "PATH")]
     csv: Option<String>,
     /// A plain text file (for a public vocabulary only: it has no users).
     #[arg(long, value_name = "FILE")]
