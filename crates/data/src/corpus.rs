@@ -224,12 +224,7 @@ impl<'a> Vocabulary<'a> {
             }
             Some(VocabularySpec::PublicCorpus { path, text, size }) => {
                 let file = expand("data.vocabulary.path", path, base_dir)?;
-                let format = file
-                    .extension()
-                    .unwrap_or_default()
-                    .to_string_lossy()
-                    .into_owned();
-                let identity = format!("{format} {}", texts_identity(&file, progress)?);
+                let identity = texts_identity(&file, progress)?;
                 Ok((
                     Vocabulary::PublicCorpus {
                         path,

@@ -222,7 +222,19 @@ fn read_file(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Res
     }
 }
 
-/// Contents of a public corpus.
+/// Formats, which follow from names, and contents of a public corpus.
 pub(crate) fn texts_identity(path: &Path, progress: &dyn Progress) -> Result<Identity> {
-    files::identity(&files::files(path, files::TEXTS)?, progress)
+    let files = files::files(path, files::TEXTS)?;
+    let format = |file: &PathBuf| {
+        file.extension()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    };
+    let formats: Vec<String> = files.iter().map(format).collect();
+    Ok(format!(
+        "{} {}",
+        formats.join(","),
+        files::identity(&files, progress)?
+    ))
 }

@@ -197,6 +197,26 @@ fn a_folder_of_parts_is_one_table() {
     }
     assert_eq!(parts.stats().rows, whole.stats().rows);
 
+    // Words are counted over the parts of a public corpus, each in the format of its name.
+    fs::create_dir(directory.path().join("public")).unwrap();
+    write(&directory, "public/a.txt", "two\ntwo words\n");
+    write(&directory, "public/b.csv", "text\nseven\n");
+    let public = JSONL.replace(
+        "kind = \"file\", path = \"vocab.txt\"",
+        "kind = \"public_corpus\", path = \"public\", size = 9",
+    );
+    let counted = open(&directory, &public);
+    let words: Vec<&str> = (3..counted.vocab().len() as u32)
+        .map(|id| counted.vocab().word(id))
+        .collect();
+    assert_eq!(words, ["two", "seven", "words"]);
+    fs::rename(
+        directory.path().join("public/b.csv"),
+        directory.path().join("public/b.txt"),
+    )
+    .unwrap();
+    assert_ne!(open(&directory, &public).digest(), counted.digest());
+
     // What counts is contents in their order.
     fs::rename(
         directory.path().join("parts/later/0.jsonl"),
