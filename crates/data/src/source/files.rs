@@ -35,8 +35,12 @@ pub(crate) fn files(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
             let extension = below.extension().and_then(|extension| extension.to_str());
             if kind.is_dir() {
                 folders.push(below);
-            } else if extension.is_some_and(|own| extensions.contains(&own)) && below.is_file() {
-                found.push(below);
+            } else if extension.is_some_and(|own| extensions.contains(&own)) {
+                // A link to nothing is an error: the part would be missing.
+                let file = fs::metadata(&below).map_err(io("read", &below))?;
+                if file.is_file() {
+                    found.push(below);
+                }
             }
         }
     }
@@ -121,7 +125,6 @@ mod tests {
         {
             std::os::unix::fs::symlink(folder.path(), at("b=2/loop")).expect("a link");
             std::os::unix::fs::symlink(at("a.ndjson"), at("c.jsonl")).expect("a link");
-            std::os::unix::fs::symlink(at("nowhere"), at("d.jsonl")).expect("a link");
         }
         let found = files(folder.path(), JSONL).expect("files");
         let mut expected = vec![at("a.ndjson"), at("b=10/part-0.jsonl"), at("b=2/part-0.jsonl")];
@@ -132,6 +135,17 @@ mod tests {
         assert_eq!(files(&at("a.ndjson"), PARQUET).expect("itself"), [at("a.ndjson")]);
         let error = files(folder.path(), PARQUET).expect_err("none").to_string();
         assert!(error.ends_with("holds no file that ends in .parquet"), "{error}");
+        #[cfg(unix)]
+        {
+            std::os::unix::fs::symlink(at("nowhere"), at("d.jsonl")).expect("a link");
+            let error = files(folder.path(), JSONL)
+                .expect_err("a part is missing")
+                .to_string();
+            assert!(
+                error.starts_with("cannot read") && error.contains("d.jsonl"),
+                "{error}"
+            );
+        }
     }
 
     #[test]
