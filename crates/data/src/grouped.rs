@@ -6,6 +6,7 @@
 //! one user are read without those of the others around.
 
 mod build;
+mod grouper;
 mod index;
 mod manifest;
 mod read;
@@ -26,6 +27,7 @@ use crate::spec::Columns;
 use index::{UserEntry, UserIndex, hash_user};
 
 pub use build::{GroupOptions, group};
+pub use grouper::{GroupedRow, Grouper, GrouperOptions};
 pub use manifest::{GroupedManifest, Shard};
 pub use read::UserRows;
 pub use stream::{StreamOptions, UserStream};

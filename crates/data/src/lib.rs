@@ -21,6 +21,7 @@
 //! The formats and the synthetic process are described in `docs/DATA.md`.
 
 mod builder;
+mod byte_size;
 mod cache;
 mod corpus;
 mod count;
@@ -46,13 +47,15 @@ mod tokenize;
 mod tokenizer;
 mod vocab;
 
+pub use byte_size::{ByteSize, NotAByteSize};
 pub use corpus::{Corpus, Partition, User};
 pub use count::WordCounts;
 pub use dedup::{DedupOptions, DedupSource, DedupSummary, dedup};
 pub use error::{DataError, Place, Result};
 pub use file::FolderBuilder;
 pub use grouped::{
-    GroupOptions, Grouped, GroupedManifest, Shard, StreamOptions, UserRows, UserStream, group,
+    GroupOptions, Grouped, GroupedManifest, GroupedRow, Grouper, GrouperOptions, Shard, StreamOptions,
+    UserRows, UserStream, group,
 };
 pub use hash::pseudonym;
 pub use import::{ImportOptions, ImportSummary, import};

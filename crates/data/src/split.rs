@@ -38,7 +38,9 @@ impl Split {
         self as usize
     }
 
-    pub(crate) fn parse(name: &str) -> Option<Split> {
+    /// The partition of a lower-case name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Split> {
         Split::ALL.into_iter().find(|split| split.name() == name)
     }
 }

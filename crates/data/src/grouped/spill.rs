@@ -36,18 +36,32 @@ pub(super) struct SpillRow<'a> {
 
 pub(super) const NO_SPLIT: u32 = u32::MAX;
 
+/// What becomes of rows of a user at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ties {
+    /// They stay as they came.
+    Kept,
+    /// They are ordered by text and split, so that how they came does not show.
+    ByText,
+}
+
 impl SpillRow<'_> {
-    /// Users by hash, then name; rows of a user by time. Sorting is stable, so equal times keep the order of the source.
-    fn order(&self, other: &SpillRow<'_>) -> Ordering {
-        (self.hash, self.user, self.time).cmp(&(other.hash, other.user, other.time))
+    /// Users by hash, then name; rows of a user by time. Sorting is stable, so rows that are equal here stay as they came.
+    fn order(&self, other: &SpillRow<'_>, ties: Ties) -> Ordering {
+        let order = (self.hash, self.user, self.time).cmp(&(other.hash, other.user, other.time));
+        match ties {
+            Ties::Kept => order,
+            Ties::ByText => order.then_with(|| (self.text, self.split).cmp(&(other.text, other.split))),
+        }
     }
 }
 
 /// Writes the rows of one partition in the order of the source.
+#[derive(Debug)]
 pub(super) struct SpillWriter {
     path: PathBuf,
     output: BufWriter<File>,
-    empty: bool,
+    bytes: u64,
 }
 
 impl SpillWriter {
@@ -56,7 +70,7 @@ impl SpillWriter {
         Ok(SpillWriter {
             path,
             output: BufWriter::with_capacity(buffer, file),
-            empty: true,
+            bytes: 0,
         })
     }
 
@@ -68,7 +82,7 @@ impl SpillWriter {
             user: row.user.len() as u32,
             split: row.split,
         };
-        self.empty = false;
+        self.bytes += (HEAD + row.user.len() + row.text.len()) as u64;
         let mut write = |bytes: &[u8]| self.output.write_all(bytes);
         write(bytemuck::bytes_of(&head))
             .and_then(|()| write(row.user.as_bytes()))
@@ -80,21 +94,41 @@ impl SpillWriter {
     pub(super) fn finish(mut self) -> Result<Option<Spill>> {
         let path = self.path;
         self.output.flush().map_err(io("write a temporary file", &path))?;
-        if self.empty {
+        if self.bytes == 0 {
             std::fs::remove_file(&path).map_err(io("remove a temporary file", &path))?;
             return Ok(None);
         }
-        Ok(Some(Spill { path }))
+        Ok(Some(Spill {
+            bytes: self.bytes,
+            paths: vec![path],
+        }))
     }
 }
 
-/// A written partition. Its file is removed when it has been read.
+/// Written rows, in one file or in several that follow one another. The files are removed when they have been read.
 #[derive(Debug)]
 pub(super) struct Spill {
-    path: PathBuf,
+    /// One at least.
+    paths: Vec<PathBuf>,
+    bytes: u64,
 }
 
 impl Spill {
+    /// Joins neighbours while they fit in `bytes` together.
+    pub(super) fn joined(spills: Vec<Spill>, bytes: u64) -> Vec<Spill> {
+        let mut joined: Vec<Spill> = Vec::with_capacity(spills.len());
+        for spill in spills {
+            match joined.last_mut() {
+                Some(last) if last.bytes + spill.bytes <= bytes => {
+                    last.bytes += spill.bytes;
+                    last.paths.extend(spill.paths);
+                }
+                _ => joined.push(spill),
+            }
+        }
+        joined
+    }
+
     /// Calls `take` with all rows in order, with at most about `memory` bytes of them in memory.
     ///
     /// A partition that fits is sorted in one piece. A larger one (there are very many rows, or one user has more than fit)
@@ -102,39 +136,45 @@ impl Spill {
     pub(super) fn sorted(
         self,
         memory: usize,
+        ties: Ties,
         take: &mut dyn FnMut(&SpillRow<'_>) -> Result<()>,
     ) -> Result<()> {
-        let mut reader = SpillReader::open(&self.path)?;
+        let mut reader = SpillReader::open(&self.paths)?;
         let mut chunk = Chunk::default();
         if chunk.fill(&mut reader, memory)? {
-            std::fs::remove_file(&self.path).map_err(io("remove a temporary file", &self.path))?;
-            return chunk.sorted(take);
+            self.remove()?;
+            return chunk.sorted(ties, take);
         }
         let mut made = 0;
         let mut new_run = || {
             made += 1;
-            SpillWriter::create(self.path.with_extension(format!("run{made}")), RUN_BUFFER)
+            SpillWriter::create(self.paths[0].with_extension(format!("run{made}")), RUN_BUFFER)
         };
         let mut runs = Vec::new();
         while !chunk.rows.is_empty() {
             let mut run = new_run()?;
-            chunk.sorted(&mut |row| run.push(row))?;
+            chunk.sorted(ties, &mut |row| run.push(row))?;
             runs.extend(run.finish()?);
             chunk.fill(&mut reader, memory)?;
         }
         drop(chunk);
-        std::fs::remove_file(&self.path).map_err(io("remove a temporary file", &self.path))?;
+        self.remove()?;
         while runs.len() > FAN_IN {
             let mut longer = Vec::with_capacity(runs.len().div_ceil(FAN_IN));
             // Neighbours, so that equal rows keep their order.
             for group in runs.chunks(FAN_IN) {
                 let mut run = new_run()?;
-                merge(group, &mut |row| run.push(row))?;
+                merge(group, ties, &mut |row| run.push(row))?;
                 longer.extend(run.finish()?);
             }
             runs = longer;
         }
-        merge(&runs, take)
+        merge(&runs, ties, take)
+    }
+
+    fn remove(&self) -> Result<()> {
+        let remove = |path: &PathBuf| std::fs::remove_file(path).map_err(io("remove a temporary file", path));
+        self.paths.iter().try_for_each(remove)
     }
 }
 
@@ -166,10 +206,10 @@ impl Chunk {
         Ok(false)
     }
 
-    fn sorted(&mut self, take: &mut dyn FnMut(&SpillRow<'_>) -> Result<()>) -> Result<()> {
+    fn sorted(&mut self, ties: Ties, take: &mut dyn FnMut(&SpillRow<'_>) -> Result<()>) -> Result<()> {
         let bytes = &self.bytes;
         self.rows
-            .sort_by(|&one, &other| parse(&bytes[one..]).order(&parse(&bytes[other..])));
+            .sort_by(|&one, &other| parse(&bytes[one..]).order(&parse(&bytes[other..]), ties));
         self.rows
             .iter()
             .try_for_each(|&start| take(&parse(&bytes[start..])))
@@ -191,22 +231,40 @@ fn parse(bytes: &[u8]) -> SpillRow<'_> {
     }
 }
 
+/// Reads files one after another; rows do not go over their ends.
 struct SpillReader {
     path: PathBuf,
     input: BufReader<File>,
+    rest: std::vec::IntoIter<PathBuf>,
 }
 
 impl SpillReader {
-    fn open(path: &Path) -> Result<SpillReader> {
-        let file = File::open(path).map_err(io("read a temporary file", path))?;
+    fn open(paths: &[PathBuf]) -> Result<SpillReader> {
         Ok(SpillReader {
-            path: path.to_owned(),
-            input: BufReader::with_capacity(RUN_BUFFER, file),
+            input: SpillReader::input(&paths[0])?,
+            path: paths[0].clone(),
+            rest: Vec::from(&paths[1..]).into_iter(),
         })
+    }
+
+    fn input(path: &Path) -> Result<BufReader<File>> {
+        let file = File::open(path).map_err(io("read a temporary file", path))?;
+        Ok(BufReader::with_capacity(RUN_BUFFER, file))
     }
 
     /// Appends the next row's bytes; `false` at the end.
     fn append(&mut self, bytes: &mut Vec<u8>) -> Result<bool> {
+        while !self.append_of_file(bytes)? {
+            let Some(path) = self.rest.next() else {
+                return Ok(false);
+            };
+            self.input = SpillReader::input(&path)?;
+            self.path = path;
+        }
+        Ok(true)
+    }
+
+    fn append_of_file(&mut self, bytes: &mut Vec<u8>) -> Result<bool> {
         let mut head = Head::zeroed();
         let mut read = || -> std::io::Result<bool> {
             if std::io::BufRead::fill_buf(&mut self.input)?.is_empty() {
@@ -224,15 +282,16 @@ impl SpillReader {
 }
 
 /// Merges sorted runs and removes them; of equal rows those of the earlier run come first.
-fn merge(runs: &[Spill], take: &mut dyn FnMut(&SpillRow<'_>) -> Result<()>) -> Result<()> {
+fn merge(runs: &[Spill], ties: Ties, take: &mut dyn FnMut(&SpillRow<'_>) -> Result<()>) -> Result<()> {
     struct Next {
         bytes: Vec<u8>,
         run: usize,
+        ties: Ties,
     }
     impl Ord for Next {
         fn cmp(&self, other: &Next) -> Ordering {
             parse(&self.bytes)
-                .order(&parse(&other.bytes))
+                .order(&parse(&other.bytes), self.ties)
                 .then(self.run.cmp(&other.run))
         }
     }
@@ -250,24 +309,23 @@ fn merge(runs: &[Spill], take: &mut dyn FnMut(&SpillRow<'_>) -> Result<()>) -> R
 
     let mut readers = runs
         .iter()
-        .map(|run| SpillReader::open(&run.path))
+        .map(|run| SpillReader::open(&run.paths))
         .collect::<Result<Vec<_>>>()?;
     let mut heap = BinaryHeap::with_capacity(readers.len());
     for (run, reader) in readers.iter_mut().enumerate() {
         let mut bytes = Vec::new();
         if reader.append(&mut bytes)? {
-            heap.push(Reverse(Next { bytes, run }));
+            heap.push(Reverse(Next { bytes, run, ties }));
         }
     }
-    while let Some(Reverse(Next { mut bytes, run })) = heap.pop() {
+    while let Some(Reverse(Next { mut bytes, run, .. })) = heap.pop() {
         take(&parse(&bytes))?;
         bytes.clear();
         if readers[run].append(&mut bytes)? {
-            heap.push(Reverse(Next { bytes, run }));
+            heap.push(Reverse(Next { bytes, run, ties }));
         }
     }
-    runs.iter()
-        .try_for_each(|run| std::fs::remove_file(&run.path).map_err(io("remove a temporary file", &run.path)))
+    runs.iter().try_for_each(Spill::remove)
 }
 
 #[cfg(test)]
@@ -313,7 +371,7 @@ mod tests {
                 .finish()
                 .unwrap()
                 .unwrap()
-                .sorted(memory, &mut |row| {
+                .sorted(memory, Ties::Kept, &mut |row| {
                     got.push((row.hash, row.user.to_owned(), row.time, row.text.to_owned()));
                     Ok(())
                 })
@@ -321,5 +379,43 @@ mod tests {
             assert!(got == expected, "memory {memory}");
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         }
+    }
+
+    /// Neighbours that fit together are read as one, in their order; those that do not stand alone.
+    #[test]
+    fn small_neighbours_are_joined() {
+        let folder = tempfile::tempdir().unwrap();
+        let texts = ["a", "bb", "c", &"d".repeat(500), "e"];
+        let spills: Vec<Spill> = texts
+            .iter()
+            .enumerate()
+            .map(|(number, text)| {
+                let mut writer = SpillWriter::create(folder.path().join(number.to_string()), 64).unwrap();
+                let row = SpillRow {
+                    hash: number as u64,
+                    user: "u",
+                    time: 0,
+                    split: NO_SPLIT,
+                    text,
+                };
+                writer.push(&row).unwrap();
+                writer.finish().unwrap().unwrap()
+            })
+            .collect();
+        let row = (HEAD + 2) as u64;
+        let joined = Spill::joined(spills, 2 * row + 1);
+        let files: Vec<usize> = joined.iter().map(|spill| spill.paths.len()).collect();
+        assert_eq!(files, [2, 1, 1, 1]);
+        let mut got = Vec::new();
+        for spill in joined {
+            spill
+                .sorted(1 << 20, Ties::Kept, &mut |row| {
+                    got.push(row.text.to_owned());
+                    Ok(())
+                })
+                .unwrap();
+        }
+        assert_eq!(got, texts);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -55,7 +55,7 @@ fn options(overwrite: bool) -> GroupOptions {
 
 /// With so little memory that there are many partitions, and that a third of the rows, which are one user's, do not fit.
 fn build_small(folder: &TempDir) -> Grouped {
-    let budget = build::Budget {
+    let budget = grouper::Budget {
         rows: 20_000,
         buffers: 1 << 20,
     };
@@ -214,6 +214,75 @@ fn folders_are_the_same_at_any_number_of_threads_and_replaced_whole() {
         .collect();
     inside.sort();
     assert_eq!(inside, ["manifest.json", "shard-00000.parquet", "users.index"]);
+}
+
+#[test]
+fn rows_without_an_order_give_the_same_folder_in_any_order() {
+    let folder = TempDir::new().unwrap();
+    let output = folder.path().join("grouped");
+    let digest = |shuffle: &dyn Fn(usize) -> usize, ordered| {
+        let rows = rows();
+        let options = GrouperOptions {
+            has_time: true,
+            has_split: true,
+            ordered,
+            expected_bytes: None,
+            memory: 16 << 20,
+            overwrite: true,
+        };
+        // Too little to sort the largest user in one piece.
+        let budget = grouper::Budget {
+            rows: 20_000,
+            buffers: 1 << 20,
+        };
+        let mut grouper = Grouper::within(&output, &options, budget).unwrap();
+        for i in 0..rows.len() {
+            let (user, time, text, split) = &rows[shuffle(i)];
+            let (time, split) = (Some(*time), Some(*split));
+            grouper
+                .push(&GroupedRow {
+                    user,
+                    text,
+                    time,
+                    split,
+                })
+                .unwrap();
+        }
+        let manifest = grouper.finish("rows".to_owned(), &NoProgress).unwrap();
+        assert_eq!((manifest.rows, manifest.users), (4000, expected().len() as u64));
+        Grouped::open(&output).unwrap().digest().to_owned()
+    };
+    let shuffled = |i| i * 1237 % 4000;
+    assert_eq!(digest(&|i| i, false), digest(&shuffled, false));
+    assert_ne!(digest(&|i| i, true), digest(&shuffled, true));
+}
+
+#[test]
+fn rows_bring_what_was_promised() {
+    let folder = TempDir::new().unwrap();
+    let output = folder.path().join("grouped");
+    let promised = GrouperOptions {
+        has_time: true,
+        has_split: true,
+        ordered: true,
+        expected_bytes: Some(0),
+        memory: 16 << 20,
+        overwrite: false,
+    };
+    let row = GroupedRow {
+        user: "a",
+        text: "",
+        time: Some(0),
+        split: None,
+    };
+    let mut grouper = Grouper::create(&output, &promised).unwrap();
+    let error = grouper.push(&row).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "has_split: expected a split with every row, got none with row 1"
+    );
+    drop(grouper);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]

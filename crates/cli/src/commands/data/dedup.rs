@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use undertone_data::{DedupOptions, DedupSource, DedupSummary, dedup};
+use undertone_data::{ByteSize, DedupOptions, DedupSource, DedupSummary, dedup};
 use undertone_training::figures::grouped;
 
-use super::group::bytes;
 use super::show::StageBar;
 use crate::output::{Output, facts};
 
@@ -45,8 +44,8 @@ pub(super) struct DedupArgs {
     #[arg(long, default_value_t = 6, value_name = "NUMBER")]
     rows_per_band: usize,
     /// Memory for the part of the private corpus that is compared at a time.
-    #[arg(long, default_value = "1GiB", value_parser = bytes, value_name = "SIZE")]
-    memory: usize,
+    #[arg(long, default_value = "1GiB", value_name = "SIZE")]
+    memory: ByteSize,
     /// Replace the file if it exists.
     #[arg(long)]
     force: bool,
@@ -63,7 +62,7 @@ impl DedupArgs {
             threshold: self.threshold,
             bands: self.bands,
             rows_per_band: self.rows_per_band,
-            memory: self.memory,
+            memory: self.memory.0,
             hosts: self.host.clone(),
             overwrite: self.force,
         };

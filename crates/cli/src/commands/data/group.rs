@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::bail;
 use serde::Serialize;
-use undertone_data::{GroupOptions, GroupedManifest, group};
+use undertone_data::{ByteSize, GroupOptions, GroupedManifest, group};
 use undertone_training::figures::grouped;
 
 use super::show::StageBar;
@@ -20,8 +19,8 @@ pub(super) struct GroupArgs {
     #[arg(long, short, alias = "out", value_name = "FOLDER")]
     output: PathBuf,
     /// Memory for rows and buffers, such as 512MB or 2GiB.
-    #[arg(long, default_value = "512MB", value_parser = bytes, value_name = "SIZE")]
-    memory: usize,
+    #[arg(long, default_value = "512MB", value_name = "SIZE")]
+    memory: ByteSize,
     /// Replace the folder if it exists.
     #[arg(long)]
     force: bool,
@@ -40,7 +39,7 @@ impl GroupArgs {
     pub(super) fn run(&self, output: &Output) -> anyhow::Result<()> {
         let (spec, base) = self.source.spec(None)?;
         let options = GroupOptions {
-            memory: self.memory,
+            memory: self.memory.0,
             split: spec.split.clone(),
             overwrite: self.force,
         };
@@ -72,7 +71,7 @@ impl Written<'_> {
             ("largest user", format!("{} rows", grouped(manifest.largest_user))),
             (
                 "shards",
-                format!("{}, {:.1} MB", manifest.shards.len(), bytes as f64 / 1e6),
+                format!("{}, {}", manifest.shards.len(), ByteSize(bytes as usize)),
             ),
             ("times", yes(manifest.has_time)),
             ("splits", yes(manifest.has_split)),
@@ -84,46 +83,5 @@ impl Written<'_> {
                 ),
             ),
         ])
-    }
-}
-
-/// A number of bytes: `512MB`, `2GiB`, `1000000`.
-pub(super) fn bytes(text: &str) -> anyhow::Result<usize> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let unit = match unit.trim() {
-        "" | "B" => 1,
-        "kB" | "KB" => 1000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        _ => bail!("expected a number of bytes such as 512MB or 2GiB, got \"{text}\""),
-    };
-    match number
-        .parse::<usize>()
-        .ok()
-        .and_then(|number| number.checked_mul(unit))
-    {
-        Some(bytes) => Ok(bytes),
-        None => bail!("expected a number of bytes such as 512MB or 2GiB, got \"{text}\""),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes() {
-        let check = |text, expected| assert_eq!(bytes(text).ok(), expected, "{text}");
-        check("512MB", Some(512_000_000));
-        check("2 GiB", Some(2 << 30));
-        check("1000", Some(1000));
-        check("MB", None);
-        check("1.5GB", None);
-        check("-1", None);
-        check("99999999999999999999GB", None);
     }
 }
