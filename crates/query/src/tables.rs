@@ -254,7 +254,8 @@ impl Kind {
 
     fn format(&self) -> Arc<dyn FileFormat> {
         match self.format {
-            Format::Parquet => Arc::new(ParquetFormat::default()),
+            // Views of texts keep whole pages in memory behind them, which sorts that spill do not reckon with.
+            Format::Parquet => Arc::new(ParquetFormat::default().with_force_view_types(false)),
             Format::Json => Arc::new(JsonFormat::default().with_file_compression_type(self.compression)),
             Format::Csv(delimiter) => Arc::new(
                 CsvFormat::default()
