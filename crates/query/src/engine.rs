@@ -42,7 +42,5 @@ pub(crate) fn session(memory: usize, threads: usize, folder: &Path) -> Result<Se
     options.execution.sort_spill_reservation_bytes = reserved.min(10 << 20);
     // Folders in a table's folder are read, too: text that is passed over in silence is missed by nobody.
     options.execution.listing_table_ignore_subdirectory = false;
-    // Grouping needs no order of rows, so none is kept that the query does not ask for.
-    options.optimizer.prefer_existing_sort = false;
     Ok(SessionContext::new_with_config_rt(config, runtime))
 }
