@@ -5,6 +5,7 @@
 mod commands;
 mod output;
 mod signals;
+mod visible;
 
 use std::process::ExitCode;
 
@@ -71,7 +72,8 @@ fn main() -> ExitCode {
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("UNDERTONE_LOG").unwrap_or_else(|_| "warn".into()),
         )
-        .with_writer(std::io::stderr)
+        .with_writer(|| output::Log)
+        .with_ansi(false)
         .without_time()
         .init();
     let output = Output { json: arguments.json };

@@ -1,5 +1,9 @@
 //! How results reach people and machines: tables on standard output, progress on standard error, or JSON alone.
+//!
+//! Every byte that this program prints passes through here (only clap prints its own usage errors), and whatever a terminal
+//! would obey is escaped on the way: results and errors quote files that may be hostile.
 
+use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
@@ -7,6 +11,8 @@ use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+
+use crate::visible;
 
 /// How the caller wants to see results.
 #[derive(Debug, Clone, Copy)]
@@ -19,18 +25,28 @@ impl Output {
     /// Prints a result as JSON.
     pub(crate) fn print_json<T: Serialize>(&self, value: &T) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(value).context("a result that JSON cannot hold")?;
-        self.print(&text)
+        write_out(&visible::json(&text))
     }
 
-    /// Prints a line; a closed pipe (`undertone ... | head`) is not an error.
+    /// Prints tables and sentences. Line feeds are taken for layout: a value that came from a file is put into [`facts`] or
+    /// through [`value`] first.
     pub(crate) fn print(&self, text: &str) -> anyhow::Result<()> {
-        match writeln!(std::io::stdout().lock(), "{text}") {
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-            other => other.context("writing to standard output"),
+        write_out(&visible::lines(text))
+    }
+
+    /// Prints one line on standard error, for people who wait; nothing where JSON was asked for.
+    pub(crate) fn note(&self, line: &str) {
+        if !self.json {
+            eprintln!("{}", visible::line(line));
         }
     }
 
-    /// Prints an error with its causes on standard error, as JSON where asked for.
+    /// Prints a warning on standard error, also beside JSON.
+    pub(crate) fn warn(&self, warning: &str) {
+        eprintln!("warning: {}", visible::line(warning));
+    }
+
+    /// Prints an error with its causes on standard error, in one line; as JSON where asked for.
     pub(crate) fn error(&self, error: &anyhow::Error) {
         let mut message = error.to_string();
         for cause in error.chain().skip(1) {
@@ -41,9 +57,11 @@ impl Output {
             }
         }
         if self.json {
-            eprintln!("{}", serde_json::json!({ "error": message }));
+            let message = visible::shortened(&message).unwrap_or(message);
+            let document = serde_json::json!({ "error": message }).to_string();
+            eprintln!("{}", visible::json(&document));
         } else {
-            eprintln!("error: {message}");
+            eprintln!("error: {}", visible::line(&message));
         }
     }
 
@@ -75,18 +93,48 @@ impl Output {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
             bar.set_style(style);
         }
-        bar.set_message(message.to_owned());
+        bar.set_message(visible::line(message).into_owned());
         bar.enable_steady_tick(Duration::from_millis(250));
         bar
     }
 }
 
-/// A table of names and values.
+fn write_out(text: &str) -> anyhow::Result<()> {
+    match writeln!(std::io::stdout().lock(), "{text}") {
+        // A closed pipe (`undertone ... | head`) is not an error.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("writing to standard output"),
+    }
+}
+
+/// A value as it may stand in a table or a sentence: in one line of bounded length.
+pub(crate) fn value(text: &str) -> Cow<'_, str> {
+    visible::line(text)
+}
+
+/// Where log messages go: standard error, escaped.
+pub(crate) struct Log;
+
+impl Write for Log {
+    fn write(&mut self, message: &[u8]) -> std::io::Result<usize> {
+        // The logger hands over one whole message at a time, with its line feed.
+        let text = String::from_utf8_lossy(message);
+        let text = text.strip_suffix('\n').unwrap_or(&text);
+        writeln!(std::io::stderr().lock(), "{}", visible::line(text))?;
+        Ok(message.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
+/// A table of names and values, each in one line.
 pub(crate) fn facts<N: ToString, V: ToString>(rows: impl IntoIterator<Item = (N, V)>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     for (name, value) in rows {
-        table.add_row([name.to_string(), value.to_string()]);
+        table.add_row([name.to_string(), value.to_string()].map(|cell| visible::line(&cell).into_owned()));
     }
     if let Some(column) = table.column_mut(0) {
         column.set_cell_alignment(CellAlignment::Left);

@@ -120,6 +120,22 @@ fn the_privacy_core_reads_nothing_and_prints_nothing() {
 }
 
 #[test]
+fn one_file_prints() {
+    // What was read from a file is escaped in `output.rs`, before a terminal could obey it.
+    for file in sources(&root().join("crates/cli/src")) {
+        if file.ends_with("src/output.rs") {
+            continue;
+        }
+        let text = read(&file);
+        for line in code(&text) {
+            for word in ["println!", "eprintln!", "print!(", "stdout()", "with_writer(std"] {
+                assert!(!line.contains(word), "{}: {line}", file.display());
+            }
+        }
+    }
+}
+
+#[test]
 fn every_dependency_is_justified() {
     let page = read(&root().join("docs/DEPENDENCIES.md"));
     let tables = [

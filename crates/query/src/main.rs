@@ -1,5 +1,9 @@
 //! `undertone-query`: groups by user what a SQL query gives.
 
+// One implementation for both programs; a library would have to be depended on for three functions.
+#[path = "../../cli/src/visible.rs"]
+mod visible;
+
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -54,11 +58,14 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if arguments.json => {
-            eprintln!("{}", serde_json::json!({ "error": format!("{error:#}") }));
+            let message = format!("{error:#}");
+            let message = visible::shortened(&message).unwrap_or(message);
+            let document = serde_json::json!({ "error": message }).to_string();
+            eprintln!("{}", visible::json(&document));
             ExitCode::FAILURE
         }
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", visible::line(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }
@@ -81,9 +88,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     bar.clear();
     let summary = result?;
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&summary)?);
+        println!("{}", visible::json(&serde_json::to_string_pretty(&summary)?));
     } else {
-        print!("{}", lines(&summary, arguments));
+        print!("{}", visible::lines(&lines(&summary, arguments)));
     }
     Ok(())
 }
@@ -138,7 +145,7 @@ fn lines(summary: &QuerySummary, arguments: &Arguments) -> String {
     }
     facts
         .into_iter()
-        .map(|(name, value)| format!("{name:<22}{value}\n"))
+        .map(|(name, value)| format!("{name:<22}{}\n", visible::line(&value)))
         .collect()
 }
 

@@ -22,7 +22,7 @@ use undertone_models::ModelSpec;
 pub use aggregation::{AggregationConfig, DropoutConfig, EncodingConfig, GraphConfig, SumName};
 pub use cohort::{CohortConfig, CohortSize};
 pub(crate) use load::parse_as;
-pub use load::{Override, RunFile};
+pub use load::{Override, RunFile, syntax_error};
 pub use mechanism::{MechanismConfig, ParticipationConfig, RestartsConfig, WorkloadName};
 pub use server::{DecayConfig, OptimizerConfig, ServerConfig};
 pub use user_update::{Algorithm, Batching, UserUpdateConfig};

@@ -168,7 +168,7 @@ fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
         let written = args.private.run(&spec, &base, to, &bar)?;
         bar.clear();
         for warning in written.warnings() {
-            eprintln!("warning: {warning}");
+            output.warn(&warning);
         }
         if output.json {
             return output.print_json(&written);
@@ -197,9 +197,9 @@ fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
     let written = show::Vocabulary::of(&counts, args.size, &args.output);
     if !counts.provenance().is_private_safe() {
         // PRIVACY: the one place where words of the people leave without noise; nobody shall miss it.
-        eprintln!(
-            "warning: these words were counted on people's text, so the file itself reveals something about them; \
-             for a private model, choose them with --private or bring a public vocabulary (--public)"
+        output.warn(
+            "these words were counted on people's text, so the file itself reveals something about them; \
+             for a private model, choose them with --private or bring a public vocabulary (--public)",
         );
     }
     if output.json {

@@ -18,7 +18,7 @@ use undertone_training::files::write_atomic;
 use self::protocol::{Protocol, Scheme, Setting};
 use self::vectors::{VectorArgs, Vectors};
 use super::mechanism::table::grid;
-use crate::output::Output;
+use crate::output::{Output, value};
 
 /// Arguments of `undertone mean`.
 ///
@@ -251,7 +251,7 @@ impl Comparison {
             "{} vectors of {} coordinates ({}), clip norm {}, {} clipped; {} (replace one)\n\n{}\n",
             self.clients,
             self.dim,
-            self.vectors,
+            value(&self.vectors),
             number(self.clip_norm),
             self.clipped,
             epsilon_delta(self.target_epsilon.get(), self.delta.get()),

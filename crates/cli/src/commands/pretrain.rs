@@ -9,7 +9,7 @@ use crate::output::Output;
 pub(crate) fn run(args: TrainArgs, output: &Output) -> anyhow::Result<()> {
     let file = PretrainFile::read(&args.config, &args.set)?;
     // On standard error, so that it is seen beside `--json` too.
-    eprintln!("warning: {NOT_PRIVATE}");
+    output.warn(NOT_PRIVATE);
     show(args, output, |options, observer| {
         pretrain(&file, options, observer)
     })

@@ -11,7 +11,7 @@ use undertone_training::config::Override;
 use undertone_training::files::write_atomic;
 use undertone_training::simulate::{self, Simulation, SimulationFile};
 
-use crate::output::Output;
+use crate::output::{Output, value};
 use sweep::Sweep;
 
 /// Arguments of `undertone simulate`.
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &SimulateArgs, output: &Output) -> anyhow::Result<()> {
     if let Some(folder) = &args.out {
         shown += &format!(
             "\n\nledger.jsonl, summary.json and rounds.svg are in {}",
-            folder.display()
+            value(&folder.display().to_string())
         );
     }
     output.print(&shown)

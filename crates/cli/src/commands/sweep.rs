@@ -13,7 +13,7 @@ use undertone_training::run::RunOptions;
 use undertone_training::sweep::{Comparison, Sweep, TrialState};
 
 use super::train::{Progress, start_threads};
-use crate::output::Output;
+use crate::output::{Output, value};
 
 /// Arguments of `undertone sweep`.
 ///
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &SweepArgs, output: &Output) -> anyhow::Result<()> {
     output.print(&format!(
         "{}\n\ncomparison.json, comparison.md and pictures are in {}",
         text::table(&comparison),
-        folder.display()
+        value(&folder.display().to_string())
     ))
 }
 

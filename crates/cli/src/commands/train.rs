@@ -12,7 +12,7 @@ use undertone_training::figures::{epsilon_delta, upper_bound};
 use undertone_training::record::{EvaluationRecord, GuaranteeRecord, RoundRecord, StartRecord};
 use undertone_training::run::{self, Observer, RunOptions, Summary};
 
-use crate::output::{Output, facts};
+use crate::output::{Output, facts, value};
 
 /// Arguments of `undertone train` and `undertone pretrain`.
 #[derive(Debug, clap::Args)]
@@ -126,11 +126,12 @@ impl Progress {
             .for_each(ProgressBar::finish_and_clear);
     }
 
+    /// One line; above the bars, where there are bars.
     pub(super) fn say(&self, line: &str) {
         if self.output.shows_progress() {
-            self.rounds.println(line);
-        } else if !self.output.json {
-            eprintln!("{line}");
+            self.rounds.println(value(line));
+        } else {
+            self.output.note(line);
         }
     }
 }
@@ -158,14 +159,13 @@ impl Observer for Progress {
                 String::new()
             },
         ));
-        self.say(&match planned {
-            Some(planned) => format!(
-                "planned: {}\n         {}",
-                guarantee(planned),
-                assumptions(planned)
-            ),
-            None => "planned: no guarantee".to_owned(),
-        });
+        match planned {
+            Some(planned) => {
+                self.say(&format!("planned: {}", guarantee(planned)));
+                self.say(&format!("         {}", assumptions(planned)));
+            }
+            None => self.say("planned: no guarantee"),
+        }
         self.rounds.set_length(start.rounds);
         self.rounds.set_position(resumed_at);
         self.rounds.reset_eta();

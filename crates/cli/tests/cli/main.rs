@@ -17,6 +17,7 @@ mod pretrain;
 mod simulate;
 mod support;
 mod sweep;
+mod terminal;
 mod train;
 mod userdp;
 mod verify;

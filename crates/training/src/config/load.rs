@@ -111,10 +111,23 @@ pub(crate) fn parse_as<T: DeserializeOwned>(text: &str, path: &Path, overrides: 
     };
     let mut merged = None;
     if !overrides.is_empty() {
-        let mut table: toml::Table = toml::from_str(text).map_err(|error| syntax(error.to_string()))?;
+        let mut table: toml::Table =
+            toml::from_str(text).map_err(|error| syntax(syntax_error(text, &error)))?;
         overrides.iter().try_for_each(|change| change.apply(&mut table))?;
         // Back to text, so that an error shows the line it is about.
         merged = Some(toml::to_string(&table).map_err(|error| syntax(error.to_string()))?);
     }
-    toml::from_str(merged.as_deref().unwrap_or(text)).map_err(|error| syntax(error.to_string()))
+    let text = merged.as_deref().unwrap_or(text);
+    toml::from_str(text).map_err(|error| syntax(syntax_error(text, &error)))
+}
+
+/// What is wrong with a TOML text, in one line: the parser's own message draws the place over several.
+#[must_use]
+pub fn syntax_error(text: &str, error: &toml::de::Error) -> String {
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
+        return error.message().to_owned();
+    };
+    let line = before.matches('\n').count() + 1;
+    let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+    format!("line {line}, column {column}: {}", error.message())
 }

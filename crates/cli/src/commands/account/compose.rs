@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use serde::Deserialize;
 use undertone_accounting::{Adjacency, Event, Recipe};
+use undertone_training::config::syntax_error;
 
 use super::options::{Quantity, Setting, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
@@ -33,8 +34,10 @@ struct File {
 fn read(path: &Path) -> anyhow::Result<Vec<(Event, u64)>> {
     let name = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-    let file: File =
-        toml::from_str(&text).with_context(|| format!("{name}: expected a list of [[event]] tables"))?;
+    let file: File = toml::from_str(&text).map_err(|error| {
+        let expected = "expected a list of [[event]] tables";
+        anyhow!("{name}: {expected}: {}", syntax_error(&text, &error))
+    })?;
     ensure!(
         !file.event.is_empty(),
         "{name}: expected at least one [[event]] table"

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::ValueEnum;
 use serde::Deserialize;
 use undertone_accounting::participation::{Gap, Participation, RoundsBetween};
 use undertone_accounting::sensitivity::toeplitz::Toeplitz;
 use undertone_accounting::sensitivity::{SquaredSensitivity, production, restart};
 use undertone_accounting::{Adjacency, Event, Recipe};
+use undertone_training::config::syntax_error;
 
 use super::options::{Quantity, Setting, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
@@ -145,11 +146,9 @@ impl Strategy {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         if args.mechanism == MechanismName::Blt {
-            let file: BltFile = toml::from_str(&text).with_context(|| {
-                format!(
-                    "{}: expected two lists, theta = [...] and omega = [...]",
-                    path.display()
-                )
+            let file: BltFile = toml::from_str(&text).map_err(|error| {
+                let expected = "expected two lists, theta = [...] and omega = [...]";
+                anyhow!("{}: {expected}: {}", path.display(), syntax_error(&text, &error))
             })?;
             return Ok(Self::Blt {
                 theta: file.theta,

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use undertone_data::{
     CorpusSpec, CsvSource, Examples, GitSource, GroupedSource, PrivateVocabulary, SourceSpec, SplitSpec,
     SyntheticSource, TableSource, TimePoint, VocabularySpec,
 };
+use undertone_training::config::syntax_error;
 
 /// The part of a run file that these commands read.
 #[derive(serde::Deserialize)]
@@ -119,8 +120,10 @@ impl SourceArgs {
         if let Some(path) = &self.which.config {
             let text =
                 std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-            let file: RunFile = toml::from_str(&text)
-                .with_context(|| format!("{} has no usable [data] table", path.display()))?;
+            let file: RunFile = toml::from_str(&text).map_err(|error| {
+                let reason = syntax_error(&text, &error);
+                anyhow!("{} has no usable [data] table: {reason}", path.display())
+            })?;
             return Ok((file.data, path.parent().unwrap_or(Path::new("")).to_owned()));
         }
         let source = self.source()?;

@@ -21,7 +21,7 @@ use super::run::Run;
 use super::setting::SettingArgs;
 use super::sweep::{Curve, Over, Sweep};
 use super::table::{self, Memory, grid};
-use crate::output::{Output, facts};
+use crate::output::{Output, facts, value};
 
 /// Arguments of `undertone mechanism show`.
 #[derive(Debug, clap::Args)]
@@ -305,7 +305,7 @@ impl Shown {
         } else {
             format!("{}: {}", self.subject, self.name)
         };
-        let mut text = format!("{title}\n\n{}", facts(rows));
+        let mut text = format!("{}\n\n{}", value(&title), facts(rows));
         if let Some(lowered) = &self.run.lowered {
             text += &format!("\n\nnote: {lowered}");
         }

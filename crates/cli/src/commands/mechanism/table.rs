@@ -7,6 +7,7 @@ use undertone_training::figures::number;
 
 use super::kind::remade_rows;
 use super::run::Run;
+use crate::output::value;
 
 /// Bytes that a release keeps of a coordinate in every vector.
 const BYTES: u64 = 8;
@@ -19,9 +20,10 @@ pub(in crate::commands) fn grid<H: ToString>(
 ) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(header.into_iter().map(|cell| cell.to_string()));
+    let visible = |cell: String| value(&cell).into_owned();
+    table.set_header(header.into_iter().map(|cell| visible(cell.to_string())));
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.into_iter().map(visible));
     }
     for column in table.column_iter_mut().skip(left) {
         column.set_cell_alignment(CellAlignment::Right);

@@ -4,13 +4,16 @@ use comfy_table::{CellAlignment, Table, presets};
 use undertone_training::figures::{epsilon_delta, number};
 use undertone_training::sweep::{Comparison, Difference, Row, Spread};
 
+use crate::output::value;
+
 /// The table for the terminal.
 pub(super) fn table(comparison: &Comparison) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(header(comparison));
+    let visible = |cells: Vec<String>| cells.into_iter().map(|cell| value(&cell).into_owned());
+    table.set_header(visible(header(comparison)));
     for row in &comparison.rows {
-        table.add_row(cells(row));
+        table.add_row(visible(cells(row)));
     }
     for column in comparison.axes.len()..header(comparison).len() {
         if let Some(column) = table.column_mut(column) {
