@@ -126,7 +126,11 @@ impl Vocab {
         Vocab::parse_tokenizer(path, bytes, bos, eos)
     }
 
-    pub(crate) fn parse_tokenizer(
+    /// Reads the bytes of a tokenizer as [`Vocab::from_tokenizer_file`] does; `path` only names them in errors.
+    ///
+    /// # Errors
+    /// [`DataError::BadTokenizer`].
+    pub fn parse_tokenizer(
         path: &Path,
         bytes: Vec<u8>,
         bos: Option<&str>,
@@ -152,7 +156,11 @@ impl Vocab {
         Vocab::parse(path, &bytes)
     }
 
-    pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Vocab> {
+    /// Reads the bytes of a list of words as [`Vocab::from_file`] does; `path` only names them in errors.
+    ///
+    /// # Errors
+    /// As [`Vocab::from_file`].
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Vocab> {
         let bad = |line: u64, expected: &str, got: String| DataError::BadValue {
             file: path.to_owned(),
             place: Place::Line(line),

@@ -79,6 +79,11 @@ pub struct State {
 
 const STATE_KEY: &str = "undertone";
 const NOISE_PREFIX: &str = "noise-";
+const NOISE_SUFFIX: &str = ".state";
+/// Parameters and two vectors of the optimizer, of 4 bytes each.
+const MAX_BYTES_PER_PARAMETER: u64 = 12;
+/// Beside them: the header, and what a factored optimizer keeps beyond a value per parameter.
+const MAX_HEADER: u64 = 16 << 20;
 const NAMES: [&str; 3] = ["parameters", "optimizer.first", "optimizer.second"];
 
 /// The checkpoint file of a run directory.
@@ -98,13 +103,13 @@ impl Snapshot<'_> {
     pub fn write(mut self, run_dir: &Path, noise: Option<&Noise>) -> Result<()> {
         let path = path(run_dir);
         let folder = path.parent().unwrap_or(run_dir);
-        std::fs::create_dir_all(folder).map_err(|source| TrainingError::io("creating", folder, source))?;
+        files::secret_folder(folder)?;
         // The state of the noise has a name of its own round, so that it is there before the checkpoint points to it.
         self.state.noise_state = match noise.filter(|noise| noise.has_state()) {
             Some(noise) => {
-                let name = format!("{NOISE_PREFIX}{}.state", self.state.rounds);
+                let name = format!("{NOISE_PREFIX}{}{NOISE_SUFFIX}", self.state.rounds);
                 let path = folder.join(&name);
-                files::write_atomic_with(&path, |file| {
+                files::write_secret_with(&path, |file| {
                     noise.save(file).map_err(|error| named(error, &path))
                 })?;
                 Some(name)
@@ -120,7 +125,7 @@ impl Snapshot<'_> {
         let tensors = NAMES
             .into_iter()
             .zip([self.parameters, self.first, self.second].map(Floats::new));
-        files::write_atomic_at(&path, |temporary| {
+        files::write_secret_at(&path, |temporary| {
             safetensors::serialize_to_file(tensors, Some(metadata), temporary).map_err(|error| match error {
                 SafeTensorError::IoError(source) => TrainingError::io("writing", &path, source),
                 other => damaged(other.to_string()),
@@ -189,19 +194,21 @@ impl View for Floats<'_> {
 }
 
 impl Checkpoint {
-    /// Reads the checkpoint of a run directory.
+    /// Reads the checkpoint of a run directory, of a run that trains so many parameters.
     ///
     /// # Errors
-    /// [`TrainingError::NothingToResume`], [`TrainingError::Io`], [`TrainingError::Damaged`].
-    pub fn read(run_dir: &Path) -> Result<Self> {
+    /// [`TrainingError::NothingToResume`], [`TrainingError::Io`], [`TrainingError::Damaged`],
+    /// [`TrainingError::UnusableFile`] for a file that is larger than such a run's.
+    pub fn read(run_dir: &Path, parameters: usize) -> Result<Self> {
         let path = path(run_dir);
-        if !path.exists() {
+        if !files::exists(&path) {
             return Err(TrainingError::NothingToResume {
                 path: run_dir.to_owned(),
                 expected: path,
             });
         }
-        let bytes = files::read(&path)?;
+        let most = (parameters as u64).saturating_mul(MAX_BYTES_PER_PARAMETER);
+        let bytes = files::read_at_most(&path, most.saturating_add(MAX_HEADER))?;
         let damaged = |message: String| TrainingError::Damaged {
             path: path.clone(),
             message,
@@ -240,10 +247,24 @@ impl Checkpoint {
     }
 
     /// The file with what the noise keeps; `None` where it keeps nothing.
-    #[must_use]
-    pub fn noise_state(&self, run_dir: &Path) -> Option<PathBuf> {
-        let name = self.state.noise_state.as_deref()?;
-        Some(path(run_dir).with_file_name(name))
+    ///
+    /// # Errors
+    /// [`TrainingError::Damaged`] for a name that no checkpoint gives a state, such as a path to another folder.
+    pub fn noise_state(&self, run_dir: &Path) -> Result<Option<PathBuf>> {
+        let Some(name) = self.state.noise_state.as_deref() else {
+            return Ok(None);
+        };
+        let path = path(run_dir);
+        let rounds = name
+            .strip_prefix(NOISE_PREFIX)
+            .and_then(|rest| rest.strip_suffix(NOISE_SUFFIX));
+        if rounds.is_some_and(|rounds| rounds.bytes().all(|byte| byte.is_ascii_digit())) {
+            return Ok(Some(path.with_file_name(name)));
+        }
+        Err(TrainingError::Damaged {
+            path,
+            message: format!("expected a state of noise named {NOISE_PREFIX}N{NOISE_SUFFIX}, got {name:?}"),
+        })
     }
 
     /// Refuses a checkpoint of another model, configuration or corpus.
@@ -316,7 +337,58 @@ mod tests {
     fn round_trips() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path());
-        assert_eq!(Checkpoint::read(folder.path()).unwrap(), checkpoint());
+        assert_eq!(Checkpoint::read(folder.path(), 4).unwrap(), checkpoint());
+    }
+
+    #[test]
+    fn a_state_of_noise_is_never_looked_for_in_another_folder() {
+        let mut checkpoint = checkpoint();
+        checkpoint.state.noise_state = Some("noise-3.state".to_owned());
+        let found = checkpoint.noise_state(Path::new("run")).unwrap();
+        assert_eq!(found.as_deref(), Some(Path::new("run/checkpoint/noise-3.state")));
+        for name in [
+            "/etc/passwd",
+            "../noise-3.state",
+            "noise-/../../x.state",
+            "noise-3",
+            "state.safetensors",
+        ] {
+            checkpoint.state.noise_state = Some(name.to_owned());
+            let message = checkpoint.noise_state(Path::new("run")).unwrap_err().to_string();
+            assert!(
+                message.contains(&format!(
+                    "expected a state of noise named noise-N.state, got {name:?}"
+                )),
+                "{message}"
+            );
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_checkpoint_and_its_folder_are_their_owner_s_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path());
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        let file = path(folder.path());
+        assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o600, 0o700));
+    }
+
+    #[test]
+    fn a_checkpoint_larger_than_the_run_s_is_refused_unread() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path());
+        let file = std::fs::File::options()
+            .write(true)
+            .open(path(folder.path()))
+            .unwrap();
+        file.set_len(1 << 40).unwrap();
+        let message = Checkpoint::read(folder.path(), 4).unwrap_err().to_string();
+        assert!(
+            message.contains("state.safetensors: expected at most 16777264 bytes"),
+            "{message}"
+        );
     }
 
     #[test]
@@ -346,7 +418,7 @@ mod tests {
     #[test]
     fn missing_and_damaged_files_are_named() {
         let folder = tempfile::tempdir().unwrap();
-        let message = Checkpoint::read(folder.path()).unwrap_err().to_string();
+        let message = Checkpoint::read(folder.path(), 4).unwrap_err().to_string();
         assert!(message.starts_with("no checkpoint to resume in "), "{message}");
         write(folder.path());
         let file = path(folder.path());
@@ -355,7 +427,7 @@ mod tests {
             std::fs::write(&file, &bytes[..cut]).unwrap();
             assert!(
                 matches!(
-                    Checkpoint::read(folder.path()),
+                    Checkpoint::read(folder.path(), 4),
                     Err(TrainingError::Damaged { .. })
                 ),
                 "cut at {cut}"

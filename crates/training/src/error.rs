@@ -45,6 +45,16 @@ pub enum TrainingError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// A file or folder of a run directory is a link, a pipe or a device, or larger than any honest one.
+    #[error("{path}: expected {expected}, got {got}")]
+    UnusableFile {
+        /// The file.
+        path: PathBuf,
+        /// What would be right.
+        expected: String,
+        /// What is there.
+        got: String,
+    },
     /// The run directory is already there.
     #[error(
         "run directory {path} already exists; continue it with --resume, or choose another name with --set name=NAME"

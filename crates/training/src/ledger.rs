@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Result, TrainingError};
 use crate::figures::hex;
-use crate::files::{self, JsonLines};
+use crate::files::{JsonLines, Line, Lines};
 use crate::record::LedgerEntry;
 
 /// A ledger that a run appends to.
@@ -89,16 +89,14 @@ pub fn genesis(
 pub fn read_chain(path: &Path, genesis: &str) -> Result<(Vec<LedgerEntry>, String)> {
     let mut head = genesis.to_owned();
     let mut entries = Vec::new();
-    for (index, line) in files::read(path)?
-        .split(|&byte| byte == b'\n')
-        .filter(|line| !line.is_empty())
-        .enumerate()
-    {
+    let mut lines = Lines::open(path)?;
+    while let Some(Line { number, bytes, .. }) = lines.next()? {
+        let index = entries.len();
         let damaged = |message: String| TrainingError::Damaged {
             path: path.to_owned(),
-            message: format!("line {}: {message}", index + 1),
+            message: format!("line {number}: {message}"),
         };
-        let entry: LedgerEntry = serde_json::from_slice(line).map_err(|error| damaged(error.to_string()))?;
+        let entry: LedgerEntry = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
         if entry.round != index as u64 {
             return Err(damaged(format!("expected round {index}, got {}", entry.round)));
         }
@@ -113,7 +111,7 @@ pub fn read_chain(path: &Path, genesis: &str) -> Result<(Vec<LedgerEntry>, Strin
                 entry.previous_sha256
             )));
         }
-        head = hex(&Sha256::digest(line));
+        head = hex(&Sha256::digest(bytes));
         entries.push(entry);
     }
     Ok((entries, head))

@@ -1,7 +1,6 @@
 //! `manifest.json`: what a finished run's files were when it ended.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -38,7 +37,7 @@ impl Manifest {
         let mut digests = BTreeMap::new();
         for name in names {
             let path = run_dir.join(name);
-            if path.exists() {
+            if files::exists(&path) {
                 digests.insert((*name).to_owned(), sha256_of(&path)?);
             }
         }
@@ -68,20 +67,17 @@ impl Manifest {
     /// [`TrainingError::Io`], [`TrainingError::Damaged`].
     pub fn read(run_dir: &Path) -> Result<Self> {
         let path = run_dir.join(MANIFEST_FILE);
-        serde_json::from_slice(&files::read(&path)?).map_err(|error| TrainingError::Damaged {
-            path,
-            message: error.to_string(),
-        })
+        files::read_json(&path)
     }
 }
 
-/// Hex SHA-256 of a file.
+/// Hex SHA-256 of a file of a run directory.
 ///
 /// # Errors
-/// [`TrainingError::Io`].
+/// [`TrainingError::Io`], [`TrainingError::UnusableFile`].
 pub fn sha256_of(path: &Path) -> Result<String> {
     let fail = |source| TrainingError::io("reading", path, source);
-    let mut file = File::open(path).map_err(fail)?;
+    let mut file = files::open(path)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
     loop {

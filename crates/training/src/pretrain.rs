@@ -124,7 +124,12 @@ impl<'a> Pretraining<'a> {
         let checkpoint = match setting.options.resume {
             true => {
                 let name = setting.model_name();
-                Some(setting.directory.read_checkpoint(config, setting.corpus, &name)?)
+                let parameters = setting.model.layout().len();
+                Some(
+                    setting
+                        .directory
+                        .read_checkpoint(config, setting.corpus, &name, parameters)?,
+                )
             }
             false => None,
         };

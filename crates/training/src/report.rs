@@ -15,7 +15,7 @@ mod summary;
 use std::path::{Path, PathBuf};
 
 use crate::error::TrainingError;
-use crate::files::write_atomic;
+use crate::files::{self, write_atomic};
 
 pub use personalization::personalization;
 pub use pictures::Picture;
@@ -26,14 +26,6 @@ pub use summary::summary;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
-    /// A file of the run directory could not be read.
-    #[error("reading {file}: {source}")]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
     /// A line of a file of the run directory is not what a run writes.
     #[error("{file}, line {line}: expected {expected}: {message}")]
     Line {
@@ -60,9 +52,9 @@ pub enum ReportError {
         /// The drawing library's reason.
         message: String,
     },
-    /// The report could not be written.
+    /// A file of the run directory could not be read or written.
     #[error(transparent)]
-    Write(Box<TrainingError>),
+    File(Box<TrainingError>),
 }
 
 /// Result of this module's functions.
@@ -98,9 +90,8 @@ pub fn write(run_dir: &Path) -> Result<()> {
     let run = read(run_dir)?;
     let plots = plots(&run)?;
     let folder = run_dir.join("plots");
-    let failed = |error: TrainingError| ReportError::Write(Box::new(error));
-    std::fs::create_dir_all(&folder)
-        .map_err(|source| failed(TrainingError::io("creating", &folder, source)))?;
+    let failed = |error: TrainingError| ReportError::File(Box::new(error));
+    files::folder(&folder).map_err(failed)?;
     for plot in &plots {
         write_atomic(&folder.join(format!("{}.svg", plot.name)), plot.svg.as_bytes()).map_err(failed)?;
     }

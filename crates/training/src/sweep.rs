@@ -116,8 +116,7 @@ impl Sweep {
     /// Syntax and keys of either file by name, line and key; no axis, an axis without values, names that are no folder
     /// names, and names or seeds that come twice.
     pub fn read(path: &Path, overrides: &[Override]) -> Result<Self> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| TrainingError::io("reading", path, source))?;
+        let text = crate::files::read_given_text(path)?;
         let config: SweepConfig = parse_as(&text, path, &[])?;
         config.validate()?;
         let run = RunConfig::base_of(path).join(&config.run);

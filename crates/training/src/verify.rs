@@ -23,6 +23,7 @@ use undertone_data::{PrivateVocabulary, Vocab, VocabularySpec};
 
 use crate::config::{RunConfig, RunFile};
 use crate::error::{Result, TrainingError};
+use crate::files;
 use crate::identity::ParameterCounts;
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
 use crate::plan::{Population, PrivacyPlan};
@@ -140,7 +141,7 @@ struct Run<'a> {
 /// # Errors
 /// [`TrainingError::Io`] where the folder is no run directory; everything else that is wrong is a problem of a check.
 pub fn verify(run_dir: &Path) -> Result<Verification> {
-    crate::files::read(&run_dir.join(CONFIG_FILE))?;
+    files::read(&run_dir.join(CONFIG_FILE))?;
     let mut verification = Verification {
         run: run_dir.to_owned(),
         checks: vec![manifest(run_dir)],
@@ -185,7 +186,7 @@ fn manifest(folder: &Path) -> Check {
     };
     for name in crate::run::FINISHED_FILES {
         let path = folder.join(name);
-        match (manifest.files.get(name), path.exists()) {
+        match (manifest.files.get(name), files::exists(&path)) {
             (Some(expected), true) => {
                 if let Some(got) = check.keep(sha256_of(&path))
                     && got != *expected
@@ -206,11 +207,8 @@ fn manifest(folder: &Path) -> Check {
 
 fn configuration(folder: &Path) -> (Check, Option<RunConfig>) {
     let mut check = Check::new("configuration");
-    let read = RunFile::read(&folder.join(CONFIG_FILE), &[]).map(|file| file.config);
-    let config = check.keep(read.and_then(|config| {
-        config.validate()?;
-        Ok(config)
-    }));
+    let path = folder.join(CONFIG_FILE);
+    let config = check.keep(files::read_text(&path).and_then(|text| RunFile::parse(&text, &path, &[])));
     check.found = "config.toml is a valid run file".to_owned();
     (check, config)
 }
@@ -262,7 +260,7 @@ fn vocabulary_privacy(
         return Ok(None);
     }
     let path = folder.join(VOCAB_PRIVACY_FILE);
-    let record = PrivateVocabulary::read(&path)?;
+    let record = PrivateVocabulary::parse(&path, &files::read(&path)?)?;
     if record.matches(vocabulary) {
         return Ok(Some(record));
     }

@@ -125,11 +125,19 @@ impl PrivateVocabulary {
     /// noise, the threshold hides a user's own words with the stated delta, and the samples are as far from ideal as said.
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path).map_err(io("read the privacy record", path))?;
+        Self::parse(path, &bytes)
+    }
+
+    /// Checks the bytes of a record as [`PrivateVocabulary::read`] does; `path` only names them in errors.
+    ///
+    /// # Errors
+    /// [`DataError::BadPrivacyRecord`].
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
         let bad = |detail: String| DataError::BadPrivacyRecord {
             path: path.to_owned(),
             detail,
         };
-        let record: Self = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
+        let record: Self = serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
         record.check().map_err(bad)?;
         Ok(record)
     }

@@ -83,8 +83,7 @@ impl RunFile {
     /// # Errors
     /// [`TrainingError::Io`], [`TrainingError::ConfigSyntax`] with line and column, [`TrainingError::ConfigValue`].
     pub fn read(path: &Path, overrides: &[Override]) -> Result<Self> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| TrainingError::io("reading", path, source))?;
+        let text = crate::files::read_given_text(path)?;
         let config = Self::parse(&text, path, overrides)?;
         Ok(Self {
             config,

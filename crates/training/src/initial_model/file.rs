@@ -8,6 +8,7 @@ use undertone_models::{Loaded, LoraSpec, ModelSpec};
 
 use super::Description;
 use crate::error::{Result, TrainingError};
+use crate::files;
 
 /// The file beside weights in GPT-2's layout.
 pub(crate) const GPT2_CONFIG: &str = "config.json";
@@ -21,7 +22,7 @@ pub(super) struct ModelFile {
 
 impl ModelFile {
     pub(super) fn read(path: &Path) -> Result<Self> {
-        let bytes = crate::files::read(path)?;
+        let bytes = files::read_given(path, files::MAX_MODEL)?;
         let text = weights::description(&bytes).map_err(|source| unusable(path, source))?;
         let description = text
             .map(|text| serde_json::from_str(&text))
@@ -93,8 +94,9 @@ impl ModelFile {
         if !beside.exists() || !gpt2::is(&self.bytes).map_err(of_file)? {
             return Ok(());
         }
-        let config: gpt2::Gpt2Config = serde_json::from_slice(&crate::files::read(&beside)?)
-            .map_err(|error| damaged(&beside, error.to_string()))?;
+        let text = files::read_given(&beside, files::MAX_GIVEN)?;
+        let config: gpt2::Gpt2Config =
+            serde_json::from_slice(&text).map_err(|error| damaged(&beside, error.to_string()))?;
         config.check(expected).map_err(of_file)
     }
 

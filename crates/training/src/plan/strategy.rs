@@ -8,6 +8,7 @@ use undertone_mechanisms::{Mechanism, Objective, Strategy, Tree, Workload};
 
 use crate::config::{MechanismConfig, OptimizerConfig, RestartsConfig, RunConfig, WorkloadName};
 use crate::error::{Result, TrainingError};
+use crate::files;
 
 /// The strategy that a run file asks for, optimised for this run; relative files start at `base`.
 pub(super) fn strategy(
@@ -35,7 +36,7 @@ pub(super) fn strategy(
 
 /// Reads a strategy, or the strategy of a mechanism, as `undertone mechanism optimize --out` writes them.
 fn read_strategy(file: &Path) -> Result<Strategy> {
-    let bytes = crate::files::read(file)?;
+    let bytes = files::read_given(file, files::MAX_GIVEN)?;
     let damaged = |message: String| TrainingError::Damaged {
         path: file.to_owned(),
         message,

@@ -87,8 +87,7 @@ impl PretrainFile {
     /// # Errors
     /// [`TrainingError::Io`], [`TrainingError::ConfigSyntax`] with line and column, [`TrainingError::ConfigValue`].
     pub fn read(path: &Path, overrides: &[Override]) -> Result<Self> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| TrainingError::io("reading", path, source))?;
+        let text = crate::files::read_given_text(path)?;
         let config: PretrainConfig = parse_as(&text, path, overrides)?;
         config.validate()?;
         Ok(Self {

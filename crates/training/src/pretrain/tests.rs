@@ -101,7 +101,7 @@ fn a_resumed_pre_training_ends_in_the_same_bytes() {
     }
     let stopped = std::panic::catch_unwind(|| pretrain(&file(&[]), &options(torn.path(), 1, false), &Stop));
     assert!(stopped.is_err());
-    let checkpoint = Checkpoint::read(&torn.path().join("public")).unwrap();
+    let checkpoint = Checkpoint::read(&torn.path().join("public"), 1 << 20).unwrap();
     assert_eq!(checkpoint.state.rounds, 40);
     pretrain(&file(&[]), &options(torn.path(), 1, true), &Quiet).unwrap();
     assert_eq!(model(whole.path()), model(torn.path()));

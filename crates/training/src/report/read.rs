@@ -1,11 +1,15 @@
 //! Reading a run directory, finished or not.
 
+use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
 use super::{ReportError, Result};
+use crate::error::TrainingError;
+use crate::files::{self, Lines};
 use crate::record::{EvaluationRecord, MetricsLine, PrivacyReport, RoundRecord, StartRecord};
+use crate::run::{CONFIG_FILE, METRICS_FILE, PRIVACY_FILE};
 
 /// What a run directory holds for a report.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,30 +35,30 @@ pub struct RunData {
 /// # Errors
 /// [`ReportError`] naming file and line.
 pub fn read(run_dir: &Path) -> Result<RunData> {
-    let file = run_dir.join("metrics.jsonl");
-    let text = text(&file)?.ok_or_else(|| ReportError::Read {
-        file: file.clone(),
-        source: std::io::Error::new(
-            std::io::ErrorKind::NotFound,
-            "no such file; a run directory has one",
-        ),
-    })?;
+    let file = run_dir.join(METRICS_FILE);
     let (mut start, mut rounds, mut evaluations) = (None, Vec::new(), Vec::new());
-    for (index, line) in text.split_inclusive('\n').enumerate() {
-        if line.trim().is_empty() {
-            continue;
+    let mut lines = Lines::open(&file).map_err(|error| match error {
+        TrainingError::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
+            let message = "no such file; a run directory has one";
+            of_file(TrainingError::io(
+                "reading",
+                &file,
+                Error::new(ErrorKind::NotFound, message),
+            ))
         }
-        match serde_json::from_str(line) {
+        other => of_file(other),
+    })?;
+    while let Some(line) = lines.next().map_err(of_file)? {
+        match serde_json::from_slice(line.bytes) {
             Ok(MetricsLine::Start(record)) => start = Some(record),
             Ok(MetricsLine::Round(record)) => rounds.push(record),
             Ok(MetricsLine::Evaluation(record)) => evaluations.push(record),
-            Err(_) if !line.ends_with('\n') => {}
+            Err(_) if !line.whole => {}
             Err(error) => {
-                let expected = "one record of a start, a round or an evaluation";
                 return Err(ReportError::Line {
                     file,
-                    line: index + 1,
-                    expected,
+                    line: line.number,
+                    expected: "one record of a start, a round or an evaluation",
                     message: error.to_string(),
                 });
             }
@@ -63,32 +67,22 @@ pub fn read(run_dir: &Path) -> Result<RunData> {
     let Some(start) = start else {
         return Err(ReportError::NotStarted { file });
     };
+    let config = files::read_if_there(&run_dir.join(CONFIG_FILE)).map_err(of_file)?;
     Ok(RunData {
         directory: run_dir.to_owned(),
-        config: self::text(&run_dir.join("config.toml"))?,
+        config: config.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         start,
         rounds,
         evaluations,
-        privacy: document(&run_dir.join("privacy.json"), "a privacy report")?,
+        privacy: document(&run_dir.join(PRIVACY_FILE), "a privacy report")?,
     })
 }
 
-/// The text of a file, or nothing where there is no such file. Bytes that are not UTF-8 become replacement characters:
-/// inside JSON they can only be the torn end of a line.
-fn text(file: &Path) -> Result<Option<String>> {
-    match std::fs::read(file) {
-        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(ReportError::Read {
-            file: file.to_owned(),
-            source,
-        }),
-    }
-}
-
 fn document<T: DeserializeOwned>(file: &Path, expected: &'static str) -> Result<Option<T>> {
-    let Some(text) = text(file)? else { return Ok(None) };
-    serde_json::from_str(&text).map(Some).map_err(|error| {
+    let Some(bytes) = files::read_if_there(file).map_err(of_file)? else {
+        return Ok(None);
+    };
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| {
         let (line, message) = (error.line(), error.to_string());
         ReportError::Line {
             file: file.to_owned(),
@@ -97,4 +91,8 @@ fn document<T: DeserializeOwned>(file: &Path, expected: &'static str) -> Result<
             message,
         }
     })
+}
+
+fn of_file(error: TrainingError) -> ReportError {
+    ReportError::File(Box::new(error))
 }

@@ -1,6 +1,5 @@
 //! A run before its first round, or after its last checkpoint.
 
-use std::fs::File;
 use std::io::BufReader;
 
 use undertone_data::{Corpus, EosTargets, Partition, Split};
@@ -15,6 +14,7 @@ use crate::cohorts::Cohorts;
 use crate::config::{Algorithm, RunConfig, RunFile, UserUpdateConfig};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::EvaluationSet;
+use crate::files;
 use crate::identity::ModelIdentity;
 use crate::initial_model::starting_parameters;
 use crate::kept_examples;
@@ -63,7 +63,7 @@ impl<'a> Run<'a> {
         let checkpoint = match options.resume {
             true => {
                 let name = identity.name(config.model.family());
-                Some(directory.read_checkpoint(config, corpus, &name)?)
+                Some(directory.read_checkpoint(config, corpus, &name, model.layout().len())?)
             }
             false => None,
         };
@@ -176,12 +176,13 @@ impl<'a> Run<'a> {
             self.spending = self.spending.clone().under(participation);
         }
         self.adaptive_clip = state.adaptive_clip.or(self.adaptive_clip);
-        let noise_file = checkpoint.noise_state(self.directory.path());
+        let noise_file = checkpoint.noise_state(self.directory.path())?;
         if state.rounds > 0
             && state.rounds < self.config.rounds
             && let Some(path) = noise_file
         {
-            let file = File::open(&path).map_err(|source| TrainingError::io("reading", &path, source))?;
+            // How much of it is read follows from the plan, not from its size.
+            let file = files::open_at_most(&path, u64::MAX)?;
             let clip_norm = self.adaptive_clip.map(|clip| clip.active());
             self.noise = Noise::load(
                 &self.plan,

@@ -63,7 +63,7 @@ impl RunDirectory {
         let path = out.join(name);
         if resume {
             let expected = crate::checkpoint::path(&path);
-            if !expected.exists() {
+            if !files::exists(&expected) {
                 return Err(TrainingError::NothingToResume { path, expected });
             }
         } else {
@@ -72,7 +72,7 @@ impl RunDirectory {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                     // A run of ours that never got as far as its first checkpoint left nothing worth keeping. Without
                     // our lock file the folder is somebody else's.
-                    if !path.join(LOCK_FILE).exists() || !is_unstarted(&path) {
+                    if !files::exists(&path.join(LOCK_FILE)) || !is_unstarted(&path) {
                         return Err(TrainingError::RunExists { path });
                     }
                 }
@@ -80,8 +80,7 @@ impl RunDirectory {
             }
         }
         let lock_path = path.join(LOCK_FILE);
-        let lock =
-            File::create(&lock_path).map_err(|source| TrainingError::io("creating", &lock_path, source))?;
+        let lock = files::open_to_write(&lock_path)?;
         if lock.try_lock().is_err() {
             return Err(TrainingError::RunLocked { path });
         }
@@ -230,8 +229,9 @@ impl RunDirectory {
         config: &T,
         corpus: &Corpus,
         model: &str,
+        parameters: usize,
     ) -> Result<Checkpoint> {
-        let checkpoint = Checkpoint::read(&self.path)?;
+        let checkpoint = Checkpoint::read(&self.path, parameters)?;
         checkpoint.check_belongs(&self.path, model, &config_digest(config)?, corpus.digest())?;
         Ok(checkpoint)
     }
@@ -240,7 +240,7 @@ impl RunDirectory {
 /// The file with what the ids of a run mean: its tokenizer or its words.
 pub(crate) fn vocabulary_file(folder: &Path) -> PathBuf {
     let tokenizer = folder.join(TOKENIZER_FILE);
-    if tokenizer.exists() {
+    if files::exists(&tokenizer) {
         tokenizer
     } else {
         folder.join(VOCAB_FILE)
@@ -251,9 +251,13 @@ pub(crate) fn vocabulary_file(folder: &Path) -> PathBuf {
 pub(crate) fn vocabulary_of(folder: &Path, data: &CorpusSpec) -> Result<Vocab> {
     Ok(match &data.vocabulary {
         Some(VocabularySpec::Tokenizer { bos, eos, .. }) => {
-            Vocab::from_tokenizer_file(&folder.join(TOKENIZER_FILE), bos.as_deref(), eos.as_deref())?
+            let path = folder.join(TOKENIZER_FILE);
+            Vocab::parse_tokenizer(&path, files::read(&path)?, bos.as_deref(), eos.as_deref())?
         }
-        _ => Vocab::from_file(&folder.join(VOCAB_FILE))?,
+        _ => {
+            let path = folder.join(VOCAB_FILE);
+            Vocab::parse(&path, &files::read(&path)?)?
+        }
     })
 }
 
@@ -274,10 +278,7 @@ pub(crate) fn trained_model(
 
 /// Digest of the files that say what a run is.
 pub(crate) fn genesis_of(folder: &Path) -> Result<String> {
-    let optional = |name: &str| -> Result<Option<Vec<u8>>> {
-        let path = folder.join(name);
-        path.exists().then(|| files::read(&path)).transpose()
-    };
+    let optional = |name: &str| files::read_if_there(&folder.join(name));
     Ok(ledger::genesis(
         &files::read(&folder.join(CONFIG_FILE))?,
         optional(MECHANISM_FILE)?.as_deref(),
@@ -289,14 +290,10 @@ pub(crate) fn genesis_of(folder: &Path) -> Result<String> {
 /// The strategy that a run was started with, where it has one.
 pub(crate) fn strategy_of(folder: &Path) -> Result<Option<Strategy>> {
     let path = folder.join(MECHANISM_FILE);
-    if !path.exists() {
+    if !files::exists(&path) {
         return Ok(None);
     }
-    let bytes = files::read(&path)?;
-    let mechanism: Mechanism = serde_json::from_slice(&bytes).map_err(|error| TrainingError::Damaged {
-        path,
-        message: error.to_string(),
-    })?;
+    let mechanism: Mechanism = files::read_json(&path)?;
     Ok(Some(mechanism.strategy().clone()))
 }
 
@@ -310,8 +307,7 @@ pub(crate) struct Trained {
 
 impl Trained {
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).map_err(|source| TrainingError::io("reading", path, source))?;
-        crate::config::parse_as(&text, path, &[])
+        crate::config::parse_as(&files::read_text(path)?, path, &[])
     }
 }
 
@@ -325,7 +321,7 @@ const LOCK_FILE: &str = ".lock";
 const BASE_FILE: &str = ".base";
 
 fn is_unstarted(path: &Path) -> bool {
-    !crate::checkpoint::path(path).exists()
+    !files::exists(&crate::checkpoint::path(path))
         && fs::read_dir(path).is_ok_and(|entries| {
             entries.flatten().all(|entry| {
                 let name = entry.file_name();

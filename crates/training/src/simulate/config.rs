@@ -72,8 +72,7 @@ impl SimulationFile {
     /// # Errors
     /// [`TrainingError::Io`], [`TrainingError::ConfigSyntax`], [`TrainingError::ConfigValue`].
     pub fn read(path: &Path, overrides: &[Override]) -> Result<Self> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| TrainingError::io("reading", path, source))?;
+        let text = crate::files::read_given_text(path)?;
         Ok(Self {
             config: Self::parse(&text, path, overrides)?,
             base: RunConfig::base_of(path).to_owned(),
@@ -169,7 +168,7 @@ impl SimulationConfig {
 
 /// The strategy of a description file, and the noise multiplier of a whole mechanism.
 fn described(file: &Path) -> Result<(Strategy, Option<NoiseMultiplier>)> {
-    let bytes = files::read(file)?;
+    let bytes = files::read_given(file, files::MAX_GIVEN)?;
     let description = serde_json::from_slice(&bytes).map_err(|error| TrainingError::Damaged {
         path: file.to_owned(),
         message: format!("expected a mechanism or a strategy as JSON: {error}"),

@@ -1,13 +1,13 @@
 //! `ledger.jsonl` of a simulation: one released round a line, its participants by their pseudonyms.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
 use crate::error::{Result, TrainingError};
+use crate::files::{self, Line, Lines};
 use crate::participation::Pseudonym;
 use crate::participation::timers::SimulatedRound;
 
@@ -51,11 +51,7 @@ pub(super) struct LedgerWriter {
 
 impl LedgerWriter {
     pub(super) fn create(path: &Path) -> Result<Self> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let file = tempfile::Builder::new()
-            .prefix(".partial-")
-            .tempfile_in(folder.unwrap_or(Path::new(".")))
-            .map_err(|source| TrainingError::io("writing", path, source))?;
+        let file = files::temporary_beside(path)?;
         Ok(Self {
             path: path.to_owned(),
             file: BufWriter::with_capacity(1 << 16, file),
@@ -72,14 +68,6 @@ impl LedgerWriter {
     pub(super) fn finish(self) -> Result<()> {
         let fail = |source| TrainingError::io("writing", &self.path, source);
         let file = self.file.into_inner().map_err(|error| fail(error.into_error()))?;
-        // Temporary files are created for their owner alone; a ledger is an ordinary file.
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            let _ = file
-                .as_file()
-                .set_permissions(std::fs::Permissions::from_mode(0o644));
-        }
         file.persist(&self.path)
             .map(drop)
             .map_err(|error| fail(error.error))
@@ -92,14 +80,13 @@ impl LedgerWriter {
 /// [`TrainingError::Io`]; [`TrainingError::Damaged`] naming the line, also where a line's size is not its number of
 /// participants; what `on_line` returns.
 pub fn read(path: &Path, mut on_line: impl FnMut(LedgerLine) -> Result<()>) -> Result<()> {
-    let file = File::open(path).map_err(|source| TrainingError::io("reading", path, source))?;
-    for (number, line) in (1..).zip(BufReader::new(file).lines()) {
-        let line = line.map_err(|source| TrainingError::io("reading", path, source))?;
+    let mut lines = Lines::open_given(path)?;
+    while let Some(Line { number, bytes, .. }) = lines.next()? {
         let damaged = |message: String| TrainingError::Damaged {
             path: path.to_owned(),
             message: format!("line {number}: {message}"),
         };
-        let line: LedgerLine = serde_json::from_str(&line).map_err(|error| damaged(error.to_string()))?;
+        let line: LedgerLine = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
         let came = line.participants.len() as u64;
         if came != line.cohort_size {
             return Err(damaged(format!(

@@ -10,7 +10,7 @@ use super::ledger::Shown;
 use super::{Check, Run};
 use crate::cohort::Sampling;
 use crate::config::{AccountantName, Algorithm};
-use crate::error::{Result, TrainingError};
+use crate::error::Result;
 use crate::figures::upper_bound;
 use crate::record::{GuaranteeRecord, PrivacyReport};
 use crate::run::PRIVACY_FILE;
@@ -29,13 +29,7 @@ const SAME: f64 = 1e-7;
 pub(super) fn recompute(run: &Run<'_>, shown: Option<&Shown>) -> (Check, Option<GuaranteeRecord>) {
     let mut check = Check::new("guarantee");
     let path = run.folder.join(PRIVACY_FILE);
-    let read = crate::files::read(&path).and_then(|bytes| {
-        serde_json::from_slice::<PrivacyReport>(&bytes).map_err(|error| TrainingError::Damaged {
-            path,
-            message: error.to_string(),
-        })
-    });
-    let Some(claims) = check.keep(read) else {
+    let Some(claims) = check.keep(crate::files::read_json::<PrivacyReport>(&path)) else {
         return (check, None);
     };
     if claims.private != run.plan.is_private() {
