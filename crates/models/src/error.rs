@@ -4,7 +4,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// A dimension of the model is zero or too large to index.
+    /// A dimension of the model is too small.
     #[error("`{name}` must be at least {minimum}, got {got}")]
     Dimension {
         /// Name of the dimension as in the run file.
@@ -13,6 +13,30 @@ pub enum ModelError {
         minimum: usize,
         /// Value given.
         got: usize,
+    },
+    /// A dimension of the model is larger than any model's.
+    #[error("`{name}` must be at most {maximum}, got {got}")]
+    DimensionTooLarge {
+        /// Name of the dimension as in the run file.
+        name: &'static str,
+        /// Largest allowed value.
+        maximum: usize,
+        /// Value given.
+        got: usize,
+    },
+    /// The dimensions of the model make more parameters than can be trained.
+    #[error("the sizes of the model make {got} parameters, expected at most {maximum}")]
+    TooManyParameters {
+        /// Largest allowed number.
+        maximum: usize,
+        /// The number that the sizes make.
+        got: u128,
+    },
+    /// The machine has no memory for the parameters of a file.
+    #[error("there is not enough memory for {parameters} parameters of 4 bytes")]
+    OutOfMemory {
+        /// Their number.
+        parameters: usize,
     },
     /// A tied model predicts with its embedding, so what it predicts from must be as wide.
     #[error("`projection` must equal `embedding` = {embedding} where `tied` is true, got {projection}")]

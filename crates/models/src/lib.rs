@@ -29,6 +29,7 @@ mod kernels;
 mod mlp;
 mod scalar;
 mod sequence;
+mod sizes;
 mod spec;
 mod target;
 #[cfg(test)]
@@ -42,6 +43,7 @@ pub use error::{ModelError, Result};
 pub use mlp::{DenseBatch, Mlp, MlpWorker};
 pub use scalar::Scalar;
 pub use sequence::{SequenceModel, SequenceWeights, SequenceWorker, StateMode, StepStats};
+pub use sizes::MAX_PARAMETERS;
 pub use spec::{Loaded, ModelSpec};
 pub use transformer::{LoraSpec, LoraTarget, Positions, Transformer, TransformerSizes};
 pub use word_lstm::WordLstm;

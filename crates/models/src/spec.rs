@@ -350,6 +350,66 @@ mod tests {
         assert!(error.contains("unknown field `lora`"), "{error}");
     }
 
+    /// Sizes that would overflow, abort or fill the memory while a layout is made from them.
+    #[test]
+    fn sizes_beyond_any_model_are_refused_by_name() {
+        let check = |text: &str, expected: &str| {
+            let spec: ModelSpec = serde_json::from_str(text).unwrap();
+            let message = spec.layout(10_003).unwrap_err().to_string();
+            assert_eq!(message, expected, "{text}");
+        };
+        let most = 1 << 16;
+        check(
+            r#"{"family": "dplm", "embed": 400000000}"#,
+            &format!("`embed` must be at most {most}, got 400000000"),
+        );
+        check(
+            r#"{"family": "stackoverflow", "hidden": 18446744073709551615}"#,
+            &format!("`hidden` must be at most {most}, got 18446744073709551615"),
+        );
+        check(
+            r#"{"family": "cifg", "cells": 65536, "projection": 65536}"#,
+            "the sizes of the model make 17855467059 parameters, expected at most 2147483648",
+        );
+        let transformer = |sizes: &str| format!(r#"{{"family": "transformer", {sizes}}}"#);
+        check(
+            &transformer(r#""layers": 500000000, "width": 8, "heads": 2"#),
+            "`layers` must be at most 1000, got 500000000",
+        );
+        check(
+            &transformer(r#""layers": 1000, "width": 65536, "heads": 1"#),
+            "the sizes of the model make 51541123596288 parameters, expected at most 2147483648",
+        );
+        check(
+            &transformer(r#""layers": 1, "width": 65536, "heads": 1, "feed_forward": 18446744073709551615"#),
+            "`width * feed_forward` must be at most 1048576, got 18446744073709551615",
+        );
+        check(
+            &transformer(r#""layers": 1, "width": 8, "heads": 2, "context": 18446744073709551615"#),
+            "`context` must be at most 16777216, got 18446744073709551615",
+        );
+    }
+
+    /// The largest model that the sizes of a file admit takes no more memory than the file.
+    #[test]
+    fn a_small_file_is_refused_before_a_large_model_is_made_room_for() {
+        let small = ModelSpec::Dplm {
+            embed: 2,
+            hidden: 2,
+            unit_norm: true,
+        }
+        .build(9)
+        .unwrap();
+        let bytes = small.write_params(&small.initial_params(1), None).unwrap();
+        let large = ModelSpec::Dplm {
+            embed: 4000,
+            hidden: 4000,
+            unit_norm: true,
+        };
+        let error = large.load(400_000, &bytes).err().unwrap();
+        assert!(matches!(error, ModelError::TensorShape { .. }), "{error}");
+    }
+
     #[test]
     fn zero_sizes_are_refused() {
         let message = |spec: ModelSpec, vocab| spec.build(vocab).err().unwrap().to_string();

@@ -18,6 +18,7 @@ use crate::{
     error::{ModelError, Result},
     initial::Initializer,
     sequence::{SequenceModel, SequenceWorker},
+    sizes::{self, MAX_IDS, MAX_INNER, MAX_LAYERS, MAX_WIDTH},
     weights::{self, gpt2},
 };
 use adapters::Adapters;
@@ -61,24 +62,38 @@ pub struct TransformerSizes {
 }
 
 impl TransformerSizes {
+    /// Number of parameters without adapters.
+    fn parameters(self) -> u128 {
+        let [vocab, layers, width, context, inner] =
+            [self.vocab, self.layers, self.width, self.context, self.inner].map(|size| size as u128);
+        let positions = match self.positions {
+            Positions::Learned => context * width,
+            Positions::Rotary => 0,
+        };
+        let block = 4 * width * width + 2 * width * inner + 9 * width + inner;
+        vocab * width + positions + layers * block + 2 * width
+    }
+
     fn head_width(self) -> usize {
         self.width / self.heads
     }
 
     fn check(self) -> Result<()> {
-        let named = [
-            ("vocab", self.vocab, 2),
-            ("layers", self.layers, 1),
-            ("width", self.width, 1),
-            ("heads", self.heads, 1),
-            ("context", self.context, 1),
-            ("feed_forward", self.inner, 1),
-        ];
-        for (name, got, minimum) in named {
-            if got < minimum || got > u32::MAX as usize / 8 {
-                return Err(ModelError::Dimension { name, minimum, got });
-            }
+        let inner = match self.inner {
+            0 => "feed_forward",
+            _ => "width * feed_forward",
+        };
+        for (name, got, minimum, maximum) in [
+            ("vocab", self.vocab, 2, MAX_IDS),
+            ("layers", self.layers, 1, MAX_LAYERS),
+            ("width", self.width, 1, MAX_WIDTH),
+            ("heads", self.heads, 1, MAX_WIDTH),
+            ("context", self.context, 1, MAX_IDS),
+            (inner, self.inner, 1, MAX_INNER),
+        ] {
+            sizes::check(name, got, minimum, maximum)?;
         }
+        sizes::check_total(self.parameters())?;
         let (width, heads) = (self.width, self.heads);
         if !width.is_multiple_of(heads) {
             return Err(ModelError::HeadWidth { width, heads });
@@ -197,6 +212,7 @@ impl Transformer {
             final_norm: place("final_norm".to_owned(), &[width]),
             final_norm_bias: place("final_norm_bias".to_owned(), &[width]),
         };
+        debug_assert_eq!(sizes.parameters(), end as u128);
         Ok(Self {
             sizes,
             recompute: false,

@@ -4,7 +4,7 @@ pub mod gpt2;
 
 use crate::error::{ModelError, Result};
 use safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use undertone_aggregation::ParamLayout;
 
 pub(crate) fn malformed(error: impl std::fmt::Display) -> ModelError {
@@ -49,8 +49,9 @@ pub fn to_safetensors(layout: &ParamLayout, params: &[f32], description: Option<
 /// An unreadable file, or a tensor that is missing, unknown, of another shape or type, or not finite.
 pub fn from_safetensors(layout: &ParamLayout, bytes: &[u8]) -> Result<Vec<f32>> {
     let file = SafeTensors::deserialize(bytes).map_err(malformed)?;
+    let known: HashSet<&str> = layout.tensors().iter().map(|tensor| &tensor.name[..]).collect();
     let tensors = file.tensors().into_iter();
-    let unknown = tensors.filter(|(name, _)| layout.range(name).is_none());
+    let unknown = tensors.filter(|(name, _)| !known.contains(&name[..]));
     // The first by name: files have no order of their own.
     if let Some((name, tensor)) = unknown.min_by(|(a, _), (b, _)| a.cmp(b)) {
         return Err(ModelError::UnknownTensor {
@@ -58,7 +59,8 @@ pub fn from_safetensors(layout: &ParamLayout, bytes: &[u8]) -> Result<Vec<f32>> 
             got: tensor.shape().to_vec(),
         });
     }
-    let mut params = Vec::with_capacity(layout.len());
+    // All shapes are compared first: the file is then as large as the memory that is asked for.
+    let mut found = Vec::with_capacity(file.len());
     for spec in layout.tensors() {
         let Ok(tensor) = file.tensor(&spec.name) else {
             return Err(ModelError::MissingTensor {
@@ -66,30 +68,43 @@ pub fn from_safetensors(layout: &ParamLayout, bytes: &[u8]) -> Result<Vec<f32>> 
                 expected: spec.shape.clone(),
             });
         };
-        append(&mut params, &spec.name, &tensor, &spec.shape, false)?;
+        check(&spec.name, &tensor, &spec.shape)?;
+        found.push((&spec.name[..], tensor));
+    }
+    let mut params = reserved(layout)?;
+    for (name, tensor) in &found {
+        append(&mut params, name, tensor, false)?;
     }
     Ok(params)
 }
 
+/// An empty vector with room for the parameters of a layout.
+fn reserved(layout: &ParamLayout) -> Result<Vec<f32>> {
+    let (mut params, parameters) = (Vec::new(), layout.len());
+    match params.try_reserve_exact(parameters) {
+        Ok(()) => Ok(params),
+        Err(_) => Err(ModelError::OutOfMemory { parameters }),
+    }
+}
+
+/// Refuses a tensor of another shape.
+fn check(name: &str, tensor: &TensorView<'_>, shape: &[usize]) -> Result<()> {
+    if tensor.shape() == shape {
+        return Ok(());
+    }
+    Err(ModelError::TensorShape {
+        name: name.to_owned(),
+        expected: shape.to_vec(),
+        got: tensor.shape().to_vec(),
+    })
+}
+
 /// Appends a tensor's values, of type F32, or also of the half-width types.
-fn append(
-    params: &mut Vec<f32>,
-    name: &str,
-    tensor: &TensorView<'_>,
-    shape: &[usize],
-    halves: bool,
-) -> Result<()> {
+fn append(params: &mut Vec<f32>, name: &str, tensor: &TensorView<'_>, halves: bool) -> Result<()> {
     let name = || name.to_owned();
     let data = tensor.data();
     let start = params.len();
     match tensor.dtype() {
-        _ if tensor.shape() != shape => {
-            return Err(ModelError::TensorShape {
-                name: name(),
-                expected: shape.to_vec(),
-                got: tensor.shape().to_vec(),
-            });
-        }
         Dtype::F32 => params.extend(
             data.as_chunks::<4>()
                 .0

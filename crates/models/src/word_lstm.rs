@@ -9,6 +9,7 @@ use crate::{
     error::{ModelError, Result},
     initial::Initializer,
     sequence::{SequenceModel, SequenceWorker},
+    sizes::{self, MAX_IDS, MAX_WIDTH},
 };
 use std::ops::Range;
 use undertone_aggregation::{Block, ClipGroup, ParamLayout};
@@ -89,11 +90,14 @@ impl Dimensions {
             Cell::Lstm => ["vocab", "embed", "hidden", "embed"],
             Cell::Cifg => ["vocab", "embedding", "cells", "projection"],
         };
-        let sizes = [self.vocab, self.embed, self.hidden, self.projection];
-        for ((name, got), minimum) in names.into_iter().zip(sizes).zip([2, 1, 1, 1]) {
-            if got < minimum || got > u32::MAX as usize / 8 {
-                return Err(ModelError::Dimension { name, minimum, got });
-            }
+        let sizes = [
+            (self.vocab, 2, MAX_IDS),
+            (self.embed, 1, MAX_WIDTH),
+            (self.hidden, 1, MAX_WIDTH),
+            (self.projection, 1, MAX_WIDTH),
+        ];
+        for (name, (got, minimum, maximum)) in names.into_iter().zip(sizes) {
+            sizes::check(name, got, minimum, maximum)?;
         }
         Ok(())
     }
@@ -239,6 +243,7 @@ impl WordLstm {
                 Output::Dense => place("out_bias", &[vocab]),
             },
         };
+        sizes::check_total(end as u128)?;
         let groups = clip_groups(dimensions, &places, &tensors);
         let layout = ParamLayout::new(tensors, groups)?;
         Ok(Self {

@@ -92,6 +92,25 @@ pub fn path(run_dir: &Path) -> PathBuf {
     run_dir.join("checkpoint").join("state.safetensors")
 }
 
+/// Removes the checkpoint of a run that is over, with the key of participation and the state of the noise in it.
+///
+/// PRIVACY: who knows the key can tell from the ledger who was sampled in which round, and then nothing is left of what
+/// sampling adds to the guarantee. A run that is over needs neither.
+///
+/// # Errors
+/// [`TrainingError::Io`].
+pub fn remove(run_dir: &Path) -> Result<()> {
+    let path = path(run_dir);
+    let folder = path.parent().unwrap_or(run_dir);
+    // A link is removed as a link.
+    match std::fs::remove_dir_all(folder) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(TrainingError::io("removing", folder, source))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Snapshot<'_> {
     /// Writes the checkpoint, and beside it what the noise keeps; afterwards the checkpoint is this one, or still the one
     /// before with the noise that belongs to it.

@@ -71,6 +71,24 @@ pub enum TrainingError {
         /// The file that is missing.
         expected: PathBuf,
     },
+    /// The run is over, so that nothing can be resumed.
+    #[error(
+        "run {path} is finished: there is nothing to resume, and its checkpoint is gone. Train it again under another name \
+         with --set name=NAME"
+    )]
+    RunFinished {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A run directory that is not where the run was made, and names files as its data.
+    #[error(
+        "{path} is a copy of a run directory, or of another machine, so the files that its config.toml names are not opened \
+         unasked: give --base FOLDER, where its relative paths start"
+    )]
+    CopiedRun {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Another process holds the run directory.
     #[error("run directory {path} is in use by another process")]
     RunLocked {

@@ -36,7 +36,8 @@ pub struct Metrics {
     pub top1_all_ids: f64,
     /// Top-1 over the targets inside the vocabulary alone; `None` when there are none.
     pub in_vocab_top1: Option<f64>,
-    /// Exponential of the mean loss over all targets, UNK taken as a word.
+    /// Exponential of the mean loss over all targets, UNK taken as a word; infinite where it is beyond an `f64`.
+    #[serde(with = "crate::json_number")]
     pub perplexity: f64,
     /// Targets counted.
     pub targets: u64,
@@ -113,18 +114,19 @@ impl EvaluationSet {
         }
     }
 
-    /// Measures a model in one worker, which has room for [`BATCH`] sentences.
+    /// Measures a model in one worker, which has room for [`BATCH`] sentences. Beside the metrics it tells the mean loss,
+    /// which is finite where the perplexity is too large for a number.
     pub(crate) fn measure(
         &self,
         worker: &mut dyn SequenceWorker,
         parameters: &[f32],
         eos: EosTargets,
-    ) -> Result<Metrics> {
+    ) -> Result<(Metrics, f64)> {
         let mut total = Tally::new(self.special, false);
         for batch in &self.batches {
             total.add(&self.tally(worker, parameters, batch, eos, false)?);
         }
-        Ok(total.metrics(false))
+        Ok((total.metrics(false), total.mean_loss()))
     }
 
     fn tally(
@@ -293,6 +295,10 @@ impl Tally {
             .for_each(|(a, b)| *a += b);
     }
 
+    fn mean_loss(&self) -> f64 {
+        self.loss / self.targets.max(1) as f64
+    }
+
     fn metrics(&self, head_words: bool) -> Metrics {
         let targets = self.targets.max(1) as f64;
         let known = self.targets - self.out_of_vocabulary;
@@ -303,7 +309,7 @@ impl Tally {
             top5: self.top[2] as f64 / targets,
             top1_all_ids: self.top1_all_ids as f64 / targets,
             in_vocab_top1: (known > 0).then(|| self.top[0] as f64 / known as f64),
-            perplexity: (self.loss / targets).exp(),
+            perplexity: self.mean_loss().exp(),
             targets: self.targets,
             out_of_vocabulary: self.out_of_vocabulary,
             head_words: head_words.then_some(HeadWords { top10, top50, top100 }),

@@ -37,6 +37,7 @@ pub mod figures;
 pub mod files;
 mod identity;
 pub mod initial_model;
+mod json_number;
 pub mod kept_examples;
 pub mod ledger;
 pub mod manifest;

@@ -182,7 +182,7 @@ pub fn personalize(
         .collect();
     let measured: Vec<&Outcome> = outcomes
         .iter()
-        .filter(|outcome| outcome.before.targets > 0)
+        .filter(|outcome| outcome.before.0.targets > 0)
         .collect();
     too_small += outcomes.len() - measured.len();
     if measured.is_empty() {
@@ -191,7 +191,7 @@ pub fn personalize(
             hint: "personalisation needs users with at least two examples there",
         });
     }
-    let loss = |metrics: &Metrics| metrics.perplexity.ln();
+    let loss = |(_, loss): &(Metrics, f64)| *loss;
     let mut loss_deltas: Vec<f64> = measured
         .iter()
         .map(|outcome| loss(&outcome.after) - loss(&outcome.before))
@@ -203,9 +203,9 @@ pub fn personalize(
         users: measured.len(),
         too_small,
         diverged: measured.iter().filter(|outcome| outcome.diverged).count(),
-        targets: measured.iter().map(|outcome| outcome.before.targets).sum(),
+        targets: measured.iter().map(|outcome| outcome.before.0.targets).sum(),
         loss: Change::new(&measured, loss, |delta| delta < 0.0),
-        top1: Change::new(&measured, |metrics| metrics.top1, |delta| delta > 0.0),
+        top1: Change::new(&measured, |(metrics, _)| metrics.top1, |delta| delta > 0.0),
         loss_deltas,
         note: STAYS_WITH_ITS_USER,
     })
@@ -214,8 +214,9 @@ pub fn personalize(
 /// One user, before and after.
 #[derive(Debug, Clone)]
 struct Outcome {
-    before: Metrics,
-    after: Metrics,
+    /// The measures, and the mean loss.
+    before: (Metrics, f64),
+    after: (Metrics, f64),
     diverged: bool,
 }
 
@@ -287,7 +288,11 @@ impl<'a> Local<'a> {
 }
 
 impl Change {
-    fn new(outcomes: &[&Outcome], measure: impl Fn(&Metrics) -> f64, better: impl Fn(f64) -> bool) -> Self {
+    fn new(
+        outcomes: &[&Outcome],
+        measure: impl Fn(&(Metrics, f64)) -> f64,
+        better: impl Fn(f64) -> bool,
+    ) -> Self {
         let users = outcomes.len() as f64;
         let mean =
             |of: &dyn Fn(&Outcome) -> f64| outcomes.iter().map(|outcome| of(outcome)).sum::<f64>() / users;

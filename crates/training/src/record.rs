@@ -86,6 +86,7 @@ pub struct RoundRecord {
     /// Target tokens trained on.
     pub tokens: u64,
     /// Mean training loss (nats a token) over all local steps.
+    #[serde(with = "crate::json_number")]
     pub train_loss: f64,
     /// Flat clip norm `S` of the round; `None` without clipping.
     pub clip_norm: Option<f64>,
@@ -97,6 +98,7 @@ pub struct RoundRecord {
     /// Histogram of update norms before the last projection; ELS: of the norms of the examples' gradients.
     pub update_norms: Histogram,
     /// L2 norm of the released (noised) average update.
+    #[serde(with = "crate::json_number")]
     pub release_norm: f64,
     /// Noise standard deviation per coordinate of the average; 0 when not private.
     pub noise_std: f64,

@@ -198,9 +198,8 @@ impl Finished {
     pub(crate) fn open(run_dir: &Path, base: Option<&Path>, observer: &dyn Observer) -> Result<Self> {
         let config = workspace::Trained::read(&run_dir.join(CONFIG_FILE))?;
         let directory = RunDirectory::existing(run_dir)?;
-        let recorded = directory.base();
-        let base = base.or(recorded.as_deref()).unwrap_or(Path::new("."));
-        let corpus = directory.open_corpus(&config.data, base, observer)?;
+        let base = directory.base(base, &config.data)?;
+        let corpus = directory.open_corpus(&config.data, &base, observer)?;
         let path = workspace::vocabulary_file(run_dir);
         let (expected, got) = (
             hex(&Sha256::digest(crate::files::read(&path)?)),

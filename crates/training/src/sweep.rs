@@ -160,7 +160,8 @@ impl Sweep {
     pub fn train(&self, trial: &Trial, options: &RunOptions, observer: &dyn Observer) -> Result<()> {
         let out = self.folder(&options.out);
         let resume = match trial.state(&out)? {
-            TrialState::Finished => return Ok(()),
+            // One that was killed between its last two steps has left its checkpoint.
+            TrialState::Finished => return crate::checkpoint::remove(&out.join(&trial.file.config.name)),
             TrialState::Begun => true,
             TrialState::New => false,
         };

@@ -19,7 +19,8 @@ pub(crate) struct EvalArgs {
     /// Whether the end of a sentence counts as a target.
     #[arg(long, value_enum, default_value = "excluded")]
     eos: Eos,
-    /// Where relative paths of the run's data settings start; by default where they did when the run was made.
+    /// Say where relative paths of the run's data settings start. Required for a copied run directory; by default where they
+    /// started when the run was made.
     #[arg(long, value_name = "FOLDER")]
     base: Option<PathBuf>,
     /// Cores to use; all by default.

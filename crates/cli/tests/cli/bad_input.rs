@@ -1,6 +1,6 @@
 //! Bad input gets an error that names the file, line or key, what was expected and what came, and leaves nothing behind.
 
-use crate::support::{Folder, TINY};
+use crate::support::{Folder, TINY, train_until_killed};
 
 /// Runs a configuration and expects an error that contains every one of the words.
 fn check(folder: &Folder, config: &str, extra: &[&str], words: &[&str]) {
@@ -182,8 +182,11 @@ fn an_existing_run_is_kept() {
 #[test]
 fn a_checkpoint_of_another_run_is_refused() {
     let folder = Folder::new();
-    folder.write("run.toml", TINY);
-    folder.succeed(&["train", "run.toml"]);
+    let unfinished = TINY
+        .replace("every = 2\nmax_tokens", "every = 1\nmax_tokens")
+        .replace("rounds = 6", "rounds = 40");
+    folder.write("run.toml", unfinished);
+    train_until_killed(&folder, "runs");
     let resume = |changes: &[&str]| {
         let mut arguments = vec!["train", "run.toml", "--resume"];
         arguments.extend(changes);

@@ -32,8 +32,7 @@ fn every_kind_of_mechanism_trains_and_verifies() {
         assert!(shown.contains("recomputed"), "{shown}");
         assert!(!shown.contains("DOES NOT HOLD"), "{shown}");
         // Nothing of the noise is left behind.
-        let left = std::fs::read_dir(folder.path(&out).join("tiny/checkpoint")).expect("a folder");
-        assert_eq!(left.count(), 1, "{mechanism}");
+        assert!(!folder.path(&out).join("tiny/checkpoint").exists(), "{mechanism}");
     }
 }
 

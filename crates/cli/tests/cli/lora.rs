@@ -1,6 +1,6 @@
 //! Low-rank adapters from run file to report: trained alone, on a base that stays as it is.
 
-use crate::support::{Folder, TINY, json, same_files};
+use crate::support::{Folder, TINY, json, same_files, train_until_killed};
 use safetensors::SafeTensors;
 
 /// Public text for the base: the population of the tiny run, and its words.
@@ -148,18 +148,22 @@ fn verify_finds_another_base() {
 #[test]
 fn threads_and_resuming_change_nothing_and_another_base_is_refused() {
     let folder = world();
-    folder.write("run.toml", tiny("uls"));
+    let config = tiny("uls")
+        .replace("every = 2\nmax_tokens", "every = 1\nmax_tokens")
+        .replace("rounds = 6", "rounds = 30");
+    folder.write("run.toml", config);
     folder.succeed(&["train", "run.toml", "--out", "one", "--threads", "1"]);
     folder.succeed(&["train", "run.toml", "--out", "two", "--threads", "2"]);
     same_files(&folder, "one", "two");
-    // A run that has ended resumes to the same files.
-    folder.succeed(&["train", "run.toml", "--out", "two", "--resume"]);
-    same_files(&folder, "one", "two");
+    train_until_killed(&folder, "cut");
+    folder.succeed(&["train", "run.toml", "--out", "cut", "--resume"]);
+    same_files(&folder, "one", "cut");
+    train_until_killed(&folder, "three");
     let other = PUBLIC.replace("steps = 30", "steps = 31");
     folder.write("public.toml", other);
     std::fs::remove_dir_all(folder.path("runs/public")).expect("removing");
     folder.succeed(&["pretrain", "public.toml"]);
-    let said = folder.fail(&["train", "run.toml", "--out", "two", "--resume"]);
+    let said = folder.fail(&["train", "run.toml", "--out", "three", "--resume"]);
     assert!(said.contains("belongs to another model"), "{said}");
     assert!(
         said.contains("parameters of adapters to those of SHA-256"),

@@ -14,6 +14,7 @@ mod mean;
 mod mechanism;
 mod plan;
 mod pretrain;
+mod run_directory;
 mod simulate;
 mod support;
 mod sweep;

@@ -23,7 +23,6 @@ fn a_run_directory_has_all_its_files() {
         "model.safetensors",
         "vocab.txt",
         "report.html",
-        "checkpoint/state.safetensors",
     ] {
         assert!(!folder.read(&format!("runs/tiny/{file}")).is_empty(), "{file}");
     }

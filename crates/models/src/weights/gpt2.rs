@@ -19,7 +19,7 @@
 
 mod config;
 
-use super::{append, malformed};
+use super::{append, check, malformed, reserved};
 use crate::{
     error::{ModelError, Result},
     sequence::SequenceModel,
@@ -27,7 +27,7 @@ use crate::{
     transformer::{Positions, Transformer},
 };
 use safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 pub use config::Gpt2Config;
 
@@ -173,41 +173,44 @@ pub fn read(model: &Transformer, bytes: &[u8]) -> Result<Vec<f32>> {
     }
     let file = File::open(bytes)?;
     let layout = model.layout();
-    let mut params = Vec::with_capacity(layout.len());
+    // All shapes are compared first: the file is then about as large as the memory that is asked for.
+    let mut found = Vec::with_capacity(file.tensors.len());
     for ours in layout.tensors() {
         let theirs = their_name(&ours.name);
         let tensor = file.tensor(&theirs, &ours.shape)?;
         let name = file.name(&theirs);
-        if let (POSITIONS, &[length, width], &[wanted, ours]) =
-            (theirs.as_str(), tensor.shape(), &ours.shape[..])
-            && length >= wanted
-            && width == ours
-        {
-            let start = params.len();
-            append(&mut params, &name, &tensor, &[length, width], true)?;
-            params.truncate(start + wanted * width);
-        } else {
-            append(&mut params, &name, &tensor, &ours.shape, true)?;
+        let longer = match (theirs.as_str(), tensor.shape(), &ours.shape[..]) {
+            (POSITIONS, &[length, width], &[wanted, ours]) => length >= wanted && width == ours,
+            _ => false,
+        };
+        if !longer {
+            check(&name, &tensor, &ours.shape)?;
         }
+        found.push((name, tensor, ours.len()));
     }
-    let known = |plain: &str| {
+    let mut params = reserved(layout)?;
+    for (name, tensor, length) in &found {
+        let start = params.len();
+        append(&mut params, name, tensor, true)?;
+        params.truncate(start + length);
+    }
+    let ours: HashSet<&str> = found.iter().map(|(name, ..)| &name[..]).collect();
+    let known = |name: &str| {
+        let plain = name.strip_prefix(file.prefix).unwrap_or(name);
         let mask = plain.ends_with(".attn.bias") || plain.ends_with(".attn.masked_bias");
-        let ours = layout
-            .tensors()
-            .iter()
-            .any(|ours| their_name(&ours.name) == plain);
-        mask || ours || plain == POSITIONS
+        mask || ours.contains(&file.name(plain)[..]) || plain == POSITIONS
     };
     for (name, tensor) in file.tensors.tensors() {
         if name == OUTPUT {
             let embedding = layout.tensors().first().map_or(&[][..], |ours| &ours.shape);
             let mut output = Vec::new();
-            append(&mut output, &name, &tensor, embedding, true)?;
+            check(&name, &tensor, embedding)?;
+            append(&mut output, &name, &tensor, true)?;
             if output != params[..output.len()] {
                 let tied = file.name(EMBEDDING);
                 return Err(ModelError::UntiedOutput { name, tied });
             }
-        } else if !known(name.strip_prefix(file.prefix).unwrap_or(&name)) {
+        } else if !known(&name) {
             return Err(ModelError::UnknownTensor {
                 got: tensor.shape().to_vec(),
                 name,

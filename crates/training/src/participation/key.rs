@@ -11,10 +11,13 @@ use crate::random::{Purpose, Randomness};
 /// The key behind the order of epochs, simulated devices and the salt of pseudonyms.
 ///
 /// It has to outlive the process: a resumed run that drew another order would bring users back before their gap is over,
-/// and another salt would give them new names, under which nobody sees that. A run keeps it in its checkpoint.
+/// and another salt would give them new names, under which nobody sees that. A run keeps it in its checkpoint
+/// until it is over.
 ///
-/// PRIVACY: noise does not depend on it, so knowing it does not weaken a guarantee; it does tell which user bears which
-/// pseudonym. `Debug` does not print it.
+/// PRIVACY: it is as secret as the noise. It tells which user bears which pseudonym, and with the ledger who was sampled in
+/// which round: against somebody who knows that, sampling adds nothing to a guarantee. So the checkpoint that holds it is
+/// readable by its owner alone and is removed when the run is over, and `Debug` does not print it. Noise does not depend on
+/// it. The key of a seeded run follows from the seed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParticipationKey([u8; 32]);
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::privacy_report::Guarantees;
 use super::workspace::{self, LEDGER_FILE, PRIVACY_FILE};
 use super::{FINISHED_FILES, Run, Summary, data_split, privacy_report};
-use crate::checkpoint::{Snapshot, State};
+use crate::checkpoint::{self, Snapshot, State};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::EvaluationSet;
 use crate::ledger;
@@ -74,6 +74,8 @@ impl Run<'_> {
         let ledger_head = self.files.ledger.head();
         Manifest::of(self.directory.path(), &FINISHED_FILES, self.round, ledger_head)?
             .write(self.directory.path())?;
+        // PRIVACY: with its manifest the run is over. Nothing that would tell who was sampled, or take noise off, stays.
+        checkpoint::remove(self.directory.path())?;
         Ok(Summary {
             run_dir: self.directory.path().to_owned(),
             rounds: self.round,

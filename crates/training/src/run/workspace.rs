@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use undertone_data::{Corpus, CorpusSpec, Partition, Progress, Stage, Vocab, VocabularySpec};
+use undertone_data::{Corpus, CorpusSpec, Partition, Progress, SourceSpec, Stage, Vocab, VocabularySpec};
 use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_models::{Loaded, ModelSpec, SequenceModel};
 
@@ -17,6 +17,7 @@ use crate::figures::hex;
 use crate::files::{self, JsonLines};
 use crate::initial_model::Description;
 use crate::ledger::{self, Ledger};
+use crate::manifest::MANIFEST_FILE;
 use crate::plan::PrivacyPlan;
 use crate::record::{Histogram, LedgerEntry};
 
@@ -63,7 +64,7 @@ impl RunDirectory {
         let path = out.join(name);
         if resume {
             let expected = crate::checkpoint::path(&path);
-            if !files::exists(&expected) {
+            if !files::exists(&expected) && !is_finished(&path) {
                 return Err(TrainingError::NothingToResume { path, expected });
             }
         } else {
@@ -83,6 +84,11 @@ impl RunDirectory {
         let lock = files::open_to_write(&lock_path)?;
         if lock.try_lock().is_err() {
             return Err(TrainingError::RunLocked { path });
+        }
+        if resume && is_finished(&path) {
+            // One that was killed between its last two steps has left its checkpoint.
+            crate::checkpoint::remove(&path)?;
+            return Err(TrainingError::RunFinished { path });
         }
         // The lock is ours: nobody is writing these any more.
         for folder in [path.clone(), path.join("checkpoint"), path.join("plots")] {
@@ -124,9 +130,28 @@ impl RunDirectory {
         })
     }
 
-    /// Where relative paths of the configuration started when the run was made.
-    pub(crate) fn base(&self) -> Option<PathBuf> {
-        fs::read_to_string(self.file(BASE_FILE)).ok().map(PathBuf::from)
+    /// Where relative paths of the configuration start: at `given`, or where they did when the run was made here.
+    ///
+    /// A run directory of somebody else could name any file of the user's as its data. So without `given` the paths of a run
+    /// are opened only where its directory is the very one in which the run was made, and not a copy.
+    pub(crate) fn base(&self, given: Option<&Path>, data: &CorpusSpec) -> Result<PathBuf> {
+        if let Some(given) = given {
+            return Ok(given.to_owned());
+        }
+        if let Some(bytes) = files::read_if_there(&self.file(BASE_FILE))?
+            && let Ok(base) = serde_json::from_slice::<Base>(&bytes)
+            && base.inode == inode_of(&self.path)?
+        {
+            return Ok(base.path);
+        }
+        let drawn = matches!(data.source, SourceSpec::Synthetic(_));
+        let counted = matches!(data.vocabulary, None | Some(VocabularySpec::TrainingData { .. }));
+        if drawn && counted {
+            return Ok(PathBuf::from("."));
+        }
+        Err(TrainingError::CopiedRun {
+            path: self.path.clone(),
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -172,8 +197,12 @@ impl RunDirectory {
 
     /// Writes what a run starts from: configuration, vocabulary, and where relative paths start.
     pub(crate) fn write_setting<T: Serialize>(&self, config: &T, corpus: &Corpus, base: &Path) -> Result<()> {
-        if let Some(base) = base.canonicalize().ok().as_deref().and_then(Path::to_str) {
-            files::write_atomic(&self.file(BASE_FILE), base.as_bytes())?;
+        // A path that JSON cannot hold is left out: then it is asked for.
+        if let Ok(path) = base.canonicalize()
+            && let inode = inode_of(&self.path)?
+            && let Ok(bytes) = serde_json::to_vec(&Base { path, inode })
+        {
+            files::write_atomic(&self.file(BASE_FILE), &bytes)?;
         }
         files::write_atomic(&self.file(CONFIG_FILE), config_text(config)?.as_bytes())?;
         files::write_atomic(
@@ -237,6 +266,11 @@ impl RunDirectory {
     }
 }
 
+/// Whether a run is over: its manifest is written last.
+fn is_finished(path: &Path) -> bool {
+    files::exists(&path.join(MANIFEST_FILE))
+}
+
 /// The file with what the ids of a run mean: its tokenizer or its words.
 pub(crate) fn vocabulary_file(folder: &Path) -> PathBuf {
     let tokenizer = folder.join(TOKENIZER_FILE);
@@ -261,6 +295,9 @@ pub(crate) fn vocabulary_of(folder: &Path, data: &CorpusSpec) -> Result<Vocab> {
     })
 }
 
+/// Names and shapes of 12,000 tensors, and a description.
+const MAX_MODEL_HEADER: u64 = 4 << 20;
+
 /// The model of a finished run, and what it trained.
 pub(crate) fn trained_model(
     folder: &Path,
@@ -268,7 +305,13 @@ pub(crate) fn trained_model(
     vocab: &Vocab,
 ) -> Result<(Box<dyn SequenceModel>, Vec<f32>)> {
     let path = folder.join(MODEL_FILE);
-    let Loaded { model, parameters } = spec.load(vocab.len(), &files::read(&path)?)?;
+    // Adapters stand beside what they are added to.
+    let mut most = 4 * spec.layout(vocab.len())?.len() as u64 + MAX_MODEL_HEADER;
+    if spec.lora().is_some() {
+        most += 4 * spec.without_lora().layout(vocab.len())?.len() as u64;
+    }
+    let bytes = files::read_at_most(&path, most)?;
+    let Loaded { model, parameters } = spec.load(vocab.len(), &bytes)?;
     let parameters = parameters.ok_or_else(|| TrainingError::Damaged {
         path,
         message: "it lacks the adapters that the run has trained".to_owned(),
@@ -319,6 +362,24 @@ const LOCK_FILE: &str = ".lock";
 
 /// Where relative paths of the configuration start.
 const BASE_FILE: &str = ".base";
+
+/// What is in that file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Base {
+    path: PathBuf,
+    /// Number of the run directory in its file system: a copy, also by an archive or over a network, has another. Systems
+    /// without such numbers have none.
+    inode: Option<u64>,
+}
+
+fn inode_of(folder: &Path) -> Result<Option<u64>> {
+    let metadata = fs::metadata(folder).map_err(|source| TrainingError::io("reading", folder, source))?;
+    #[cfg(unix)]
+    let inode = Some(std::os::unix::fs::MetadataExt::ino(&metadata));
+    #[cfg(not(unix))]
+    let inode = metadata.is_dir().then_some(0);
+    Ok(inode)
+}
 
 fn is_unstarted(path: &Path) -> bool {
     !files::exists(&crate::checkpoint::path(path))
