@@ -165,6 +165,7 @@ fn spool(
     let (mut start, mut done) = (0_usize, 0_u64);
     let cutter = ExampleCutter::new(vocab, spec);
     let mut measure = Measure::default();
+    let by_time = spec.caps_by_time();
     source.read(&mut |rows, total| {
         for chunk in cutter.rows(rows)? {
             output
@@ -182,7 +183,10 @@ fn spool(
                         user
                     }
                 };
-                let split = assign(&splitter, rows, row, spec)?;
+                let split = assign(&splitter, rows, row)?;
+                if by_time && split == Split::Train && words > 0 {
+                    rows.need_time(row, "data.keep = { kind = \"earliest\" } with a cap")?;
+                }
                 records.push(Record {
                     user,
                     split,

@@ -6,7 +6,7 @@
 //! the tokenizer) and a JSON description. Every section starts at a multiple of eight bytes.
 
 use std::fs::File;
-use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -240,7 +240,7 @@ fn digest_field(digest: &str) -> [[u8; 32]; 2] {
     field
 }
 
-/// A mapped cache whose every offset has been checked.
+/// A mapped cache whose every offset has been checked. Nobody may write or truncate the file while it is mapped.
 #[derive(Debug)]
 pub(crate) struct Cache {
     map: Mmap,
@@ -253,32 +253,38 @@ pub(crate) struct Cache {
 impl Cache {
     /// Opens a cache; `None` where there is none.
     pub(crate) fn open(path: &Path, digest: &str) -> Result<Option<Cache>> {
-        let mut file = match File::open(path) {
-            Ok(file) => file,
+        // Opening a pipe would wait for its other end.
+        match path.symlink_metadata() {
+            Ok(entry) if entry.is_file() => {}
+            Ok(_) => {
+                return Err(DataError::BadCache {
+                    path: path.to_owned(),
+                    detail: "expected a regular file".to_owned(),
+                });
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io("read the corpus cache", path)(error)),
-        };
-        Cache::check_body(path, &mut file, digest)?;
-        // SAFETY: cache files are written under another name, moved here whole and never changed in place; that no one
-        // truncates one while it is mapped is the same trust as in any memory-mapped file of the run directory. What is
-        // read from the map is checked first, so other contents give an error and never an access out of bounds.
+        }
+        let file = File::open(path).map_err(io("read the corpus cache", path))?;
+        // SAFETY: this holds while no other process writes or truncates the file, which the documentation asks for; the file
+        // is readable and writable by its owner alone, and this program moves it here whole and never changes it in place.
+        // Everything that is read from the mapping is checked in the mapping itself, hash included, so other contents give an
+        // error and never an access out of bounds.
         let map = unsafe { Mmap::map(&file) }.map_err(io("map the corpus cache", path))?;
+        Cache::check_body(path, &map, digest)?;
         Cache::from_map(path, map).map(Some)
     }
 
-    /// Reads the file once through a small buffer, so that checking it does not count as mapped memory.
-    fn check_body(path: &Path, file: &mut File, digest: &str) -> Result<()> {
+    /// Checks header and contents by their hashes.
+    fn check_body(path: &Path, map: &[u8], digest: &str) -> Result<()> {
         let bad = |detail: &str| DataError::BadCache {
             path: path.to_owned(),
             detail: detail.to_owned(),
         };
-        let length = file.metadata().map_err(io("read the corpus cache", path))?.len();
-        if length < HEADER_BYTES as u64 {
+        let Some((header, body)) = map.split_at_checked(HEADER_BYTES) else {
             return Err(bad("it is shorter than its header"));
-        }
-        let mut header = Header::zeroed();
-        file.read_exact(bytemuck::bytes_of_mut(&mut header))
-            .map_err(io("read the corpus cache", path))?;
+        };
+        let header: Header = bytemuck::pod_read_unaligned(header);
         if header.magic != MAGIC {
             return Err(bad(
                 "it is not one (or was written on a machine of another byte order)",
@@ -296,25 +302,14 @@ impl Cache {
         if header.digest != digest_field(digest) {
             return Err(bad("it belongs to another source or other settings"));
         }
-        if header.file_bytes != length {
+        if header.file_bytes != map.len() as u64 {
             return Err(bad(&format!(
-                "expected {} bytes, got {length}",
-                header.file_bytes
+                "expected {} bytes, got {}",
+                header.file_bytes,
+                map.len()
             )));
         }
-        let mut hasher = Sha256::new();
-        let mut buffer = vec![0_u8; 1 << 18];
-        loop {
-            let read = file
-                .read(&mut buffer)
-                .map_err(io("read the corpus cache", path))?;
-            if read == 0 {
-                break;
-            }
-            hasher.update(&buffer[..read]);
-        }
-        let hash: Hash = hasher.finalize().into();
-        if hash != header.body_hash {
+        if hash_bytes(body) != header.body_hash {
             return Err(bad("its contents do not match their hash"));
         }
         Ok(())

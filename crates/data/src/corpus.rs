@@ -7,7 +7,9 @@ use crate::builder;
 use crate::cache::{Cache, CacheWriter};
 use crate::count::WordCounts;
 use crate::error::{DataError, Result, io};
+use crate::file;
 use crate::hash::{hash_bytes, hex};
+use crate::limits::MAX_VOCABULARY_BYTES;
 use crate::path::expand;
 use crate::private_vocab::PrivateVocabulary;
 use crate::progress::Progress;
@@ -19,6 +21,9 @@ use crate::synthetic::BestAccuracy;
 use crate::vocab::{SpecialIds, Vocab, VocabProvenance};
 
 /// A tokenised corpus, memory-mapped. Cloning is cheap.
+///
+/// No other program may write or truncate the file in the cache directory while the corpus is open: the process that maps it
+/// would read what was never checked, or be ended by the system. The file is readable and writable by its owner alone.
 #[derive(Debug, Clone)]
 pub struct Corpus {
     cache: Arc<Cache>,
@@ -42,7 +47,7 @@ impl Corpus {
         progress: &dyn Progress,
     ) -> Result<Corpus> {
         spec.validate()?;
-        let (source, source_identity) = Source::open(&spec.source, base_dir, None, progress)?;
+        let (source, source_identity) = Source::open(&spec.source, base_dir, progress)?;
         let privacy = vocabulary_privacy(spec, base_dir)?.map(Arc::new);
         let (vocabulary, vocabulary_identity) =
             Vocabulary::open(spec, privacy.as_deref(), base_dir, progress)?;
@@ -195,7 +200,7 @@ impl<'a> Vocabulary<'a> {
         match &spec.vocabulary {
             Some(VocabularySpec::File { path } | VocabularySpec::Private { path }) => {
                 let path = expand("data.vocabulary.path", path, base_dir)?;
-                let bytes = std::fs::read(&path).map_err(io("read the vocabulary", &path))?;
+                let bytes = file::read_bounded(&path, MAX_VOCABULARY_BYTES, "read the vocabulary")?;
                 let vocab = Vocab::parse(&path, &bytes)?;
                 let identity = format!("words {}", hex(&hash_bytes(&bytes)));
                 let Some(privacy) = privacy else {
@@ -216,7 +221,7 @@ impl<'a> Vocabulary<'a> {
             }
             Some(VocabularySpec::Tokenizer { path, bos, eos }) => {
                 let path = expand("data.vocabulary.path", path, base_dir)?;
-                let bytes = std::fs::read(&path).map_err(io("read the tokenizer", &path))?;
+                let bytes = file::read_bounded(&path, MAX_VOCABULARY_BYTES, "read the tokenizer")?;
                 let vocab = Vocab::parse_tokenizer(&path, bytes, bos.as_deref(), eos.as_deref())?;
                 // The special tokens are among the settings.
                 let identity = format!("tokenizer {}", vocab.digest());

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, quoted};
 use crate::path::expand;
 use crate::progress::{Progress, Stage};
 use crate::rows::Rows;
@@ -58,7 +58,7 @@ impl WordCounts {
         progress: &dyn Progress,
     ) -> Result<WordCounts> {
         spec.validate_split()?;
-        let (source, _) = Source::open(&spec.source, base_dir, None, progress)?;
+        let (source, _) = Source::open(&spec.source, base_dir, progress)?;
         WordCounts::of_source(&source, &spec.split_in_force(), spec, progress)
     }
 
@@ -72,10 +72,7 @@ impl WordCounts {
         let mut counter = Counter::default();
         let mut done = 0;
         source.read(&mut |rows, total| {
-            counter.add(
-                rows,
-                |row| Ok(assign(&splitter, rows, row, spec)? == Split::Train),
-            )?;
+            counter.add(rows, |row| Ok(assign(&splitter, rows, row)? == Split::Train))?;
             done += rows.len() as u64;
             progress.update(Stage::Counting, done, total);
             Ok(())
@@ -145,15 +142,15 @@ impl WordCounts {
 }
 
 /// The partition of a row, or an error that names the row.
-pub(crate) fn assign(splitter: &Splitter, rows: &Rows, row: usize, spec: &CorpusSpec) -> Result<Split> {
+pub(crate) fn assign(splitter: &Splitter, rows: &Rows, row: usize) -> Result<Split> {
+    if matches!(splitter, Splitter::Time { .. }) {
+        rows.need_time(row, "a split by time")?;
+    }
     splitter
         .assign(rows.users.get(row), rows.times[row], rows.split(row))
-        .map_err(|got| DataError::BadValue {
-            file: rows.file.clone().unwrap_or_else(|| spec.source.describe().into()),
-            place: rows.place(row),
-            what: "split column".to_owned(),
-            expected: "\"train\", \"validation\" or \"test\"".to_owned(),
-            got: format!("\"{got}\""),
+        .map_err(|got| {
+            let expected = "\"train\", \"validation\" or \"test\"".to_owned();
+            rows.bad(row, "split column".to_owned(), expected, quoted(got))
         })
 }
 
@@ -203,13 +200,14 @@ impl Counter {
     }
 }
 
-/// Counts all words that hold a letter, those of cut or dropped sentences too: numbers alone would crowd out words.
+/// Counts all words that hold a letter and no control character, those of cut or dropped sentences too: numbers alone would crowd out words.
 pub(crate) fn count_text(text: &str, counts: &mut HashMap<Box<str>, u64>) {
     let mut scratch = String::new();
     sentences(text, |sentence| {
         words(sentence, &mut scratch, |word| match counts.get_mut(word) {
             Some(count) => *count += 1,
-            None if word.contains(char::is_alphabetic) => {
+            // A vocabulary file holds no control characters.
+            None if word.contains(char::is_alphabetic) && !word.contains(char::is_control) => {
                 counts.insert(word.into(), 1);
             }
             None => {}

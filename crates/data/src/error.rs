@@ -48,7 +48,7 @@ pub enum DataError {
         variable: String,
     },
     /// A setting has a value outside its range, or does not fit another setting.
-    #[error("{key}: expected {expected}, got {got}")]
+    #[error("{key}: expected {expected}, got {}", words(got))]
     InvalidSetting {
         /// The setting, as a path in the run file.
         key: &'static str,
@@ -58,7 +58,7 @@ pub enum DataError {
         got: String,
     },
     /// A table has no column of the configured name.
-    #[error("{}: no column \"{column}\" (named by {key}); the file has {}", file.display(), list(found))]
+    #[error("{}: no column {} (named by {key}); the file has {}", file.display(), quoted(column), list(found))]
     MissingColumn {
         /// The table.
         file: PathBuf,
@@ -70,7 +70,7 @@ pub enum DataError {
         found: Vec<String>,
     },
     /// A column holds values of a type that cannot be used.
-    #[error("{}: column \"{column}\": expected {expected}, got {got}", file.display())]
+    #[error("{}: column {}: expected {expected}, got {}", file.display(), quoted(column), short(got))]
     WrongType {
         /// The table.
         file: PathBuf,
@@ -82,7 +82,7 @@ pub enum DataError {
         got: String,
     },
     /// One value of a file cannot be used.
-    #[error("{}, {place}: {what}: expected {expected}, got {got}", file.display())]
+    #[error("{}, {place}: {}: expected {expected}, got {}", file.display(), words(what), words(got))]
     BadValue {
         /// The file.
         file: PathBuf,
@@ -96,12 +96,22 @@ pub enum DataError {
         got: String,
     },
     /// A Parquet file cannot be decoded.
-    #[error("{} is not a readable Parquet file (truncated, damaged, or of another format): {detail}", file.display())]
+    #[error("{} is not a readable Parquet file (truncated, damaged, or of another format): {}", file.display(), words(detail))]
     BadParquet {
         /// The file.
         file: PathBuf,
         /// What the decoder said.
         detail: String,
+    },
+    /// A file is larger than this program reads, or no regular file.
+    #[error("{}: expected a regular file of at most {limit} bytes, got {got}", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// How many bytes are read.
+        limit: u64,
+        /// What is there.
+        got: String,
     },
     /// A source holds nothing.
     #[error("{} holds no {expected}", path.display())]
@@ -141,7 +151,7 @@ pub enum DataError {
         reason: String,
     },
     /// A vocabulary lists a word twice.
-    #[error("{}, line {line}: the word \"{word}\" is listed already on line {first_line}", file.display())]
+    #[error("{}, line {line}: the word {} is listed already on line {first_line}", file.display(), quoted(word))]
     DuplicateWord {
         /// The vocabulary file.
         file: PathBuf,
@@ -153,7 +163,7 @@ pub enum DataError {
         word: String,
     },
     /// A file is not a usable tokenizer.
-    #[error("{} is not a usable tokenizer: {detail}", path.display())]
+    #[error("{} is not a usable tokenizer: {}", path.display(), words(detail))]
     BadTokenizer {
         /// The file.
         path: PathBuf,
@@ -161,13 +171,13 @@ pub enum DataError {
         detail: String,
     },
     /// The training of a tokenizer failed.
-    #[error("the tokenizer cannot be trained: {detail}")]
+    #[error("the tokenizer cannot be trained: {}", words(detail))]
     TokenizerTraining {
         /// What went wrong.
         detail: String,
     },
     /// A tokenizer gave up on a text: it has no id for a part of it, and none for unknown text.
-    #[error("the tokenizer cannot encode a text: {detail}")]
+    #[error("the tokenizer cannot encode a text: {}", words(detail))]
     Untokenisable {
         /// What it said.
         detail: String,
@@ -182,7 +192,7 @@ pub enum DataError {
         threshold: f64,
     },
     /// A privacy record cannot be used.
-    #[error("{} is not the record of a private vocabulary: {detail}", path.display())]
+    #[error("{} is not the record of a private vocabulary: {}", path.display(), words(detail))]
     BadPrivacyRecord {
         /// The record.
         path: PathBuf,
@@ -204,7 +214,7 @@ pub enum DataError {
         source: std::io::Error,
     },
     /// The `git` program refused.
-    #[error("{}: git {command} failed: {detail}", path.display())]
+    #[error("{}: git {command} failed: {}", path.display(), words(detail))]
     GitFailed {
         /// The repository.
         path: PathBuf,
@@ -214,7 +224,7 @@ pub enum DataError {
         detail: String,
     },
     /// A folder is not text grouped by user, or is damaged.
-    #[error("{} is not usable grouped text: {detail}", path.display())]
+    #[error("{} is not usable grouped text: {}", path.display(), words(detail))]
     BadGrouped {
         /// The folder or the file in it.
         path: PathBuf,
@@ -228,7 +238,7 @@ pub enum DataError {
         path: PathBuf,
     },
     /// A cache file is damaged or was not written by this version.
-    #[error("{} is not a usable corpus cache: {detail}", path.display())]
+    #[error("{} is not a usable corpus cache: {}", path.display(), words(detail))]
     BadCache {
         /// The cache file.
         path: PathBuf,
@@ -237,15 +247,50 @@ pub enum DataError {
     },
 }
 
+/// Maximum number of characters of a file's own text in a message.
+const SHOWN: usize = 80;
+/// Maximum number of column names in a message.
+const SHOWN_NAMES: usize = 20;
+
+/// Text of a file for a message: one line, at most [`SHOWN`] characters, control characters escaped.
+pub(crate) fn short(text: &str) -> String {
+    shortened(text, SHOWN)
+}
+
+/// The same in quotation marks.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("\"{}\"", short(text))
+}
+
+/// The words of a library or another program for a message: longer ones than [`short`] allows.
+fn words(text: &str) -> String {
+    shortened(text, 4 * SHOWN)
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    let mut shown = String::new();
+    for (number, letter) in text.chars().enumerate() {
+        if number == most {
+            shown.push('…');
+            break;
+        }
+        match letter.is_control() {
+            true => shown.extend(letter.escape_default()),
+            false => shown.push(letter),
+        }
+    }
+    shown
+}
+
 fn list(names: &[String]) -> String {
     if names.is_empty() {
         return "no columns".to_owned();
     }
-    names
-        .iter()
-        .map(|name| format!("\"{name}\""))
-        .collect::<Vec<_>>()
-        .join(", ")
+    let mut shown: Vec<String> = names.iter().take(SHOWN_NAMES).map(|name| quoted(name)).collect();
+    if names.len() > SHOWN_NAMES {
+        shown.push(format!("and {} more", names.len() - SHOWN_NAMES));
+    }
+    shown.join(", ")
 }
 
 /// Shorthand for results of this crate.

@@ -1,11 +1,38 @@
 //! Output files that appear whole or not at all.
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::error::{DataError, Result, io};
+
+/// Reads a regular file of at most `limit` bytes. A pipe or a device has no end to read to.
+pub(crate) fn read_bounded(path: &Path, limit: u64, action: &'static str) -> Result<Vec<u8>> {
+    let too_large = |got: String| DataError::TooLarge {
+        path: path.to_owned(),
+        limit,
+        got,
+    };
+    // Looked at before it is opened: opening a pipe waits for its other end.
+    let entry = std::fs::metadata(path).map_err(io(action, path))?;
+    if !entry.is_file() {
+        let kind = if entry.is_dir() {
+            "a folder"
+        } else {
+            "a pipe or a device"
+        };
+        return Err(too_large(kind.to_owned()));
+    }
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(io(action, path))?;
+    let read = file.take(limit + 1).read_to_end(&mut bytes);
+    read.map_err(io(action, path))?;
+    match bytes.len() as u64 <= limit {
+        true => Ok(bytes),
+        false => Err(too_large(format!("{} bytes", entry.len()))),
+    }
+}
 
 /// An early answer for people; [`persist`] decides.
 pub(crate) fn refuse_existing(path: &Path, overwrite: bool) -> Result<()> {

@@ -19,7 +19,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use read::OpenShard;
 
 use crate::error::{DataError, Result};
 use crate::hash::{hash_bytes, hex};
@@ -33,6 +33,8 @@ pub use read::UserRows;
 pub use stream::{StreamOptions, UserStream};
 
 /// An opened folder of grouped text. Shards are opened when they are first read.
+///
+/// The user index is memory-mapped: no other program may write or truncate the files of the folder while it is open.
 ///
 /// # Example
 /// ```
@@ -59,7 +61,7 @@ pub struct Grouped {
     manifest: GroupedManifest,
     digest: String,
     index: UserIndex,
-    shards: Vec<OnceLock<ArrowReaderMetadata>>,
+    shards: Vec<OnceLock<OpenShard>>,
 }
 
 impl Grouped {

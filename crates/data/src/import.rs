@@ -20,7 +20,8 @@ use crate::error::{DataError, Result, io};
 use crate::file::{persist, refuse_existing};
 use crate::hash::pseudonym;
 use crate::progress::{Progress, Stage};
-use crate::source::Source;
+use crate::rows::NO_TIME;
+use crate::source::{GitSource, Source};
 use crate::spec::{CorpusSpec, SourceSpec, SplitSpec};
 use crate::split::{Split, Splitter};
 
@@ -33,7 +34,7 @@ const GROUP_ROWS: usize = 65_536;
 pub struct ImportOptions<'a> {
     /// Salt of the hashes that replace users. Fresh and random unless two imports must agree; then keep it secret.
     pub salt: &'a [u8],
-    /// Keeps the users of a table as they are. Git authors are hashed always, synthetic users never.
+    /// Keeps the users of a table as they are. Authors of a git log are always hashed, synthetic users never.
     pub keep_user_ids: bool,
     /// Writes a split column by this rule; without one, the source's split column is copied, if it has one.
     pub split: Option<SplitSpec>,
@@ -90,18 +91,79 @@ pub fn import(
         ..CorpusSpec::new(source.clone(), None)
     };
     spec.validate_split()?;
-    let writes_split = options.split.is_some() || source.has_split();
-    let splitter = Splitter::new(&spec.split_in_force())?;
-    let hashes = !options.keep_user_ids && !matches!(source, SourceSpec::Synthetic(_) | SourceSpec::Git(_));
-    let users_hashed = hashes || matches!(source, SourceSpec::Git(_));
+    let hashes = !options.keep_user_ids && !matches!(source, SourceSpec::Synthetic(_));
+    let plan = Plan {
+        writes_split: options.split.is_some() || source.has_split(),
+        splitter: Splitter::new(&spec.split_in_force())?,
+        has_time: source.has_time(),
+        hashes,
+        users_hashed: hashes,
+        origin: source.describe(),
+    };
+    let (reader, _) = Source::open(source, base_dir, progress)?;
+    write_users(&reader, &plan, output, options, progress)
+}
 
+/// Reads the log of a git repository and writes its messages as [`import`] does: the author is the user, always replaced by
+/// the hash of the address, the author's time is the time. Lines that name people are left out.
+///
+/// No program but git is started, and nothing is fetched, whatever the repository's configuration says.
+///
+/// # Errors
+/// [`DataError::OutputExists`], [`DataError::NoGitProgram`], [`DataError::GitFailed`], any error of reading or writing.
+pub fn import_git(
+    source: &GitSource,
+    output: &Path,
+    options: &ImportOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<ImportSummary> {
+    refuse_existing(output, options.overwrite)?;
+    let held_out = SplitSpec::HeldOutUsers {
+        validation: 0.0,
+        test: 0.0,
+        seed: 0,
+    };
+    let split = options.split.as_ref().unwrap_or(&held_out);
+    split.validate_for(true, false)?;
+    let plan = Plan {
+        writes_split: options.split.is_some(),
+        splitter: Splitter::new(split)?,
+        has_time: true,
+        hashes: false,
+        users_hashed: true,
+        origin: format!("the log of {}", source.path.display()),
+    };
+    let reader = Source::git(source, options.salt)?;
+    write_users(&reader, &plan, output, options, progress)
+}
+
+/// What is written of a source.
+struct Plan {
+    writes_split: bool,
+    splitter: Splitter,
+    has_time: bool,
+    /// Users are hashed here; those of a git log come as hashes.
+    hashes: bool,
+    users_hashed: bool,
+    origin: String,
+}
+
+fn write_users(
+    reader: &Source<'_>,
+    plan: &Plan,
+    output: &Path,
+    options: &ImportOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<ImportSummary> {
+    let Plan {
+        writes_split, hashes, ..
+    } = *plan;
     let directory = output
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
     let scratch = tempfile::tempfile_in(directory).map_err(io("write a temporary file in", directory))?;
     let mut spool = BufWriter::with_capacity(1 << 20, scratch);
-    let (reader, _) = Source::open(source, base_dir, Some(options.salt), progress)?;
     let mut records: Vec<Record> = Vec::new();
     let mut users: Vec<Box<str>> = Vec::new();
     let mut numbers: HashMap<Box<str>, u32> = HashMap::new();
@@ -109,7 +171,7 @@ pub fn import(
     reader.read(&mut |rows, total| {
         for row in 0..rows.len() {
             let split = if writes_split {
-                Some(assign(&splitter, rows, row, &spec)?)
+                Some(assign(&plan.splitter, rows, row)?)
             } else {
                 None
             };
@@ -151,7 +213,7 @@ pub fn import(
     drop(numbers);
     if records.is_empty() {
         return Err(DataError::NoUsableText {
-            origin: source.describe(),
+            origin: plan.origin.clone(),
             users: users.len() as u64,
             rows: done,
         });
@@ -176,7 +238,7 @@ pub fn import(
         records: &records,
         users: &users,
         texts: &texts,
-        has_time: source.has_time(),
+        has_time: plan.has_time,
         writes_split,
     };
     let bytes = table.write(directory, output, options.overwrite, progress)?;
@@ -185,8 +247,8 @@ pub fn import(
         rows_without_text: without_text,
         users: users.len() as u64,
         split_rows: writes_split.then_some(split_rows),
-        has_time: source.has_time(),
-        users_hashed,
+        has_time: plan.has_time,
+        users_hashed: plan.users_hashed,
         bytes,
     })
 }
@@ -221,7 +283,8 @@ impl Table<'_> {
             Field::new("text", DataType::Utf8, false),
         ];
         if self.has_time {
-            fields.push(Field::new("timestamp", DataType::Int64, false));
+            let untimed = self.records.iter().any(|record| record.time == NO_TIME);
+            fields.push(Field::new("timestamp", DataType::Int64, untimed));
         }
         if self.writes_split {
             fields.push(Field::new("split", DataType::Utf8, false));
@@ -241,8 +304,9 @@ impl Table<'_> {
                 Arc::new(self.texts(records, output)?),
             ];
             if self.has_time {
-                columns.push(Arc::new(Int64Array::from_iter_values(
-                    records.iter().map(|record| record.time),
+                let times = records.iter().map(|record| record.time);
+                columns.push(Arc::new(Int64Array::from_iter(
+                    times.map(|time| Some(time).filter(|&time| time != NO_TIME)),
                 )));
             }
             if self.writes_split {

@@ -1,4 +1,4 @@
-//! User-partitioned text: from Parquet, JSONL, CSV, a git log or a synthetic population to users with tokenised
+//! User-partitioned text: from Parquet, JSONL, CSV or a synthetic population to users with tokenised
 //! sentences. A corpus is built once, cached in a file keyed by a digest of source and settings, and memory-mapped.
 //!
 //! ```
@@ -30,8 +30,10 @@ mod error;
 mod examples;
 mod file;
 mod grouped;
+mod guard;
 mod hash;
 mod import;
+mod limits;
 mod path;
 mod private_vocab;
 mod progress;
@@ -58,11 +60,13 @@ pub use grouped::{
     UserRows, UserStream, group,
 };
 pub use hash::pseudonym;
-pub use import::{ImportOptions, ImportSummary, import};
+pub use import::{ImportOptions, ImportSummary, import, import_git};
+pub use limits::{MAX_LINE_BYTES, MAX_TEXT_BYTES, MAX_VOCABULARY_BYTES, MAX_VOCABULARY_WORDS};
 pub use private_vocab::{PrivateSelection, PrivateVocabulary, SelectedWords, WordVotes};
 pub use progress::{NoProgress, Progress, Stage};
+pub use source::GitSource;
 pub use spec::{
-    CorpusSpec, CsvSource, Examples, GitSource, GroupedSource, Keep, SourceSpec, SplitSpec, SyntheticSource,
+    CorpusSpec, CsvSource, Examples, GroupedSource, Keep, SourceSpec, SplitSpec, SyntheticSource,
     TableSource, VocabularySpec,
 };
 pub use split::Split;

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::Place;
+use crate::error::{DataError, Place};
+use crate::spec::Columns;
 
 /// Strings in one allocation.
 #[derive(Debug, Default)]
@@ -32,10 +33,11 @@ impl Strings {
     }
 }
 
-/// Time of a row that has none.
+/// Time of a row that has none. Readers refuse this number as a time.
 pub(crate) const NO_TIME: i64 = i64::MIN;
 
-/// Rows in source order. `users`, `splits` are empty where the source was asked for none; `times` always has a value.
+/// Rows in source order. `users` and `splits` are empty where the source was asked for none. `times` has one value per row,
+/// [`NO_TIME`] where the row has no time.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     pub(crate) users: Strings,
@@ -45,23 +47,26 @@ pub(crate) struct Rows {
     pub(crate) places: Vec<u64>,
     /// The file that they come from, if they come from one.
     pub(crate) file: Option<PathBuf>,
+    /// Name of the time column, for errors.
+    time_column: Option<String>,
     lines: bool,
 }
 
 impl Rows {
     /// Rows of a table: places are rows.
-    pub(crate) fn of_table(file: &Path) -> Rows {
+    pub(crate) fn of_table(file: &Path, columns: Columns<'_>) -> Rows {
         Rows {
             file: Some(file.to_owned()),
+            time_column: columns.time.map(str::to_owned),
             ..Rows::default()
         }
     }
 
     /// Rows of a text file: places are lines.
-    pub(crate) fn of_lines(file: &Path) -> Rows {
+    pub(crate) fn of_lines(file: &Path, columns: Columns<'_>) -> Rows {
         Rows {
             lines: true,
-            ..Rows::of_table(file)
+            ..Rows::of_table(file, columns)
         }
     }
 
@@ -84,6 +89,30 @@ impl Rows {
         } else {
             Place::Row(self.places[index])
         }
+    }
+
+    /// The error for a value of a row that cannot be used.
+    pub(crate) fn bad(&self, row: usize, what: String, expected: String, got: String) -> DataError {
+        DataError::BadValue {
+            file: self
+                .file
+                .clone()
+                .unwrap_or_else(|| "the synthetic population".into()),
+            place: self.place(row),
+            what,
+            expected,
+            got,
+        }
+    }
+
+    /// Refuses a row without a time where `needed_by` cannot do without.
+    pub(crate) fn need_time(&self, row: usize, needed_by: &str) -> Result<(), DataError> {
+        if self.times[row] != NO_TIME {
+            return Ok(());
+        }
+        let what = format!("column \"{}\"", self.time_column.as_deref().unwrap_or("time"));
+        let expected = format!("a time, because {needed_by} needs the time of every row");
+        Err(self.bad(row, what, expected, "no time".to_owned()))
     }
 
     pub(crate) fn clear(&mut self) {

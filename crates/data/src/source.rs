@@ -4,19 +4,24 @@ mod csv;
 mod files;
 mod git;
 mod jsonl;
-mod parquet;
+pub(crate) mod lines;
+pub(crate) mod parquet;
 mod plain;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, quoted};
 use crate::grouped::Grouped;
-use crate::hash::{hash_bytes, hex, pseudonym};
+use crate::hash::pseudonym;
 use crate::path::expand;
 use crate::progress::Progress;
 use crate::rows::Rows;
-use crate::spec::{Columns, GitSource, GroupedSource, SourceSpec, SyntheticSource};
+use crate::spec::{Columns, GroupedSource, SourceSpec, SyntheticSource};
 use crate::synthetic::Population;
+
+pub use git::GitSource;
 
 /// Receives batches; the `Option<u64>` is the total number of rows, where the source knows it.
 pub(crate) type OnRows<'a> = dyn FnMut(&Rows, Option<u64>) -> Result<()> + 'a;
@@ -28,10 +33,11 @@ pub(crate) enum Source<'a> {
     Parquet(Vec<PathBuf>, Columns<'a>),
     Jsonl(Vec<PathBuf>, Columns<'a>),
     Csv(Vec<PathBuf>, Columns<'a>, char),
+    /// For an import alone.
     Git {
-        path: PathBuf,
+        path: &'a Path,
         commit: String,
-        salt: Vec<u8>,
+        salt: &'a [u8],
     },
     Grouped(Vec<PathBuf>, Columns<'static>),
 }
@@ -40,11 +46,9 @@ pub(crate) enum Source<'a> {
 pub(crate) type Identity = String;
 
 impl<'a> Source<'a> {
-    /// `default_salt` is used where a git source gives none.
     pub(crate) fn open(
         spec: &'a SourceSpec,
         base: &Path,
-        default_salt: Option<&[u8]>,
         progress: &dyn Progress,
     ) -> Result<(Source<'a>, Identity)> {
         let table = |path: &str, extensions| {
@@ -66,7 +70,6 @@ impl<'a> Source<'a> {
                 let (files, identity) = table(&source.path, files::CSV)?;
                 Ok((Source::Csv(files, source.columns(), source.delimiter), identity))
             }
-            SourceSpec::Git(source) => Source::git(source, base, default_salt),
             SourceSpec::Grouped(source) => Source::grouped(source, base),
         }
     }
@@ -113,22 +116,10 @@ impl<'a> Source<'a> {
         )
     }
 
-    fn git(
-        source: &GitSource,
-        base: &Path,
-        default_salt: Option<&[u8]>,
-    ) -> Result<(Source<'static>, Identity)> {
-        let path = expand("data.source.path", &source.path, base)?;
-        let commit = git::resolve(&path, &source.revision)?;
-        let identity = format!("git {commit} mailmap {}", hex(&hash_bytes(&git::mailmap(&path))));
-        // Deriving the salt from the commit keeps held-out users the same from one opening to the next. It is no secret,
-        // which is enough here: neither names nor their hashes are stored or shown.
-        let salt = match (&source.salt, default_salt) {
-            (Some(salt), _) => salt.as_bytes().to_vec(),
-            (None, Some(salt)) => salt.to_vec(),
-            (None, None) => identity.as_bytes().to_vec(),
-        };
-        Ok((Source::Git { path, commit, salt }, identity))
+    /// The log of a repository, whose authors are replaced by hashes under `salt`.
+    pub(crate) fn git(source: &'a GitSource, salt: &'a [u8]) -> Result<Source<'a>> {
+        let (path, commit) = (source.path.as_path(), git::resolve(source)?);
+        Ok(Source::Git { path, commit, salt })
     }
 
     /// Reads all rows in order.
@@ -137,7 +128,7 @@ impl<'a> Source<'a> {
             Source::Synthetic(population) => population.read(on_rows),
             Source::Parquet(files, columns) => read_parquet(files, *columns, on_rows),
             Source::Grouped(files, columns) => read_parquet(files, *columns, on_rows),
-            Source::Jsonl(files, columns) => each(files, &mut |file| jsonl::read(file, *columns, on_rows)),
+            Source::Jsonl(files, columns) => read_jsonl(files, *columns, on_rows),
             Source::Csv(files, columns, delimiter) => {
                 each(files, &mut |file| csv::read(file, *columns, *delimiter, on_rows))
             }
@@ -148,8 +139,24 @@ impl<'a> Source<'a> {
     }
 }
 
+/// Objects may lack the time field, but a name that no object has is a mistake.
+fn read_jsonl(files: &[PathBuf], columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
+    let mut timed = false;
+    each(files, &mut |file| jsonl::read(file, columns, &mut timed, on_rows))?;
+    match columns.time.filter(|_| !timed) {
+        Some(time) => Err(DataError::InvalidSetting {
+            key: "data.source.time",
+            expected: "a field that some object has".to_owned(),
+            got: format!("{}, which no object of the source has", quoted(time)),
+        }),
+        None => Ok(()),
+    }
+}
+
 fn text_bytes(files: &[PathBuf], columns: Columns<'_>) -> Result<u64> {
-    files.iter().map(|file| parquet::text_bytes(file, columns)).sum()
+    files.iter().try_fold(0, |sum: u64, file| {
+        Ok(sum.saturating_add(parquet::text_bytes(file, columns)?))
+    })
 }
 
 fn read_parquet(files: &[PathBuf], columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
@@ -159,7 +166,7 @@ fn read_parquet(files: &[PathBuf], columns: Columns<'_>, on_rows: &mut OnRows<'_
     let total = files
         .iter()
         .map(|file| parquet::num_rows(file))
-        .sum::<Result<u64>>()?;
+        .try_fold(0, |sum: u64, rows| Ok::<_, DataError>(sum.saturating_add(rows?)))?;
     each(files, &mut |file| {
         parquet::read(file, columns, &mut |rows, _| on_rows(rows, Some(total)))
     })
@@ -207,11 +214,11 @@ pub(crate) fn read_columns(path: &Path, columns: Columns<'_>, on_rows: &mut OnRo
 fn read_file(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("parquet") => parquet::read(path, columns, on_rows),
-        Some("jsonl" | "ndjson" | "json") => jsonl::read(path, columns, on_rows),
+        Some("jsonl" | "ndjson" | "json") => jsonl::read(path, columns, &mut false, on_rows),
         Some("csv") => csv::read(path, columns, ',', on_rows),
         Some("tsv") => csv::read(path, columns, '\t', on_rows),
         _ => match columns.user {
-            None => plain::read(path, on_rows),
+            None => plain::read(path, columns, on_rows),
             Some(column) => Err(DataError::MissingColumn {
                 file: path.to_owned(),
                 key: "the settings",

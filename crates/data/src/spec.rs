@@ -7,11 +7,12 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{DataError, Result};
+use crate::limits::MAX_VOCABULARY_WORDS;
 use crate::time::TimePoint;
 use source::default_text;
 
 pub(crate) use source::Columns;
-pub use source::{CsvSource, GitSource, GroupedSource, SourceSpec, SyntheticSource, TableSource};
+pub use source::{CsvSource, GroupedSource, SourceSpec, SyntheticSource, TableSource};
 
 /// Which text, whose, cut how: the `[data]` table of a run file.
 ///
@@ -222,6 +223,24 @@ impl SplitSpec {
     }
 }
 
+impl SplitSpec {
+    /// Checks the split, and that a source with these columns can be divided so.
+    pub(crate) fn validate_for(&self, has_time: bool, has_split: bool) -> Result<()> {
+        self.validate()?;
+        match self {
+            SplitSpec::Column {} if !has_split => {
+                let expected = "the name of the split column, because data.split.kind is \"column\"";
+                Err(invalid("data.source.split", expected, "none"))
+            }
+            SplitSpec::Time { .. } if !has_time => {
+                let expected = "the name of the time column, because data.split.kind is \"time\"";
+                Err(invalid("data.source.time", expected, "none"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl CorpusSpec {
     /// A specification with the default split, no caps and the given source.
     #[must_use]
@@ -275,10 +294,6 @@ impl CorpusSpec {
             SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.path.clear(),
             SourceSpec::Csv(source) => source.path.clear(),
             SourceSpec::Grouped(source) => source.path.clear(),
-            SourceSpec::Git(source) => {
-                source.path.clear();
-                source.revision.clear();
-            }
         }
         if let Some(
             VocabularySpec::File { path }
@@ -295,17 +310,14 @@ impl CorpusSpec {
     /// Checks the source, the split, and that they fit.
     pub(crate) fn validate_split(&self) -> Result<()> {
         self.source.validate()?;
-        let split = self.split_in_force();
-        split.validate()?;
-        if split == (SplitSpec::Column {}) && !self.source.has_split() {
-            let expected = "the name of the split column, because data.split.kind is \"column\"";
-            return Err(invalid("data.source.split", expected, "none"));
-        }
-        if matches!(split, SplitSpec::Time { .. }) && !self.source.has_time() {
-            let expected = "the name of the time column, because data.split.kind is \"time\"";
-            return Err(invalid("data.source.time", expected, "none"));
-        }
-        Ok(())
+        self.split_in_force()
+            .validate_for(self.source.has_time(), self.source.has_split())
+    }
+
+    /// Whether a cap keeps the earliest examples by their time: each of them then needs one.
+    pub(crate) fn caps_by_time(&self) -> bool {
+        let capped = self.max_examples.is_some() || self.max_tokens.is_some();
+        capped && self.keep == Keep::Earliest {} && self.source.has_time()
     }
 
     /// Checks every value and every pair of settings that must fit; reads no file.
@@ -325,8 +337,12 @@ impl CorpusSpec {
                 return Err(invalid("data.vocabulary", expected, "none"));
             }
             (_, Some(VocabularySpec::PublicCorpus { size, .. } | VocabularySpec::TrainingData { size })) => {
-                if *size == 0 || *size > 10_000_000 {
-                    return Err(invalid("data.vocabulary.size", "between 1 and 10000000", size));
+                if *size == 0 || *size > MAX_VOCABULARY_WORDS {
+                    return Err(invalid(
+                        "data.vocabulary.size",
+                        format!("between 1 and {MAX_VOCABULARY_WORDS}"),
+                        size,
+                    ));
                 }
             }
             (
@@ -445,10 +461,6 @@ mod tests {
     fn good_ones() {
         check(&table(""), None);
         check("source = { kind = \"synthetic\" }", None);
-        check(
-            "source = { kind = \"git\", path = \".\" }\nvocabulary = { kind = \"file\", path = \"v\" }",
-            None,
-        );
         check(
             &table("keep = { kind = \"random\", seed = 3 }\nmax_examples = 4"),
             None,

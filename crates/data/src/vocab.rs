@@ -9,8 +9,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{DataError, Place, Result, io};
+use crate::error::{DataError, Place, Result, quoted};
+use crate::file;
 use crate::hash::{hash_bytes, hex};
+use crate::limits::{MAX_VOCABULARY_BYTES, MAX_VOCABULARY_WORDS};
 use subwords::Subwords;
 
 pub use special::SpecialIds;
@@ -113,16 +115,17 @@ impl Vocab {
         }
     }
 
-    /// Reads a Hugging Face `tokenizer.json`, of whatever model. Truncation and padding that it asks for are left out, and
-    /// text that spells a special token is text.
+    /// Reads a Hugging Face `tokenizer.json` of at most [`MAX_VOCABULARY_BYTES`], of the parts that `docs/DATA.md` lists.
+    /// Truncation and padding that it asks for are left out, and text that spells a special token is text.
     ///
     /// `bos` and `eos` are the tokens that stand for the start and the end of a text (one may be both, as in GPT-2); by
     /// default the usual names are looked for among the added tokens: `<bos>`, `<s>`, `[CLS]`, `<|endoftext|>` and their kind.
     ///
     /// # Errors
-    /// [`DataError::BadTokenizer`] for another kind of file and for missing special tokens, [`DataError::Io`].
+    /// [`DataError::BadTokenizer`] for another kind of file, for other parts and for missing special tokens,
+    /// [`DataError::TooLarge`], [`DataError::Io`].
     pub fn from_tokenizer_file(path: &Path, bos: Option<&str>, eos: Option<&str>) -> Result<Vocab> {
-        let bytes = std::fs::read(path).map_err(io("read the tokenizer", path))?;
+        let bytes = file::read_bounded(path, MAX_VOCABULARY_BYTES, "read the tokenizer")?;
         Vocab::parse_tokenizer(path, bytes, bos, eos)
     }
 
@@ -146,13 +149,15 @@ impl Vocab {
         })
     }
 
-    /// Reads one word a line, most frequent first. What follows a tab (a count) is ignored, and so are empty lines.
+    /// Reads one word per line, most frequent first: at most [`MAX_VOCABULARY_WORDS`] words and [`MAX_VOCABULARY_BYTES`].
+    /// What follows a tab (a count) is ignored, and so are empty lines.
     ///
     /// # Errors
-    /// [`DataError::DuplicateWord`], [`DataError::BadValue`] for white space inside a word, a word that tokenising cannot
-    /// produce because it has capitals, or a reserved word, [`DataError::Empty`] for no words, [`DataError::Io`].
+    /// [`DataError::DuplicateWord`], [`DataError::BadValue`] for white space or a control character inside a word, a word that
+    /// tokenising cannot produce because it has capitals, a reserved word, or too many words, [`DataError::Empty`] for no
+    /// words, [`DataError::TooLarge`], [`DataError::Io`].
     pub fn from_file(path: &Path) -> Result<Vocab> {
-        let bytes = std::fs::read(path).map_err(io("read the vocabulary", path))?;
+        let bytes = file::read_bounded(path, MAX_VOCABULARY_BYTES, "read the vocabulary")?;
         Vocab::parse(path, &bytes)
     }
 
@@ -181,21 +186,24 @@ impl Vocab {
                 continue;
             }
             if word.contains(char::is_whitespace) {
-                return Err(bad(line, "one word a line", format!("{word:?}")));
+                return Err(bad(line, "one word a line", quoted(word)));
+            }
+            if word.contains(char::is_control) {
+                return Err(bad(line, "no control characters", quoted(word)));
+            }
+            if words.len() == MAX_VOCABULARY_WORDS {
+                let expected = format!("at most {MAX_VOCABULARY_WORDS} words");
+                return Err(bad(line, &expected, "more".to_owned()));
             }
             if SPECIAL.contains(&word) {
                 return Err(bad(
                     line,
                     "ordinary words (<unk>, <bos>, <eos> are added)",
-                    format!("{word:?}"),
+                    quoted(word),
                 ));
             }
             if word.chars().flat_map(char::to_lowercase).ne(word.chars()) {
-                return Err(bad(
-                    line,
-                    "lower case, because text is lower-cased",
-                    format!("{word:?}"),
-                ));
+                return Err(bad(line, "lower case, because text is lower-cased", quoted(word)));
             }
             if let Some(&first_line) = first_lines.get(word) {
                 return Err(DataError::DuplicateWord {
@@ -356,6 +364,12 @@ mod tests {
         check(b"<eos>\n", Err("expected ordinary words"));
         check(b"a\n\xff\xfe\n", Err("line 2: word: expected UTF-8"));
         check(b"\n \n", Err("v.txt holds no words"));
+        check(
+            b"a\nb\x1b[2J\n",
+            Err("v.txt, line 2: word: expected no control characters, got \"b\\u{1b}[2J\""),
+        );
+        let long = "x".repeat(1 << 20) + " y";
+        check(long.as_bytes(), Err("xxx…\""));
     }
 
     #[test]

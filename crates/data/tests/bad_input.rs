@@ -12,7 +12,9 @@ use arrow_array::{
 use arrow_array::{DictionaryArray, TimestampMillisecondArray, UInt32Array, types::Int32Type};
 use parquet::arrow::ArrowWriter;
 use tempfile::TempDir;
-use undertone_data::{Corpus, CorpusSpec, DataError, NoProgress, Split};
+use undertone_data::{
+    Corpus, CorpusSpec, DataError, GitSource, ImportOptions, NoProgress, Split, import_git,
+};
 
 const VOCABULARY: &str = "vocabulary = { kind = \"file\", path = \"vocab.txt\" }";
 const ALL_TRAIN: &str = "split = { kind = \"held_out_users\", validation = 0.0, test = 0.0 }";
@@ -271,6 +273,68 @@ fn split_values() {
 }
 
 #[test]
+fn a_missing_time_is_an_error_only_where_a_split_or_a_cap_needs_it() {
+    let directory = with_vocabulary();
+    let rows = "{\"user_id\": 1, \"text\": \"two words\", \"when\": 5}\n\
+                {\"user_id\": 2, \"text\": \"two words two words\"}\n{\"user_id\": 2, \"text\": \"!\"}\n";
+    fs::write(directory.path().join("input"), rows).unwrap();
+    let text = source("jsonl", ", time = \"when\"");
+    let corpus = open_in(directory.path(), &format!("{text}{ALL_TRAIN}")).unwrap();
+    assert_eq!(corpus.partition(Split::Train).num_users(), 2);
+    let by_time = "split = { kind = \"time\", test_after = 3, validation_users = 0.0 }";
+    let expected = "input, line 2: column \"when\": expected a time, because";
+    fails(
+        directory.path(),
+        &format!("{text}{by_time}"),
+        &[
+            expected,
+            "a split by time needs the time of every row, got no time",
+        ],
+    );
+    let capped = format!("{text}{ALL_TRAIN}\nmax_examples = 1");
+    fails(
+        directory.path(),
+        &capped,
+        &[expected, "data.keep = { kind = \"earliest\" } with a cap"],
+    );
+    let random = format!("{capped}\nkeep = {{ kind = \"random\" }}");
+    assert_eq!(
+        open_in(directory.path(), &random)
+            .unwrap()
+            .partition(Split::Train)
+            .num_users(),
+        2
+    );
+    // A name that no object has is a mistake, not a time that is missing everywhere.
+    fails(
+        directory.path(),
+        &format!("{}{ALL_TRAIN}", source("jsonl", ", time = \"wen\"")),
+        &["data.source.time: expected a field that some object has, got \"wen\""],
+    );
+}
+
+#[test]
+fn pipes_and_devices_are_no_sources() {
+    if !cfg!(unix) {
+        return;
+    }
+    let directory = with_vocabulary();
+    let zero = format!("source = {{ kind = \"jsonl\", path = \"/dev/zero\" }}\n{VOCABULARY}");
+    fails(
+        directory.path(),
+        &zero,
+        &["cannot read /dev/zero: it is not a regular file"],
+    );
+    fs::write(directory.path().join("input"), good_table()).unwrap();
+    let words = "source = { kind = \"parquet\", path = \"input\" }\nvocabulary = { kind = \"file\", path = \"/dev/zero\" }";
+    fails(
+        directory.path(),
+        words,
+        &["/dev/zero: expected a regular file of at most 67108864 bytes"],
+    );
+}
+
+#[test]
 fn parts_of_a_folder() {
     let directory = with_vocabulary();
     let part =
@@ -406,17 +470,43 @@ fn paths() {
 
 #[test]
 fn repositories() {
-    let directory = with_vocabulary();
-    let at = |path: &str| format!("source = {{ kind = \"git\", path = \"{path}\" }}\n{VOCABULARY}");
+    let directory = TempDir::new().unwrap();
+    let fails = |path: &str, parts: &[&str]| {
+        let log = GitSource {
+            path: directory.path().join(path),
+            revision: "HEAD".to_owned(),
+        };
+        let options = ImportOptions {
+            salt: b"salt",
+            keep_user_ids: false,
+            split: None,
+            overwrite: false,
+        };
+        let output = directory.path().join("log.parquet");
+        let message = import_git(&log, &output, &options, &NoProgress)
+            .expect_err(path)
+            .to_string();
+        for part in parts {
+            assert!(message.contains(part), "{message:?} lacks {part:?}");
+        }
+        assert!(!output.exists());
+    };
     fails(
-        directory.path(),
-        &at("absent"),
+        "absent",
         &["cannot read the repository", "absent", "no such directory"],
     );
     fs::create_dir(directory.path().join("plain")).unwrap();
-    fails(
-        directory.path(),
-        &at("plain"),
-        &["plain: git rev-parse failed", "not a git repository"],
+    fails("plain", &["plain: git rev-parse failed", "not a git repository"]);
+}
+
+#[test]
+fn a_run_file_that_names_git_is_told_of_the_import() {
+    let text = format!("source = {{ kind = \"git\", path = \"repository\", salt = \"x\" }}\n{VOCABULARY}");
+    let error = toml::from_str::<CorpusSpec>(&text).unwrap_err().to_string();
+    assert!(
+        error.contains("`undertone data import --git FOLDER -o log.parquet`"),
+        "{error}"
     );
+    let other = toml::from_str::<CorpusSpec>("source = { kind = \"gin\" }").unwrap_err();
+    assert!(other.to_string().contains("unknown variant `gin`"), "{other}");
 }

@@ -460,54 +460,6 @@ fn synthetic_words_are_most_frequent_first() {
 }
 
 #[test]
-fn a_git_log_is_a_corpus() {
-    let directory = TempDir::new().unwrap();
-    let repository = directory.path().join("repository");
-    fs::create_dir(&repository).unwrap();
-    let git = |arguments: &[&str], author: &str, time: &str| {
-        let status = std::process::Command::new("git")
-            .current_dir(&repository)
-            .args(arguments)
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .env("GIT_CONFIG_SYSTEM", "/dev/null")
-            .envs([
-                ("GIT_AUTHOR_NAME", "someone"),
-                ("GIT_AUTHOR_EMAIL", author),
-                ("GIT_AUTHOR_DATE", time),
-            ])
-            .envs([
-                ("GIT_COMMITTER_NAME", "someone"),
-                ("GIT_COMMITTER_EMAIL", author),
-                ("GIT_COMMITTER_DATE", time),
-            ])
-            .status();
-        assert!(status.unwrap().success());
-    };
-    git(&["init", "-q"], "", "");
-    let commit = |message: &str, author: &str, time: &str| {
-        git(&["commit", "-q", "--allow-empty", "-m", message], author, time);
-    };
-    commit(
-        "First words here\n\nSigned-off-by: A Person <a@example.org>",
-        "a@example.org",
-        "@1000 +0000",
-    );
-    commit("Other words", "b@example.org", "@2000 +0000");
-    commit("More words. Again words", "A@Example.org", "@3000 +0000");
-    let text = "source = { kind = \"git\", path = \"repository\" }\nvocabulary = { kind = \"training_data\", size = 9 }\nsplit = { kind = \"time\", test_after = 5000, validation_users = 0.0 }";
-    let corpus = open(&directory, text);
-    let expected = [
-        vec!["first words here <eos>", "more words <eos>", "again words <eos>"],
-        vec!["other words <eos>"],
-    ];
-    assert_eq!(texts(&corpus, Split::Train), expected);
-    let again = open(&directory, text);
-    assert_eq!(corpus.digest(), again.digest());
-    commit("Yet more", "b@example.org", "@4000 +0000");
-    assert_ne!(corpus.digest(), open(&directory, text).digest());
-}
-
-#[test]
 fn a_private_vocabulary_comes_with_its_record() {
     let directory = TempDir::new().unwrap();
     let rows = (0..50).map(|user| format!("u{user},\"The cat sat on own{user} mat\"\n"));

@@ -134,13 +134,6 @@ impl Columns {
             let hint = " (WHERE user_id IS NOT NULL leaves out text of nobody)";
             return Err(null(USER, "whose the text is", hint));
         }
-        if times.as_ref().is_some_and(|times| times.null_count() > 0) {
-            return Err(null(
-                TIME,
-                "a time",
-                " (COALESCE(..., 0) gives those without one the earliest)",
-            ));
-        }
         for row in 0..batch.num_rows() {
             let split = match &splits {
                 None => None,
@@ -160,7 +153,11 @@ impl Columns {
                 user: users.value(row),
                 // As in every other source: a null text is an empty one.
                 text: if texts.is_null(row) { "" } else { texts.value(row) },
-                time: times.as_ref().map(|times| times.value(row)),
+                // Nothing here needs the time of every row.
+                time: times
+                    .as_ref()
+                    .filter(|times| !times.is_null(row))
+                    .map(|times| times.value(row)),
                 split,
             })?;
         }

@@ -131,7 +131,13 @@ impl Table {
                 Arc::new(store.map_err(|error| self.bad(error.to_string()))?)
             }
             "http" | "https" => {
-                let options = object_store::ClientOptions::new().with_allow_http(true);
+                // SECURITY: without encryption anybody on the way could change the text, so only this machine is asked that
+                // way. The setting holds for redirections, too.
+                let here = is_this_machine(root.as_str());
+                if url.scheme() == "http" && !here {
+                    return Err(self.bad("expected https://, got http:// to another machine".to_owned()));
+                }
+                let options = object_store::ClientOptions::new().with_allow_http(here);
                 let builder = HttpBuilder::new()
                     .with_url(root.as_str())
                     .with_client_options(options);
@@ -203,6 +209,21 @@ impl Table {
             _ => Err(self.bad(format!("it holds no file: expected {KINDS}"))),
         }
     }
+}
+
+/// Whether an address `http://HOST:PORT` names this machine.
+#[cfg(feature = "remote")]
+fn is_this_machine(address: &str) -> bool {
+    let host = address.split_once("://").map_or(address, |(_, host)| host);
+    let host = host.split('/').next().unwrap_or_default();
+    let host = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
 }
 
 const KINDS: &str =
@@ -289,6 +310,17 @@ mod tests {
         check("a.parquet.gz", None);
         check("a.txt", None);
         check("parquet", None);
+    }
+
+    #[cfg(feature = "remote")]
+    #[test]
+    fn only_this_machine_is_asked_without_encryption() {
+        for here in ["http://127.0.0.1:8080/", "http://localhost/x", "http://[::1]:80/"] {
+            assert!(is_this_machine(here), "{here}");
+        }
+        for elsewhere in ["http://example.org/", "http://127.0.0.1.example.org/", "http://10.0.0.1:80/"] {
+            assert!(!is_this_machine(elsewhere), "{elsewhere}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod tokenizer;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use undertone_data::{Corpus, ImportOptions, PrivateVocabulary, WordCounts};
+use undertone_data::{Corpus, GitSource, ImportOptions, PrivateVocabulary, WordCounts};
 
 use crate::output::Output;
 use dedup::DedupArgs;
@@ -47,6 +47,12 @@ enum DataCommand {
 struct ImportArgs {
     #[command(flatten)]
     source: SourceArgs,
+    /// A git repository: author = user, message = text. Git runs no program that the repository's configuration names.
+    #[arg(long, value_name = "FOLDER", group = "which", help_heading = "Source")]
+    git: Option<PathBuf>,
+    /// Commits of a git log: those reachable from here.
+    #[arg(long, default_value = "HEAD", value_name = "COMMIT", help_heading = "Source")]
+    revision: String,
     /// The Parquet file to write.
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
@@ -109,7 +115,6 @@ pub(crate) fn run(args: DataArgs, output: &Output) -> anyhow::Result<()> {
 }
 
 fn import(args: &ImportArgs, output: &Output) -> anyhow::Result<()> {
-    let (spec, base) = args.source.spec(None)?;
     let salt = match &args.salt_file {
         Some(path) => {
             std::fs::read(path).with_context(|| format!("cannot read the salt {}", path.display()))?
@@ -120,14 +125,23 @@ fn import(args: &ImportArgs, output: &Output) -> anyhow::Result<()> {
             salt
         }
     };
-    let options = ImportOptions {
+    let options = |split| ImportOptions {
         salt: &salt,
         keep_user_ids: args.keep_user_ids,
-        split: spec.split.clone(),
+        split,
         overwrite: args.force,
     };
     let bar = StageBar::new(output);
-    let summary = undertone_data::import(&spec.source, &base, &args.output, &options, &bar)?;
+    let summary = if let Some(path) = &args.git {
+        let log = GitSource {
+            path: path.clone(),
+            revision: args.revision.clone(),
+        };
+        undertone_data::import_git(&log, &args.output, &options(args.source.split()), &bar)?
+    } else {
+        let (spec, base) = args.source.spec(None)?;
+        undertone_data::import(&spec.source, &base, &args.output, &options(spec.split), &bar)?
+    };
     bar.clear();
     if output.json {
         return output.print_json(&summary);

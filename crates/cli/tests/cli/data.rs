@@ -128,7 +128,7 @@ fn a_git_log_is_imported_with_hashed_authors_and_trains() {
     let config = TINY
         .replace(
             "source = { kind = \"synthetic\", users = 300, words = 60 }",
-            "source = { kind = \"git\", path = \"repository\", salt = \"fixed\" }\nvocabulary = { kind = \"training_data\", size = 20 }\n\
+            "source = { kind = \"parquet\", path = \"log.parquet\", time = \"timestamp\" }\nvocabulary = { kind = \"training_data\", size = 20 }\n\
              split = { kind = \"held_out_users\", validation = 0.4, test = 0.0, seed = 2 }",
         )
         .replace("users_per_round = 20", "users_per_round = 1");
@@ -140,7 +140,7 @@ fn a_git_log_is_imported_with_hashed_authors_and_trains() {
     );
     assert!(
         folder
-            .fail(&["data", "stats", "--git", "nowhere"])
+            .fail(&["data", "import", "--git", "nowhere", "-o", "other.parquet"])
             .contains("nowhere")
     );
 }

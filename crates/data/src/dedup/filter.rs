@@ -1,13 +1,13 @@
 //! Copying the rows of a file that were not removed, in the file's own format.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::Path;
 
 use csv::{ByteRecord, ReaderBuilder, WriterBuilder};
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReaderBuilder, RowSelection};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::RowSelection;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use tempfile::NamedTempFile;
@@ -15,6 +15,8 @@ use tempfile::NamedTempFile;
 use super::Removed;
 use crate::error::{Result, io};
 use crate::file;
+use crate::source::lines::Lines;
+use crate::source::parquet::Opened;
 
 /// Returns the rows copied. The file appears when it is whole.
 pub(super) fn copy(from: &Path, removed: &Removed, to: &Path, overwrite: bool) -> Result<u64> {
@@ -45,26 +47,18 @@ fn kept_ranges(removed: &Removed) -> Vec<Range<usize>> {
 
 fn parquet(from: &Path, removed: &Removed, output: &NamedTempFile, to: &Path) -> Result<u64> {
     let failed = |error: parquet::errors::ParquetError| io("write", to)(std::io::Error::other(error));
-    let file = File::open(from).map_err(io("read", from))?;
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(failed)?;
-    let schema = builder.schema().clone();
+    let opened = Opened::open(from)?;
+    let schema = opened.metadata.schema().clone();
     let ranges = kept_ranges(removed).into_iter();
-    let reader = builder
-        .with_row_selection(RowSelection::from_consecutive_ranges(
-            ranges,
-            removed.rows as usize,
-        ))
-        .with_batch_size(4096)
-        .build()
-        .map_err(failed)?;
+    let selection = RowSelection::from_consecutive_ranges(ranges, removed.rows as usize);
+    let mut batches = opened.reader(from, ProjectionMask::all(), Some(selection))?;
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_max_row_group_row_count(Some(65_536))
         .build();
     let mut writer = ArrowWriter::try_new(output.as_file(), schema, Some(properties)).map_err(failed)?;
     let mut kept = 0;
-    for batch in reader {
-        let batch = batch.map_err(|error| failed(error.into()))?;
+    while let Some(batch) = batches.next()? {
         kept += batch.num_rows() as u64;
         writer.write(&batch).map_err(failed)?;
     }
@@ -74,19 +68,15 @@ fn parquet(from: &Path, removed: &Removed, output: &NamedTempFile, to: &Path) ->
 
 /// `blank`: whether a line without content is a row.
 fn lines(from: &Path, removed: &Removed, output: &NamedTempFile, blank: bool, to: &Path) -> Result<u64> {
-    let mut reader = BufReader::with_capacity(1 << 18, File::open(from).map_err(io("read", from))?);
+    let mut lines = Lines::open(from)?;
     let mut writer = BufWriter::with_capacity(1 << 18, output.as_file());
-    let (mut line, mut row, mut kept) = (Vec::new(), 0, 0);
-    loop {
-        line.clear();
-        if reader.read_until(b'\n', &mut line).map_err(io("read", from))? == 0 {
-            break;
-        }
+    let (mut row, mut kept) = (0, 0);
+    while let Some((_, line)) = lines.next()? {
         if !blank && line.trim_ascii().is_empty() {
             continue;
         }
         if !removed.contains(row) {
-            writer.write_all(&line).map_err(io("write", to))?;
+            writer.write_all(line).map_err(io("write", to))?;
             kept += 1;
         }
         row += 1;

@@ -8,8 +8,9 @@ use super::grouper::{Budget, GroupedRow, Grouper, GrouperOptions, LEAST_MEMORY, 
 use super::index::hash_user;
 use super::manifest::GroupedManifest;
 use crate::count::assign;
-use crate::error::{DataError, Result};
+use crate::error::Result;
 use crate::progress::{Progress, Stage};
+use crate::rows::NO_TIME;
 use crate::source::Source;
 use crate::spec::{CorpusSpec, SourceSpec, SplitSpec};
 use crate::split::Splitter;
@@ -69,18 +70,9 @@ pub(super) fn build(
         ..CorpusSpec::new(source.clone(), None)
     };
     spec.validate_split()?;
-    if matches!(source, SourceSpec::Git(git) if git.salt.is_none()) {
-        // PRIVACY: the salt that a corpus derives is no secret, and here the hashes of authors are written down.
-        return Err(DataError::InvalidSetting {
-            key: "data.source.salt",
-            expected: "a secret salt for the hashes of authors (or the file of an import, which draws one)"
-                .to_owned(),
-            got: "none".to_owned(),
-        });
-    }
     let splitter = Splitter::new(&spec.split_in_force())?;
     let has_split = options.split.is_some() || source.has_split();
-    let (reader, identity) = Source::open(source, base_dir, None, progress)?;
+    let (reader, identity) = Source::open(source, base_dir, progress)?;
     let wanted = GrouperOptions {
         has_time: source.has_time(),
         has_split,
@@ -97,15 +89,13 @@ pub(super) fn build(
             .map(|row| hash_user(rows.users.get(row)))
             .collect();
         for (row, hash) in hashes.into_iter().enumerate() {
-            let split = has_split
-                .then(|| assign(&splitter, rows, row, &spec))
-                .transpose()?;
+            let split = has_split.then(|| assign(&splitter, rows, row)).transpose()?;
             grouper.push_hashed(
                 hash,
                 &GroupedRow {
                     user: rows.users.get(row),
                     text: rows.texts.get(row),
-                    time: Some(rows.times[row]),
+                    time: Some(rows.times[row]).filter(|&time| time != NO_TIME),
                     split,
                 },
             )?;

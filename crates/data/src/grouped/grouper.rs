@@ -27,7 +27,7 @@ const MOST_BUFFER: usize = 1 << 18;
 /// What a [`Grouper`] is told of the rows to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrouperOptions {
-    /// Every row has a time, and those of a user are ordered by it.
+    /// Rows have a time, and those of a user are ordered by it. A row without a time comes before the others.
     pub has_time: bool,
     /// Every row has a split.
     pub has_split: bool,
@@ -50,7 +50,7 @@ pub struct GroupedRow<'a> {
     pub user: &'a str,
     /// What they wrote; may be empty.
     pub text: &'a str,
-    /// Unix seconds; ignored unless [`GrouperOptions::has_time`].
+    /// Unix seconds, if the time is known; ignored unless [`GrouperOptions::has_time`].
     pub time: Option<i64>,
     /// Ignored unless [`GrouperOptions::has_split`].
     pub split: Option<Split>,
@@ -144,6 +144,7 @@ impl Grouper {
             building,
             extra: Extra {
                 time: options.has_time,
+                untimed: false,
                 split: options.has_split,
             },
             ties: if options.ordered { Ties::Kept } else { Ties::ByText },
@@ -157,7 +158,7 @@ impl Grouper {
     /// Takes a row.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`] for a row without the time or the split that was promised, [`DataError::Io`].
+    /// [`DataError::InvalidSetting`] for a row without the split that was promised, [`DataError::Io`].
     pub fn push(&mut self, row: &GroupedRow<'_>) -> Result<()> {
         self.push_hashed(hash_user(row.user), row)
     }
@@ -171,9 +172,9 @@ impl Grouper {
         };
         let time = match row.time {
             _ if !self.extra.time => NO_TIME,
-            Some(time) => time,
-            None => return Err(promised("has_time", "a time")),
+            time => time.unwrap_or(NO_TIME),
         };
+        self.extra.untimed |= self.extra.time && time == NO_TIME;
         let split = match row.split {
             _ if !self.extra.split => NO_SPLIT,
             Some(split) => split.index() as u32,

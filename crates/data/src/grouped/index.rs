@@ -11,6 +11,8 @@ use sha2::{Digest, Sha256};
 use crate::error::{DataError, Result, io};
 use crate::hash::{Hash, hex};
 
+use super::manifest::regular_file;
+
 /// Where a user's rows lie. Little-endian in the file, as are all machines that this is built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Zeroable, Pod)]
 #[repr(C)]
@@ -88,7 +90,8 @@ impl IndexWriter {
     }
 }
 
-/// The mapped index.
+/// The mapped index. Nobody may write or truncate the file while it is mapped: a read beyond a new end of the file would end the
+/// process.
 #[derive(Debug)]
 pub(super) struct UserIndex(Mmap);
 
@@ -98,9 +101,12 @@ impl UserIndex {
             path: path.to_owned(),
             detail,
         };
+        regular_file(path)?;
         let file = File::open(path).map_err(io("read the user index", path))?;
-        // SAFETY: the folder was moved here whole and its files are never changed in place. What is read from the map is
-        // plain numbers, checked before use, so other contents give an error and never an access out of bounds.
+        // SAFETY: this holds while no other process writes or truncates the file, which the documentation asks for; this
+        // program moved the folder here whole and changes none of its files in place. The hash below is that of the mapping
+        // itself, and what is read from it is plain numbers, checked before use: other contents give an error and never an
+        // access out of bounds.
         let map = unsafe { Mmap::map(&file) }.map_err(io("map the user index", path))?;
         if map.len() as u64 != users.saturating_mul(ENTRY as u64) {
             return Err(bad(format!(

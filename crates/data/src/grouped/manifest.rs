@@ -1,15 +1,34 @@
 //! `manifest.json` of a grouped folder: written last, so a folder that has one is whole.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{DataError, Result, io};
+use crate::error::{DataError, Result, io, quoted, short};
+use crate::file;
 
 pub(super) const MANIFEST: &str = "manifest.json";
 pub(super) const INDEX: &str = "users.index";
 pub(super) const FORMAT: &str = "undertone grouped text";
 pub(super) const VERSION: u32 = 1;
+
+/// Maximum size of a manifest.
+const MAX_MANIFEST_BYTES: u64 = 64 << 20;
+
+/// Size of a file of a grouped folder, which is no link and no pipe.
+pub(super) fn regular_file(path: &Path) -> Result<u64> {
+    let entry = path
+        .symlink_metadata()
+        .map_err(io("read a file of grouped text", path))?;
+    match entry.is_file() {
+        true => Ok(entry.len()),
+        false => Err(DataError::BadGrouped {
+            path: path.to_owned(),
+            detail: "expected a regular file".to_owned(),
+        }),
+    }
+}
 
 /// What a grouped folder holds and what it was made from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +74,7 @@ impl GroupedManifest {
     /// Reads the manifest of a folder and checks what it says of itself.
     pub(super) fn read(folder: &Path) -> Result<(GroupedManifest, Vec<u8>)> {
         let path = folder.join(MANIFEST);
-        let bytes = std::fs::read(&path).map_err(io("read the manifest of grouped text", &path))?;
+        let bytes = file::read_bounded(&path, MAX_MANIFEST_BYTES, "read the manifest of grouped text")?;
         let bad = |detail: String| DataError::BadGrouped {
             path: path.clone(),
             detail,
@@ -64,26 +83,33 @@ impl GroupedManifest {
             serde_json::from_slice(&bytes).map_err(|error| bad(format!("its manifest: {error}")))?;
         if manifest.format != FORMAT || manifest.version != VERSION {
             return Err(bad(format!(
-                "expected \"{FORMAT}\" version {VERSION}, got \"{}\" version {}",
-                manifest.format, manifest.version
+                "expected \"{FORMAT}\" version {VERSION}, got {} version {}",
+                quoted(&manifest.format),
+                manifest.version
             )));
         }
-        let rows: u64 = manifest.shards.iter().map(|shard| shard.rows).sum();
-        if rows != manifest.rows {
+        let mut rows = manifest.shards.iter().map(|shard| shard.rows);
+        let rows = rows.try_fold(0, |sum: u64, rows| sum.checked_add(rows));
+        if rows != Some(manifest.rows) {
+            let rows = rows.map_or_else(|| "more than 2^64".to_owned(), |rows| rows.to_string());
             return Err(bad(format!(
                 "it counts {} rows, and its shards {rows}",
                 manifest.rows
             )));
         }
         for shard in &manifest.shards {
-            let file = folder.join(&shard.file);
-            let bytes = std::fs::metadata(&file)
-                .map_err(io("read the shard", &file))?
-                .len();
+            // A name that leaves the folder, or a link out of it, would have other files read.
+            let inside = Path::new(&shard.file).file_name() == Some(OsStr::new(&shard.file));
+            if !inside {
+                let name = quoted(&shard.file);
+                return Err(bad(format!("expected names of files in the folder, got {name}")));
+            }
+            let bytes = regular_file(&folder.join(&shard.file))?;
             if bytes != shard.bytes {
                 return Err(bad(format!(
                     "{}: expected {} bytes, got {bytes}",
-                    shard.file, shard.bytes
+                    short(&shard.file),
+                    shard.bytes
                 )));
             }
         }

@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -10,13 +12,16 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection,
 };
-use parquet::file::metadata::PageIndexPolicy;
+use parquet::file::metadata::ParquetMetaData;
+use parquet::file::metadata::page_index::PageIndexBuilder;
+use parquet::file::page_index::offset_index::OffsetIndexMetaData;
 use rayon::prelude::*;
 
 use super::Grouped;
 use super::shard::{SPLIT, TEXT, TIME, USER};
 use crate::error::{DataError, Result, io};
-use crate::rows::Strings;
+use crate::rows::{NO_TIME, Strings};
+use crate::source::parquet::{Batches, Opened, pages};
 use crate::split::Split;
 
 /// Rows decoded at once.
@@ -65,10 +70,10 @@ impl UserRows {
         (0..self.len()).map(|row| self.text(row))
     }
 
-    /// Time of a row, in unix seconds, where the folder has times.
+    /// Time of a row, in unix seconds, where the folder has times and the row has one.
     #[must_use]
     pub fn time(&self, row: usize) -> Option<i64> {
-        self.times.get(row).copied()
+        self.times.get(row).copied().filter(|&time| time != NO_TIME)
     }
 
     /// Split of a row, where the folder has splits.
@@ -76,6 +81,14 @@ impl UserRows {
     pub fn split(&self, row: usize) -> Option<Split> {
         self.splits.get(row).copied()
     }
+}
+
+/// A shard that was looked through.
+#[derive(Debug, Clone)]
+pub(super) struct OpenShard {
+    metadata: ArrowReaderMetadata,
+    /// Rows that may be decoded at once.
+    batch_rows: usize,
 }
 
 /// Rows of one shard that are wanted of one user: increasing ranges.
@@ -190,7 +203,10 @@ impl Grouped {
                 }
                 if let Some((place, left, mut user)) = current.take() {
                     user.texts.push(texts.value(row));
-                    user.times.extend(times.map(|times| times.value(row)));
+                    user.times.extend(times.map(|times| match times.is_null(row) {
+                        true => NO_TIME,
+                        false => times.value(row),
+                    }));
                     if let Some(splits) = splits {
                         let split = Split::parse(splits.value(row));
                         user.splits
@@ -242,19 +258,13 @@ impl Grouped {
         take: &mut dyn FnMut(&RecordBatch) -> Result<()>,
     ) -> Result<()> {
         let path = self.folder.join(&self.manifest.shards[shard].file);
-        let damaged = |error: parquet::errors::ParquetError| DataError::BadParquet {
-            file: path.clone(),
-            detail: error.to_string(),
-        };
         let file = File::open(&path).map_err(io("read the shard", &path))?;
-        let metadata = match self.shards[shard].get() {
-            Some(metadata) => metadata.clone(),
+        let OpenShard { metadata, batch_rows } = match self.shards[shard].get() {
+            Some(open) => open.clone(),
             None => {
-                let options = ArrowReaderOptions::new().with_offset_index_policy(PageIndexPolicy::Required);
-                let metadata = ArrowReaderMetadata::load(&file, options).map_err(damaged)?;
-                self.check_shard(shard, &metadata)?;
+                let open = self.open_shard(shard, &path)?;
                 // Two threads may load it at once; either result is the same.
-                self.shards[shard].get_or_init(|| metadata).clone()
+                self.shards[shard].get_or_init(|| open).clone()
             }
         };
         let mut groups = Vec::new();
@@ -296,17 +306,55 @@ impl Grouped {
             .map(|&group| metadata.metadata().row_group(group).num_rows() as usize)
             .sum();
         let mask = ProjectionMask::columns(metadata.parquet_schema(), columns.iter().copied());
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
             .with_projection(mask)
             .with_row_groups(groups)
             .with_row_selection(RowSelection::from_consecutive_ranges(selected.into_iter(), total))
-            .with_batch_size(BATCH_ROWS)
-            .build()
-            .map_err(damaged)?;
-        for batch in reader {
-            take(&batch.map_err(|error| damaged(error.into()))?)?;
+            .with_batch_size(batch_rows.min(BATCH_ROWS));
+        let mut batches = Batches::build(&path, builder, self.manifest.shards[shard].bytes)?;
+        while let Some(batch) = batches.next()? {
+            take(&batch)?;
         }
         Ok(())
+    }
+
+    /// Opens a shard with an index of its pages. The index is made from the pages themselves: the one in the file could say
+    /// anything.
+    fn open_shard(&self, shard: usize, path: &Path) -> Result<OpenShard> {
+        let opened = Opened::open(path)?;
+        self.check_shard(shard, &opened.metadata)?;
+        let metadata = opened.metadata.metadata();
+        let pages = pages::inspect(&opened.file, metadata, &|_| true).map_err(|detail| {
+            let file = path.to_owned();
+            DataError::BadParquet { file, detail }
+        })?;
+        for (group, columns) in metadata.row_groups().iter().zip(&pages.locations) {
+            if columns.iter().any(|pages| {
+                let last = pages.last().map_or(0, |page| page.first_row_index);
+                last > group.num_rows()
+            }) {
+                return Err(self.bad_shard(shard, "pages that do not fit its rows"));
+            }
+        }
+        let columns = metadata.file_metadata().schema_descr().num_columns();
+        let mut index = PageIndexBuilder::new(pages.locations.len(), columns);
+        for (group, columns) in pages.locations.into_iter().enumerate() {
+            for (column, page_locations) in columns.into_iter().enumerate() {
+                let pages = OffsetIndexMetaData {
+                    page_locations,
+                    unencoded_byte_array_data_bytes: None,
+                };
+                index.put_offset_index(pages, group, column);
+            }
+        }
+        let metadata = ParquetMetaData::clone(metadata).into_builder();
+        let metadata = metadata.set_page_index(Some(Arc::new(index.build()))).build();
+        let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new());
+        let damaged = |error: parquet::errors::ParquetError| self.bad_shard(shard, &error.to_string());
+        Ok(OpenShard {
+            metadata: metadata.map_err(damaged)?,
+            batch_rows: pages.batch_rows,
+        })
     }
 
     fn check_shard(&self, shard: usize, metadata: &ArrowReaderMetadata) -> Result<()> {
@@ -322,8 +370,10 @@ impl Grouped {
         ];
         for (name, wanted, kind) in wanted {
             let field = metadata.schema().field_with_name(name).ok();
-            let fits =
-                field.is_some_and(|field| field.data_type().to_string() == kind && !field.is_nullable());
+            // Times alone may be missing.
+            let fits = field.is_some_and(|field| {
+                field.data_type().to_string() == kind && (name == TIME || !field.is_nullable())
+            });
             if wanted && !fits {
                 return Err(self.bad_shard(shard, &format!("no column {name} of type {kind}")));
             }

@@ -20,6 +20,7 @@ use super::manifest::Shard;
 use super::spill::SpillRow;
 use crate::error::{DataError, Result, io};
 use crate::hash::{Hash, hex};
+use crate::rows::NO_TIME;
 use crate::split::Split;
 
 pub(super) const USER: &str = "user_id";
@@ -38,6 +39,8 @@ const GROUP_BYTES: usize = 16 << 20;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extra {
     pub(super) time: bool,
+    /// Some row has no time: the column then holds nulls.
+    pub(super) untimed: bool,
     pub(super) split: bool,
 }
 
@@ -89,7 +92,7 @@ impl ShardWriter {
             Field::new(TEXT, DataType::Utf8, false),
         ];
         if extra.time {
-            fields.push(Field::new(TIME, DataType::Int64, false));
+            fields.push(Field::new(TIME, DataType::Int64, extra.untimed));
         }
         if extra.split {
             fields.push(Field::new(SPLIT, DataType::Utf8, false));
@@ -150,7 +153,8 @@ impl ShardWriter {
         self.users.append_value(row.user);
         self.texts.append_value(row.text);
         if self.extra.time {
-            self.times.append_value(row.time);
+            self.times
+                .append_option(Some(row.time).filter(|&time| time != NO_TIME));
         }
         if self.extra.split {
             let split = Split::ALL

@@ -371,6 +371,67 @@ fn damaged_folders_are_refused() {
     read_all(&output).unwrap();
 }
 
+#[test]
+fn a_manifest_names_files_of_its_own_folder_only() {
+    let folder = TempDir::new().unwrap();
+    let output = folder.path().join("grouped");
+    drop(grouped(&folder));
+    let shard = output.join("shard-00000.parquet");
+    fs::copy(&shard, folder.path().join("other.parquet")).unwrap();
+    let manifest = fs::read_to_string(output.join("manifest.json")).unwrap();
+    let absolute = shard.display().to_string();
+    for name in [
+        "../other.parquet",
+        "./shard-00000.parquet",
+        "",
+        ".",
+        "..",
+        &absolute,
+    ] {
+        let changed = manifest.replace("\"shard-00000.parquet\"", &format!("\"{name}\""));
+        fs::write(output.join("manifest.json"), changed).unwrap();
+        let error = read_all(&output).unwrap_err().to_string();
+        assert!(
+            error.contains("expected names of files in the folder"),
+            "{name}: {error}"
+        );
+    }
+    fs::write(output.join("manifest.json"), &manifest).unwrap();
+    read_all(&output).unwrap();
+    #[cfg(unix)]
+    for name in ["shard-00000.parquet", "users.index"] {
+        let away = folder.path().join("away");
+        fs::rename(output.join(name), &away).unwrap();
+        std::os::unix::fs::symlink(&away, output.join(name)).unwrap();
+        let error = read_all(&output).unwrap_err().to_string();
+        assert!(error.contains("expected a regular file"), "{name}: {error}");
+        fs::remove_file(output.join(name)).unwrap();
+        fs::rename(&away, output.join(name)).unwrap();
+    }
+}
+
+#[test]
+fn rows_without_a_time_are_grouped_before_the_others() {
+    let folder = TempDir::new().unwrap();
+    let rows = "user_id,text,time\na,late,9\na,first,\nb,only,\na,early,3\n";
+    fs::write(folder.path().join("rows.csv"), rows).unwrap();
+    let spec: crate::CorpusSpec =
+        toml::from_str("source = { kind = \"csv\", path = \"rows.csv\", time = \"time\" }").unwrap();
+    let options = GroupOptions {
+        memory: GroupOptions::LEAST_MEMORY,
+        split: None,
+        overwrite: false,
+    };
+    let output = folder.path().join("grouped");
+    group(&spec.source, folder.path(), &output, &options, &NoProgress).unwrap();
+    let grouped = Grouped::open(&output).unwrap();
+    let a = grouped.read_user(grouped.find("a").unwrap().unwrap()).unwrap();
+    assert_eq!(a.texts().collect::<Vec<_>>(), ["first", "early", "late"]);
+    assert_eq!([0, 1, 2].map(|row| a.time(row)), [None, Some(3), Some(9)]);
+    let b = grouped.read_user(grouped.find("b").unwrap().unwrap()).unwrap();
+    assert_eq!((b.len(), b.time(0)), (1, None));
+}
+
 fn read_all(folder: &Path) -> Result<u64> {
     let grouped = Grouped::open(folder)?;
     let users = grouped.stream(0, &StreamOptions::default());

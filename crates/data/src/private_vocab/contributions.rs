@@ -70,15 +70,12 @@ impl WordVotes {
     ) -> Result<WordVotes> {
         check_max_words(max_words_per_user)?;
         spec.validate_split()?;
-        let (source, _) = Source::open(&spec.source, base_dir, None, progress)?;
+        let (source, _) = Source::open(&spec.source, base_dir, progress)?;
         let splitter = Splitter::new(&spec.split_in_force())?;
         let mut collector = Collector::default();
         let mut rows_read = 0;
         source.read(&mut |rows, total| {
-            collector.add(
-                rows,
-                |row| Ok(assign(&splitter, rows, row, spec)? == Split::Train),
-            )?;
+            collector.add(rows, |row| Ok(assign(&splitter, rows, row)? == Split::Train))?;
             rows_read += rows.len() as u64;
             progress.update(Stage::Counting, rows_read, total);
             Ok(())

@@ -8,12 +8,16 @@ use undertone_mechanisms::{KeyOrigin, SamplerDistance};
 
 use super::threshold::{UNIT, holds};
 use super::{contributions, sampler, sampler_distance};
-use crate::error::{DataError, Result, io};
+use crate::error::{DataError, Result};
+use crate::file;
 use crate::hash::{hash_bytes, hex};
 use crate::vocab::Vocab;
 
 /// Version of the record that this code writes and reads.
 const VERSION: u32 = 1;
+
+/// Maximum size of a record, which is a few hundred bytes.
+const MAX_RECORD_BYTES: u64 = 1 << 20;
 
 /// Name of the one mechanism, in the record.
 const MECHANISM: &str = "weighted-gaussian-set-union";
@@ -124,7 +128,7 @@ impl PrivateVocabulary {
     /// [`DataError::Io`]; [`DataError::BadPrivacyRecord`] for anything but a record whose parts fit: the event is that of the
     /// noise, the threshold hides a user's own words with the stated delta, and the samples are as far from ideal as said.
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(io("read the privacy record", path))?;
+        let bytes = file::read_bounded(path, MAX_RECORD_BYTES, "read the privacy record")?;
         Self::parse(path, &bytes)
     }
 

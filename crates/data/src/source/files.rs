@@ -1,6 +1,7 @@
 //! The files of a table: the one that is named, or all of its kind in a folder.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::error::{DataError, Result, io};
@@ -20,6 +21,11 @@ pub(crate) const TEXTS: &[&str] = &["parquet", "jsonl", "ndjson", "json", "csv",
 /// Links to files are followed, links to folders are not: they could lead back.
 pub(crate) fn files(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
+        // What does not exist is an error of opening it. A pipe or a device has no end to read to.
+        if fs::metadata(path).is_ok_and(|file| !file.is_file()) {
+            let source = std::io::Error::new(ErrorKind::InvalidInput, "it is not a regular file");
+            return Err(io("read", path)(source));
+        }
         return Ok(vec![path.to_owned()]);
     }
     let mut found = Vec::new();

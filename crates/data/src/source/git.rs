@@ -1,27 +1,75 @@
 //! The log of a git repository: author = user, message = text.
+//!
+//! SECURITY: the repository may come from a stranger, and its configuration names programs to run. Git is therefore only
+//! asked for the log, and every setting through which that could start a program, fetch an object or read a file outside
+//! the repository is overridden.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::error::{DataError, Place, Result, io};
+use crate::error::{DataError, Place, Result, io, quoted};
+use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::Rows;
 use crate::source::OnRows;
+use crate::spec::Columns;
 
-/// A git command that looks at `path` only: no repository, pager, prompt or language from the environment.
+/// The log of a git repository, read with the `git` program. It can be imported, and is no source of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitSource {
+    /// A directory inside the repository.
+    pub path: PathBuf,
+    /// Commits reachable from here, such as `HEAD`.
+    pub revision: String,
+}
+
+/// Settings that outrank those of the repository. Each names, in the repository's own configuration, a program to run or a
+/// file to read.
+const OVERRIDES: [&str; 10] = [
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "core.pager=cat",
+    "core.sshCommand=false",
+    "core.gitProxy=",
+    "diff.external=",
+    "gpg.program=false",
+    "log.showSignature=false",
+    "mailmap.blob=",
+    "mailmap.file=",
+];
+
+/// How long git may take to name a commit. A repository whose files are pipes would otherwise block it for ever.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum length of an address or a time in a log.
+const MAX_FIELD_BYTES: usize = 1 << 16;
+/// Bytes of git's messages that are kept: the last line is shown.
+const MAX_MESSAGE_BYTES: u64 = 1 << 16;
+/// Maximum size of a `.mailmap`.
+const MAX_MAILMAP_BYTES: u64 = 16 << 20;
+
+/// A git command that looks at `path` only, and starts no program, whatever the repository's configuration says.
 fn git(path: &Path) -> Command {
     let mut command = Command::new("git");
     command.arg("-C").arg(path).stdin(Stdio::null());
-    for variable in [
-        "GIT_DIR",
-        "GIT_WORK_TREE",
-        "GIT_INDEX_FILE",
-        "GIT_OBJECT_DIRECTORY",
-        "GIT_NAMESPACE",
-    ] {
-        command.env_remove(variable);
+    command.args(["--no-pager", "--no-optional-locks"]);
+    for setting in OVERRIDES {
+        command.args(["-c", setting]);
     }
-    command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0");
+    // SECURITY: variables such as GIT_CONFIG_COUNT, GIT_EXTERNAL_DIFF or GIT_DIR would be obeyed.
+    for (variable, _) in std::env::vars_os() {
+        if variable.as_encoded_bytes().starts_with(b"GIT_") {
+            command.env_remove(variable);
+        }
+    }
+    command
+        .env("LC_ALL", "C")
+        .env("GIT_TERMINAL_PROMPT", "0")
+        // SECURITY: a missing object is not fetched, and no protocol could fetch it. Fetching runs `core.sshCommand`,
+        // `remote.*.uploadpack` or a remote helper of the repository's choice. `protocol.allow` would not do: the
+        // repository's `protocol.ssh.allow` outranks it.
+        .env("GIT_NO_LAZY_FETCH", "1")
+        .env("GIT_ALLOW_PROTOCOL", "");
     command
 }
 
@@ -37,7 +85,13 @@ fn start_error(path: &Path) -> impl FnOnce(std::io::Error) -> DataError {
     }
 }
 
-fn output(path: &Path, command: &'static str, arguments: &[&str]) -> Result<String> {
+/// Output of a command that prints one line.
+fn output(
+    path: &Path,
+    command: &'static str,
+    arguments: &[&str],
+    patience: Option<Duration>,
+) -> Result<String> {
     if !path.is_dir() {
         let source = std::io::Error::new(ErrorKind::NotFound, "no such directory");
         return Err(DataError::Io {
@@ -46,15 +100,69 @@ fn output(path: &Path, command: &'static str, arguments: &[&str]) -> Result<Stri
             source,
         });
     }
-    let output = git(path)
+    let mut child = git(path)
         .arg(command)
         .args(arguments)
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .map_err(start_error(path))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let stdout = child.stdout.take().map(drain);
+    let stderr = child.stderr.take().map(drain);
+    let status = wait(path, command, &mut child, patience)?;
+    let text = |thread: Option<std::thread::JoinHandle<Vec<u8>>>| {
+        thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
+    };
+    let (stdout, stderr) = (text(stdout), text(stderr));
+    match status.success() {
+        true => Ok(String::from_utf8_lossy(&stdout).trim().to_owned()),
+        false => Err(failed(path, command, &stderr)),
     }
-    Err(failed(path, command, &output.stderr))
+}
+
+/// Reads a pipe to its end on its own thread and keeps the last bytes: a child that waits for room in one pipe never finishes
+/// the other.
+fn drain(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        loop {
+            let mut next = Vec::new();
+            match pipe.by_ref().take(MAX_MESSAGE_BYTES).read_to_end(&mut next) {
+                Ok(1..) => kept = next,
+                // What cannot be read is missing from a message only.
+                Ok(0) | Err(_) => return kept,
+            }
+        }
+    })
+}
+
+/// Waits for the end of `child`, and ends it where it takes longer than `patience`.
+fn wait(
+    path: &Path,
+    command: &'static str,
+    child: &mut Child,
+    patience: Option<Duration>,
+) -> Result<ExitStatus> {
+    let Some(patience) = patience else {
+        return child.wait().map_err(io("read the log of", path));
+    };
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().map_err(io("read the log of", path))? {
+            return Ok(status);
+        }
+        if start.elapsed() > patience {
+            // It may have ended meanwhile; either way it is waited for, so that no process is left behind.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(DataError::GitFailed {
+                path: path.to_owned(),
+                command,
+                detail: format!("no answer within {} seconds", patience.as_secs()),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn failed(path: &Path, command: &'static str, stderr: &[u8]) -> DataError {
@@ -71,18 +179,29 @@ fn failed(path: &Path, command: &'static str, stderr: &[u8]) -> DataError {
     }
 }
 
-/// The full id of the commit that `revision` names.
-pub(crate) fn resolve(path: &Path, revision: &str) -> Result<String> {
-    let commit = format!("{revision}^{{commit}}");
-    output(path, "rev-parse", &["--verify", "--end-of-options", &commit])
+/// The full id of the commit that the source's revision names.
+pub(crate) fn resolve(source: &GitSource) -> Result<String> {
+    let commit = format!("{}^{{commit}}", source.revision);
+    let arguments = ["--verify", "--end-of-options", &commit];
+    output(&source.path, "rev-parse", &arguments, Some(PATIENCE))
 }
 
-/// The mailmap that decides which addresses are one person; empty without one (or without a work tree).
-pub(crate) fn mailmap(path: &Path) -> Vec<u8> {
-    output(path, "rev-parse", &["--show-toplevel"])
-        .ok()
-        .and_then(|top| std::fs::read(Path::new(&top).join(".mailmap")).ok())
-        .unwrap_or_default()
+/// Refuses a `.mailmap` that git could not read to its end: it decides which addresses are one person.
+fn check_mailmap(path: &Path) -> Result<()> {
+    let Ok(top) = output(path, "rev-parse", &["--show-toplevel"], Some(PATIENCE)) else {
+        return Ok(()); // A bare repository has no work tree.
+    };
+    let file = Path::new(&top).join(".mailmap");
+    let expected = match file.symlink_metadata() {
+        Ok(entry) if !entry.is_file() => "a regular file".to_owned(),
+        Ok(entry) if entry.len() > MAX_MAILMAP_BYTES => format!("at most {MAX_MAILMAP_BYTES} bytes"),
+        _ => return Ok(()),
+    };
+    Err(DataError::GitFailed {
+        path: file,
+        command: "log",
+        detail: format!("expected {expected}"),
+    })
 }
 
 /// Reads messages from the oldest commit reachable to `commit`. Merges are left out: their messages are mostly generated.
@@ -92,7 +211,8 @@ pub(crate) fn read(
     user: &dyn Fn(&str) -> String,
     on_rows: &mut OnRows<'_>,
 ) -> Result<()> {
-    let total = output(path, "rev-list", &["--no-merges", "--count", commit])?
+    check_mailmap(path)?;
+    let total = output(path, "rev-list", &["--no-merges", "--count", commit], None)?
         .parse::<u64>()
         .ok();
     // %aE respects .mailmap, so that one person's addresses count as one user.
@@ -103,6 +223,10 @@ pub(crate) fn read(
             "--reverse",
             "--no-merges",
             "--no-show-signature",
+            "--no-decorate",
+            "--no-patch",
+            "--no-ext-diff",
+            "--no-textconv",
             "--format=%aE%x00%at%x00%B",
             commit,
         ])
@@ -110,22 +234,13 @@ pub(crate) fn read(
         .stderr(Stdio::piped())
         .spawn()
         .map_err(start_error(path))?;
-    // Drained beside the log: a child that waits for room in one pipe never finishes the other.
-    let warnings = child.stderr.take().map(|mut pipe| {
-        std::thread::spawn(move || {
-            let mut text = Vec::new();
-            pipe.read_to_end(&mut text).map(|_| text)
-        })
-    });
+    let warnings = child.stderr.take().map(drain);
     let result = read_log(path, &mut child, total, user, on_rows);
     if result.is_err() {
         // The child may still be writing to a pipe nobody reads; ending it is all that is left to do.
         let _ = child.kill();
     }
-    let stderr = match warnings.map(std::thread::JoinHandle::join) {
-        Some(Ok(text)) => text.map_err(io("read the log of", path))?,
-        Some(Err(_)) | None => Vec::new(),
-    };
+    let stderr = warnings.and_then(|thread| thread.join().ok()).unwrap_or_default();
     let status = child.wait().map_err(io("read the log of", path))?;
     let commits = result?;
     if !status.success() {
@@ -151,34 +266,52 @@ fn read_log(
         return Ok(0);
     };
     let mut reader = BufReader::with_capacity(1 << 18, stdout);
-    let mut rows = Rows::default();
+    let columns = Columns {
+        user: Some("author"),
+        text: "message",
+        time: Some("author time"),
+        split: None,
+    };
+    let mut rows = Rows::of_table(path, columns);
     let mut commits = 0_u64;
     let (mut address, mut time, mut message) = (Vec::new(), Vec::new(), Vec::new());
     loop {
-        let mut field = |buffer: &mut Vec<u8>| {
+        let number = commits + 1;
+        let bad = |what: &str, expected: String, got: String| DataError::BadValue {
+            file: path.to_owned(),
+            place: Place::Row(number),
+            what: what.to_owned(),
+            expected,
+            got,
+        };
+        let mut field = |buffer: &mut Vec<u8>, what: &str, most: usize| {
             buffer.clear();
-            let read = reader
+            let mut bounded = reader.by_ref().take(most as u64 + 1);
+            let read = bounded
                 .read_until(0, buffer)
                 .map_err(io("read the log of", path))?;
             if buffer.last() == Some(&0) {
                 buffer.pop();
+            } else if buffer.len() > most {
+                return Err(bad(
+                    what,
+                    format!("at most {most} bytes"),
+                    "a longer one".to_owned(),
+                ));
             }
             Ok::<bool, DataError>(read > 0)
         };
-        if !field(&mut address)? {
+        if !field(&mut address, "author", MAX_FIELD_BYTES)? {
             break;
         }
-        field(&mut time)?;
-        field(&mut message)?;
+        field(&mut time, "author time", MAX_FIELD_BYTES)?;
+        field(&mut message, "message", MAX_TEXT_BYTES)?;
         commits += 1;
         let time = String::from_utf8_lossy(&time);
-        let seconds = time.trim().parse().map_err(|_| DataError::BadValue {
-            file: path.to_owned(),
-            place: Place::Row(commits),
-            what: "author time".to_owned(),
-            expected: "unix seconds".to_owned(),
-            got: format!("\"{}\"", time.trim()),
-        })?;
+        let seconds = time
+            .trim()
+            .parse()
+            .map_err(|_| bad("author time", "unix seconds".to_owned(), quoted(time.trim())))?;
         // PRIVACY: the address leaves this function as a salted hash only.
         rows.users
             .push(&user(&String::from_utf8_lossy(&address).trim().to_lowercase()));

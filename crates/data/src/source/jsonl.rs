@@ -1,52 +1,59 @@
-//! JSON objects, one a line.
+//! JSON objects, one per line.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+mod object;
+
 use std::path::Path;
 
-use serde_json::{Map, Value};
-
-use crate::error::{DataError, Place, Result, io};
+use crate::error::{DataError, Place, Result, quoted};
+use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::{NO_TIME, Rows};
 use crate::source::OnRows;
+use crate::source::lines::Lines;
 use crate::spec::Columns;
 use crate::time::parse_date;
+use object::{Field, Line, Object};
 
-pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
-    let mut reader = BufReader::with_capacity(1 << 18, File::open(path).map_err(io("read", path))?);
-    let mut rows = Rows::of_lines(path);
-    let mut line = Vec::new();
-    let (mut number, mut objects) = (0_u64, 0_u64);
-    loop {
-        line.clear();
-        if reader.read_until(b'\n', &mut line).map_err(io("read", path))? == 0 {
-            break;
-        }
-        number += 1;
+/// Reads a file. `timed` becomes true where an object has the time field, be it null.
+pub(crate) fn read(
+    path: &Path,
+    columns: Columns<'_>,
+    timed: &mut bool,
+    on_rows: &mut OnRows<'_>,
+) -> Result<()> {
+    let mut lines = Lines::open(path)?;
+    let mut rows = Rows::of_lines(path, columns);
+    let mut object = Object::of([columns.user, Some(columns.text), columns.time, columns.split]);
+    let mut empty = true;
+    while let Some((number, line)) = lines.next()? {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        objects += 1;
-        let at = Line { path, number };
-        let value: Value = serde_json::from_slice(&line)
-            .map_err(|error| at.bad("line", "a JSON object", format!("invalid JSON ({error})")))?;
-        let Value::Object(object) = value else {
-            return Err(at.bad("line", "a JSON object", kind(Some(&value)).to_owned()));
-        };
+        empty = false;
+        let at = At { path, number };
+        match object.parse(line) {
+            Ok(Line::Object) => {}
+            Ok(Line::Other(kind)) => return Err(at.bad("line", "a JSON object", kind.to_owned())),
+            Err(error) => return Err(at.bad("line", "a JSON object", format!("invalid JSON ({error})"))),
+        }
         if let Some(user) = columns.user {
             rows.users.push(&at.user(&object, user)?);
         }
         match object.get(columns.text) {
-            Some(Value::String(text)) => rows.texts.push(text),
-            Some(Value::Null) => rows.texts.push(""),
-            other => return Err(at.bad(columns.text, "a string", kind(other).to_owned())),
+            Some(Field::Text(text)) => rows.texts.push(at.bounded(columns.text, text)?),
+            Some(Field::Null) => rows.texts.push(""),
+            other => return Err(at.bad(columns.text, "a string", Field::kind(other).to_owned())),
         }
-        rows.times
-            .push(columns.time.map_or(Ok(NO_TIME), |time| at.time(&object, time))?);
+        rows.times.push(match columns.time {
+            None => NO_TIME,
+            Some(time) => {
+                *timed |= object.get(time).is_some();
+                at.time(&object, time)?
+            }
+        });
         if let Some(split) = columns.split {
             match object.get(split) {
-                Some(Value::String(name)) => rows.splits.push(name),
-                other => return Err(at.bad(split, "a string", kind(other).to_owned())),
+                Some(Field::Text(name)) => rows.splits.push(name),
+                other => return Err(at.bad(split, "a string", Field::kind(other).to_owned())),
             }
         }
         rows.places.push(number);
@@ -55,7 +62,7 @@ pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) 
             rows.clear();
         }
     }
-    if objects == 0 {
+    if empty {
         return Err(DataError::Empty {
             path: path.to_owned(),
             expected: "JSON objects",
@@ -64,63 +71,60 @@ pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) 
     on_rows(&rows, None)
 }
 
-struct Line<'a> {
+/// A line of a file, for errors.
+struct At<'a> {
     path: &'a Path,
     number: u64,
 }
 
-impl Line<'_> {
+impl At<'_> {
     fn bad(&self, what: &str, expected: &str, got: String) -> DataError {
         let (file, place) = (self.path.to_owned(), Place::Line(self.number));
         DataError::BadValue {
             file,
             place,
-            what: format!("\"{what}\""),
+            what: quoted(what),
             expected: expected.to_owned(),
             got,
         }
     }
 
-    fn user(&self, object: &Map<String, Value>, field: &str) -> Result<String> {
+    fn bounded<'t>(&self, field: &str, text: &'t str) -> Result<&'t str> {
+        if text.len() <= MAX_TEXT_BYTES {
+            return Ok(text);
+        }
+        let expected = format!("at most {MAX_TEXT_BYTES} bytes (max_text_bytes)");
+        Err(self.bad(field, &expected, format!("{} bytes", text.len())))
+    }
+
+    fn user(&self, object: &Object<'_>, field: &str) -> Result<String> {
         match object.get(field) {
-            Some(Value::String(user)) if !user.is_empty() => Ok(user.clone()),
-            Some(Value::Number(user)) if user.is_i64() || user.is_u64() => Ok(user.to_string()),
-            other => Err(self.bad(field, "a non-empty string or an integer", kind(other).to_owned())),
+            Some(Field::Text(user)) if !user.is_empty() => Ok(self.bounded(field, user)?.to_owned()),
+            Some(Field::Number(user)) if user.is_i64() || user.is_u64() => Ok(user.to_string()),
+            other => Err(self.bad(
+                field,
+                "a non-empty string or an integer",
+                Field::kind(other).to_owned(),
+            )),
         }
     }
 
-    fn time(&self, object: &Map<String, Value>, field: &str) -> Result<i64> {
+    /// Seconds, or [`NO_TIME`] where the field is absent, null or an empty string.
+    fn time(&self, object: &Object<'_>, field: &str) -> Result<i64> {
         let expected = "unix seconds or an ISO date in UTC";
-        match object.get(field) {
-            Some(Value::Number(seconds)) => {
-                let float = || {
-                    seconds
-                        .as_f64()
-                        .filter(|value| value.abs() < 9e15)
-                        .map(|value| value.floor() as i64)
-                };
-                seconds
-                    .as_i64()
-                    .or_else(float)
-                    .ok_or_else(|| self.bad(field, expected, seconds.to_string()))
+        let (seconds, got) = match object.get(field) {
+            None | Some(Field::Null) => return Ok(NO_TIME),
+            Some(Field::Text(text)) if text.trim().is_empty() => return Ok(NO_TIME),
+            Some(Field::Number(number)) => {
+                let float = || number.as_f64().filter(|value| value.abs() < 9e15);
+                let seconds = number.as_i64().or_else(|| Some(float()?.floor() as i64));
+                (seconds, number.to_string())
             }
-            Some(Value::String(text)) => {
-                parse_date(text).ok_or_else(|| self.bad(field, expected, format!("\"{text}\"")))
-            }
-            other => Err(self.bad(field, expected, kind(other).to_owned())),
-        }
-    }
-}
-
-fn kind(value: Option<&Value>) -> &'static str {
-    match value {
-        None => "no such field",
-        Some(Value::Null) => "null",
-        Some(Value::Bool(_)) => "a boolean",
-        Some(Value::Number(_)) => "a number",
-        Some(Value::String(text)) if text.is_empty() => "an empty string",
-        Some(Value::String(_)) => "a string",
-        Some(Value::Array(_)) => "an array",
-        Some(Value::Object(_)) => "an object",
+            Some(Field::Text(text)) => (parse_date(text), quoted(text)),
+            other => (None, Field::kind(other).to_owned()),
+        };
+        seconds
+            .filter(|&seconds| seconds != NO_TIME)
+            .ok_or_else(|| self.bad(field, expected, got))
     }
 }

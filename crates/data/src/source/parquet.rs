@@ -1,8 +1,12 @@
 //! Parquet files, read in batches of rows and only the columns named.
 
+mod delta;
+mod header;
+pub(crate) mod pages;
+
 use std::fs::File;
-use std::path::Path;
-use std::sync::Arc;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -13,15 +17,148 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, TimeUnit};
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+    RowSelection,
+};
+use parquet::file::metadata::RowGroupMetaData;
 
-use crate::error::{DataError, Place, Result, io};
+use crate::error::{DataError, Place, Result, io, quoted};
+use crate::guard::caught;
+use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::{NO_TIME, Rows};
 use crate::source::OnRows;
 use crate::spec::Columns;
 
-const BATCH_ROWS: usize = 8192;
+/// Maximum size of the description at a file's end.
+const MAX_FOOTER_BYTES: u64 = 16 << 20;
+/// A file may expand to this size, or to [`MAX_EXPANSION`] times its own where that is more.
+const EXPANSION_BYTES: u64 = 64 << 20;
+const MAX_EXPANSION: u64 = 1000;
+/// Bytes that every row costs, beside its text.
+const ROW_BYTES: u64 = 40;
+
+/// A file whose description was read.
+pub(crate) struct Opened {
+    pub(crate) file: File,
+    pub(crate) metadata: ArrowReaderMetadata,
+    size: u64,
+}
+
+impl Opened {
+    /// The error is what is wrong, in words.
+    fn load(mut file: File) -> Result<Opened, String> {
+        let failed = |error: std::io::Error| error.to_string();
+        let size = file.metadata().map_err(failed)?.len();
+        // The library reads a description of any length, and believes the counts in it.
+        if size >= 8 {
+            let mut end = [0; 8];
+            file.seek(SeekFrom::Start(size - 8)).map_err(failed)?;
+            file.read_exact(&mut end).map_err(failed)?;
+            let [length @ .., _, _, _, _] = end;
+            let length = u64::from(u32::from_le_bytes(length));
+            if end[4..] == *b"PAR1" && length > MAX_FOOTER_BYTES {
+                return Err(format!(
+                    "its description has {length} bytes, and at most {MAX_FOOTER_BYTES} are read"
+                ));
+            }
+        }
+        let metadata = caught(|| ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()))?;
+        let metadata = metadata.map_err(|error| error.to_string())?;
+        Ok(Opened { file, metadata, size })
+    }
+
+    pub(crate) fn open(path: &Path) -> Result<Opened> {
+        let file = File::open(path).map_err(io("read", path))?;
+        Opened::load(file).map_err(damaged(path))
+    }
+
+    /// A reader of the wanted columns (of all rows, or of those of `selection`), in batches that fit in memory whatever the file holds.
+    pub(crate) fn reader(
+        &self,
+        path: &Path,
+        mask: ProjectionMask,
+        selection: Option<RowSelection>,
+    ) -> Result<Batches> {
+        let pages = pages::inspect(&self.file, self.metadata.metadata(), &|leaf| {
+            mask.leaf_included(leaf)
+        })
+        .map_err(damaged(path))?;
+        let file = self.file.try_clone().map_err(io("read", path))?;
+        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())
+            .with_projection(mask)
+            .with_batch_size(pages.batch_rows);
+        if let Some(selection) = selection {
+            builder = builder.with_row_selection(selection);
+        }
+        Batches::build(path, builder, self.size)
+    }
+}
+
+fn damaged(path: &Path) -> impl Fn(String) -> DataError {
+    let file = path.to_owned();
+    move |detail| DataError::BadParquet {
+        file: file.clone(),
+        detail,
+    }
+}
+
+/// The batches of a file, which is given up where it expands beyond what an honest one does.
+pub(crate) struct Batches {
+    path: PathBuf,
+    reader: ParquetRecordBatchReader,
+    left: u64,
+}
+
+impl Batches {
+    /// `size`: bytes of the file.
+    pub(crate) fn build(
+        path: &Path,
+        builder: ParquetRecordBatchReaderBuilder<File>,
+        size: u64,
+    ) -> Result<Batches> {
+        let reader = caught(|| builder.build()).map_err(damaged(path))?;
+        Ok(Batches {
+            path: path.to_owned(),
+            reader: reader.map_err(|error| damaged(path)(error.to_string()))?,
+            left: EXPANSION_BYTES.max(size.saturating_mul(MAX_EXPANSION)),
+        })
+    }
+
+    pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let damaged = damaged(&self.path);
+        let batch = caught(|| self.reader.next()).map_err(&damaged)?;
+        let Some(batch) = batch else { return Ok(None) };
+        let batch = batch.map_err(|error| damaged(error.to_string()))?;
+        let bytes = ROW_BYTES * batch.num_rows() as u64 + expanded(&batch);
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| {
+            damaged(format!(
+                "it expands to more than {} MiB and {MAX_EXPANSION} times its size",
+                EXPANSION_BYTES >> 20
+            ))
+        })?;
+        Ok(Some(batch))
+    }
+}
+
+/// Bytes of the values of a batch, repeated ones each time.
+fn expanded(batch: &RecordBatch) -> u64 {
+    let of = |array: &ArrayRef| match array.data_type() {
+        DataType::Utf8 => array.as_string::<i32>().value_data().len(),
+        DataType::LargeUtf8 => array.as_string::<i64>().value_data().len(),
+        DataType::Utf8View | DataType::Dictionary(..) => {
+            let mut bytes = 0;
+            let mut add = |text: Option<&str>| bytes += text.map_or(0, str::len);
+            // Other dictionaries than those of text are counted as they lie.
+            match each_text(array, &mut add) {
+                Some(()) => bytes,
+                None => array.get_buffer_memory_size(),
+            }
+        }
+        _ => array.get_buffer_memory_size(),
+    };
+    batch.columns().iter().map(|array| of(array) as u64).sum()
+}
 
 pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
     let file = File::open(path).map_err(io("read", path))?;
@@ -31,14 +168,10 @@ pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) 
             expected: "bytes: it is an empty file",
         });
     }
-    let damaged = |detail: String| DataError::BadParquet {
-        file: path.to_owned(),
-        detail,
-    };
-    let builder =
-        ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| damaged(error.to_string()))?;
-    let schema = builder.schema().clone();
-    let total = u64::try_from(builder.metadata().file_metadata().num_rows()).ok();
+    let damaged = damaged(path);
+    let opened = Opened::load(file).map_err(&damaged)?;
+    let (schema, metadata) = (opened.metadata.schema(), opened.metadata.metadata());
+    let total = u64::try_from(metadata.file_metadata().num_rows()).ok();
     if total == Some(0) {
         return Err(DataError::Empty {
             path: path.to_owned(),
@@ -82,16 +215,14 @@ pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) 
         wanted.push((position, role));
     }
     let mask = ProjectionMask::roots(
-        builder.parquet_schema(),
+        opened.metadata.parquet_schema(),
         wanted.iter().map(|(position, _)| *position),
     );
-    let reader = builder.with_projection(mask).with_batch_size(BATCH_ROWS).build();
-    let reader = reader.map_err(|error| damaged(error.to_string()))?;
+    let mut batches = opened.reader(path, mask, None)?;
 
-    let mut rows = Rows::of_table(path);
+    let mut rows = Rows::of_table(path, columns);
     let mut first_row = 1_u64;
-    for batch in reader {
-        let batch = batch.map_err(|error| damaged(error.to_string()))?;
+    while let Some(batch) = batches.next()? {
         for &(position, role) in &wanted {
             let name = schema.field(position).name();
             let column = Column {
@@ -108,41 +239,39 @@ pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) 
             }
         }
         let count = batch.num_rows();
-        if columns.time.is_none() {
-            rows.times.resize(count, NO_TIME);
-        }
         rows.places.extend(first_row..first_row + count as u64);
+        if columns.time.is_none() {
+            rows.times.resize(rows.places.len(), NO_TIME);
+        }
         first_row += count as u64;
-        on_rows(&rows, total)?;
-        rows.clear();
+        if rows.is_full() {
+            on_rows(&rows, total)?;
+            rows.clear();
+        }
     }
-    Ok(())
+    match rows.len() {
+        0 => Ok(()),
+        _ => on_rows(&rows, total),
+    }
 }
 
 /// Rows, as the file tells.
 pub(crate) fn num_rows(path: &Path) -> Result<u64> {
-    let rows = metadata(path)?.file_metadata().num_rows();
+    let rows = Opened::open(path)?.metadata.metadata().file_metadata().num_rows();
     Ok(u64::try_from(rows).unwrap_or(0))
 }
 
 /// Bytes of users and texts before compression, as the file tells.
 pub(crate) fn text_bytes(path: &Path, columns: Columns<'_>) -> Result<u64> {
-    let metadata = metadata(path)?;
+    let Opened { metadata, size, .. } = Opened::open(path)?;
     let wanted = [columns.user, Some(columns.text)];
-    let chunks = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
-    Ok(chunks
+    let groups = metadata.metadata().row_groups().iter();
+    let bytes = groups
+        .flat_map(RowGroupMetaData::columns)
         .filter(|chunk| wanted.contains(&Some(chunk.column_path().string().as_str())))
         .map(|chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(0))
-        .sum())
-}
-
-fn metadata(path: &Path) -> Result<Arc<ParquetMetaData>> {
-    let file = File::open(path).map_err(io("read", path))?;
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| DataError::BadParquet {
-        file: path.to_owned(),
-        detail: error.to_string(),
-    })?;
-    Ok(Arc::clone(builder.metadata()))
+        .fold(0, u64::saturating_add);
+    Ok(bytes.min(EXPANSION_BYTES.max(size.saturating_mul(MAX_EXPANSION))))
 }
 
 fn find<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a ArrayRef> {
@@ -181,10 +310,46 @@ impl Role {
     }
 }
 
+/// Gives the texts of an array in order; `None` for an array of another kind.
+fn each_text(array: &ArrayRef, take: &mut dyn FnMut(Option<&str>)) -> Option<()> {
+    match array.data_type() {
+        DataType::Utf8 => array.as_string::<i32>().iter().for_each(take),
+        DataType::LargeUtf8 => array.as_string::<i64>().iter().for_each(take),
+        DataType::Utf8View => array.as_string_view().iter().for_each(take),
+        DataType::Dictionary(..) => {
+            let dictionary = array.as_any_dictionary();
+            let values = dictionary.values();
+            let text = |index: usize| match values.data_type() {
+                DataType::Utf8 => values.as_string::<i32>().value(index),
+                DataType::LargeUtf8 => values.as_string::<i64>().value(index),
+                _ => values.as_string_view().value(index),
+            };
+            if !is_text(dictionary.values().data_type()) {
+                return None;
+            }
+            if values.is_empty() {
+                (0..dictionary.len()).for_each(|_| take(None));
+                return Some(());
+            }
+            for (index, key) in dictionary.normalized_keys().into_iter().enumerate() {
+                let null = dictionary.keys().is_null(index) || values.is_null(key);
+                take(if null { None } else { Some(text(key)) });
+            }
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
 fn is_text(kind: &DataType) -> bool {
     match kind {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => true,
-        DataType::Dictionary(_, values) => is_text(values),
+        DataType::Dictionary(_, values) => {
+            matches!(
+                **values,
+                DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+            )
+        }
         _ => false,
     }
 }
@@ -202,7 +367,7 @@ impl Column<'_> {
         DataError::BadValue {
             file: self.path.to_owned(),
             place: Place::Row(self.first_row + index as u64),
-            what: format!("column \"{}\"", self.name),
+            what: format!("column {}", quoted(self.name)),
             expected: expected.to_owned(),
             got,
         }
@@ -219,35 +384,24 @@ impl Column<'_> {
     }
 
     fn each_text(&self, mut take: impl FnMut(Option<&str>)) -> Result<()> {
-        self.each_text_of(self.array, &mut take)
-    }
-
-    fn each_text_of(&self, array: &ArrayRef, take: &mut dyn FnMut(Option<&str>)) -> Result<()> {
-        match array.data_type() {
-            DataType::Utf8 => array.as_string::<i32>().iter().for_each(take),
-            DataType::LargeUtf8 => array.as_string::<i64>().iter().for_each(take),
-            DataType::Utf8View => array.as_string_view().iter().for_each(take),
-            DataType::Dictionary(..) => {
-                let dictionary = array.as_any_dictionary();
-                let mut values: Vec<Option<String>> = Vec::with_capacity(dictionary.values().len());
-                self.each_text_of(dictionary.values(), &mut |value| {
-                    values.push(value.map(str::to_owned));
-                })?;
-                if values.is_empty() {
-                    (0..dictionary.len()).for_each(|_| take(None));
-                    return Ok(());
-                }
-                for (index, key) in dictionary.normalized_keys().into_iter().enumerate() {
-                    take(if dictionary.keys().is_null(index) {
-                        None
-                    } else {
-                        values[key].as_deref()
-                    });
-                }
+        let (mut long, mut index) = (None, 0);
+        let known = each_text(self.array, &mut |text| {
+            let bytes = text.map_or(0, str::len);
+            if bytes > MAX_TEXT_BYTES {
+                long = long.or(Some((index, bytes)));
+            } else {
+                take(text);
             }
-            _ => return Err(self.wrong_type(Role::Text.expected())),
+            index += 1;
+        });
+        known.ok_or_else(|| self.wrong_type(Role::Text.expected()))?;
+        match long {
+            Some((index, bytes)) => {
+                let expected = format!("at most {MAX_TEXT_BYTES} bytes (max_text_bytes)");
+                Err(self.bad(index, &expected, format!("{bytes} bytes")))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Texts and integers as text; null and the empty text are errors.
@@ -325,6 +479,7 @@ impl Column<'_> {
         Ok(())
     }
 
+    /// Seconds, or [`NO_TIME`] for null.
     fn each_time(&self, mut take: impl FnMut(i64)) -> Result<()> {
         let (multiply, divide) = match self.array.data_type() {
             DataType::Timestamp(TimeUnit::Millisecond, _) | DataType::Date64 => (1, 1_000),
@@ -337,14 +492,14 @@ impl Column<'_> {
         let mut index = 0;
         self.each_integer(&mut |value| {
             match value.map(|value| i64::try_from(value * multiply / divide)) {
-                Some(Ok(seconds)) => take(seconds),
-                Some(Err(_)) => wrong = wrong.take().or(Some((index, "a number beyond 64 bits"))),
-                None => wrong = wrong.take().or(Some((index, "null"))),
+                None => take(NO_TIME),
+                Some(Ok(seconds)) if seconds != NO_TIME => take(seconds),
+                Some(_) => wrong = wrong.or(Some(index)),
             }
             index += 1;
         })?;
         match wrong {
-            Some((index, got)) => Err(self.bad(index, "a time", got.to_owned())),
+            Some(index) => Err(self.bad(index, "a time", "a number beyond 64 bits".to_owned())),
             None => Ok(()),
         }
     }

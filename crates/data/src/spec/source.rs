@@ -1,13 +1,16 @@
 //! `data.source`: where text comes from, as written in a run file.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{invalid, probability, within};
 use crate::error::Result;
 
 /// Where text comes from.
+///
+/// The log of a git repository is no source of a run: its own configuration would decide about programs of whoever trains.
+/// [`import_git`](crate::import_git) makes a table of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
+#[serde(tag = "kind", rename_all = "snake_case", remote = "Self")]
 pub enum SourceSpec {
     /// A population drawn from a documented process; nothing is read.
     Synthetic(SyntheticSource),
@@ -17,10 +20,29 @@ pub enum SourceSpec {
     Jsonl(TableSource),
     /// Separated values with a header line: a file, or all files of a folder.
     Csv(CsvSource),
-    /// The log of a git repository: author = user, message = text.
-    Git(GitSource),
     /// A folder of text grouped by user, as `undertone data group` writes it; its columns are known.
     Grouped(GroupedSource),
+}
+
+impl Serialize for SourceSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        SourceSpec::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for SourceSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SourceSpec, D::Error> {
+        // Run files of older versions name git, so they are told where it went.
+        SourceSpec::deserialize(deserializer).map_err(|error| {
+            match error.to_string().starts_with("unknown variant `git`") {
+                true => serde::de::Error::custom(
+                    "a git repository is no source of a run: `undertone data import --git FOLDER -o log.parquet` makes a \
+                     table of its log, which kind = \"parquet\" reads",
+                ),
+                false => error,
+            }
+        })
+    }
 }
 
 /// A folder of text grouped by user.
@@ -51,7 +73,8 @@ pub struct TableSource {
     /// Column with the text.
     #[serde(default = "default_text")]
     pub text: String,
-    /// Column with the time (unix seconds, a timestamp type, or an ISO date), if there is one.
+    /// Column with the time (unix seconds, a timestamp type, or an ISO date), if there is one. Rows may lack a time unless a
+    /// split or a cap needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
     /// Column with `train`, `validation` or `test`, if there is one.
@@ -92,25 +115,6 @@ pub(super) fn default_text() -> String {
 
 fn default_delimiter() -> char {
     ','
-}
-
-/// The log of a git repository, read with the `git` program.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GitSource {
-    /// A directory inside the repository.
-    pub path: String,
-    /// Commits reachable from here.
-    #[serde(default = "default_revision")]
-    pub revision: String,
-    /// Salt of the hash that replaces author addresses. Without it, opening a corpus derives one from the commit and
-    /// the settings (no address or hash is stored), and an import must bring its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub salt: Option<String>,
-}
-
-fn default_revision() -> String {
-    "HEAD".to_owned()
 }
 
 /// The synthetic population; the process is described in `docs/DATA.md`.
@@ -206,7 +210,6 @@ impl SourceSpec {
             SourceSpec::Synthetic(source) => format!("the synthetic population of {} users", source.users),
             SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.path.clone(),
             SourceSpec::Csv(source) => source.path.clone(),
-            SourceSpec::Git(source) => format!("the log of {}", source.path),
             SourceSpec::Grouped(source) => source.path.clone(),
         }
     }
@@ -216,14 +219,13 @@ impl SourceSpec {
             SourceSpec::Synthetic(_) => false,
             SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.time.is_some(),
             SourceSpec::Csv(source) => source.time.is_some(),
-            SourceSpec::Git(_) => true,
             SourceSpec::Grouped(source) => source.time,
         }
     }
 
     pub(crate) fn has_split(&self) -> bool {
         match self {
-            SourceSpec::Synthetic(_) | SourceSpec::Git(_) => false,
+            SourceSpec::Synthetic(_) => false,
             SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.split.is_some(),
             SourceSpec::Csv(source) => source.split.is_some(),
             SourceSpec::Grouped(source) => source.split,

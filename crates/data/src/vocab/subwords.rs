@@ -1,12 +1,19 @@
 //! Sub-word tokens: a Hugging Face `tokenizer.json`.
 
+mod screen;
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use tokenizers::{ModelWrapper, Tokenizer};
 
 use super::SpecialIds;
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, quoted};
+use crate::guard::caught;
+use crate::limits::MAX_VOCABULARY_WORDS;
+use screen::screen;
 
 /// Names under which tokenizers keep the start of a text, likeliest first; those of the end; those of unknown text.
 const BOS: [&str; 6] = [
@@ -20,8 +27,9 @@ const BOS: [&str; 6] = [
 const EOS: [&str; 5] = ["<eos>", "</s>", "<|end_of_text|>", "[SEP]", "<|endoftext|>"];
 const UNK: [&str; 2] = ["<unk>", "[UNK]"];
 
-/// Most ids of a tokenizer; beyond it a file with one absurd id would cost memory without end.
-const MOST_IDS: usize = 10_000_000;
+/// Maximum length in bytes of a text that is tokenised, as long as the tokenizer's parts may make it: the library needs about
+/// a hundred times as much memory.
+const MAX_TEXT_BYTES: usize = 8 << 20;
 
 /// A loaded tokenizer with the text of its file.
 #[derive(Clone)]
@@ -33,6 +41,8 @@ struct Loaded {
     /// By id; empty where an id is not in use.
     tokens: Vec<Box<str>>,
     special: SpecialIds,
+    /// Factor by which the tokenizer may lengthen a text.
+    growth: usize,
 }
 
 impl Subwords {
@@ -47,20 +57,18 @@ impl Subwords {
             path: path.to_owned(),
             detail,
         };
-        let mut tokenizer: Tokenizer = contents
-            .parse()
-            .map_err(|error| bad(format!("expected a Hugging Face tokenizer.json, got {error}")))?;
-        let plain = tokenizer.with_truncation(None).map(|_| ());
-        plain.map_err(|error| bad(error.to_string()))?;
-        tokenizer.with_padding(None);
+        let screened = screen(&contents).map_err(bad)?;
+        let parsed = caught(|| serde_json::from_value::<Tokenizer>(screened.tokenizer)).map_err(bad)?;
+        let mut tokenizer =
+            parsed.map_err(|error| bad(format!("expected a Hugging Face tokenizer.json, got {error}")))?;
         // PRIVACY and cleanliness: a user who writes "<eos>" has written five letters.
         tokenizer.set_encode_special_tokens(true);
 
         let vocab = tokenizer.get_vocab(true);
         let len = vocab.values().max().map_or(0, |&id| id as usize + 1);
-        if len > MOST_IDS {
+        if len > MAX_VOCABULARY_WORDS {
             return Err(bad(format!(
-                "expected ids below {MOST_IDS}, got {}",
+                "expected ids below {MAX_VOCABULARY_WORDS}, got {}",
                 len as u64 - 1
             )));
         }
@@ -76,7 +84,8 @@ impl Subwords {
         let special = |key: &str, given: Option<&str>, names: &[&str]| match given {
             Some(name) => tokenizer.token_to_id(name).ok_or_else(|| {
                 bad(format!(
-                    "it has no token \"{name}\", which data.vocabulary.{key} names"
+                    "it has no token {}, which data.vocabulary.{key} names",
+                    quoted(name)
                 ))
             }),
             None => find(names).ok_or_else(|| {
@@ -113,6 +122,7 @@ impl Subwords {
             tokenizer,
             tokens,
             special,
+            growth: screened.growth,
         })))
     }
 
@@ -138,10 +148,16 @@ impl Subwords {
 
     /// Appends the ids of a text, without special ones.
     pub(crate) fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
-        let encoding = self.0.tokenizer.encode_fast(text, false);
-        let encoding = encoding.map_err(|error| DataError::Untokenisable {
-            detail: error.to_string(),
-        })?;
+        let failed = |detail| DataError::Untokenisable { detail };
+        let most = MAX_TEXT_BYTES / self.0.growth;
+        if text.len() > most {
+            return Err(failed(format!(
+                "expected at most {most} bytes in a row, got {}: cut it into several rows",
+                text.len()
+            )));
+        }
+        let encoding = caught(|| self.0.tokenizer.encode_fast(text, false)).map_err(failed)?;
+        let encoding = encoding.map_err(|error| failed(error.to_string()))?;
         ids.extend_from_slice(encoding.get_ids());
         Ok(())
     }

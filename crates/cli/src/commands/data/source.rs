@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use undertone_data::{
-    CorpusSpec, CsvSource, Examples, GitSource, GroupedSource, PrivateVocabulary, SourceSpec, SplitSpec,
+    CorpusSpec, CsvSource, Examples, GroupedSource, PrivateVocabulary, SourceSpec, SplitSpec,
     SyntheticSource, TableSource, TimePoint, VocabularySpec,
 };
 use undertone_training::config::syntax_error;
@@ -26,7 +26,7 @@ pub(super) struct SourceArgs {
     /// Column with the text.
     #[arg(long, default_value = "text", value_name = "NAME")]
     text_column: String,
-    /// Column with the time: unix seconds, timestamps or ISO dates.
+    /// Column with the time: unix seconds, timestamps or ISO dates. It may be empty unless a split needs it.
     #[arg(long, value_name = "NAME")]
     time_column: Option<String>,
     /// Column with `train`, `validation` or `test`.
@@ -35,9 +35,6 @@ pub(super) struct SourceArgs {
     /// Separator of a CSV file.
     #[arg(long, default_value_t = ',', value_name = "CHARACTER")]
     delimiter: char,
-    /// Commits of a git log: those reachable from here.
-    #[arg(long, default_value = "HEAD", value_name = "COMMIT")]
-    revision: String,
     /// Users of the synthetic population.
     #[arg(long, value_name = "NUMBER")]
     users: Option<u64>,
@@ -49,7 +46,7 @@ pub(super) struct SourceArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[group(required = true, multiple = false)]
+#[group(id = "which", required = true, multiple = false)]
 struct Which {
     /// A run file; its `data` table says everything.
     #[arg(long, value_name = "FILE")]
@@ -69,9 +66,6 @@ struct Which {
     /// A folder of text grouped by user.
     #[arg(long, value_name = "FOLDER")]
     grouped: Option<String>,
-    /// A git repository: author = user, message = text.
-    #[arg(long, value_name = "FOLDER")]
-    git: Option<String>,
     /// The built-in synthetic population.
     #[arg(long)]
     synthetic: bool,
@@ -132,12 +126,17 @@ impl SourceArgs {
             .filter(|_| !self.which.synthetic)
             .map(|args| args.spec(&self.text_column));
         let mut spec = CorpusSpec::new(source, vocabulary);
-        spec.split = self.split.spec();
+        spec.split = self.split();
         if let Some(tokens) = args.and_then(|args| args.windows) {
             spec.examples = Examples::Windows;
             spec.max_example_tokens = Some(tokens);
         }
         Ok((spec, PathBuf::new()))
+    }
+
+    /// How the flags divide the rows, where they do.
+    pub(super) fn split(&self) -> Option<SplitSpec> {
+        self.split.spec()
     }
 
     fn source(&self) -> anyhow::Result<SourceSpec> {
@@ -168,12 +167,6 @@ impl SourceArgs {
                 time,
                 split,
                 delimiter: self.delimiter,
-            })
-        } else if let Some(path) = &which.git {
-            SourceSpec::Git(GitSource {
-                path: path.clone(),
-                revision: self.revision.clone(),
-                salt: None,
             })
         } else if let Some(path) = &which.grouped {
             // Its columns have known names; naming one says that it is wanted.
