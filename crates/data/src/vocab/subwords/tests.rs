@@ -1,5 +1,7 @@
 //! Tokenizers that were made to harm, and honest ones of the kinds that are in use.
 
+#![allow(clippy::needless_pass_by_value)] // `json!` makes values
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
