@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::error::Result;
+use crate::error::{DataError, Result};
 use crate::rows::Rows;
 use crate::spec::{CorpusSpec, Examples};
 use crate::tokenize::sentences;
@@ -79,7 +79,14 @@ impl<'a> ExampleCutter<'a> {
                     let before = spool.len();
                     let text = rows.texts.get(row);
                     measure.words += text.split_whitespace().count() as u64;
-                    measure.tokens += self.text(text, &mut scratch, &mut spool)?;
+                    let tokens = self.text(text, &mut scratch, &mut spool);
+                    measure.tokens += tokens.map_err(|error| match error {
+                        DataError::Untokenisable { detail } => {
+                            let expected = "a text that the tokenizer can encode".to_owned();
+                            rows.bad(row, "text".to_owned(), expected, detail)
+                        }
+                        other => other,
+                    })?;
                     lengths.push((spool.len() - before) as u32);
                 }
                 Ok(Chunk {

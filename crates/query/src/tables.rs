@@ -318,7 +318,11 @@ mod tests {
         for here in ["http://127.0.0.1:8080/", "http://localhost/x", "http://[::1]:80/"] {
             assert!(is_this_machine(here), "{here}");
         }
-        for elsewhere in ["http://example.org/", "http://127.0.0.1.example.org/", "http://10.0.0.1:80/"] {
+        for elsewhere in [
+            "http://example.org/",
+            "http://127.0.0.1.example.org/",
+            "http://10.0.0.1:80/",
+        ] {
             assert!(!is_this_machine(elsewhere), "{elsewhere}");
         }
     }

@@ -10,7 +10,7 @@ mod tokenizer;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use undertone_data::{Corpus, GitSource, ImportOptions, PrivateVocabulary, WordCounts};
+use undertone_data::{Corpus, GitSource, ImportOptions, MAX_VOCABULARY_WORDS, PrivateVocabulary, WordCounts};
 
 use crate::output::Output;
 use dedup::DedupArgs;
@@ -169,7 +169,11 @@ fn stats(args: &StatsArgs, output: &Output) -> anyhow::Result<()> {
 }
 
 fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
-    anyhow::ensure!(args.size > 0, "--size: expected at least 1, got 0");
+    anyhow::ensure!(
+        (1..=MAX_VOCABULARY_WORDS).contains(&args.size),
+        "--size: expected between 1 and {MAX_VOCABULARY_WORDS}, got {}",
+        args.size
+    );
     anyhow::ensure!(
         args.force || !args.output.exists(),
         "{} exists; --force replaces it",
