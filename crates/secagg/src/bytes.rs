@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A count of entries of `size` bytes each, refused unless that many bytes are there: what is allocated for the
-    /// entries is then never more than the message itself.
+    /// entries is then at most a quarter more than the message itself.
     pub(crate) fn count(&mut self, size: usize) -> Result<usize> {
         let count = self.u32()? as usize;
         match count.checked_mul(size) {

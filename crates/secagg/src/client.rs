@@ -20,14 +20,14 @@ use undertone_aggregation::ModularVec;
 use crate::context::{Context, Digest32};
 use crate::error::{Result, SecAggError};
 use crate::floors::Floors;
-use crate::keys::{AgreementKey, Identity, Trust, fresh, signed_keys};
+use crate::keys::{AgreementKey, Identity, fresh, signed_keys};
 use crate::message::{
     AdvertiseKeys, Consistency, MaskedInput, Message, RelayedShares, Roster, ShareKeys, Survivors, Unmask,
     UnmaskShares,
 };
 use crate::roster::Entry;
 
-use ready::{Joined, Sharing};
+use ready::{Demands, Joined, Sharing};
 use unmask::Uploaded;
 pub(crate) use unmask::signed_survivors;
 
@@ -48,11 +48,12 @@ pub enum ClientPhase {
     Aborted,
 }
 
+// PRIVACY: in boxes, because a value that moves takes along what lay on the stack where it has no bytes of its own.
 enum State {
     Roster(Box<Joined>),
-    Shares(Sharing),
-    Survivors(Uploaded),
-    Unmask(Uploaded),
+    Shares(Box<Sharing>),
+    Survivors(Box<Uploaded>),
+    Unmask(Box<Uploaded>),
     Done,
     Aborted,
 }
@@ -73,9 +74,19 @@ impl State {
 /// One client in one session.
 ///
 /// # Guarantee
-/// Under the conditions of the session's [`Setting`](crate::Setting), what the server sees of the client's vector is a
-/// function of the modular sum over the survivors, of whom there are at least [`Floors::min_survivors`]. It never gives
-/// both kinds of share about anybody, and answers one request to unmask.
+/// For a client that [`join`](Self::join)ed, if at most the assumed share of its neighbours is corrupt:
+///
+/// - No client's two secrets come together: fewer than `t` shares of one of the two are ever given.
+/// - Before it gives any share, at least [`Floors::min_survivors`] clients are in the sum that it agrees to, itself and the
+///   surviving neighbours whose keys it checked. The server's word about other clients does not count.
+/// - On the full graph, which [`Floors::COMPILED`] demands, what the server sees of the client's vector is a function of
+///   the modular sum over all those survivors. On a sparse graph the server places the clients and may tell far parts of the
+///   graph different sets; that it learns no sum over a part of the survivors is then not claimed.
+///
+/// A client of a simulation ([`join_simulation`](Self::join_simulation)) gives the same answers and demands nothing: its
+/// guarantee is the one of [`Setting`](crate::Setting), and needs an honest-but-curious server.
+///
+/// Every client gives one kind of share about each neighbour, and answers one request to unmask.
 ///
 /// It cannot be printed or copied:
 ///
@@ -100,13 +111,35 @@ pub struct Client {
 }
 
 impl Client {
-    /// Joins the session of `context`: makes fresh keys and the message that advertises them.
+    /// Joins the session of `context` on a device: makes fresh keys and the message that advertises them.
+    ///
+    /// No value of [`Floors`] accepts a weaker session than their guarantee says.
     #[must_use]
     pub fn join<R: CryptoRng + ?Sized>(
         identity: Identity,
         context: Context,
         floors: Floors,
-        trust: Trust,
+        rng: &mut R,
+    ) -> (Self, AdvertiseKeys) {
+        Self::join_under(identity, context, Demands::Floors(floors), rng)
+    }
+
+    /// Joins the session of `context` in a simulation, where server and clients are one process.
+    ///
+    /// PRIVACY: such a client accepts every valid session and any identities. A device must [`join`](Self::join).
+    #[must_use]
+    pub fn join_simulation<R: CryptoRng + ?Sized>(
+        identity: Identity,
+        context: Context,
+        rng: &mut R,
+    ) -> (Self, AdvertiseKeys) {
+        Self::join_under(identity, context, Demands::Simulation, rng)
+    }
+
+    fn join_under<R: CryptoRng + ?Sized>(
+        identity: Identity,
+        context: Context,
+        demands: Demands,
         rng: &mut R,
     ) -> (Self, AdvertiseKeys) {
         let (sealing, masking) = (AgreementKey::new(&fresh(rng)), AgreementKey::new(&fresh(rng)));
@@ -127,8 +160,7 @@ impl Client {
         let joined = Joined {
             identity,
             context,
-            floors,
-            trust,
+            demands,
             sealing,
             masking,
             entry,
@@ -161,8 +193,9 @@ impl Client {
     /// Checks the roster and shares the two secrets among the neighbours.
     ///
     /// # Errors
-    /// A roster that is not of this context, does not hold this client, lists other neighbours than the graph's, a key twice
-    /// or a key that is not signed, or has weaker parameters than the [`Floors`]; and out of turn.
+    /// A roster that is not of this context, does not hold this client, lists other neighbours than the graph's, a key twice,
+    /// a key that is not signed or not canonical, an identity that is not trusted, or has weaker parameters than the
+    /// [`Floors`]; and out of turn.
     pub fn receive_roster<R: CryptoRng + ?Sized>(
         &mut self,
         roster: &Roster,
@@ -173,7 +206,7 @@ impl Client {
             other => return self.out_of_turn(other, Roster::NAME),
         };
         let (sharing, message) = joined.receive_roster(roster, rng)?;
-        self.state = State::Shares(sharing);
+        self.state = State::Shares(Box::new(sharing));
         Ok(message)
     }
 
@@ -190,6 +223,7 @@ impl Client {
             other => return self.out_of_turn(other, RelayedShares::NAME),
         };
         let (uploaded, message) = sharing.receive_shares(shares, vector)?;
+        let uploaded = Box::new(uploaded);
         self.state = if uploaded.is_active() {
             State::Survivors(uploaded)
         } else {

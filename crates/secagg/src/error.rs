@@ -39,6 +39,24 @@ pub enum SecAggError {
         /// What the server proposed.
         got: u64,
     },
+    /// The server's proposal, or a setting, lacks what every client with [`Floors`](crate::Floors) demands.
+    #[error("refused: {name} is {got}, this client demands {expected}")]
+    Demand {
+        /// Name of the parameter.
+        name: &'static str,
+        /// What is demanded.
+        expected: &'static str,
+        /// What was proposed.
+        got: &'static str,
+    },
+    /// On the server's graph privacy fails too probably under the client's own assumptions.
+    #[error("refused: the graph gives {got:.1} bits of privacy, this client demands {demanded}")]
+    Assurance {
+        /// Bits that the client demands.
+        demanded: u32,
+        /// Bits that the client computed.
+        got: f64,
+    },
     /// A message is not the canonical encoding of anything.
     #[error("{message}: {reason} at byte {at}")]
     Encoding {
@@ -218,17 +236,14 @@ pub enum SecAggError {
     /// A share, or a sealed share, is not the encoding of one.
     #[error("a share is not a field element below 2^61 - 1")]
     ShareRange,
-    /// No subset of the shares received opens a client's secret.
-    #[error("the {which} of client {index} cannot be recovered: {got} shares, {needed} needed")]
+    /// The shares received do not open every client's secret, so no sum can be released.
+    #[error(
+        "the masks of some clients do not come off; a retry must exclude {}",
+        listed(exclude)
+    )]
     Unrecoverable {
-        /// Whose secret.
-        index: u32,
-        /// Which secret.
-        which: &'static str,
-        /// Shares received.
-        got: usize,
-        /// Shares needed.
-        needed: usize,
+        /// The clients to exclude, ascending: those whose secrets no shares open, and those that gave false shares.
+        exclude: Vec<u32>,
     },
     /// A client's vector is not one of this session.
     #[error("the vector has {got_length} elements modulo {got_modulus}, expected {length} modulo {modulus}")]
@@ -245,6 +260,21 @@ pub enum SecAggError {
     /// Vectors or their packing were refused.
     #[error(transparent)]
     Aggregation(#[from] undertone_aggregation::AggregationError),
+}
+
+/// The first few of `clients` by name, and how many more there are.
+fn listed(clients: &[u32]) -> String {
+    const SHOWN: usize = 10;
+    let mut text = clients
+        .iter()
+        .take(SHOWN)
+        .map(|index| format!("client {index}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    if clients.len() > SHOWN {
+        text.push_str(&format!(" and {} more", clients.len() - SHOWN));
+    }
+    text
 }
 
 /// Shorthand for results of this crate.

@@ -1,57 +1,170 @@
-//! What a client insists on, whatever a server proposes.
+//! The minimum requirements of a client, whatever a server proposes.
 
 use crate::error::{Result, SecAggError};
+use crate::keys::Trust;
+use crate::parameters::Assumptions;
 use crate::params::{MAX_CLIENTS, Params, Setting};
 
-/// The least that a client accepts, whatever a server proposes: compiled into the client, never read from a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Bits of privacy below which no floors can be set.
+const MIN_PRIVACY_BITS: u32 = 40;
+
+/// The minimum requirements of a client: set in its own program, never read from a message.
+///
+/// # Guarantee
+/// A client takes part in a session only if all of these hold, whatever values the floors have:
+///
+/// - the session is active: the survivors sign their set;
+/// - `2 t > k + corrupt`, with `corrupt` the assumed share of the `k` neighbours, rounded up;
+/// - the probability that privacy fails on the session's graph, computed by this client from its
+///   [`Assumptions`], is at most `2^-40`;
+/// - every neighbour's identity is one that the client knows: [`Trust::Anyone`] is refused.
+///
+/// The minimum numbers of clients and of survivors are counted over the clients that this client can vouch for: itself and
+/// the neighbours whose keys, places and presence it checked. The total that the server claims does not count.
+///
+/// The computed probability assumes that the server placed the clients in random order. Nobody can check that on a sparse
+/// graph. [`Floors::COMPILED`] therefore demands the full graph, on which places mean nothing.
+#[derive(Debug, Clone)]
 pub struct Floors {
-    /// Fewest clients in the roster.
-    pub min_clients: u32,
-    /// Fewest clients in the sum.
-    pub min_survivors: u32,
-    /// Fewest neighbours, or all where the session has no more clients.
-    pub min_neighbours: u32,
-    /// Most neighbours: each costs a key agreement and a mask as long as the vector.
-    pub max_neighbours: u32,
-    /// Share of the neighbours, in percent, that may be corrupt: `t` must exceed it, and in an active session `2 t` must
-    /// exceed it together with all the neighbours.
-    pub corrupt_percent: u32,
-    /// Whether the survivors must sign their set.
-    pub active: bool,
+    min_clients: u32,
+    min_survivors: u32,
+    min_neighbours: u32,
+    max_neighbours: u32,
+    assumptions: Assumptions,
+    trust: Trust,
 }
 
 impl Floors {
-    /// What a deployed client insists on.
+    /// The floors of a deployed client: 50 clients, 30 survivors, the full graph of at most 1001 clients, and a quarter of
+    /// the clients corrupt. They accept nobody until [`with_trust`](Self::with_trust) names the known identities.
+    ///
+    /// ```
+    /// use std::{collections::BTreeSet, sync::Arc};
+    /// use undertone_secagg::{Floors, Trust};
+    /// let known = Trust::Listed(Arc::new(BTreeSet::from([[7; 32], [8; 32]])));
+    /// let floors = Floors::COMPILED.with_trust(known)?;
+    /// assert!(floors.with_trust(Trust::Anyone).is_err());
+    /// # Ok::<(), undertone_secagg::SecAggError>(())
+    /// ```
     pub const COMPILED: Self = Self {
         min_clients: 50,
         min_survivors: 30,
-        min_neighbours: 12,
+        min_neighbours: MAX_CLIENTS,
         max_neighbours: 1000,
-        corrupt_percent: 25,
-        active: false,
+        assumptions: Assumptions::DEVICE,
+        trust: Trust::Nobody,
     };
 
-    /// Whatever a simulation wants: every valid session is accepted.
+    /// With the identities that the client accepts as neighbours.
     ///
-    /// PRIVACY: only where server and clients are one process; a deployed client starts from [`Floors::COMPILED`].
-    pub const SIMULATION: Self = Self {
-        min_clients: 2,
-        min_survivors: 2,
-        min_neighbours: 1,
-        max_neighbours: MAX_CLIENTS,
-        corrupt_percent: 0,
-        active: false,
-    };
+    /// # Errors
+    /// [`SecAggError::Demand`] for [`Trust::Anyone`]: a server could invent the neighbours, and their signatures with them.
+    pub fn with_trust(self, trust: Trust) -> Result<Self> {
+        if matches!(trust, Trust::Anyone) {
+            return Err(SecAggError::Demand {
+                name: "the trust",
+                expected: "a list of known identities",
+                got: "Trust::Anyone",
+            });
+        }
+        Ok(Self { trust, ..self })
+    }
+
+    /// With other minimum numbers of clients in the session and of survivors in the sum, this client included.
+    ///
+    /// # Errors
+    /// [`SecAggError::Setting`] where not `2 <= min_survivors <= min_clients`.
+    pub fn with_clients(self, min_clients: u32, min_survivors: u32) -> Result<Self> {
+        if !(2..=min_clients).contains(&min_survivors) {
+            return Err(SecAggError::Setting {
+                name: "the floor of survivors",
+                expected: "2 to the floor of clients",
+                got: min_survivors.into(),
+            });
+        }
+        Ok(Self {
+            min_clients,
+            min_survivors,
+            ..self
+        })
+    }
+
+    /// With other bounds on the number of neighbours. A session with fewer clients than `min + 1` must have the full graph.
+    ///
+    /// PRIVACY: a minimum below the number of clients admits sparse graphs, on which the server places the clients. The
+    /// assumed share of corrupt neighbours is then a statement about the server.
+    ///
+    /// # Errors
+    /// [`SecAggError::Setting`] where not `1 <= min` and `1 <= max`.
+    pub fn with_neighbours(self, min: u32, max: u32) -> Result<Self> {
+        if min == 0 || max == 0 {
+            return Err(SecAggError::Setting {
+                name: "the bounds on the number of neighbours",
+                expected: "at least 1",
+                got: 0,
+            });
+        }
+        Ok(Self {
+            min_neighbours: min,
+            max_neighbours: max,
+            ..self
+        })
+    }
+
+    /// With other assumptions about drop-outs and corrupt clients.
+    ///
+    /// # Errors
+    /// [`SecAggError::Demand`] for assumptions of an honest-but-curious server; [`SecAggError::Setting`] for fewer than 40
+    /// bits of privacy.
+    pub fn with_assumptions(self, assumptions: Assumptions) -> Result<Self> {
+        if assumptions.setting() != Setting::Active {
+            return Err(SecAggError::Demand {
+                name: "the assumed setting",
+                expected: "Setting::Active",
+                got: "Setting::HonestButCurious",
+            });
+        }
+        if assumptions.privacy_bits() < MIN_PRIVACY_BITS {
+            return Err(SecAggError::Setting {
+                name: "the bits of privacy",
+                expected: "40 to 128",
+                got: assumptions.privacy_bits().into(),
+            });
+        }
+        Ok(Self { assumptions, ..self })
+    }
+
+    /// The minimum number of survivors that the client can vouch for, itself included.
+    #[must_use]
+    pub fn min_survivors(&self) -> u32 {
+        self.min_survivors
+    }
+
+    pub(crate) fn trust(&self) -> &Trust {
+        &self.trust
+    }
 
     /// Whether a client with these floors takes part under `params`.
     ///
     /// # Errors
-    /// [`SecAggError::Floor`] names the first parameter that is too weak.
+    /// [`SecAggError::Demand`], [`SecAggError::Floor`] or [`SecAggError::Assurance`] names the first parameter that is too
+    /// weak.
     pub fn admit(&self, params: &Params) -> Result<()> {
         let (terms, topology) = (params.terms(), params.topology());
         let (n, k, t) = (topology.clients(), topology.neighbours(), topology.threshold());
-        at_least("the number of clients", n.into(), self.min_clients.into())?;
+        if terms.setting() != Setting::Active {
+            return Err(SecAggError::Demand {
+                name: "the session's setting",
+                expected: "active",
+                got: "honest but curious",
+            });
+        }
+        // PRIVACY: counted over the clients whose keys this client checks, not over those that the server claims.
+        at_least(
+            "the number of clients whose keys this client checks",
+            u64::from(k) + 1,
+            self.min_clients.into(),
+        )?;
         at_least(
             "the floor of survivors",
             terms.min_survivors().into(),
@@ -70,26 +183,23 @@ impl Floors {
                 got: k.into(),
             });
         }
-        // PRIVACY: t corrupt neighbours open a secret without anybody's help; rounded up, never in the server's favour.
-        let corrupt = (u64::from(k) * u64::from(self.corrupt_percent)).div_ceil(100);
-        at_least("the threshold", t.into(), corrupt + 1)?;
-        if self.active && terms.setting() != Setting::Active {
-            return Err(SecAggError::Floor {
-                name: "the setting (1 honest but curious, 2 active)",
-                expected: "at least",
-                demanded: Setting::Active as u64,
-                got: terms.setting() as u64,
-            });
+        // PRIVACY: a corrupt neighbour gives both kinds of share, an honest one gives one kind. Rounded up, never in the
+        // server's favour.
+        let corrupt = (self.assumptions.corrupt_rate() * f64::from(k)).ceil() as u64;
+        at_least(
+            "twice the threshold",
+            2 * u64::from(t),
+            u64::from(k) + corrupt + 1,
+        )?;
+        let privacy = self.assumptions.assurance(topology).privacy();
+        if privacy <= -f64::from(self.assumptions.privacy_bits()) {
+            Ok(())
+        } else {
+            Err(SecAggError::Assurance {
+                demanded: self.assumptions.privacy_bits(),
+                got: (0.0 - privacy).max(0.0),
+            })
         }
-        if terms.setting() == Setting::Active {
-            // PRIVACY: a corrupt neighbour gives both kinds of share, an honest one gives one.
-            at_least(
-                "twice the threshold",
-                2 * u64::from(t),
-                u64::from(k) + corrupt + 1,
-            )?;
-        }
-        Ok(())
     }
 }
 
@@ -109,56 +219,72 @@ fn at_least(name: &'static str, got: u64, demanded: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::params::Topology;
     use crate::params::tests::params;
 
+    const ACTIVE: Setting = Setting::Active;
+
+    fn admit(floors: &Floors, setting: Setting, n: u32, k: u32, t: u32) -> Result<()> {
+        floors.admit(&params(setting, n, k, t).unwrap())
+    }
+
     #[test]
-    fn floors_refuse_what_is_weaker() {
+    fn compiled_floors_admit_full_active_graphs_and_refuse_what_is_weaker() {
         let compiled = Floors::COMPILED;
+        // 2 t > 99 + 25.
+        assert_eq!(admit(&compiled, ACTIVE, 100, 99, 63), Ok(()));
+        assert!(admit(&compiled, ACTIVE, 100, 99, 62).is_err());
+        assert!(admit(&compiled, ACTIVE, 49, 48, 40).is_err(), "too few clients");
         assert!(
-            compiled
-                .admit(&params(Setting::HonestButCurious, 100, 22, 11).unwrap())
-                .is_ok()
+            admit(&compiled, ACTIVE, 100, 98, 63).is_err(),
+            "not the full graph"
         );
-        for (n, k, t) in [(49, 22, 11), (100, 10, 6), (100, 22, 6), (100, 22, 1)] {
-            assert!(
-                compiled
-                    .admit(&params(Setting::HonestButCurious, n, k, t).unwrap())
-                    .is_err()
-            );
+        let curious = admit(&compiled, Setting::HonestButCurious, 100, 99, 63);
+        assert!(matches!(curious, Err(SecAggError::Demand { .. })));
+        let narrow = compiled.clone().with_neighbours(12, 90).unwrap();
+        assert!(
+            admit(&narrow, ACTIVE, 100, 99, 63).is_err(),
+            "too many neighbours"
+        );
+        let terms = crate::Terms::new(10, 2, ACTIVE)
+            .unwrap()
+            .with_clients(29, 1000)
+            .unwrap();
+        let lax = Params::new(terms, Topology::full(100, 63).unwrap()).unwrap();
+        assert!(compiled.admit(&lax).is_err(), "too low a floor of survivors");
+    }
+
+    #[test]
+    fn sparse_graphs_are_admitted_only_with_forty_bits() {
+        let assumptions = Assumptions::new(0.1, 0.1, ACTIVE).unwrap();
+        let floors = Floors::COMPILED
+            .with_neighbours(12, 1000)
+            .unwrap()
+            .with_assumptions(assumptions)
+            .unwrap();
+        let found = assumptions.topology(1000).unwrap();
+        let (k, t) = (found.neighbours(), found.threshold());
+        assert_eq!(admit(&floors, ACTIVE, 1000, k, t), Ok(()));
+        for (k, t) in [(k, t - 6), (56, 36), (52, 34)] {
+            let error = admit(&floors, ACTIVE, 1000, k, t).unwrap_err();
+            assert!(matches!(error, SecAggError::Assurance { .. }), "{k} {t}: {error}");
         }
-        // 2 t > k + ceil(k / 4): 22 neighbours need t >= 15.
-        assert!(
-            compiled
-                .admit(&params(Setting::Active, 100, 22, 14).unwrap())
-                .is_err()
-        );
-        assert!(
-            compiled
-                .admit(&params(Setting::Active, 100, 22, 15).unwrap())
-                .is_ok()
-        );
-        let active = Floors {
-            active: true,
-            ..compiled
-        };
-        assert!(
-            active
-                .admit(&params(Setting::HonestButCurious, 100, 22, 15).unwrap())
-                .is_err()
-        );
-        let narrow = Floors {
-            max_neighbours: 20,
-            ..compiled
-        };
-        assert!(
-            narrow
-                .admit(&params(Setting::HonestButCurious, 100, 22, 15).unwrap())
-                .is_err()
-        );
-        assert!(
-            Floors::SIMULATION
-                .admit(&params(Setting::HonestButCurious, 30, 2, 1).unwrap())
-                .is_ok()
-        );
+        // Beyond what is rounded, whatever the bits say: 2 t > k + corrupt.
+        assert!(admit(&floors, ACTIVE, 1000, 96, 52).is_err());
+    }
+
+    #[test]
+    fn no_floors_are_weaker_than_active_listed_and_forty_bits() {
+        let floors = || Floors::COMPILED;
+        assert!(floors().with_trust(Trust::Anyone).is_err());
+        let curious = Assumptions::new(0.1, 0.1, Setting::HonestButCurious).unwrap();
+        assert!(floors().with_assumptions(curious).is_err());
+        let weak = Assumptions::new(0.1, 0.1, ACTIVE)
+            .unwrap()
+            .with_bits(39, 20)
+            .unwrap();
+        assert!(floors().with_assumptions(weak).is_err());
+        assert!(floors().with_clients(1, 1).is_err() && floors().with_clients(5, 6).is_err());
+        assert!(floors().with_neighbours(0, 5).is_err());
     }
 }

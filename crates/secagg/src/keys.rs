@@ -26,9 +26,10 @@ pub(crate) fn fresh<R: CryptoRng + ?Sized>(rng: &mut R) -> Secret {
 /// fn printable<T: std::fmt::Debug>() {}
 /// printable::<undertone_secagg::Identity>();
 /// ```
+// PRIVACY: in a box, because a value that moves leaves its bytes behind; the box is wiped where it lies.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "PRIVACY: a secret key")]
-pub struct Identity(SigningKey);
+pub struct Identity(Box<SigningKey>);
 
 impl Identity {
     /// A new identity.
@@ -40,7 +41,7 @@ impl Identity {
     /// The identity of a seed that the device keeps.
     #[must_use]
     pub fn from_seed(seed: &[u8; 32]) -> Self {
-        Self(SigningKey::from_bytes(seed))
+        Self(Box::new(SigningKey::from_bytes(seed)))
     }
 
     /// The public part, by which others know the client.
@@ -54,21 +55,33 @@ impl Identity {
     }
 }
 
-/// What a client knows of who the others may be.
+/// The identities that a machine accepts in a session.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Trust {
-    /// Any identity is accepted. PRIVACY: a server can then invent clients, and only an honest-but-curious one is withstood.
+    /// No identity is accepted. [`Floors::COMPILED`](crate::Floors::COMPILED) starts from this value, so that a device
+    /// without a list refuses every session.
+    Nobody,
+    /// Any identity is accepted: the choice of a server whose clients were authenticated elsewhere, and of simulations.
+    ///
+    /// PRIVACY: a client must not use it, because the server could then invent the client's neighbours.
+    /// [`Floors`](crate::Floors) refuse it.
     Anyone,
-    /// Only identities on this list, which reached the client by another road than the server.
+    /// Only the identities on this list are accepted. A client must receive its list by another channel than the server.
     Listed(std::sync::Arc<std::collections::BTreeSet<Digest32>>),
 }
 
 impl Trust {
     pub(crate) fn check(&self, index: u32, identity: &Digest32) -> Result<()> {
-        match self {
-            Self::Listed(known) if !known.contains(identity) => Err(SecAggError::UnknownIdentity { index }),
-            _ => Ok(()),
+        let accepted = match self {
+            Self::Nobody => false,
+            Self::Anyone => true,
+            Self::Listed(known) => known.contains(identity),
+        };
+        if accepted {
+            Ok(())
+        } else {
+            Err(SecAggError::UnknownIdentity { index })
         }
     }
 }
@@ -99,24 +112,28 @@ pub(crate) fn signed_keys(
     labelled("signed keys", &[context, identity, sealing, masking])
 }
 
-/// A fresh X25519 key pair of one session. It has no `Debug`, and is wiped when dropped.
-pub(crate) struct AgreementKey(StaticSecret);
+/// A fresh X25519 key pair of one session. It has no `Debug`, and is wiped when dropped; in a box, as [`Identity`] is.
+pub(crate) struct AgreementKey(Box<StaticSecret>);
 
 impl AgreementKey {
     pub(crate) fn new(secret: &Secret) -> Self {
-        Self(StaticSecret::from(**secret))
+        Self(Box::new(StaticSecret::from(**secret)))
     }
 
     pub(crate) fn public(&self) -> Digest32 {
-        x25519_dalek::PublicKey::from(&self.0).to_bytes()
+        x25519_dalek::PublicKey::from(&*self.0).to_bytes()
     }
 
     pub(crate) fn secret(&self) -> Secret {
         Secret::new(self.0.to_bytes())
     }
 
-    /// The agreed secret; none where the other key is a point of small order, which would fix it.
+    /// The agreed secret; none where the other key is not canonical, or is a point of small order, which would fix the
+    /// secret.
     pub(crate) fn agree(&self, public: &Digest32) -> Option<Secret> {
+        if !PublicKey::is_canonical(public) {
+            return None;
+        }
         let shared = self.0.diffie_hellman(&x25519_dalek::PublicKey::from(*public));
         shared.was_contributory().then(|| Secret::new(shared.to_bytes()))
     }
@@ -126,7 +143,16 @@ impl AgreementKey {
 pub(crate) struct PublicKey;
 
 impl PublicKey {
-    /// Whether an agreement with `key` depends on the other side's key at all.
+    /// Whether `key` is the one encoding of its coordinate: below 2^255 - 19, with the top bit clear.
+    ///
+    /// X25519 ignores the top bit and reduces the rest, so other encodings would let one point pass for two keys.
+    pub(crate) fn is_canonical(key: &Digest32) -> bool {
+        // 2^255 - 19 is 0xed, thirty times 0xff and 0x7f, from the lowest byte on.
+        let near_prime = key[31] == 0x7f && key[1..31].iter().all(|byte| *byte == 0xff);
+        key[31] < 0x80 && !(near_prime && key[0] >= 0xed)
+    }
+
+    /// Whether `key` is canonical and an agreement with it depends on the other side's key at all.
     pub(crate) fn is_acceptable(key: &Digest32) -> bool {
         // Multiplied by the cofactor, which clamping puts into every scalar, points of small order become zero and no
         // others do: one agreement with any fixed scalar finds them.
@@ -264,5 +290,35 @@ mod tests {
         assert!(PublicKey::is_acceptable(
             &AgreementKey::new(&Secret::new([7; 32])).public()
         ));
+    }
+
+    #[test]
+    fn a_point_has_one_acceptable_encoding() {
+        let key = AgreementKey::new(&Secret::new([7; 32])).public();
+        let mut flipped = key;
+        flipped[31] |= 0x80;
+        // The same point to X25519: both encodings agree on one secret.
+        let own = StaticSecret::from([9; 32]);
+        let shared = |bytes: [u8; 32]| {
+            own.diffie_hellman(&x25519_dalek::PublicKey::from(bytes))
+                .to_bytes()
+        };
+        assert_eq!(shared(key), shared(flipped));
+        assert!(PublicKey::is_acceptable(&key) && !PublicKey::is_acceptable(&flipped));
+        assert!(AgreementKey::new(&Secret::new([9; 32])).agree(&flipped).is_none());
+        // u = 9, the base point, and the same coordinate plus the prime, which fits below 2^255.
+        let mut base = [0; 32];
+        base[0] = 9;
+        let mut raised = [0xff; 32];
+        (raised[0], raised[31]) = (0xf6, 0x7f);
+        assert_eq!(shared(base), shared(raised));
+        assert!(PublicKey::is_acceptable(&base) && !PublicKey::is_acceptable(&raised));
+        // The largest coordinate is canonical, the prime itself is not.
+        let mut near = [0xff; 32];
+        near[31] = 0x7f;
+        for (first, canonical) in [(0xec, true), (0xed, false), (0xff, false)] {
+            near[0] = first;
+            assert_eq!(PublicKey::is_canonical(&near), canonical, "{first:x}");
+        }
     }
 }

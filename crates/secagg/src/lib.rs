@@ -5,21 +5,27 @@
 //! attacks with their tests are in `docs/SECAGG.md`.
 //!
 //! ```
+//! use std::sync::Arc;
+//!
 //! use rand_core::SeedableRng;
 //! use undertone_aggregation::{ModularVec, Modulus};
 //! use undertone_secagg::{Client, Context, Floors, Identity, Server, Setting, Terms, Topology, Trust};
 //!
-//! let terms = Terms::new(2, 1000, Setting::HonestButCurious)?;
+//! let terms = Terms::new(2, 1000, Setting::Active)?;
 //! let (run, digest) = ([0; 32], [0; 32]);
 //! let context = Context { run, round: 1, attempt: 0, shard: 0, plan_digest: digest, model_digest: digest, terms };
 //! let mut rng = rand_chacha::ChaCha20Rng::from_seed([7; 32]); // a deployment's is the operating system's
 //!
-//! let mut server = Server::new(context)?;
+//! // A deployment keeps the compiled numbers of clients; this session is a small one.
+//! let identities = [(); 3].map(|()| Identity::generate(&mut rng));
+//! let known = Trust::Listed(Arc::new(identities.iter().map(Identity::public).collect()));
+//! let floors = Floors::COMPILED.with_clients(3, 2)?.with_trust(known.clone())?;
+//!
+//! let mut server = Server::new(context, known)?;
 //! let mut clients = Vec::new();
-//! for value in [1u32, 2, 999] {
-//!     let identity = Identity::generate(&mut rng);
+//! for (identity, value) in identities.into_iter().zip([1u32, 2, 999]) {
 //!     let public = identity.public();
-//!     let (client, keys) = Client::join(identity, context, Floors::SIMULATION, Trust::Anyone, &mut rng);
+//!     let (client, keys) = Client::join(identity, context, floors.clone(), &mut rng);
 //!     server.receive_keys(&keys)?;
 //!     clients.push((client, public, value));
 //! }
@@ -37,6 +43,10 @@
 //!     server.receive_input(&client.receive_shares(&shares, &mut vector)?)?;
 //! }
 //! server.close_inputs()?;
+//! for (client, _, _) in &mut clients {
+//!     server.receive_consistency(&client.receive_survivors(&server.survivors()?)?)?;
+//! }
+//! server.close_signatures()?;
 //! for (client, public, _) in &mut clients {
 //!     let index = server.index_of(public).expect("it joined");
 //!     let request = server.unmask(index)?;
@@ -51,6 +61,8 @@
 //! Papers: Bell, Bonawitz, Gascon, Lepoint, Raykova, "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead",
 //! CCS 2020 (\[SecAgg+\]); with every client every other's neighbour it is Bonawitz et al., "Practical Secure Aggregation for
 //! Privacy-Preserving Machine Learning", CCS 2017 (\[SecAgg\]).
+
+#![forbid(unsafe_code)]
 
 mod bytes;
 mod client;

@@ -8,13 +8,15 @@
 use aes::Aes256;
 use aes::cipher::{Array, BlockCipherEncrypt, KeyInit, consts::U16};
 use undertone_aggregation::{Lane, ModularVec, Modulus};
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::error::Result;
 use crate::keys::Secret;
 
 /// Residues made at a time: with their stream they stay in the first cache.
 const BLOCK: usize = 2048;
+/// Bytes of stream behind a block of the widest residues.
+const STREAM: usize = BLOCK * 8;
 /// Bytes of stream made at a time where some words are skipped.
 const DRAWN: usize = 2048;
 
@@ -58,18 +60,18 @@ pub(crate) fn apply<'a>(
 
 /// Block after block of the vector, and over each block all masks: the vector is read and written once.
 fn apply_lanes<W: Word>(vector: &mut ModularVec, streams: &mut [(Sign, MaskStream)]) -> Result<()> {
-    let mut block = [W::default(); BLOCK];
+    // PRIVACY: a mask is all that hides a vector, so what was made of it is wiped, also where an addition is refused.
+    let (mut block, mut scratch) = (Zeroizing::new([W::default(); BLOCK]), Zeroizing::new([0; STREAM]));
     for start in (0..vector.len()).step_by(BLOCK) {
         let block = &mut block[..BLOCK.min(vector.len() - start)];
         for (sign, stream) in &mut *streams {
-            stream.residues(block);
+            stream.residues(block, &mut scratch);
             match sign {
                 Sign::Plus => vector.add_at(start, block)?,
                 Sign::Minus => vector.sub_at(start, block)?,
             }
         }
     }
-    block.zeroize();
     Ok(())
 }
 
@@ -142,12 +144,11 @@ impl MaskStream {
         self.cipher.encrypt_blocks(blocks);
     }
 
-    /// The next residues. All but the last call must ask for multiples of 4.
-    fn residues<W: Word>(&mut self, out: &mut [W]) {
+    /// The next residues, made in `scratch`. All but the last call must ask for multiples of 4.
+    fn residues<W: Word>(&mut self, out: &mut [W], scratch: &mut [u8; STREAM]) {
         let mask = u64::MAX >> (64 - self.modulus.bits());
         if self.modulus.is_power_of_two() {
-            let mut stream = [0; BLOCK * 8];
-            let stream = &mut stream[..(out.len() * W::BYTES).next_multiple_of(16)];
+            let stream = &mut scratch[..(out.len() * W::BYTES).next_multiple_of(16)];
             self.fill(stream);
             W::cut(stream, mask, out);
             return;
@@ -169,7 +170,7 @@ impl MaskStream {
 
 impl Drop for MaskStream {
     fn drop(&mut self) {
-        // The cipher wipes its own keys.
+        // The cipher wipes its own keys. Zeroizing covers the vector's whole capacity, read parts included.
         self.drawn.zeroize();
     }
 }

@@ -6,7 +6,7 @@ use undertone_aggregation::ModularVec;
 use crate::error::{Result, SecAggError};
 use crate::keys::Secret;
 use crate::mask::{self, Sign};
-use crate::shamir::{Share, recover, split};
+use crate::shamir::{Share, recover_first, split};
 
 /// Splits a secret among `holders` and puts it together again from the first `threshold` shares.
 ///
@@ -25,14 +25,9 @@ pub fn share_and_recover<R: CryptoRng + ?Sized>(
         .zip(&shares)
         .take(threshold as usize)
         .collect();
-    match recover(&some, threshold, |found| found == secret) {
+    match recover_first(&some, threshold, &|found| found == secret) {
         Some(_) => Ok(()),
-        None => Err(SecAggError::Unrecoverable {
-            index: 0,
-            which: "secret",
-            got: some.len(),
-            needed: threshold as usize,
-        }),
+        None => Err(SecAggError::Unrecoverable { exclude: vec![0] }),
     }
 }
 

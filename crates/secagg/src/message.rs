@@ -17,6 +17,9 @@ pub use upload::{MaskedInput, Survivors};
 use crate::bytes::{Reader, Writer};
 use crate::context::{PROTOCOL_VERSION, SessionId};
 use crate::error::{Result, SecAggError};
+use crate::roster::Entry;
+use crate::seal::SEALED_BYTES;
+use crate::shamir::SHARE_BYTES;
 
 /// A message with its canonical bytes.
 ///
@@ -70,6 +73,15 @@ pub trait Message: Sized {
     #[doc(hidden)]
     fn read(reader: &mut Reader<'_>) -> Result<Self>;
 }
+
+/// The largest memory of a decoded list entry is a quarter above its bytes on the wire.
+const _: () = {
+    assert!(4 * size_of::<(u32, GivenShare)>() <= 5 * (4 + 1 + SHARE_BYTES));
+    assert!(4 * size_of::<SealedShares>() <= 5 * (4 + SEALED_BYTES));
+    assert!(4 * size_of::<(u32, [u8; 64])>() <= 5 * (4 + 64));
+    // A neighbour has a path of one hash at least, whose bytes lie apart.
+    assert!(4 * (size_of::<Neighbour>() + 32) <= 5 * (4 + Entry::BYTES + 32));
+};
 
 /// Session and sender or receiver, which stand first in all messages but the first two.
 const HEAD_BYTES: usize = 32 + 4;

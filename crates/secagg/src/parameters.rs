@@ -24,11 +24,16 @@
 //! are still there: more than `k - t` dropped neighbours of any client fail the session. Hypergeometric again.
 //!
 //! # Guarantee
-//! The first two together have probability at most 2^-privacy, half for each; the third at most 2^-failure. What this is
-//! worth is the assumption that drop-outs do not depend on the order on the ring. A server that lies about who dropped
-//! *after* it has seen the graph can choose the two runs; then the sums over components leak, though no single client's
-//! secret does. \[SecAgg+\] has a theorem against such a server, with several times as many neighbours; this module does
-//! not claim it. Nor does it claim that a session ends if corrupt clients refuse to answer.
+//! The first two together have probability at most 2^-privacy, half for each; the third at most 2^-failure. Both rest on
+//! two assumptions: the clients were placed in random order, and drop-outs do not depend on that order.
+//!
+//! A server that lies about who dropped *after* it has seen the graph could choose the two runs that part the ring. The
+//! sums over the components would then leak, though no single client's secret would. Clients make this harder, because each
+//! demands `t` surviving neighbours: an honest client beside a run of `k / 2` lost or corrupt clients, `c` of them corrupt,
+//! has at most `k / 2 + c` survivors around it, and refuses unless `c >= t - k / 2`. No theorem here covers all the other
+//! lies that a server could tell on a sparse graph. \[SecAgg+\] has one, with several times as many neighbours; this
+//! module does not claim it. Nor does it claim that a session ends if corrupt clients refuse to answer. The full graph needs
+//! none of this: it has no order and cannot be parted.
 //!
 //! # Source
 //! The conditions are those of Bell et al. (CCS 2020); the derivation is our own. The same analysis, with half of the
@@ -69,6 +74,15 @@ pub struct Assurance {
 }
 
 impl Assumptions {
+    /// The assumptions of a deployed client: a quarter of the clients is corrupt, and a quarter drops out.
+    pub(crate) const DEVICE: Self = Self {
+        drop_out_rate: 0.25,
+        corrupt_rate: 0.25,
+        setting: Setting::Active,
+        privacy_bits: 40,
+        failure_bits: 20,
+    };
+
     /// At most these shares of a session's clients drop out and are corrupt; privacy fails with probability at most
     /// 2^-40, a session with 2^-20.
     ///
@@ -118,6 +132,24 @@ impl Assumptions {
             failure_bits,
             ..self
         })
+    }
+
+    /// The assumed share of corrupt clients.
+    #[must_use]
+    pub fn corrupt_rate(&self) -> f64 {
+        self.corrupt_rate
+    }
+
+    /// The setting under which the assumptions were made.
+    #[must_use]
+    pub fn setting(&self) -> Setting {
+        self.setting
+    }
+
+    /// Privacy fails with probability at most `2^-privacy_bits`.
+    #[must_use]
+    pub fn privacy_bits(&self) -> u32 {
+        self.privacy_bits
     }
 
     /// The graph of `clients` with the fewest neighbours that holds, and the smallest threshold on it: a ring with `k` even,

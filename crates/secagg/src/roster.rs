@@ -48,10 +48,20 @@ impl Entry {
         }
     }
 
-    /// Both keys can agree on a secret; `index` is for the error. Whoever agrees on one finds out by doing so.
+    /// Both keys can agree on a secret; `index` is for the error.
     pub(crate) fn check_keys(&self, index: u32) -> Result<()> {
+        self.check_each(index, PublicKey::is_acceptable)
+    }
+
+    /// Both keys are the one encoding of their points; `index` is for the error. A client checks no more before it agrees
+    /// on secrets with them, because the agreement itself refuses points of small order.
+    pub(crate) fn check_encodings(&self, index: u32) -> Result<()> {
+        self.check_each(index, PublicKey::is_canonical)
+    }
+
+    fn check_each(&self, index: u32, holds: impl Fn(&Digest32) -> bool) -> Result<()> {
         for (which, key) in [("sealing", &self.sealing_key), ("masking", &self.masking_key)] {
-            if !PublicKey::is_acceptable(key) {
+            if !holds(key) {
                 return Err(SecAggError::Key { index, which });
             }
         }

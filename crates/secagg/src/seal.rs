@@ -50,11 +50,12 @@ pub(crate) fn seal(
     session: &SessionId,
     from: u32,
     to: u32,
-    shares: &HeldShares,
+    seed: &Share,
+    masking_key: &Share,
 ) -> [u8; SEALED_BYTES] {
     let mut plain = Zeroizing::new([0; PLAIN_BYTES]);
-    plain[..SHARE_BYTES].copy_from_slice(shares.seed.to_bytes().as_ref());
-    plain[SHARE_BYTES..].copy_from_slice(shares.masking_key.to_bytes().as_ref());
+    plain[..SHARE_BYTES].copy_from_slice(seed.to_bytes().as_ref());
+    plain[SHARE_BYTES..].copy_from_slice(masking_key.to_bytes().as_ref());
     let data = associated(session, from, to);
     let Ok(tag) = cipher(key).encrypt_inout_detached(&nonce(), &data, plain.as_mut_slice().into()) else {
         unreachable!("80 bytes are within AES-GCM's limit");
@@ -127,7 +128,7 @@ mod tests {
         };
         let (one, two) = (SessionId([1; 32]), SessionId([2; 32]));
         let key = sealing_key(&Secret::new([7; 32]), &one, 2, 3);
-        let sealed = seal(&key, &one, 2, 3, &held);
+        let sealed = seal(&key, &one, 2, 3, &held.seed, &held.masking_key);
         let opened = open(&key, &one, 2, 3, &sealed).unwrap();
         assert!(opened.seed == held.seed && opened.masking_key == held.masking_key);
         assert!(open(&key, &two, 2, 3, &sealed).is_err());

@@ -14,6 +14,7 @@ pub use secagg_plus::{GraphChoice, SecAggPlus};
 
 use crate::context::Context;
 use crate::error::Result;
+use crate::server::Culprit;
 
 /// When a client is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +80,8 @@ pub struct SumOutcome {
     pub sum: ModularVec,
     /// Whose vectors are in it, ascending, as numbered in the request.
     pub included: Vec<u32>,
+    /// The clients that gave false shares, as numbered in the request. The sum is right all the same.
+    pub culprits: Vec<Culprit>,
     /// Bytes by phase.
     pub traffic: Vec<(Phase, Traffic)>,
 }

@@ -24,7 +24,7 @@ use undertone_aggregation::{ModularVec, Modulus, pack};
 use crate::client::signed_survivors;
 use crate::context::{Context, Digest32, SessionId};
 use crate::error::{Result, SecAggError};
-use crate::keys::VerifyingKey;
+use crate::keys::{Trust, VerifyingKey};
 use crate::members::Members;
 use crate::message::{
     AdvertiseKeys, Consistency, MaskedInput, Message, RelayedShares, Roster, SealedShares, ShareKeys,
@@ -34,7 +34,7 @@ use crate::params::{Params, Setting, Topology};
 
 use guard::commit;
 pub use outcome::{Culprit, Outcome};
-use roster::Cohort;
+use roster::{Cohort, Joined};
 
 /// What a server is collecting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,9 +65,10 @@ pub enum ServerPhase {
 pub struct Server {
     context: Context,
     digest: Digest32,
+    trust: Trust,
     modulus: Modulus,
     phase: ServerPhase,
-    joined: Vec<AdvertiseKeys>,
+    joined: Joined,
     cohort: Option<Cohort>,
     /// By client: its message of shares.
     shares: Vec<Option<ShareKeys>>,
@@ -82,11 +83,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// A session of `context`, open for keys.
+    /// A session of `context`, open for the keys of the identities that `trust` accepts.
+    ///
+    /// Clients refuse a roster with a single identity that they do not know. The server must therefore accept no identity
+    /// that one of its clients would refuse: whoever joins besides ends the session for everybody.
     ///
     /// # Errors
     /// A vector too long for this machine's memory addresses.
-    pub fn new(context: Context) -> Result<Self> {
+    pub fn new(context: Context, trust: Trust) -> Result<Self> {
         let terms = &context.terms;
         let modulus = Modulus::new(terms.modulus())?;
         let len = usize::try_from(terms.length()).map_err(|_| SecAggError::Setting {
@@ -98,9 +102,10 @@ impl Server {
         Ok(Self {
             digest: context.digest(),
             context,
+            trust,
             modulus,
             phase: ServerPhase::Keys,
-            joined: Vec::new(),
+            joined: Joined::default(),
             cohort: None,
             shares: Vec::new(),
             inputs: Vec::new(),
@@ -121,7 +126,7 @@ impl Server {
     /// Clients that have joined.
     #[must_use]
     pub fn joined(&self) -> u32 {
-        self.joined.len() as u32
+        self.joined.count()
     }
 
     /// The parameters, once the cohort is closed.
@@ -145,8 +150,8 @@ impl Server {
     /// Round 0: a client joins.
     ///
     /// # Errors
-    /// Keys for another context, unacceptable or unsigned keys, a key of somebody else, other keys than the identity's first,
-    /// one client more than the session admits; and out of turn.
+    /// Keys for another context, an identity that is not trusted, unacceptable or unsigned keys, a key of somebody else,
+    /// other keys than the identity's first, one client more than the session admits; and out of turn.
     pub fn receive_keys(&mut self, keys: &AdvertiseKeys) -> Result<()> {
         self.expect_phase(ServerPhase::Keys, AdvertiseKeys::NAME)?;
         keys.context
@@ -155,11 +160,11 @@ impl Server {
             .ok_or(SecAggError::Session {
                 message: AdvertiseKeys::NAME,
             })?;
-        roster::admit(&self.joined, keys, self.context.terms.max_clients())?;
-        if !self.joined.contains(keys) {
+        self.trust.check(self.joined(), &keys.entry.identity)?;
+        if self.joined.is_new(keys, self.context.terms.max_clients())? {
             keys.entry.check_keys(self.joined())?;
             keys.entry.check_signature(self.joined(), &self.digest)?;
-            self.joined.push(keys.clone());
+            self.joined.push(keys.entry.clone());
         }
         Ok(())
     }
@@ -185,10 +190,7 @@ impl Server {
                 got: params.topology().clients().into(),
             });
         }
-        let entries = std::mem::take(&mut self.joined)
-            .into_iter()
-            .map(|keys| keys.entry)
-            .collect();
+        let entries = std::mem::take(&mut self.joined).into_entries();
         self.cohort = Some(Cohort::new(&self.context, params, entries, rng));
         self.shares = vec![None; joined as usize];
         self.inputs = vec![None; joined as usize];
@@ -245,11 +247,12 @@ impl Server {
         }
         let cohort = self.sharer(RelayedShares::NAME, index)?;
         let from = |sender: &u32| {
-            let message = self.shares[*sender as usize].as_ref()?;
-            let sealed = message.shares.iter().find(|sealed| sealed.index == index)?.sealed;
+            let shares = &self.shares[*sender as usize].as_ref()?.shares;
+            // They are exactly the sender's neighbours, ascending.
+            let place = shares.binary_search_by_key(&index, |sealed| sealed.index).ok()?;
             Some(SealedShares {
                 index: *sender,
-                sealed,
+                sealed: shares[place].sealed,
             })
         };
         let shares = cohort.neighbours(index).iter().filter_map(from).collect();
@@ -292,20 +295,12 @@ impl Server {
             self.survivors.count(),
             self.context.terms.min_survivors(),
         )?;
-        let cohort = self.cohort("closing of inputs")?;
-        let needed = cohort.params.topology().threshold();
-        let mut fewest = needed;
-        for (index, shared) in (0..).zip(&self.shares) {
-            let alive = cohort
-                .neighbours(index)
-                .iter()
-                .filter(|other| self.survivors.contains(**other))
-                .count();
-            // A lost client without surviving neighbours left no mask behind.
-            if shared.is_some() && (alive > 0 || self.survivors.contains(index)) {
-                fewest = fewest.min(alive as u32);
-            }
-        }
+        let needed = self.cohort("closing of inputs")?.params.topology().threshold();
+        let fewest = self
+            .needed_secrets()
+            .map(|index| self.among(index, &self.survivors))
+            .min()
+            .unwrap_or(0);
         self.at_least("surviving neighbours of some client", fewest, needed)?;
         self.phase = match self.context.terms.setting() {
             Setting::Active => ServerPhase::Signatures,
@@ -357,17 +352,24 @@ impl Server {
 
     /// Closes round 2.5.
     ///
+    /// A survivor answers the request to unmask only if it signed and is shown the threshold of its neighbours' signatures.
+    ///
     /// # Errors
-    /// [`SecAggError::TooFew`] where fewer than the threshold signed, which aborts; and out of turn.
+    /// [`SecAggError::TooFew`] where some client's masks need more neighbours than will answer, which aborts; and out of turn.
     pub fn close_signatures(&mut self) -> Result<()> {
         self.expect_phase(ServerPhase::Signatures, "closing of signatures")?;
-        let signed = self.signatures.iter().flatten().count() as u32;
-        let needed = self
-            .cohort("closing of signatures")?
-            .params
-            .topology()
-            .threshold();
-        self.at_least("survivors who signed", signed, needed)?;
+        let cohort = self.cohort("closing of signatures")?;
+        let needed = cohort.params.topology().threshold();
+        let signed = |index: &&u32| self.signatures[**index as usize].is_some();
+        let answers = Members::of(self.signatures.len() as u32, |index| {
+            signed(&&index) && cohort.neighbours(index).iter().filter(signed).count() as u32 >= needed
+        });
+        let fewest = self
+            .needed_secrets()
+            .map(|index| self.among(index, &answers))
+            .min()
+            .unwrap_or(0);
+        self.at_least("neighbours of some client who will answer", fewest, needed)?;
         self.phase = ServerPhase::Unmask;
         Ok(())
     }

@@ -1,17 +1,21 @@
-//! Whatever arrives in whatever order: no machine panics, and no client gives both kinds of share about anybody.
+//! Whatever arrives in whatever order: no machine panics, and all clients together open no secret twice.
 
 #![allow(clippy::unwrap_used)]
+
+#[path = "sequences/opened.rs"]
+#[allow(dead_code)] // each test file uses its own part
+mod opened;
 
 mod harness;
 
 use std::collections::BTreeMap;
 
 use harness::{Lab, below, context};
+use opened::Opened;
 use rand_chacha::ChaCha20Rng;
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{
-    Consistency, GivenShare, MaskedInput, Message, RelayedShares, Roster, ShareKeys, Survivors, Unmask,
-    UnmaskShares,
+    Consistency, MaskedInput, Message, RelayedShares, Roster, ShareKeys, Survivors, Unmask, UnmaskShares,
 };
 use undertone_secagg::{Members, Setting, Topology};
 
@@ -47,8 +51,14 @@ fn perhaps_changed<M: Message>(message: M, rng: &mut ChaCha20Rng) -> M {
 fn play(seed: u64, steps: u32) -> (u64, u64) {
     let mut rng = harness::rng(seed);
     let setting = [Setting::HonestButCurious, Setting::Active][below(&mut rng, 2) as usize];
-    let n = 3 + below(&mut rng, 3);
-    let topology = Topology::full(n, n.div_ceil(2)).unwrap();
+    let topology = match below(&mut rng, 2) {
+        0 => {
+            let n = 3 + below(&mut rng, 3);
+            Topology::full(n, n.div_ceil(2)).unwrap()
+        }
+        _ => Topology::new(8 + below(&mut rng, 7), 4, 3).unwrap(),
+    };
+    let n = topology.clients();
     let mut lab = Lab::joined(context(3, 1000, setting), topology, seed);
     // Some rounds are honest, so that the others are reached often.
     let honest = below(&mut rng, 4);
@@ -63,7 +73,7 @@ fn play(seed: u64, steps: u32) -> (u64, u64) {
     }
     // The adversary is the server too: it asks honest machines for what they would send, whenever they would.
     let mut seen = Seen::default();
-    let mut given: BTreeMap<(u32, u32), bool> = BTreeMap::new();
+    let mut opened = Opened::new(topology);
     let mut accepted = 0;
     for _ in 0..steps {
         let client = below(&mut rng, n);
@@ -123,10 +133,11 @@ fn play(seed: u64, steps: u32) -> (u64, u64) {
                 seen.requests.extend(lab.server.unmask(client));
                 seen.requests.extend(forged_request(&lab, &seen, &mut rng));
                 pick(&seen.requests, &mut rng).is_some_and(|request| {
-                    let answer = lab.clients[place].receive_unmask(&perhaps_changed(request, &mut rng));
+                    let request = perhaps_changed(request, &mut rng);
+                    let answer = lab.clients[place].receive_unmask(&request);
                     answer
                         .map(|answer| {
-                            note(&mut given, &answer);
+                            opened.note(&request.survivors, &answer);
                             seen.answers.push(answer);
                         })
                         .is_ok()
@@ -140,20 +151,10 @@ fn play(seed: u64, steps: u32) -> (u64, u64) {
         };
         accepted += u64::from(done);
     }
-    (accepted, given.len() as u64)
-}
-
-/// PRIVACY: the one thing that must not happen, over everything that a client ever gave.
-fn note(given: &mut BTreeMap<(u32, u32), bool>, answer: &UnmaskShares) {
-    for (about, share) in &answer.shares {
-        let kind = matches!(share, GivenShare::Seed(_));
-        let first = *given.entry((answer.index, *about)).or_insert(kind);
-        assert_eq!(
-            first, kind,
-            "client {} gave both kinds of share about {about}",
-            answer.index
-        );
+    if setting == Setting::Active {
+        opened.check();
     }
+    (accepted, opened.shares())
 }
 
 fn some_members(n: u32, rng: &mut ChaCha20Rng) -> Members {

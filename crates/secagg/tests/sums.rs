@@ -7,7 +7,7 @@ mod harness;
 use rand_core::Rng;
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::{
-    DropOut, Floors, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, Setting, SumOutcome, SumRequest,
+    DropOut, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, Setting, SumOutcome, SumRequest,
 };
 
 const POINTS: [DropOut; 4] = [
@@ -81,7 +81,7 @@ fn check(case: &Case, outcome: &SumOutcome) {
 }
 
 fn secure(case: &Case) -> Result<SumOutcome, SecAggError> {
-    run(case, &SecAggPlus::new(case.graph, Floors::SIMULATION))
+    run(case, &SecAggPlus::simulation(case.graph))
 }
 
 /// Session number `seed` of the random ones: up to `most` clients, any valid graph and threshold, moduli of 8 to 62 bits,

@@ -8,7 +8,7 @@ use rand_core::{TryCryptoRng, TryRng};
 use serde_json::Value;
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::Message;
-use undertone_secagg::{Client, Context, Floors, Identity, Server, Setting, Terms, Topology, Trust};
+use undertone_secagg::{Client, Context, Identity, Server, Setting, Terms, Topology, Trust};
 
 fn hex(text: &Value) -> Vec<u8> {
     let digits = text.as_str().unwrap().as_bytes();
@@ -109,14 +109,14 @@ fn check(case: &Value) {
         terms,
     };
     let topology = Topology::new(n, small(&case["neighbours"]), small(&case["threshold"])).unwrap();
-    let mut server = Server::new(context).unwrap();
+    let mut server = Server::new(context, Trust::Anyone).unwrap();
     let mut devices = Vec::new();
     for (index, secrets) in case["secrets"].as_array().unwrap().iter().enumerate() {
         let (identity, mut rng) = (
             Identity::from_seed(&bytes32(&secrets["identity"])),
             script(secrets),
         );
-        let (client, keys) = Client::join(identity, context, Floors::SIMULATION, Trust::Anyone, &mut rng);
+        let (client, keys) = Client::join_simulation(identity, context, &mut rng);
         assert_eq!(
             keys.encode(),
             hex(&sent["keys"][index]),

@@ -8,7 +8,7 @@ use rand_chacha::rand_core::SeedableRng;
 use serde_json::json;
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::Message;
-use undertone_secagg::{Client, Context, Floors, Identity, Server, Setting, Terms, Topology, Trust, measure};
+use undertone_secagg::{Client, Context, Identity, Server, Setting, Terms, Topology, Trust, measure};
 
 use crate::usage::{cpu_time, peak_rss_mb};
 
@@ -149,13 +149,13 @@ fn session(item: &str, topology: Topology, lost: u32, arguments: &Arguments) -> 
     };
     let mut rng = ChaCha20Rng::from_seed([2; 32]);
     let mut spent = Spent::default();
-    let mut server = Server::new(context)?;
+    let mut server = Server::new(context, Trust::Anyone)?;
     let mut clients = Vec::new();
     for _ in 0..topology.clients() {
         let identity = Identity::generate(&mut rng);
         let public = identity.public();
         let joined = timed(&mut spent.client_share, || {
-            Client::join(identity, context, Floors::SIMULATION, Trust::Anyone, &mut rng)
+            Client::join_simulation(identity, context, &mut rng)
         })?;
         timed(&mut spent.server_relay, || server.receive_keys(&joined.1))??;
         clients.push((joined.0, public));

@@ -12,7 +12,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{GivenShare, Message, RelayedShares, Roster, Survivors, Unmask};
-use undertone_secagg::{Client, Context, Floors, Identity, Server, Setting, Terms, Topology, Trust};
+use undertone_secagg::{Client, Context, Identity, Server, Setting, Terms, Topology, Trust};
 
 const CLIENTS: u32 = 3;
 
@@ -55,12 +55,12 @@ fuzz_target!(|input: (bool, Vec<Step>)| {
         terms: Terms::new(2, 1000, setting).unwrap(),
     };
     let mut rng = ChaCha20Rng::from_seed([0; 32]);
-    let mut server = Server::new(context).unwrap();
+    let mut server = Server::new(context, Trust::Anyone).unwrap();
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         let identity = Identity::generate(&mut rng);
         let public = identity.public();
-        let (client, keys) = Client::join(identity, context, Floors::SIMULATION, Trust::Anyone, &mut rng);
+        let (client, keys) = Client::join_simulation(identity, context, &mut rng);
         server.receive_keys(&keys).unwrap();
         clients.push((client, public));
     }

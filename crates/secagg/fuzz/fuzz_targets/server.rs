@@ -10,7 +10,7 @@ use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{
     AdvertiseKeys, Consistency, MaskedInput, Message, ShareKeys, UnmaskShares,
 };
-use undertone_secagg::{Client, Context, Floors, Identity, Server, Setting, Terms, Topology, Trust};
+use undertone_secagg::{Client, Context, Identity, Server, Setting, Terms, Topology, Trust};
 
 #[derive(Debug, Arbitrary)]
 enum Step {
@@ -33,12 +33,12 @@ fn session() -> (Server, Vec<(Client, [u8; 32])>, ChaCha20Rng, Vec<Vec<u8>>) {
         terms: Terms::new(2, 1000, Setting::Active).unwrap(),
     };
     let mut rng = ChaCha20Rng::from_seed([0; 32]);
-    let server = Server::new(context).unwrap();
+    let server = Server::new(context, Trust::Anyone).unwrap();
     let (mut clients, mut keys) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let identity = Identity::generate(&mut rng);
         let public = identity.public();
-        let (client, message) = Client::join(identity, context, Floors::SIMULATION, Trust::Anyone, &mut rng);
+        let (client, message) = Client::join_simulation(identity, context, &mut rng);
         keys.push(message.encode());
         clients.push((client, public));
     }
@@ -98,6 +98,7 @@ fuzz_target!(|steps: Vec<Step>| {
                 let _ = server.roster(index);
                 let _ = server.relayed_shares(index);
                 let _ = server.unmask(index);
+                let _ = server.missing();
             }
         }
     }

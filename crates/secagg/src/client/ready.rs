@@ -7,24 +7,53 @@ use crate::context::{Context, SessionId};
 use crate::error::{Result, SecAggError};
 use crate::floors::Floors;
 use crate::graph;
-use crate::keys::{
-    AgreementKey, Identity, Secret, Trust, commitment, fresh, pairwise_mask_key, self_mask_key,
-};
+use crate::keys::{AgreementKey, Identity, Secret, commitment, fresh, pairwise_mask_key, self_mask_key};
 use crate::mask::{self, Sign};
 use crate::message::{MaskedInput, Message, Neighbour, RelayedShares, Roster, SealedShares, ShareKeys};
 use crate::params::Params;
 use crate::roster::{Entry, check_distinct, is_under};
-use crate::seal::{HeldShares, open, seal, sealing_key};
+use crate::seal::{open, seal, sealing_key};
 use crate::shamir::split;
 
 use super::unmask::{Held, Uploaded};
+
+/// What a client demands of a session.
+pub(super) enum Demands {
+    /// On a device.
+    Floors(Floors),
+    /// Nothing: server and clients are one process.
+    Simulation,
+}
+
+impl Demands {
+    fn admit(&self, params: &Params) -> Result<()> {
+        match self {
+            Self::Floors(floors) => floors.admit(params),
+            Self::Simulation => Ok(()),
+        }
+    }
+
+    fn check_identity(&self, index: u32, entry: &Entry) -> Result<()> {
+        match self {
+            Self::Floors(floors) => floors.trust().check(index, &entry.identity),
+            Self::Simulation => Ok(()),
+        }
+    }
+
+    /// The minimum number of survivors that the client vouches for, itself included.
+    fn min_survivors(&self) -> u32 {
+        match self {
+            Self::Floors(floors) => floors.min_survivors(),
+            Self::Simulation => 1,
+        }
+    }
+}
 
 /// A client that has advertised its keys.
 pub(super) struct Joined {
     pub(super) identity: Identity,
     pub(super) context: Context,
-    pub(super) floors: Floors,
-    pub(super) trust: Trust,
+    pub(super) demands: Demands,
     pub(super) sealing: AgreementKey,
     pub(super) masking: AgreementKey,
     pub(super) entry: Entry,
@@ -45,7 +74,8 @@ pub(super) struct Sharing {
     session: SessionId,
     index: u32,
     masking: AgreementKey,
-    seed: Secret,
+    /// In a box, because a value that moves leaves its bytes behind.
+    seed: Box<Secret>,
     peers: Vec<Peer>,
     min_survivors: u32,
 }
@@ -64,22 +94,23 @@ impl Joined {
             .iter()
             .map(|neighbour| neighbour.index)
             .collect();
-        let seed = fresh(rng);
+        let seed = Box::new(fresh(rng));
         let seed_shares = split(&seed, threshold, &holders, rng);
         let key_shares = split(&self.masking.secret(), threshold, &holders, rng);
         let mut peers = Vec::with_capacity(holders.len());
         let mut sealed = Vec::with_capacity(holders.len());
-        for ((neighbour, seed), masking_key) in roster.neighbours.iter().zip(seed_shares).zip(key_shares) {
+        // PRIVACY: by reference, so that the shares are wiped where they lie.
+        let shares = seed_shares.iter().zip(&key_shares);
+        for (neighbour, (seed, masking_key)) in roster.neighbours.iter().zip(shares) {
             let Neighbour { index: to, entry, .. } = neighbour;
             let agreed = self.sealing.agree(&entry.sealing_key).ok_or(SecAggError::Key {
                 index: *to,
                 which: "sealing",
             })?;
             let key = sealing_key(&agreed, &session, index, *to);
-            let sealed_bytes = seal(&key, &session, index, *to, &HeldShares { seed, masking_key });
             sealed.push(SealedShares {
                 index: *to,
-                sealed: sealed_bytes,
+                sealed: seal(&key, &session, index, *to, seed, masking_key),
             });
             let opening_key = sealing_key(&agreed, &session, *to, index);
             peers.push(Peer {
@@ -102,7 +133,7 @@ impl Joined {
             masking: self.masking,
             seed,
             peers,
-            min_survivors: self.floors.min_survivors.max(params.terms().min_survivors()),
+            min_survivors: self.demands.min_survivors(),
         };
         Ok((sharing, message))
     }
@@ -116,7 +147,7 @@ impl Joined {
             });
         }
         // PRIVACY: the floors are this client's own, whatever the server proposes.
-        self.floors.admit(params)?;
+        self.demands.admit(params)?;
         if !is_under(root, clients, roster.index, &self.entry, &roster.path) {
             return Err(SecAggError::NotMe { index: roster.index });
         }
@@ -149,10 +180,14 @@ impl Joined {
             .map(|neighbour| (neighbour.index, &neighbour.entry))
             .collect();
         seen.push((roster.index, &self.entry));
-        // PRIVACY: a client that met itself or one key twice would be masked towards one party where it counts two.
+        // PRIVACY: a client that met itself or one key twice would be masked towards one party where it counts two. Keys are
+        // compared as bytes, so each point must have one encoding.
+        for (index, entry) in &seen {
+            entry.check_encodings(*index)?;
+        }
         check_distinct(&seen)?;
         for Neighbour { index, entry, path } in &roster.neighbours {
-            self.trust.check(*index, &entry.identity)?;
+            self.demands.check_identity(*index, entry)?;
             if !is_under(root, clients, *index, entry, path) {
                 return Err(SecAggError::NotInRoster { index: *index });
             }
@@ -185,7 +220,9 @@ impl Sharing {
             });
         }
         let (peers, present) = self.open(relayed)?;
-        let mut keys = vec![(Sign::Plus, self_mask_key(&self.seed, &self.session, self.index))];
+        // PRIVACY: room for all keys at once; a list that grew would leave copies of them behind.
+        let mut keys = Vec::with_capacity(1 + present.len());
+        keys.push((Sign::Plus, self_mask_key(&self.seed, &self.session, self.index)));
         for peer in &present {
             let agreed = self
                 .masking

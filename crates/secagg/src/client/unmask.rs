@@ -25,6 +25,7 @@ pub(super) struct Uploaded {
     pub(super) session: SessionId,
     pub(super) index: u32,
     pub(super) peers: Vec<Held>,
+    /// The minimum number of survivors among this client and the neighbours that it checked.
     pub(super) min_survivors: u32,
     /// The set that this client signed.
     pub(super) signed: Option<Members>,
@@ -61,7 +62,8 @@ impl Uploaded {
         })
     }
 
-    /// By value: whatever the answer, the shares are gone afterwards.
+    /// By value: whatever the answer, the shares are gone afterwards. They are wiped where they lie, and the given ones are
+    /// copied, because a share that moved would leave its bytes behind.
     pub(super) fn answer(self, request: &Unmask) -> Result<UnmaskShares> {
         request.session.check(&self.session, Unmask::NAME)?;
         self.check(&request.survivors)?;
@@ -70,15 +72,15 @@ impl Uploaded {
         }
         let (session, index) = (self.session, self.index);
         let mut shares = Vec::with_capacity(self.peers.len());
-        for held in self.peers {
-            let Some(HeldShares { seed, masking_key }) = held.shares else {
+        for held in &self.peers {
+            let Some(HeldShares { seed, masking_key }) = &held.shares else {
                 continue;
             };
-            // PRIVACY: exactly one of the two, by one bit of one set; the other is wiped here.
+            // PRIVACY: exactly one of the two, by one bit of one set.
             let given = if request.survivors.contains(held.index) {
-                GivenShare::Seed(GivenBytes(seed))
+                GivenShare::Seed(GivenBytes(seed.clone()))
             } else {
-                GivenShare::MaskingKey(GivenBytes(masking_key))
+                GivenShare::MaskingKey(GivenBytes(masking_key.clone()))
             };
             shares.push((held.index, given));
         }
@@ -112,10 +114,17 @@ impl Uploaded {
                 (false, _) => {}
             }
         }
-        // PRIVACY: a sum over few is not much of a secret, and one over few neighbours is masked by few.
+        // PRIVACY: a sum over few is not much of a secret, and one over few neighbours is masked by few. Those whom this
+        // client never saw are the server's word, so its own floor counts itself and its neighbours alone.
+        let terms = self.params.terms();
         for (what, needed, got) in [
             ("survivors among the neighbours", topology.threshold(), alive),
-            ("survivors", self.min_survivors, survivors.count()),
+            (
+                "survivors whom this client checked",
+                self.min_survivors,
+                alive + 1,
+            ),
+            ("survivors", terms.min_survivors(), survivors.count()),
         ] {
             if got < needed {
                 return Err(SecAggError::TooFew { what, needed, got });

@@ -88,6 +88,7 @@ impl SecureSum for Plain {
         Ok(SumOutcome {
             sum,
             included,
+            culprits: Vec::new(),
             traffic,
         })
     }

@@ -11,13 +11,13 @@ use zeroize::Zeroizing;
 
 use super::{DropOut, Phase, SecureSum, SumOutcome, SumRequest, Traffic};
 use crate::client::Client;
+use crate::context::labelled;
 use crate::error::{Result, SecAggError};
-use crate::floors::Floors;
 use crate::keys::{Identity, Trust};
 use crate::message::Message;
 use crate::parameters::Assumptions;
 use crate::params::{Setting, Topology};
-use crate::server::{Outcome, Server};
+use crate::server::{Culprit, Outcome, Server};
 
 /// How the graph follows from the number of clients that joined.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -66,25 +66,19 @@ impl GraphChoice {
 /// \[SecAgg+\], with a client and a server machine and every message as bytes.
 ///
 /// # Guarantee
-/// Inside one process there is nobody to hide anything from. Between processes the machines give what
-/// [`Client`] and [`Server`] say; this runs the same machines.
+/// Inside one process there is nobody to hide anything from, so its clients demand nothing
+/// ([`Client::join_simulation`]). Between processes the machines give what [`Client`] and [`Server`] say; this runs the same
+/// machines.
 #[derive(Debug, Clone)]
 pub struct SecAggPlus {
     graph: GraphChoice,
-    floors: Floors,
 }
 
 impl SecAggPlus {
-    /// With this graph and these floors in every client.
-    #[must_use]
-    pub fn new(graph: GraphChoice, floors: Floors) -> Self {
-        Self { graph, floors }
-    }
-
-    /// With [`Floors::SIMULATION`].
+    /// A simulation over this graph.
     #[must_use]
     pub fn simulation(graph: GraphChoice) -> Self {
-        Self::new(graph, Floors::SIMULATION)
+        Self { graph }
     }
 }
 
@@ -98,9 +92,10 @@ impl SecureSum for SecAggPlus {
         let Outcome {
             sum,
             included,
-            culprits: _,
+            culprits,
         } = session.server.finish()?;
         (request.finished)(Phase::Sum);
+        let culprits = numbered(&culprits, &session.numbers);
         let mut included: Vec<u32> = session
             .devices
             .iter()
@@ -111,9 +106,24 @@ impl SecureSum for SecAggPlus {
         Ok(SumOutcome {
             sum,
             included,
+            culprits,
             traffic: session.traffic,
         })
     }
+}
+
+/// The culprits as numbered in the request; `numbers` are by place in the roster.
+fn numbered(culprits: &[Culprit], numbers: &[u32]) -> Vec<Culprit> {
+    let number = |place: u32| numbers[place as usize];
+    let mut culprits: Vec<Culprit> = culprits
+        .iter()
+        .map(|culprit| Culprit {
+            index: number(culprit.index),
+            about: number(culprit.about),
+        })
+        .collect();
+    culprits.sort_unstable();
+    culprits
 }
 
 /// A client with its own generator.
@@ -145,6 +155,8 @@ struct Session<'a> {
     server: Server,
     /// Clients that are still there, and those lost whose vectors are in the sum.
     devices: Vec<Device>,
+    /// By place in the roster: the client's number in the request.
+    numbers: Vec<u32>,
     traffic: Vec<(Phase, Traffic)>,
 }
 
@@ -173,12 +185,14 @@ impl Meter {
 
 impl<'a> Session<'a> {
     fn join(backend: &SecAggPlus, request: &'a SumRequest<'a>, rng: &mut dyn CryptoRng) -> Result<Self> {
-        let mut server = Server::new(request.context)?;
+        let mut server = Server::new(request.context, Trust::Anyone)?;
         let meter = Meter::default();
-        let mut seeds = Vec::new();
+        let (mut seeds, context) = (Vec::new(), request.context.digest());
         for number in 0..request.clients {
-            let mut seed = Zeroizing::new([0; 32]);
-            rng.fill_bytes(seed.as_mut());
+            let mut drawn = Zeroizing::new([0; 32]);
+            rng.fill_bytes(drawn.as_mut());
+            // A generator that starts again, as a seeded one does, still makes other keys for another session.
+            let seed = Zeroizing::new(labelled("simulated device", &[&context, drawn.as_ref()]));
             if (request.drop_out)(number) != Some(DropOut::BeforeKeys) {
                 seeds.push((number, seed));
             }
@@ -189,8 +203,7 @@ impl<'a> Session<'a> {
                 let mut rng = ChaCha20Rng::from_seed(*seed);
                 let identity = Identity::generate(&mut rng);
                 let public = identity.public();
-                let (machine, keys) =
-                    Client::join(identity, request.context, backend.floors, Trust::Anyone, &mut rng);
+                let (machine, keys) = Client::join_simulation(identity, request.context, &mut rng);
                 let device = Device {
                     number,
                     index: 0,
@@ -206,9 +219,11 @@ impl<'a> Session<'a> {
         }
         server.close_keys(|clients| backend.graph.topology(clients), &mut &mut *rng)?;
         let mut devices = Vec::with_capacity(joined.len());
+        let mut numbers = vec![0; joined.len()];
         for (mut device, public, _) in joined {
             if let Some(index) = server.index_of(&public) {
                 device.index = index;
+                numbers[index as usize] = device.number;
                 devices.push(device);
             }
         }
@@ -216,6 +231,7 @@ impl<'a> Session<'a> {
             request,
             server,
             devices,
+            numbers,
             traffic: Vec::new(),
         };
         session.finished(Phase::Keys, &meter);
@@ -318,6 +334,13 @@ fn lock<T>(mutex: &Mutex<T>) -> Result<std::sync::MutexGuard<'_, T>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn culprits_are_named_as_in_the_request() {
+        let culprit = |index, about| Culprit { index, about };
+        let named = numbered(&[culprit(0, 2), culprit(3, 1)], &[9, 4, 7, 2]);
+        assert_eq!(named, [culprit(2, 4), culprit(9, 7)]);
+    }
 
     #[test]
     fn graphs_for_any_number_that_joined() {

@@ -4,6 +4,7 @@ use super::roster::Cohort;
 use super::{Server, ServerPhase};
 use crate::context::SessionId;
 use crate::error::{Result, SecAggError};
+use crate::members::Members;
 
 impl Server {
     pub(super) fn expect_phase(&self, phase: ServerPhase, message: &'static str) -> Result<()> {
@@ -51,6 +52,28 @@ impl Server {
         }
     }
 
+    /// The clients whose secrets must be opened once the survivors are known: those that shared, and either survived or left
+    /// masks on a survivor.
+    pub(super) fn needed_secrets(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..)
+            .zip(&self.shares)
+            .filter(|(_, shared)| shared.is_some())
+            .map(|(index, _)| index)
+            .filter(|index| self.survivors.contains(*index) || self.among(*index, &self.survivors) > 0)
+    }
+
+    /// The number of neighbours of `index` among `members`.
+    pub(super) fn among(&self, index: u32, members: &Members) -> u32 {
+        let neighbours = self
+            .cohort
+            .as_ref()
+            .map_or(&[][..], |cohort| cohort.neighbours(index));
+        neighbours
+            .iter()
+            .filter(|other| members.contains(**other))
+            .count() as u32
+    }
+
     /// Aborts where `got` is below `needed`.
     pub(super) fn at_least(&mut self, what: &'static str, got: u32, needed: u32) -> Result<()> {
         if got >= needed {
@@ -60,8 +83,10 @@ impl Server {
         Err(SecAggError::TooFew { what, needed, got })
     }
 
+    /// Ends the session without a sum. A caller that waits no longer for missing answers calls it.
+    ///
     /// PRIVACY: nothing of the vectors outlives a session that failed.
-    pub(super) fn abort(&mut self) {
+    pub fn abort(&mut self) {
         self.phase = ServerPhase::Aborted;
         self.sum.clear();
         self.arrived.clear();

@@ -21,34 +21,62 @@ pub(super) struct Cohort {
     tree: Tree,
 }
 
-/// Whether another client can join, or the same one once more with the same message.
-pub(super) fn admit(joined: &[AdvertiseKeys], keys: &AdvertiseKeys, most: u32) -> Result<()> {
-    let new = &keys.entry;
-    for (first, AdvertiseKeys { entry, .. }) in (0..).zip(joined) {
-        if entry.identity == new.identity {
-            let committed = SecAggError::Committed {
-                message: "keys",
-                index: first,
+/// The clients that have joined so far.
+#[derive(Default)]
+pub(super) struct Joined {
+    entries: Vec<Entry>,
+    /// Who presented an identity or a key, by kind and bytes: a message costs a look-up, however many have joined.
+    presented: BTreeMap<(&'static str, Digest32), u32>,
+}
+
+impl Joined {
+    pub(super) fn count(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    pub(super) fn into_entries(self) -> Vec<Entry> {
+        self.entries
+    }
+
+    /// Whether these keys are those of a further client; false where it is the same client's same message again.
+    pub(super) fn is_new(&self, keys: &AdvertiseKeys, max_clients: u32) -> Result<bool> {
+        let entry = &keys.entry;
+        if let Some(index) = self.presented.get(&("identity", entry.identity)) {
+            return if self.entries[*index as usize] == *entry {
+                Ok(false)
+            } else {
+                Err(SecAggError::Committed {
+                    message: "keys",
+                    index: *index,
+                })
             };
-            return if entry == new { Ok(()) } else { Err(committed) };
         }
-        for (which, same) in [
-            ("sealing", entry.sealing_key == new.sealing_key),
-            ("masking", entry.masking_key == new.masking_key),
-        ] {
-            if same {
+        for (which, key) in [("sealing", entry.sealing_key), ("masking", entry.masking_key)] {
+            if let Some(first) = self.presented.get(&(which, key)) {
                 return Err(SecAggError::DuplicateKey {
-                    first,
-                    second: joined.len() as u32,
+                    first: *first,
+                    second: self.count(),
                     which,
                 });
             }
         }
+        if self.count() >= max_clients {
+            return Err(SecAggError::TooMany { most: max_clients });
+        }
+        Ok(true)
     }
-    if joined.len() as u32 >= most {
-        Err(SecAggError::TooMany { most })
-    } else {
-        Ok(())
+
+    /// Adds a client that [`is_new`](Self::is_new).
+    pub(super) fn push(&mut self, entry: Entry) {
+        let index = self.count();
+        for (which, key) in [
+            ("identity", entry.identity),
+            ("sealing", entry.sealing_key),
+            ("masking", entry.masking_key),
+        ] {
+            self.presented.insert((which, key), index);
+        }
+        self.entries.push(entry);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Round 3 on the server: secrets from shares, and the masks off the sum.
 
+use std::collections::BTreeSet;
+
 use rayon::prelude::*;
 use undertone_aggregation::ModularVec;
 
@@ -8,10 +10,13 @@ use crate::error::{Result, SecAggError};
 use crate::keys::{AgreementKey, Secret, commitment, pairwise_mask_key, self_mask_key};
 use crate::mask::{self, Sign};
 use crate::message::{GivenShare, Message, UnmaskShares};
-use crate::shamir::{Share, recover};
+use crate::shamir::{Recovered, Share, recover, recover_first};
 
 /// Masks that one worker takes off in one pass over its vector.
 const MASKS: usize = 128;
+
+/// One of the ways to open a secret that a check accepts: shares by holder, the threshold, the check.
+type Search = fn(&[(u32, &Share)], u32, &dyn Fn(&[u8; 32]) -> bool) -> Option<Recovered>;
 
 /// What a client's recovered secret takes off the sum.
 struct Unmasking {
@@ -42,15 +47,50 @@ impl Server {
         commit(&mut self.answers, answer.index, UnmaskShares::NAME, answer)
     }
 
+    /// The clients about whom fewer shares than the threshold have arrived, although the sum needs their secrets.
+    ///
+    /// While this names somebody, [`finish`](Self::finish) refuses and the session goes on. Empty before the unmasking.
+    #[must_use]
+    pub fn missing(&self) -> Vec<u32> {
+        let Ok(cohort) = self
+            .expect_phase(ServerPhase::Unmask, "finish")
+            .and_then(|()| self.cohort("finish"))
+        else {
+            return Vec::new();
+        };
+        let needed = cohort.params.topology().threshold() as usize;
+        self.needed_secrets()
+            .filter(|index| self.given(*index).len() < needed)
+            .collect()
+    }
+
     /// Recovers the masks' keys, checks them and takes the masks off.
     ///
     /// # Errors
-    /// [`SecAggError::Unrecoverable`] where shares are missing or too many of them are false, which aborts: the sum was
-    /// cleared and nothing is released. Out of turn.
+    /// [`SecAggError::TooFew`] while shares are [`missing`](Self::missing) that an answer could still bring; the session goes
+    /// on. [`SecAggError::Unrecoverable`] where the shares do not open every secret, and names the clients that a retry
+    /// should exclude. Once every survivor has answered this aborts: the sum was cleared and nothing is released. Out of turn.
     pub fn finish(&mut self) -> Result<Outcome> {
         self.expect_phase(ServerPhase::Unmask, "finish")?;
-        let unmasked = self.recover_all().and_then(|recovered| self.take_off(recovered));
-        let culprits = unmasked.inspect_err(|_| self.abort())?;
+        let awaited = self
+            .survivors
+            .iter()
+            .any(|index| self.answers[index as usize].is_none());
+        let missing = self.missing();
+        if let (true, Some(first)) = (awaited, missing.first()) {
+            let threshold = self.cohort("finish")?.params.topology().threshold();
+            return Err(SecAggError::TooFew {
+                what: "shares about some client so far",
+                needed: threshold,
+                got: self.given(*first).len() as u32,
+            });
+        }
+        let unmasked = self.recover_all().and_then(|recovered| self.take_off(&recovered));
+        let culprits = unmasked.inspect_err(|_| {
+            if !awaited {
+                self.abort();
+            }
+        })?;
         self.phase = ServerPhase::Done;
         self.shares.fill(None);
         self.answers.fill_with(|| None);
@@ -63,61 +103,83 @@ impl Server {
         })
     }
 
-    fn recover_all(&self) -> Result<Vec<Unmasking>> {
-        let shared = (0..self.shares.len() as u32).filter(|index| self.shares[*index as usize].is_some());
-        let shared: Vec<u32> = shared.collect();
-        shared.into_par_iter().map(|index| self.recover(index)).collect()
+    /// The shares that surviving neighbours gave about client `index`, by holder.
+    fn given(&self, index: u32) -> Vec<(u32, &Share)> {
+        let neighbours = self
+            .cohort
+            .as_ref()
+            .map_or(&[][..], |cohort| cohort.neighbours(index));
+        let share = |holder: &u32| {
+            let shares = &self.answers[*holder as usize].as_ref()?.shares;
+            let place = shares.binary_search_by_key(&index, |(about, _)| *about).ok()?;
+            Some((*holder, shares[place].1.share()))
+        };
+        neighbours.iter().filter_map(share).collect()
     }
 
-    /// The masks that client `index` left in the sum.
-    fn recover(&self, index: u32) -> Result<Unmasking> {
+    fn recover_all(&self) -> Result<Vec<Unmasking>> {
+        let secrets: Vec<u32> = self.needed_secrets().collect();
+        let first: Vec<Option<Unmasking>> = secrets
+            .par_iter()
+            .map(|index| self.recover(*index, &self.given(*index), recover_first))
+            .collect::<Result<_>>()?;
+        // Where the first shares do not open a secret, the false ones are looked for, one secret after the other. Clients that
+        // were found out come last from there on, so that a liar costs one search and not one for each neighbour.
+        let (mut liars, mut unopened) = (BTreeSet::new(), BTreeSet::new());
+        let mut all = Vec::with_capacity(secrets.len());
+        for (index, found) in secrets.into_iter().zip(first) {
+            if let Some(found) = found {
+                all.push(found);
+                continue;
+            }
+            let mut shares = self.given(index);
+            shares.sort_by_key(|(holder, _)| liars.contains(holder));
+            match self.recover(index, &shares, recover)? {
+                Some(found) => {
+                    liars.extend(found.culprits.iter().map(|culprit| culprit.index));
+                    all.push(found);
+                }
+                None => drop(unopened.insert(index)),
+            }
+        }
+        if unopened.is_empty() {
+            Ok(all)
+        } else {
+            let exclude = unopened.union(&liars).copied().collect();
+            Err(SecAggError::Unrecoverable { exclude })
+        }
+    }
+
+    /// The masks that client `index` left in the sum, where `search` opens its secret.
+    fn recover(&self, index: u32, shares: &[(u32, &Share)], search: Search) -> Result<Option<Unmasking>> {
         let cohort = self.cohort("finish")?;
         let survived = self.survivors.contains(index);
-        let alive: Vec<u32> = cohort
-            .neighbours(index)
-            .iter()
-            .copied()
-            .filter(|other| self.survivors.contains(*other))
-            .collect();
-        if !survived && alive.is_empty() {
-            return Ok(Unmasking {
-                keys: Vec::new(),
-                culprits: Vec::new(),
-            });
-        }
-        let given = |holder: &u32| {
-            let answer = self.answers[*holder as usize].as_ref()?;
-            let place = answer
-                .shares
-                .binary_search_by_key(&index, |(about, _)| *about)
-                .ok()?;
-            Some((*holder, answer.shares[place].1.share()))
-        };
-        let shares: Vec<(u32, &Share)> = alive.iter().filter_map(given).collect();
         let (threshold, session) = (cohort.params.topology().threshold(), &cohort.session);
         let entry = cohort.entry(index);
         let committed = self.shares[index as usize]
             .as_ref()
             .map(|message| message.commitment);
         // What comes out of the shares is what the client committed to, or it is not used.
-        let recovered = recover(&shares, threshold, |secret| {
+        let recovered = search(shares, threshold, &|secret| {
             if survived {
                 Some(commitment(secret, session, index)) == committed
             } else {
                 AgreementKey::new(&Secret::new(*secret)).public() == entry.masking_key
             }
         });
-        let recovered = recovered.ok_or(SecAggError::Unrecoverable {
-            index,
-            which: if survived { "mask" } else { "masking key" },
-            got: shares.len(),
-            needed: threshold as usize,
-        })?;
+        let Some(recovered) = recovered else {
+            return Ok(None);
+        };
         let keys = if survived {
             vec![(Sign::Minus, self_mask_key(&recovered.secret, session, index))]
         } else {
             let masking = AgreementKey::new(&recovered.secret);
-            let key = |other: &u32| {
+            let alive = cohort
+                .neighbours(index)
+                .iter()
+                .filter(|other| self.survivors.contains(**other));
+            let mut keys = Vec::with_capacity(cohort.neighbours(index).len());
+            for other in alive {
                 let agreed = masking
                     .agree(&cohort.entry(*other).masking_key)
                     .ok_or(SecAggError::Key {
@@ -125,29 +187,29 @@ impl Server {
                         which: "masking",
                     })?;
                 // The other wore the mask with its own sign, so it comes off with the opposite.
-                Ok((
+                keys.push((
                     Sign::of_pair(*other, index).opposite(),
                     pairwise_mask_key(&agreed, session, *other, index),
-                ))
-            };
-            alive.iter().map(key).collect::<Result<_>>()?
+                ));
+            }
+            keys
         };
         let culprit = |holder| Culprit {
             index: holder,
             about: index,
         };
-        Ok(Unmasking {
+        Ok(Some(Unmasking {
             keys,
             culprits: recovered.culprits.into_iter().map(culprit).collect(),
-        })
+        }))
     }
 
-    fn take_off(&mut self, recovered: Vec<Unmasking>) -> Result<Vec<Culprit>> {
-        let (mut keys, mut culprits) = (Vec::new(), Vec::new());
-        for mut unmasking in recovered {
-            keys.append(&mut unmasking.keys);
-            culprits.append(&mut unmasking.culprits);
-        }
+    fn take_off(&mut self, recovered: &[Unmasking]) -> Result<Vec<Culprit>> {
+        // PRIVACY: by reference, so that the keys are wiped where they lie.
+        let keys: Vec<&(Sign, Secret)> = recovered.iter().flat_map(|unmasking| &unmasking.keys).collect();
+        let culprits = recovered.iter().flat_map(|unmasking| &unmasking.culprits);
+        let mut culprits: Vec<Culprit> = culprits.copied().collect();
+        culprits.sort_unstable();
         // One vector a worker: masks are integers, so neither their number nor their order shows in the sum.
         let part = keys.len().div_ceil(rayon::current_num_threads()).max(1);
         let (modulus, len) = (self.modulus, self.sum.len());

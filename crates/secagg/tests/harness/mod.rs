@@ -3,7 +3,10 @@
 #![allow(dead_code)] // each test file uses its own part of the harness
 #![allow(clippy::unwrap_used)]
 
+pub(crate) mod forge;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
@@ -41,32 +44,50 @@ pub(crate) fn vector(context: &Context, rng: &mut ChaCha20Rng) -> ModularVec {
     ModularVec::from_residues(modulus, &residues).unwrap()
 }
 
+/// Trust in exactly these identities.
+pub(crate) fn listed(identities: &[Identity]) -> Trust {
+    Trust::Listed(Arc::new(identities.iter().map(Identity::public).collect()))
+}
+
 /// A server and clients by place in the roster, at the end of some round.
 pub(crate) struct Lab {
     pub(crate) context: Context,
     pub(crate) server: Server,
     pub(crate) clients: Vec<Client>,
-    pub(crate) identities: Vec<Identity>,
+    /// The seeds of the clients' identities, for a server that works with some of them.
+    pub(crate) seeds: Vec<[u8; 32]>,
     pub(crate) keys: Vec<AdvertiseKeys>,
     pub(crate) inputs: Vec<Vec<u64>>,
     pub(crate) rng: ChaCha20Rng,
 }
 
 impl Lab {
-    /// `n` clients that have joined a closed roster.
+    /// Clients of a simulation that have joined a closed roster.
     pub(crate) fn joined(context: Context, topology: Topology, seed: u64) -> Self {
-        Self::with(context, topology, Floors::SIMULATION, seed)
+        Self::with(context, topology, None, seed)
     }
 
-    pub(crate) fn with(context: Context, topology: Topology, floors: Floors, seed: u64) -> Self {
+    /// Devices with these floors, each of which knows all the others.
+    pub(crate) fn on_devices(context: Context, topology: Topology, floors: &Floors, seed: u64) -> Self {
+        Self::with(context, topology, Some(floors), seed)
+    }
+
+    fn with(context: Context, topology: Topology, floors: Option<&Floors>, seed: u64) -> Self {
         let mut rng = rng(seed);
-        let mut server = Server::new(context).unwrap();
+        let mut seeds = vec![[0; 32]; topology.clients() as usize];
+        seeds.iter_mut().for_each(|seed| rng.fill_bytes(seed));
+        let identities: Vec<Identity> = seeds.iter().map(Identity::from_seed).collect();
+        let trust = listed(&identities);
+        let floors = floors.map(|floors| floors.clone().with_trust(trust.clone()).unwrap());
+        let mut server = Server::new(context, trust).unwrap();
         let mut found = BTreeMap::new();
-        for _ in 0..topology.clients() {
-            let identity = Identity::generate(&mut rng);
-            let (client, keys) = Client::join(identity.clone(), context, floors, Trust::Anyone, &mut rng);
+        for (identity, seed) in identities.into_iter().zip(seeds) {
+            let (client, keys) = match &floors {
+                Some(floors) => Client::join(identity.clone(), context, floors.clone(), &mut rng),
+                None => Client::join_simulation(identity.clone(), context, &mut rng),
+            };
             server.receive_keys(&keys).unwrap();
-            found.insert(identity.public(), (client, identity, keys));
+            found.insert(identity.public(), (client, seed, keys));
         }
         server.close_keys(|_| Ok(topology), &mut rng).unwrap();
         let mut placed: Vec<_> = found
@@ -74,17 +95,17 @@ impl Lab {
             .map(|(id, parts)| (server.index_of(&id).unwrap(), parts))
             .collect();
         placed.sort_by_key(|(index, _)| *index);
-        let (mut clients, mut identities, mut keys) = (Vec::new(), Vec::new(), Vec::new());
-        for (_, (client, identity, key)) in placed {
+        let (mut clients, mut seeds, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+        for (_, (client, seed, key)) in placed {
             clients.push(client);
-            identities.push(identity);
+            seeds.push(seed);
             keys.push(key);
         }
         Self {
             context,
             server,
             clients,
-            identities,
+            seeds,
             keys,
             inputs: Vec::new(),
             rng,
