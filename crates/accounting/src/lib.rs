@@ -28,6 +28,8 @@
 //! and Tables 1-2; Mironov, Talwar, Zhang, "Renyi Differential Privacy of the Sampled Gaussian Mechanism"
 //! (2019).
 
+#![forbid(unsafe_code)]
+
 pub mod accountant;
 pub mod adaptive_clipping;
 pub mod binomial;

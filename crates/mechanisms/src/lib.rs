@@ -27,6 +27,8 @@
 //! Paper: McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", ICLR 2018
 //! (\[DPLM\]), sections 2.2 and 2.3.
 
+#![forbid(unsafe_code)]
+
 mod blt;
 mod client_noise;
 mod error;

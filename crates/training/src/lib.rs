@@ -23,6 +23,8 @@
 //! Source: \[DPLM\] Algorithm 1 and section 3 (McMahan et al., "Learning Differentially Private Recurrent Language Models",
 //! ICLR 2018).
 
+#![forbid(unsafe_code)]
+
 pub mod adaptive_clip;
 pub mod advise;
 pub mod batch;

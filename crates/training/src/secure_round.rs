@@ -2,6 +2,7 @@
 //! decoded by the server; and users who fail on the way.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rand_core::Rng;
@@ -36,7 +37,7 @@ pub struct SecureRounds {
     dropout: DropoutConfig,
     /// Rotations are shared by all; nothing rests on their being secret.
     rotations: NoiseKey,
-    run: Digest32,
+    names: SessionNames,
     pool: rayon::ThreadPool,
 }
 
@@ -65,7 +66,7 @@ pub struct Gathered {
 }
 
 impl SecureRounds {
-    /// Of a run with an `[aggregation]` table; `None` without one. `run` names the run.
+    /// Of a run with an `[aggregation]` table; `None` without one. `run` is the digest of its configuration.
     ///
     /// # Errors
     /// From the protocol's terms; [`TrainingError::Io`] where threads cannot be started.
@@ -110,20 +111,13 @@ impl SecureRounds {
                 let source = std::io::Error::other(error.to_string());
                 TrainingError::io("starting threads for", std::path::Path::new("the sum"), source)
             })?;
-        let named = |label: &[u8]| -> Digest32 {
-            Sha256::new()
-                .chain_update(label)
-                .chain_update(run.as_bytes())
-                .finalize()
-                .into()
-        };
         Ok(Some(Self {
             encoding: encoding.clone(),
             backend,
             terms,
             dropout: aggregation.dropout,
-            rotations: NoiseKey::from_bytes(named(b"undertone rotations\0")),
-            run: named(b"undertone run\0"),
+            rotations: NoiseKey::from_bytes(digest(&[b"undertone rotations\0", run.as_bytes()])),
+            names: SessionNames::new(run)?,
             pool,
         }))
     }
@@ -170,15 +164,7 @@ impl SecureRounds {
             .map(|&user| self.lost(task.randomness, task.round, user))
             .collect();
         let request = SumRequest {
-            context: Context {
-                run: self.run,
-                round: task.round,
-                attempt: 0,
-                shard: 0,
-                plan_digest: self.run,
-                model_digest: model_digest(task.theta),
-                terms: self.terms,
-            },
+            context: self.names.next(task.round, task.theta, self.terms),
             clients: cohort.len() as u32,
             input: &|client, vector| {
                 shift.work(client as usize, vector)?;
@@ -242,6 +228,42 @@ impl SecureRounds {
     }
 }
 
+/// The names of a run's secure sums.
+///
+/// # Guarantee
+/// No two sums have the same name: neither in two runs of one configuration, nor where a resumed run makes a round again.
+/// The run's name holds fresh entropy of this process, and the attempt counts the sums that the process made.
+struct SessionNames {
+    run: Digest32,
+    plan: Digest32,
+    sums: AtomicU32,
+}
+
+impl SessionNames {
+    fn new(config_digest: &str) -> Result<Self> {
+        let mut fresh = [0; 32];
+        getrandom::fill(&mut fresh).map_err(|error| TrainingError::Entropy(error.to_string()))?;
+        Ok(Self {
+            run: digest(&[b"undertone run\0", &fresh, config_digest.as_bytes()]),
+            plan: digest(&[b"undertone plan\0", config_digest.as_bytes()]),
+            sums: AtomicU32::new(0),
+        })
+    }
+
+    /// The context of the next sum.
+    fn next(&self, round: u64, theta: &[f32], terms: Terms) -> Context {
+        Context {
+            run: self.run,
+            round,
+            attempt: self.sums.fetch_add(1, Ordering::Relaxed),
+            shard: 0,
+            plan_digest: self.plan,
+            model_digest: digest(&[crate::identity::digest_of(theta).as_bytes()]),
+            terms,
+        }
+    }
+}
+
 /// The users of one round at work.
 struct Shift<'a, 'w> {
     cohort: &'a [usize],
@@ -302,6 +324,29 @@ impl Shift<'_, '_> {
     }
 }
 
-fn model_digest(parameters: &[f32]) -> Digest32 {
-    Sha256::digest(crate::identity::digest_of(parameters).as_bytes()).into()
+fn digest(parts: &[&[u8]]) -> Digest32 {
+    let mut hash = Sha256::new();
+    parts.iter().for_each(|part| hash.update(part));
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_sums_of_any_runs_of_one_configuration_have_the_same_name() {
+        let terms = Terms::new(2, 1000, Setting::HonestButCurious).unwrap();
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..3 {
+            // Each start of a process, a resumed one too, makes its own.
+            let names = SessionNames::new("a configuration").unwrap();
+            for round in [1, 2, 2, 1] {
+                let context = names.next(round, &[1.0, 2.0], terms);
+                assert!(seen.insert(context.digest()), "round {round} twice");
+                assert_ne!(context.run, context.plan_digest);
+            }
+        }
+        assert_eq!(seen.len(), 12);
+    }
 }
