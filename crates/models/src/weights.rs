@@ -149,6 +149,30 @@ fn widen(half: u16) -> f32 {
     if half >> 15 == 1 { -magnitude } else { magnitude }
 }
 
+/// Puts a description into the header of a file, beside what the header says already. The same file and description give the
+/// same bytes.
+///
+/// # Errors
+/// [`ModelError::MalformedWeights`] for bytes that are no file of tensors.
+pub fn describe(mut bytes: Vec<u8>, description: &str) -> Result<Vec<u8>> {
+    let (length, _) = SafeTensors::read_metadata(&bytes).map_err(malformed)?;
+    let before = 8..8 + length;
+    let mut header: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(&bytes[before.clone()]).map_err(malformed)?;
+    let metadata = header
+        .entry("__metadata__")
+        .or_insert_with(|| serde_json::json!({}));
+    if let Some(metadata) = metadata.as_object_mut() {
+        metadata.insert(DESCRIPTION_KEY.to_owned(), description.into());
+    }
+    let mut header = serde_json::to_vec(&header).map_err(malformed)?;
+    // Tensors begin at a multiple of 8 bytes.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    bytes[..8].copy_from_slice(&(header.len() as u64).to_le_bytes());
+    bytes.splice(before, header);
+    Ok(bytes)
+}
+
 /// The description in a file's header, where there is one.
 ///
 /// # Errors
@@ -189,6 +213,12 @@ mod tests {
         assert_eq!(description(&bytes).unwrap().as_deref(), Some("a test"));
         let plain = to_safetensors(&layout, &params, None).unwrap();
         assert_eq!(description(&plain).unwrap(), None);
+        for file in [plain.clone(), bytes.clone()] {
+            let described = describe(file, "a longer description than before").unwrap();
+            assert_eq!(from_safetensors(&layout, &described).unwrap(), params);
+            let read = description(&described).unwrap();
+            assert_eq!(read.as_deref(), Some("a longer description than before"));
+        }
         assert!(description(&bytes[..5]).is_err());
     }
 

@@ -123,7 +123,7 @@ pub enum TrainingError {
         "round {round} would bring epsilon to {} at delta {delta:e}, above the budget of {budget}; the run has spent {}{}",
         upper_bound(*next),
         upper_bound(*spent),
-        of_the_words(*vocabulary)
+        before_training(*vocabulary, *initial_model)
     )]
     BudgetExceeded {
         /// The round that is refused.
@@ -138,6 +138,8 @@ pub enum TrainingError {
         delta: f64,
         /// How much of both the private choice of the words took.
         vocabulary: f64,
+        /// How much of both the model took that the run started from.
+        initial_model: f64,
     },
     /// The participation schema leaves too few users for a round.
     #[error("round {round}: expected {expected} users who may take part again, got {eligible}")]
@@ -270,14 +272,14 @@ pub enum TrainingError {
     Report(#[from] crate::report::ReportError),
 }
 
-fn of_the_words(epsilon: f64) -> String {
-    match epsilon > 0.0 {
-        true => format!(
-            ", {} of it by the private choice of its words",
-            upper_bound(epsilon)
-        ),
+/// What had been spent before the first round, in words.
+fn before_training(vocabulary: f64, initial_model: f64) -> String {
+    let part = |epsilon: f64, what: &str| match epsilon > 0.0 {
+        true => format!(", {} of it by {what}", upper_bound(epsilon)),
         false => String::new(),
-    }
+    };
+    part(vocabulary, "the private choice of its words")
+        + &part(initial_model, "the training of the model that it started from")
 }
 
 impl TrainingError {

@@ -66,15 +66,13 @@ pub fn export(run_dir: &Path, layout: Layout, folder: &Path, overwrite: bool) ->
             format!("{}, which has none", folder.display()),
         ));
     }
+    let own = weights::description(&read(&run_dir.join(MODEL_FILE))?)?;
+    let own = own.and_then(|text| serde_json::from_str::<Description>(&text).ok());
+    let (rounds, trained_on) = own.map_or((0, Vec::new()), |own| (own.rounds, own.trained_on));
+    let description = Description::new(&spec.without_lora(), rounds, &vocab, trained_on).to_json()?;
     let mut files = match layout {
-        Layout::Gpt2 => gpt2_files(&spec, &vocab, model.as_ref(), &parameters)?,
-        Layout::Undertone => {
-            let own = weights::description(&read(&run_dir.join(MODEL_FILE))?)?;
-            let own = own.and_then(|text| serde_json::from_str::<Description>(&text).ok());
-            let rounds = own.map_or(0, |own| own.rounds);
-            let description = Description::new(&spec.without_lora(), rounds, &vocab).to_json()?;
-            vec![(MODEL_FILE, model.write_merged(&parameters, Some(&description))?)]
-        }
+        Layout::Gpt2 => gpt2_files(&spec, &vocab, model.as_ref(), &parameters, &description)?,
+        Layout::Undertone => vec![(MODEL_FILE, model.write_merged(&parameters, Some(&description))?)],
     };
     files.push((vocab.file_name(), read(&vocabulary_file(run_dir))?));
     let building = FolderBuilder::beside(folder)?;
@@ -102,6 +100,7 @@ fn gpt2_files(
     vocab: &Vocab,
     model: &dyn SequenceModel,
     parameters: &[f32],
+    description: &str,
 ) -> Result<Vec<(&'static str, Vec<u8>)>> {
     let Some(whole) = spec.transformer(vocab.len())? else {
         let expected = "another layout, or a run of `model.family` = \"transformer\"";
@@ -118,7 +117,10 @@ fn gpt2_files(
         .map_err(|error| TrainingError::value("model", "values that JSON can hold", error))?;
     text.push(b'\n');
     Ok(vec![
-        (MODEL_FILE, gpt2::write(&whole, &merged)?),
+        (
+            MODEL_FILE,
+            weights::describe(gpt2::write(&whole, &merged)?, description)?,
+        ),
         (GPT2_CONFIG, text),
     ])
 }

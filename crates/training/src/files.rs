@@ -16,8 +16,8 @@ use serde::de::DeserializeOwned;
 use crate::error::{Result, TrainingError};
 use crate::manifest::MANIFEST_FILE;
 use crate::run::{
-    CONFIG_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE, TOKENIZER_FILE,
-    VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    CONFIG_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE,
+    TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 
 pub use lines::{JsonLines, Line, Lines};
@@ -37,7 +37,7 @@ pub fn limit_of(path: &Path) -> u64 {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     match name {
         CONFIG_FILE => MIB,
-        PRIVACY_FILE | MANIFEST_FILE | VOCAB_PRIVACY_FILE => 16 * MIB,
+        PRIVACY_FILE | PRIVACY_PAGE | MANIFEST_FILE | VOCAB_PRIVACY_FILE => 16 * MIB,
         VOCAB_FILE | TOKENIZER_FILE => 64 * MIB,
         // A dense matrix of 4096 rounds takes 200 MB.
         MECHANISM_FILE => 256 * MIB,

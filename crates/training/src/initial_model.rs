@@ -1,6 +1,7 @@
 //! Starting a run from parameters that were trained before, such as on public text.
 
 mod file;
+pub(crate) mod training;
 
 use std::path::Path;
 
@@ -13,6 +14,7 @@ use crate::error::{Result, TrainingError};
 use crate::random::{Purpose, Randomness};
 pub(crate) use file::GPT2_CONFIG;
 use file::ModelFile;
+pub use training::{StatedGuarantee, Training, source_sha256};
 
 /// What a `model.safetensors` of ours says about itself in its header.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,17 +28,21 @@ pub struct Description {
     /// Digest of that file; files written before it was recorded have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vocabulary_sha256: Option<String>,
+    /// The trainings that went into it, first to last; nothing in files written before it was recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trained_on: Vec<Training>,
 }
 
 impl Description {
-    /// The description of a model trained with these words.
+    /// The description of a model trained with these words, by these trainings.
     #[must_use]
-    pub fn new(model: &ModelSpec, rounds: u64, vocab: &Vocab) -> Self {
+    pub fn new(model: &ModelSpec, rounds: u64, vocab: &Vocab, trained_on: Vec<Training>) -> Self {
         Self {
             model: model.clone(),
             rounds,
             vocabulary: vocab.file_name().to_owned(),
             vocabulary_sha256: Some(vocab.digest()),
+            trained_on,
         }
     }
 
@@ -48,6 +54,16 @@ impl Description {
         serde_json::to_string(self)
             .map_err(|error| TrainingError::value("model", "values that JSON can hold", error))
     }
+}
+
+/// What the model in a file was trained on, as the file says. Of a file that does not say it, one training that nothing is
+/// known of.
+///
+/// # Errors
+/// [`TrainingError::Io`], [`TrainingError::InitialModel`] for another kind of file, [`TrainingError::Damaged`] for a
+/// description that cannot be understood, or that states what is no guarantee.
+pub fn trained_on(file: &Path) -> Result<Vec<Training>> {
+    ModelFile::read(file)?.trained_on()
 }
 
 /// The model of a run. Adapters are added to the parameters of the file, relative to `base`, which stay as they are: those of
@@ -88,8 +104,8 @@ pub(crate) fn needs_initial_model(spec: &ModelSpec, file: Option<&Path>) -> Resu
 /// layout alone, those of GPT-2 in its own, with the `config.json` beside them where there is one.
 ///
 /// # Guarantee
-/// PRIVACY: none of its own. What the file was trained on is outside the guarantee of the run that starts from it, so it
-/// has to be public, or to be accounted for elsewhere.
+/// PRIVACY: none of its own. What the file was trained on is outside the guarantee of the run that starts from it. The run
+/// composes what the file says of private trainings on its own source, and warns of others: see [`trained_on`].
 ///
 /// # Errors
 /// [`TrainingError::Io`], [`TrainingError::InitialModel`] naming file and tensor, [`TrainingError::InitialSetting`],

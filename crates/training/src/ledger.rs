@@ -70,11 +70,17 @@ pub fn genesis(
     mechanism: Option<&[u8]>,
     vocabulary: &[u8],
     vocabulary_privacy: Option<&[u8]>,
+    initial_model: Option<&[u8]>,
 ) -> String {
     let mut hash = Sha256::new();
     hash.update(b"undertone ledger\0");
     let parts = [config, mechanism.unwrap_or_default(), vocabulary];
-    for part in parts.into_iter().chain(vocabulary_privacy) {
+    // The name tells what an initial model says from a vocabulary's privacy record.
+    let initial_model = initial_model.map(|part| [b"initial model".as_slice(), part]);
+    let optional = vocabulary_privacy
+        .into_iter()
+        .chain(initial_model.into_iter().flatten());
+    for part in parts.into_iter().chain(optional) {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
@@ -102,7 +108,7 @@ pub fn read_chain(path: &Path, genesis: &str) -> Result<(Vec<LedgerEntry>, Strin
         }
         if entry.previous_sha256 != head {
             let what = if index == 0 {
-                "the run's config.toml, mechanism.json and vocab.txt or tokenizer.json"
+                "the run's config.toml, mechanism.json, initial_model.json and vocab.txt or tokenizer.json"
             } else {
                 "the line before"
             };

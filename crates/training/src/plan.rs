@@ -7,6 +7,7 @@ mod build;
 mod estimate;
 mod shares;
 mod spending;
+mod start;
 mod strategy;
 mod vocabulary;
 
@@ -22,12 +23,14 @@ use crate::cohort::Sampling;
 use crate::config::ClipConfig;
 use crate::error::{Result, TrainingError};
 use crate::figures::upper_bound;
+use crate::initial_model::Training;
 use crate::record::GuaranteeRecord;
 
 pub use bounded::{Bounded, WholeCost};
 use estimate::Estimate;
 pub use shares::Shares;
 pub use spending::{Cost, Spending};
+pub use start::StartCost;
 pub use vocabulary::VocabularyCost;
 
 /// The population that is sampled from, in numbers that the run treats as public.
@@ -95,6 +98,7 @@ struct Private {
     estimate: Option<Estimate>,
     basis: Basis,
     vocabulary: Option<VocabularyCost>,
+    start: StartCost,
 }
 
 /// What the guarantee rests on.
@@ -189,6 +193,50 @@ impl PrivacyPlan {
     #[must_use]
     pub fn vocabulary(&self) -> Option<&VocabularyCost> {
         self.private.as_ref()?.vocabulary.as_ref()
+    }
+
+    /// Why the private words have no guarantee, where they have none.
+    #[must_use]
+    pub fn vocabulary_warning(&self) -> Option<&'static str> {
+        let words = self.vocabulary().filter(|words| !words.is_known());
+        words.map(|_| budget::SEEDED_WORDS)
+    }
+
+    /// The same run from a model with these trainings, over the text with this name: what they cost the same people counts
+    /// towards `privacy.max_epsilon`.
+    #[must_use]
+    pub fn with_start(mut self, trainings: &[Training], source_sha256: &str) -> Self {
+        let adjacency = self.adjacency();
+        if let Some(private) = &mut self.private {
+            private.start = StartCost::new(trainings, source_sha256, adjacency);
+        }
+        self
+    }
+
+    /// What the model that the run starts from has cost; `None` when not private.
+    #[must_use]
+    pub fn start(&self) -> Option<&StartCost> {
+        Some(&self.private.as_ref()?.start)
+    }
+
+    /// The observed guarantee with that of the private words; `None` without private words and where they have no guarantee.
+    #[must_use]
+    pub fn with_words(&self, observed: &GuaranteeRecord) -> Option<GuaranteeRecord> {
+        self.vocabulary()?.with(observed)
+    }
+
+    /// The observed guarantee with those of the private words and of the initial model's trainings on the same source; `None`
+    /// without such trainings, and where no guarantee of everything together can be stated.
+    #[must_use]
+    pub fn with_initial_model(&self, observed: &GuaranteeRecord) -> Option<GuaranteeRecord> {
+        let private = self.private.as_ref()?;
+        let start = &private.start;
+        if !start.is_counted() || private.uncountable().is_some() {
+            return None;
+        }
+        let together = self.with_words(observed).unwrap_or_else(|| observed.clone());
+        let recipe = format!("{}; initial model: as its file states", together.recipe);
+        Some(together.composed_with(start.epsilon(), start.delta(), recipe))
     }
 
     /// The mechanism of the run, where its guarantee rests on how often and how far apart one user takes part.
@@ -381,6 +429,9 @@ impl PrivacyPlan {
     /// # Errors
     /// [`TrainingError::BudgetExceeded`], [`TrainingError::ConfigValue`]; from the accountant.
     pub fn check_budget(&self) -> Result<()> {
+        if let Some(private) = &self.private {
+            private.check_countable()?;
+        }
         if self.bounded().is_none() {
             return Spending::new(self).check_budget(self, 0, Cost::from(&self.round(0)));
         }
@@ -391,9 +442,11 @@ impl PrivacyPlan {
         let Some(excess) = private.excess(planned.epsilon) else {
             return Ok(());
         };
-        let all = match excess.vocabulary > 0.0 {
-            true => "all rounds and the private choice of the words",
-            false => "all rounds",
+        let all = match (excess.vocabulary > 0.0, excess.initial_model > 0.0) {
+            (true, true) => "all rounds, the private choice of the words and the initial model",
+            (true, false) => "all rounds and the private choice of the words",
+            (false, true) => "all rounds and the initial model",
+            (false, false) => "all rounds",
         };
         Err(TrainingError::value(
             "privacy.max_epsilon",
@@ -419,6 +472,21 @@ impl PrivacyPlan {
             }
         }
         spending.record(self)
+    }
+}
+
+impl GuaranteeRecord {
+    /// This guarantee with another one for the same people under the same relation, by basic composition.
+    fn composed_with(&self, epsilon: f64, delta: f64, recipe: String) -> Self {
+        let suffix = "; basic composition";
+        let recipe = recipe.replace(suffix, "") + suffix;
+        Self {
+            epsilon: self.epsilon + epsilon,
+            delta: self.delta + delta,
+            recipe,
+            points: Vec::new(),
+            ..self.clone()
+        }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::error::{Result, TrainingError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::files::JsonLines;
 use crate::identity::ModelIdentity;
-use crate::initial_model::{self, starting_parameters};
+use crate::initial_model::{self, Training, source_sha256, starting_parameters};
 use crate::random::Randomness;
 use crate::record::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
 use crate::run::workspace::{self, RunDirectory};
@@ -110,6 +110,8 @@ struct Pretraining<'a> {
     train_seconds: f64,
     tokens: u64,
     start: StartRecord,
+    /// What went into the model that it starts from.
+    trainings: Vec<Training>,
 }
 
 impl<'a> Pretraining<'a> {
@@ -133,11 +135,18 @@ impl<'a> Pretraining<'a> {
             }
             false => None,
         };
+        let trainings = match (&checkpoint, &config.initial_model) {
+            (Some(_), _) => workspace::trainings_of(setting.directory.path())?,
+            (None, Some(file)) => initial_model::trained_on(&base.join(file))?,
+            (None, None) => Vec::new(),
+        };
         let metrics_file = setting.directory.file(METRICS_FILE);
         let metrics = match &checkpoint {
             Some(checkpoint) => JsonLines::open(&metrics_file, checkpoint.state.metrics_bytes)?,
             None => {
-                setting.directory.write_setting(config, setting.corpus, base)?;
+                setting
+                    .directory
+                    .write_setting(config, setting.corpus, base, &trainings)?;
                 JsonLines::open(&metrics_file, 0)?
             }
         };
@@ -161,6 +170,7 @@ impl<'a> Pretraining<'a> {
             train_seconds: 0.0,
             tokens: 0,
             start: setting.start_record(),
+            trainings,
             setting,
         };
         match checkpoint {
@@ -266,6 +276,7 @@ impl<'a> Pretraining<'a> {
             signal_to_noise: None,
             epsilon: None,
             estimated_clip_norm: None,
+            ledger_sha256: None,
             seconds,
             phases: None,
         };
@@ -333,7 +344,11 @@ impl<'a> Pretraining<'a> {
         let metrics = set.evaluate(model, &self.parameters, eos, true, options.threads)?;
         self.record_evaluation(metrics.clone())?;
         self.checkpoint()?;
-        directory.write_model(&config.model, self.step, corpus.vocab(), model, &self.parameters)?;
+        self.trainings.push(Training::NotPrivate {
+            source_sha256: source_sha256(&config.data)?,
+        });
+        let (words, parameters) = (corpus.vocab(), &self.parameters);
+        directory.write_model(&config.model, self.step, words, model, parameters, self.trainings)?;
         let privacy = self.setting.write_privacy()?;
         crate::report::write(directory.path())?;
         Ok(Summary {

@@ -111,6 +111,10 @@ pub struct RoundRecord {
     /// Adaptive clipping: the private estimate of the norm's quantile after this round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_clip_norm: Option<f64>,
+    /// Digest of the round's line in the ledger, which names participants, keys and parameters that no file determines.
+    /// Pre-training has no ledger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger_sha256: Option<String>,
     /// Wall-clock seconds of the round.
     pub seconds: f64,
     /// Where they went.
@@ -229,6 +233,10 @@ pub struct PrivacyReport {
     /// Of the run and the private choice of its vocabulary together: the observed guarantee composed with the vocabulary's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with_vocabulary: Option<GuaranteeRecord>,
+    /// Of everything together that is known to have read these people's text: the run, its private vocabulary, and the
+    /// trainings on the same source of the model that the run started from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with_initial_model: Option<GuaranteeRecord>,
     /// The guarantee that a larger run with this noise would have (`[estimate]`); never the guarantee of this run.
     pub estimate: Option<GuaranteeRecord>,
 }
@@ -306,7 +314,7 @@ impl SchemaRecord {
             self.max_part,
             if self.exact_sep { "exactly" } else { "at least" },
             self.min_sep,
-            self.min_sep - 1,
+            self.min_sep.saturating_sub(1),
         )
     }
 }

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::TrainingError;
 use crate::files::{self, write_atomic};
+use crate::record::PrivacyReport;
 
 pub use personalization::personalization;
 pub use pictures::Picture;
@@ -79,7 +80,13 @@ pub fn html(run: &RunData) -> Result<String> {
 /// The privacy report as Markdown, in the form of \[Gboard\] Appendix A; `None` where the run has no `privacy.json` yet.
 #[must_use]
 pub fn markdown(run: &RunData) -> Option<String> {
-    markdown::document(run)
+    let privacy = run.privacy.as_ref()?;
+    Some(markdown::document(&run.start.run, privacy))
+}
+
+/// The privacy report of a run of this name as Markdown.
+pub(crate) fn page_of(run: &str, privacy: &PrivacyReport) -> String {
+    markdown::document(run, privacy)
 }
 
 /// Reads a run directory and writes `report.html`, `privacy.md` and `plots/*.svg` into it, each file at once.

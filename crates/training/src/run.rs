@@ -1,5 +1,6 @@
 //! A run from its configuration to its model: open or resume, rounds, evaluations, checkpoints, reports.
 
+mod account;
 mod finish;
 mod follow;
 mod open;
@@ -22,7 +23,7 @@ use crate::error::{Result, TrainingError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::figures::hex;
 use crate::identity::ModelIdentity;
-use crate::initial_model;
+use crate::initial_model::{self, Training};
 use crate::noise::Noise;
 use crate::participation::ParticipationKey;
 use crate::plan::{PrivacyPlan, Spending};
@@ -37,21 +38,25 @@ use workspace::RunDirectory;
 
 pub use follow::follow;
 pub use workspace::{
-    CONFIG_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE, TOKENIZER_FILE,
-    VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE,
+    PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 
-pub(crate) use privacy_report::statements as statements_of;
-pub(crate) use workspace::{genesis_of, strategy_of, trained_model, vocabulary_of};
+pub(crate) use account::Account;
+pub(crate) use privacy_report::{Claims, FOLLOWS_THE_ENCODING};
+pub(crate) use rounds::{evaluates, shows_epsilon, signal_to_noise};
+pub(crate) use workspace::{genesis_of, strategy_of, trained_model, trainings_of, vocabulary_of};
 
-/// The files that a finished run's manifest covers.
-pub(crate) const FINISHED_FILES: [&str; 9] = [
+/// The files that a finished run's manifest covers. Not among them are `report.html` and `plots/`, which are drawn from these.
+pub(crate) const FINISHED_FILES: [&str; 11] = [
     CONFIG_FILE,
+    INITIAL_MODEL_FILE,
     LEDGER_FILE,
     MECHANISM_FILE,
     METRICS_FILE,
     MODEL_FILE,
     PRIVACY_FILE,
+    PRIVACY_PAGE,
     TOKENIZER_FILE,
     VOCAB_FILE,
     VOCAB_PRIVACY_FILE,
@@ -236,6 +241,8 @@ struct Run<'a> {
     ranks: &'a dyn Ranks,
     observer: &'a dyn Observer,
     plan: PrivacyPlan,
+    /// What went into the model that the run starts from.
+    trainings: Vec<Training>,
     planned: Option<GuaranteeRecord>,
     estimated: Option<GuaranteeRecord>,
     spending: Spending,

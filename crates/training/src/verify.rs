@@ -1,19 +1,23 @@
 //! `undertone verify RUN`: what a run's own files prove about it, and what does not hold.
 //!
 //! Everything is recomputed from the files of the run directory: the chain of the ledger, every round's clip norm,
-//! sensitivity and noise, who took part and how far apart, the guarantee, and the model that came out. The guarantee is
-//! computed by the accountant from the ledger's lines, not taken from `privacy.json`.
+//! sensitivity and noise, who took part and how far apart, the whole privacy report, the figures of the metrics that ledger
+//! and configuration determine, and the model that came out with what it says of itself. The report is made by the code that
+//! a run makes it with, from the ledger's lines, and compared leaf by leaf.
 //!
-//! What no file can prove: that the noise was drawn as the ledger says, that pseudonyms stand for different people, and that
-//! a directory was not forged as a whole. Whoever keeps the ledger's last digest (`ledger_head` in `manifest.json`) in a
-//! place of their own can tell the last.
+//! What no file can prove: that the noise was drawn as the ledger says, that pseudonyms stand for different people, losses
+//! and accuracies, and that a directory was not forged as a whole. A copy of the ledger's last digest (`ledger_head` in
+//! `manifest.json`) in another place tells the last.
 //!
 //! Source: \[Gboard\] section 2.5, point 7; \[BLT\] Appendix A.
 
+mod directory;
 mod guarantee;
 mod ledger;
+mod mechanism;
 mod metrics;
 mod model;
+mod same;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -25,10 +29,13 @@ use crate::config::{RunConfig, RunFile};
 use crate::error::{Result, TrainingError};
 use crate::files;
 use crate::identity::ParameterCounts;
-use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
+use crate::initial_model::{Training, source_sha256};
 use crate::plan::{Population, PrivacyPlan};
 use crate::record::{GuaranteeRecord, LedgerEntry};
-use crate::run::{CONFIG_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE, strategy_of, vocabulary_of};
+use crate::run::{
+    CONFIG_FILE, Claims, FOLLOWS_THE_ENCODING, LEDGER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE, strategy_of,
+    trainings_of, vocabulary_of,
+};
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -52,6 +59,10 @@ impl Check {
 
     fn problem(&mut self, problem: impl Display) {
         self.problems.push(problem.to_string());
+    }
+
+    fn problems(&mut self, problems: Vec<String>) {
+        self.problems.extend(problems);
     }
 
     /// Says that two figures differ, if they do.
@@ -110,6 +121,8 @@ pub struct Verification {
     pub checks: Vec<Check>,
     /// The guarantee as recomputed from the ledger; `None` where it could not be, or the run promises none.
     pub recomputed: Option<GuaranteeRecord>,
+    /// What the guarantee rests on beside the files, and which figures no file determines.
+    pub notes: Vec<&'static str>,
 }
 
 impl Verification {
@@ -134,6 +147,21 @@ struct Run<'a> {
     counts: ParameterCounts,
     entries: Vec<LedgerEntry>,
     plan: PrivacyPlan,
+    /// What the model that the run started from says of its training.
+    trainings: Vec<Training>,
+}
+
+impl Run<'_> {
+    /// What the report of the run is made from, made as before the first round.
+    fn claims(&self) -> Result<Claims<'_>> {
+        Ok(Claims {
+            config: &self.config,
+            counts: self.counts,
+            plan: &self.plan,
+            planned: self.plan.planned()?,
+            estimate: self.plan.estimated()?,
+        })
+    }
 }
 
 /// Verifies a finished run.
@@ -144,26 +172,42 @@ pub fn verify(run_dir: &Path) -> Result<Verification> {
     files::read(&run_dir.join(CONFIG_FILE))?;
     let mut verification = Verification {
         run: run_dir.to_owned(),
-        checks: vec![manifest(run_dir)],
+        checks: Vec::new(),
         recomputed: None,
+        notes: vec![metrics::NOT_DETERMINED],
     };
     if let Some(run) = open(run_dir, &mut verification) {
+        let of_sums = run.config.aggregation.is_some() && !run.config.encoding_is_noisy();
+        if of_sums && run.plan.is_private() {
+            verification.notes.push(FOLLOWS_THE_ENCODING);
+        }
+        verification.checks.push(mechanism::is_the_configuration_s(&run));
         verification.checks.push(ledger::rounds(&run));
-        let observed = verification.then(ledger::participation(&run));
-        verification.recomputed = verification.then(guarantee::recompute(&run, observed.as_ref()));
+        verification.checks.push(ledger::participation(&run));
+        let report = verification.then(guarantee::agree(&run));
         verification.checks.push(metrics::agree(&run));
-        verification.checks.push(model::is_the_ledger_s(&run));
+        verification
+            .checks
+            .push(model::is_the_ledger_s(&run, report.as_ref()));
+        verification.recomputed = report.and_then(|report| report.observed);
     }
     Ok(verification)
 }
 
 fn open<'a>(folder: &'a Path, verification: &mut Verification) -> Option<Run<'a>> {
-    let config = verification.then(configuration(folder))?;
+    let (configuration, config) = configuration(folder);
+    verification
+        .checks
+        .push(directory::as_when_it_ended(folder, config.as_ref()));
+    verification.checks.push(configuration);
+    let config = config?;
     let entries = verification.then(ledger::chain(folder))?;
+    verification.then(mechanism::is_one(folder))?;
     let Settings {
         vocabulary,
         counts,
         plan,
+        trainings,
     } = verification.then(settings(folder, &config, &entries))?;
     Some(Run {
         folder,
@@ -172,37 +216,8 @@ fn open<'a>(folder: &'a Path, verification: &mut Verification) -> Option<Run<'a>
         counts,
         entries,
         plan,
+        trainings,
     })
-}
-
-/// Every file is what it was when the run ended.
-fn manifest(folder: &Path) -> Check {
-    let mut check = Check::new("files");
-    let Some(manifest) = check.keep(Manifest::read(folder)) else {
-        check.problem(format!(
-            "{MANIFEST_FILE}: without it the run has not ended, or it was removed"
-        ));
-        return check;
-    };
-    for name in crate::run::FINISHED_FILES {
-        let path = folder.join(name);
-        match (manifest.files.get(name), files::exists(&path)) {
-            (Some(expected), true) => {
-                if let Some(got) = check.keep(sha256_of(&path))
-                    && got != *expected
-                {
-                    check.problem(format!(
-                        "{name}: changed since the run ended (SHA-256 {got}, {MANIFEST_FILE} says {expected})"
-                    ));
-                }
-            }
-            (Some(_), false) => check.problem(format!("{name}: missing")),
-            (None, true) => check.problem(format!("{name}: not in {MANIFEST_FILE}")),
-            (None, false) => {}
-        }
-    }
-    check.found = format!("{} files as when the run ended", manifest.files.len());
-    check
 }
 
 fn configuration(folder: &Path) -> (Check, Option<RunConfig>) {
@@ -218,10 +233,17 @@ struct Settings {
     vocabulary: Vocab,
     counts: ParameterCounts,
     plan: PrivacyPlan,
+    trainings: Vec<Training>,
 }
 
 fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Check, Option<Settings>) {
     let mut check = Check::new("settings");
+    for (entry, line) in entries.iter().zip(1..).skip(1) {
+        let first = &entries[0];
+        let place = |what: &str| format!("{LEDGER_FILE}, line {line}, {what} as in line 1");
+        check.same(place("population"), &first.population, &entry.population);
+        check.same(place("total_weight"), &first.total_weight, &entry.total_weight);
+    }
     let made = (|| {
         let vocabulary = vocabulary_of(folder, &config.data)?;
         let layout = config.model.layout(vocabulary.len())?;
@@ -237,12 +259,15 @@ fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Chec
             total_weight: first.total_weight,
         };
         let strategy = strategy_of(folder)?;
+        let trainings = trainings_of(folder)?;
         let plan = PrivacyPlan::with_strategy(config, strategy.as_ref(), &layout, population)?
-            .with_vocabulary(vocabulary_privacy(folder, config, &vocabulary)?.as_ref())?;
+            .with_vocabulary(vocabulary_privacy(folder, config, &vocabulary)?.as_ref())?
+            .with_start(&trainings, &source_sha256(&config.data)?);
         Ok(Settings {
             vocabulary,
             counts,
             plan,
+            trainings,
         })
     })();
     let made = check.keep(made);
@@ -261,7 +286,7 @@ fn vocabulary_privacy(
     }
     let path = folder.join(VOCAB_PRIVACY_FILE);
     let record = PrivateVocabulary::parse(&path, &files::read(&path)?)?;
-    if record.matches(vocabulary) {
+    if record.matches(vocabulary) && record.words() == vocabulary.words().len() as u64 {
         return Ok(Some(record));
     }
     Err(TrainingError::Damaged {

@@ -278,6 +278,7 @@ fn table(summary: &Summary) -> String {
         ("guarantee (worst case)", &summary.privacy.worst_case),
         ("guarantee (observed)", &summary.privacy.observed),
         ("with its vocabulary", &summary.privacy.with_vocabulary),
+        ("with its initial model", &summary.privacy.with_initial_model),
         ("estimate, not a guarantee", &summary.privacy.estimate),
     ] {
         if let Some(record) = record {

@@ -11,8 +11,8 @@ use crate::output::{Output, facts};
 /// Arguments of `undertone verify`.
 ///
 /// Everything is recomputed from the files of the run: the chain of the ledger, each round's clip norm, sensitivity and
-/// noise, who took part and how far apart, the guarantee, and the model that came out. Ends with an error that names the
-/// places if anything does not hold.
+/// noise, who took part and how far apart, every line of the privacy report, every figure of the metrics that ledger and
+/// configuration determine, and the model that came out. Ends with an error that names the places if anything does not hold.
 #[derive(Debug, clap::Args)]
 pub(crate) struct VerifyArgs {
     /// The run directory of a finished run.
@@ -66,5 +66,11 @@ fn text(verification: &Verification) -> String {
             ),
         ));
     }
+    rows.extend(
+        verification
+            .notes
+            .iter()
+            .map(|note| ("not in the files".to_owned(), (*note).to_owned())),
+    );
     facts(rows)
 }

@@ -76,15 +76,12 @@ fn exports_come_back_as_initial_models_with_the_same_loss() {
         folder.read("adapted-gpt2/vocab.txt"),
         folder.read("runs/adapted/vocab.txt")
     );
-    // Heads of another width stand in no tensor; the config.json beside the weights tells.
+    // Heads of another width stand in no tensor; the file's own description tells, as the config.json beside it would.
     let other = run("other", "initial_model = \"adapted-gpt2/model.safetensors\"\n")
         .replace("heads = 2", "heads = 4");
     folder.write("other.toml", other);
     let said = folder.fail(&["train", "other.toml"]);
-    assert!(
-        said.contains("`n_head` of the config.json beside it: expected 4, got 2"),
-        "{said}"
-    );
+    assert!(said.contains("`model.heads`: expected 4, found 2"), "{said}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod data;
 mod determinism;
 mod export;
 mod ftrl;
+mod initial_model;
 mod lora;
 mod mean;
 mod mechanism;

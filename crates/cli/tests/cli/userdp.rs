@@ -123,7 +123,7 @@ fn verify_finds_another_group_size() {
         assert!(!holds, "{said}");
         match algorithm {
             "els" => assert!(
-                said.contains("privacy.json, observed.epsilon: the ledger gives"),
+                said.contains("privacy.json, observed.epsilon: expected"),
                 "{said}"
             ),
             _ => assert!(said.contains("privacy.json, statements"), "{said}"),

@@ -176,13 +176,13 @@ const FORGERIES: [Forgery; 24] = [
         file: "privacy.json",
         change: |text| document(text, |file| file["observed"]["epsilon"] = 0.1.into()),
         again: true,
-        words: "privacy.json, observed.epsilon: the ledger gives",
+        words: "privacy.json, observed.epsilon: expected",
     },
     Forgery {
         file: "privacy.json",
         change: |text| document(text, |file| file["planned"]["epsilon"] = 0.1.into()),
         again: true,
-        words: "privacy.json, planned: expected",
+        words: "privacy.json, planned.epsilon: expected",
     },
     Forgery {
         file: "privacy.json",
@@ -194,7 +194,7 @@ const FORGERIES: [Forgery; 24] = [
         file: "privacy.json",
         change: |text| document(text, |file| file["warnings"] = Value::Array(vec![])),
         again: true,
-        words: "privacy.json, warnings: expected one about a seed",
+        words: "privacy.json, warnings[0]: expected \"The run is seeded",
     },
     Forgery {
         file: "metrics.jsonl",

@@ -6,7 +6,7 @@ use undertone_data::Vocab;
 use undertone_models::weights::{self, gpt2};
 use undertone_models::{Loaded, LoraSpec, ModelSpec};
 
-use super::Description;
+use super::{Description, Training, training};
 use crate::error::{Result, TrainingError};
 use crate::files;
 
@@ -32,6 +32,18 @@ impl ModelFile {
             path: path.to_owned(),
             bytes,
             description,
+        })
+    }
+
+    pub(super) fn trained_on(&self) -> Result<Vec<Training>> {
+        let said = self
+            .description
+            .as_ref()
+            .map_or(&[][..], |own| &own.trained_on[..]);
+        training::check(said).map_err(|error| damaged(&self.path, format!("its description: {error}")))?;
+        Ok(match said {
+            [] => vec![Training::Undescribed {}],
+            said => said.to_vec(),
         })
     }
 

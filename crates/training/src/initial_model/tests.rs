@@ -36,7 +36,7 @@ fn lora(rank: usize, alpha: f64, targets: &[LoraTarget]) -> LoraSpec {
 }
 
 fn described(spec: &ModelSpec) -> String {
-    Description::new(spec, 7, &words()).to_json().unwrap()
+    Description::new(spec, 7, &words(), Vec::new()).to_json().unwrap()
 }
 
 /// A model and its parameters, as a run of `spec` starts from files with these names and contents, the first of them.
@@ -87,7 +87,7 @@ fn other_models_and_other_words_are_refused_by_name() {
         unit_norm: true,
     };
     refused(check(&dplm, None), "unknown tensor `proj");
-    let other_words = Description::new(&cifg(5), 7, &vocab("a\nc\nb\n"));
+    let other_words = Description::new(&cifg(5), 7, &vocab("a\nc\nb\n"), Vec::new());
     refused(
         check(&cifg(5), Some(&other_words.to_json().unwrap())),
         "has another vocabulary: expected SHA-256",

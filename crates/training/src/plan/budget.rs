@@ -1,6 +1,7 @@
 //! Budgets: of the training alone, and of the training with its words.
 
 use super::{Private, VocabularyCost};
+use crate::error::{Result, TrainingError};
 
 /// A budget that is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -11,6 +12,8 @@ pub(super) struct Excess {
     pub(super) budget: f64,
     /// How much of it the words took.
     pub(super) vocabulary: f64,
+    /// How much of it the model took that the run started from.
+    pub(super) initial_model: f64,
 }
 
 impl Private {
@@ -24,18 +27,43 @@ impl Private {
         if !self.has_budget() {
             return None;
         }
-        let vocabulary = self.vocabulary.as_ref().map_or(0.0, VocabularyCost::epsilon);
-        [(0.0, self.target), (vocabulary, self.most)]
+        let words = self.vocabulary.as_ref().map_or(0.0, VocabularyCost::epsilon);
+        [(0.0, 0.0, self.target), (words, self.start.epsilon(), self.most)]
             .into_iter()
-            .find_map(|(vocabulary, budget)| {
-                let (epsilon, budget) = (epsilon + vocabulary, budget?);
+            .find_map(|(vocabulary, initial_model, budget)| {
+                let (epsilon, budget) = (epsilon + vocabulary + initial_model, budget?);
                 // PRIVACY: written so that a NaN is an excess.
                 let within = epsilon <= budget;
                 (!within).then_some(Excess {
                     epsilon,
                     budget,
                     vocabulary,
+                    initial_model,
                 })
             })
     }
+
+    /// Why the cost of something that the run uses is not known, where that is so.
+    pub(super) fn uncountable(&self) -> Option<&str> {
+        let of_words = self.vocabulary.as_ref().filter(|words| !words.is_known());
+        of_words
+            .map(|_| SEEDED_WORDS)
+            .or_else(|| self.start.uncountable())
+    }
+
+    /// PRIVACY: a budget for everything cannot be kept where a part of it has no known cost.
+    pub(super) fn check_countable(&self) -> Result<()> {
+        match (self.most, self.uncountable()) {
+            (Some(most), Some(why)) => Err(TrainingError::value(
+                "privacy.max_epsilon",
+                format!("no budget for everything together, because it cannot be computed. {why}"),
+                most,
+            )),
+            _ => Ok(()),
+        }
+    }
 }
+
+/// What a run says of words whose noise came from a known seed.
+pub(super) const SEEDED_WORDS: &str = "The noise of the private vocabulary came from a known seed, so that its words have no \
+                                       guarantee. No figure for both together is stated.";

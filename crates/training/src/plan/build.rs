@@ -11,7 +11,7 @@ use super::bounded::{self, Bounded};
 use super::estimate::Estimate;
 use super::shares::{self, Shares};
 use super::strategy;
-use super::{Basis, Phase, Population, PrivacyPlan, Private};
+use super::{Basis, Phase, Population, PrivacyPlan, Private, StartCost};
 use crate::cohort::Sampling;
 use crate::config::{
     AccountantName, Algorithm, ClipConfig, CohortSize, EstimatorConfig, MechanismConfig, PrivacyConfig,
@@ -230,6 +230,7 @@ impl PrivacyPlan {
             estimate,
             basis,
             vocabulary: None,
+            start: StartCost::default(),
         });
         Ok(())
     }

@@ -188,14 +188,42 @@ impl Spending {
             return Ok(());
         };
         let with_words = private.vocabulary.as_ref().filter(|_| excess.vocabulary > 0.0);
+        let with_start = Some(&private.start).filter(|_| excess.initial_model > 0.0);
         Err(TrainingError::BudgetExceeded {
             round,
             next: excess.epsilon,
             budget: excess.budget,
-            spent: self.epsilon(plan)?.unwrap_or(0.0) + excess.vocabulary,
-            delta: private.delta.get() + with_words.map_or(0.0, super::VocabularyCost::delta),
+            spent: self.epsilon(plan)?.unwrap_or(0.0) + excess.vocabulary + excess.initial_model,
+            delta: private.delta.get()
+                + with_words.map_or(0.0, super::VocabularyCost::delta)
+                + with_start.map_or(0.0, super::StartCost::delta),
             vocabulary: excess.vocabulary,
+            initial_model: excess.initial_model,
         })
+    }
+
+    /// Refuses what was spent beyond the budget: what no run comes to.
+    ///
+    /// # Errors
+    /// [`TrainingError::ConfigValue`]; from the accountant.
+    pub fn check_spent(&self, plan: &PrivacyPlan) -> Result<()> {
+        let Some(private) = plan.private.as_ref() else {
+            return Ok(());
+        };
+        private.check_countable()?;
+        if !private.has_budget() || self.rounds == 0 {
+            return Ok(());
+        }
+        let spent = self.epsilon(plan)?.unwrap_or(f64::INFINITY);
+        // Computed again on another machine, the last digits may differ.
+        match private.excess(spent * (1.0 - 1e-7)) {
+            None => Ok(()),
+            Some(excess) => Err(TrainingError::value(
+                "privacy.max_epsilon, privacy.target_epsilon",
+                format!("at least the {} that was spent", excess.epsilon),
+                excess.budget,
+            )),
+        }
     }
 
     /// The guarantee of what was composed, as it is written to `privacy.json`; `None` when not private, nothing was spent, or

@@ -6,6 +6,7 @@ use undertone_accounting::participation::Participation;
 use undertone_mechanisms::optimize::{Kind, Problem, Sizes};
 use undertone_mechanisms::{Mechanism, Objective, Strategy, Tree, Workload};
 
+use super::PrivacyPlan;
 use crate::config::{MechanismConfig, OptimizerConfig, RestartsConfig, RunConfig, WorkloadName};
 use crate::error::{Result, TrainingError};
 use crate::files;
@@ -32,6 +33,30 @@ pub(super) fn strategy(
         bands: mechanism.bands,
     };
     Ok(kind.make(&problem, sizes)?.strategy)
+}
+
+impl PrivacyPlan {
+    /// The matrix that a run file asks for, where it says all of it: neither read from a file nor searched for.
+    pub(crate) fn unsearched_strategy(&self, config: &RunConfig) -> Option<Result<Strategy>> {
+        let mechanism = config.privacy.as_ref()?.mechanism.as_ref()?;
+        let searched = !matches!(
+            mechanism.kind,
+            None | Some(
+                Kind::Independent
+                    | Kind::Tree
+                    | Kind::TreeFull
+                    | Kind::Fhu
+                    | Kind::Bisr
+                    | Kind::SquareRoot
+                    | Kind::NormalisedSquareRoot
+            )
+        );
+        if mechanism.file.is_some() || searched {
+            return None;
+        }
+        let participation = self.participation()?;
+        Some(strategy(config, mechanism, participation, Path::new("")))
+    }
 }
 
 /// Reads a strategy, or the strategy of a mechanism, as `undertone mechanism optimize --out` writes them.

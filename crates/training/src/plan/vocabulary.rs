@@ -2,6 +2,7 @@
 
 use undertone_accounting::{Adjacency, Delta};
 use undertone_data::PrivateVocabulary;
+use undertone_mechanisms::KeyOrigin;
 
 use crate::error::Result;
 use crate::record::GuaranteeRecord;
@@ -10,12 +11,14 @@ use crate::record::GuaranteeRecord;
 ///
 /// # Guarantee
 /// Words and training together are (epsilon + epsilon', delta + delta')-DP by basic composition: both speak of the same
-/// people, under the same relation.
+/// people, under the same relation. Words whose noise came from a known seed have no guarantee: see
+/// [`is_known`](Self::is_known).
 #[derive(Debug, Clone, PartialEq)]
 pub struct VocabularyCost {
     epsilon: f64,
     delta: f64,
     recipe: String,
+    key: KeyOrigin,
 }
 
 impl VocabularyCost {
@@ -31,7 +34,15 @@ impl VocabularyCost {
             epsilon: chosen.epsilon.get(),
             delta: chosen.delta.get(),
             recipe: chosen.recipe.to_string(),
+            key: record.key(),
         })
+    }
+
+    /// Whether the words cost what [`epsilon`](Self::epsilon) and [`delta`](Self::delta) say: not where their noise came
+    /// from a known seed.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.key == KeyOrigin::Entropy
     }
 
     /// Epsilon of the words alone.
@@ -46,18 +57,12 @@ impl VocabularyCost {
         self.delta
     }
 
-    /// What the training costs together with its words.
+    /// What the training costs together with its words; `None` where the words have no guarantee.
     #[must_use]
-    pub fn with(&self, training: &GuaranteeRecord) -> GuaranteeRecord {
-        GuaranteeRecord {
-            epsilon: training.epsilon + self.epsilon,
-            delta: training.delta + self.delta,
-            recipe: format!(
-                "{}; vocabulary: {}; basic composition",
-                training.recipe, self.recipe
-            ),
-            points: Vec::new(),
-            ..training.clone()
-        }
+    pub fn with(&self, training: &GuaranteeRecord) -> Option<GuaranteeRecord> {
+        let recipe = format!("{}; vocabulary: {}", training.recipe, self.recipe);
+        // PRIVACY: who knows the seed knows for every word whether it passed the threshold.
+        self.is_known()
+            .then(|| training.composed_with(self.epsilon, self.delta, recipe))
     }
 }

@@ -77,6 +77,7 @@ impl Setting<'_> {
             planned: None,
             worst_case: None,
             with_vocabulary: None,
+            with_initial_model: None,
             observed: None,
             estimate: None,
         };

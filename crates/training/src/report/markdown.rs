@@ -2,26 +2,24 @@
 
 use std::fmt::Write;
 
-use super::RunData;
 use crate::figures::{grouped, number, scientific, upper_bound};
 use crate::record::{GuaranteeRecord, PrivacyReport};
 
-/// The document; `None` for a run that has not written `privacy.json` yet.
-pub(super) fn document(run: &RunData) -> Option<String> {
-    let privacy = run.privacy.as_ref()?;
-    let mut text = format!("# Privacy report of {}\n", run.start.run);
+/// The document of the run of this name.
+pub(super) fn document(run: &str, privacy: &PrivacyReport) -> String {
+    let mut text = format!("# Privacy report of {}\n", plain(run));
     for warning in &privacy.warnings {
-        let _ = write!(text, "\n> **Warning.** {warning}\n");
+        let _ = write!(text, "\n> **Warning.** {}\n", plain(warning));
     }
     if !privacy.private {
         text.push_str("\nThis run adds no noise and gives no guarantee.\n");
-        return Some(text);
+        return text;
     }
     text.push_str("\n## Setting and definition\n\n");
     for statement in &privacy.statements {
         let _ = match statement.split_once(": ") {
-            Some((topic, rest)) => writeln!(text, "- **{topic}.** {rest}"),
-            None => writeln!(text, "- {statement}"),
+            Some((topic, rest)) => writeln!(text, "- **{}.** {}", plain(topic), plain(rest)),
+            None => writeln!(text, "- {}", plain(statement)),
         };
     }
     text.push_str("\n## Accounting\n\n");
@@ -34,7 +32,26 @@ pub(super) fn document(run: &RunData) -> Option<String> {
          participation key which user bears which pseudonym. `undertone verify` recomputes the figures above from the \
          run's files; that the noise was drawn as the ledger says is for whoever ran the training to vouch for.\n",
     );
-    Some(text)
+    text
+}
+
+/// Text from a file as text of the page: no markup, links, table cells or lines of its own. Code spans in backticks stay.
+fn plain(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '\\' | '[' | ']' | '|' | '*' | '#' => {
+                escaped.push('\\');
+                escaped.push(character);
+            }
+            character if character.is_control() => escaped.push(' '),
+            character => escaped.push(character),
+        }
+    }
+    escaped
 }
 
 /// The guarantees that there are, in the order in which a reader asks for them.
@@ -47,6 +64,11 @@ pub(super) fn named(
             "Observed, with its vocabulary",
             "the training and the private choice of its words together",
             &privacy.with_vocabulary,
+        ),
+        (
+            "Observed, with its initial model",
+            "the training, the private vocabulary where there is one, and what its initial model says of itself, together",
+            &privacy.with_initial_model,
         ),
         (
             "Worst case",
@@ -111,7 +133,7 @@ fn section(text: &mut String, name: &str, how: &str, record: &GuaranteeRecord) {
         upper_bound(record.delta)
     );
     for (fact, value) in facts(record) {
-        let _ = writeln!(text, "| {fact} | {value} |");
+        let _ = writeln!(text, "| {fact} | {} |", plain(&value));
     }
     if !record.points.is_empty() {
         text.push_str("\n| delta | epsilon |\n|---|---|\n");
@@ -125,4 +147,62 @@ fn section(text: &mut String, name: &str, how: &str, record: &GuaranteeRecord) {
         }
     }
     text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_in_privacy_json_is_text_on_the_page() {
+        let evil =
+            "<script>alert(1)</script> [x](javascript:1) ![y](http://z) | cell\n\n# Heading \u{1b}[31m &lt;";
+        let record = GuaranteeRecord {
+            epsilon: 1.0,
+            delta: 1e-6,
+            adjacency: evil.to_owned(),
+            sampling: evil.to_owned(),
+            recipe: evil.to_owned(),
+            rounds: 1,
+            population: 2,
+            users_per_round: 1.0,
+            group_size: None,
+            noise_multiplier: 1.0,
+            schema: None,
+            sampler_delta: None,
+            points: Vec::new(),
+        };
+        let report = PrivacyReport {
+            private: true,
+            statements: vec![
+                evil.to_owned(),
+                format!("{evil}: {evil}"),
+                "Coded: `a_b` stays".to_owned(),
+            ],
+            warnings: vec![evil.to_owned()],
+            planned: Some(record),
+            worst_case: None,
+            observed: None,
+            with_vocabulary: None,
+            with_initial_model: None,
+            estimate: None,
+        };
+        let page = document(evil, &report);
+        assert!(!page.contains('<') && !page.contains('\u{1b}'), "{page}");
+        assert!(
+            !page.replace("\\]", "").contains("](") && !page.contains("\n# Heading"),
+            "{page}"
+        );
+        assert!(
+            page.contains("&lt;script&gt;") && page.contains("\\[x\\](javascript:1)"),
+            "{page}"
+        );
+        assert!(page.contains("- **Coded.** `a_b` stays"), "{page}");
+        // The quote of the warning, and no other line begins with one.
+        assert_eq!(
+            page.lines().filter(|line| line.starts_with('>')).count(),
+            1,
+            "{page}"
+        );
+    }
 }

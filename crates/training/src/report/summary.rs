@@ -80,6 +80,7 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
                 ("worst case", &privacy.worst_case),
                 ("observed", &privacy.observed),
                 ("with its vocabulary", &privacy.with_vocabulary),
+                ("with its initial model", &privacy.with_initial_model),
                 ("estimate, not a guarantee", &privacy.estimate),
             ];
             for (name, record) in named {

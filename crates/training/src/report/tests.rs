@@ -70,6 +70,7 @@ fn run(rounds: u64, private: bool) -> RunData {
         signal_to_noise: private.then_some(0.8 * (-(i as f64) / 60.0).exp() + 0.05 * wave(i, 3.1).abs()),
         epsilon: private.then_some(0.3 * ((i + 1) as f64).sqrt()),
         estimated_clip_norm: None,
+        ledger_sha256: None,
         seconds: 2.5,
         phases: None,
     };
@@ -111,6 +112,7 @@ fn run(rounds: u64, private: bool) -> RunData {
             planned: private.then(|| guarantee(3.286)),
             worst_case: None,
             with_vocabulary: None,
+            with_initial_model: None,
             observed: private.then(|| guarantee(3.214)),
             estimate: private.then(|| guarantee(1.152)),
         }),

@@ -2,16 +2,14 @@
 
 use std::time::Instant;
 
-use super::privacy_report::Guarantees;
+use super::privacy_report::Claims;
 use super::workspace::{self, LEDGER_FILE, PRIVACY_FILE};
-use super::{FINISHED_FILES, Run, Summary, data_split, privacy_report};
+use super::{FINISHED_FILES, Run, Summary, data_split};
 use crate::checkpoint::{self, Snapshot, State};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::EvaluationSet;
 use crate::ledger;
 use crate::manifest::Manifest;
-use crate::participation::observed::Observed;
-use crate::plan::{Cost, Spending};
 use crate::random::Purpose;
 use crate::record::PrivacyReport;
 
@@ -62,14 +60,17 @@ impl Run<'_> {
         let metrics = set.evaluate(self.model, &self.parameters, eos, true, self.options.threads)?;
         self.record_evaluation(metrics.clone())?;
         self.checkpoint()?;
+        let privacy = self.write_privacy()?;
+        let mut trained_on = self.trainings.clone();
+        trained_on.push(self.claims().training(&privacy)?);
         self.directory.write_model(
             &self.config.model,
             self.round,
             self.corpus.vocab(),
             self.model,
             &self.parameters,
+            trained_on,
         )?;
-        let privacy = self.write_privacy()?;
         crate::report::write(self.directory.path())?;
         let ledger_head = self.files.ledger.head();
         Manifest::of(self.directory.path(), &FINISHED_FILES, self.round, ledger_head)?
@@ -89,37 +90,21 @@ impl Run<'_> {
         })
     }
 
+    fn claims(&self) -> Claims<'_> {
+        Claims {
+            config: self.config,
+            counts: self.identity.counts(),
+            plan: &self.plan,
+            planned: self.planned.clone(),
+            estimate: self.estimated.clone(),
+        }
+    }
+
     /// Recomputes the guarantee from the ledger on disk and writes `privacy.json`.
     fn write_privacy(&mut self) -> Result<PrivacyReport> {
         self.files.ledger.sync()?;
         let (entries, _) = ledger::read_chain(&self.directory.file(LEDGER_FILE), &self.files.genesis)?;
-        let mut spending = Spending::new(&self.plan);
-        let mut participation = Observed::new();
-        for entry in &entries {
-            self.check_entry(entry)?;
-            spending.compose(&self.plan, Cost::from(entry), 1)?;
-            participation.record(entry.round, &entry.participants)?;
-        }
-        let observed = match (spending.participation(), participation.participation()?) {
-            (Some(_), Some(schema)) => spending.clone().under(schema).record(&self.plan)?,
-            _ => spending.record(&self.plan)?,
-        };
-        let worst_case = match self.cohorts.accounted()? {
-            Some(schema) => spending.under(schema).record(&self.plan)?,
-            None => None,
-        };
-        let report = privacy_report::report(
-            self.config,
-            self.identity.counts(),
-            &self.plan,
-            self.corpus.vocab().provenance(),
-            Guarantees {
-                planned: self.planned.clone(),
-                worst_case,
-                observed,
-                estimate: self.estimated.clone(),
-            },
-        );
+        let report = self.claims().report(&entries)?;
         let mut text = serde_json::to_vec_pretty(&report).map_err(|error| {
             TrainingError::io("writing", &self.directory.file(PRIVACY_FILE), error.into())
         })?;

@@ -5,8 +5,9 @@ use std::io::BufReader;
 use undertone_data::{Corpus, EosTargets, Partition, Split};
 use undertone_models::SequenceModel;
 
+use super::account::Account;
 use super::orders::{Order, Start};
-use super::workspace::{self, LEDGER_FILE, RunDirectory};
+use super::workspace::{self, RunDirectory};
 use super::{Observer, Run, RunOptions, data_split};
 use crate::adaptive_clip::AdaptiveClip;
 use crate::checkpoint::Checkpoint;
@@ -16,11 +17,11 @@ use crate::error::{Result, TrainingError};
 use crate::evaluate::EvaluationSet;
 use crate::files;
 use crate::identity::ModelIdentity;
-use crate::initial_model::starting_parameters;
+use crate::initial_model::{self, source_sha256, starting_parameters};
 use crate::kept_examples;
 use crate::noise::Noise;
 use crate::participation::ParticipationKey;
-use crate::plan::{Cost, Population, PrivacyPlan, Spending};
+use crate::plan::{Population, PrivacyPlan, Spending};
 use crate::random::{Purpose, Randomness};
 use crate::ranks::Ranks;
 use crate::record::{LedgerEntry, MetricsLine, StartRecord};
@@ -77,6 +78,13 @@ impl<'a> Run<'a> {
         };
         // What the words cost must be known under the run's relation.
         let plan = plan.with_vocabulary(corpus.vocabulary_privacy())?;
+        let trainings = match (&checkpoint, &config.initial_model) {
+            // The file may be gone by now.
+            (Some(_), _) => workspace::trainings_of(directory.path())?,
+            (None, Some(file)) => initial_model::trained_on(&base.join(file))?,
+            (None, None) => Vec::new(),
+        };
+        let plan = plan.with_start(&trainings, &source_sha256(&config.data)?);
         // Fails before any work when the budget does not allow a single round, or the accountant cannot evaluate the plan.
         plan.check_budget()?;
         let kept = checkpoint
@@ -103,7 +111,10 @@ impl<'a> Run<'a> {
         let optimizer = ServerOptimizer::new(config.server, model.layout(), config.rounds);
         let (files, ledger) = match &checkpoint {
             Some(checkpoint) => directory.reopen_files(&checkpoint.state)?,
-            None => (directory.create_files(config, &plan, corpus, base)?, Vec::new()),
+            None => (
+                directory.create_files(config, &plan, corpus, base, &trainings)?,
+                Vec::new(),
+            ),
         };
         let planned = plan.planned()?;
         let mut run = Self {
@@ -126,6 +137,7 @@ impl<'a> Run<'a> {
             ranks,
             observer,
             plan,
+            trainings,
             randomness,
             workers,
             periodic,
@@ -167,14 +179,12 @@ impl<'a> Run<'a> {
             )));
         }
         // PRIVACY: what was spent is what the ledger says, not what the configuration would have planned.
+        let mut account = Account::new(self.config, &self.plan)?;
         for entry in ledger {
-            self.check_entry(entry)?;
-            self.spending.compose(&self.plan, Cost::from(entry), 1)?;
+            account.add(entry)?;
         }
+        self.spending = account.running()?;
         self.cohorts.replay(ledger)?;
-        if let Some(participation) = self.cohorts.accounted()? {
-            self.spending = self.spending.clone().under(participation);
-        }
         self.adaptive_clip = state.adaptive_clip.or(self.adaptive_clip);
         let noise_file = checkpoint.noise_state(self.directory.path())?;
         if state.rounds > 0
@@ -204,26 +214,6 @@ impl<'a> Run<'a> {
         self.round = checkpoint.state.rounds;
         self.train_seconds = checkpoint.state.train_seconds;
         Ok(())
-    }
-
-    /// PRIVACY: the ledger's noise is priced with the plan's sampling, so the two must agree on it.
-    pub(super) fn check_entry(&self, entry: &LedgerEntry) -> Result<()> {
-        let planned = (
-            self.config.cohort.sampling.name(),
-            self.plan.sampling_probability(),
-            self.users.num_users() as u64,
-        );
-        let found = (&entry.sampling[..], entry.sampling_probability, entry.population);
-        if planned == found {
-            return Ok(());
-        }
-        Err(TrainingError::Damaged {
-            path: self.directory.file(LEDGER_FILE),
-            message: format!(
-                "round {}: sampled as {found:?}, the run samples as {planned:?}",
-                entry.round
-            ),
-        })
     }
 }
 

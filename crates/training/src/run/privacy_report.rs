@@ -2,60 +2,85 @@
 
 use undertone_data::VocabProvenance;
 
+use super::account::Account;
 use crate::cohort::Sampling;
 use crate::config::{AggregationConfig, Algorithm, EstimatorConfig, RunConfig, SumName};
+use crate::error::Result;
 use crate::identity::ParameterCounts;
-use crate::plan::PrivacyPlan;
-use crate::record::{GuaranteeRecord, PrivacyReport};
+use crate::initial_model::{StatedGuarantee, Training, source_sha256};
+use crate::plan::{PrivacyPlan, StartCost};
+use crate::record::{GuaranteeRecord, LedgerEntry, PrivacyReport};
 use crate::update::CLIP_MARGIN;
 
 /// Above this, (eps, delta) says close to nothing about any one person.
 const MEANINGLESS_EPSILON: f64 = 20.0;
 
-/// Every guarantee that is stated of a run.
-pub(super) struct Guarantees {
-    /// Before training.
-    pub(super) planned: Option<GuaranteeRecord>,
-    /// Of the rounds that were made, for everyone who keeps to the declared schema, where there is one.
-    pub(super) worst_case: Option<GuaranteeRecord>,
-    /// What the ledger shows.
-    pub(super) observed: Option<GuaranteeRecord>,
-    /// Of the larger run that this one stands for.
-    pub(super) estimate: Option<GuaranteeRecord>,
+/// What `privacy.json` is made from beside the ledger: known before the first round.
+pub(crate) struct Claims<'a> {
+    pub(crate) config: &'a RunConfig,
+    pub(crate) counts: ParameterCounts,
+    pub(crate) plan: &'a PrivacyPlan,
+    /// [`PrivacyPlan::planned`].
+    pub(crate) planned: Option<GuaranteeRecord>,
+    /// [`PrivacyPlan::estimated`].
+    pub(crate) estimate: Option<GuaranteeRecord>,
 }
 
-pub(super) fn report(
-    config: &RunConfig,
-    counts: ParameterCounts,
-    plan: &PrivacyPlan,
-    vocabulary: VocabProvenance,
-    guarantees: Guarantees,
-) -> PrivacyReport {
-    let Guarantees {
-        planned,
-        worst_case,
-        observed,
-        estimate,
-    } = guarantees;
-    // What the words cost comes on top of what was observed.
-    let with_vocabulary = plan
-        .vocabulary()
-        .zip(observed.as_ref())
-        .map(|(words, observed)| words.with(observed));
-    PrivacyReport {
-        private: plan.is_private(),
-        statements: statements(config, counts),
-        warnings: warnings(config, plan, vocabulary, observed.as_ref().or(planned.as_ref())),
-        planned,
-        worst_case,
-        observed,
-        with_vocabulary,
-        estimate,
+impl Claims<'_> {
+    /// The report of a run with this ledger: what a run writes, and what verification compares it with.
+    ///
+    /// # Errors
+    /// From the accountant; a ledger that is not the plan's.
+    pub(crate) fn report(&self, ledger: &[LedgerEntry]) -> Result<PrivacyReport> {
+        let mut account = Account::new(self.config, self.plan)?;
+        for entry in ledger {
+            account.add(entry)?;
+        }
+        let observed = account.observed()?;
+        let stated = observed.as_ref().or(self.planned.as_ref());
+        Ok(PrivacyReport {
+            private: self.plan.is_private(),
+            statements: statements(self.config, self.counts, self.plan),
+            warnings: warnings(self.config, self.plan, stated),
+            planned: self.planned.clone(),
+            worst_case: account.worst_case()?,
+            with_vocabulary: observed
+                .as_ref()
+                .and_then(|observed| self.plan.with_words(observed)),
+            with_initial_model: observed
+                .as_ref()
+                .and_then(|observed| self.plan.with_initial_model(observed)),
+            observed,
+            estimate: self.estimate.clone(),
+        })
+    }
+
+    /// What the model of a run with this report says of the run, for runs that start from it.
+    ///
+    /// # Errors
+    /// As [`source_sha256`].
+    pub(crate) fn training(&self, report: &PrivacyReport) -> Result<Training> {
+        let source_sha256 = source_sha256(&self.config.data)?;
+        if !report.private {
+            return Ok(Training::NotPrivate { source_sha256 });
+        }
+        // PRIVACY: words without a guarantee leave the model without one.
+        let stated = report.with_vocabulary.as_ref().or(report.observed.as_ref());
+        let stated = stated.filter(|_| self.plan.vocabulary_warning().is_none());
+        Ok(Training::Private {
+            source_sha256,
+            adjacency: self.plan.adjacency(),
+            guarantee: stated.map(|record| StatedGuarantee {
+                epsilon: record.epsilon,
+                delta: record.delta,
+            }),
+            seeded: self.config.seed.is_some(),
+        })
     }
 }
 
 /// What a reader must know to use the guarantee; nothing where there is none.
-pub(crate) fn statements(config: &RunConfig, counts: ParameterCounts) -> Vec<String> {
+fn statements(config: &RunConfig, counts: ParameterCounts, plan: &PrivacyPlan) -> Vec<String> {
     if config.privacy.is_none() {
         return Vec::new();
     }
@@ -99,7 +124,7 @@ pub(crate) fn statements(config: &RunConfig, counts: ParameterCounts) -> Vec<Str
     };
     let mut statements = vec![
         "Setting: central differential privacy; whoever runs the training is trusted to run it as configured.".to_owned(),
-        format!("Data accesses covered: this training run over the training partition. Choosing hyper-parameters or a checkpoint by looking at results is not covered, nor is the choice of the vocabulary or of caps.{}", if config.initial_model.is_some() { " The model that the run started from is taken as public." } else { "" }),
+        format!("Data accesses covered: this training run over the training partition. Choosing hyper-parameters or a checkpoint by looking at results is not covered, nor is the choice of the vocabulary or of caps.{}", plan.start().map_or("", StartCost::statement)),
         "Mechanism output: the sequence of noised average updates, so every intermediate model and the final model.safetensors are covered. Not covered: metrics.jsonl, ledger.jsonl, report.html and the held-out partitions, which hold exact statistics.".to_owned(),
         "Unit of privacy: a user, with all text they contributed.".to_owned(),
         adjacency.to_owned(),
@@ -115,6 +140,7 @@ pub(crate) fn statements(config: &RunConfig, counts: ParameterCounts) -> Vec<Str
     statements.extend(of_gradients(config, schema));
     if let Some(aggregation) = &config.aggregation {
         statements.push(of_aggregation(aggregation));
+        statements.extend((!config.encoding_is_noisy()).then(|| FOLLOWS_THE_ENCODING.to_owned()));
     }
     statements
 }
@@ -147,6 +173,14 @@ fn of_gradients(config: &RunConfig, schema: bool) -> Option<String> {
     ))
 }
 
+/// What the guarantee of sums modulo a number rests on where the server adds the noise.
+///
+/// PRIVACY: the noise is added after a sum was brought back from residues. One participant who moves a coordinate close to
+/// half the modulus makes another one's step change that coordinate by the whole modulus, which no sensitivity accounts for.
+pub(crate) const FOLLOWS_THE_ENCODING: &str = "Condition of the aggregation: updates are added modulo a number before the \
+    server adds its noise, so the guarantee holds if every participant follows the encoding. One participant who sends \
+    integers outside of it can make the sum wrap around, and then the noise does not cover the others.";
+
 /// Who sees what of the updates, and whose noise the guarantee rests on.
 fn of_aggregation(aggregation: &AggregationConfig) -> String {
     let seen = match aggregation.sum {
@@ -178,12 +212,8 @@ fn of_aggregation(aggregation: &AggregationConfig) -> String {
     )
 }
 
-fn warnings(
-    config: &RunConfig,
-    plan: &PrivacyPlan,
-    vocabulary: VocabProvenance,
-    guarantee: Option<&GuaranteeRecord>,
-) -> Vec<String> {
+fn warnings(config: &RunConfig, plan: &PrivacyPlan, guarantee: Option<&GuaranteeRecord>) -> Vec<String> {
+    let vocabulary = config.data.vocabulary_provenance();
     let mut warnings = Vec::new();
     if !plan.is_private() {
         warnings.push("This run adds no noise and gives no guarantee.".to_owned());
@@ -199,9 +229,18 @@ fn warnings(
     if !vocabulary.is_private_safe() && vocabulary != VocabProvenance::Private {
         warnings.push("The vocabulary was taken from the training data and is not private: its words are outside the guarantee.".to_owned());
     }
-    if vocabulary == VocabProvenance::Private {
+    if let Some(warning) = plan.vocabulary_warning() {
+        warnings.push(warning.to_owned());
+    } else if vocabulary == VocabProvenance::Private {
         warnings.push("The vocabulary was chosen from people's text with a guarantee of its own. Planned, worst case and observed speak of the training alone; `with_vocabulary` is both together, and `privacy.max_epsilon` bounds both together.".to_owned());
     }
+    warnings.extend(
+        plan.start()
+            .map(StartCost::warnings)
+            .unwrap_or_default()
+            .iter()
+            .cloned(),
+    );
     if plan.is_estimate() {
         warnings.push("The noise is scaled for a larger cohort than the run has. `estimate` is the guarantee that such a larger run would have; it is not a guarantee for the people in this run.".to_owned());
     }

@@ -4,18 +4,21 @@ use std::time::Instant;
 
 use super::orders::{Order, RoundOrder};
 use super::work::Work;
+use super::workspace::METRICS_FILE;
 use super::{Run, workspace};
 use crate::cohorts::Cohort;
 use crate::config::{ClipConfig, RunConfig};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::Metrics;
-use crate::plan::{Cost, RoundPlan};
+use crate::files::Lines;
+use crate::plan::{Cost, PrivacyPlan, RoundPlan};
 use crate::record::{EvaluationRecord, LedgerEntry, MetricsLine, PhaseSeconds, RoundRecord};
 use crate::round::{self, Release};
 use crate::update::{LocalTask, OnOverflow};
 
 impl Run<'_> {
     pub(super) fn rounds(&mut self) -> Result<()> {
+        self.evaluate_again()?;
         while self.round < self.config.rounds {
             let started = Instant::now();
             let plan = self.round_plan();
@@ -28,8 +31,7 @@ impl Run<'_> {
                 Err(error) => return Err(error),
             };
             self.one_round(&plan, &cohort, started)?;
-            let every = self.config.evaluation.every;
-            let evaluates = every > 0 && self.round.is_multiple_of(every) && self.round < self.config.rounds;
+            let evaluates = self.evaluates();
             // PRIVACY: a model whose accuracy is shown is a released model; its round can then no longer be made again.
             if evaluates
                 || self.round.is_multiple_of(self.config.checkpoint.every)
@@ -193,6 +195,7 @@ impl Run<'_> {
         record.cohort_size = cohort.users.len();
         record.survivors = released.survivors;
         record.abandoned = abandoned;
+        record.ledger_sha256 = Some(self.files.ledger.head().to_owned());
         self.tokens += record.tokens;
         self.files.metrics.append(&MetricsLine::Round(record.clone()))?;
         self.observer.on_round(&record);
@@ -222,30 +225,42 @@ impl Run<'_> {
             update_norms: workspace::histogram(&work.norms, 24),
             release_norm,
             noise_std: plan.noise_std,
-            signal_to_noise: self.signal_to_noise(plan, release_norm),
+            signal_to_noise: signal_to_noise(&self.plan, plan.noise_std, self.parameters.len(), release_norm),
             epsilon: self.running_epsilon()?,
             estimated_clip_norm: self.adaptive_clip.map(|clip| clip.estimate()),
+            ledger_sha256: None,
             seconds,
             phases: None,
         })
     }
 
-    /// The signal's energy is what the release has beyond the noise's; an estimate, and post-processing. Of correlated noise
-    /// a round's share is not known here.
-    fn signal_to_noise(&self, plan: &RoundPlan, release_norm: f64) -> Option<f64> {
-        let noise_norm = plan.noise_std * (self.parameters.len() as f64).sqrt();
-        let independent = self.plan.bounded().is_none() && noise_norm > 0.0;
-        independent.then(|| (release_norm.powi(2) - noise_norm.powi(2)).max(0.0).sqrt() / noise_norm)
+    fn running_epsilon(&self) -> Result<Option<f64>> {
+        match shows_epsilon(self.config, &self.plan, self.round) {
+            true => self.spending.epsilon(&self.plan),
+            false => Ok(None),
+        }
     }
 
-    /// Epsilon so far. Under a participation schema it is a search over the rounds' matrix: made when it is shown.
-    fn running_epsilon(&self) -> Result<Option<f64>> {
-        let every = self.config.evaluation.every;
-        let shown = self.round == self.config.rounds || (every > 0 && self.round.is_multiple_of(every));
-        if self.plan.participation().is_some() && !shown {
-            return Ok(None);
+    /// Whether the model is evaluated after so many rounds, before the last.
+    fn evaluates(&self) -> bool {
+        evaluates(self.config, self.round)
+    }
+
+    /// A resumed run whose checkpoint is older than the evaluation that followed it evaluates again.
+    fn evaluate_again(&mut self) -> Result<()> {
+        if !self.evaluates() {
+            return Ok(());
         }
-        self.spending.epsilon(&self.plan)
+        let mut lines = Lines::open(&self.directory.file(METRICS_FILE))?;
+        let mut evaluated = false;
+        while let Some(line) = lines.next()? {
+            let record = serde_json::from_slice(line.bytes);
+            evaluated = matches!(record, Ok(MetricsLine::Evaluation(last)) if last.round == self.round);
+        }
+        match evaluated {
+            true => Ok(()),
+            false => self.evaluate_periodic(),
+        }
     }
 
     fn evaluate_periodic(&mut self) -> Result<()> {
@@ -279,6 +294,31 @@ impl TrainingError {
             Self::BudgetExceeded { .. } | Self::Participation(_) | Self::TooFewEligible { .. }
         )
     }
+}
+
+/// Whether a run evaluates its model after so many rounds, before the last.
+pub(crate) fn evaluates(config: &RunConfig, rounds: u64) -> bool {
+    let every = config.evaluation.every;
+    rounds > 0 && every > 0 && rounds.is_multiple_of(every) && rounds < config.rounds
+}
+
+/// Whether the metrics of a round state the guarantee of so many rounds. Under a participation schema it is a search over the
+/// rounds' matrix: made when it is shown.
+pub(crate) fn shows_epsilon(config: &RunConfig, plan: &PrivacyPlan, rounds: u64) -> bool {
+    plan.participation().is_none() || rounds == config.rounds || evaluates(config, rounds)
+}
+
+/// The signal's energy is what the release has beyond the noise's; an estimate, and post-processing. Of correlated noise
+/// a round's share is not known here.
+pub(crate) fn signal_to_noise(
+    plan: &PrivacyPlan,
+    noise_std: f64,
+    parameters: usize,
+    release_norm: f64,
+) -> Option<f64> {
+    let noise_norm = noise_std * (parameters as f64).sqrt();
+    let independent = plan.bounded().is_none() && noise_norm > 0.0;
+    independent.then(|| (release_norm.powi(2) - noise_norm.powi(2)).max(0.0).sqrt() / noise_norm)
 }
 
 /// What the released average is divided by before the optimizer sees it: post-processing of a release.

@@ -15,7 +15,8 @@ use crate::config::RunConfig;
 use crate::error::{Result, TrainingError};
 use crate::figures::hex;
 use crate::files::{self, JsonLines};
-use crate::initial_model::Description;
+use crate::initial_model::training::check;
+use crate::initial_model::{Description, Training};
 use crate::ledger::{self, Ledger};
 use crate::manifest::MANIFEST_FILE;
 use crate::plan::PrivacyPlan;
@@ -39,6 +40,10 @@ pub const TOKENIZER_FILE: &str = Vocab::TOKENIZER_FILE;
 pub const VOCAB_PRIVACY_FILE: &str = "vocab.txt.privacy.json";
 /// The mechanism of correlated noise, where there is one.
 pub const MECHANISM_FILE: &str = "mechanism.json";
+/// What the model that the run started from says of its training, where there is one.
+pub const INITIAL_MODEL_FILE: &str = "initial_model.json";
+/// The privacy report for people.
+pub const PRIVACY_PAGE: &str = "privacy.md";
 
 /// A run's folder, held by this process.
 #[derive(Debug)]
@@ -178,8 +183,9 @@ impl RunDirectory {
         plan: &PrivacyPlan,
         corpus: &Corpus,
         base: &Path,
+        trainings: &[Training],
     ) -> Result<RunFiles> {
-        self.write_setting(config, corpus, base)?;
+        self.write_setting(config, corpus, base, trainings)?;
         if let Some(bounded) = plan.bounded() {
             let path = self.file(MECHANISM_FILE);
             files::write_atomic_with(&path, |file| {
@@ -195,8 +201,15 @@ impl RunDirectory {
         })
     }
 
-    /// Writes what a run starts from: configuration, vocabulary, and where relative paths start.
-    pub(crate) fn write_setting<T: Serialize>(&self, config: &T, corpus: &Corpus, base: &Path) -> Result<()> {
+    /// Writes what a run starts from: configuration, vocabulary, what its initial model says of its training, and where
+    /// relative paths start.
+    pub(crate) fn write_setting<T: Serialize>(
+        &self,
+        config: &T,
+        corpus: &Corpus,
+        base: &Path,
+        trainings: &[Training],
+    ) -> Result<()> {
         // A path that JSON cannot hold is left out: then it is asked for.
         if let Ok(path) = base.canonicalize()
             && let inode = inode_of(&self.path)?
@@ -209,6 +222,13 @@ impl RunDirectory {
             &self.file(corpus.vocab().file_name()),
             corpus.vocab().to_file_contents().as_bytes(),
         )?;
+        if !trainings.is_empty() {
+            let path = self.file(INITIAL_MODEL_FILE);
+            let mut text = serde_json::to_vec_pretty(trainings)
+                .map_err(|error| TrainingError::io("writing", &path, error.into()))?;
+            text.push(b'\n');
+            files::write_atomic(&path, &text)?;
+        }
         if let Some(record) = corpus.vocabulary_privacy() {
             let path = self.file(VOCAB_PRIVACY_FILE);
             files::write_atomic_with(&path, |file| {
@@ -247,8 +267,9 @@ impl RunDirectory {
         words: &Vocab,
         model: &dyn SequenceModel,
         parameters: &[f32],
+        trained_on: Vec<Training>,
     ) -> Result<()> {
-        let description = Description::new(spec, rounds, words).to_json()?;
+        let description = Description::new(spec, rounds, words, trained_on).to_json()?;
         let bytes = model.write_params(parameters, Some(&description))?;
         files::write_atomic(&self.file(MODEL_FILE), &bytes)
     }
@@ -327,7 +348,25 @@ pub(crate) fn genesis_of(folder: &Path) -> Result<String> {
         optional(MECHANISM_FILE)?.as_deref(),
         &files::read(&vocabulary_file(folder))?,
         optional(VOCAB_PRIVACY_FILE)?.as_deref(),
+        optional(INITIAL_MODEL_FILE)?.as_deref(),
     ))
+}
+
+/// What the model that a run started from says of its training; nothing where it started from drawn parameters.
+pub(crate) fn trainings_of(folder: &Path) -> Result<Vec<Training>> {
+    let path = folder.join(INITIAL_MODEL_FILE);
+    if !files::exists(&path) {
+        return Ok(Vec::new());
+    }
+    let trainings: Vec<Training> = files::read_json(&path)?;
+    let checked = match trainings.is_empty() {
+        true => Err("expected at least one training".to_owned()),
+        false => check(&trainings),
+    };
+    match checked {
+        Ok(()) => Ok(trainings),
+        Err(message) => Err(TrainingError::Damaged { path, message }),
+    }
 }
 
 /// The strategy that a run was started with, where it has one.
@@ -398,6 +437,7 @@ fn is_unstarted(path: &Path) -> bool {
                     METRICS_FILE,
                     LEDGER_FILE,
                     MECHANISM_FILE,
+                    INITIAL_MODEL_FILE,
                 ]
                 .iter()
                 .any(|known| name == *known)

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use undertone_accounting::participation::Participation;
-
+use super::same::exactly;
 use super::{Check, Run};
+use crate::cohort::Sampling;
+use crate::error::Result;
+use crate::files::{Line, Lines};
 use crate::ledger;
 use crate::manifest::Manifest;
 use crate::participation::observed::Observed;
@@ -16,7 +18,10 @@ use crate::run::{LEDGER_FILE, genesis_of};
 /// Every line follows the one before it, and the first the settings of the run.
 pub(super) fn chain(folder: &Path) -> (Check, Option<Vec<LedgerEntry>>) {
     let mut check = Check::new("ledger");
-    let read = genesis_of(folder).and_then(|genesis| ledger::read_chain(&folder.join(LEDGER_FILE), &genesis));
+    let path = folder.join(LEDGER_FILE);
+    let read = only_what_a_run_writes(&path, &mut check);
+    check.keep(read);
+    let read = genesis_of(folder).and_then(|genesis| ledger::read_chain(&path, &genesis));
     let Some((entries, head)) = check.keep(read) else {
         return (check, None);
     };
@@ -31,6 +36,16 @@ pub(super) fn chain(folder: &Path) -> (Check, Option<Vec<LedgerEntry>>) {
     }
     check.found = format!("{} rounds, chained from the settings on", entries.len());
     (check, Some(entries))
+}
+
+/// Every line has the keys of a ledger's line, each once, and no others.
+fn only_what_a_run_writes(path: &Path, check: &mut Check) -> Result<()> {
+    let mut lines = Lines::open(path)?;
+    while let Some(Line { number, bytes, .. }) = lines.next()? {
+        let place = format!("{LEDGER_FILE}, line {number}");
+        check.problems(exactly::<LedgerEntry>(&place, bytes).err().unwrap_or_default());
+    }
+    Ok(())
 }
 
 /// Every round's clip norm, sensitivity and noise are what the configuration means.
@@ -72,6 +87,7 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
             &run.plan.population().users,
             &entry.population,
         );
+        check_size(run, index, &mut check);
         check.same(
             place("total_weight"),
             &run.plan.population().total_weight,
@@ -87,9 +103,10 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
         );
         check_survivors(run, index, &mut check);
         check_examples(run, index, &mut check);
-        if entry.noise_key.is_some() != planned.noise_multiplier.is_some() {
+        let named = entry.noise_key.as_deref().map(is_key_id);
+        if named != planned.noise_multiplier.map(|_| true) {
             check.problem(format!(
-                "{}: expected one in private runs only",
+                "{}: expected 16 hexadecimal digits in private runs, and nothing in others",
                 place("noise_key")
             ));
         }
@@ -99,6 +116,33 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
     }
     check.found = "clip norm, sensitivity and noise of every round as configured".to_owned();
     check
+}
+
+/// Whether a text is the name of a key.
+fn is_key_id(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The size of a cohort, where the configuration determines it.
+fn check_size(run: &Run<'_>, index: usize, check: &mut Check) {
+    let (users, goal) = (run.plan.population().users, run.plan.users_per_round() as u64);
+    let sizes = match run.config.cohort.sampling {
+        Sampling::FixedSize => goal..=goal,
+        Sampling::ShuffledEpochs => {
+            let cohorts = (users / goal.max(1)).max(1);
+            users / cohorts..=users.div_ceil(cohorts)
+        }
+        Sampling::Poisson | Sampling::DeviceTimers => 0..=users,
+    };
+    let size = run.entries[index].cohort_size;
+    if !sizes.contains(&size) {
+        check.problem(format!(
+            "{LEDGER_FILE}, line {}, cohort_size: expected from {} to {}, got {size}",
+            index + 1,
+            sizes.start(),
+            sizes.end()
+        ));
+    }
 }
 
 /// ULS and ELS: every participant gave one example at least, and `group_size` at most.
@@ -158,6 +202,12 @@ fn check_survivors(run: &Run<'_>, index: usize, check: &mut Check) {
             place("survivors")
         ));
     }
+    if entry.survivors.is_none() {
+        check.problem(format!(
+            "{}: expected a number with [aggregation]",
+            place("survivors")
+        ));
+    }
     if survivors < cohort.min_clients && !entry.abandoned {
         check.problem(format!(
             "{}: {survivors} survivors, released below the floor of {}",
@@ -193,16 +243,8 @@ fn segments(run: &Run<'_>, check: &mut Check) {
     }
 }
 
-/// The schema that the ledger shows.
-pub(super) struct Shown {
-    /// The declared schema, or wider where violations were to be accounted.
-    pub(super) accounted: Option<Participation>,
-    /// From MinS and MaxP.
-    pub(super) observed: Option<Participation>,
-}
-
 /// Every round names distinct participants, as many as it counts, who keep to the declared schema.
-pub(super) fn participation(run: &Run<'_>) -> (Check, Option<Shown>) {
+pub(super) fn participation(run: &Run<'_>) -> Check {
     let mut check = Check::new("participation");
     let mut observed = Observed::new();
     let declared = match run.plan.participation() {
@@ -249,9 +291,5 @@ pub(super) fn participation(run: &Run<'_>) -> (Check, Option<Shown>) {
             between.get()
         )),
     );
-    let shown = Shown {
-        accounted: policy.and_then(|policy| check.keep(policy.accounted())),
-        observed: check.keep(observed.participation()).flatten(),
-    };
-    (check, Some(shown))
+    check
 }

@@ -2,6 +2,7 @@
 //! the plan's figures, personalisation.
 
 mod bounded;
+mod forger;
 mod personalize;
 mod plan;
 mod ranks;

@@ -1,0 +1,84 @@
+//! What a model was trained on, as its file says: the part of its description that a run which starts from it composes.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use undertone_accounting::Adjacency;
+use undertone_data::CorpusSpec;
+
+use crate::error::{Result, TrainingError};
+use crate::figures::hex;
+
+/// One training that went into a model.
+///
+/// Text is named by the SHA-256 of its source's table in the run file, which privacy reports take as public.
+/// PRIVACY: a digest of the text itself would be an exact statistic of it, in a file that is released.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Training {
+    /// The model's file does not say what it was trained on, such as files of other programs.
+    Undescribed {},
+    /// Training without noise: pre-training, or a run without `[privacy]`.
+    NotPrivate {
+        /// The text.
+        source_sha256: String,
+    },
+    /// Training with noise.
+    Private {
+        /// The text.
+        source_sha256: String,
+        /// Neighbouring relation of the guarantee.
+        adjacency: Adjacency,
+        /// The observed guarantee of the run, with its private vocabulary where it had one; `None` where no guarantee
+        /// can be stated.
+        guarantee: Option<StatedGuarantee>,
+        /// Whether the noise came from a known seed, so that the guarantee is for study only.
+        seeded: bool,
+    },
+}
+
+/// An (epsilon, delta) that a model's file states.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StatedGuarantee {
+    /// Upper bound on epsilon.
+    pub epsilon: f64,
+    /// At this delta.
+    pub delta: f64,
+}
+
+/// Refuses trainings whose guarantees are none.
+///
+/// # Errors
+/// What was expected and what came.
+pub(crate) fn check(trainings: &[Training]) -> Result<(), String> {
+    for training in trainings {
+        let Training::Private {
+            guarantee: Some(StatedGuarantee { epsilon, delta }),
+            ..
+        } = *training
+        else {
+            continue;
+        };
+        // PRIVACY: a negative epsilon would make the run that starts from it cheaper. Written so that a NaN is refused.
+        let holds = epsilon >= 0.0 && epsilon.is_finite() && (0.0..1.0).contains(&delta);
+        if !holds {
+            return Err(format!(
+                "guarantee: expected an epsilon of at least 0 and a delta in [0, 1), got {epsilon} and {delta}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The name of a corpus's text: the SHA-256 of its source's table.
+///
+/// # Errors
+/// Values that JSON cannot hold.
+pub fn source_sha256(data: &CorpusSpec) -> Result<String> {
+    let source = serde_json::to_vec(&data.source)
+        .map_err(|error| TrainingError::value("data.source", "values that JSON can hold", error))?;
+    let mut hash = Sha256::new();
+    hash.update(b"undertone source\0");
+    hash.update(source);
+    Ok(hex(&hash.finalize()))
+}

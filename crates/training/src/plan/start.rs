@@ -1,0 +1,160 @@
+//! What the model that a run starts from has already cost the people of the run.
+
+use undertone_accounting::Adjacency;
+
+use crate::figures::epsilon_delta;
+use crate::initial_model::Training;
+
+/// The trainings behind the model that a run starts from, as far as they concern the people of the run.
+///
+/// # Guarantee
+/// PRIVACY: two trainings on the same people are together (epsilon + epsilon', delta + delta')-DP by basic composition, where
+/// both guarantees speak of the same relation. Trainings on other sources are not counted: whether they read the same
+/// people's text is not known here, and a warning says so.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StartCost {
+    epsilon: f64,
+    delta: f64,
+    /// Trainings on the source of the run that a guarantee is known of.
+    counted: usize,
+    /// Why no guarantee of the run together with its start can be stated.
+    uncountable: Option<String>,
+    warnings: Vec<String>,
+    /// What `privacy.json` says of the start beside the data accesses that it covers.
+    statement: String,
+}
+
+impl StartCost {
+    /// Of a run on `source` that starts from a model with these trainings.
+    pub(super) fn new(trainings: &[Training], source: &str, adjacency: Adjacency) -> Self {
+        let mut cost = Self {
+            statement: statement(trainings, source).to_owned(),
+            ..Self::default()
+        };
+        for training in trainings {
+            cost.add(training, source, adjacency);
+        }
+        if cost.counted > 0 && cost.uncountable.is_none() {
+            let start = epsilon_delta(cost.epsilon, cost.delta);
+            cost.warnings.push(format!(
+                "The model that the run started from was trained on the same source with a guarantee of its own, {start}. \
+                 Planned, worst case and observed speak of this run alone; `with_initial_model` is everything together, and \
+                 `privacy.max_epsilon` bounds everything together."
+            ));
+        }
+        cost
+    }
+
+    fn add(&mut self, training: &Training, source: &str, adjacency: Adjacency) {
+        match training {
+            Training::NotPrivate { source_sha256 } if source_sha256 == source => self.refuse(
+                "The model that the run started from was trained on the same source without privacy, so that the released \
+                 model has no guarantee for these people. The figures speak of what this run adds to that model.",
+            ),
+            Training::Undescribed {} | Training::NotPrivate { .. } => {}
+            Training::Private {
+                source_sha256,
+                adjacency: stated,
+                guarantee,
+                seeded,
+            } => {
+                if *seeded {
+                    self.warnings.push(
+                        "The model that the run started from comes from a seeded run: its guarantee is for study only."
+                            .to_owned(),
+                    );
+                }
+                let shown = guarantee.map(|guarantee| {
+                    format!("{}, {stated}", epsilon_delta(guarantee.epsilon, guarantee.delta))
+                });
+                if source_sha256 != source {
+                    let shown = shown.unwrap_or_else(|| "no guarantee that can be stated".to_owned());
+                    self.warnings.push(format!(
+                        "The model that the run started from was trained privately on another source: {shown}. It is not in \
+                         the figures: add it if people are the same."
+                    ));
+                    return;
+                }
+                match guarantee {
+                    Some(guarantee) if *stated == adjacency => {
+                        self.epsilon += guarantee.epsilon;
+                        self.delta += guarantee.delta;
+                        self.counted += 1;
+                    }
+                    Some(_) => self.refuse(&format!(
+                        "The model that the run started from was trained on the same source with a guarantee under another \
+                         relation, {stated}, which cannot be added to one of {adjacency}. No guarantee of both together is \
+                         stated."
+                    )),
+                    None => self.refuse(
+                        "The model that the run started from was trained on the same source with so little noise that no \
+                         guarantee can be stated, so that the released model has none for these people.",
+                    ),
+                }
+            }
+        }
+    }
+
+    fn refuse(&mut self, why: &str) {
+        self.warnings.push(why.to_owned());
+        self.uncountable.get_or_insert_with(|| why.to_owned());
+    }
+
+    /// Whether the people of the run have paid for the start already.
+    #[must_use]
+    pub fn is_counted(&self) -> bool {
+        self.counted > 0
+    }
+
+    /// Why no guarantee of the run together with its start can be stated, where that is so.
+    #[must_use]
+    pub fn uncountable(&self) -> Option<&str> {
+        self.uncountable.as_deref()
+    }
+
+    /// Epsilon of the trainings before this run.
+    #[must_use]
+    pub fn epsilon(&self) -> f64 {
+        self.epsilon
+    }
+
+    /// Delta of the trainings before this run.
+    #[must_use]
+    pub fn delta(&self) -> f64 {
+        self.delta
+    }
+
+    /// What a reader of the guarantee must know of the start.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The sentence about the start in the statement of covered data accesses; empty without an initial model.
+    #[must_use]
+    pub fn statement(&self) -> &str {
+        &self.statement
+    }
+}
+
+/// Whether the start is public, in words.
+fn statement(trainings: &[Training], source: &str) -> &'static str {
+    let of_people = |training: &Training| match training {
+        Training::Private { .. } => true,
+        Training::NotPrivate { source_sha256 } => source_sha256 == source,
+        Training::Undescribed {} => false,
+    };
+    if trainings.is_empty() {
+        return "";
+    }
+    if trainings.iter().any(of_people) {
+        return " The model that the run started from is not public: it was trained on people's text before, which the \
+                warnings speak of.";
+    }
+    if trainings.contains(&Training::Undescribed {}) {
+        return " The file of the model that the run started from does not say what it was trained on. It is taken as public \
+                on the word of the person who chose it.";
+    }
+    " The file of the model that the run started from says that it was trained without privacy, on another source. It is \
+     taken as public on the word of the person who chose it."
+}

@@ -1,0 +1,65 @@
+//! `mechanism.json` against the configuration.
+
+use std::path::Path;
+
+use undertone_mechanisms::{Mechanism, Strategy};
+
+use super::same::{Precision, differences, exactly};
+use super::{Check, Run};
+use crate::run::MECHANISM_FILE;
+
+/// The file, where there is one, has the keys and the values of a mechanism.
+pub(super) fn is_one(folder: &Path) -> (Check, Option<()>) {
+    let mut check = Check::new("mechanism file");
+    let read = check.keep(crate::files::read_if_there(&folder.join(MECHANISM_FILE)));
+    match read
+        .flatten()
+        .map(|bytes| exactly::<Mechanism>(MECHANISM_FILE, &bytes))
+    {
+        None => check.found = "none".to_owned(),
+        Some(Ok(mechanism)) => check.found = mechanism.strategy().name(),
+        Some(Err(problems)) => check.problems(problems),
+    }
+    let holds = check.problems.is_empty().then_some(());
+    (check, holds)
+}
+
+/// The mechanism is the one that the configuration means: its rounds, its schema, its noise, and every figure of a matrix
+/// that needs no search. The figures of an optimised matrix are in its sensitivity, which the guarantee rests on.
+pub(super) fn is_the_configuration_s(run: &Run<'_>) -> Check {
+    let mut check = Check::new("mechanism");
+    let Some(bounded) = run.plan.bounded() else {
+        check.found = "none: noise of its own in every round, or none at all".to_owned();
+        return check;
+    };
+    let Some(bytes) = check.keep(crate::files::read(&run.folder.join(MECHANISM_FILE))) else {
+        return check;
+    };
+    // What is wrong with its keys has been named before the plan was made from it.
+    let Ok(mechanism) = exactly::<Mechanism>(MECHANISM_FILE, &bytes) else {
+        return check;
+    };
+    let value = |mechanism: &Mechanism| serde_json::to_value(mechanism).unwrap_or_default();
+    let (made, got) = (value(bounded.mechanism()), value(&mechanism));
+    check.problems(differences(MECHANISM_FILE, &made, &got, Precision::Recomputed));
+    let unsearched = run.plan.unsearched_strategy(&run.config);
+    if let Some(expected) = unsearched.and_then(|made| check.keep(made)) {
+        let strategy = |strategy: &Strategy| serde_json::to_value(strategy).unwrap_or_default();
+        let (made, got) = (strategy(&expected), strategy(mechanism.strategy()));
+        check.problems(differences(
+            &format!("{MECHANISM_FILE}, strategy"),
+            &made,
+            &got,
+            Precision::Recomputed,
+        ));
+    }
+    check.found = format!("{}, as configured", mechanism.strategy().name());
+    check
+}
+
+/// The names of a matrix's figures.
+pub(super) fn keys_of(strategy: &Strategy) -> String {
+    let strategy = serde_json::to_value(strategy).unwrap_or_default();
+    let keys = strategy.as_object().into_iter().flat_map(|fields| fields.keys());
+    keys.map(String::as_str).collect::<Vec<_>>().join(", ")
+}
