@@ -428,6 +428,21 @@ mod tests {
         writer.finish(&vocab, stats, None).unwrap();
     }
 
+    #[cfg(unix)]
+    #[test]
+    fn a_cache_is_for_its_owner_alone_and_no_pipe_is_opened() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c.bin");
+        small_cache(&path);
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let link = folder.path().join("link.bin");
+        symlink(&path, &link).unwrap();
+        let error = Cache::open(&link, DIGEST).unwrap_err().to_string();
+        assert!(error.contains("expected a regular file"), "{error}");
+    }
+
     /// Changes a good cache, makes its hashes right again, and expects `part` in the error.
     fn check(change: impl FnOnce(&mut Header, &mut [u8]), part: &str) {
         let directory = tempfile::tempdir().unwrap();

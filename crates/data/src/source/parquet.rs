@@ -38,6 +38,19 @@ const MAX_EXPANSION: u64 = 1000;
 /// Bytes that every row costs, beside its text.
 const ROW_BYTES: u64 = 40;
 
+/// Bytes to which a file of `size` bytes may expand.
+fn most_expanded(size: u64) -> u64 {
+    EXPANSION_BYTES.max(size.saturating_mul(MAX_EXPANSION))
+}
+
+/// What is said of a file that expands beyond that.
+fn too_large() -> String {
+    format!(
+        "it expands to more than {} MiB and {MAX_EXPANSION} times its size",
+        EXPANSION_BYTES >> 20
+    )
+}
+
 /// A file whose description was read.
 pub(crate) struct Opened {
     pub(crate) file: File,
@@ -121,7 +134,7 @@ impl Batches {
         Ok(Batches {
             path: path.to_owned(),
             reader: reader.map_err(|error| damaged(path)(error.to_string()))?,
-            left: EXPANSION_BYTES.max(size.saturating_mul(MAX_EXPANSION)),
+            left: most_expanded(size),
         })
     }
 
@@ -131,12 +144,7 @@ impl Batches {
         let Some(batch) = batch else { return Ok(None) };
         let batch = batch.map_err(|error| damaged(error.to_string()))?;
         let bytes = ROW_BYTES * batch.num_rows() as u64 + expanded(&batch);
-        self.left = self.left.checked_sub(bytes).ok_or_else(|| {
-            damaged(format!(
-                "it expands to more than {} MiB and {MAX_EXPANSION} times its size",
-                EXPANSION_BYTES >> 20
-            ))
-        })?;
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| damaged(too_large()))?;
         Ok(Some(batch))
     }
 }
@@ -271,7 +279,7 @@ pub(crate) fn text_bytes(path: &Path, columns: Columns<'_>) -> Result<u64> {
         .filter(|chunk| wanted.contains(&Some(chunk.column_path().string().as_str())))
         .map(|chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(0))
         .fold(0, u64::saturating_add);
-    Ok(bytes.min(EXPANSION_BYTES.max(size.saturating_mul(MAX_EXPANSION))))
+    Ok(bytes.min(most_expanded(size)))
 }
 
 fn find<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a ArrayRef> {

@@ -8,6 +8,7 @@ use arrow_array::{Int64Array, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, GzipLevel, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType};
+use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
@@ -107,6 +108,31 @@ fn prefixes_and_lengths_that_expand_are_errors() {
         .build();
     let value = ByteArray::from(vec![b'a'; 100 << 10]);
     texts(&path, properties, &vec![value; 100], 50);
+    fails(&path, &["it expands to more than 64 MiB"]);
+}
+
+#[test]
+fn columns_that_overlap_and_pages_of_zeros_are_errors() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.parquet");
+    texts(&path, zstd().build(), &[ByteArray::from("a text")], 10);
+    let opened = super::parquet::Opened::open(&path).expect("a file");
+    let metadata = opened.metadata.metadata();
+    let look = |metadata: &ParquetMetaData| {
+        super::parquet::pages::inspect(&opened.file, metadata, &|_| true).map(|pages| pages.batch_rows)
+    };
+    assert_eq!(look(metadata), Ok(8192));
+    // A thousand row groups of the same bytes.
+    let mut builder = ParquetMetaData::clone(metadata).into_builder();
+    for _ in 0..1000 {
+        builder = builder.add_row_group(metadata.row_group(0).clone());
+    }
+    let error = look(&builder.build()).expect_err("they overlap");
+    assert!(error.contains("overlaps other columns"), "{error}");
+
+    let zeros = ByteArray::from(vec![0; 80 << 20]);
+    texts(&path, zstd().set_dictionary_enabled(false).build(), &[zeros], 1);
+    assert!(fs::metadata(&path).expect("a file").len() < 65_536);
     fails(&path, &["it expands to more than 64 MiB"]);
 }
 

@@ -16,8 +16,8 @@ use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::ColumnDescriptor;
 
-use super::delta;
 use super::header::{self, DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, Header};
+use super::{delta, most_expanded, too_large};
 use crate::error::quoted;
 use crate::guard::caught;
 
@@ -29,6 +29,8 @@ const BATCH_BYTES: u64 = 128 << 20;
 const PAGES_BYTES: u64 = 256 << 20;
 /// Bytes of lists that are decoded for one row group, of all columns together.
 const LISTS_BYTES: u64 = 256 << 20;
+/// Maximum number of pages of a file.
+const MAX_PAGES: usize = 1_000_000;
 /// Numbers of delta-encoded values that a page may have.
 const DELTA_VALUES: u64 = 16 << 20;
 
@@ -69,6 +71,11 @@ pub(crate) fn inspect(
     let size = file.metadata().map_err(|error| error.to_string())?.len();
     let mut costs = vec![Cost::default(); metadata.file_metadata().schema_descr().num_columns()];
     let mut locations = Vec::new();
+    let mut left = Left {
+        stored: size,
+        expanded: most_expanded(size),
+        pages: MAX_PAGES,
+    };
     for group in metadata.row_groups() {
         let mut of_group = Vec::new();
         for (leaf, chunk) in group
@@ -78,7 +85,7 @@ pub(crate) fn inspect(
             .filter(|(leaf, _)| wanted(*leaf))
         {
             let name = || quoted(&chunk.column_path().string());
-            let seen = Chunk::open(file, size, chunk).and_then(|found| {
+            let seen = Chunk::open(file, size, chunk, &mut left).and_then(|found| {
                 let cost = found.cost(file, group.num_rows())?;
                 Ok((cost, found.locations()))
             });
@@ -113,6 +120,13 @@ pub(crate) fn inspect(
     })
 }
 
+/// How much of a file is still looked at. Columns of an honest file do not overlap, so together they are no larger than it.
+struct Left {
+    stored: u64,
+    expanded: u64,
+    pages: usize,
+}
+
 /// A column of a row group with its page headers.
 struct Chunk<'a> {
     metadata: &'a ColumnChunkMetaData,
@@ -121,7 +135,12 @@ struct Chunk<'a> {
 }
 
 impl<'a> Chunk<'a> {
-    fn open(file: &File, size: u64, metadata: &'a ColumnChunkMetaData) -> Result<Chunk<'a>, String> {
+    fn open(
+        file: &File,
+        size: u64,
+        metadata: &'a ColumnChunkMetaData,
+        left: &mut Left,
+    ) -> Result<Chunk<'a>, String> {
         let start = metadata
             .dictionary_page_offset()
             .unwrap_or(metadata.data_page_offset());
@@ -132,6 +151,10 @@ impl<'a> Chunk<'a> {
         let (Some((start, _)), Some(end)) = (range, end.filter(|&end| end <= size)) else {
             return Err("its place lies outside the file".to_owned());
         };
+        left.stored = left
+            .stored
+            .checked_sub(end - start)
+            .ok_or("it overlaps other columns")?;
         let mut pages = Vec::new();
         let (mut at, mut headers) = (start, BufReader::with_capacity(1 << 12, file));
         while at < end {
@@ -154,6 +177,14 @@ impl<'a> Chunk<'a> {
             if next > end {
                 return Err(format!("its page at byte {at} lies outside it"));
             }
+            left.pages = left
+                .pages
+                .checked_sub(1)
+                .ok_or_else(|| format!("the file has more than {MAX_PAGES} pages"))?;
+            left.expanded = left
+                .expanded
+                .checked_sub(header.uncompressed as u64)
+                .ok_or_else(too_large)?;
             pages.push((at, header));
             at = next;
         }
