@@ -31,8 +31,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint;
 use crate::config::{Override, RunConfig, RunFile, folder_name, parse_as};
 use crate::error::{Result, TrainingError};
+use crate::files;
 use crate::manifest::{MANIFEST_FILE, Manifest};
 use crate::run::{self, CONFIG_FILE, Observer, RunOptions};
 
@@ -116,7 +118,7 @@ impl Sweep {
     /// Syntax and keys of either file by name, line and key; no axis, an axis without values, names that are no folder
     /// names, and names or seeds that come twice.
     pub fn read(path: &Path, overrides: &[Override]) -> Result<Self> {
-        let text = crate::files::read_given_text(path)?;
+        let text = files::read_given_text(path)?;
         let config: SweepConfig = parse_as(&text, path, &[])?;
         config.validate()?;
         let run = RunConfig::base_of(path).join(&config.run);
@@ -161,8 +163,9 @@ impl Sweep {
         let out = self.folder(&options.out);
         let resume = match trial.state(&out)? {
             // One that was killed between its last two steps has left its checkpoint.
-            TrialState::Finished => return crate::checkpoint::remove(&out.join(&trial.file.config.name)),
-            TrialState::Begun => true,
+            TrialState::Finished => return checkpoint::remove(&out.join(&trial.file.config.name)),
+            // One that was killed before its first checkpoint starts again.
+            TrialState::Begun => files::exists(&checkpoint::path(&out.join(&trial.file.config.name))),
             TrialState::New => false,
         };
         let options = RunOptions {

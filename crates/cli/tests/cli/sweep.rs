@@ -28,6 +28,16 @@ fn folder() -> Folder {
 }
 
 #[test]
+fn a_sweep_starts_again_what_was_killed_before_its_first_checkpoint() {
+    let folder = folder();
+    // As a run leaves it that was killed while it took its directory.
+    std::fs::create_dir_all(folder.path("runs/noise/clip-1-much-seed-2")).expect("a folder");
+    folder.write("runs/noise/clip-1-much-seed-2/.lock", "");
+    let said = json(&folder.succeed(&["sweep", "sweep.toml", "--json"]));
+    assert_eq!(said["finished"], 8);
+}
+
+#[test]
 fn a_sweep_makes_all_runs_once_and_compares_them() {
     let folder = folder();
     let sweep = ["sweep", "sweep.toml", "--json"];
