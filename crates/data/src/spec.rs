@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use crate::error::{DataError, Result};
 use crate::limits::MAX_VOCABULARY_WORDS;
 use crate::time::TimePoint;
-use crate::vocab::VocabProvenance;
 use source::default_text;
 
 pub(crate) use source::Columns;
@@ -272,18 +271,6 @@ impl CorpusSpec {
                 test: 0.1,
                 seed: 0,
             },
-        }
-    }
-
-    /// Where the words come from, as far as the specification says it.
-    #[must_use]
-    pub fn vocabulary_provenance(&self) -> VocabProvenance {
-        match &self.vocabulary {
-            Some(VocabularySpec::File { .. } | VocabularySpec::Tokenizer { .. }) => VocabProvenance::File,
-            Some(VocabularySpec::Private { .. }) => VocabProvenance::Private,
-            Some(VocabularySpec::PublicCorpus { .. }) => VocabProvenance::PublicCorpus,
-            Some(VocabularySpec::TrainingData { .. }) => VocabProvenance::TrainingData,
-            None => VocabProvenance::Synthetic,
         }
     }
 

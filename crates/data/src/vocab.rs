@@ -13,6 +13,7 @@ use crate::error::{DataError, Place, Result, quoted};
 use crate::file;
 use crate::hash::{hash_bytes, hex};
 use crate::limits::{MAX_VOCABULARY_BYTES, MAX_VOCABULARY_WORDS};
+use crate::spec::{CorpusSpec, VocabularySpec};
 use subwords::Subwords;
 
 pub use special::SpecialIds;
@@ -47,6 +48,20 @@ impl VocabProvenance {
         // PRIVACY: a word list counted on the training users depends on each of them without noise; one chosen privately
         // depends on them as little as its record says, which is not nothing.
         !matches!(self, VocabProvenance::TrainingData | VocabProvenance::Private)
+    }
+}
+
+impl CorpusSpec {
+    /// Where the words come from, as far as the specification says it.
+    #[must_use]
+    pub fn vocabulary_provenance(&self) -> VocabProvenance {
+        match &self.vocabulary {
+            Some(VocabularySpec::File { .. } | VocabularySpec::Tokenizer { .. }) => VocabProvenance::File,
+            Some(VocabularySpec::Private { .. }) => VocabProvenance::Private,
+            Some(VocabularySpec::PublicCorpus { .. }) => VocabProvenance::PublicCorpus,
+            Some(VocabularySpec::TrainingData { .. }) => VocabProvenance::TrainingData,
+            None => VocabProvenance::Synthetic,
+        }
     }
 }
 

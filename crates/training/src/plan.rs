@@ -236,7 +236,7 @@ impl PrivacyPlan {
         }
         let together = self.with_words(observed).unwrap_or_else(|| observed.clone());
         let recipe = format!("{}; initial model: as its file states", together.recipe);
-        Some(together.composed_with(start.epsilon(), start.delta(), recipe))
+        Some(together.composed_with(start.epsilon(), start.delta(), &recipe))
     }
 
     /// The mechanism of the run, where its guarantee rests on how often and how far apart one user takes part.
@@ -477,7 +477,7 @@ impl PrivacyPlan {
 
 impl GuaranteeRecord {
     /// This guarantee with another one for the same people under the same relation, by basic composition.
-    fn composed_with(&self, epsilon: f64, delta: f64, recipe: String) -> Self {
+    fn composed_with(&self, epsilon: f64, delta: f64, recipe: &str) -> Self {
         let suffix = "; basic composition";
         let recipe = recipe.replace(suffix, "") + suffix;
         Self {

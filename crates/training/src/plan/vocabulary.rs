@@ -63,6 +63,6 @@ impl VocabularyCost {
         let recipe = format!("{}; vocabulary: {}", training.recipe, self.recipe);
         // PRIVACY: who knows the seed knows for every word whether it passed the threshold.
         self.is_known()
-            .then(|| training.composed_with(self.epsilon, self.delta, recipe))
+            .then(|| training.composed_with(self.epsilon, self.delta, &recipe))
     }
 }

@@ -446,7 +446,7 @@ fn a_run_whose_noise_allows_no_guarantee_may_claim_none() {
             value,
         };
         let accepted = run.refuses("privacy.json", &change, || {
-            run.write("privacy.json", &change.value.to_string())
+            run.write("privacy.json", &change.value.to_string());
         });
         assert_eq!(accepted, None);
     }
