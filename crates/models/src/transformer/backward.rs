@@ -3,6 +3,7 @@
 use super::BlockTensors;
 use super::adapters::matrices;
 use super::block::{Activations, Gradients, VectorTarget, by, vectors, vectors_len};
+use super::gram::Square;
 use super::head::Embedding;
 use super::lora::Product;
 use super::worker::Worker;
@@ -22,14 +23,15 @@ impl<T: Scalar> Worker<T> {
         let (lines, stride) = (if waiting { self.rows.count() } else { 1 }, self.vectors_stride());
         self.vectors[..lines * stride].fill(T::ZERO);
         let embedding = &params[self.tensors.embedding.clone()];
-        self.squares.fill(0.0);
+        self.squares.fill(Square::default());
+        self.outputs.fill(Square::default());
         let then = if self.lora.is_some() {
             Embedding::Frozen
         } else if waiting {
             Embedding::Norms {
                 gram: &mut self.gram,
                 grams: &mut self.grams,
-                squares: &mut self.squares,
+                squares: &mut self.outputs,
             }
         } else {
             self.embedding_gradient.fill(T::ZERO);

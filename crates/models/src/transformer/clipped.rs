@@ -91,11 +91,9 @@ impl<T: Scalar> Worker<T> {
         }
         for sequence in 0..count {
             let square = self.squares[sequence];
-            // Rounding can bring a sum of squares just below zero.
-            if square.is_nan() || !T::of(square.max(0.0).sqrt()).wide().is_finite() {
+            if square.value.is_nan() || !T::of(square.bounded().sqrt()).wide().is_finite() {
                 return Err(sequence);
             }
-            self.squares[sequence] = square.max(0.0);
         }
         Ok(stats)
     }
@@ -104,18 +102,21 @@ impl<T: Scalar> Worker<T> {
     fn add_norms_of_ends(&mut self) {
         let (width, stride) = (self.sizes.width, self.vectors_stride());
         let (rows, squares, gram) = (&self.rows, &mut self.squares, &mut self.gram);
+        let outputs = &self.outputs;
         let (states, gradient) = (&self.states, &self.gradient);
         self.head.each_kept(rows, |sequence, logits, lanes| {
             let range = rows.range(sequence);
             let (states, gathered) = (&states[by(&range, width)], &gradient[by(&range, width)]);
-            squares[sequence] += gram.of_inputs(&rows.inputs[range], gathered, states, width, logits, lanes);
+            let inputs = &rows.inputs[range];
+            squares[sequence] +=
+                gram.of_embedding(outputs[sequence], inputs, gathered, states, width, logits, lanes);
         });
         for sequence in 0..self.rows.count() {
             let line = &self.vectors[sequence * stride..(sequence + 1) * stride];
-            self.squares[sequence] += dot(self.isa, line, line).wide();
+            self.squares[sequence].value += dot(self.isa, line, line).wide();
             if !self.tensors.positions.is_empty() {
                 let rows = &self.gradient[by(&self.rows.range(sequence), width)];
-                self.squares[sequence] += dot(self.isa, rows, rows).wide();
+                self.squares[sequence].value += dot(self.isa, rows, rows).wide();
             }
         }
     }
@@ -230,7 +231,7 @@ impl<T: Scalar> Worker<T> {
             }
         };
         for sequence in 0..self.rows.count() {
-            let (norm, weight) = clip(self.squares[sequence].sqrt(), bound);
+            let (norm, weight) = clip(self.squares[sequence].bounded().sqrt(), bound);
             norms[self.rows.sequences[sequence]] = norm;
             self.row_weight[self.rows.range(sequence)].fill(weight);
         }

@@ -12,6 +12,46 @@ use crate::kernels::{
     vector::dot,
 };
 use crate::scalar::Scalar;
+use std::ops::AddAssign;
+
+/// A sum of squares that is a smaller part than this of what was added up to it is computed again from the product itself: in
+/// single precision what is left of the terms is too rough. At this part the norm is right to some 3e-5.
+const CANCELLED: f64 = 1e-3;
+/// Less than this part of its terms no squared norm counts for: the product itself is rounded by as much as a norm below it
+/// could be wrong by.
+const LEAST: f64 = 1e-6;
+
+/// A squared norm of a sum of outer products `a_t b_t^T`, and what it was made of.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Square {
+    pub(super) value: f64,
+    /// `(sum_t |a_t| |b_t|)^2`: the squared norm if all terms pointed the same way.
+    pub(super) terms: f64,
+}
+
+impl Square {
+    /// Whether rounding may have spoilt the value. True of NaN.
+    fn is_lost(self) -> bool {
+        let certain = self.value >= CANCELLED * self.terms;
+        !certain
+    }
+
+    /// The squared norm to clip by.
+    ///
+    /// PRIVACY: never so small that the roundings of a gradient of terms that cancel, scaled up to the bound, would
+    /// exceed a ten-thousandth of it; and never zero because a sum of products was rounded below zero.
+    pub(super) fn bounded(self) -> f64 {
+        self.value.max(LEAST * self.terms)
+    }
+}
+
+impl AddAssign for Square {
+    /// Of parameters side by side: squared norms add up.
+    fn add_assign(&mut self, other: Self) {
+        self.value += other.value;
+        self.terms += other.terms;
+    }
+}
 
 /// Rows of a Gram matrix computed together; what stands right of them is skipped, for it is symmetric.
 const ROWS: usize = 32;
@@ -52,23 +92,44 @@ impl<T: Scalar> Gram<T> {
         y: &[T],
         output: usize,
         explicit: &mut WeightGradient<T>,
-    ) -> f64 {
+    ) -> Square {
         let rows = x.len() / input;
         // Half of each Gram matrix is computed, and the diagonal blocks whole.
         let ghost = rows * (rows + ROWS) / 2 * (input + output);
         if ghost > rows * input * output {
-            self.product.clear();
-            self.product.resize(input * output, T::ZERO);
-            explicit.add(&mut self.product, T::ONE, x, input, y, output);
-            return self.product.iter().map(|value| value.wide() * value.wide()).sum();
+            let length = |row: &[T]| sum_of_squares(row).sqrt();
+            let rows = x.chunks_exact(input).zip(y.chunks_exact(output));
+            let lengths: f64 = rows.map(|(x, y)| length(x) * length(y)).sum();
+            return Square {
+                value: self.of_product(x, input, y, output, explicit),
+                terms: lengths * lengths,
+            };
         }
         let mut left = std::mem::take(&mut self.left);
         let mut right = std::mem::take(&mut self.right);
         self.lower(x, input, &mut left);
         self.lower(y, output, &mut right);
-        let total = sum_of_products(self.isa, &left, &right, rows);
+        let mut total = sum_of_products(&left, &right, rows);
         (self.left, self.right) = (left, right);
+        if total.is_lost() {
+            total.value = self.of_product(x, input, y, output, explicit);
+        }
         total
+    }
+
+    /// Squared norm of `x^T y`, written out.
+    fn of_product(
+        &mut self,
+        x: &[T],
+        input: usize,
+        y: &[T],
+        output: usize,
+        explicit: &mut WeightGradient<T>,
+    ) -> f64 {
+        self.product.clear();
+        self.product.resize(input * output, T::ZERO);
+        explicit.add(&mut self.product, T::ONE, x, input, y, output);
+        sum_of_squares(&self.product)
     }
 
     /// The lower triangle of `rows rows^T`, and more right of it up to a multiple of [`ROWS`].
@@ -128,10 +189,10 @@ impl<T: Scalar> Gram<T> {
     }
 
     /// `sum_{t,s} gram[t][s] (x_t . x_s)` for a lower triangle `gram`.
-    pub(super) fn against(&mut self, gram: &[T], x: &[T], width: usize) -> f64 {
+    pub(super) fn against(&mut self, gram: &[T], x: &[T], width: usize) -> Square {
         let mut left = std::mem::take(&mut self.left);
         self.lower(x, width, &mut left);
-        let total = sum_of_products(self.isa, &left, gram, x.len() / width);
+        let total = sum_of_products(&left, gram, x.len() / width);
         self.left = left;
         total
     }
@@ -139,23 +200,28 @@ impl<T: Scalar> Gram<T> {
 
 /// Gradients of token vectors that are both read and predicted from.
 impl<T: Scalar> Gram<T> {
-    /// What a sequence adds to the squared norm of the embedding's gradient beside `|output part|^2`: the rows `inputs`
-    /// point at get `gathered`, those of one token added up, and the output part is `logits states`, `logits` as
-    /// [`Head::each_kept`](super::head::Head::each_kept) gives it.
-    pub(super) fn of_inputs(
+    /// The squared norm of a sequence's gradient of the embedding. `output_part` is that of `logits states` alone, `logits` as
+    /// [`Head::each_kept`](super::head::Head::each_kept) gives it; the rows `inputs` point at get `gathered` on top, those of
+    /// one token added up.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn of_embedding(
         &mut self,
+        output_part: Square,
         inputs: &[u32],
         gathered: &[T],
         states: &[T],
         width: usize,
         logits: &[T],
         lanes: usize,
-    ) -> f64 {
+    ) -> Square {
         let count = inputs.len();
         let row = |t: usize| &gathered[t * width..(t + 1) * width];
-        let mut total = 0.0;
+        let mut total = output_part.value;
+        let mut lengths = output_part.terms.sqrt();
         for t in 0..count {
-            total += dot(self.isa, row(t), row(t)).wide();
+            let square = dot(self.isa, row(t), row(t)).wide();
+            lengths += square.sqrt();
+            total += square;
             for s in (0..t).filter(|&s| inputs[s] == inputs[t]) {
                 total += 2.0 * dot(self.isa, row(t), row(s)).wide();
             }
@@ -182,17 +248,84 @@ impl<T: Scalar> Gram<T> {
             let along = &self.left[t * count..(t + 1) * count];
             total += 2.0 * dot(self.isa, along, &logits[token as usize * lanes..][..count]).wide();
         }
+        let mut total = Square {
+            value: total,
+            terms: lengths * lengths,
+        };
+        if total.is_lost() {
+            total.value = self.of_written_embedding(inputs, gathered, states, width, logits, lanes);
+        }
         total
+    }
+
+    /// The same, written out.
+    fn of_written_embedding(
+        &mut self,
+        inputs: &[u32],
+        gathered: &[T],
+        states: &[T],
+        width: usize,
+        logits: &[T],
+        lanes: usize,
+    ) -> f64 {
+        // The last line of `logits` may end with the sequence's own lanes.
+        let words = (logits.len() + lanes - inputs.len()) / lanes;
+        self.product.clear();
+        self.product.resize(words * width, T::ZERO);
+        let extent = Extent {
+            rows: words,
+            cols: width,
+            depth: inputs.len(),
+        };
+        matmul(
+            self.isa,
+            extent,
+            T::ONE,
+            Left::strided(logits, lanes, 1),
+            Right::Rows(states, width),
+            &mut self.product,
+            width,
+            false,
+        );
+        for (&token, row) in inputs.iter().zip(gathered.chunks_exact(width)) {
+            let line = &mut self.product[token as usize * width..][..width];
+            line.iter_mut().zip(row).for_each(|(sum, value)| *sum += *value);
+        }
+        sum_of_squares(&self.product)
     }
 }
 
-/// `sum_{t,s} a[t][s] b[t][s]` of two symmetric matrices given by their lower triangles.
-fn sum_of_products<T: Scalar>(isa: Isa, a: &[T], b: &[T], count: usize) -> f64 {
-    let line = |row: usize| {
+/// `sum_{t,s} a[t][s] b[t][s]` of two Gram matrices given by their lower triangles, the terms added up in double precision.
+fn sum_of_products<T: Scalar>(a: &[T], b: &[T], count: usize) -> Square {
+    let (mut value, mut lengths) = (0.0, 0.0);
+    for row in 0..count {
         let (a, b) = (&a[row * count..][..=row], &b[row * count..][..=row]);
-        2.0 * dot(isa, a, b).wide() - a[row].wide() * b[row].wide()
-    };
-    (0..count).map(line).sum()
+        let own = a[row].wide() * b[row].wide();
+        value += 2.0 * wide_dot(a, b) - own;
+        lengths += own.max(0.0).sqrt();
+    }
+    Square {
+        value,
+        terms: lengths * lengths,
+    }
+}
+
+fn sum_of_squares<T: Scalar>(values: &[T]) -> f64 {
+    wide_dot(values, values)
+}
+
+/// An inner product in double precision, in lanes that a compiler can put side by side.
+fn wide_dot<T: Scalar>(a: &[T], b: &[T]) -> f64 {
+    const LANES: usize = 8;
+    let mut lanes = [0.0; LANES];
+    let ((whole_a, rest_a), (whole_b, rest_b)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    for (a, b) in whole_a.iter().zip(whole_b) {
+        for j in 0..LANES {
+            lanes[j] += a[j].wide() * b[j].wide();
+        }
+    }
+    let rest = rest_a.iter().zip(rest_b).map(|(a, b)| a.wide() * b.wide());
+    lanes.iter().sum::<f64>() + rest.sum::<f64>()
 }
 
 #[cfg(test)]
@@ -221,7 +354,7 @@ mod tests {
             let mut gram = Gram::new(isa);
             gram.reserve(rows, input.max(output));
             let mut explicit = WeightGradient::new(isa, rows, input);
-            let got = gram.squared_norm(&x, input, &y, output, &mut explicit);
+            let got = gram.squared_norm(&x, input, &y, output, &mut explicit).value;
             assert!(
                 (got / expected - 1.0).abs() < 1e-5,
                 "{rows} {input} {output}: {got} {expected}"
@@ -241,6 +374,99 @@ mod tests {
             (50, 5, 6),
         ] {
             check(rows, input, output);
+        }
+    }
+
+    /// Two rows whose outer products nearly cancel: `x_1 = (1 + part) x_0` and `y_1 = -y_0`.
+    fn cancelling(part: f32, input: usize, output: usize) -> (Vec<f32>, Vec<f32>, f64) {
+        let (first, weights) = (numbers(input, 3), numbers(output, 4));
+        let second: Vec<f32> = first.iter().map(|value| value + part * value).collect();
+        let negated: Vec<f32> = weights.iter().map(|value| -value).collect();
+        let left: f64 = (second.iter().zip(&first))
+            .map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2))
+            .sum();
+        let right: f64 = weights.iter().map(|value| f64::from(*value).powi(2)).sum();
+        (
+            [first, second].concat(),
+            [weights, negated].concat(),
+            left * right,
+        )
+    }
+
+    #[test]
+    fn norms_that_cancel_are_computed_from_the_product() {
+        for part in [1e-2, 1e-3, 2e-4] {
+            let (x, y, expected) = cancelling(part, 120, 90);
+            for isa in Isa::available() {
+                let mut gram = Gram::new(isa);
+                gram.reserve(2, 120);
+                let mut explicit = WeightGradient::new(isa, 2, 120);
+                let got = gram.squared_norm(&x, 120, &y, 90, &mut explicit);
+                assert!(got.value < CANCELLED * got.terms);
+                assert!(
+                    (got.value / expected - 1.0).abs() < 2e-3,
+                    "{part}: {got:?} {expected}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_norm_that_is_rounded_away_still_clips() {
+        // Half an ulp apart: what is left of the product is rounding.
+        let (x, y, _) = cancelling(6e-8, 120, 90);
+        for isa in Isa::available() {
+            let mut gram = Gram::new(isa);
+            gram.reserve(2, 120);
+            let mut explicit = WeightGradient::new(isa, 2, 120);
+            let got = gram.squared_norm(&x, 120, &y, 90, &mut explicit);
+            assert!(got.value >= 0.0, "{got:?}");
+            assert!(got.bounded() >= LEAST * got.terms && got.terms > 1.0, "{got:?}");
+        }
+        let below_zero = Square {
+            value: -1e-9,
+            terms: 4.0,
+        };
+        assert_eq!(below_zero.bounded(), 4.0 * LEAST);
+    }
+
+    /// The output part and the input part of an embedding's gradient cancel where a row gets minus what its logits add.
+    #[test]
+    fn embeddings_that_cancel_are_computed_from_the_product() {
+        const WIDTH: usize = 40;
+        const LANES: usize = 16;
+        let inputs = [3u32, 1, 3, 0];
+        for part in [0.3, 1e-3, 2e-4] {
+            let states = numbers(inputs.len() * WIDTH, 5);
+            // One word's logits alone have a gradient, so the output part is one row.
+            let mut logits = vec![0.0f32; 6 * LANES];
+            let share = numbers(inputs.len(), 6);
+            logits[3 * LANES..][..inputs.len()].copy_from_slice(&share);
+            let mut output = vec![0.0f64; WIDTH];
+            for (row, share) in states.chunks_exact(WIDTH).zip(&share) {
+                for (sum, value) in output.iter_mut().zip(row) {
+                    *sum += f64::from(*share) * f64::from(*value);
+                }
+            }
+            let mut gathered = vec![0.0f32; inputs.len() * WIDTH];
+            for (place, value) in gathered[..WIDTH].iter_mut().zip(&output) {
+                *place = ((part - 1.0) * value) as f32;
+            }
+            let expected: f64 = (output.iter().zip(&gathered))
+                .map(|(a, b)| (a + f64::from(*b)).powi(2))
+                .sum();
+            for isa in Isa::available() {
+                let mut gram = Gram::new(isa);
+                gram.reserve(LANES, WIDTH);
+                let mut own = vec![0.0f32; inputs.len().pow(2)];
+                gram.add_lower_of_columns(&logits, LANES, inputs.len(), 6, &mut own);
+                let output_part = gram.against(&own, &states, WIDTH);
+                let got = gram.of_embedding(output_part, &inputs, &gathered, &states, WIDTH, &logits, LANES);
+                assert!(
+                    (got.value / expected - 1.0).abs() < 5e-3,
+                    "{part}: {got:?} {expected}"
+                );
+            }
         }
     }
 }

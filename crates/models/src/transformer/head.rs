@@ -9,7 +9,7 @@
 mod evaluation;
 mod kept;
 
-use super::gram::Gram;
+use super::gram::{Gram, Square};
 use super::rows::Rows;
 use crate::batch::IGNORE;
 use crate::kernels::{
@@ -308,6 +308,6 @@ pub(super) enum Embedding<'a, T> {
     Norms {
         gram: &'a mut Gram<T>,
         grams: &'a mut Vec<T>,
-        squares: &'a mut [f64],
+        squares: &'a mut [Square],
     },
 }

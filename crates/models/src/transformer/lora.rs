@@ -5,7 +5,7 @@
 //! `x` and output gradients `(alpha / rank) y B^T`, and that of `B` one with inputs `(alpha / rank) x A` and output gradients `y`.
 
 use super::adapters::{Adapter, Adapters};
-use super::gram::Gram;
+use super::gram::{Gram, Square};
 use super::linear::WeightGradient;
 use super::{Tensors, TransformerSizes};
 use crate::kernels::{
@@ -147,16 +147,17 @@ impl<T: Scalar> Lora<T> {
         product: Product<'_, T>,
         gram: &mut Gram<T>,
         explicit: &mut WeightGradient<T>,
-    ) -> f64 {
+    ) -> Square {
         let Some(adapter) = self.adapter(&product) else {
-            return 0.0;
+            return Square::default();
         };
         let len = self.project(params, &adapter, product);
         let rank = self.adapters.rank;
         let Product {
             x, input, y, output, ..
         } = product;
-        gram.squared_norm(x, input, &self.gradients[..len], rank, explicit)
-            + gram.squared_norm(&self.inputs[..len], rank, y, output, explicit)
+        let mut both = gram.squared_norm(x, input, &self.gradients[..len], rank, explicit);
+        both += gram.squared_norm(&self.inputs[..len], rank, y, output, explicit);
+        both
     }
 }

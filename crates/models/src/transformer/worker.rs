@@ -1,5 +1,5 @@
 use super::block::{Activations, Block, Gradients, by, vectors_len};
-use super::gram::Gram;
+use super::gram::{Gram, Square};
 use super::head::Head;
 use super::linear::WeightGradient;
 use super::lora::Lora;
@@ -45,7 +45,9 @@ pub(crate) struct Worker<T> {
     pub(super) weight_gradient: WeightGradient<T>,
     pub(super) gram: Gram<T>,
     pub(super) grams: Vec<T>,
-    pub(super) squares: Vec<f64>,
+    /// Squared norms of the gathered sequences' gradients, and of the output part of the embedding's.
+    pub(super) squares: Vec<Square>,
+    pub(super) outputs: Vec<Square>,
     /// Each row's share of the loss, then its sequence's weight.
     pub(super) row_weight: Vec<T>,
     pub(super) left_out: Vec<bool>,
@@ -97,7 +99,8 @@ impl<T: Scalar> Worker<T> {
             weight_gradient: WeightGradient::new(isa, max_rows, width.max(inner)),
             gram: Gram::new(isa),
             grams: Vec::new(),
-            squares: vec![0.0; max_sequences],
+            squares: vec![Square::default(); max_sequences],
+            outputs: vec![Square::default(); max_sequences],
             row_weight: vec![T::ZERO; max_rows],
             left_out: vec![false; max_sequences],
             lora: model
