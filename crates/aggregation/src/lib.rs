@@ -45,5 +45,5 @@ pub use hadamard::{Transformable, walsh_hadamard};
 pub use layout::{Block, ClipGroup, ParamLayout, TensorSpec};
 pub use modular::{Lane, Lanes, ModularVec, Modulus};
 pub use rotation::Rotation;
-pub use sum::FixedPointSum;
+pub use sum::{FixedPointSum, SUM_LIMIT, UPDATE_LIMIT};
 pub use weight::user_weight;

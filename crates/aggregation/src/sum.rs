@@ -19,6 +19,12 @@ const STEPS: f64 = (1u64 << FRACTION_BITS) as f64;
 /// Updates must stay below this magnitude; a sum of two then still fits.
 const VALUE_LIMIT: f32 = (1u64 << (62 - FRACTION_BITS)) as f32;
 
+/// Every value of an update must stay below this.
+pub const UPDATE_LIMIT: f64 = VALUE_LIMIT as f64;
+
+/// Every coordinate of a sum must stay below this.
+pub const SUM_LIMIT: f64 = 2.0 * UPDATE_LIMIT;
+
 /// Sums updates from several threads at once, one `i64` a coordinate.
 ///
 /// Integer addition commutes, so the result does not depend on the order or the interleaving of the additions.

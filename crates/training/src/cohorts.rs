@@ -6,7 +6,7 @@ use undertone_data::Partition;
 use crate::cohort::{self, Sampling};
 use crate::config::RunConfig;
 use crate::error::{Result, TrainingError};
-use crate::kept_examples::{Example, KeptExamples};
+use crate::kept_examples::{KeptExamples, Microbatch};
 use crate::participation::epochs::ShuffledEpochs;
 use crate::participation::policy::{Enforcement, Policy};
 use crate::participation::pseudonyms::Salt;
@@ -38,6 +38,8 @@ enum Scheme {
     Examples {
         probability: f64,
         kept: KeptExamples,
+        /// Examples in a microbatch at most.
+        microbatch: usize,
     },
     /// With the names of all users, in their order, where a schema asks in every round who may take part.
     FixedSize {
@@ -56,7 +58,7 @@ pub struct Cohort {
     /// Names in the ledger.
     pub pseudonyms: Vec<Pseudonym>,
     /// Example-level sampling: the sampled examples of these users, ordered by user.
-    pub examples: Option<Vec<Example>>,
+    pub microbatches: Option<Vec<Microbatch>>,
     /// Whether the schema that has to be accounted for is wider than before.
     pub widened: bool,
 }
@@ -81,6 +83,7 @@ impl Cohorts {
             (Sampling::Poisson, Some(group_size)) => Scheme::Examples {
                 probability,
                 kept: KeptExamples::new(partition, group_size, key),
+                microbatch: config.user_update.batch_size(),
             },
             (Sampling::Poisson, None) => Scheme::Poisson { probability },
             (Sampling::FixedSize, _) => Scheme::FixedSize {
@@ -137,13 +140,17 @@ impl Cohorts {
     /// [`TrainingError::Participation`] for a round that the schema does not admit; from the simulation of devices.
     pub fn draw(&mut self, round: u64, randomness: &Randomness) -> Result<Cohort> {
         let mut generator = randomness.generator(Purpose::Cohort, round, 0);
-        let mut examples = None;
+        let mut microbatches = None;
         let mut users = match &mut self.scheme {
-            Scheme::Examples { probability, kept } => {
+            Scheme::Examples {
+                probability,
+                kept,
+                microbatch,
+            } => {
                 let sampled = kept.sample(*probability, &mut generator);
                 let mut users: Vec<usize> = sampled.iter().map(|&(user, _)| user).collect();
                 users.dedup();
-                examples = Some(sampled);
+                microbatches = Some(kept.microbatches(&sampled, *microbatch));
                 users
             }
             Scheme::Poisson { probability } => cohort::poisson(self.users, *probability, &mut generator),
@@ -183,7 +190,7 @@ impl Cohorts {
         Ok(Cohort {
             users,
             pseudonyms,
-            examples,
+            microbatches,
             widened,
         })
     }

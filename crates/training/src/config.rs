@@ -132,12 +132,16 @@ fn default_norm_rate() -> f64 {
 }
 
 /// `[estimator]`: the weighted average over users.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 pub enum EstimatorConfig {
-    /// `f_f`: divide by the expected weight `q W`.
-    #[default]
-    FixedDenominator,
+    /// `f_f`: divide by the expected weight of a round, `q W`.
+    FixedDenominator {
+        /// `q W`, instead of what the number of users says. A private run with weights needs it: the weights follow from
+        /// what people wrote.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expected_weight: Option<f64>,
+    },
     /// `f_c`: divide by `max(q W_min, observed weight)`.
     ClippedDenominator {
         /// `W_min`, a lower bound on the population's total weight.
@@ -145,6 +149,31 @@ pub enum EstimatorConfig {
     },
     /// `f`: divide by the observed weight; its sensitivity has no useful bound, so only runs without noise may use it.
     Exact,
+}
+
+impl Default for EstimatorConfig {
+    fn default() -> Self {
+        Self::FixedDenominator {
+            expected_weight: None,
+        }
+    }
+}
+
+impl EstimatorConfig {
+    /// Whether the average is divided by a constant.
+    #[must_use]
+    pub fn is_fixed(&self) -> bool {
+        matches!(self, Self::FixedDenominator { .. })
+    }
+
+    /// The expected weight of a round, where the run file gives it.
+    #[must_use]
+    pub fn expected_weight(&self) -> Option<f64> {
+        match self {
+            Self::FixedDenominator { expected_weight } => *expected_weight,
+            Self::ClippedDenominator { .. } | Self::Exact => None,
+        }
+    }
 }
 
 /// `[privacy]`: noise and budget.
@@ -164,9 +193,10 @@ pub struct PrivacyConfig {
     /// Hard stop: no round starts that would bring epsilon above this, the private choice of the vocabulary counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_epsilon: Option<f64>,
-    /// Which accountant speaks where cohorts are sampled; correlated noise is one Gaussian, whose epsilon is exact.
-    #[serde(default)]
-    pub accountant: AccountantName,
+    /// Which accountant speaks where cohorts are sampled, by default the tightest that is valid for them. Correlated noise is
+    /// one Gaussian, whose epsilon is exact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accountant: Option<AccountantName>,
     /// Noise that is correlated over the rounds; without this table it is independent and the guarantee rests on the
     /// sampling of the cohorts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -174,16 +204,27 @@ pub struct PrivacyConfig {
 }
 
 /// The accountants a run can be held to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccountantName {
-    /// Renyi DP over integer and fractional orders.
-    #[default]
+    /// Renyi DP over integer and fractional orders: for Poisson and fixed-size cohorts.
     Rdp,
-    /// Loss distributions: the tightest; for Poisson cohorts.
+    /// Loss distributions: the tightest. For Poisson cohorts, and their default.
     Pld,
     /// The moments accountant of 2016, as in the tables of \[DPLM\]; looser.
     Moments2016,
+}
+
+impl AccountantName {
+    /// The name in run files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rdp => "rdp",
+            Self::Pld => "pld",
+            Self::Moments2016 => "moments2016",
+        }
+    }
 }
 
 /// One entry of `[[schedule]]`.

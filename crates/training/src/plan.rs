@@ -5,11 +5,15 @@ mod bounded;
 mod budget;
 mod build;
 mod estimate;
+mod outlook;
 mod shares;
 mod spending;
 mod start;
 mod strategy;
+mod sum;
 mod vocabulary;
+
+use std::sync::OnceLock;
 
 use undertone_accounting::participation::Participation;
 use undertone_accounting::{
@@ -35,12 +39,13 @@ pub use vocabulary::VocabularyCost;
 
 /// The population that is sampled from, in numbers that the run treats as public.
 ///
-/// `total_weight` is `W` of \[DPLM\]; the paper, and we, take it as known. See `docs/SHARP_EDGES.md`.
+/// See "The population is part of the promise" in `docs/SHARP_EDGES.md`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Population {
     /// Users, `K`.
     pub users: u64,
-    /// `W = sum_k w_k`; with example-level sampling the kept examples of all users, `|D_sub|`.
+    /// `W`: with example-level sampling the kept examples of all users, `|D_sub|`. Without weights the users. With weights
+    /// `sum_k w_k` in a run that is not private, and otherwise what the run file says: the expected weight over `q`.
     pub total_weight: f64,
 }
 
@@ -70,6 +75,8 @@ pub struct PrivacyPlan {
     /// Example-level sampling: `G`, examples kept of one user at most. `q` is then an example's.
     kept_per_user: Option<u32>,
     rounds: u64,
+    /// Whether users weigh different amounts.
+    weighted: bool,
     estimator: Estimator,
     clip: ClipConfig,
     groups: usize,
@@ -79,6 +86,8 @@ pub struct PrivacyPlan {
     /// `(from_round, S, z)` in force from that round on; never empty.
     phases: Vec<Phase>,
     private: Option<Private>,
+    /// Epsilon of all rounds, once it was asked for.
+    whole: OnceLock<Option<f64>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -455,11 +464,24 @@ impl PrivacyPlan {
         ))
     }
 
+    /// Epsilon of all rounds, computed once; `None` when not private, and where none can be stated.
+    fn whole_epsilon(&self) -> Result<Option<f64>> {
+        if let Some(known) = self.whole.get() {
+            return Ok(*known);
+        }
+        let found = self.spent_by_all()?.epsilon(self)?;
+        Ok(*self.whole.get_or_init(|| found))
+    }
+
     /// The guarantee of all rounds, before they are run; `None` when not private.
     ///
     /// # Errors
     /// From the accountant.
     pub fn planned(&self) -> Result<Option<GuaranteeRecord>> {
+        self.spent_by_all()?.record(self)
+    }
+
+    fn spent_by_all(&self) -> Result<Spending> {
         let mut spending = Spending::new(self);
         for (index, phase) in self.phases.iter().enumerate() {
             let end = self
@@ -471,7 +493,7 @@ impl PrivacyPlan {
                 spending.compose(self, cost, end - phase.from_round)?;
             }
         }
-        spending.record(self)
+        Ok(spending)
     }
 }
 

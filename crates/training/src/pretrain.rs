@@ -357,9 +357,11 @@ impl<'a> Pretraining<'a> {
             stopped_early: None,
             train_seconds: self.train_seconds,
             tokens: self.tokens,
+            initial: None,
             metrics,
             unigram_accuracy: self.start.unigram_accuracy,
             best_accuracy: self.start.best_accuracy,
+            warning: None,
             privacy,
         })
     }

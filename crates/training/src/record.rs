@@ -47,6 +47,9 @@ pub struct StartRecord {
     pub best_accuracy: Option<f64>,
     /// Top-1 accuracy on the evaluation partition of always predicting the most frequent training word.
     pub unigram_accuracy: Option<f64>,
+    /// Why the run will come to nothing, and what would help, where its plan says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 impl StartRecord {
@@ -105,8 +108,8 @@ pub struct RoundRecord {
     /// Norm of the signal over the noise's, `noise_std * sqrt(d)`, estimated from the release alone: what its energy has
     /// beyond the noise's. `None` when not private.
     pub signal_to_noise: Option<f64>,
-    /// Running guarantee after this round at the run's delta; `None` when not private, and of correlated noise between
-    /// evaluations.
+    /// Running guarantee after this round at the run's delta; `None` when not private. It is stated at every evaluation, and
+    /// without correlated noise at a hundred rounds besides.
     pub epsilon: Option<f64>,
     /// Adaptive clipping: the private estimate of the norm's quantile after this round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -178,7 +181,8 @@ pub struct LedgerEntry {
     pub sampling_probability: f64,
     /// Users in the population sampled from.
     pub population: u64,
-    /// Their total weight `W`; with example-level sampling their kept examples, `|D_sub|`.
+    /// Their total weight `W`, which a private run with weights has from its run file; with example-level sampling their
+    /// kept examples, `|D_sub|`.
     pub total_weight: f64,
     /// Users that took part.
     pub cohort_size: u64,

@@ -102,12 +102,19 @@ pub struct Summary {
     pub train_seconds: f64,
     /// Target tokens trained on in this process.
     pub tokens: u64,
+    /// The same evaluation of the model that the run started from, where it started from one: the difference is what this
+    /// training added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial: Option<Metrics>,
     /// The final evaluation.
     pub metrics: Metrics,
     /// Accuracy of always predicting the most frequent training word, on the same partition.
     pub unigram_accuracy: Option<f64>,
     /// Best reachable accuracy, where the source knows it.
     pub best_accuracy: Option<f64>,
+    /// Why the run had to come to nothing, and what would have helped, where its plan said so before it started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
     /// What `privacy.json` says.
     pub privacy: PrivacyReport,
 }

@@ -4,6 +4,7 @@
 mod ranks;
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use indicatif::ProgressBar;
@@ -100,6 +101,7 @@ pub(super) struct Progress {
     corpus: ProgressBar,
     rounds: ProgressBar,
     users: ProgressBar,
+    epsilon: Mutex<String>,
 }
 
 impl Progress {
@@ -117,6 +119,7 @@ impl Progress {
             corpus,
             rounds,
             users,
+            epsilon: Mutex::default(),
         }
     }
 
@@ -166,6 +169,9 @@ impl Observer for Progress {
             }
             None => self.say("planned: no guarantee"),
         }
+        if let Some(warning) = &start.warning {
+            self.say(&format!("warning: {warning}"));
+        }
         self.rounds.set_length(start.rounds);
         self.rounds.set_position(resumed_at);
         self.rounds.reset_eta();
@@ -183,9 +189,11 @@ impl Observer for Progress {
 
     fn on_round(&self, round: &RoundRecord) {
         self.rounds.inc(1);
-        let epsilon = round
-            .epsilon
-            .map_or(String::new(), |epsilon| format!(", eps {}", upper_bound(epsilon)));
+        // Not every round states it: the last one that did is shown.
+        let mut epsilon = self.epsilon.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stated) = round.epsilon {
+            *epsilon = format!(", eps {} after round {}", upper_bound(stated), round.round + 1);
+        }
         let rate = round.tokens as f64 / round.seconds.max(1e-9);
         self.rounds.set_message(format!(
             "loss {:.3}{epsilon}, {rate:.0} tokens/s",
@@ -250,12 +258,24 @@ fn table(summary: &Summary) -> String {
             format!("{:.1} s", summary.train_seconds),
         ),
         ("top-1 accuracy".to_owned(), percent(metrics.top1)),
+    ];
+    if let Some(initial) = &summary.initial {
+        rows.push((
+            "of the initial model".to_owned(),
+            format!(
+                "{}, perplexity {:.1}: the rest is what this training added",
+                percent(initial.top1),
+                initial.perplexity
+            ),
+        ));
+    }
+    rows.extend([
         (
             "top-3, top-5".to_owned(),
             format!("{}, {}", percent(metrics.top3), percent(metrics.top5)),
         ),
         ("top-1, UNK a candidate".to_owned(), percent(metrics.top1_all_ids)),
-    ];
+    ]);
     if let Some(value) = metrics.in_vocab_top1 {
         rows.push(("top-1 in vocabulary".to_owned(), percent(value)));
     }
@@ -288,9 +308,9 @@ fn table(summary: &Summary) -> String {
     }
     rows.extend(
         summary
-            .privacy
-            .warnings
+            .warning
             .iter()
+            .chain(&summary.privacy.warnings)
             .map(|warning| ("warning".to_owned(), warning.clone())),
     );
     rows.extend(

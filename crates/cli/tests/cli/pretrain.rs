@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::Folder;
+use crate::support::{Folder, TINY, train_until_killed};
 
 const PUBLIC: &str = r#"
 name = "public"
@@ -79,4 +79,87 @@ fn bad_files_are_refused_by_key() {
     }
     let stderr = folder.fail(&["pretrain", "public.toml", "--resume", "--out", "none"]);
     assert!(stderr.contains("no checkpoint to resume"), "{stderr}");
+}
+
+/// What the public model was worth is the first evaluation of the run, and stays there when the run is resumed.
+#[test]
+fn a_run_evaluates_the_model_that_it_starts_from_once() {
+    let folder = Folder::new();
+    folder.write(
+        "public.toml",
+        PUBLIC.replace(
+            "family = \"cifg\"\ncells = 12\nembedding = 8\nprojection = 8",
+            "family = \"dplm\"\nembed = 8\nhidden = 12",
+        ),
+    );
+    folder.succeed(&["pretrain", "public.toml"]);
+    let text = TINY.replace(
+        "rounds = 6",
+        "rounds = 6\ninitial_model = \"runs/public/model.safetensors\"",
+    );
+    folder.write("run.toml", text);
+    let output = folder.run(&["train", "run.toml", "--out", "whole", "--json"]);
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON output");
+    let first = |out: &str| -> Vec<Value> {
+        let metrics = String::from_utf8(folder.read(&format!("{out}/tiny/metrics.jsonl"))).expect("UTF-8");
+        let lines = metrics
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"));
+        lines
+            .filter(|line: &Value| line["kind"] == "evaluation" && line["round"] == 0)
+            .collect()
+    };
+    let initial = first("whole");
+    assert_eq!(initial.len(), 1);
+    assert_eq!(initial[0]["metrics"], summary["initial"]);
+    assert_eq!(initial[0]["metrics"]["targets"], summary["metrics"]["targets"]);
+    assert_ne!(summary["initial"]["top1"], summary["metrics"]["top1"]);
+    let shown = folder.run(&["train", "run.toml", "--out", "shown"]);
+    let (said, table) = (
+        String::from_utf8_lossy(&shown.stderr).into_owned(),
+        String::from_utf8_lossy(&shown.stdout).into_owned(),
+    );
+    assert!(said.contains("round     0"), "{said}");
+    assert!(table.contains("of the initial model"), "{table}");
+    let page = String::from_utf8(folder.read("shown/tiny/report.html")).expect("UTF-8");
+    assert!(
+        page.contains("of the initial model"),
+        "no initial model in report.html"
+    );
+    folder.succeed(&["verify", "whole/tiny"]);
+    // A run that was killed and goes on.
+    folder.write(
+        "run.toml",
+        String::from_utf8(folder.read("run.toml"))
+            .expect("UTF-8")
+            .replace("every = 2\nmax", "every = 1\nmax"),
+    );
+    train_until_killed(&folder, "killed");
+    let resumed = folder.run(&["train", "run.toml", "--out", "killed", "--resume", "--json"]);
+    let resumed: Value = serde_json::from_slice(&resumed.stdout).expect("JSON output");
+    assert_eq!(first("killed").len(), 1);
+    assert_eq!(resumed["initial"], summary["initial"]);
+    // Without a start there is nothing to compare with.
+    folder.write("run.toml", TINY);
+    let alone = folder.run(&["train", "run.toml", "--out", "alone", "--json"]);
+    let alone: Value = serde_json::from_slice(&alone.stdout).expect("JSON output");
+    assert!(alone["initial"].is_null() && first("alone").is_empty());
+}
+
+/// On the terminal before the first round, and in the summary.
+#[test]
+fn a_hopeless_run_says_so_before_it_starts() {
+    let folder = Folder::new();
+    folder.write(
+        "run.toml",
+        TINY.replace("noise_multiplier = 1.0", "target_epsilon = 0.5"),
+    );
+    let output = folder.run(&["train", "run.toml"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let (warned, started) = (said.find("The noise will drown"), said.find("round     2"));
+    assert!(warned.is_some() && warned < started, "{said}");
+    let output = folder.run(&["train", "run.toml", "--out", "json", "--json"]);
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON output");
+    let warning = summary["warning"].as_str().expect("a warning");
+    assert!(warning.contains("users per round"), "{warning}");
 }

@@ -155,7 +155,13 @@ fn every_choice_of_the_run_file_works() {
             "fedsgd",
             &["user_update.algorithm=fedsgd", "user_update.batch_size=16"],
         ),
-        ("weights", &["user_update.weight_cap=10"]),
+        (
+            "weights",
+            &[
+                "user_update.weight_cap=10",
+                "estimator={kind='fixed_denominator',expected_weight=12}",
+            ],
+        ),
         ("epochs", &["user_update.epochs=2"]),
         (
             "clipped",

@@ -294,8 +294,17 @@ fn sampled_and_non_private_runs_verify() {
     let folder = Folder::new();
     folder.write("run.toml", TINY);
     for (out, changes) in [
-        ("rdp", &[][..]),
-        ("pld", &["--set", "privacy.accountant=pld"]),
+        ("pld", &[][..]),
+        ("rdp", &["--set", "privacy.accountant=rdp"]),
+        (
+            "weights",
+            &[
+                "--set",
+                "user_update.weight_cap=10",
+                "--set",
+                "estimator={kind='fixed_denominator',expected_weight=12}",
+            ],
+        ),
         ("moments", &["--set", "privacy.accountant=moments2016"]),
         ("fixed", &["--set", "cohort.sampling=fixed_size"]),
         (

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use undertone_secagg::{Setting, parameters::Assumptions};
 
 use super::validate::{at_least_one, positive};
-use super::{ClipConfig, EstimatorConfig, RunConfig};
+use super::{ClipConfig, RunConfig};
 use crate::cohort::Sampling;
 use crate::error::{Result, TrainingError};
 
@@ -192,7 +192,7 @@ impl RunConfig {
                 "`flat` or `per_layer` with [aggregation]: the integers of an encoding are made for one norm";
             return refuse("clip.kind", expected, "another");
         }
-        if self.estimator != EstimatorConfig::FixedDenominator {
+        if !self.estimator.is_fixed() {
             let expected = "`fixed_denominator` with [aggregation]: a sum says nothing of its users' weights";
             return refuse("estimator.kind", expected, "another");
         }

@@ -7,7 +7,7 @@ use undertone_mechanisms::Objective;
 use undertone_mechanisms::optimize::Kind;
 
 use super::validate::at_least_one;
-use super::{AccountantName, Algorithm, ClipConfig, EstimatorConfig, PrivacyConfig, RunConfig};
+use super::{AccountantName, Algorithm, ClipConfig, PrivacyConfig, RunConfig};
 use crate::cohort::Sampling;
 use crate::error::{Result, TrainingError};
 use crate::participation::policy::Enforcement;
@@ -194,7 +194,7 @@ impl RunConfig {
                 format!("{} entries", self.schedule.len()),
             ));
         }
-        if privacy.accountant != AccountantName::default() {
+        if privacy.accountant.is_some() {
             return Err(TrainingError::value(
                 "privacy.accountant",
                 "no accountant with privacy.mechanism: correlated noise is one Gaussian, whose epsilon is exact",
@@ -215,6 +215,16 @@ impl RunConfig {
                     sampling.name()
                 ),
                 "none",
+            ));
+        }
+        let accountant = self.privacy.as_ref().and_then(|privacy| privacy.accountant);
+        if let (Sampling::FixedSize, Some(name @ (AccountantName::Pld | AccountantName::Moments2016))) =
+            (sampling, accountant)
+        {
+            return Err(TrainingError::value(
+                "privacy.accountant",
+                "`rdp`, or none, with fixed_size cohorts: the other accountants have no bound for them",
+                name.name(),
             ));
         }
         if self.participation.is_some() {
@@ -249,7 +259,7 @@ impl RunConfig {
                 true,
             ));
         }
-        if self.estimator != EstimatorConfig::FixedDenominator {
+        if !self.estimator.is_fixed() {
             return Err(TrainingError::value(
                 "estimator.kind",
                 "`fixed_denominator` with adaptive clipping",

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::validate::{at_least_one, positive};
-use super::{AccountantName, ClipConfig, EstimatorConfig, RunConfig};
+use super::{AccountantName, ClipConfig, RunConfig};
 use crate::cohort::Sampling;
 use crate::error::{Result, TrainingError};
 
@@ -247,7 +247,7 @@ impl RunConfig {
                 "another",
             );
         }
-        if self.estimator != EstimatorConfig::FixedDenominator {
+        if !self.estimator.is_fixed() {
             return refuse("estimator.kind", "`fixed_denominator` with els", "another");
         }
         let sums_of_users = "`uls` as user_update.algorithm: els has no update of a user";
@@ -268,7 +268,7 @@ impl RunConfig {
             let expected = "none with els: how often examples of one user take part is bounded by no schema (`uls` has one)";
             return refuse("privacy.mechanism", expected, "one");
         }
-        if privacy.accountant != AccountantName::Pld {
+        if !matches!(privacy.accountant, None | Some(AccountantName::Pld)) {
             let expected = "`pld` with els: the guarantee of a user is that of mixtures of Gaussians, of which only loss \
                             distributions are known";
             return refuse("privacy.accountant", expected, "another");

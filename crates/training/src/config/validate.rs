@@ -4,7 +4,8 @@ use undertone_data::CorpusSpec;
 use undertone_models::ModelSpec;
 
 use super::{
-    Batching, ClipConfig, EstimatorConfig, EvaluationConfig, OptimizerConfig, RunConfig, ServerConfig,
+    Algorithm, Batching, ClipConfig, EstimatorConfig, EvaluationConfig, OptimizerConfig, RunConfig,
+    ServerConfig,
 };
 use crate::error::{Result, TrainingError};
 use crate::initial_model::needs_initial_model;
@@ -31,15 +32,52 @@ impl RunConfig {
         self.validate_els()?;
         self.clip.validate()?;
         self.server.validate()?;
-        if let EstimatorConfig::ClippedDenominator { min_weight } = self.estimator {
-            positive("estimator.min_weight", min_weight)?;
-        }
+        self.validate_estimator()?;
         self.validate_privacy()?;
         self.validate_participation()?;
         self.validate_aggregation()?;
         self.validate_schedule()?;
         at_least_one("checkpoint.every", self.checkpoint.every as usize)?;
         token_limits(&self.evaluation)
+    }
+
+    fn validate_estimator(&self) -> Result<()> {
+        match self.estimator {
+            EstimatorConfig::ClippedDenominator { min_weight } => {
+                return positive("estimator.min_weight", min_weight);
+            }
+            EstimatorConfig::Exact => return Ok(()),
+            EstimatorConfig::FixedDenominator { expected_weight } => {
+                if let Some(weight) = expected_weight {
+                    return positive("estimator.expected_weight", weight);
+                }
+            }
+        }
+        // PRIVACY: weights and kept examples follow from what people wrote. A denominator that was computed from them would
+        // be published by the size of the noise.
+        let (update, cohort) = (&self.user_update, &self.cohort);
+        let of_text = match (update.algorithm, update.weight_cap, cohort.sampling_probability) {
+            (Algorithm::Els, _, Some(_)) => Some((
+                "els by cohort.sampling_probability",
+                "the examples of a round that you expect",
+            )),
+            (_, Some(_), _) => Some((
+                "user_update.weight_cap",
+                "the users per round times a mean weight that you guess (at most 1)",
+            )),
+            _ => None,
+        };
+        match of_text.filter(|_| self.privacy.is_some()) {
+            None => Ok(()),
+            Some((cause, choice)) => Err(TrainingError::value(
+                "estimator.expected_weight",
+                format!(
+                    "a number in a private run with {cause}: {choice}, chosen without looking at the users' text. Every \
+                     number keeps the guarantee and the signal to noise; it scales the step as server.learning_rate does"
+                ),
+                "none",
+            )),
+        }
     }
 
     fn validate_privacy(&self) -> Result<()> {
@@ -77,7 +115,7 @@ impl RunConfig {
                 epsilon,
             ));
         }
-        if self.estimate.is_some() && self.estimator != EstimatorConfig::FixedDenominator {
+        if self.estimate.is_some() && !self.estimator.is_fixed() {
             return Err(TrainingError::value(
                 "estimator.kind",
                 "`fixed_denominator` in a run with [estimate]",

@@ -56,6 +56,17 @@ impl ParticipationKey {
         self.generator(&label)
     }
 
+    /// Whether a microbatch of example-level sampling begins at this example wherever it is sampled: of `2 size` examples
+    /// one does.
+    pub(crate) fn begins_microbatch(&self, user: u64, example: u64, size: usize) -> bool {
+        let label: Vec<u8> = (b"microbatches".iter().copied())
+            .chain(user.to_le_bytes())
+            .chain(example.to_le_bytes())
+            .collect();
+        let [a, b, c, d, e, f, g, h, ..] = self.derive(&label);
+        u64::from_le_bytes([a, b, c, d, e, f, g, h]) < u64::MAX / (2 * size as u64).max(2)
+    }
+
     /// A generator that no other label shares.
     pub(super) fn generator(&self, label: &[u8]) -> ChaCha20Rng {
         ChaCha20Rng::from_seed(self.derive(label))

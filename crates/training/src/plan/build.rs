@@ -1,6 +1,7 @@
 //! How a plan is made from a run file and a population.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use undertone_accounting::participation::Participation;
 use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, Recipe, SamplingProbability, calibrate};
@@ -21,6 +22,20 @@ use crate::error::{Result, TrainingError};
 
 /// The part of delta that calibration leaves to the sampler's distance from ideal noise, which needs far less.
 const SAMPLER_SHARE: f64 = 1e-9;
+
+/// The recipe for sampled cohorts: the one that the run file names, or the tightest that is valid for them.
+#[must_use]
+fn recipe(config: &RunConfig) -> Recipe {
+    let named = config.privacy.as_ref().and_then(|privacy| privacy.accountant);
+    match (named, config.cohort.sampling) {
+        (Some(AccountantName::Rdp), _) => Recipe::Rdp,
+        (Some(AccountantName::Pld), _) => Recipe::Pld,
+        (Some(AccountantName::Moments2016), _) => Recipe::Moments2016,
+        // No loss distribution is known of a cohort of exact size.
+        (None, Sampling::FixedSize) => Recipe::Rdp,
+        (None, _) => Recipe::Pld,
+    }
+}
 
 impl PrivacyPlan {
     /// The plan of a checked configuration over a population; the run file's relative paths start at `base`.
@@ -93,18 +108,27 @@ impl PrivacyPlan {
             }
             CohortSize::Count { count, .. } => (count / sampled_from, count),
         };
+        // PRIVACY: what the run file gives stands for the weight of the population wherever that is asked for.
+        let population = match (config.estimator.expected_weight(), kept_per_user) {
+            (Some(expected_weight), None) => Population {
+                total_weight: expected_weight / q,
+                ..population
+            },
+            _ => population,
+        };
         let mean_weight = population.total_weight / users;
         let estimator = match config.estimator {
-            EstimatorConfig::FixedDenominator => Estimator::FixedDenominator {
-                expected_weight: q * population.total_weight,
+            EstimatorConfig::FixedDenominator { expected_weight } => Estimator::FixedDenominator {
+                expected_weight: expected_weight.unwrap_or(q * population.total_weight),
             },
             EstimatorConfig::ClippedDenominator { min_weight } => {
+                // PRIVACY: no comparison with the weight of a private population, which follows from what people wrote.
                 if min_weight > population.total_weight {
-                    return Err(TrainingError::value(
-                        "estimator.min_weight",
-                        format!("at most the population's weight, {:.1}", population.total_weight),
-                        min_weight,
-                    ));
+                    let expected = match config.privacy {
+                        Some(_) => format!("at most the number of users, {users}"),
+                        None => format!("at most the population's weight, {:.1}", population.total_weight),
+                    };
+                    return Err(TrainingError::value("estimator.min_weight", expected, min_weight));
                 }
                 Estimator::ClippedDenominator {
                     min_weight: q * min_weight,
@@ -136,6 +160,7 @@ impl PrivacyPlan {
             users_per_round: sampled.min(users),
             kept_per_user,
             rounds: config.rounds,
+            weighted: config.user_update.weight_cap.is_some(),
             estimator,
             clip: config.clip.clone(),
             groups,
@@ -143,6 +168,7 @@ impl PrivacyPlan {
             encoding: None,
             phases: Vec::new(),
             private: None,
+            whole: OnceLock::new(),
         };
         let clip_norm = match &config.clip {
             ClipConfig::None => None,
@@ -206,11 +232,7 @@ impl PrivacyPlan {
                 )
             }
             None => {
-                let recipe = match privacy.accountant {
-                    AccountantName::Rdp => Recipe::Rdp,
-                    AccountantName::Pld => Recipe::Pld,
-                    AccountantName::Moments2016 => Recipe::Moments2016,
-                };
+                let recipe = recipe(config);
                 let noise_multiplier = self.sampled_noise(privacy, delta, recipe, estimate)?;
                 (Basis::Sampling(recipe), noise_multiplier)
             }
@@ -375,7 +397,7 @@ impl PrivacyPlan {
     }
 
     /// Cohorts that the population is cut into for an epoch.
-    fn cohorts_an_epoch(&self) -> u64 {
+    pub(super) fn cohorts_an_epoch(&self) -> u64 {
         (self.population.users as f64 / self.users_per_round).floor() as u64
     }
 }

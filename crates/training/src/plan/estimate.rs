@@ -83,7 +83,7 @@ impl PrivacyPlan {
     }
 
     /// The noise multiplier that the run file means: with `[estimate]` the larger run's.
-    fn stated_noise_multiplier(&self) -> f64 {
+    pub(super) fn stated_noise_multiplier(&self) -> f64 {
         self.phases[0].noise_multiplier.unwrap_or(f64::NAN)
     }
 }

@@ -47,6 +47,8 @@ impl From<&LedgerEntry> for Cost {
 pub struct Spending {
     rounds: u64,
     first_noise_multiplier: Option<f64>,
+    /// Whether every round cost what the plan says of it, one after the other from the first on.
+    as_planned: bool,
     spent: Spent,
 }
 
@@ -87,6 +89,7 @@ impl Spending {
         Self {
             rounds: 0,
             first_noise_multiplier: None,
+            as_planned: true,
             spent,
         }
     }
@@ -96,6 +99,7 @@ impl Spending {
     pub fn under(mut self, schema: Participation) -> Self {
         if let Spent::Bounded { participation, .. } = &mut self.spent {
             *participation = schema;
+            self.as_planned = false;
         }
         self
     }
@@ -135,8 +139,14 @@ impl Spending {
             }
         }
         self.first_noise_multiplier = self.first_noise_multiplier.or(cost.noise_multiplier);
+        self.as_planned &= rounds == 1 && self.is_next(plan, cost);
         self.rounds += rounds;
         Ok(())
+    }
+
+    /// Whether this is what the plan says of the next round.
+    fn is_next(&self, plan: &PrivacyPlan, cost: Cost) -> bool {
+        self.rounds < plan.rounds && cost == Cost::from(&plan.round(self.rounds))
     }
 
     /// Epsilon so far at the run's delta; `None` when not private, or where none can be stated.
@@ -181,6 +191,16 @@ impl Spending {
         let Some(private) = plan.private.as_ref().filter(|private| private.has_budget()) else {
             return Ok(());
         };
+        // PRIVACY: what holds for all rounds together holds for the first of them, as long as they are the plan's. One question
+        // to the accountant for the whole run instead of one in every round.
+        if self.as_planned
+            && self.is_next(plan, cost)
+            && plan
+                .whole_epsilon()?
+                .is_some_and(|whole| private.excess(whole).is_none())
+        {
+            return Ok(());
+        }
         let mut next = self.clone();
         next.compose(plan, cost, 1)?;
         let epsilon = next.epsilon(plan)?.unwrap_or(f64::INFINITY);

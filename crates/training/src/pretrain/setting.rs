@@ -57,6 +57,7 @@ impl Setting<'_> {
                 EosTargets::Excluded => best.without_eos,
             }),
             unigram_accuracy: self.corpus.unigram_accuracy(data_split(split), eos),
+            warning: None,
         }
     }
 

@@ -165,6 +165,9 @@ fn tiles(run: &RunData) -> String {
             percent(evaluation.metrics.top1),
             format!("top-1 accuracy on {}", evaluation.split),
         ));
+        if let Some(initial) = run.initial() {
+            tiles.push((percent(initial.top1), "top-1 of the initial model".to_owned()));
+        }
         tiles.push((percent(evaluation.metrics.top3), "top-3 accuracy".to_owned()));
         tiles.push((number(evaluation.metrics.perplexity), "perplexity".to_owned()));
     }

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::{ReportError, Result};
 use crate::error::TrainingError;
+use crate::evaluate::Metrics;
 use crate::files::{self, Lines};
 use crate::record::{EvaluationRecord, MetricsLine, PrivacyReport, RoundRecord, StartRecord};
 use crate::run::{CONFIG_FILE, METRICS_FILE, PRIVACY_FILE};
@@ -26,6 +27,17 @@ pub struct RunData {
     pub evaluations: Vec<EvaluationRecord>,
     /// `privacy.json`, where the run has come so far.
     pub privacy: Option<PrivacyReport>,
+}
+
+impl RunData {
+    /// What the model that the run started from was worth, where it started from one and has gone on from there.
+    #[must_use]
+    pub fn initial(&self) -> Option<&Metrics> {
+        match &self.evaluations[..] {
+            [first, _, ..] if first.round == 0 => Some(&first.metrics),
+            _ => None,
+        }
+    }
 }
 
 /// Reads `metrics.jsonl`, `config.toml` and `privacy.json`; the last two may be missing.

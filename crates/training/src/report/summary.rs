@@ -51,6 +51,16 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
             ),
         ));
         rows.push(("top-1 accuracy", percent(metrics.top1)));
+        rows.extend(run.initial().map(|initial| {
+            (
+                "of the initial model",
+                format!(
+                    "{}, perplexity {}",
+                    percent(initial.top1),
+                    number(initial.perplexity)
+                ),
+            )
+        }));
         rows.push((
             "top-3 / top-5",
             format!("{} / {}", percent(metrics.top3), percent(metrics.top5)),

@@ -99,6 +99,7 @@ fn run(rounds: u64, private: bool) -> RunData {
             },
             best_accuracy: Some(0.21),
             unigram_accuracy: Some(0.051),
+            warning: None,
         },
         rounds: (0..rounds).map(round).collect(),
         evaluations: (0..=rounds / 10)

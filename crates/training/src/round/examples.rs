@@ -7,14 +7,14 @@ use undertone_data::Partition;
 
 use super::{Release, ReleaseTimes, Released, clipping, in_pieces};
 use crate::error::{Result, TrainingError};
-use crate::kept_examples::Example;
+use crate::kept_examples::Microbatch;
 use crate::ranks::{Ranks, exchange};
 use crate::update::{LocalTask, LocalWorker, MicrobatchOutcome};
 
 /// Computes the clipped gradients of the sampled examples and returns what is released, with what each microbatch was like.
 ///
-/// Examples are cut into microbatches in the order in which they come, and these are summed in fixed point: the same bits
-/// at any number of workers.
+/// The gradients of a microbatch are added up in single precision and the microbatches in fixed point: the same bits at any
+/// number of workers.
 ///
 /// # Guarantee
 /// `release.plan`'s, each example moving the sum by at most the clip norm: in exact arithmetic in microbatches of one, up to
@@ -26,7 +26,7 @@ use crate::update::{LocalTask, LocalWorker, MicrobatchOutcome};
 /// # Source
 /// \[UserDP\] Algorithm 1.
 pub fn release_examples(
-    examples: &[Example],
+    microbatches: &[Microbatch],
     users: &Partition<'_>,
     task: &LocalTask<'_>,
     release: &mut Release<'_>,
@@ -34,7 +34,7 @@ pub fn release_examples(
     on_microbatch: &(dyn Fn() + Sync),
 ) -> Result<(Released, Vec<MicrobatchOutcome>)> {
     let started = Instant::now();
-    let (sum, outcomes, summing) = train(examples, users, task, workers, release.ranks, on_microbatch)?;
+    let (sum, outcomes, summing) = train(microbatches, users, task, workers, release.ranks, on_microbatch)?;
     let mut times = ReleaseTimes {
         users: started.elapsed(),
         sum: summing,
@@ -56,18 +56,18 @@ pub fn release_examples(
 
 /// What a process that does not release anything does in such a round: its share of the microbatches, into the sum of all.
 pub(crate) fn contribute_examples(
-    examples: &[Example],
+    microbatches: &[Microbatch],
     users: &Partition<'_>,
     task: &LocalTask<'_>,
     workers: &mut [LocalWorker],
     ranks: &dyn Ranks,
 ) -> Result<()> {
-    train(examples, users, task, workers, ranks, &|| ()).map(drop)
+    train(microbatches, users, task, workers, ranks, &|| ()).map(drop)
 }
 
 /// The sum over all microbatches, of which this process computes its share.
 fn train(
-    examples: &[Example],
+    microbatches: &[Microbatch],
     users: &Partition<'_>,
     task: &LocalTask<'_>,
     workers: &mut [LocalWorker],
@@ -76,10 +76,9 @@ fn train(
 ) -> Result<(FixedPointSum, Vec<MicrobatchOutcome>, Duration)> {
     let mut sum = FixedPointSum::new(task.layout.len());
     let size = task.config.batch_size();
-    let microbatches: Vec<&[Example]> = examples.chunks(size).collect();
     let order: Vec<usize> = (0..microbatches.len()).collect();
     let work = |worker: &mut LocalWorker, place: usize| {
-        let microbatch = microbatches[place];
+        let microbatch = &microbatches[place];
         let texts: Vec<&[u32]> = microbatch
             .iter()
             .map(|&(user, example)| users.user(user).example(example))

@@ -7,7 +7,7 @@ use super::workspace::{self, LEDGER_FILE, PRIVACY_FILE};
 use super::{FINISHED_FILES, Run, Summary, data_split};
 use crate::checkpoint::{self, Snapshot, State};
 use crate::error::{Result, TrainingError};
-use crate::evaluate::EvaluationSet;
+use crate::evaluate::{EvaluationSet, Metrics};
 use crate::ledger;
 use crate::manifest::Manifest;
 use crate::random::Purpose;
@@ -46,7 +46,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    pub(super) fn finish(mut self) -> Result<Summary> {
+    /// Evaluates the model on the sentences of the last evaluation.
+    pub(super) fn evaluate_whole(&mut self) -> Result<Metrics> {
         let split = self.config.evaluation.split;
         let held_out = self.corpus.partition(data_split(split));
         let mut generator = self.randomness.generator(Purpose::Evaluation, 1, 0);
@@ -59,7 +60,21 @@ impl Run<'_> {
         let eos = self.config.evaluation.eos;
         let metrics = set.evaluate(self.model, &self.parameters, eos, true, self.options.threads)?;
         self.record_evaluation(metrics.clone())?;
+        Ok(metrics)
+    }
+
+    /// What the initial model was worth, as the run recorded it before its first round, in this process or an earlier one.
+    fn initial_metrics(&self) -> Result<Option<Metrics>> {
+        if self.config.initial_model.is_none() {
+            return Ok(None);
+        }
+        Ok(crate::report::read(self.directory.path())?.initial().cloned())
+    }
+
+    pub(super) fn finish(mut self) -> Result<Summary> {
+        let metrics = self.evaluate_whole()?;
         self.checkpoint()?;
+        let initial = self.initial_metrics()?;
         let privacy = self.write_privacy()?;
         let mut trained_on = self.trainings.clone();
         trained_on.push(self.claims().training(&privacy)?);
@@ -83,9 +98,11 @@ impl Run<'_> {
             stopped_early: self.stopped_early,
             train_seconds: self.train_seconds,
             tokens: self.tokens,
+            initial,
             metrics,
             unigram_accuracy: self.start.unigram_accuracy,
             best_accuracy: self.start.best_accuracy,
+            warning: self.start.warning,
             privacy,
         })
     }

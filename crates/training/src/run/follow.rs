@@ -81,8 +81,10 @@ pub fn follow(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
             randomness: &randomness,
             special: users.special(),
         };
-        match &order.examples {
-            Some(examples) => round::contribute_examples(examples, &users, &task, &mut workers, ranks)?,
+        match &order.microbatches {
+            Some(microbatches) => {
+                round::contribute_examples(microbatches, &users, &task, &mut workers, ranks)?;
+            }
             None => round::contribute(&order.users, &users, &task, &mut workers, ranks)?,
         }
     }

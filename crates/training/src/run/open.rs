@@ -76,6 +76,7 @@ impl<'a> Run<'a> {
             }
             None => PrivacyPlan::new(config, base, model.layout(), population)?,
         };
+        plan.check_sum(ranks.size())?;
         // What the words cost must be known under the run's relation.
         let plan = plan.with_vocabulary(corpus.vocabulary_privacy())?;
         let trainings = match (&checkpoint, &config.initial_model) {
@@ -91,7 +92,8 @@ impl<'a> Run<'a> {
             .as_ref()
             .and_then(|checkpoint| checkpoint.state.participation_key.clone());
         let participation_key = kept.unwrap_or_else(|| ParticipationKey::new(&randomness));
-        let start = start_record(config, corpus, &users, &identity);
+        let mut start = start_record(config, corpus, &users, &identity);
+        start.warning = plan.warning(config, model.layout())?;
         let split = config.evaluation.split;
         let mut generator = randomness.generator(Purpose::Evaluation, 0, 0);
         let periodic = EvaluationSet::new(
@@ -150,14 +152,19 @@ impl<'a> Run<'a> {
             start,
             stopped_early: None,
         };
+        let fresh = checkpoint.is_none();
         match checkpoint {
             Some(checkpoint) => run.restore(checkpoint, &ledger)?,
-            None => {
-                run.files.metrics.append(&MetricsLine::Start(run.start.clone()))?;
-                run.checkpoint()?;
-            }
+            None => drop(run.files.metrics.append(&MetricsLine::Start(run.start.clone()))?),
         }
         observer.on_start(&run.start, run.planned.as_ref(), run.round);
+        if fresh {
+            // Before the first checkpoint, so that a run that goes on from there does not do it again.
+            if config.initial_model.is_some() {
+                run.evaluate_whole()?;
+            }
+            run.checkpoint()?;
+        }
         Ok(run)
     }
 
@@ -238,10 +245,12 @@ fn start_record(
             EosTargets::Excluded => best.without_eos,
         }),
         unigram_accuracy: corpus.unigram_accuracy(data_split(config.evaluation.split), eos),
+        warning: None,
     }
 }
 
-/// Number of training users and their total weight; with example-level sampling every kept example weighs 1.
+/// Number of training users and their total weight, for a private run no more than its bound; with example-level sampling
+/// every kept example weighs 1.
 fn population(config: &RunConfig, users: &Partition<'_>) -> Population {
     let UserUpdateConfig {
         algorithm,
@@ -252,6 +261,8 @@ fn population(config: &RunConfig, users: &Partition<'_>) -> Population {
     let total_weight = match weight_cap {
         None if algorithm == Algorithm::Els => kept_examples::count(users, group_size.unwrap_or(0)) as f64,
         None => users.num_users() as f64,
+        // PRIVACY: weights follow from what people wrote. The plan of a private run has its denominator from the run file.
+        Some(_) if config.privacy.is_some() => users.num_users() as f64,
         Some(cap) => (0..users.num_users())
             .map(|index| undertone_aggregation::user_weight(users.user(index).num_examples() as u64, cap))
             .sum(),

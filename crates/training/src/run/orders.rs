@@ -7,6 +7,7 @@ use undertone_aggregation::Clipping;
 
 use crate::cohorts::Cohort;
 use crate::error::{Result, TrainingError};
+use crate::kept_examples::Microbatch;
 use crate::ranks::Ranks;
 use crate::update::{LocalTask, OnOverflow};
 
@@ -51,7 +52,7 @@ pub(super) struct RoundOrder {
     clip: Clip,
     zero_update: bool,
     pub(super) users: Vec<usize>,
-    pub(super) examples: Option<Vec<(usize, usize)>>,
+    pub(super) microbatches: Option<Vec<Microbatch>>,
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -73,7 +74,7 @@ impl RoundOrder {
             },
             zero_update: task.on_overflow == OnOverflow::ZeroUpdate,
             users: cohort.users.clone(),
-            examples: cohort.examples.clone(),
+            microbatches: cohort.microbatches.clone(),
         }
     }
 

@@ -110,17 +110,26 @@ fn statements(config: &RunConfig, counts: ParameterCounts, plan: &PrivacyPlan) -
             "Accounting assumption: in every round the cohort is a uniform choice without replacement.",
         ),
     };
-    let denominator = match config.estimator {
-        EstimatorConfig::FixedDenominator if of_examples => {
-            "the number of kept examples of all users, which the fixed denominator divides by"
+    let taken_as_public = match config.estimator {
+        EstimatorConfig::FixedDenominator { .. }
+            if of_examples && config.cohort.sampling_probability.is_none() =>
+        {
+            "the number of users, the number of kept examples of all users, which the sampling probability of an example \
+             follows from, and this configuration with the denominator of the average"
         }
-        EstimatorConfig::FixedDenominator => {
-            "the population's total weight, which the fixed denominator divides by"
+        EstimatorConfig::FixedDenominator {
+            expected_weight: Some(_),
+        } => "the number of users, and this configuration with the denominator of the average",
+        EstimatorConfig::FixedDenominator {
+            expected_weight: None,
+        } => {
+            "the number of users, which sampling and the denominator of the average follow from, and this configuration"
         }
         EstimatorConfig::ClippedDenominator { .. } => {
-            "the lower bound on the population's weight, which floors the denominator"
+            "the number of users, and this configuration with the lower bound on the population's weight, which floors the \
+             denominator of the average"
         }
-        EstimatorConfig::Exact => "nothing",
+        EstimatorConfig::Exact => "the number of users, and this configuration",
     };
     let mut statements = vec![
         "Setting: central differential privacy; whoever runs the training is trusted to run it as configured.".to_owned(),
@@ -129,7 +138,7 @@ fn statements(config: &RunConfig, counts: ParameterCounts, plan: &PrivacyPlan) -
         "Unit of privacy: a user, with all text they contributed.".to_owned(),
         adjacency.to_owned(),
         assumption.to_owned(),
-        format!("Taken as public: the number of users, {denominator}, and this configuration."),
+        format!("Taken as public: {taken_as_public}."),
     ];
     statements.extend(config.model.lora().map(|lora| {
         format!(
@@ -164,7 +173,8 @@ fn of_gradients(config: &RunConfig, schema: bool) -> Option<String> {
         size => format!(
             "Gradients are bounded and added up in microbatches of {size}, in single precision: each is scaled to a norm of at \
              most 1 - {CLIP_MARGIN} times the clip norm as computed, and it is assumed that this margin covers the roundings of \
-             norms and sums (`batch_size = 1` needs no such assumption)."
+             norms and of the sums of the microbatches around one user's examples (`batch_size = 1` needs no such assumption). One \
+             user's examples change no other microbatch."
         ),
     };
     Some(format!(

@@ -97,10 +97,7 @@ impl Run<'_> {
             checkpoint: std::mem::take(&mut self.checkpoint_seconds),
             ..PhaseSeconds::default()
         };
-        let pieces = match &cohort.examples {
-            Some(examples) => examples.len().div_ceil(self.config.user_update.batch_size()),
-            None => cohort.users.len(),
-        };
+        let pieces = cohort.microbatches.as_ref().map_or(cohort.users.len(), Vec::len);
         self.observer.on_round_start(round, pieces);
         let task = LocalTask {
             round,
@@ -129,10 +126,10 @@ impl Run<'_> {
         Order::Round(RoundOrder::new(&task, cohort)).send(&self.parameters, self.ranks)?;
         let (users, workers) = (&self.users, &mut self.workers[..]);
         let on_piece = || observer.on_user();
-        let (released, work): (_, Work) = match &cohort.examples {
-            Some(examples) => {
+        let (released, work): (_, Work) = match &cohort.microbatches {
+            Some(microbatches) => {
                 let (released, outcomes) =
-                    round::release_examples(examples, users, &task, &mut release, workers, &on_piece)?;
+                    round::release_examples(microbatches, users, &task, &mut release, workers, &on_piece)?;
                 (released, outcomes.into_iter().collect())
             }
             None => {
@@ -302,10 +299,15 @@ pub(crate) fn evaluates(config: &RunConfig, rounds: u64) -> bool {
     rounds > 0 && every > 0 && rounds.is_multiple_of(every) && rounds < config.rounds
 }
 
+/// A run states its epsilon after so many of its rounds, evenly spaced, beside those that it evaluates.
+const EPSILON_POINTS: u64 = 100;
+
 /// Whether the metrics of a round state the guarantee of so many rounds. Under a participation schema it is a search over the
-/// rounds' matrix: made when it is shown.
+/// rounds' matrix: made when the model is evaluated. Otherwise it is a composition of loss distributions.
 pub(crate) fn shows_epsilon(config: &RunConfig, plan: &PrivacyPlan, rounds: u64) -> bool {
-    plan.participation().is_none() || rounds == config.rounds || evaluates(config, rounds)
+    let point =
+        plan.participation().is_none() && rounds.is_multiple_of(config.rounds.div_ceil(EPSILON_POINTS));
+    point || rounds == config.rounds || evaluates(config, rounds)
 }
 
 /// The signal's energy is what the release has beyond the noise's; an estimate, and post-processing. Of correlated noise

@@ -122,10 +122,12 @@ impl Outcome<'_> {
         self.last.metrics.perplexity.ln()
     }
 
-    /// Accuracies by round. The last evaluation may be on more targets than the earlier ones: what is not on the same
-    /// targets as the first is no point of the same curve.
+    /// Accuracies by round. The last evaluation, and that of an initial model, may be on more targets than the others: what
+    /// is not on the same targets as the first after a round is no point of the same curve.
     fn curve(&self) -> Vec<(u64, f64)> {
-        let targets = self.run.evaluations.first().map(|first| first.metrics.targets);
+        let mut evaluations = self.run.evaluations.iter();
+        let first = evaluations.find(|evaluation| evaluation.round > 0);
+        let targets = first.map(|first| first.metrics.targets);
         let same = |evaluation: &&EvaluationRecord| Some(evaluation.metrics.targets) == targets;
         let point = |evaluation: &EvaluationRecord| (evaluation.round, accuracy(evaluation));
         self.run.evaluations.iter().filter(same).map(point).collect()

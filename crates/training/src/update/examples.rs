@@ -107,7 +107,11 @@ impl LocalWorker {
             examples: examples.len(),
             ..MicrobatchOutcome::default()
         };
-        for batch in batch::sentences(examples, examples.len().max(1), task.special.bos) {
+        let batches = batch::sentences(examples, examples.len().max(1), task.special.bos);
+        if batches.is_empty() {
+            self.nothing();
+        }
+        for batch in batches {
             let batch = batch.batch();
             let norms = &mut self.norms[..batch.sequences()];
             let weights = SequenceWeights::Clip { bound: bound as f32 };
@@ -131,6 +135,11 @@ impl LocalWorker {
         Ok(outcome)
     }
 
+    /// PRIVACY: the sum over no examples is zero, not what the last user or microbatch left in the worker.
+    fn nothing(&mut self) {
+        self.parameters.fill(0.0);
+    }
+
     /// `parameters = weight * sum of the examples' gradients`, and tokens and loss.
     fn sum_of_gradients(
         &mut self,
@@ -139,10 +148,11 @@ impl LocalWorker {
         task: &LocalTask<'_>,
     ) -> Result<(u64, f64)> {
         let (mut tokens, mut loss_sum) = (0, 0.0);
-        for (index, batch) in batch::sentences(examples, task.config.batch_size(), task.special.bos)
-            .iter()
-            .enumerate()
-        {
+        let batches = batch::sentences(examples, task.config.batch_size(), task.special.bos);
+        if batches.is_empty() {
+            self.nothing();
+        }
+        for (index, batch) in batches.iter().enumerate() {
             let batch = batch.batch();
             let count = batch.sequences();
             self.weights[..count].fill(weight);

@@ -10,7 +10,7 @@ use super::same::{Precision, differences, exactly};
 use super::{Check, Run};
 use crate::adaptive_clip::AdaptiveClip;
 use crate::config::Algorithm;
-use crate::error::Result;
+use crate::error::{Result, TrainingError};
 use crate::evaluate::Metrics;
 use crate::figures::hex;
 use crate::files::{Line, Lines};
@@ -145,6 +145,10 @@ fn epsilons(run: &Run<'_>) -> Result<Vec<Option<f64>>> {
 
 fn check_start(run: &Run<'_>, start: &StartRecord, check: &mut Check) {
     let place = format!("{METRICS_FILE}, start");
+    let layout = run.config.model.layout(run.vocabulary.len());
+    let warning = layout
+        .map_err(TrainingError::from)
+        .and_then(|layout| run.plan.warning(&run.config, &layout));
     let expected = StartRecord {
         run: run.config.name.clone(),
         model: run.config.model.family().to_owned(),
@@ -152,6 +156,7 @@ fn check_start(run: &Run<'_>, start: &StartRecord, check: &mut Check) {
         frozen_parameters: run.counts.frozen,
         train_users: run.plan.population().users as usize,
         rounds: run.config.rounds,
+        warning: check.keep(warning).flatten(),
         ..start.clone()
     };
     determined(&place, &expected, start, check);
@@ -398,12 +403,14 @@ fn possible_metrics(place: &str, metrics: &Metrics, check: &mut Check) {
 fn check_evaluations(run: &Run<'_>, evaluations: &[u64], check: &mut Check) {
     let last = evaluations.len() - 1;
     for (rounds, &count) in evaluations.iter().enumerate() {
-        let due = u64::from(evaluates(&run.config, rounds as u64));
+        let due = u64::from(match rounds {
+            // What a run starts from is evaluated before its first round.
+            0 => run.config.initial_model.is_some(),
+            _ => evaluates(&run.config, rounds as u64),
+        });
         let holds = match rounds {
             // A run that was resumed after its end was evaluated again.
             _ if rounds == last => count > due,
-            // What private training adds to the model that it starts from is seen beside an evaluation of that model.
-            0 => count <= u64::from(run.config.initial_model.is_some()),
             _ => count == due,
         };
         if !holds {

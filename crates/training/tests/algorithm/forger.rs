@@ -423,7 +423,10 @@ fn every_forged_leaf_of_a_run_without_privacy_is_refused_and_named() {
 fn a_run_whose_noise_allows_no_guarantee_may_claim_none() {
     let run = Run::train(
         "meaningless",
-        &changed(&[("noise_multiplier = 1.5", "noise_multiplier = 0.0001")]),
+        &changed(&[(
+            "noise_multiplier = 1.5",
+            "noise_multiplier = 0.0001\naccountant = \"rdp\"",
+        )]),
     );
     let honest: Value = serde_json::from_str(&run.read("privacy.json")).expect("JSON");
     assert_eq!(honest["observed"], Value::Null);
@@ -463,7 +466,7 @@ fn another_configuration_does_not_fit_the_claims() {
         ("norm = 1.0", "norm = 0.5"),
         ("rounds = 5", "rounds = 50"),
         ("rounds = 5", "seed = 5\nrounds = 5"),
-        ("accountant = \"", "max_epsilon = 0.1\naccountant = \""),
+        ("delta = 0.0001", "delta = 0.0001\nmax_epsilon = 0.1"),
         ("every = 2\nsplit", "every = 3\nsplit"),
         ("split = \"validation\"", "split = \"test\""),
         ("words = 40", "words = 41"),

@@ -148,7 +148,10 @@ fn fedavg_projects_after_every_step() {
 /// The released average is `sum w_k D_k` over the estimator's denominator, and noise of the planned size comes on top.
 #[test]
 fn a_round_releases_the_weighted_average() {
-    let config = config(&["user_update.weight_cap=30.0"]);
+    let config = config(&[
+        "user_update.weight_cap=30.0",
+        "estimator={kind='fixed_denominator',expected_weight=5.0}",
+    ]);
     let world = World::new(&config);
     let (theta, layout) = (world.model.initial_params(5), world.model.layout());
     let users = world.corpus.partition(Split::Train);

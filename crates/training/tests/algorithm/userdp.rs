@@ -138,8 +138,9 @@ impl Start {
             secure: None,
             ranks: &undertone_training::ranks::OneProcess,
         };
+        let size = self.config.user_update.batch_size();
         let (released, outcomes) = round::release_examples(
-            examples,
+            &self.kept().microbatches(examples, size),
             &users,
             &self.task(clipping),
             &mut release,
@@ -232,6 +233,69 @@ fn els_sums_gradients_that_are_clipped_one_by_one() {
             start.els_round(&examples, &clipping, 7.0, 2),
             "threads change bits"
         );
+    }
+}
+
+/// The sum of a microbatch is a function of its examples alone, so what one more user leaves grouped as it was keeps its bits.
+#[test]
+fn a_user_who_joins_leaves_the_sums_of_other_microbatches_bit_for_bit() {
+    let start = Start::new(with(ELS, &["user_update.batch_size=5"]));
+    let users = start.world.corpus.partition(Split::Train);
+    let kept = start.kept();
+    let mut generator = start.randomness.generator(Purpose::Cohort, 0, 0);
+    let all = kept.sample(0.5, &mut generator);
+    let joining = all[all.len() / 2].0;
+    let others: Vec<_> = all.iter().copied().filter(|&(user, _)| user != joining).collect();
+    let clipping = Clipping::Flat { clip_norm: 0.02 };
+    let sums = |sampled: &[(usize, usize)]| {
+        let mut worker = start.workers(1).remove(0);
+        let sum = |microbatch: &Vec<(usize, usize)>| {
+            let texts: Vec<&[u32]> = microbatch
+                .iter()
+                .map(|&(user, example)| users.user(user).example(example))
+                .collect();
+            worker
+                .train_examples(&texts, &start.task(&clipping))
+                .expect("gradients");
+            let bits: Vec<u32> = worker.update().iter().map(|value| value.to_bits()).collect();
+            (microbatch.clone(), bits)
+        };
+        kept.microbatches(sampled, 5).iter().map(sum).collect::<Vec<_>>()
+    };
+    let (with, without) = (sums(&all), sums(&others));
+    let first = with.iter().zip(&without).take_while(|(a, b)| a == b).count();
+    let rest = (with[first..].iter().rev()).zip(without[first..].iter().rev());
+    let last = rest.take_while(|(a, b)| a == b).count();
+    assert!(first > 0 && last > 0, "{first} {last} of {}", with.len());
+    let moved = with.len() - first - last;
+    assert!(moved < with.len() / 2, "{moved} of {}", with.len());
+    // Cut by position, everything behind would have moved.
+    let behind: usize = with[first + moved..]
+        .iter()
+        .map(|(microbatch, _)| microbatch.len())
+        .sum();
+    assert!(behind > 5, "{behind}");
+}
+
+/// The sum over no examples is zero, whatever the last user or microbatch left in the worker.
+#[test]
+fn no_examples_are_no_update() {
+    let clipping = Clipping::Flat { clip_norm: 0.02 };
+    for base in [ULS, ELS] {
+        for size in [1, 5] {
+            let start = Start::new(with(base, &[&format!("user_update.batch_size={size}")]));
+            let users = start.world.corpus.partition(Split::Train);
+            let example = users.user(0).example(0);
+            let mut worker = start.workers(1).remove(0);
+            worker
+                .train_examples(&[example], &start.task(&clipping))
+                .expect("a gradient");
+            assert!(worker.update().iter().any(|&value| value != 0.0));
+            worker
+                .train_examples(&[], &start.task(&clipping))
+                .expect("nothing");
+            assert!(worker.update().iter().all(|&value| value == 0.0), "{size}");
+        }
     }
 }
 
