@@ -586,4 +586,29 @@ mod tests {
         let again: CorpusSpec = toml::from_str(&toml::to_string(&spec).unwrap()).unwrap();
         assert_eq!(spec, again);
     }
+
+    #[test]
+    fn populations_that_are_never_drawn_to_their_end_are_refused() {
+        let source = |setting: &str| format!("source = {{ kind = \"synthetic\", {setting} }}");
+        for (setting, expected) in [
+            (
+                "users = 8000000000000",
+                "data.source.users: expected at most 10000000",
+            ),
+            (
+                "max_sentences = 4611686018427387904",
+                "data.source.max_sentences: expected at most 1000000",
+            ),
+            (
+                "longest_sentence = 1099511627776",
+                "data.source.longest_sentence: expected at most 10000",
+            ),
+            (
+                "topics = 9223372036854775807, habits = 2",
+                "data.source.topics: expected topics times habits",
+            ),
+        ] {
+            check(&source(setting), Some(expected));
+        }
+    }
 }

@@ -322,3 +322,25 @@ impl SchemaRecord {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_that_no_run_writes_is_still_described() {
+        let schema = SchemaRecord {
+            mechanism: "tree".to_owned(),
+            min_sep: 0,
+            exact_sep: false,
+            max_part: 2,
+            sensitivity: 1.0,
+            rho: 1.0,
+        };
+        assert!(
+            schema
+                .participation()
+                .ends_with("at least 0 rounds apart (MinS 0)")
+        );
+    }
+}

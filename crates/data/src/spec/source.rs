@@ -261,10 +261,22 @@ impl SyntheticSource {
         at_least("data.source.habits", self.habits as u64, 1)?;
         at_least("data.source.longest_sentence", self.longest_sentence as u64, 2)?;
         at_least("data.source.max_sentences", self.max_sentences, 1)?;
+        // A run file of somebody else must not be able to ask for a population that is never drawn to its end.
+        let at_most = |key, value: u64, most: u64| match value > most {
+            true => Err(invalid(key, format!("at most {most}"), value)),
+            false => Ok(()),
+        };
+        at_most("data.source.users", self.users, 10_000_000)?;
+        at_most("data.source.max_sentences", self.max_sentences, 1_000_000)?;
+        at_most(
+            "data.source.longest_sentence",
+            self.longest_sentence as u64,
+            10_000,
+        )?;
         if self.words > 100_000 {
             return Err(invalid("data.source.words", "at most 100000", self.words));
         }
-        if self.topics * self.habits > 4096 || self.topics > self.words / 4 {
+        if self.topics.saturating_mul(self.habits) > 4096 || self.topics > self.words / 4 {
             let got = format!(
                 "{} topics, {} habits, {} words",
                 self.topics, self.habits, self.words

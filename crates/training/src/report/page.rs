@@ -173,7 +173,11 @@ fn tiles(run: &RunData) -> String {
     }
     if !run.rounds.is_empty() {
         let seconds: f64 = run.rounds.iter().map(|round| round.seconds).sum();
-        let tokens: u64 = run.rounds.iter().map(|round| round.tokens).sum();
+        let tokens: u64 = run
+            .rounds
+            .iter()
+            .map(|round| round.tokens)
+            .fold(0, u64::saturating_add);
         tiles.push((duration(seconds), "training time".to_owned()));
         if seconds > 0.0 {
             tiles.push((
@@ -235,7 +239,7 @@ fn head_words(run: &RunData) -> String {
         return String::new();
     };
     let row = |(frequent, counts): (u32, &Vec<u64>)| {
-        let total = counts.iter().sum::<u64>().max(1) as f64;
+        let total = counts.iter().copied().fold(0, u64::saturating_add).max(1) as f64;
         let cells: String = counts
             .iter()
             .map(|&count| {

@@ -29,7 +29,11 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
             .map(|round| round.cohort_size as f64)
             .sum::<f64>()
             / run.rounds.len() as f64;
-        let tokens: u64 = run.rounds.iter().map(|round| round.tokens).sum();
+        let tokens: u64 = run
+            .rounds
+            .iter()
+            .map(|round| round.tokens)
+            .fold(0, u64::saturating_add);
         let seconds: f64 = run.rounds.iter().map(|round| round.seconds).sum();
         rows.push(("users a round (mean)", number(mean)));
         rows.push(("tokens trained on", grouped(tokens)));

@@ -1,0 +1,5 @@
+//! Tokenizer.json.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| undertone_hostile::fuzz("tokenizers", bytes));

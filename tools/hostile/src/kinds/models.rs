@@ -1,0 +1,43 @@
+//! Files of trained parameters that a run starts from.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use undertone_data::Vocab;
+use undertone_models::weights::{self, gpt2};
+use undertone_training::initial_model;
+use undertone_training::random::Randomness;
+
+use crate::world::World;
+
+pub(super) fn start_from_gpt2(world: &World, _place: &str) -> Result<()> {
+    start_from(world, "gpt2/model.safetensors")
+}
+
+/// A run without and a run with adapters that start from the file, and what a file says of itself.
+pub(super) fn start_from(world: &World, place: &str) -> Result<()> {
+    let vocab = Vocab::from_file(&world.run("transformer").join("vocab.txt"))?;
+    let plain = start("transformer", world, place, &vocab);
+    // It may be refused where the other is accepted, and the other way round.
+    let adapted = start("adapters", world, place, &vocab);
+    let bytes = std::fs::read(world.path(place))?;
+    let _ = weights::description(&bytes);
+    let _ = gpt2::is(&bytes);
+    if let Ok((spec, words)) = gpt2::spec(&bytes) {
+        let _ = spec.load(words, &bytes);
+    }
+    plain.and(adapted)
+}
+
+fn start(run: &str, world: &World, place: &str, vocab: &Vocab) -> Result<()> {
+    let spec = world.run_file(run)?.config.model;
+    let (file, base) = (Some(Path::new(place)), world.folder());
+    let model = match initial_model::model(&spec, file, base, vocab) {
+        Ok(model) => model,
+        // Adapters are built on the file's own parameters.
+        Err(error) => return Err(error).context(run.to_owned()),
+    };
+    let randomness = Randomness::new(Some(0))?;
+    initial_model::starting_parameters(&spec, file, base, model.as_ref(), vocab, &randomness)?;
+    Ok(())
+}
