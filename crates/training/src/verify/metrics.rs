@@ -143,6 +143,11 @@ fn epsilons(run: &Run<'_>) -> Result<Vec<Option<f64>>> {
     Ok(found.into_inner().unwrap_or_default())
 }
 
+/// Counts of a foreign file may add up to more than 64 bits hold.
+fn total(counts: &[u64]) -> u64 {
+    counts.iter().copied().fold(0, u64::saturating_add)
+}
+
 fn check_start(run: &Run<'_>, start: &StartRecord, check: &mut Check) {
     let place = format!("{METRICS_FILE}, start");
     let layout = run.config.model.layout(run.vocabulary.len());
@@ -161,7 +166,7 @@ fn check_start(run: &Run<'_>, start: &StartRecord, check: &mut Check) {
     };
     determined(&place, &expected, start, check);
     possible_histogram(&format!("{place}.user_sizes"), &start.user_sizes, check);
-    let users: u64 = start.user_sizes.counts.iter().sum();
+    let users = total(&start.user_sizes.counts);
     if users != start.train_users as u64 {
         check.problem(format!(
             "{place}.user_sizes.counts: expected {} users, got {users}",
@@ -269,7 +274,7 @@ fn possible_round(run: &Run<'_>, record: &RoundRecord, entry: &LedgerEntry, plac
         possible(&at(name), figure, 0.0..=f64::MAX, check);
     }
     possible_histogram(&at("update_norms"), &record.update_norms, check);
-    let norms: u64 = record.update_norms.counts.iter().sum();
+    let norms = total(&record.update_norms.counts);
     if norms != 0 && !(least..=parts).contains(&norms) {
         check.problem(format!(
             "{}: expected {parts} norms, got {norms}",
@@ -391,7 +396,7 @@ fn possible_metrics(place: &str, metrics: &Metrics, check: &mut Check) {
             ("top50", &words.top50),
             ("top100", &words.top100),
         ] {
-            if counts.iter().sum::<u64>() != metrics.targets {
+            if total(counts) != metrics.targets {
                 let place = at(&format!("head_words.{name}"));
                 check.problem(format!("{place}: expected {targets} predictions"));
             }
