@@ -108,9 +108,9 @@ pub enum DataError {
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// How many bytes are read.
+        /// The maximum number of bytes that are read.
         limit: u64,
-        /// What is there.
+        /// A description of the value found.
         got: String,
     },
     /// A source holds nothing.
@@ -257,7 +257,7 @@ pub(crate) fn short(text: &str) -> String {
     shortened(text, SHOWN)
 }
 
-/// The same in quotation marks.
+/// The shortened text in quotation marks.
 pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", short(text))
 }

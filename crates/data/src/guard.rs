@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether a panic of this thread is about to become an error, so that nothing is printed.
+    /// True while a panic of this thread would become an error: the panic hook then prints nothing.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 

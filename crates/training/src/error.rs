@@ -52,7 +52,7 @@ pub enum TrainingError {
         path: PathBuf,
         /// What would be right.
         expected: String,
-        /// What is there.
+        /// A description of the kind of file found.
         got: String,
     },
     /// The run directory is already there.

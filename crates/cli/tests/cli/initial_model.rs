@@ -1,4 +1,4 @@
-//! What a model file says of its training, and what a run that starts from it says and counts.
+//! Tests of the description of training in a model file, and of the guarantee of a run that starts from that model.
 
 use serde_json::Value;
 

@@ -81,7 +81,7 @@ fn bad_files_are_refused_by_key() {
     assert!(stderr.contains("no checkpoint to resume"), "{stderr}");
 }
 
-/// What the public model was worth is the first evaluation of the run, and stays there when the run is resumed.
+/// The run evaluates the public model before its first round, and does not repeat this when it is resumed.
 #[test]
 fn a_run_evaluates_the_model_that_it_starts_from_once() {
     let folder = Folder::new();

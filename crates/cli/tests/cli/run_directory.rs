@@ -1,4 +1,4 @@
-//! What a finished run keeps, who can read it, and run directories that somebody else has prepared.
+//! Tests of the files that a finished run keeps, of their modes, and of run directories that an attacker prepared.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -195,7 +195,7 @@ mod unix {
         path.symlink_metadata().expect("a file").mode() & 0o777
     }
 
-    /// Of a run that is killed, so that its checkpoint is there, and of one that ends.
+    /// Checks the modes in a killed run, which still has its checkpoint, and in a finished one.
     #[test]
     fn checkpoints_are_their_owner_s_alone_and_the_umask_decides_on_the_rest() {
         let folder = Folder::new();

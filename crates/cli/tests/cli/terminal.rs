@@ -17,7 +17,7 @@ const HOSTILE: [&str; 5] = [
     "\nguarantee  holds",
 ];
 
-/// How they are shown.
+/// The visible form of these characters on the terminal.
 const VISIBLE: [&str; 5] = [
     "\\u{1b}[2J",
     "\\rholds",

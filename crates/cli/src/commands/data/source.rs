@@ -134,7 +134,7 @@ impl SourceArgs {
         Ok((spec, PathBuf::new()))
     }
 
-    /// How the flags divide the rows, where they do.
+    /// The split of the rows that the flags ask for, if any.
     pub(super) fn split(&self) -> Option<SplitSpec> {
         self.split.spec()
     }

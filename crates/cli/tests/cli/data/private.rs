@@ -32,8 +32,8 @@ const PRIVATE: [&str; 17] = [
     "words.txt",
 ];
 
-/// The same with noise from the operating system. Sixty votes of 0.4 against a threshold of 6 and noise of 1.2: that a common
-/// word fails has a probability below 1e-30.
+/// Private words are chosen with noise from the operating system. A common word has sixty votes of 0.4, the threshold is 6
+/// and the noise 1.2, so that such a word fails with a probability below 1e-30.
 fn unseeded() -> Vec<&'static str> {
     let seed = ["--noise-seed", "3"];
     PRIVATE
