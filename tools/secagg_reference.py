@@ -4,7 +4,7 @@
     python3 tools/secagg_reference.py make  > vectors/secagg.json    # from fixed secrets
     python3 tools/secagg_reference.py check < vectors/secagg.json    # recompute every value from the secrets
 
-It is written from docs/SECAGG.md and shares no code with the Rust crate. Needs the package `cryptography`.
+It is written from docs/design/secure-aggregation.md and shares no code with the Rust crate. Needs the package `cryptography`.
 
 A vector is one session: the secrets of every client, what each client sends in each round, and the sum. Rust's side
 replays its own machines with the same randomness; see crates/secagg/tests/vectors.rs.

@@ -139,7 +139,7 @@ fn one_file_prints() {
 
 #[test]
 fn every_dependency_is_justified() {
-    let page = read(&root().join("docs/DEPENDENCIES.md"));
+    let page = read(&root().join("docs/design/dependencies.md"));
     let tables = [
         ("Cargo.toml", "[workspace.dependencies]"),
         ("crates/query/Cargo.toml", "[dependencies]"),
@@ -155,7 +155,7 @@ fn every_dependency_is_justified() {
         for name in names.filter(|name| !name.starts_with("undertone-")) {
             assert!(
                 page.contains(&format!("`{name}`")),
-                "{name} of {file} has no line in docs/DEPENDENCIES.md"
+                "{name} of {file} has no line in docs/design/dependencies.md"
             );
         }
     }

@@ -18,7 +18,7 @@
 //! It does not sample users or train; noise it adds to one thing, the words of a [`PrivateVocabulary`]. User names do not
 //! leave it. Source of the example convention and of the
 //! per-user caps: McMahan et al., *Learning differentially private recurrent language models* (ICLR 2018), section 4.
-//! The formats and the synthetic process are described in `docs/DATA.md`.
+//! The formats and the synthetic process are described in `docs/guide/data.md`.
 
 mod builder;
 mod byte_size;

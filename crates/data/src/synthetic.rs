@@ -1,4 +1,4 @@
-//! A population of users drawn from a documented process; see `docs/DATA.md` for the model.
+//! A population of users drawn from a documented process; see `docs/guide/data.md` for the model.
 
 mod best;
 mod process;

@@ -1,6 +1,6 @@
 //! Text to sentences, sentences to words.
 //!
-//! The convention (docs/DATA.md): an example is a sentence; text is cut at newlines, then after `.`, `!` or `?` where
+//! The convention (docs/guide/data.md): an example is a sentence; text is cut at newlines, then after `.`, `!` or `?` where
 //! white space and a capital letter or a quotation mark follow. Words are cut at white space, stripped of punctuation at
 //! both edges, lower-cased, and purely alphabetic compounds `a-b` are cut at the hyphen.
 

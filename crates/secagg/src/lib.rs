@@ -2,7 +2,7 @@
 //!
 //! [`Client`] and [`Server`] are state machines that take messages and give messages ([`message`]); [`SecureSum`] runs a
 //! whole session of them in one process, for training and tests. What is protected against whom, the wire format and the
-//! attacks with their tests are in `docs/SECAGG.md`.
+//! attacks with their tests are in `docs/design/secure-aggregation.md`.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The attacks of docs/SECAGG.md by their number there. Those that floors stop are in `floors.rs`, those with malformed
+//! The attacks of docs/design/secure-aggregation.md by their number there. Those that floors stop are in `floors.rs`, those with malformed
 //! messages in `malformed.rs`, those on a session's end in `availability.rs`, those on memory in `memory.rs`.
 
 #![allow(clippy::unwrap_used)]

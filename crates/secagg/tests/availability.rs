@@ -1,4 +1,4 @@
-//! Attacks of clients that want a session to fail, by their number in docs/SECAGG.md.
+//! Attacks of clients that want a session to fail, by their number in docs/design/secure-aggregation.md.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Attacks that a device's floors stop before it shares a secret, by their number in docs/SECAGG.md.
+//! Attacks that a device's floors stop before it shares a secret, by their number in docs/design/secure-aggregation.md.
 
 #![allow(clippy::unwrap_used)]
 

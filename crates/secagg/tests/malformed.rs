@@ -1,4 +1,4 @@
-//! Attacks with malformed rosters, keys and vectors, by their number in docs/SECAGG.md.
+//! Attacks with malformed rosters, keys and vectors, by their number in docs/design/secure-aggregation.md.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Attack 16 of docs/SECAGG.md: what stays in memory of a machine that has finished.
+//! Attack 16 of docs/design/secure-aggregation.md: what stays in memory of a machine that has finished.
 //!
 //! It reads this process's own memory, as a debugger or a core dump would. Stacks are left out: functions leave copies there
 //! that no program without unsafe code can wipe, and the page says so. Linux only; one test, so that nothing runs beside it.

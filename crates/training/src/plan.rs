@@ -39,7 +39,7 @@ pub use vocabulary::VocabularyCost;
 
 /// The population that is sampled from, in numbers that the run treats as public.
 ///
-/// See "The population is part of the promise" in `docs/SHARP_EDGES.md`.
+/// See "The population is part of the promise" in `docs/guide/sharp-edges.md`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Population {
     /// Users, `K`.

@@ -224,7 +224,7 @@ impl Collector {
 }
 
 /// The words a user votes for: all of them, or a uniform choice. A user's most frequent words would be the better votes one by
-/// one, but everybody casts those, and they pass anyway: the choice reaches more words (measured in `docs/DATA.md`).
+/// one, but everybody casts those, and they pass anyway: the choice reaches more words (measured in `docs/guide/data.md`).
 ///
 /// PRIVACY: the choice follows from the user's own name and text. Were it to depend on anything of others, even on the
 /// order in which words were first seen, one user could move the votes of many.

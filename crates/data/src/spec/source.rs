@@ -117,7 +117,7 @@ fn default_delimiter() -> char {
     ','
 }
 
-/// The synthetic population; the process is described in `docs/DATA.md`.
+/// The synthetic population; the process is described in `docs/guide/data.md`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SyntheticSource {
