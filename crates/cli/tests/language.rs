@@ -1,0 +1,806 @@
+//! The language of README, docs, help texts, error messages and doc comments, by rules that a program can check.
+//!
+//! `language-baseline.txt` holds the number of findings per file and kind of text. A file with more findings fails the test,
+//! and so does a file with fewer: the baseline is then to be lowered. `UNDERTONE_LANGUAGE_BASELINE=rewrite` rewrites it, and refuses
+//! to do so where a kind of text would have more findings in all than before.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// The file of the accepted findings, beside this one.
+const BASELINE: &str = "tests/language-baseline.txt";
+
+/// The environment variable that rewrites the baseline where it says `rewrite`.
+const REWRITE: &str = "UNDERTONE_LANGUAGE_BASELINE";
+
+/// Pages of the laboratory, which are records of experiments and not documents of the product.
+const NOTEBOOKS: [&str; 2] = ["docs/BENCHMARKS.md", "docs/experiments"];
+
+/// Openings of sentences without a subject.
+const FRAGMENTS: [&str; 7] = ["That of", "The same", "As ", "Of ", "Whether ", "What ", "How "];
+
+/// Words and phrases that have a plainer form.
+const STOP_LIST: [&str; 6] = [
+    "so-manieth",
+    "whoever",
+    "foresee",
+    "in vain",
+    "thousand million",
+    "what came",
+];
+
+/// Units of a rate: "two bytes per user".
+const UNITS: [&str; 16] = [
+    "round",
+    "user",
+    "worker",
+    "thread",
+    "coordinate",
+    "parameter",
+    "client",
+    "sample",
+    "crate",
+    "step",
+    "line",
+    "pair",
+    "second",
+    "process",
+    "machine",
+    "pass",
+];
+
+/// Nouns that are counted per unit.
+const COUNTED: [&str; 47] = [
+    "bit",
+    "bits",
+    "byte",
+    "bytes",
+    "client",
+    "clients",
+    "coefficient",
+    "coefficients",
+    "count",
+    "counts",
+    "digest",
+    "draw",
+    "draws",
+    "element",
+    "elements",
+    "entry",
+    "entries",
+    "event",
+    "example",
+    "examples",
+    "file",
+    "files",
+    "gb",
+    "gradient",
+    "gradients",
+    "index",
+    "message",
+    "messages",
+    "number",
+    "numbers",
+    "object",
+    "part",
+    "parts",
+    "process",
+    "row",
+    "rows",
+    "sample",
+    "samples",
+    "sentences",
+    "thread",
+    "tokens",
+    "user",
+    "users",
+    "vector",
+    "vectors",
+    "word",
+    "words",
+];
+
+/// Numbers in words; digits count as well.
+const NUMBERS: [&str; 13] = [
+    "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "once", "twice", "half",
+];
+
+/// Words of a sentence in a document.
+const MAX_WORDS: usize = 30;
+
+/// Characters of the first paragraph of a help text, which `-h` shows as one line.
+const MAX_HELP: usize = 160;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// Doc comments.
+    Doc,
+    /// Strings of `#[error]`.
+    Error,
+    /// Doc comments that clap shows.
+    Help,
+    /// README and docs.
+    Page,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Doc => "doc",
+            Self::Error => "error",
+            Self::Help => "help",
+            Self::Page => "page",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        [Self::Doc, Self::Error, Self::Help, Self::Page]
+            .into_iter()
+            .find(|kind| kind.name() == name)
+    }
+}
+
+/// A piece of text to judge.
+#[derive(Debug, PartialEq, Eq)]
+struct Passage {
+    kind: Kind,
+    line: usize,
+    /// Whether the text consists of sentences: headings and tables do not.
+    prose: bool,
+    text: String,
+}
+
+/// The rules.
+mod rules {
+    use super::{COUNTED, FRAGMENTS, Kind, MAX_HELP, MAX_WORDS, NUMBERS, Passage, STOP_LIST, UNITS};
+
+    pub(super) fn findings(passage: &Passage) -> Vec<String> {
+        let plain = plain(&passage.text);
+        let mut found = Vec::new();
+        if passage.prose && passage.kind != Kind::Error {
+            found.extend(fragment(&plain));
+        }
+        found.extend(rates(&plain));
+        found.extend(stop_words(&plain));
+        match passage.kind {
+            Kind::Error => {
+                if plain.to_lowercase().contains("expected no ") {
+                    found.push("\"expected no\": say what is needed and what was found".to_owned());
+                }
+            }
+            Kind::Help => {
+                let length = passage.text.chars().count();
+                if length > MAX_HELP {
+                    found.push(format!("a help line of {length} characters, max {MAX_HELP}"));
+                }
+            }
+            Kind::Page if passage.prose => found.extend(sentences(&plain).iter().flat_map(|text| long(text))),
+            Kind::Page | Kind::Doc => {}
+        }
+        found
+    }
+
+    fn fragment(text: &str) -> Option<String> {
+        let start = FRAGMENTS.iter().find(|start| text.starts_with(**start))?;
+        // A question has a subject.
+        if sentences(text)
+            .first()
+            .is_some_and(|sentence| sentence.ends_with('?'))
+        {
+            return None;
+        }
+        Some(format!("starts with \"{}\": name the subject", start.trim_end()))
+    }
+
+    fn rates(text: &str) -> Vec<String> {
+        let words: Vec<String> = text
+            .split_whitespace()
+            .map(|word| {
+                let word = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '-');
+                word.to_lowercase()
+            })
+            .collect();
+        let ends = |at: usize| {
+            let raw = text.split_whitespace().nth(at).unwrap_or_default();
+            raw.ends_with(['.', ',', ';', ':', '!', '?', ')'])
+        };
+        let mut found = Vec::new();
+        for at in 1..words.len().saturating_sub(1) {
+            if words[at] != "a" || !UNITS.contains(&words[at + 1].as_str()) || ends(at - 1) {
+                continue;
+            }
+            let first = words[at - 1].as_str();
+            let number = NUMBERS.contains(&first) || first.parse::<f64>().is_ok();
+            if number || COUNTED.contains(&first) || first.starts_with("per-") {
+                found.push(format!("\"{first} a {}\": use \"per\"", words[at + 1]));
+            }
+        }
+        found
+    }
+
+    fn stop_words(text: &str) -> Vec<String> {
+        let lower = text.to_lowercase();
+        let whole = |word: &str| {
+            lower.match_indices(word).any(|(at, _)| {
+                let before = lower[..at].chars().next_back();
+                !before.is_some_and(char::is_alphanumeric)
+            })
+        };
+        STOP_LIST
+            .iter()
+            .filter(|word| whole(word))
+            .map(|word| format!("\"{word}\" is on the stop list"))
+            .collect()
+    }
+
+    fn long(sentence: &str) -> Vec<String> {
+        let words = sentence
+            .split_whitespace()
+            .filter(|word| word.contains(char::is_alphanumeric))
+            .count();
+        let semicolons = sentence.matches(';').count();
+        let mut found = Vec::new();
+        if words > MAX_WORDS {
+            found.push(format!(
+                "a sentence of {words} words, max {MAX_WORDS}: {sentence}"
+            ));
+        }
+        if semicolons > 1 {
+            found.push(format!("a sentence with {semicolons} semicolons: {sentence}"));
+        }
+        found
+    }
+
+    /// Text with code spans as one word, links as their text, and without emphasis.
+    pub(super) fn plain(text: &str) -> String {
+        let mut plain = String::new();
+        for (index, part) in text.split('`').enumerate() {
+            plain.push_str(if index % 2 == 1 { "CODE" } else { part });
+        }
+        let mut shown = String::new();
+        let mut rest = plain.as_str();
+        while let Some((before, after)) = rest.split_once("](") {
+            shown.push_str(before);
+            rest = after.split_once(')').map_or("", |(_, after)| after);
+        }
+        shown.push_str(rest);
+        shown.replace(['*', '[', ']'], "")
+    }
+
+    pub(super) fn sentences(text: &str) -> Vec<String> {
+        const ABBREVIATIONS: [&str; 8] = ["al.", "e.g.", "i.e.", "vs.", "Alg.", "Thm.", "Prop.", "eq."];
+        let mut sentences = vec![String::new()];
+        let words: Vec<&str> = text.split_whitespace().collect();
+        for (index, word) in words.iter().enumerate() {
+            if let Some(sentence) = sentences.last_mut() {
+                sentence.push_str(word);
+                sentence.push(' ');
+            }
+            let bare = word.trim_end_matches([')', '"', '\'']);
+            let next = words.get(index + 1).and_then(|next| next.chars().next());
+            let ends = bare.ends_with(['.', '!', '?'])
+                && !ABBREVIATIONS.contains(&bare)
+                && !next.is_some_and(char::is_lowercase);
+            if ends {
+                sentences.push(String::new());
+            }
+        }
+        sentences
+            .into_iter()
+            .map(|sentence| sentence.trim_end().to_owned())
+            .filter(|sentence| !sentence.is_empty())
+            .collect()
+    }
+}
+
+/// Passages of a Markdown page.
+fn page(text: &str) -> Vec<Passage> {
+    let mut passages: Vec<Passage> = Vec::new();
+    let mut fenced = false;
+    let mut open = false;
+    for (line, text) in (1..).zip(text.lines()) {
+        let trimmed = text.trim();
+        if trimmed.starts_with("```") {
+            fenced = !fenced;
+            open = false;
+            continue;
+        }
+        if fenced || trimmed.is_empty() {
+            open = false;
+            continue;
+        }
+        let passage = |prose, text: &str| Passage {
+            kind: Kind::Page,
+            line,
+            prose,
+            text: text.to_owned(),
+        };
+        if trimmed.starts_with(['|', '#']) {
+            passages.push(passage(false, trimmed));
+            open = false;
+        } else if let Some(item) = list_item(trimmed) {
+            passages.push(passage(true, item));
+            open = true;
+        } else if let Some(last) = passages.last_mut().filter(|_| open) {
+            last.text.push(' ');
+            last.text.push_str(trimmed);
+        } else {
+            passages.push(passage(true, trimmed));
+            open = true;
+        }
+    }
+    passages
+}
+
+/// The text after the mark of a list item.
+fn list_item(line: &str) -> Option<&str> {
+    if let Some(item) = line.strip_prefix("- ").or_else(|| line.strip_prefix("* ")) {
+        return Some(item.trim_start());
+    }
+    let (number, item) = line.split_once(". ")?;
+    let counted = !number.is_empty() && number.chars().all(|c| c.is_ascii_digit());
+    counted.then(|| item.trim_start())
+}
+
+/// Doc comments, help texts and error messages of a source file.
+fn source(text: &str, has_help: bool) -> Vec<Passage> {
+    let mut passages = comments(text, has_help);
+    passages.extend(errors(text));
+    passages
+}
+
+fn comments(text: &str, has_help: bool) -> Vec<Passage> {
+    let mut passages: Vec<Passage> = Vec::new();
+    let (mut open, mut fenced, mut first) = (false, false, false);
+    // Inside of a type whose fields or variants clap shows.
+    let mut shown = false;
+    for (line, text) in (1..).zip(text.lines()) {
+        let trimmed = text.trim_start();
+        if trimmed.starts_with("#[derive(") {
+            let clap = ["clap::", "ValueEnum", "Args", "Parser", "Subcommand"];
+            shown = has_help && clap.iter().any(|word| trimmed.contains(word));
+        } else if text.starts_with('}') {
+            shown = false;
+        }
+        let comment = trimmed
+            .strip_prefix("///")
+            .filter(|rest| !rest.starts_with('/'))
+            .or_else(|| trimmed.strip_prefix("//!"));
+        let Some(comment) = comment.map(str::trim) else {
+            (open, fenced, first) = (false, false, false);
+            continue;
+        };
+        if comment.starts_with("```") {
+            fenced = !fenced;
+            continue;
+        }
+        if fenced || comment.is_empty() {
+            open &= fenced;
+            continue;
+        }
+        if let Some(last) = passages.last_mut().filter(|_| open) {
+            last.text.push(' ');
+            last.text.push_str(comment);
+            continue;
+        }
+        let help = shown && text.starts_with(' ') && !first;
+        passages.push(Passage {
+            kind: if help { Kind::Help } else { Kind::Doc },
+            line,
+            // Only the first sentence of a comment has to stand alone.
+            prose: !first && !comment.starts_with(['#', '|']),
+            text: comment.to_owned(),
+        });
+        (open, first) = (true, true);
+    }
+    passages
+}
+
+/// The strings of `#[error("...")]`.
+fn errors(text: &str) -> Vec<Passage> {
+    let mut passages = Vec::new();
+    for (at, mark) in text.match_indices("#[error(") {
+        let rest = text[at + mark.len()..].trim_start();
+        let Some(rest) = rest.strip_prefix('"') else {
+            continue;
+        };
+        let mut message = String::new();
+        let mut escaped = false;
+        for c in rest.chars() {
+            match (escaped, c) {
+                (false, '"') => break,
+                (false, '\\') => escaped = true,
+                (true, '\n') => escaped = false,
+                (true, c) => {
+                    message.push(c);
+                    escaped = false;
+                }
+                (false, c) => message.push(c),
+            }
+        }
+        passages.push(Passage {
+            kind: Kind::Error,
+            line: text[..at].lines().count().max(1),
+            prose: true,
+            text: message.split_whitespace().collect::<Vec<_>>().join(" "),
+        });
+    }
+    passages
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Files below a folder with an ending, without build outputs and hidden folders.
+fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries {
+        let path = entry.expect("an entry").path();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            files(&path, ending, found);
+        } else if path.extension().is_some_and(|found| found == ending) {
+            found.push(path);
+        }
+    }
+}
+
+type Findings = BTreeMap<(String, Kind), Vec<String>>;
+
+fn judge_tree() -> Findings {
+    let root = root();
+    let mut paths = vec![root.join("README.md")];
+    files(&root.join("docs"), "md", &mut paths);
+    for folder in ["crates", "lab", "tools"] {
+        files(&root.join(folder), "rs", &mut paths);
+    }
+    let mut findings = Findings::new();
+    for path in paths {
+        let name = path.strip_prefix(&root).expect("a file of the tree");
+        let name = name.to_string_lossy().replace('\\', "/");
+        if NOTEBOOKS.iter().any(|notebook| name.starts_with(notebook)) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("reading {name}: {error}"));
+        let passages = if name.ends_with(".md") {
+            page(&text)
+        } else {
+            source(&text, name.starts_with("crates/cli/src/"))
+        };
+        for passage in passages {
+            for finding in rules::findings(&passage) {
+                let place = format!("{name}:{}: {finding}", passage.line);
+                findings
+                    .entry((name.clone(), passage.kind))
+                    .or_default()
+                    .push(place);
+            }
+        }
+    }
+    findings
+}
+
+type Counts = BTreeMap<(String, Kind), usize>;
+
+/// Lines of `count kind path`.
+fn parse(baseline: &str) -> Counts {
+    let line = |line: &str| {
+        let mut parts = line.splitn(3, ' ');
+        let count = parts.next()?.parse().ok()?;
+        let kind = Kind::parse(parts.next()?)?;
+        Some(((parts.next()?.to_owned(), kind), count))
+    };
+    let lines = baseline.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|text| {
+            line(text).unwrap_or_else(|| panic!("{BASELINE}: expected `count kind path`, got {text}"))
+        })
+        .collect()
+}
+
+fn write(counts: &Counts) -> String {
+    let mut text = String::from(
+        "# Accepted findings of tests/language.rs, as `count kind path`. Numbers may only become smaller.\n",
+    );
+    for ((name, kind), count) in counts {
+        writeln!(text, "{count} {} {name}", kind.name()).expect("writing to a string");
+    }
+    text
+}
+
+/// Every difference between the tree and the baseline; empty if there is none.
+fn differences(accepted: &Counts, findings: &Findings) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (key, places) in findings {
+        let allowed = accepted.get(key).copied().unwrap_or(0);
+        if places.len() > allowed {
+            let (name, kind) = key;
+            problems.push(format!(
+                "{name}: {} findings of kind {}, the baseline accepts {allowed}:\n    {}",
+                places.len(),
+                kind.name(),
+                places.join("\n    ")
+            ));
+        }
+    }
+    for ((name, kind), allowed) in accepted {
+        let count = findings.get(&(name.clone(), *kind)).map_or(0, Vec::len);
+        if count < *allowed {
+            problems.push(format!(
+                "{name}: {count} findings of kind {}, the baseline still accepts {allowed}: lower it with {REWRITE}=rewrite",
+                kind.name()
+            ));
+        }
+    }
+    problems
+}
+
+/// Kinds that would have more findings in all than before.
+fn growth(accepted: &Counts, new: &Counts) -> Vec<String> {
+    let total = |counts: &Counts, kind: Kind| -> usize {
+        let of_kind = counts.iter().filter(|((_, other), _)| *other == kind);
+        of_kind.map(|(_, count)| count).sum()
+    };
+    let kinds = [Kind::Doc, Kind::Error, Kind::Help, Kind::Page];
+    let grown = kinds
+        .into_iter()
+        .filter(|kind| total(new, *kind) > total(accepted, *kind));
+    grown
+        .map(|kind| {
+            let (before, after) = (total(accepted, kind), total(new, kind));
+            format!("{}: {before} findings before, {after} now", kind.name())
+        })
+        .collect()
+}
+
+#[test]
+fn the_language_gets_no_worse_than_the_baseline() {
+    let findings = judge_tree();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(BASELINE);
+    let accepted = parse(&std::fs::read_to_string(&path).expect("the baseline"));
+    if std::env::var(REWRITE).is_ok_and(|value| value == "rewrite") {
+        let counts = findings
+            .iter()
+            .map(|(key, places)| (key.clone(), places.len()))
+            .collect();
+        let grown = growth(&accepted, &counts);
+        assert!(
+            grown.is_empty(),
+            "the baseline may only shrink:\n{}",
+            grown.join("\n")
+        );
+        std::fs::write(&path, write(&counts)).expect("writing the baseline");
+        return;
+    }
+    let problems = differences(&accepted, &findings);
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+#[test]
+fn pages_have_no_accepted_findings() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(BASELINE);
+    let accepted = parse(&std::fs::read_to_string(path).expect("the baseline"));
+    let pages: Vec<_> = accepted.keys().filter(|(_, kind)| *kind == Kind::Page).collect();
+    assert!(pages.is_empty(), "{pages:?}");
+}
+
+mod the_rules {
+    use super::*;
+
+    fn judged(kind: Kind, text: &str) -> Vec<String> {
+        rules::findings(&Passage {
+            kind,
+            line: 1,
+            prose: true,
+            text: text.to_owned(),
+        })
+    }
+
+    fn flagged(kind: Kind, text: &str) {
+        assert!(!judged(kind, text).is_empty(), "not flagged: {text}");
+    }
+
+    fn fine(kind: Kind, text: &str) {
+        assert_eq!(judged(kind, text), Vec::<String>::new(), "{text}");
+    }
+
+    #[test]
+    fn sentences_without_a_subject_are_flagged() {
+        flagged(Kind::Doc, "That of the first round.");
+        flagged(Kind::Doc, "The same in the L2 norm.");
+        flagged(Kind::Doc, "As many of them as fit.");
+        flagged(Kind::Doc, "Of a user's examples, the first.");
+        flagged(Kind::Doc, "Whether the run is private.");
+        flagged(Kind::Doc, "What a user contributes.");
+        flagged(Kind::Help, "How the noise is correlated.");
+        flagged(Kind::Page, "What a run writes is listed below.");
+        fine(Kind::Page, "**How often does one user join?** Set the option.");
+        flagged(Kind::Page, "How often one user joins. Is it often?");
+        fine(Kind::Doc, "That clients agree is checked by the server.");
+        fine(Kind::Doc, "Offers a second chance.");
+        fine(Kind::Doc, "Assigns users to shards.");
+        fine(Kind::Doc, "Returns whether the run is private.");
+        fine(Kind::Doc, "However many users join, the sum is exact.");
+    }
+
+    #[test]
+    fn rates_with_an_article_are_flagged() {
+        flagged(Kind::Doc, "Runs one thread a worker.");
+        flagged(Kind::Doc, "It needs 8 bytes a parameter.");
+        flagged(Kind::Doc, "The cohort has 6500 clients a round.");
+        flagged(Kind::Doc, "Draws twice a round.");
+        flagged(Kind::Page, "The file has one word a line.");
+        flagged(Kind::Help, "Set the number of users a round.");
+        fine(Kind::Doc, "Runs one thread per worker.");
+        fine(Kind::Doc, "The server gives a client the sum.");
+        fine(Kind::Doc, "It hides the words that a user wrote, a round later.");
+        fine(Kind::Doc, "With 40 bits, a user is safe.");
+        fine(Kind::Doc, "Within a round the order does not matter.");
+    }
+
+    #[test]
+    fn words_of_the_stop_list_are_flagged() {
+        flagged(Kind::Doc, "Takes every so-manieth item.");
+        flagged(Kind::Doc, "Whoever starts the processes ends them.");
+        flagged(Kind::Error, "the others wait in vain");
+        flagged(Kind::Doc, "Nobody can foresee the size.");
+        flagged(Kind::Page, "A corpus of a thousand million words is streamed.");
+        flagged(Kind::Error, "expected a number, what came is a word");
+        fine(Kind::Doc, "The caller ends the processes.");
+        fine(Kind::Doc, "The model trains in vanilla SGD.");
+    }
+
+    #[test]
+    fn code_and_links_are_not_judged_as_words() {
+        fine(Kind::Doc, "The field `whoever` is kept.");
+        fine(Kind::Page, "The page [data](whoever/data.md) describes it.");
+    }
+
+    #[test]
+    fn errors_may_not_expect_nothing() {
+        flagged(Kind::Error, "{key}: expected no value, got {got}");
+        fine(Kind::Error, "{key}: expected a number, got {got}");
+        fine(Kind::Doc, "The caller expected no value here.");
+    }
+
+    #[test]
+    fn help_fits_one_line() {
+        let long = format!("Set the delta of the guarantee{}.", " and more".repeat(15));
+        flagged(Kind::Help, &long);
+        fine(Kind::Doc, &long);
+        fine(Kind::Help, "Set the delta of the guarantee (for example 1e-6).");
+    }
+
+    #[test]
+    fn long_sentences_of_pages_are_flagged() {
+        let thirty = ["word"; 30].join(" ");
+        fine(Kind::Page, &format!("{thirty}."));
+        fine(Kind::Page, &format!("{thirty}. One more."));
+        flagged(Kind::Page, &format!("{thirty} more."));
+        fine(Kind::Doc, &format!("{thirty} more."));
+        fine(Kind::Page, &format!("{thirty} `code`.").replacen("word ", "", 1));
+        flagged(Kind::Page, "It reads; it sums; it adds noise.");
+        fine(Kind::Page, "It reads; it sums.");
+    }
+
+    #[test]
+    fn sentences_end_at_full_stops_and_not_at_abbreviations() {
+        let check = |text: &str, count: usize| assert_eq!(rules::sentences(text).len(), count, "{text}");
+        check("One. Two! Three? Four", 4);
+        check("Bell et al. wrote it.", 1);
+        check("The value 1.5 is read from a.b and kept.", 1);
+        check("(It ends.) Another one.", 2);
+    }
+}
+
+mod the_readers {
+    use super::*;
+
+    fn texts(passages: &[Passage]) -> Vec<(Kind, bool, &str)> {
+        let shown = passages.iter();
+        shown
+            .map(|passage| (passage.kind, passage.prose, passage.text.as_str()))
+            .collect()
+    }
+
+    #[test]
+    fn pages_are_cut_into_paragraphs_items_headings_and_rows() {
+        let text = "# Title\n\nOne\ntwo.\n- item\n  goes on\n2. next\n\n```sh\ncode a user\n```\n| a | b |\n";
+        let passages = page(text);
+        assert_eq!(
+            texts(&passages),
+            [
+                (Kind::Page, false, "# Title"),
+                (Kind::Page, true, "One two."),
+                (Kind::Page, true, "item goes on"),
+                (Kind::Page, true, "next"),
+                (Kind::Page, false, "| a | b |"),
+            ]
+        );
+        assert_eq!(passages[1].line, 3);
+    }
+
+    #[test]
+    fn comments_are_joined_and_only_their_first_paragraph_opens() {
+        let text = "/// First\n/// line.\n///\n/// Of more.\n/// ```\n/// code\n/// ```\nfn f() {}\n/// Next.\nfn g() {}\n";
+        assert_eq!(
+            texts(&source(text, false)),
+            [
+                (Kind::Doc, true, "First line."),
+                (Kind::Doc, false, "Of more."),
+                (Kind::Doc, true, "Next."),
+            ]
+        );
+    }
+
+    #[test]
+    fn fields_of_clap_types_are_help() {
+        let text = "/// Arguments.\n#[derive(Debug, clap::Args)]\nstruct A {\n    /// Shown.\n    #[arg(long)]\n    a: u8,\n}\n\n\
+                    struct B {\n    /// Hidden.\n    b: u8,\n}\n";
+        let kinds = |has_help| {
+            texts(&source(text, has_help))
+                .iter()
+                .map(|text| text.0)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(kinds(true), [Kind::Doc, Kind::Help, Kind::Doc]);
+        assert_eq!(kinds(false), [Kind::Doc; 3]);
+    }
+
+    #[test]
+    fn error_strings_are_read_over_lines_and_escapes() {
+        let text =
+            "#[error(\"{key}: \\\"quoted\\\" and \\\n        more\")]\nA,\n#[error(transparent)]\nB,\n";
+        assert_eq!(
+            texts(&errors(text)),
+            [(Kind::Error, true, "{key}: \"quoted\" and more")]
+        );
+    }
+}
+
+mod the_baseline {
+    use super::*;
+
+    fn counts(pairs: &[(&str, Kind, usize)]) -> Counts {
+        let key = |(name, kind, count): &(&str, Kind, usize)| (((*name).to_owned(), *kind), *count);
+        pairs.iter().map(key).collect()
+    }
+
+    fn found(name: &str, kind: Kind, count: usize) -> Findings {
+        let places = vec![format!("{name}:1: something"); count];
+        Findings::from([((name.to_owned(), kind), places)])
+    }
+
+    #[test]
+    fn it_reads_what_it_writes() {
+        let counts = counts(&[("a b.rs", Kind::Doc, 3), ("c.rs", Kind::Help, 1)]);
+        assert_eq!(parse(&write(&counts)), counts);
+    }
+
+    #[test]
+    fn more_and_fewer_findings_both_fail() {
+        let accepted = counts(&[("a.rs", Kind::Doc, 2)]);
+        assert_eq!(differences(&accepted, &found("a.rs", Kind::Doc, 2)), [""; 0]);
+        assert!(differences(&accepted, &found("a.rs", Kind::Doc, 3))[0].contains("accepts 2"));
+        assert!(differences(&accepted, &found("a.rs", Kind::Doc, 1))[0].contains("lower it"));
+        assert!(differences(&accepted, &Findings::new())[0].contains("lower it"));
+        assert_eq!(differences(&accepted, &found("b.rs", Kind::Doc, 1)).len(), 2);
+        assert_eq!(differences(&accepted, &found("a.rs", Kind::Help, 2)).len(), 2);
+    }
+
+    #[test]
+    fn a_rewrite_may_move_findings_and_not_add_them() {
+        let accepted = counts(&[("a.rs", Kind::Doc, 2), ("b.rs", Kind::Help, 1)]);
+        assert_eq!(growth(&accepted, &counts(&[("c.rs", Kind::Doc, 2)])), [""; 0]);
+        assert_eq!(growth(&accepted, &counts(&[("a.rs", Kind::Doc, 3)])).len(), 1);
+        assert_eq!(growth(&accepted, &counts(&[("b.rs", Kind::Help, 2)])).len(), 1);
+    }
+}
