@@ -1,4 +1,5 @@
-//! An allocator that counts, and refuses beyond a limit: an input that asks for too much ends this process, not the machine.
+//! An allocator that counts. In a worker it refuses requests beyond a limit: an input that asks for too much ends the worker, not
+//! the machine. The program that makes the inputs has no limit, since some of them are large before they are compressed.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,6 +8,7 @@ use undertone_hostile::hunt::MEMORY;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
+static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// The system's allocator with counts.
 pub(crate) struct Counting;
@@ -14,7 +16,7 @@ pub(crate) struct Counting;
 impl Counting {
     fn take(bytes: usize) -> bool {
         let taken = TAKEN.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        if taken > MEMORY {
+        if taken > LIMIT.load(Ordering::Relaxed) {
             TAKEN.fetch_sub(bytes, Ordering::Relaxed);
             return false;
         }
@@ -60,6 +62,11 @@ unsafe impl GlobalAlloc for Counting {
         );
         moved
     }
+}
+
+/// Refuses requests beyond [`MEMORY`] from now on.
+pub(crate) fn limit() {
+    LIMIT.store(MEMORY, Ordering::Relaxed);
 }
 
 /// Starts a new count of the most; what is taken now.

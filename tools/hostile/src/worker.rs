@@ -31,6 +31,7 @@ static PANIC: Mutex<String> = Mutex::new(String::new());
 pub(crate) fn run(args: &WorkerArgs) -> Result<()> {
     let kind = Kind::named(&args.kind).with_context(|| format!("no kind {}", args.kind))?;
     let world = World::at(&args.world);
+    memory::limit();
     std::panic::set_hook(Box::new(|panic| {
         if let Ok(mut last) = PANIC.lock() {
             *last = panic.to_string();
