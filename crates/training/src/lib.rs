@@ -7,12 +7,9 @@
 //! ```no_run
 //! use undertone_training::{config::RunFile, run};
 //!
-//! struct Quiet;
-//! impl run::Observer for Quiet {}
-//!
 //! let file = RunFile::read("examples/quickstart.toml".as_ref(), &[])?;
 //! let options = run::RunOptions { out: "runs".into(), threads: 2, resume: false };
-//! let summary = run::train(&file, &options, &Quiet)?;
+//! let summary = run::train(&file, &options, &run::Silent)?;
 //! println!("{:.2} % at {:?}", 100.0 * summary.metrics.top1, summary.privacy.observed);
 //! # Ok::<(), undertone_training::error::TrainingError>(())
 //! ```

@@ -53,12 +53,9 @@ pub const NOT_PRIVATE: &str = "Pre-training is NOT private: nothing is clipped a
 /// ```no_run
 /// use undertone_training::{pretrain, run};
 ///
-/// struct Quiet;
-/// impl run::Observer for Quiet {}
-///
 /// let file = pretrain::PretrainFile::read("examples/public-pretrain.toml".as_ref(), &[])?;
 /// let options = run::RunOptions { out: "runs".into(), threads: 2, resume: false };
-/// let summary = pretrain::pretrain(&file, &options, &Quiet)?;
+/// let summary = pretrain::pretrain(&file, &options, &run::Silent)?;
 /// println!("{:.2} %", 100.0 * summary.metrics.top1);
 /// # Ok::<(), undertone_training::error::TrainingError>(())
 /// ```

@@ -89,6 +89,12 @@ pub trait Observer: Sync {
     fn on_evaluation(&self, _evaluation: &EvaluationRecord) {}
 }
 
+/// An observer that shows nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Observer for Silent {}
+
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Summary {

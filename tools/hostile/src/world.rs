@@ -13,7 +13,7 @@ use undertone_mechanisms::NoiseKey;
 use undertone_training::config::RunFile;
 use undertone_training::export::{Layout, export};
 use undertone_training::record::RoundRecord;
-use undertone_training::run::{self, Observer, RunOptions};
+use undertone_training::run::{self, Observer, RunOptions, Silent};
 
 /// Where run directories stand.
 pub(crate) const RUNS: &str = "runs";
@@ -356,7 +356,7 @@ impl World {
             resume: false,
         };
         let Some(rounds) = honest.cut_off else {
-            run::train(&run_file, &options, &Quiet)?;
+            run::train(&run_file, &options, &Silent)?;
             return Ok(());
         };
         // The process ends here for the run: a panic of who watches leaves what a crash leaves.
@@ -494,11 +494,6 @@ pub(crate) fn table_csv(path: &str) -> SourceSpec {
         delimiter: ',',
     })
 }
-
-/// Watches in silence.
-pub(crate) struct Quiet;
-
-impl Observer for Quiet {}
 
 /// Ends the run after so many rounds.
 struct CutOff(u64);

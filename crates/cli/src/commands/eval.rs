@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use undertone_training::config::{EosTargets, EvaluationSplit};
-use undertone_training::run::{self, Observer};
+use undertone_training::run::{self, Silent};
 
 use crate::output::{Output, facts};
 
@@ -58,11 +58,6 @@ impl From<Eos> for EosTargets {
     }
 }
 
-/// Reads a corpus in silence.
-struct Quiet;
-
-impl Observer for Quiet {}
-
 /// Evaluates and shows the measures.
 pub(crate) fn run(args: &EvalArgs, output: &Output) -> anyhow::Result<()> {
     let (split, eos) = (EvaluationSplit::from(args.split), EosTargets::from(args.eos));
@@ -70,7 +65,7 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> anyhow::Result<()> {
         .threads
         .or(std::thread::available_parallelism().ok())
         .map_or(1, std::num::NonZeroUsize::get);
-    let metrics = run::evaluate(&args.run, args.base.as_deref(), split, eos, threads, &Quiet)?;
+    let metrics = run::evaluate(&args.run, args.base.as_deref(), split, eos, threads, &Silent)?;
     if output.json {
         return output.print_json(&metrics);
     }

@@ -4,9 +4,7 @@ use undertone_accounting::Accountant;
 
 use super::*;
 use crate::config::parse_as;
-
-struct Quiet;
-impl Observer for Quiet {}
+use crate::run::Silent;
 
 const SMALL: &str = r#"
 name = "advice"
@@ -61,7 +59,7 @@ fn question() -> Question {
 
 fn ask(question: &Question, proxy: Option<&RunFile>) -> Result<Advice> {
     let folder = tempfile::tempdir().unwrap();
-    advise(&file(), proxy, question, folder.path(), &Quiet)
+    advise(&file(), proxy, question, folder.path(), &Silent)
 }
 
 fn epsilon_of(configured: &Configured, group_size: u64, advice: &Advice) -> f64 {
@@ -81,7 +79,7 @@ fn the_advice_is_what_its_parts_say() {
     let advice = ask(&question(), None).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let data = file().config.data;
-    let corpus = Corpus::open(&data, Path::new("."), folder.path(), &CorpusProgress(&Quiet)).unwrap();
+    let corpus = Corpus::open(&data, Path::new("."), folder.path(), &CorpusProgress(&Silent)).unwrap();
     let users = corpus.partition(Split::Train);
     let sizes: Vec<u64> = users.users().map(|user| user.num_examples() as u64).collect();
     assert_eq!(advice.users, sizes.len() as u64);
@@ -130,7 +128,7 @@ fn gradient_norms_by_hand() {
         &config.data,
         Path::new("."),
         folder.path(),
-        &CorpusProgress(&Quiet),
+        &CorpusProgress(&Silent),
     )
     .unwrap();
     let users = corpus.partition(Split::Train);

@@ -1,10 +1,7 @@
 use super::*;
 use crate::config::parse_as;
-use crate::run::MODEL_FILE;
+use crate::run::{MODEL_FILE, Silent};
 use std::path::Path;
-
-struct Quiet;
-impl Observer for Quiet {}
 
 const SMALL: &str = r#"
 name = "public"
@@ -61,8 +58,8 @@ fn model(out: &Path) -> Vec<u8> {
 #[test]
 fn the_loss_falls_and_the_bytes_do_not_depend_on_threads() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let summary = pretrain(&file(&[]), &options(one.path(), 1, false), &Quiet).unwrap();
-    pretrain(&file(&[]), &options(two.path(), 2, false), &Quiet).unwrap();
+    let summary = pretrain(&file(&[]), &options(one.path(), 1, false), &Silent).unwrap();
+    pretrain(&file(&[]), &options(two.path(), 2, false), &Silent).unwrap();
     assert_eq!(model(one.path()), model(two.path()));
 
     let losses: Vec<f64> = lines(one.path())
@@ -90,7 +87,7 @@ fn the_loss_falls_and_the_bytes_do_not_depend_on_threads() {
 #[test]
 fn a_resumed_pre_training_ends_in_the_same_bytes() {
     let (whole, torn) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    pretrain(&file(&[]), &options(whole.path(), 2, false), &Quiet).unwrap();
+    pretrain(&file(&[]), &options(whole.path(), 2, false), &Silent).unwrap();
 
     /// Stops in the middle of step 47, seven steps after a checkpoint.
     struct Stop;
@@ -103,26 +100,26 @@ fn a_resumed_pre_training_ends_in_the_same_bytes() {
     assert!(stopped.is_err());
     let checkpoint = Checkpoint::read(&torn.path().join("public"), 1 << 20).unwrap();
     assert_eq!(checkpoint.state.rounds, 40);
-    pretrain(&file(&[]), &options(torn.path(), 1, true), &Quiet).unwrap();
+    pretrain(&file(&[]), &options(torn.path(), 1, true), &Silent).unwrap();
     assert_eq!(model(whole.path()), model(torn.path()));
     // Steps after the checkpoint were made again, not twice.
     assert_eq!(lines(whole.path()).len(), lines(torn.path()).len());
 
     let other = file(&["training.learning_rate=0.5"]);
-    let error = pretrain(&other, &options(torn.path(), 1, true), &Quiet).unwrap_err();
+    let error = pretrain(&other, &options(torn.path(), 1, true), &Silent).unwrap_err();
     assert!(error.to_string().contains("another configuration"), "{error}");
 }
 
 #[test]
 fn training_goes_on_from_an_initial_model() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    pretrain(&file(&[]), &options(first.path(), 2, false), &Quiet).unwrap();
+    pretrain(&file(&[]), &options(first.path(), 2, false), &Silent).unwrap();
     let from = first.path().join("public").join(MODEL_FILE);
     let initial = format!("initial_model={}", from.display());
     let summary = pretrain(
         &file(&[&initial, "steps=1", "training.warm_up_steps=0"]),
         &options(second.path(), 1, false),
-        &Quiet,
+        &Silent,
     );
     assert!(summary.is_ok(), "{summary:?}");
     let loss_of = |line: &MetricsLine| match line {
@@ -135,7 +132,7 @@ fn training_goes_on_from_an_initial_model() {
 
     let third = tempfile::tempdir().unwrap();
     let other = file(&[&initial, "model.cells=17"]);
-    let error = pretrain(&other, &options(third.path(), 1, false), &Quiet).unwrap_err();
+    let error = pretrain(&other, &options(third.path(), 1, false), &Silent).unwrap_err();
     assert!(
         error
             .to_string()
@@ -150,7 +147,7 @@ fn training_goes_on_from_an_initial_model() {
 fn a_rate_that_diverges_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let wild = file(&["training.learning_rate=1e30", "training.warm_up_steps=0"]);
-    let error = pretrain(&wild, &options(folder.path(), 1, false), &Quiet).unwrap_err();
+    let error = pretrain(&wild, &options(folder.path(), 1, false), &Silent).unwrap_err();
     let message = error.to_string();
     assert!(
         message.contains("training.learning_rate") || message.contains("the loss is"),
@@ -165,7 +162,7 @@ fn epochs_are_shuffles_of_all_examples() {
     let file = file(&[]);
     let directory = RunDirectory::prepare(folder.path(), "order", false).unwrap();
     let corpus = directory
-        .open_corpus(&file.config.data, &file.base, &Quiet)
+        .open_corpus(&file.config.data, &file.base, &Silent)
         .unwrap();
     let users = corpus.partition(Split::Train);
     let randomness = Randomness::new(Some(1)).unwrap();

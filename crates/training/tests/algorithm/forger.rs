@@ -9,11 +9,8 @@ use leaves::{Change, changes};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use undertone_training::config::RunFile;
-use undertone_training::run::{self, Observer, RunOptions};
+use undertone_training::run::{self, RunOptions, Silent};
 use undertone_training::verify::{Verification, verify};
-
-struct Quiet;
-impl Observer for Quiet {}
 
 const RUN: &str = r#"
 name = "forged"
@@ -99,7 +96,7 @@ impl Run {
             threads: 1,
             resume: false,
         };
-        run::train(&file, &options, &Quiet).expect("a run");
+        run::train(&file, &options, &Silent).expect("a run");
         let run = Self {
             path: folder.path().join("forged"),
             _folder: folder,

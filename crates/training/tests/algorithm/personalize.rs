@@ -5,12 +5,9 @@ use undertone_models::{SequenceWorker, StateMode};
 use undertone_training::batch;
 use undertone_training::config::{EvaluationSplit, RunFile};
 use undertone_training::personalize::{PersonalizeOptions, personalize};
-use undertone_training::run::{self, Observer, RunOptions};
+use undertone_training::run::{self, RunOptions, Silent};
 
 use crate::support::{World, config};
-
-struct Quiet;
-impl Observer for Quiet {}
 
 /// Mean loss over all targets, EOS among them.
 fn loss(worker: &mut dyn SequenceWorker, parameters: &[f32], examples: &[&[u32]]) -> f64 {
@@ -46,7 +43,7 @@ fn one_epoch_in_one_batch_is_one_gradient_step() {
         threads: 1,
         resume: false,
     };
-    let summary = run::train(&file, &options, &Quiet).expect("a run");
+    let summary = run::train(&file, &options, &Silent).expect("a run");
     let options = PersonalizeOptions {
         split: EvaluationSplit::Test,
         most_users: None,
@@ -56,7 +53,7 @@ fn one_epoch_in_one_batch_is_one_gradient_step() {
         eos: EosTargets::Included,
         threads: 2,
     };
-    let done = personalize(&summary.run_dir, None, &options, &Quiet).expect("personalised");
+    let done = personalize(&summary.run_dir, None, &options, &Silent).expect("personalised");
 
     let world = World::new(&config);
     let bytes = std::fs::read(summary.run_dir.join("model.safetensors")).expect("a model");

@@ -7,10 +7,7 @@ use undertone_training::config::{Override, RunFile};
 use undertone_training::error::Result;
 use undertone_training::pretrain::{PretrainFile, pretrain};
 use undertone_training::ranks::Ranks;
-use undertone_training::run::{self, LEDGER_FILE, MODEL_FILE, Observer, RunOptions};
-
-struct Quiet;
-impl Observer for Quiet {}
+use undertone_training::run::{self, LEDGER_FILE, MODEL_FILE, RunOptions, Silent};
 
 const RUN: &str = r#"
 name = "ranks"
@@ -124,7 +121,7 @@ fn trained(file: &RunFile, size: usize) -> (Vec<u8>, Vec<u8>) {
             let (options, world) = (&options, world.clone());
             scope.spawn(move || run::follow(options, &Thread { rank, world }).expect("a follower"));
         }
-        run::lead(file, &options, &Thread { rank: 0, world }, &Quiet).expect("a run");
+        run::lead(file, &options, &Thread { rank: 0, world }, &Silent).expect("a run");
     });
     let read = |name| std::fs::read(folder.path().join("ranks").join(name)).expect("a file");
     (read(MODEL_FILE), read(LEDGER_FILE))
@@ -174,7 +171,7 @@ fn adapters_are_trained_by_several_processes() {
         resume: false,
     };
     let public = PretrainFile::read(&path, &[]).expect("a file");
-    pretrain(&public, &options, &Quiet).expect("a public model");
+    pretrain(&public, &options, &Silent).expect("a public model");
     let mut file = file(&[
         &format!("model={{ {model}, lora = {{ rank = 2, alpha = 4.0 }} }}"),
         r#"initial_model="public/model.safetensors""#,
@@ -204,6 +201,6 @@ fn secure_sums_stay_in_one_process() {
         values: Mutex::default(),
         bytes: Mutex::default(),
     });
-    let refused = run::lead(&file, &options, &Thread { rank: 0, world }, &Quiet).expect_err("a refusal");
+    let refused = run::lead(&file, &options, &Thread { rank: 0, world }, &Silent).expect_err("a refusal");
     assert!(refused.to_string().contains("`aggregation`"), "{refused}");
 }

@@ -15,7 +15,7 @@ use undertone_training::plan::RoundPlan;
 use undertone_training::random::{Purpose, Randomness};
 use undertone_training::record::LedgerEntry;
 use undertone_training::round::{self, Release};
-use undertone_training::run::{self, Observer, RunOptions};
+use undertone_training::run::{self, RunOptions, Silent};
 use undertone_training::update::{CLIP_MARGIN, LocalTask, LocalWorker, OnOverflow};
 
 use crate::support::{World, config, norm};
@@ -361,9 +361,6 @@ fn users_of(start: &Start) -> undertone_data::Partition<'_> {
     start.world.corpus.partition(Split::Train)
 }
 
-struct Quiet;
-impl Observer for Quiet {}
-
 fn train(config: &RunConfig, threads: usize) -> (tempfile::TempDir, run::Summary) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = RunFile {
@@ -375,7 +372,7 @@ fn train(config: &RunConfig, threads: usize) -> (tempfile::TempDir, run::Summary
         threads,
         resume: false,
     };
-    let summary = run::train(&file, &options, &Quiet).expect("a run");
+    let summary = run::train(&file, &options, &Silent).expect("a run");
     (folder, summary)
 }
 

@@ -11,10 +11,10 @@ use undertone_training::config::EvaluationSplit;
 use undertone_training::export::{Layout, export};
 use undertone_training::personalize::{PersonalizeOptions, personalize};
 use undertone_training::report;
-use undertone_training::run::{self, RunOptions};
+use undertone_training::run::{self, RunOptions, Silent};
 use undertone_training::verify::verify;
 
-use crate::world::{Quiet, RESUMED, RUNS, World, copy};
+use crate::world::{RESUMED, RUNS, World, copy};
 
 /// The run directory that a place belongs to.
 fn run_of(world: &World, place: &str) -> Result<(String, PathBuf)> {
@@ -115,7 +115,7 @@ pub(super) fn use_model(world: &World, place: &str) -> Result<()> {
     let (_, folder) = run_of(world, place)?;
     let base = Some(world.folder());
     let eos = EosTargets::Excluded;
-    let evaluated = run::evaluate(&folder, base, EvaluationSplit::Test, eos, 1, &Quiet);
+    let evaluated = run::evaluate(&folder, base, EvaluationSplit::Test, eos, 1, &Silent);
     let options = PersonalizeOptions {
         split: EvaluationSplit::Test,
         most_users: Some(2),
@@ -126,7 +126,7 @@ pub(super) fn use_model(world: &World, place: &str) -> Result<()> {
         threads: 1,
     };
     let personalized = match &evaluated {
-        Ok(_) => personalize(&folder, base, &options, &Quiet).map(drop),
+        Ok(_) => personalize(&folder, base, &options, &Silent).map(drop),
         Err(_) => Ok(()),
     };
     let out = tempfile::tempdir_in(world.folder())?;
@@ -153,6 +153,6 @@ pub(super) fn resume(world: &World, place: &str) -> Result<()> {
         threads: 1,
         resume: true,
     };
-    run::train(&world.run_file(&name)?, &options, &Quiet)?;
+    run::train(&world.run_file(&name)?, &options, &Silent)?;
     Ok(())
 }

@@ -8,9 +8,9 @@ use undertone_data::{
     SourceSpec, Split, StreamOptions, TableSource, Vocab, WordCounts, group, import,
 };
 use undertone_training::config::EvaluationSplit;
-use undertone_training::run;
+use undertone_training::run::{self, Silent};
 
-use crate::world::{Quiet, World, table_csv};
+use crate::world::{World, table_csv};
 
 fn specification(text: &str) -> Result<CorpusSpec> {
     Ok(toml::from_str(text)?)
@@ -166,7 +166,7 @@ pub(super) fn cached(world: &World, _place: &str) -> Result<()> {
             EvaluationSplit::Test,
             EosTargets::Excluded,
             1,
-            &Quiet,
+            &Silent,
         )?;
     }
     Ok(())

@@ -8,7 +8,7 @@ use undertone_training::config::RunFile;
 use undertone_training::initial_model::starting_parameters;
 use undertone_training::pretrain::{PretrainFile, pretrain};
 use undertone_training::random::Randomness;
-use undertone_training::run::{MODEL_FILE, Observer, RunOptions};
+use undertone_training::run::{MODEL_FILE, RunOptions, Silent};
 
 use crate::{Conditions, ReproduceError};
 
@@ -34,9 +34,6 @@ struct Plan {
     steps: u32,
     name: &'static str,
 }
-
-struct Quiet;
-impl Observer for Quiet {}
 
 impl Plan {
     fn new(conditions: &Conditions<'_>) -> Self {
@@ -112,7 +109,7 @@ impl Measured {
             threads,
             resume: false,
         };
-        pretrain(&PretrainFile::read(&public, &[])?, &options, &Quiet)?;
+        pretrain(&PretrainFile::read(&public, &[])?, &options, &Silent)?;
         let private = write(
             "private.toml",
             format!(

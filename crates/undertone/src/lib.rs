@@ -1,0 +1,94 @@
+//! The library of Undertone: train a language model with user-level differential privacy, and check what a run claims.
+//!
+//! A run file describes a run; [`train`] turns it into a run directory that holds the model, its guarantee and the ledger of
+//! its rounds. [`verify`] recomputes the guarantee from those files.
+//!
+//! ```no_run
+//! use undertone::{RunFile, RunOptions, Silent};
+//!
+//! let file = RunFile::read("examples/quickstart.toml".as_ref(), &[])?;
+//! let options = RunOptions { out: "runs".into(), threads: 2, resume: false };
+//! let summary = undertone::train(&file, &options, &Silent)?;
+//! println!("{:.2} % at {:?}", 100.0 * summary.metrics.top1, summary.privacy.observed);
+//! assert!(undertone::verify(&summary.run_dir)?.holds());
+//! # Ok::<(), undertone::Error>(())
+//! ```
+//!
+//! A program that only needs a guarantee composes events with an [`Accountant`]; the documentation of that type has an example.
+//! The crates below this one (`undertone-accounting`, `undertone-mechanisms`, `undertone-secagg` and others) hold the parts.
+
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+
+pub use undertone_accounting::{Accountant, Event};
+pub use undertone_training::config::RunFile;
+pub use undertone_training::error::TrainingError as Error;
+pub use undertone_training::record::PrivacyReport;
+pub use undertone_training::run::{Observer, RunOptions, Silent, Summary};
+
+use undertone_training::config::{EosTargets, EvaluationSplit};
+use undertone_training::evaluate::Metrics;
+use undertone_training::verify::Verification;
+
+/// Trains the run of a run file and writes its run directory under `options.out`, with its report.
+///
+/// # Guarantee
+/// Every released model parameter is made with the noise that the run's plan states. The guarantee in `privacy.json` is
+/// recomputed from the ledger of the rounds that were made. It holds if that noise and the sampling of users were drawn on a
+/// machine that the trainer trusts.
+///
+/// # Errors
+/// [`Error`] names the file, key or line, what was expected and what was found. A run that fails after its first checkpoint
+/// can be continued by [`resume`].
+pub fn train(file: &RunFile, options: &RunOptions, observer: &dyn Observer) -> Result<Summary, Error> {
+    undertone_training::run::train(file, options, observer)
+}
+
+/// Continues a run from its last checkpoint; otherwise like [`train`].
+///
+/// # Guarantee
+/// The guarantee of [`train`]. No row of noise is used for two rounds.
+///
+/// # Errors
+/// The errors of [`train`], and a run directory without a checkpoint, such as that of a finished run.
+pub fn resume(file: &RunFile, options: &RunOptions, observer: &dyn Observer) -> Result<Summary, Error> {
+    let options = RunOptions {
+        resume: true,
+        ..options.clone()
+    };
+    undertone_training::run::train(file, &options, observer)
+}
+
+/// Evaluates the released model of a finished run on the test users. The end of a sentence does not count as a target.
+///
+/// The figures are exact statistics of the test users; no guarantee covers them.
+///
+/// # Errors
+/// [`Error`] names a file that cannot be read, or that belongs to another model or vocabulary.
+pub fn evaluate(run_dir: &Path, threads: usize) -> Result<Metrics, Error> {
+    undertone_training::run::evaluate(
+        run_dir,
+        None,
+        EvaluationSplit::Test,
+        EosTargets::Excluded,
+        threads,
+        &Silent,
+    )
+}
+
+/// Recomputes what a run directory claims from its files. [`Verification::holds`] says whether every claim was confirmed.
+///
+/// # Errors
+/// [`Error`] names a file that cannot be opened. Claims that fail are no errors; the verification lists them.
+pub fn verify(run_dir: &Path) -> Result<Verification, Error> {
+    undertone_training::verify::verify(run_dir)
+}
+
+/// Draws the report of a run again from the files of its directory: `report.html` and `plots/`.
+///
+/// # Errors
+/// [`Error`] names a file that cannot be read, understood or written.
+pub fn report(run_dir: &Path) -> Result<(), Error> {
+    Ok(undertone_training::report::write(run_dir)?)
+}
