@@ -5,7 +5,6 @@
 mod commands;
 mod output;
 mod signals;
-mod visible;
 
 use std::process::ExitCode;
 

@@ -8,11 +8,11 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use anyhow::Context;
-use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::visible;
+pub(crate) use undertone_present::table::facts;
+use undertone_present::terminal;
 
 /// How the caller wants to see results.
 #[derive(Debug, Clone, Copy)]
@@ -25,25 +25,25 @@ impl Output {
     /// Prints a result as JSON.
     pub(crate) fn print_json<T: Serialize>(&self, value: &T) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(value).context("a result that JSON cannot hold")?;
-        write_out(&visible::json(&text))
+        write_out(&terminal::json(&text))
     }
 
     /// Prints tables and sentences. Line feeds are taken for layout: a value that came from a file is put into [`facts`] or
     /// through [`value`] first.
     pub(crate) fn print(&self, text: &str) -> anyhow::Result<()> {
-        write_out(&visible::lines(text))
+        write_out(&terminal::lines(text))
     }
 
     /// Prints one line on standard error, for people who wait; nothing where JSON was asked for.
     pub(crate) fn note(&self, line: &str) {
         if !self.json {
-            eprintln!("{}", visible::line(line));
+            eprintln!("{}", terminal::line(line));
         }
     }
 
     /// Prints a warning on standard error, also beside JSON.
     pub(crate) fn warn(&self, warning: &str) {
-        eprintln!("warning: {}", visible::line(warning));
+        eprintln!("warning: {}", terminal::line(warning));
     }
 
     /// Prints an error with its causes on standard error, in one line; as JSON where asked for.
@@ -57,11 +57,11 @@ impl Output {
             }
         }
         if self.json {
-            let message = visible::shortened(&message).unwrap_or(message);
+            let message = terminal::shortened(&message).unwrap_or(message);
             let document = serde_json::json!({ "error": message }).to_string();
-            eprintln!("{}", visible::json(&document));
+            eprintln!("{}", terminal::json(&document));
         } else {
-            eprintln!("error: {}", visible::line(&message));
+            eprintln!("error: {}", terminal::line(&message));
         }
     }
 
@@ -93,7 +93,7 @@ impl Output {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
             bar.set_style(style);
         }
-        bar.set_message(visible::line(message).into_owned());
+        bar.set_message(terminal::line(message).into_owned());
         bar.enable_steady_tick(Duration::from_millis(250));
         bar
     }
@@ -109,7 +109,7 @@ fn write_out(text: &str) -> anyhow::Result<()> {
 
 /// A value as it may stand in a table or a sentence: in one line of bounded length.
 pub(crate) fn value(text: &str) -> Cow<'_, str> {
-    visible::line(text)
+    terminal::line(text)
 }
 
 /// Where log messages go: standard error, escaped.
@@ -120,24 +120,11 @@ impl Write for Log {
         // The logger hands over one whole message at a time, with its line feed.
         let text = String::from_utf8_lossy(message);
         let text = text.strip_suffix('\n').unwrap_or(&text);
-        writeln!(std::io::stderr().lock(), "{}", visible::line(text))?;
+        writeln!(std::io::stderr().lock(), "{}", terminal::line(text))?;
         Ok(message.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
         std::io::stderr().flush()
     }
-}
-
-/// A table of names and values, each in one line.
-pub(crate) fn facts<N: ToString, V: ToString>(rows: impl IntoIterator<Item = (N, V)>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    for (name, value) in rows {
-        table.add_row([name.to_string(), value.to_string()].map(|cell| visible::line(&cell).into_owned()));
-    }
-    if let Some(column) = table.column_mut(0) {
-        column.set_cell_alignment(CellAlignment::Left);
-    }
-    table.trim_fmt()
 }

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 /// Bottom to top, as in ARCHITECTURE.md.
-const ORDER: [&str; 12] = [
+const ORDER: [&str; 13] = [
     "simd",
+    "present",
     "accounting",
     "mechanisms",
     "aggregation",
@@ -19,8 +20,9 @@ const ORDER: [&str; 12] = [
 ];
 
 /// Crates that do no I/O, read no clock and own no randomness.
-const PURE: [&str; 6] = [
+const PURE: [&str; 7] = [
     "simd",
+    "present",
     "accounting",
     "mechanisms",
     "aggregation",

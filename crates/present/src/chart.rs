@@ -1,4 +1,4 @@
-//! Line and bar charts in the report's hand, over plotters' SVG backend.
+//! Line and bar charts of a run's report, as SVG documents.
 
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
@@ -8,21 +8,27 @@ use plotters::style::FontTransform;
 /// Size of every picture in SVG units; pages scale them.
 const SIZE: (u32, u32) = (600, 340);
 
-/// Colours of a picture as a file. The page's style sheet maps each one to its light or dark counterpart.
-pub(super) const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xfe);
-pub(super) const INK: RGBColor = RGBColor(0x1c, 0x25, 0x31);
-pub(super) const MUTED: RGBColor = RGBColor(0x6b, 0x75, 0x83);
-pub(super) const GRID: RGBColor = RGBColor(0xe4, 0xe7, 0xec);
-pub(super) const FIRST: RGBColor = RGBColor(0x2f, 0x5d, 0x8a);
-pub(super) const SECOND: RGBColor = RGBColor(0xc2, 0x6a, 0x2d);
-pub(super) const THIRD: RGBColor = RGBColor(0x4a, 0x8f, 0x6d);
+/// Background. The style sheet of a page maps this colour, and the others below, to its light or dark counterpart.
+pub const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xfe);
+/// Titles.
+pub const INK: RGBColor = RGBColor(0x1c, 0x25, 0x31);
+/// Labels and legends.
+pub const MUTED: RGBColor = RGBColor(0x6b, 0x75, 0x83);
+/// Grid lines.
+pub const GRID: RGBColor = RGBColor(0xe4, 0xe7, 0xec);
+/// The first series of a picture.
+pub const FIRST: RGBColor = RGBColor(0x2f, 0x5d, 0x8a);
+/// The second series of a picture.
+pub const SECOND: RGBColor = RGBColor(0xc2, 0x6a, 0x2d);
+/// The third series of a picture.
+pub const THIRD: RGBColor = RGBColor(0x4a, 0x8f, 0x6d);
 
 /// A series longer than this is drawn as means over equal stretches.
 const MOST_POINTS: usize = 600;
 
 /// How a series is drawn.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Style {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
     /// A line through every value.
     Line,
     /// The values faintly, and a bold moving average through them.
@@ -32,15 +38,22 @@ pub(super) enum Style {
 }
 
 /// One named series.
-pub(super) struct Series {
-    pub(super) name: String,
-    pub(super) style: Style,
-    pub(super) colour: RGBColor,
-    pub(super) points: Vec<(f64, f64)>,
+#[derive(Debug, Clone)]
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// How it is drawn.
+    pub style: Style,
+    /// Its colour.
+    pub colour: RGBColor,
+    /// Its points, finite, in the order in which a line visits them.
+    pub points: Vec<(f64, f64)>,
 }
 
 impl Series {
-    pub(super) fn new(name: &str, style: Style, colour: RGBColor, points: Vec<(f64, f64)>) -> Self {
+    /// A series without the points that are not finite.
+    #[must_use]
+    pub fn new(name: &str, style: Style, colour: RGBColor, points: Vec<(f64, f64)>) -> Self {
         let finite = |&(x, y): &(f64, f64)| x.is_finite() && y.is_finite();
         let points = points.into_iter().filter(finite).collect();
         Self {
@@ -51,7 +64,9 @@ impl Series {
         }
     }
 
-    pub(super) fn level(name: String, colour: RGBColor, height: f64) -> Self {
+    /// A dashed line at one height. It has no point if the height is not finite.
+    #[must_use]
+    pub fn level(name: String, colour: RGBColor, height: f64) -> Self {
         let points = if height.is_finite() {
             vec![(0.0, height)]
         } else {
@@ -67,24 +82,31 @@ impl Series {
 }
 
 /// How values of an axis are written.
-pub(super) type Format = fn(f64) -> String;
+pub type Format = fn(f64) -> String;
 
-/// What a chart says around its data.
-pub(super) struct Labels {
-    pub(super) title: &'static str,
-    pub(super) x: &'static str,
-    pub(super) x_format: Format,
-    pub(super) y_format: Format,
+/// The text around the data of a chart.
+#[derive(Debug, Clone, Copy)]
+pub struct Labels {
+    /// Title of the picture.
+    pub title: &'static str,
+    /// Name of the horizontal axis.
+    pub x: &'static str,
+    /// How values of the horizontal axis are written.
+    pub x_format: Format,
+    /// How values of the vertical axis are written.
+    pub y_format: Format,
     /// Whether the vertical axis starts at zero whatever the data.
-    pub(super) from_zero: bool,
+    pub from_zero: bool,
 }
 
-type Drawn = Result<String, String>;
+/// An SVG document, or the message of the drawing library.
+pub type Drawn = Result<String, String>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// A chart of lines over a common horizontal axis; nothing where no series but levels has data.
-pub(super) fn lines(labels: &Labels, series: &[Series]) -> Option<Drawn> {
+/// A chart of lines over a common horizontal axis. There is none if no series other than levels has data.
+#[must_use]
+pub fn lines(labels: &Labels, series: &[Series]) -> Option<Drawn> {
     let moving = || {
         series
             .iter()
@@ -110,8 +132,9 @@ pub(super) fn lines(labels: &Labels, series: &[Series]) -> Option<Drawn> {
     }))
 }
 
-/// A chart of bars between explicit edges, with marked places; nothing without counts.
-pub(super) fn bars(labels: &Labels, edges: &[f64], counts: &[f64], marks: &[(String, f64)]) -> Option<Drawn> {
+/// A chart of bars between explicit edges, with marked places. There is none if all counts are zero.
+#[must_use]
+pub fn bars(labels: &Labels, edges: &[f64], counts: &[f64], marks: &[(String, f64)]) -> Option<Drawn> {
     let tallest = counts.iter().copied().fold(0.0, f64::max);
     let marked = marks.iter().map(|mark| mark.1);
     let (left, right) = range(edges.iter().copied().chain(marked))?;

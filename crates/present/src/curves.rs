@@ -5,17 +5,17 @@ use std::ops::Range;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::FontTransform;
-use undertone_reproduce::Scale;
-use undertone_training::figures::number;
 
+use crate::chart::GRID;
+pub use crate::chart::{INK, MUTED, PAPER};
+use crate::numbers::number;
+use crate::scale::Scale;
+
+/// Size of every picture in SVG units; pages scale them.
 const SIZE: (u32, u32) = (720, 420);
-pub(in crate::commands) const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xfe);
-pub(in crate::commands) const INK: RGBColor = RGBColor(0x1c, 0x25, 0x31);
-pub(in crate::commands) const MUTED: RGBColor = RGBColor(0x6b, 0x75, 0x83);
-const GRID: RGBColor = RGBColor(0xe4, 0xe7, 0xec);
 
 /// Colours of curves that are told apart by colour.
-pub(in crate::commands) const COLOURS: [RGBColor; 8] = [
+pub const COLOURS: [RGBColor; 8] = [
     RGBColor(0x2f, 0x5d, 0x8a),
     RGBColor(0xd9, 0xa0, 0x3c),
     RGBColor(0xc2, 0x6a, 0x2d),
@@ -28,35 +28,51 @@ pub(in crate::commands) const COLOURS: [RGBColor; 8] = [
 
 /// How a curve looks.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::commands) struct Pen {
-    pub(in crate::commands) colour: RGBColor,
-    pub(in crate::commands) dashed: bool,
+pub struct Pen {
+    /// Its colour.
+    pub colour: RGBColor,
+    /// Whether the curve is dashed.
+    pub dashed: bool,
 }
 
-pub(in crate::commands) struct Picture<'a> {
-    pub(in crate::commands) title: String,
-    pub(in crate::commands) x_label: &'a str,
+/// Curves in one picture.
+#[derive(Debug, Clone)]
+pub struct Picture<'a> {
+    /// Title of the picture.
+    pub title: String,
+    /// Name of the horizontal axis.
+    pub x_label: &'a str,
     /// Names with the look they stand for.
-    pub(in crate::commands) legend: Vec<(String, Pen)>,
-    pub(in crate::commands) curves: Vec<(Pen, Vec<(f64, f64)>)>,
-    pub(in crate::commands) x: Range<f64>,
-    pub(in crate::commands) y: Range<f64>,
+    pub legend: Vec<(String, Pen)>,
+    /// Curves as points, with their look.
+    pub curves: Vec<(Pen, Vec<(f64, f64)>)>,
+    /// Range of the horizontal axis.
+    pub x: Range<f64>,
+    /// Range of the vertical axis. What lies outside is not drawn.
+    pub y: Range<f64>,
 }
 
-/// The smallest range that holds all values; they are positive.
-pub(in crate::commands) fn range(values: impl Iterator<Item = f64>) -> Range<f64> {
+/// The smallest range that holds all values, which must be positive.
+pub fn range(values: impl Iterator<Item = f64>) -> Range<f64> {
     values.fold(f64::INFINITY..0.0, |range, value| {
         range.start.min(value)..range.end.max(value)
     })
 }
 
 impl Picture<'_> {
-    /// Over logarithmic axes.
-    pub(in crate::commands) fn svg(&self) -> Result<String, String> {
+    /// The SVG document of the picture over logarithmic axes.
+    ///
+    /// # Errors
+    /// The message of the drawing library.
+    pub fn svg(&self) -> Result<String, String> {
         self.svg_over(Scale::Logarithmic, Scale::Logarithmic)
     }
 
-    pub(in crate::commands) fn svg_over(&self, x_scale: Scale, y_scale: Scale) -> Result<String, String> {
+    /// The SVG document of the picture over axes of the given scales.
+    ///
+    /// # Errors
+    /// The message of the drawing library.
+    pub fn svg_over(&self, x_scale: Scale, y_scale: Scale) -> Result<String, String> {
         let (x, y) = (self.x.clone(), self.y.clone());
         match (x_scale, y_scale) {
             (Scale::Linear, Scale::Linear) => self.paint_svg(x, y),

@@ -1,4 +1,4 @@
-//! How numbers are shown: four digits, and bounds never below what was computed.
+//! Numbers for people: four significant digits, and bounds that are never below what was computed.
 
 /// Four significant digits, in plain notation where that is short.
 #[must_use]

@@ -1,6 +1,4 @@
 //! Text that may have come from a file, made fit for a terminal: what a terminal would obey is shown as an escape, such as `\u{1b}`.
-//!
-//! `undertone-query` includes this file, so that both programs share it.
 
 use std::borrow::Cow;
 
@@ -29,7 +27,8 @@ fn escaped(text: &str, keep: impl Fn(char) -> bool, write: impl Fn(&mut String, 
 }
 
 /// Text whose lines are our own layout: line feeds stay.
-pub(crate) fn lines(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(
         text,
         |c| c == '\n',
@@ -38,7 +37,8 @@ pub(crate) fn lines(text: &str) -> Cow<'_, str> {
 }
 
 /// One value, in one line of bounded length whatever it holds.
-pub(crate) fn line(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn line(text: &str) -> Cow<'_, str> {
     let text = match shortened(text) {
         None => return escaped(text, |_| false, |visible, c| visible.extend(c.escape_default())),
         Some(text) => text,
@@ -48,7 +48,8 @@ pub(crate) fn line(text: &str) -> Cow<'_, str> {
 }
 
 /// A JSON document: its line feeds stand between values, everything else that a terminal would obey inside of strings.
-pub(crate) fn json(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn json(text: &str) -> Cow<'_, str> {
     // All of these characters have at most four hexadecimal digits, as JSON's escapes do.
     escaped(
         text,
@@ -58,7 +59,8 @@ pub(crate) fn json(text: &str) -> Cow<'_, str> {
 }
 
 /// The beginning and the end of a text that is too long; `None` for any other.
-pub(crate) fn shortened(text: &str) -> Option<String> {
+#[must_use]
+pub fn shortened(text: &str) -> Option<String> {
     if text.len() <= LONGEST {
         return None;
     }

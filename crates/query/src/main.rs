@@ -1,9 +1,5 @@
 //! `undertone-query`: groups by user what a SQL query gives.
 
-// One implementation for both programs; a library would have to be depended on for three functions.
-#[path = "../../cli/src/visible.rs"]
-mod visible;
-
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,6 +10,7 @@ use anyhow::Context;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use undertone_data::{ByteSize, NoProgress, Progress, Stage};
+use undertone_present::terminal;
 use undertone_query::{QueryOptions, QuerySummary, Table, group_query};
 
 /// Group by user what a SQL query gives, as `undertone data group` does with one table.
@@ -59,13 +56,13 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if arguments.json => {
             let message = format!("{error:#}");
-            let message = visible::shortened(&message).unwrap_or(message);
+            let message = terminal::shortened(&message).unwrap_or(message);
             let document = serde_json::json!({ "error": message }).to_string();
-            eprintln!("{}", visible::json(&document));
+            eprintln!("{}", terminal::json(&document));
             ExitCode::FAILURE
         }
         Err(error) => {
-            eprintln!("error: {}", visible::line(&format!("{error:#}")));
+            eprintln!("error: {}", terminal::line(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }
@@ -88,9 +85,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     bar.clear();
     let summary = result?;
     if arguments.json {
-        println!("{}", visible::json(&serde_json::to_string_pretty(&summary)?));
+        println!("{}", terminal::json(&serde_json::to_string_pretty(&summary)?));
     } else {
-        print!("{}", visible::lines(&lines(&summary, arguments)));
+        print!("{}", terminal::lines(&lines(&summary, arguments)));
     }
     Ok(())
 }
@@ -145,7 +142,7 @@ fn lines(summary: &QuerySummary, arguments: &Arguments) -> String {
     }
     facts
         .into_iter()
-        .map(|(name, value)| format!("{name:<22}{}\n", visible::line(&value)))
+        .map(|(name, value)| format!("{name:<22}{}\n", terminal::line(&value)))
         .collect()
 }
 

@@ -1,4 +1,5 @@
 use serde::Serialize;
+use undertone_present::Scale;
 
 /// What a paper says in words, and what we find.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -9,16 +10,6 @@ pub struct Statement {
     pub found: String,
     /// Whether they meet the condition.
     pub holds: bool,
-}
-
-/// How values lie along an axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scale {
-    /// In proportion.
-    Linear,
-    /// By their logarithms; all are positive.
-    Logarithmic,
 }
 
 /// Curves over common abscissae, recomputed.

@@ -41,6 +41,6 @@ mod userdp;
 pub use check::{Check, checks, run};
 pub use conditions::Conditions;
 pub use error::ReproduceError;
-pub use figure::{Curve, Figure, Scale, Statement};
+pub use figure::{Curve, Figure, Statement};
 pub use rounding::Rounding;
 pub use table::{Entry, Row, Table, Tighter};

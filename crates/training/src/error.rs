@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::figures::upper_bound;
+use undertone_present::numbers::upper_bound;
 
 /// Result of this crate's functions.
 pub type Result<T, E = TrainingError> = std::result::Result<T, E>;

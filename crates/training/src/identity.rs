@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 use undertone_models::{ModelSpec, SequenceModel};
 
 use crate::error::Result;
-use crate::figures::{grouped, hex};
+use undertone_present::numbers::{grouped, hex};
 
 /// How many parameters a model trains, and how many it computes with beside them: what adapters are added to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

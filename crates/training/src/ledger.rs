@@ -5,9 +5,9 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Result, TrainingError};
-use crate::figures::hex;
 use crate::files::{JsonLines, Line, Lines};
 use crate::record::LedgerEntry;
+use undertone_present::numbers::hex;
 
 /// A ledger that a run appends to.
 ///

@@ -32,7 +32,6 @@ pub mod config;
 pub mod error;
 pub mod evaluate;
 pub mod export;
-pub mod figures;
 pub mod files;
 mod identity;
 pub mod initial_model;

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Result, TrainingError};
-use crate::figures::hex;
 use crate::files;
+use undertone_present::numbers::hex;
 
 /// Name of the file.
 pub const MANIFEST_FILE: &str = "manifest.json";

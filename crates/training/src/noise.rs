@@ -9,9 +9,9 @@ use undertone_mechanisms::{
 };
 
 use crate::error::Result;
-use crate::figures::hex;
 use crate::plan::{Bounded, PrivacyPlan, RoundPlan};
 use crate::random::{NoiseOf, Randomness};
+use undertone_present::numbers::hex;
 
 /// What adds the noise, and what it keeps between rounds.
 ///

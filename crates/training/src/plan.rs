@@ -26,9 +26,9 @@ use undertone_mechanisms::FRACTION_BITS;
 use crate::cohort::Sampling;
 use crate::config::ClipConfig;
 use crate::error::{Result, TrainingError};
-use crate::figures::upper_bound;
 use crate::initial_model::Training;
 use crate::record::GuaranteeRecord;
+use undertone_present::numbers::upper_bound;
 
 pub use bounded::{Bounded, WholeCost};
 use estimate::Estimate;

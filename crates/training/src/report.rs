@@ -4,7 +4,6 @@
 //! PRIVACY: a report shows exact statistics of cohorts (norms, losses, sizes). It is for whoever runs the training and
 //! no part of the private release; it says so itself.
 
-mod chart;
 mod markdown;
 mod page;
 mod personalization;

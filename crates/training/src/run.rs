@@ -21,7 +21,6 @@ use crate::cohorts::Cohorts;
 use crate::config::{EvaluationSplit, RunConfig, RunFile};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::{EvaluationSet, Metrics};
-use crate::figures::hex;
 use crate::identity::ModelIdentity;
 use crate::initial_model::{self, Training};
 use crate::noise::Noise;
@@ -33,6 +32,7 @@ use crate::record::{EvaluationRecord, GuaranteeRecord, PrivacyReport, RoundRecor
 use crate::secure_round::SecureRounds;
 use crate::server_optimizer::ServerOptimizer;
 use crate::update::LocalWorker;
+use undertone_present::numbers::hex;
 
 use workspace::RunDirectory;
 

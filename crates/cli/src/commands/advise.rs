@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
+use undertone_present::numbers::{number, upper_bound};
 use undertone_training::advise::doubling::{Doubled, DoublingStep};
 use undertone_training::advise::{Advice, GroupSize, Question, Recommended, advise};
 use undertone_training::config::{Override, RunFile};
-use undertone_training::figures::{number, upper_bound};
 
 use super::train::{Progress, start_threads};
 use crate::output::{Output, facts};

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use undertone_present::numbers::grouped;
 use undertone_training::export::{Layout, export};
-use undertone_training::figures::grouped;
 
 use crate::output::{Output, facts};
 

@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use rayon::prelude::*;
 use serde::Serialize;
 use undertone_accounting::{Delta, Epsilon};
-use undertone_training::figures::{epsilon_delta, number, upper_bound};
+use undertone_present::numbers::{epsilon_delta, number, upper_bound};
 use undertone_training::files::write_atomic;
 
 use self::protocol::{Protocol, Scheme, Setting};

@@ -2,7 +2,6 @@
 
 mod chart;
 mod made;
-pub(super) mod picture;
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +11,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use undertone_accounting::plan::{Feasible, Mechanism, Question, Target, largest_gap};
 use undertone_accounting::{Delta, Epsilon, Rho};
-use undertone_training::figures::{number, upper_bound};
+use undertone_present::numbers::{number, upper_bound};
 
 use crate::output::Output;
 

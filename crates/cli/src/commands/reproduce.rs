@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow, bail};
 use comfy_table::{CellAlignment, Table as Grid, presets};
-use undertone_reproduce::{Conditions, Curve, Entry, Figure, Rounding, Scale, Table, checks};
+use undertone_present::Scale;
+use undertone_reproduce::{Conditions, Curve, Entry, Figure, Rounding, Table, checks};
 
-use super::plan::picture::{COLOURS, MUTED, Pen, Picture, range};
+use undertone_present::curves::{COLOURS, MUTED, Pen, Picture, range};
 
 use crate::output::Output;
 

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use indicatif::ProgressBar;
+use undertone_present::numbers::{epsilon_delta, upper_bound};
 use undertone_training::config::{Override, RunFile};
-use undertone_training::figures::{epsilon_delta, upper_bound};
 use undertone_training::record::{EvaluationRecord, GuaranteeRecord, RoundRecord, StartRecord};
 use undertone_training::run::{self, Observer, RunOptions, Summary};
 

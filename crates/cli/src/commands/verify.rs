@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use undertone_training::figures::epsilon_delta;
+use undertone_present::numbers::epsilon_delta;
 use undertone_training::verify::{Verification, verify};
 
 use crate::output::{Output, facts};

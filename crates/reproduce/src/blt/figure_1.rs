@@ -5,7 +5,8 @@ use undertone_mechanisms::optimize::{self, Problem};
 
 use super::contenders::{blt, fitting};
 use crate::check::{Body, Check};
-use crate::{Conditions, Curve, Figure, ReproduceError, Scale, Statement};
+use crate::{Conditions, Curve, Figure, ReproduceError, Statement};
+use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {
     id: "blt-figure-1",

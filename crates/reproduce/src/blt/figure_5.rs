@@ -4,7 +4,8 @@ use undertone_mechanisms::{Objective, Strategy};
 
 use super::contenders::{STAND_IN, at, banded, blt, fitting, losses, relative};
 use crate::check::{Body, Check};
-use crate::{Conditions, Curve, Figure, ReproduceError, Scale, Statement};
+use crate::{Conditions, Curve, Figure, ReproduceError, Statement};
+use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {
     id: "blt-figure-5",

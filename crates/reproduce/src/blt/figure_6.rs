@@ -6,7 +6,8 @@ use undertone_mechanisms::{BandedToeplitz, Objective, Strategy};
 
 use super::contenders::{Contender, ROUNDS, STAND_IN, at, banded, blt, relative, rms_curves, schema};
 use crate::check::{Body, Check};
-use crate::{Conditions, Figure, ReproduceError, Scale, Statement};
+use crate::{Conditions, Figure, ReproduceError, Statement};
+use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {
     id: "blt-figure-6",

@@ -8,7 +8,8 @@ use super::deployed::Deployed;
 use crate::check::{Body, Check};
 use crate::gboard::epsilon;
 use crate::table::{Entry, Row};
-use crate::{Conditions, Curve, Figure, ReproduceError, Rounding, Scale, Statement};
+use crate::{Conditions, Curve, Figure, ReproduceError, Rounding, Statement};
+use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {
     id: "blt-figure-8",

@@ -5,7 +5,8 @@ use undertone_accounting::{Delta, Epsilon, gaussian};
 
 use super::{exact_trials, lemma_1_variance};
 use crate::check::{Body, Check};
-use crate::{Conditions, Curve, Figure, ReproduceError, Scale, Statement};
+use crate::{Conditions, Curve, Figure, ReproduceError, Statement};
+use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {
     id: "cpsgd-figure-1",

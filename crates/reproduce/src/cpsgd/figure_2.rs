@@ -13,7 +13,8 @@ use self::channel::{Gaussian, Plain, Rotated};
 use self::training::Task;
 use super::lemma_1_variance;
 use crate::check::{Body, Check};
-use crate::{Conditions, Curve, Figure, ReproduceError, Scale, Statement};
+use crate::{Conditions, Curve, Figure, ReproduceError, Statement};
+use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {
     id: "cpsgd-figure-2",

@@ -7,7 +7,8 @@ use undertone_accounting::{AccountingError, Delta, Epsilon, NoiseMultiplier, gau
 use super::{exact_trials, lemma_1_variance};
 use crate::check::{Body, Check};
 use crate::table::{Entry, Row};
-use crate::{Conditions, Curve, Figure, ReproduceError, Rounding, Scale, Statement, Tighter};
+use crate::{Conditions, Curve, Figure, ReproduceError, Rounding, Statement, Tighter};
+use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {
     id: "cpsgd-theorem-1",

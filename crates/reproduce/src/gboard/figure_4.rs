@@ -6,7 +6,8 @@ use undertone_accounting::{Delta, Rho};
 use super::{DELTA, table_1, table_2, tree_rho};
 use crate::check::{Body, Check};
 use crate::table::{Entry, Row};
-use crate::{Conditions, Curve, Figure, ReproduceError, Rounding, Scale, Statement};
+use crate::{Conditions, Curve, Figure, ReproduceError, Rounding, Statement};
+use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {
     id: "gboard-figure-4",

@@ -6,7 +6,8 @@ use undertone_accounting::{Accountant, Delta, Epsilon, Event, NoiseMultiplier, R
 
 use crate::check::{Body, Check};
 use crate::table::{Entry, Row};
-use crate::{Conditions, Curve, Figure, ReproduceError, Rounding, Scale, Statement};
+use crate::{Conditions, Curve, Figure, ReproduceError, Rounding, Statement};
+use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {
     id: "userdp-figure-1",

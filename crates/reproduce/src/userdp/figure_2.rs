@@ -2,7 +2,8 @@
 
 use super::Promise;
 use crate::check::{Body, Check};
-use crate::{Conditions, Curve, Figure, ReproduceError, Scale, Statement};
+use crate::{Conditions, Curve, Figure, ReproduceError, Statement};
+use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {
     id: "userdp-figure-2",

@@ -6,7 +6,8 @@ use rayon::prelude::*;
 
 use self::estimation::{Algorithm, Configured, EXAMPLES, Population, Setting, Tuning};
 use crate::check::{Body, Check};
-use crate::{Conditions, Curve, Figure, ReproduceError, Scale, Statement};
+use crate::{Conditions, Curve, Figure, ReproduceError, Statement};
+use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {
     id: "userdp-figure-3",

@@ -6,7 +6,7 @@ use undertone_accounting::Adjacency;
 use undertone_data::CorpusSpec;
 
 use crate::error::{Result, TrainingError};
-use crate::figures::hex;
+use undertone_present::numbers::hex;
 
 /// One training that went into a model.
 ///

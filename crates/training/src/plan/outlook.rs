@@ -7,7 +7,7 @@ use super::PrivacyPlan;
 use crate::cohort::Sampling;
 use crate::config::{Algorithm, RunConfig};
 use crate::error::Result;
-use crate::figures::{grouped, number, upper_bound};
+use undertone_present::numbers::{grouped, number, upper_bound};
 
 /// A run of a smaller reach is warned of.
 ///

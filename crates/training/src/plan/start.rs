@@ -2,8 +2,8 @@
 
 use undertone_accounting::Adjacency;
 
-use crate::figures::epsilon_delta;
 use crate::initial_model::Training;
+use undertone_present::numbers::epsilon_delta;
 
 /// The trainings behind the model that a run starts from, as far as they concern the people of the run.
 ///

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::figures::{grouped, number, scientific, upper_bound};
 use crate::record::{GuaranteeRecord, PrivacyReport};
+use undertone_present::numbers::{grouped, number, scientific, upper_bound};
 
 /// The document of the run of this name.
 pub(super) fn document(run: &str, privacy: &PrivacyReport) -> String {

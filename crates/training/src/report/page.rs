@@ -6,8 +6,8 @@ use super::pictures::Picture;
 use super::summary::{duration, percent, summary};
 use super::{RunData, markdown};
 use crate::evaluate::HeadWords;
-use crate::figures::{grouped, number, upper_bound};
 use crate::record::{GuaranteeRecord, PrivacyReport};
+use undertone_present::numbers::{grouped, number, upper_bound};
 
 const STYLE: &str = include_str!("style.css");
 

@@ -1,9 +1,9 @@
 //! What personalisation did to the users' losses, as a picture.
 
-use super::chart::{self, Labels};
 use super::{Picture, ReportError, Result};
-use crate::figures::number;
 use crate::personalize::Personalization;
+use undertone_present::chart::{self, Labels};
+use undertone_present::numbers::number;
 
 const BINS: usize = 40;
 

@@ -1,10 +1,10 @@
 //! Which pictures a run gets, and what each one shows.
 
-use super::chart::{self, FIRST, Format, Labels, SECOND, Series, Style, THIRD};
 use super::summary::percent;
 use super::{ReportError, Result, RunData};
-use crate::figures::number;
 use crate::record::{EvaluationRecord, Histogram, RoundRecord};
+use undertone_present::chart::{self, FIRST, Format, Labels, SECOND, Series, Style, THIRD};
+use undertone_present::numbers::number;
 
 /// Rounds whose update norms share one histogram.
 const NORM_ROUNDS: usize = 20;
@@ -129,13 +129,19 @@ fn epsilon(run: &RunData) -> Drawn {
     let planned = run.privacy.as_ref().and_then(|privacy| privacy.planned.as_ref());
     series.extend(planned.map(|planned| {
         Series::level(
-            format!("planned {}", crate::figures::upper_bound(planned.epsilon)),
+            format!(
+                "planned {}",
+                undertone_present::numbers::upper_bound(planned.epsilon)
+            ),
             SECOND,
             planned.epsilon,
         )
     }));
     let delta = planned.map_or(String::new(), |planned| {
-        format!(" at delta = {}", crate::figures::upper_bound(planned.delta))
+        format!(
+            " at delta = {}",
+            undertone_present::numbers::upper_bound(planned.delta)
+        )
     });
     let caption = format!("Upper bound on epsilon after each round{delta}.");
     Some((

@@ -1,8 +1,8 @@
 //! The summary table: the same rows on the terminal and in the page.
 
 use super::RunData;
-use crate::figures::{grouped, number, upper_bound};
 use crate::record::{EvaluationRecord, GuaranteeRecord};
+use undertone_present::numbers::{grouped, number, upper_bound};
 
 /// What a reader asks first, as rows of name and value.
 #[must_use]

@@ -264,7 +264,7 @@ fn warnings(config: &RunConfig, plan: &PrivacyPlan, guarantee: Option<&Guarantee
     {
         warnings.push(format!(
             "Epsilon is {}: above {MEANINGLESS_EPSILON} the guarantee says close to nothing about any one person.",
-            crate::figures::upper_bound(guarantee.epsilon)
+            undertone_present::numbers::upper_bound(guarantee.epsilon)
         ));
     }
     warnings

@@ -13,7 +13,6 @@ use super::{Observer, RunOptions};
 use crate::checkpoint::{Checkpoint, State};
 use crate::config::RunConfig;
 use crate::error::{Result, TrainingError};
-use crate::figures::hex;
 use crate::files::{self, JsonLines};
 use crate::initial_model::training::check;
 use crate::initial_model::{Description, Training};
@@ -21,6 +20,7 @@ use crate::ledger::{self, Ledger};
 use crate::manifest::MANIFEST_FILE;
 use crate::plan::PrivacyPlan;
 use crate::record::{Histogram, LedgerEntry};
+use undertone_present::numbers::hex;
 
 /// The effective configuration.
 pub const CONFIG_FILE: &str = "config.toml";

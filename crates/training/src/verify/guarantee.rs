@@ -6,9 +6,9 @@ use super::mechanism::keys_of;
 use super::same::{Precision, differences, exactly};
 use super::{Check, Run};
 use crate::error::{Result, TrainingError};
-use crate::figures::epsilon_delta;
 use crate::record::{GuaranteeRecord, PrivacyReport};
 use crate::run::{Account, MECHANISM_FILE, PRIVACY_FILE, PRIVACY_PAGE};
+use undertone_present::numbers::epsilon_delta;
 
 /// Makes the whole report again, as a run makes it, and compares every leaf with what was written.
 pub(super) fn agree(run: &Run<'_>) -> (Check, Option<PrivacyReport>) {

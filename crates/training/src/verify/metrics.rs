@@ -12,12 +12,12 @@ use crate::adaptive_clip::AdaptiveClip;
 use crate::config::Algorithm;
 use crate::error::{Result, TrainingError};
 use crate::evaluate::Metrics;
-use crate::figures::hex;
 use crate::files::{Line, Lines};
 use crate::plan::Spending;
 use crate::record::{EvaluationRecord, Histogram, LedgerEntry, MetricsLine, RoundRecord, StartRecord};
 use crate::run::{Account, LEDGER_FILE, METRICS_FILE, evaluates, shows_epsilon, signal_to_noise};
 use crate::workers::on_threads;
+use undertone_present::numbers::hex;
 
 /// What `metrics.jsonl` says that nobody can compute from the files of a run.
 pub(super) const NOT_DETERMINED: &str = "Losses, accuracies, norms, tokens and times in metrics.jsonl, who the pseudonyms are, \

@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
 use undertone_accounting::Guarantee;
-use undertone_training::figures::{number, upper_bound};
+use undertone_present::numbers::{number, upper_bound};
 
 use super::question::Fact;
 use crate::output::facts;

@@ -5,7 +5,7 @@ use serde_json::json;
 use undertone_accounting::binomial::exact::ShiftedBinomial;
 use undertone_accounting::binomial::theorem::{BinomialNoise, Sensitivities};
 use undertone_accounting::{Delta, Epsilon};
-use undertone_training::figures::{number, upper_bound};
+use undertone_present::numbers::{number, upper_bound};
 
 use crate::output::{Output, facts};
 

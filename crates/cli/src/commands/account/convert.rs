@@ -3,7 +3,7 @@
 use anyhow::bail;
 use serde_json::json;
 use undertone_accounting::{Delta, Epsilon, Rho, gaussian, zcdp};
-use undertone_training::figures::upper_bound;
+use undertone_present::numbers::upper_bound;
 
 use crate::output::{Output, facts};
 

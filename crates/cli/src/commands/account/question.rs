@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use serde_json::Value;
 use undertone_accounting::{Accountant, Adjacency, Delta, Epsilon, Event, Recipe};
-use undertone_training::figures::number;
+use undertone_present::numbers::number;
 
 use super::answer::{Answer, Line};
 use super::options::{Quantity, Setting, Target, TargetArgs};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use undertone_data::{ByteSize, DedupOptions, DedupSource, DedupSummary, dedup};
-use undertone_training::figures::grouped;
+use undertone_present::numbers::grouped;
 
 use super::show::StageBar;
 use crate::output::{Output, facts};

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use undertone_data::{ByteSize, GroupOptions, GroupedManifest, group};
-use undertone_training::figures::grouped;
+use undertone_present::numbers::grouped;
 
 use super::show::StageBar;
 use super::source::SourceArgs;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use undertone_accounting::{Adjacency, Delta, Epsilon, Guarantee, NoiseMultiplier};
 use undertone_data::{CorpusSpec, PrivateSelection, PrivateVocabulary, Progress, SelectedWords, WordVotes};
 use undertone_mechanisms::{KeyOrigin, NoiseKey};
-use undertone_training::figures::grouped;
+use undertone_present::numbers::grouped;
 
 use super::show::percent;
 use crate::output::facts;

@@ -10,7 +10,7 @@ use undertone_data::{
     BestAccuracy, Corpus, CorpusStats, Distribution, ImportSummary, PartitionStats, Progress, Stage, Vocab,
     WordCounts,
 };
-use undertone_training::figures::grouped;
+use undertone_present::numbers::grouped;
 
 use crate::output::{Output, facts};
 

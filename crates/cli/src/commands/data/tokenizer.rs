@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use undertone_data::{TokenizerKind, TokenizerSummary, train_tokenizer};
-use undertone_training::figures::grouped;
+use undertone_present::numbers::grouped;
 
 use super::show::StageBar;
 use crate::output::{Output, facts};

@@ -4,7 +4,7 @@ use anyhow::anyhow;
 
 use super::Comparison;
 use super::protocol::Scheme;
-use crate::commands::plan::picture::{COLOURS, MUTED, Pen, Picture, range};
+use undertone_present::curves::{COLOURS, MUTED, Pen, Picture, range};
 
 pub(super) fn draw(comparison: &Comparison) -> anyhow::Result<String> {
     let on_grid = || {

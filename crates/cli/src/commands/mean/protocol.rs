@@ -7,7 +7,7 @@ use undertone_accounting::binomial::theorem::{BinomialNoise, Sensitivities};
 use undertone_accounting::{Accountant, Adjacency, Delta, Epsilon, Recipe, gaussian};
 use undertone_aggregation::{Cohort, Decoded, Encoding, EncodingKind, Levels};
 use undertone_mechanisms::{NoiseKey, StandardNormal};
-use undertone_training::figures::number;
+use undertone_present::numbers::number;
 
 use super::vectors::Vectors;
 

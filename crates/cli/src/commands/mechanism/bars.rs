@@ -6,7 +6,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use undertone_mechanisms::Objective;
 
 use super::compare::Row;
-use crate::commands::plan::picture::{COLOURS, INK, MUTED, PAPER};
+use undertone_present::curves::{COLOURS, INK, MUTED, PAPER};
 
 const WIDTH: u32 = 880;
 const TOP: i32 = 78;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, gaussian};
 use undertone_mechanisms::optimize::Problem;
 use undertone_mechanisms::{Certified, Losses, Objective};
-use undertone_training::figures::{number, upper_bound};
+use undertone_present::numbers::{number, upper_bound};
 use undertone_training::files::write_atomic;
 
 use super::kind::{Kind, SizeArgs};

@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 use undertone_accounting::{Delta, Epsilon, Guarantee, NoiseMultiplier, Rho, gaussian};
 use undertone_mechanisms::{Certified, Mechanism, Strategy};
-use undertone_training::figures::{number, upper_bound};
+use undertone_present::numbers::{number, upper_bound};
 
 use super::run::Run;
 

@@ -10,7 +10,7 @@ use undertone_mechanisms::{Certified, Losses, Objective, Strategy};
 use super::kind::{Kind, SizeArgs};
 use super::run::Run;
 use super::workload::WorkloadArgs;
-use crate::commands::plan::picture::{COLOURS, Pen, Picture, range};
+use undertone_present::curves::{COLOURS, Pen, Picture, range};
 
 /// Points of a sweep without a list.
 const POINTS: usize = 13;

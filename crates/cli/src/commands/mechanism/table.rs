@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use undertone_mechanisms::{Certified, Strategy};
-use undertone_training::figures::number;
+use undertone_present::numbers::number;
 
 use super::kind::remade_rows;
 use super::run::Run;

@@ -3,7 +3,7 @@
 use anyhow::{Context, anyhow};
 use undertone_accounting::plan::{Feasible, Mechanism, Question, Target};
 
-use super::picture::{COLOURS, MUTED, Pen, Picture, range};
+use undertone_present::curves::{COLOURS, MUTED, Pen, Picture, range};
 
 fn pen(mechanism: Mechanism) -> Pen {
     let [tree, blt_100, blt_400, blt_1000, independent, ..] = COLOURS;

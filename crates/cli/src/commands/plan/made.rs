@@ -8,10 +8,10 @@ use undertone_accounting::plan::Question;
 use undertone_mechanisms::optimize::{Kind, Sizes};
 use undertone_mechanisms::plan::{Candidate, FeasibleRange, Outlook, Planned, Planner};
 use undertone_mechanisms::{Objective, Workload};
-use undertone_training::figures::{number, upper_bound};
+use undertone_present::numbers::{number, upper_bound};
 
-use super::picture::{COLOURS, MUTED, Pen, Picture, range};
 use crate::output::Output;
+use undertone_present::curves::{COLOURS, MUTED, Pen, Picture, range};
 
 /// Lengths of a curve over rounds.
 const LENGTHS: u64 = 8;

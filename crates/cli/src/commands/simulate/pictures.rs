@@ -1,10 +1,10 @@
 //! Simulations as SVG pictures.
 
 use anyhow::anyhow;
-use undertone_reproduce::Scale;
+use undertone_present::Scale;
 use undertone_training::simulate::Simulation;
 
-use crate::commands::plan::picture::{COLOURS, MUTED, Pen, Picture};
+use undertone_present::curves::{COLOURS, MUTED, Pen, Picture};
 
 const LINE: Pen = Pen {
     colour: COLOURS[0],

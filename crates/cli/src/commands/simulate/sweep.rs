@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
+use undertone_present::numbers::{number, upper_bound};
 use undertone_training::config::Override;
-use undertone_training::figures::{number, upper_bound};
 use undertone_training::files::write_atomic;
 use undertone_training::simulate::{Simulation, SimulationFile};
 

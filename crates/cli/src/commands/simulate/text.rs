@@ -1,6 +1,6 @@
 //! A simulation as tables.
 
-use undertone_training::figures::{number, upper_bound};
+use undertone_present::numbers::{number, upper_bound};
 use undertone_training::simulate::{Figures, PrivacyComparison, Simulation};
 
 use crate::commands::mechanism::table::grid;

@@ -1,10 +1,10 @@
 //! Accuracy over rounds, a picture for each value of the earlier axes; the loss at the end over the first axis.
 
 use anyhow::anyhow;
-use undertone_reproduce::Scale;
+use undertone_present::Scale;
 use undertone_training::sweep::{Comparison, Row};
 
-use crate::commands::plan::picture::{COLOURS, Pen, Picture, range};
+use undertone_present::curves::{COLOURS, Pen, Picture, range};
 
 /// File names and SVG documents.
 pub(super) fn curves(comparison: &Comparison) -> anyhow::Result<Vec<(String, String)>> {

@@ -1,7 +1,7 @@
 //! A comparison as a table, on the terminal and as Markdown.
 
 use comfy_table::{CellAlignment, Table, presets};
-use undertone_training::figures::{epsilon_delta, number};
+use undertone_present::numbers::{epsilon_delta, number};
 use undertone_training::sweep::{Comparison, Difference, Row, Spread};
 
 use crate::output::value;
