@@ -1,14 +1,14 @@
 //! Benchmarks: whole federated clients per CPU second beside the arithmetic peak of the same machine, and CPU seconds of
 //! privacy accounting and of optimising strategies, and noise samples per CPU second beside its memory bandwidth.
 //!
-//! `undertone-bench clients --model stackoverflow|dplm [--threads N] [--clients N]` prints one `RESULT {json}` line,
-//! `undertone-bench accounting [--repeats N] [--only QUESTION]` one for every question of privacy accounting,
-//! `undertone-bench mechanisms [--repeats N] [--only QUESTION]` one for every strategy optimised
+//! `undertone-lab bench clients --model stackoverflow|dplm [--threads N] [--clients N]` prints one `RESULT {json}` line,
+//! `undertone-lab bench accounting [--repeats N] [--only QUESTION]` one for every question of privacy accounting,
+//! `undertone-lab bench mechanisms [--repeats N] [--only QUESTION]` one for every strategy optimised
 //! (BandMF by name only: `--only band-mf-342-n2052`),
-//! `undertone-bench noise [--dim N] [--threads N] [--only ITEM]` one for every sampler and stream,
-//! `undertone-bench secagg [--dim N] [--only ITEM]` one for every part of secure aggregation and for whole sessions,
-//! `undertone-bench encodings [--log-dim N] [--only ITEM]` one for every transform, sum, packing and encoder,
-//! `undertone-bench transformer [--size SIZE] [--batch N] [--steps N] [--threads N]` one for training steps of a transformer.
+//! `undertone-lab bench noise [--dim N] [--threads N] [--only ITEM]` one for every sampler and stream,
+//! `undertone-lab bench secagg [--dim N] [--only ITEM]` one for every part of secure aggregation and for whole sessions,
+//! `undertone-lab bench encodings [--log-dim N] [--only ITEM]` one for every transform, sum, packing and encoder,
+//! `undertone-lab bench transformer [--size SIZE] [--batch N] [--steps N] [--threads N]` one for training steps of a transformer.
 
 mod accounting;
 mod clients;
@@ -23,17 +23,10 @@ mod transformer;
 mod usage;
 mod workload;
 
-use clap::{Parser, Subcommand};
-
-#[derive(Parser)]
-#[command(name = "undertone-bench", about = "Benchmarks of Undertone")]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
+use clap::Subcommand;
 
 #[derive(Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Local SGD, clipping and summing of whole clients, one client per thread
     Clients(clients::Arguments),
     /// Privacy accounting, from parameters to a guarantee
@@ -50,8 +43,9 @@ enum Command {
     Transformer(transformer::Arguments),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Arguments::parse().command {
+/// Runs one benchmark.
+pub(crate) fn run(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Clients(arguments) => clients::run(&arguments),
         Command::Accounting(arguments) => accounting::run(&arguments),
         Command::Mechanisms(arguments) => mechanisms::run(&arguments),

@@ -1,4 +1,4 @@
-//! `undertone account binomial`.
+//! `undertone-lab binomial`.
 
 use anyhow::{Context, bail, ensure};
 use serde_json::json;
@@ -7,11 +7,12 @@ use undertone_accounting::binomial::theorem::{BinomialNoise, Sensitivities};
 use undertone_accounting::{Delta, Epsilon};
 use undertone_present::numbers::{number, upper_bound};
 
-use crate::output::{Output, facts};
+use crate::output::Output;
+use undertone_present::table::facts;
 
-/// Arguments of `undertone account binomial`.
+/// Arguments of `undertone-lab binomial`.
 #[derive(Debug, clap::Args)]
-pub(super) struct BinomialArgs {
+pub(crate) struct BinomialArgs {
     /// Coordinates of the released vector.
     #[arg(long, default_value_t = 1)]
     dimension: u64,
@@ -41,7 +42,7 @@ pub(super) struct BinomialArgs {
     epsilon: Option<f64>,
 }
 
-pub(super) fn run(args: &BinomialArgs, output: &Output) -> anyhow::Result<()> {
+pub(crate) fn run(args: &BinomialArgs, output: &Output) -> anyhow::Result<()> {
     let delta = Delta::new(args.delta)?;
     let moved = sensitivities(args)?;
     let noise = |trials| BinomialNoise::new(args.dimension, trials, args.success_probability, args.quantum);

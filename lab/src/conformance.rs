@@ -1,6 +1,6 @@
 //! Conformance: Undertone's numbers against reference files computed by other software.
 //!
-//! `undertone-conformance models FILE.json`, `undertone-conformance accounting FILE.json` and `undertone-conformance
+//! `undertone-lab conformance models FILE.json`, `undertone-lab conformance accounting FILE.json` and `undertone-lab conformance
 //! mechanisms FILE.json` print every failure with both numbers, then `N passed, M failed` (and, for models, `, K
 //! skipped`); the exit status is 1 when anything failed.
 
@@ -11,23 +11,12 @@ mod models;
 mod tally;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::Subcommand;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use tally::Tally;
 
-#[derive(Parser)]
-#[command(
-    name = "undertone-conformance",
-    about = "Checks Undertone against reference numbers"
-)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Losses, predictions, gradients and client updates of the language models
     Models {
         /// Reference file in the format of `vectors/models.json`
@@ -45,27 +34,24 @@ enum Command {
     },
 }
 
-fn main() -> anyhow::Result<ExitCode> {
+/// Reads a reference file and checks every case of it. Returns whether all of them passed.
+pub(crate) fn run(command: &Command) -> anyhow::Result<bool> {
     let mut tally = Tally::default();
-    match Arguments::parse().command {
+    match command {
         Command::Models { file } => {
-            models::check(&read(&file)?, &mut tally)?;
+            models::check(&read(file)?, &mut tally)?;
             println!("{tally}");
         }
         Command::Accounting { file } => {
-            accounting::check(&read(&file)?, &mut tally)?;
+            accounting::check(&read(file)?, &mut tally)?;
             println!("{}", tally.verdict());
         }
         Command::Mechanisms { file } => {
-            mechanisms::check(&read(&file)?, &mut tally)?;
+            mechanisms::check(&read(file)?, &mut tally)?;
             println!("{}", tally.verdict());
         }
     }
-    Ok(if tally.failed() {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(!tally.failed())
 }
 
 fn read(file: &Path) -> anyhow::Result<serde_json::Value> {

@@ -1,4 +1,4 @@
-//! `undertone mean`: distributed mean estimation, by every encoding side by side.
+//! `undertone-lab mean`: distributed mean estimation, by every encoding side by side.
 
 mod npy;
 mod picture;
@@ -17,10 +17,11 @@ use undertone_training::files::write_atomic;
 
 use self::protocol::{Protocol, Scheme, Setting};
 use self::vectors::{VectorArgs, Vectors};
-use super::mechanism::table::grid;
-use crate::output::{Output, value};
+use crate::output::Output;
+use undertone_present::table::grid;
+use undertone_present::terminal::line as value;
 
-/// Arguments of `undertone mean`.
+/// Arguments of `undertone-lab mean`.
 ///
 /// Every client has one vector, clips it to the clip norm, encodes it and adds its share of the noise; the server sees the sum
 /// and estimates the mean. Each scheme has the least noise that it can account for at the target, under replacing one

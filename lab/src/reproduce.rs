@@ -2,8 +2,8 @@
 //! the paper's recipe, and puts a tighter value beside it.
 //!
 //! ```
-//! # fn main() -> Result<(), undertone_reproduce::ReproduceError> {
-//! use undertone_reproduce::{Conditions, run};
+//! # fn main() -> Result<(), undertone_lab::reproduce::ReproduceError> {
+//! use undertone_lab::reproduce::{Conditions, run};
 //!
 //! // The clock is for checks that time something.
 //! let table = run("dplm-text", &Conditions::new(&|| 0.0))?;

@@ -2,21 +2,60 @@
 
 use std::path::{Path, PathBuf};
 
-/// Bottom to top, as in ARCHITECTURE.md.
-const ORDER: [&str; 13] = [
-    "simd",
-    "present",
-    "accounting",
-    "mechanisms",
-    "aggregation",
-    "secagg",
-    "data",
-    "models",
-    "training",
-    "undertone",
-    "reproduce",
-    "cli",
-    "query",
+/// Every package with the packages of ours that it may use, as ARCHITECTURE.md says.
+const ARROWS: [(&str, &[&str]); 15] = [
+    ("crates/simd", &[]),
+    ("crates/present", &[]),
+    ("crates/accounting", &["simd"]),
+    ("crates/mechanisms", &["simd", "accounting"]),
+    ("crates/aggregation", &["simd", "accounting", "mechanisms"]),
+    ("crates/secagg", &["aggregation"]),
+    ("crates/data", &["accounting", "mechanisms"]),
+    ("crates/models", &["simd", "aggregation"]),
+    (
+        "crates/training",
+        &[
+            "present",
+            "accounting",
+            "mechanisms",
+            "aggregation",
+            "secagg",
+            "data",
+            "models",
+        ],
+    ),
+    ("crates/undertone", &["accounting", "training"]),
+    (
+        "crates/cli",
+        &[
+            "undertone",
+            "present",
+            "accounting",
+            "data",
+            "mechanisms",
+            "training",
+        ],
+    ),
+    ("crates/query", &["present", "data"]),
+    (
+        "lab",
+        &[
+            "simd",
+            "present",
+            "accounting",
+            "mechanisms",
+            "aggregation",
+            "secagg",
+            "data",
+            "models",
+            "training",
+        ],
+    ),
+    (
+        "tools/hostile",
+        &["accounting", "mechanisms", "data", "models", "training"],
+    ),
+    ("fuzz", &["hostile"]),
 ];
 
 /// Crates that do no I/O, read no clock and own no randomness.
@@ -41,7 +80,7 @@ const IMPURE: [&str; 7] = [
 ];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 fn read(path: &Path) -> String {
@@ -68,22 +107,103 @@ fn code(text: &str) -> impl Iterator<Item = &str> {
         .filter(|line| !line.trim_start().starts_with("//"))
 }
 
+/// The names of our own packages in a table of dependencies, without the prefix.
+fn own(manifest: &toml::Table, table: &str) -> Vec<String> {
+    let Some(table) = manifest.get(table).and_then(toml::Value::as_table) else {
+        return Vec::new();
+    };
+    let names = table.keys().filter_map(|name| name.strip_prefix("undertone"));
+    names
+        .map(|name| name.strip_prefix('-').unwrap_or("undertone").to_owned())
+        .collect()
+}
+
+fn manifest(folder: &str) -> toml::Table {
+    read(&root().join(folder).join("Cargo.toml"))
+        .parse()
+        .unwrap_or_else(|error| panic!("{folder}: {error}"))
+}
+
 #[test]
 fn arrows_point_one_way() {
-    for (place, name) in ORDER.iter().enumerate() {
-        let manifest = read(&root().join("crates").join(name).join("Cargo.toml"));
-        let used = manifest
-            .lines()
-            .filter_map(|line| line.strip_prefix("undertone")?.split(['.', ' ']).next())
-            .map(|used| used.strip_prefix('-').unwrap_or("undertone"))
-            // A tool of the tests, above all of these.
-            .filter(|used| *used != "hostile");
-        for used in used {
-            let at = ORDER
-                .iter()
-                .position(|other| *other == used)
-                .unwrap_or_else(|| panic!("{name} uses unknown {used}"));
-            assert!(at < place, "{name} must not use {used}");
+    for (place, (folder, allowed)) in ARROWS.iter().enumerate() {
+        let manifest = manifest(folder);
+        for used in own(&manifest, "dependencies") {
+            assert!(allowed.contains(&used.as_str()), "{folder} must not use {used}");
+            let below = ARROWS[..place].iter().any(|(other, _)| other.ends_with(&used));
+            assert!(
+                below,
+                "{folder} uses {used}, which does not stand above it in the table"
+            );
+        }
+        for used in own(&manifest, "dev-dependencies") {
+            // The tests of a crate may use what the crate may use, and the hostile inputs.
+            assert!(
+                used == "hostile" || allowed.contains(&used.as_str()),
+                "the tests of {folder} must not use {used}"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_package_of_the_product_depends_on_the_lab() {
+    for (folder, _) in ARROWS.iter().filter(|(folder, _)| folder.starts_with("crates/")) {
+        let manifest = manifest(folder);
+        for table in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            assert!(!own(&manifest, table).contains(&"lab".to_owned()), "{folder}");
+        }
+    }
+}
+
+/// What these crates link must stay small and pure: devices and services embed them.
+#[test]
+fn the_inner_crates_link_no_files_threads_of_others_or_terminals() {
+    const FORBIDDEN: [&str; 9] = [
+        "parquet",
+        "arrow",
+        "plotters",
+        "tokio",
+        "clap",
+        "tempfile",
+        "memmap2",
+        "mpi",
+        "tokenizers",
+    ];
+    for name in [
+        "simd",
+        "present",
+        "accounting",
+        "mechanisms",
+        "aggregation",
+        "secagg",
+        "models",
+    ] {
+        let output = std::process::Command::new(env!("CARGO"))
+            .args([
+                "tree",
+                "-e",
+                "normal",
+                "--offline",
+                "--locked",
+                "--prefix",
+                "none",
+                "-p",
+            ])
+            .arg(format!("undertone-{name}"))
+            .current_dir(root())
+            .output()
+            .expect("cargo tree");
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        assert!(
+            output.status.success() && text.starts_with(&format!("undertone-{name} ")),
+            "cargo tree of {name}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        for line in text.lines() {
+            let used = line.split_whitespace().next().unwrap_or_default();
+            let part = used.split('-').next().unwrap_or_default();
+            assert!(!FORBIDDEN.contains(&part), "{name} links {used}");
         }
     }
 }
@@ -97,7 +217,11 @@ fn every_crate_is_on_the_map() {
             .file_name()
             .into_string()
             .expect("a name");
-        assert!(ORDER.contains(&name.as_str()), "{name} is not in ORDER");
+        let folder = format!("crates/{name}");
+        assert!(
+            ARROWS.iter().any(|(known, _)| *known == folder),
+            "{name} is not in ARROWS"
+        );
         assert!(
             map.contains(&format!("| `{name}` |")),
             "{name} is not in ARCHITECTURE.md"

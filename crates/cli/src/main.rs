@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    account, advise, data, eval, export, mean, mechanism, personalize, plan, pretrain, report, reproduce,
-    simulate, sweep, train, verify,
+    account, advise, data, eval, export, mechanism, personalize, plan, pretrain, report, simulate, sweep,
+    train, verify,
 };
 use output::Output;
 
@@ -52,16 +52,12 @@ enum Command {
     Simulate(Box<simulate::SimulateArgs>),
     /// Optimise, compare and show noise mechanisms: BLT, trees, BandMF and the others.
     Mechanism(mechanism::MechanismArgs),
-    /// Estimate the mean of the clients' vectors from quantised and noised messages, by every encoding.
-    Mean(Box<mean::MeanArgs>),
     /// Import, describe and index user-partitioned text.
     Data(Box<data::DataArgs>),
     /// Make the report of a run again and show its summary.
     Report(report::ReportArgs),
     /// Recompute from a run's files what it claims: ledger, participation, noise, guarantee, model.
     Verify(verify::VerifyArgs),
-    /// Recompute the numbers of the papers and compare.
-    Reproduce(reproduce::ReproduceArgs),
 }
 
 fn main() -> ExitCode {
@@ -88,11 +84,9 @@ fn main() -> ExitCode {
         Command::Advise(args) => advise::run(&args, &output),
         Command::Simulate(args) => simulate::run(&args, &output),
         Command::Mechanism(args) => mechanism::run(args, &output),
-        Command::Mean(args) => mean::run(&args, &output),
         Command::Data(args) => data::run(*args, &output),
         Command::Report(args) => report::run(args, &output),
         Command::Verify(args) => verify::run(&args, &output),
-        Command::Reproduce(args) => reproduce::run(args, &output),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -17,6 +17,26 @@ pub fn facts<N: ToString, V: ToString>(rows: impl IntoIterator<Item = (N, V)>) -
     table.trim_fmt()
 }
 
+/// A table whose first `left` columns are aligned to the left and all others to the right. Each cell is escaped and stands in one
+/// line.
+pub fn grid<H: ToString>(
+    header: impl IntoIterator<Item = H>,
+    rows: impl IntoIterator<Item = Vec<String>>,
+    left: usize,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let visible = |cell: String| terminal::line(&cell).into_owned();
+    table.set_header(header.into_iter().map(|cell| visible(cell.to_string())));
+    for row in rows {
+        table.add_row(row.into_iter().map(visible));
+    }
+    for column in table.column_iter_mut().skip(left) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

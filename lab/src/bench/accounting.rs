@@ -3,7 +3,7 @@
 //! The same questions as `bench/accounting` asks dp-accounting, and the tree sensitivities of the production runs of
 //! \[Gboard\] Tables 1 and 2.
 
-use crate::questions::{Arguments, Question, ask};
+use crate::bench::questions::{Arguments, Question, ask};
 use undertone_accounting::participation::{Participation, RoundsBetween};
 use undertone_accounting::sensitivity::tree;
 use undertone_accounting::{

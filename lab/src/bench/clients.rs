@@ -1,8 +1,8 @@
 //! Whole clients: local SGD from the global model, clipping of the update, weighted sum; one client per thread.
 
-use crate::peak;
-use crate::usage::{cpu_time, peak_rss_mb};
-use crate::workload::{Model, Step, Workload};
+use crate::bench::peak;
+use crate::bench::usage::{cpu_time, peak_rss_mb};
+use crate::bench::workload::{Model, Step, Workload};
 use anyhow::{Context, ensure};
 use serde_json::json;
 use std::sync::Barrier;

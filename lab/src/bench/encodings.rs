@@ -9,7 +9,7 @@ use undertone_aggregation::{
 };
 use undertone_mechanisms::NoiseKey;
 
-use crate::usage::cpu_time;
+use crate::bench::usage::cpu_time;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {

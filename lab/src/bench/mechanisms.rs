@@ -6,7 +6,7 @@ use undertone_mechanisms::optimize::blt::BltOptimizer;
 use undertone_mechanisms::optimize::{Kind, Problem, Sizes, banded, banded_toeplitz};
 use undertone_mechanisms::{Blt, NormalisedBlt, Objective, Strategy, Workload};
 
-use crate::questions::{Arguments, Question, ask};
+use crate::bench::questions::{Arguments, Question, ask};
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     ask(arguments, "loss", questions())

@@ -11,7 +11,7 @@ use undertone_mechanisms::{
     Binomial, DiscreteGaussian, DiscreteLaplace, NoiseKey, Poisson, Skellam, SnappedGaussian, StandardNormal,
 };
 
-use crate::usage::cpu_time;
+use crate::bench::usage::cpu_time;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {

@@ -1,6 +1,6 @@
 //! The f32 fused-multiply-add peak of one core, by CPU time.
 
-use crate::usage::cpu_time;
+use crate::bench::usage::cpu_time;
 use anyhow::Context;
 use std::hint::black_box;
 

@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use crate::usage::cpu_time;
+use crate::bench::usage::cpu_time;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {

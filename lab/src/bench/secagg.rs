@@ -10,7 +10,7 @@ use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::Message;
 use undertone_secagg::{Client, Context, Identity, Server, Setting, Terms, Topology, Trust, measure};
 
-use crate::usage::{cpu_time, peak_rss_mb};
+use crate::bench::usage::{cpu_time, peak_rss_mb};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {

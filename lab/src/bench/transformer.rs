@@ -1,8 +1,8 @@
 //! Training steps of a decoder-only transformer, plain and clipped by example, on random tokens; one worker per thread.
 
-use crate::numpy_random::DefaultRng;
-use crate::peak;
-use crate::usage::{cpu_time, peak_rss_mb};
+use crate::bench::numpy_random::DefaultRng;
+use crate::bench::peak;
+use crate::bench::usage::{cpu_time, peak_rss_mb};
 use anyhow::Context;
 use clap::ValueEnum;
 use serde_json::json;

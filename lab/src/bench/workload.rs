@@ -1,6 +1,6 @@
 //! The client workloads, two of them the same as the peers': sizes, token ids and the count of operations.
 
-use crate::numpy_random::DefaultRng;
+use crate::bench::numpy_random::DefaultRng;
 use clap::ValueEnum;
 use undertone_models::{SequenceModel, StateMode, WordLstm};
 

@@ -23,8 +23,8 @@ mod sensitivity;
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::case::{self, Case};
-use crate::tally::Tally;
+use crate::conformance::case::{self, Case};
+use crate::conformance::tally::Tally;
 
 /// Relative tolerance of closed forms.
 const EXACT: f64 = 1e-9;
@@ -73,7 +73,7 @@ fn check_family(family: &str, case: &Case<'_>) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::testing;
+    use crate::conformance::case::testing;
 
     fn file() -> Value {
         serde_json::from_str(include_str!("../../../vectors/accounting.json")).unwrap()

@@ -1,7 +1,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use crate::tally::Tally;
+use crate::conformance::tally::Tally;
 use anyhow::Context;
 use serde_json::{Map, Value};
 use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, SamplingProbability};

@@ -24,8 +24,8 @@ mod workload;
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::case::{self, Case};
-use crate::tally::Tally;
+use crate::conformance::case::{self, Case};
+use crate::conformance::tally::Tally;
 
 /// Relative tolerance of an evaluation in double precision, where the case's own tolerance is an optimiser's.
 const EVALUATED: f64 = 1e-8;
@@ -76,7 +76,7 @@ fn check_family(family: &str, case: &Case<'_>) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::testing;
+    use crate::conformance::case::testing;
 
     fn file() -> Value {
         serde_json::from_str(include_str!("../../../vectors/mechanisms.json")).unwrap()

@@ -1,6 +1,6 @@
 //! Language models: loss, top-1, gradients, per-sequence gradient norms and one clipped client update, in f64 and f32.
 
-use crate::tally::Tally;
+use crate::conformance::tally::Tally;
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use undertone_aggregation::{Clipping, ParamLayout};

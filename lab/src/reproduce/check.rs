@@ -1,7 +1,9 @@
 use serde::Serialize;
 
-use crate::table::Row;
-use crate::{Conditions, Figure, ReproduceError, Statement, Table, blt, cpsgd, dplm, gboard, secagg, userdp};
+use crate::reproduce::table::Row;
+use crate::reproduce::{
+    Conditions, Figure, ReproduceError, Statement, Table, blt, cpsgd, dplm, gboard, secagg, userdp,
+};
 
 /// A check that can be run by name.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -238,10 +240,10 @@ mod tests {
 
     #[test]
     fn an_explanation_needs_a_difference() {
-        let rounding = crate::Rounding::Nearest { decimals: 1 };
-        let entry = crate::Entry::new("0.5", 0.52, rounding, None);
+        let rounding = crate::reproduce::Rounding::Nearest { decimals: 1 };
+        let entry = crate::reproduce::Entry::new("0.5", 0.52, rounding, None);
         assert_eq!(entry.clone().explained("never").explanation, None);
-        let other = crate::Entry {
+        let other = crate::reproduce::Entry {
             matches: false,
             ..entry
         };

@@ -8,7 +8,7 @@ pub(crate) mod theorem_1;
 use undertone_accounting::Delta;
 use undertone_accounting::binomial::exact::ShiftedBinomial;
 
-use crate::ReproduceError;
+use crate::reproduce::ReproduceError;
 
 /// Variance of the Gaussian mechanism that Lemma 1 asks for, per coordinate.
 fn lemma_1_variance(l2: f64, epsilon: f64, delta: f64) -> f64 {

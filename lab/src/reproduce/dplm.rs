@@ -7,8 +7,8 @@ pub(crate) mod text;
 
 use undertone_accounting::{Accountant, Delta, Event, NoiseMultiplier, Recipe, SamplingProbability};
 
-use crate::table::Entry;
-use crate::{ReproduceError, Rounding, Tighter};
+use crate::reproduce::table::Entry;
+use crate::reproduce::{ReproduceError, Rounding, Tighter};
 
 /// The recipe of all numbers of this paper.
 const RECIPE: &str = "moments accountant of 2016: moments 1 to 32, classic conversion; Poisson sampling, add-or-remove \

@@ -10,7 +10,7 @@ use undertone_accounting::participation::{Participation, RoundsBetween};
 use undertone_accounting::sensitivity::{production, tree};
 use undertone_accounting::{Delta, NoiseMultiplier, Rho, zcdp};
 
-use crate::ReproduceError;
+use crate::reproduce::ReproduceError;
 
 /// The recipe of all numbers of this paper.
 const RECIPE: &str = "one binary tree without restarts, exact over all participation sets (MinS rounds strictly between), \

@@ -6,9 +6,9 @@
 use undertone_secagg::parameters::Assumptions;
 use undertone_secagg::{Setting, Topology};
 
-use crate::check::{Body, Check};
-use crate::table::{Entry, Row};
-use crate::{Conditions, Curve, Figure, ReproduceError, Rounding, Statement};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::table::{Entry, Row};
+use crate::reproduce::{Conditions, Curve, Figure, ReproduceError, Rounding, Statement};
 use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {

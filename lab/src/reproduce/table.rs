@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-use crate::{Figure, Rounding, Statement};
+use crate::reproduce::{Figure, Rounding, Statement};
 
 /// A recomputed table.
 #[derive(Debug, Clone, PartialEq, Serialize)]

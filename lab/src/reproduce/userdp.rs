@@ -10,7 +10,7 @@ use undertone_accounting::{
     Delta, Epsilon, Event, NoiseMultiplier, Recipe, SamplingProbability, calibrate::noise_multiplier_of,
 };
 
-use crate::ReproduceError;
+use crate::reproduce::ReproduceError;
 
 /// What a user is promised over how many steps.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! `undertone mean`: what is measured meets what is expected, and what is said of bad input.
+//! `undertone-lab mean`: what is measured meets what is expected, and what is said of bad input.
 
 use serde_json::Value;
 

@@ -1,7 +1,6 @@
-//! `undertone account {gaussian,poisson,ftrl,els,uls,binomial,convert,compose}`.
+//! `undertone account {gaussian,poisson,ftrl,els,uls,convert,compose}`.
 
 mod answer;
-mod binomial;
 mod compose;
 mod convert;
 mod els;
@@ -33,8 +32,6 @@ enum AccountCommand {
     Els(els::ElsArgs),
     /// User-level sampling: every user joins a step by chance, with any number of examples.
     Uls(poisson::PoissonArgs),
-    /// Binomial noise on quantised vectors.
-    Binomial(binomial::BinomialArgs),
     /// From rho to epsilon and delta, or from epsilon and delta to rho.
     Convert(convert::ConvertArgs),
     /// A file of events, one after another.
@@ -49,7 +46,6 @@ pub(crate) fn run(args: AccountArgs, output: &Output) -> anyhow::Result<()> {
         AccountCommand::Ftrl(args) => ftrl::run(&args, output),
         AccountCommand::Els(args) => els::run(&args, output),
         AccountCommand::Uls(args) => poisson::run_user_level(&args, output),
-        AccountCommand::Binomial(args) => binomial::run(&args, output),
         AccountCommand::Convert(args) => convert::run(&args, output),
         AccountCommand::Compose(args) => compose::run(&args, output),
     }

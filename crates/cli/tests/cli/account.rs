@@ -183,23 +183,6 @@ fn example_level_sampling_lies_between_one_example_and_group_privacy() {
 }
 
 #[test]
-fn binomial_by_theorem_and_exactly() {
-    let answer = json(&words("binomial --trials 2000 --l1 1 --delta 1e-6"));
-    close(&answer["epsilon_theorem"], 0.637_513_410_643_578, 1e-9);
-    close(&answer["epsilon_exact"], 0.168_253_358_679_362_2, 1e-8);
-    // Too little variance for the theorem; the exact value stands.
-    let answer = json(&words("binomial --trials 100 --l1 1 --delta 1e-5"));
-    assert_eq!(answer["epsilon_theorem"], Value::Null);
-    close(&answer["epsilon_exact"], 0.752_737_848_746_517_6, 1e-8);
-    refused(
-        "binomial --dimension 10 --trials 100 --l1 3 --l2 1 --l-inf 1 --delta 1e-5",
-        &["Theorem 1", "N p (1 - p)"],
-    );
-    let found = json(&words("binomial --epsilon 0.6375135 --l1 1 --delta 1e-6"));
-    assert_eq!(found["trials"], 2000);
-}
-
-#[test]
 fn rho_and_back() {
     let answer = json(&words("convert --rho 1.86 --delta 1e-10"));
     close(&answer["epsilon_gaussian_exact"], 13.688_307_591_393_851, 1e-9);

@@ -11,7 +11,6 @@ mod export;
 mod ftrl;
 mod initial_model;
 mod lora;
-mod mean;
 mod mechanism;
 mod plan;
 mod pretrain;

@@ -7,7 +7,7 @@ use undertone_accounting::{Accountant, AccountingError, Delta, Epsilon, Event, R
 
 use super::EXACT;
 use super::reference::{between, delta_at};
-use crate::case::Case;
+use crate::conformance::case::Case;
 
 /// Sums of binomial masses lose digits to `ln N!`, on either side.
 const SUMMED: f64 = 1e-8;

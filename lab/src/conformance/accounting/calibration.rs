@@ -5,7 +5,7 @@ use undertone_accounting::{Accountant, Event, NoiseMultiplier, Recipe, calibrate
 
 use super::reference::Grid;
 use super::renyi::poisson;
-use crate::case::Case;
+use crate::conformance::case::Case;
 
 /// The peer searches to this absolute width.
 const PEER_WIDTH: f64 = 1e-6;

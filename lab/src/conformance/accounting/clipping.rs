@@ -3,7 +3,7 @@
 use undertone_accounting::adaptive_clipping::{BitNoise, sum_noise_multiplier};
 
 use super::EXACT;
-use crate::case::Case;
+use crate::conformance::case::Case;
 
 pub(super) fn adaptive_clipping(case: &Case<'_>) -> anyhow::Result<()> {
     let bits = BitNoise::for_clients(case.whole("clients_per_round")?)?;

@@ -5,7 +5,7 @@ use undertone_accounting::{Accountant, Delta, Event, Recipe, discrete};
 use super::EXACT;
 use super::poisson::adjacency;
 use super::reference::Grid;
-use crate::case::Case;
+use crate::conformance::case::Case;
 
 /// Probability left out of an exact sum: e^-120 is far below any delta here.
 const LOG_TAIL: f64 = -120.0;

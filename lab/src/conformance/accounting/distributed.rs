@@ -6,7 +6,7 @@ use undertone_accounting::distributed::{DistributedDiscreteGaussian, RoundedSens
 use undertone_accounting::rdp::conversion;
 
 use super::EXACT;
-use crate::case::Case;
+use crate::conformance::case::Case;
 
 pub(super) fn distributed_discrete_gaussian(case: &Case<'_>) -> anyhow::Result<()> {
     let rounded = rounded(case, case.number("gamma")?)?;

@@ -3,7 +3,7 @@
 use undertone_accounting::{Rho, gaussian, zcdp};
 
 use super::EXACT;
-use crate::case::Case;
+use crate::conformance::case::Case;
 
 /// The improved conversion is a minimum over a continuous order, which both sides search.
 const SEARCHED: f64 = 1e-8;

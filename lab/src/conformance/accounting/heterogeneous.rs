@@ -6,7 +6,7 @@ use undertone_accounting::{Accountant, Event, NoiseMultiplier, Recipe};
 use super::EXACT;
 use super::reference::Grid;
 use super::renyi::poisson;
-use crate::case::Case;
+use crate::conformance::case::Case;
 
 pub(super) fn heterogeneous(case: &Case<'_>) -> anyhow::Result<()> {
     let phases = phases(case.text("desc")?)?;

@@ -4,7 +4,7 @@ use anyhow::Context;
 use undertone_accounting::{Accountant, Event, NoiseMultiplier, Recipe, calibrate};
 
 use super::reference::{Grid, below_extrapolated, between, delta_at};
-use crate::case::{self, Case};
+use crate::conformance::case::{self, Case};
 
 /// A delta of 1e-17 is the difference of two masses around a root that is known to 1e-12.
 const INTEGRATED: f64 = 1e-8;

@@ -6,7 +6,7 @@ use undertone_accounting::{Accountant, Adjacency, Event, Recipe};
 use super::EXACT;
 use super::reference::{Grid, below_extrapolated, between};
 use super::renyi;
-use crate::case::{self, Case};
+use crate::conformance::case::{self, Case};
 
 /// Relative accuracy that tilted extrapolations had against the exact Gaussian.
 const TILTED: f64 = 2e-6;

@@ -6,7 +6,7 @@
 use undertone_accounting::{Accountant, AccountingError, Delta, Epsilon};
 
 use super::EXACT;
-use crate::case::Case;
+use crate::conformance::case::Case;
 
 /// Relative and absolute excess over an upper bound that still counts as equal to it.
 const EQUAL: (f64, f64) = (1e-6, 1e-9);

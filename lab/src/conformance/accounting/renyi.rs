@@ -7,7 +7,7 @@ use undertone_accounting::{
 };
 
 use super::EXACT;
-use crate::case::{self, Case};
+use crate::conformance::case::{self, Case};
 
 /// Highest ratio of our divergence at a fractional order to the quadrature's: the series of magnitudes is an
 /// upper bound, loose below order 2 with large q.

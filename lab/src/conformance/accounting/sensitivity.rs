@@ -7,7 +7,7 @@ use undertone_accounting::sensitivity::{SquaredSensitivity, restart, tree};
 use undertone_accounting::{Delta, zcdp};
 
 use super::EXACT;
-use crate::case::{self, Case};
+use crate::conformance::case::{self, Case};
 
 /// Delta of the outputs whose name ends in `_at_1e10`.
 const GBOARD_DELTA: f64 = 1e-10;

@@ -5,7 +5,7 @@ use undertone_mechanisms::optimize::{self, Problem};
 use undertone_mechanisms::{Banded, Strategy};
 
 use super::schema;
-use crate::case::{self, Case};
+use crate::conformance::case::{self, Case};
 
 /// Both problems are convex: how far below the reference an honest optimum can be.
 const CONVEX: f64 = 1e-6;

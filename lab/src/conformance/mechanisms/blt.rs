@@ -6,7 +6,7 @@ use undertone_mechanisms::optimize::blt::BltOptimizer;
 use undertone_mechanisms::{Blt, NormalisedBlt, Strategy, output_scales};
 
 use super::{EVALUATED, schema};
-use crate::case::{self, Case};
+use crate::conformance::case::{self, Case};
 
 /// Relative precision of a sum of squares or products in double precision.
 const SUMMED: f64 = 1e-12;

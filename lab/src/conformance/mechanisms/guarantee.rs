@@ -5,7 +5,7 @@ use undertone_accounting::{
     Accountant, Delta, Epsilon, NoiseMultiplier, Recipe, Rho, SamplingProbability, gaussian, zcdp,
 };
 
-use crate::case::Case;
+use crate::conformance::case::Case;
 
 pub(super) fn gaussian_rho_to_eps(case: &Case<'_>) -> anyhow::Result<()> {
     let tolerance = case.tolerance()?;

@@ -4,7 +4,7 @@ use undertone_mechanisms::optimize::{self, Problem};
 use undertone_mechanisms::{InverseToeplitz, NormalisedInverseToeplitz, Strategy, Workload, toeplitz};
 
 use super::{EVALUATED, schema};
-use crate::case::Case;
+use crate::conformance::case::Case;
 
 pub(super) fn bisr(case: &Case<'_>) -> anyhow::Result<()> {
     let tolerance = case.tolerance()?;
@@ -69,7 +69,7 @@ pub(super) fn band_inv_mf_optimised(case: &Case<'_>) -> anyhow::Result<()> {
     case.close("bisr_RmsLoss", root.rms_loss, EVALUATED)?;
     // The file's matrix, evaluated: the sensitivity is that of a falling majorant.
     if let Some(found) = case.output("c_hat") {
-        let found = InverseToeplitz::new(crate::case::list(found)?)?;
+        let found = InverseToeplitz::new(crate::conformance::case::list(found)?)?;
         let cost = schema::cost(&Strategy::InverseToeplitz(found), rounds, &schema)?;
         case.close("sens_majorant", cost.losses.sensitivity, EVALUATED)?;
         schema::close(case, &cost, EVALUATED)?;

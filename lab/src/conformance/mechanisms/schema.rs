@@ -5,7 +5,7 @@ use serde_json::Value;
 use undertone_accounting::participation::{Gap, Participation};
 use undertone_mechanisms::{Errors, Losses, Objective, Strategy, Workload};
 
-use crate::case::{self, Case};
+use crate::conformance::case::{self, Case};
 
 /// A gap and a number of participations, `null` for as many as fit.
 pub(super) fn at_least(gap: u64, most: &Value) -> anyhow::Result<Participation> {

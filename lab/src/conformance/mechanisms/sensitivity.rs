@@ -5,7 +5,7 @@ use undertone_accounting::sensitivity::general::LowerTriangular;
 use undertone_accounting::sensitivity::separated;
 
 use super::schema;
-use crate::case::{self, Case};
+use crate::conformance::case::{self, Case};
 
 pub(super) fn vec_sens(case: &Case<'_>) -> anyhow::Result<()> {
     let schema = schema::of_inputs(case)?;

@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use undertone_mechanisms::Blt;
 
-use crate::case::{self, Case};
+use crate::conformance::case::{self, Case};
 
 /// Rows of numbers, flat, and their dimension.
 fn rows(value: &serde_json::Value) -> anyhow::Result<(Vec<f64>, usize)> {

@@ -8,7 +8,7 @@ use undertone_mechanisms::optimize::{self, Problem};
 use undertone_mechanisms::{Blt, Objective, Strategy};
 
 use super::schema::{self, Cost};
-use crate::case::Case;
+use crate::conformance::case::Case;
 
 /// A row of the table.
 enum Row {
@@ -50,7 +50,7 @@ pub(super) fn seed_table3(case: &Case<'_>) -> anyhow::Result<()> {
                 ("MaxLoss", cost.losses.max_loss),
                 ("RmsLoss", cost.losses.rms_loss),
             ] {
-                let limit = crate::case::number(&reproduced[name])? * (1.0 + tolerance);
+                let limit = crate::conformance::case::number(&reproduced[name])? * (1.0 + tolerance);
                 case.ensure(got <= limit, || {
                     format!("reproduced.{name}: expected at most {limit:e}, got {got:e}")
                 });
@@ -66,7 +66,7 @@ pub(super) fn seed_table3(case: &Case<'_>) -> anyhow::Result<()> {
                 return compare(case, reproduced, &cost, tolerance);
             };
             // The paper's rows are the interior optimum; the other basin is better.
-            let limit = crate::case::number(&global["MaxLoss"])? * (1.0 + tolerance);
+            let limit = crate::conformance::case::number(&global["MaxLoss"])? * (1.0 + tolerance);
             let best = of(&found.best)?;
             case.ensure(best.losses.max_loss <= limit, || {
                 format!(

@@ -11,7 +11,7 @@ use undertone_mechanisms::{Blt, Strategy, Tree};
 
 use super::EVALUATED;
 use super::banded::gram;
-use crate::case::Case;
+use crate::conformance::case::Case;
 
 /// Rounds that the production BandMF of \[BLT\] section 5 was made for.
 const BANDED_ROUNDS: usize = 2000;

@@ -5,7 +5,7 @@ use undertone_mechanisms::optimize::{self, Problem};
 use undertone_mechanisms::{BandedToeplitz, NormalisedToeplitz, Strategy, toeplitz};
 
 use super::{EVALUATED, schema};
-use crate::case::{self, Case};
+use crate::conformance::case::{self, Case};
 
 /// Leading entries that files list.
 const SHOWN: usize = 16;

@@ -6,7 +6,7 @@ use undertone_accounting::sensitivity::{restart, tree};
 use undertone_mechanisms::{Strategy, Tree, TreeFull, TreeLayout};
 
 use super::schema;
-use crate::case::Case;
+use crate::conformance::case::Case;
 
 /// The squared norm that a user reaches who takes part as early and as often as the schema allows.
 fn earliest(rounds: u64, schema: &Participation) -> anyhow::Result<f64> {

@@ -6,7 +6,7 @@ use undertone_mechanisms::optimize::{self, Problem};
 use undertone_mechanisms::{BandedToeplitz, Blt, Identity, Strategy, Workload};
 
 use super::EVALUATED;
-use crate::case::Case;
+use crate::conformance::case::Case;
 
 pub(super) fn workload_momentum_lr(case: &Case<'_>) -> anyhow::Result<()> {
     let tolerance = case.tolerance()?;

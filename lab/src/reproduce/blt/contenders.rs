@@ -5,7 +5,7 @@ use undertone_mechanisms::optimize::blt::{BltOptima, BltOptimizer};
 use undertone_mechanisms::optimize::{self, Problem};
 use undertone_mechanisms::{Losses, NormalisedToeplitz, Objective, Strategy, Workload};
 
-use crate::{Conditions, Curve, ReproduceError};
+use crate::reproduce::{Conditions, Curve, ReproduceError};
 
 /// Rounds of Figures 2, 3, 4 and 6.
 pub(super) const ROUNDS: usize = 2000;

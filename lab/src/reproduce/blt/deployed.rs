@@ -6,7 +6,7 @@ use undertone_accounting::sensitivity::production::{ProductionBlt, REPORT_GOAL, 
 use undertone_mechanisms::{Blt, Strategy, Tree, Workload};
 
 use super::contenders::banded;
-use crate::{Conditions, ReproduceError};
+use crate::reproduce::{Conditions, ReproduceError};
 
 /// Rounds that the BandMF matrices were made for (section 5, algorithm setting).
 pub(super) const BANDED_ROUNDS: usize = 2000;
@@ -100,7 +100,7 @@ mod tests {
     use undertone_accounting::sensitivity::production::BLT_100;
 
     use super::*;
-    use crate::blt::contenders::schema;
+    use crate::reproduce::blt::contenders::schema;
 
     #[test]
     fn noise_is_in_proportion_to_clients() {

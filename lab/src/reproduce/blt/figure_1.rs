@@ -4,8 +4,8 @@ use undertone_mechanisms::Objective;
 use undertone_mechanisms::optimize::{self, Problem};
 
 use super::contenders::{blt, fitting};
-use crate::check::{Body, Check};
-use crate::{Conditions, Curve, Figure, ReproduceError, Statement};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::{Conditions, Curve, Figure, ReproduceError, Statement};
 use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {

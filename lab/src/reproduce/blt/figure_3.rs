@@ -4,8 +4,8 @@ use undertone_accounting::participation::{Gap, Participation};
 use undertone_mechanisms::{Objective, Strategy};
 
 use super::contenders::{Contender, ROUNDS, STAND_IN, at, banded, blt, relative, rms_curves, schema};
-use crate::check::{Body, Check};
-use crate::{Conditions, Curve, Figure, ReproduceError, Statement};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::{Conditions, Curve, Figure, ReproduceError, Statement};
 use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {

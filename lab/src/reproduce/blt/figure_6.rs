@@ -5,8 +5,8 @@ use undertone_mechanisms::optimize::{self, Problem};
 use undertone_mechanisms::{BandedToeplitz, Objective, Strategy};
 
 use super::contenders::{Contender, ROUNDS, STAND_IN, at, banded, blt, relative, rms_curves, schema};
-use crate::check::{Body, Check};
-use crate::{Conditions, Figure, ReproduceError, Statement};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::{Conditions, Figure, ReproduceError, Statement};
 use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {

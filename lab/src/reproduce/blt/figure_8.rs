@@ -5,10 +5,10 @@ use undertone_accounting::sensitivity::production::{BLT_400, REPORT_GOAL};
 
 use super::contenders::{STAND_IN, at, fitting, schema};
 use super::deployed::Deployed;
-use crate::check::{Body, Check};
-use crate::gboard::epsilon;
-use crate::table::{Entry, Row};
-use crate::{Conditions, Curve, Figure, ReproduceError, Rounding, Statement};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::gboard::epsilon;
+use crate::reproduce::table::{Entry, Row};
+use crate::reproduce::{Conditions, Curve, Figure, ReproduceError, Rounding, Statement};
 use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {

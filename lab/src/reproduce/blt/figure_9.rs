@@ -5,10 +5,10 @@ use undertone_accounting::sensitivity::production::{self, BLT_100, BLT_1000, REP
 
 use super::contenders::{STAND_IN, fitting, schema};
 use super::deployed::{BANDED_ROUNDS, Deployed};
-use crate::check::{Body, Check};
-use crate::gboard::epsilon;
-use crate::table::{Entry, Row};
-use crate::{Conditions, Curve, Figure, ReproduceError, Rounding, Statement};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::gboard::epsilon;
+use crate::reproduce::table::{Entry, Row};
+use crate::reproduce::{Conditions, Curve, Figure, ReproduceError, Rounding, Statement};
 use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {

@@ -3,9 +3,9 @@
 use undertone_accounting::sensitivity::production::BLT_400;
 use undertone_mechanisms::{Blt, output_scales};
 
-use crate::check::{Body, Check};
-use crate::table::{Entry, Row};
-use crate::{Conditions, ReproduceError, Statement};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::table::{Entry, Row};
+use crate::reproduce::{Conditions, ReproduceError, Statement};
 
 pub(crate) const CHECK: Check = Check {
     id: "blt-table-2",

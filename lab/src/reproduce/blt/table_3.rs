@@ -5,9 +5,9 @@ use undertone_mechanisms::optimize::blt::BltOptimizer;
 use undertone_mechanisms::{Losses, Objective, Strategy, Tree, TreeFull, TreeLayout};
 
 use super::contenders::{STAND_IN, banded, blt, losses, schema};
-use crate::check::{Body, Check};
-use crate::table::{Entry, Row, Tighter};
-use crate::{Conditions, ReproduceError, Rounding, Statement};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::table::{Entry, Row, Tighter};
+use crate::reproduce::{Conditions, ReproduceError, Rounding, Statement};
 
 pub(crate) const CHECK: Check = Check {
     id: "blt-table-3-losses",

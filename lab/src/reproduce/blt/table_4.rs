@@ -5,10 +5,10 @@ use undertone_accounting::participation::{Participation, RoundsBetween};
 use undertone_accounting::sensitivity::production::{BLT_100, BLT_400, BLT_1000, ProductionBlt};
 
 use super::contenders::{STAND_IN, banded};
-use crate::check::{Body, Check};
-use crate::gboard::{epsilon, tree_rho};
-use crate::table::{Entry, Row};
-use crate::{Conditions, ReproduceError, Rounding};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::gboard::{epsilon, tree_rho};
+use crate::reproduce::table::{Entry, Row};
+use crate::reproduce::{Conditions, ReproduceError, Rounding};
 
 pub(crate) const CHECK: Check = Check {
     id: "blt-table-4",

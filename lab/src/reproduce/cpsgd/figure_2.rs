@@ -12,8 +12,8 @@ use undertone_mechanisms::ClientNoise;
 use self::channel::{Gaussian, Plain, Rotated};
 use self::training::Task;
 use super::lemma_1_variance;
-use crate::check::{Body, Check};
-use crate::{Conditions, Curve, Figure, ReproduceError, Statement};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::{Conditions, Curve, Figure, ReproduceError, Statement};
 use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {

@@ -5,9 +5,9 @@ use undertone_accounting::binomial::theorem::{BinomialNoise, Sensitivities};
 use undertone_accounting::{AccountingError, Delta, Epsilon, NoiseMultiplier, gaussian};
 
 use super::{exact_trials, lemma_1_variance};
-use crate::check::{Body, Check};
-use crate::table::{Entry, Row};
-use crate::{Conditions, Curve, Figure, ReproduceError, Rounding, Statement, Tighter};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::table::{Entry, Row};
+use crate::reproduce::{Conditions, Curve, Figure, ReproduceError, Rounding, Statement, Tighter};
 use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {

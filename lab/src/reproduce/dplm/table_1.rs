@@ -1,8 +1,8 @@
 //! Table 1: epsilon over rounds for several populations, cohorts and noise multipliers.
 
 use super::{RECIPE, Setting};
-use crate::check::{Body, Check};
-use crate::{Conditions, ReproduceError, Rounding, table::Row};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::{Conditions, ReproduceError, Rounding, table::Row};
 
 pub(crate) const CHECK: Check = Check {
     id: "dplm-table-1",

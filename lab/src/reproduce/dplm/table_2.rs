@@ -1,8 +1,8 @@
 //! Table 2: epsilon of the private models after 5000 rounds (z = 1; accuracies are not recomputed here).
 
 use super::{RECIPE, REDDIT_USERS, Setting};
-use crate::check::{Body, Check};
-use crate::{Conditions, ReproduceError, Rounding, table::Row};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::{Conditions, ReproduceError, Rounding, table::Row};
 
 pub(crate) const CHECK: Check = Check {
     id: "dplm-table-2",

@@ -1,8 +1,8 @@
 //! Guarantees stated in the running text of section 3 and appendix D.
 
 use super::{RECIPE, REDDIT_USERS, Setting};
-use crate::check::{Body, Check};
-use crate::{Conditions, ReproduceError, Rounding, table::Row};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::{Conditions, ReproduceError, Rounding, table::Row};
 
 pub(crate) const CHECK: Check = Check {
     id: "dplm-text",

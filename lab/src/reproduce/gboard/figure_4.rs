@@ -4,9 +4,9 @@ use undertone_accounting::plan::{Mechanism, Question, Target};
 use undertone_accounting::{Delta, Rho};
 
 use super::{DELTA, table_1, table_2, tree_rho};
-use crate::check::{Body, Check};
-use crate::table::{Entry, Row};
-use crate::{Conditions, Curve, Figure, ReproduceError, Rounding, Statement};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::table::{Entry, Row};
+use crate::reproduce::{Conditions, Curve, Figure, ReproduceError, Rounding, Statement};
 use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {

@@ -1,9 +1,9 @@
 //! Table 1: zCDP of the next-word-prediction models.
 
 use super::{RECIPE, tree_rho};
-use crate::check::{Body, Check};
-use crate::table::{Entry, Row};
-use crate::{Conditions, ReproduceError, Rounding};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::table::{Entry, Row};
+use crate::reproduce::{Conditions, ReproduceError, Rounding};
 
 pub(crate) const CHECK: Check = Check {
     id: "gboard-table-1",

@@ -1,9 +1,9 @@
 //! Table 2: zCDP and epsilon of the on-the-fly rescoring models.
 
 use super::{DELTA, RECIPE, epsilon, tree_rho};
-use crate::check::{Body, Check};
-use crate::table::{Entry, Row};
-use crate::{Conditions, ReproduceError, Rounding, Tighter};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::table::{Entry, Row};
+use crate::reproduce::{Conditions, ReproduceError, Rounding, Tighter};
 
 pub(crate) const CHECK: Check = Check {
     id: "gboard-table-2",

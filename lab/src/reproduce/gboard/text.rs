@@ -3,9 +3,9 @@
 use undertone_accounting::plan;
 
 use super::{DELTA, RECIPE, epsilon, tree_rho};
-use crate::check::{Body, Check};
-use crate::table::{Entry, Row};
-use crate::{Conditions, ReproduceError, Rounding};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::table::{Entry, Row};
+use crate::reproduce::{Conditions, ReproduceError, Rounding};
 
 pub(crate) const CHECK: Check = Check {
     id: "gboard-text",

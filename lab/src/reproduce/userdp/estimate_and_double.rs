@@ -8,8 +8,8 @@ use undertone_training::advise::doubling::estimate_and_double;
 
 use self::trained::Measured;
 use super::Promise;
-use crate::check::{Body, Check};
-use crate::{Conditions, Curve, Figure, ReproduceError, Statement};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::{Conditions, Curve, Figure, ReproduceError, Statement};
 use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {

@@ -1,8 +1,8 @@
 //! Figures 2 and 9: the variance that each algorithm's noise adds to a coordinate of the gradient, at one compute budget.
 
 use super::Promise;
-use crate::check::{Body, Check};
-use crate::{Conditions, Curve, Figure, ReproduceError, Statement};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::{Conditions, Curve, Figure, ReproduceError, Statement};
 use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {

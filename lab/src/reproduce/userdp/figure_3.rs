@@ -5,8 +5,8 @@ mod estimation;
 use rayon::prelude::*;
 
 use self::estimation::{Algorithm, Configured, EXAMPLES, Population, Setting, Tuning};
-use crate::check::{Body, Check};
-use crate::{Conditions, Curve, Figure, ReproduceError, Statement};
+use crate::reproduce::check::{Body, Check};
+use crate::reproduce::{Conditions, Curve, Figure, ReproduceError, Statement};
 use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {

@@ -14,10 +14,11 @@ use undertone_training::files::write_atomic;
 
 use super::kind::{Kind, SizeArgs};
 use super::run::{Run, RunArgs};
-use super::table::{self, Memory, grid};
+use super::table::{self, Memory};
 use super::workload::WorkloadArgs;
 use super::{bars, privacy, timing};
 use crate::output::Output;
+use undertone_present::table::grid;
 
 /// Arguments of `undertone mechanism compare`.
 ///

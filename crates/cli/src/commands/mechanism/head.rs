@@ -3,7 +3,8 @@
 use serde::Serialize;
 use undertone_mechanisms::{Recurrence, Strategy, toeplitz};
 
-use super::table::{grid, list};
+use super::table::list;
+use undertone_present::table::grid;
 
 /// The top left corner of `C` and `C^-1`, in the form that says most.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -20,8 +20,9 @@ use super::privacy::Stated;
 use super::run::Run;
 use super::setting::SettingArgs;
 use super::sweep::{Curve, Over, Sweep};
-use super::table::{self, Memory, grid};
+use super::table::{self, Memory};
 use crate::output::{Output, facts, value};
+use undertone_present::table::grid;
 
 /// Arguments of `undertone mechanism show`.
 #[derive(Debug, clap::Args)]

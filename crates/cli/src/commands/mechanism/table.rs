@@ -1,35 +1,14 @@
 //! Tables and figures that the commands on mechanisms share.
 
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use undertone_mechanisms::{Certified, Strategy};
 use undertone_present::numbers::number;
 
 use super::kind::remade_rows;
 use super::run::Run;
-use crate::output::value;
 
 /// Bytes that a release keeps of a coordinate in every vector.
 const BYTES: u64 = 8;
-
-/// A table with the first `left` columns to the left and all others to the right.
-pub(in crate::commands) fn grid<H: ToString>(
-    header: impl IntoIterator<Item = H>,
-    rows: impl IntoIterator<Item = Vec<String>>,
-    left: usize,
-) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    let visible = |cell: String| value(&cell).into_owned();
-    table.set_header(header.into_iter().map(|cell| visible(cell.to_string())));
-    for row in rows {
-        table.add_row(row.into_iter().map(visible));
-    }
-    for column in table.column_iter_mut().skip(left) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.trim_fmt()
-}
 
 /// Numbers in one line, with an ellipsis where there are more.
 pub(super) fn list(values: &[f64], more: bool) -> String {

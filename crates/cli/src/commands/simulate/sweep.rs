@@ -10,8 +10,8 @@ use undertone_training::files::write_atomic;
 use undertone_training::simulate::{Simulation, SimulationFile};
 
 use super::{SimulateArgs, pictures, simulated, text, write_summary};
-use crate::commands::mechanism::table::grid;
 use crate::output::Output;
+use undertone_present::table::grid;
 
 /// A key of the simulation file and the numbers it takes.
 #[derive(Debug, Clone)]

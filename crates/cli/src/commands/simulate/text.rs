@@ -3,8 +3,8 @@
 use undertone_present::numbers::{number, upper_bound};
 use undertone_training::simulate::{Figures, PrivacyComparison, Simulation};
 
-use crate::commands::mechanism::table::grid;
 use crate::output::facts;
+use undertone_present::table::grid;
 
 /// Columns of the longest bar.
 const BAR: f64 = 30.0;

@@ -4,7 +4,7 @@ use undertone_aggregation::{Decoded, Encoding, ModularVec};
 use undertone_mechanisms::{NoiseKey, StandardNormal};
 
 use super::training::{Channel, Clients};
-use crate::ReproduceError;
+use crate::reproduce::ReproduceError;
 
 /// The mean itself: neither quantised nor noised.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use undertone_models::{DenseBatch, Mlp, MlpWorker};
 
 use super::digits::{CLASSES, Digits, PIXELS};
-use crate::ReproduceError;
+use crate::reproduce::ReproduceError;
 
 /// Three layers with 60 rectified units in each hidden one.
 const LAYERS: [usize; 4] = [PIXELS, 60, 60, CLASSES];
@@ -169,7 +169,7 @@ fn test(model: &Mlp, digits: &Digits, params: &[f32]) -> Result<f64, ReproduceEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpsgd::figure_2::channel::{Gaussian, Plain};
+    use crate::reproduce::cpsgd::figure_2::channel::{Gaussian, Plain};
 
     /// A hundredth of the figure's clients learns; noise as large as the sums does not let it.
     #[test]

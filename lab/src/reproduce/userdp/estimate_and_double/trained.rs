@@ -10,7 +10,7 @@ use undertone_training::pretrain::{PretrainFile, pretrain};
 use undertone_training::random::Randomness;
 use undertone_training::run::{MODEL_FILE, RunOptions, Silent};
 
-use crate::{Conditions, ReproduceError};
+use crate::reproduce::{Conditions, ReproduceError};
 
 /// Users whose gradients are measured ([UserDP] section 6).
 const PROBED: usize = 128;

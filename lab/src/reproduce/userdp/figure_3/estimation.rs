@@ -4,8 +4,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 use undertone_mechanisms::{NoiseKey, StandardNormal};
 
-use crate::ReproduceError;
-use crate::userdp::Promise;
+use crate::reproduce::ReproduceError;
+use crate::reproduce::userdp::Promise;
 
 /// `d`.
 pub(super) const DIM: usize = 32;

@@ -1,18 +1,18 @@
-//! `undertone reproduce [ID]`.
+//! `undertone-lab reproduce [ID]`.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, anyhow, bail};
 use comfy_table::{CellAlignment, Table as Grid, presets};
+use undertone_lab::reproduce::{self, Conditions, Curve, Entry, Figure, Rounding, Table, checks};
 use undertone_present::Scale;
-use undertone_reproduce::{Conditions, Curve, Entry, Figure, Rounding, Table, checks};
 
 use undertone_present::curves::{COLOURS, MUTED, Pen, Picture, range};
 
 use crate::output::Output;
 
-/// Arguments of `undertone reproduce`.
+/// Arguments of `undertone-lab reproduce`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReproduceArgs {
     /// Name of a check, or `all`; without it the checks are listed.
@@ -43,10 +43,10 @@ pub(crate) fn run(args: ReproduceArgs, output: &Output) -> anyhow::Result<()> {
     let tables = if id == "all" {
         checks()
             .iter()
-            .map(|check| undertone_reproduce::run(check.id, &conditions))
+            .map(|check| reproduce::run(check.id, &conditions))
             .collect::<Result<Vec<_>, _>>()?
     } else {
-        vec![undertone_reproduce::run(&id, &conditions)?]
+        vec![reproduce::run(&id, &conditions)?]
     };
     if let Some(file) = &args.svg {
         let figures: Vec<_> = tables.iter().flat_map(|table| &table.figures).collect();
@@ -149,7 +149,7 @@ fn list(output: &Output) -> anyhow::Result<()> {
         grid.add_row([check.id, check.source, check.title]);
     }
     output.print(&grid.trim_fmt())?;
-    output.print("\nRun one with `undertone reproduce ID`, or all with `undertone reproduce all`.")
+    output.print("\nRun one with `undertone-lab reproduce ID`, or all with `undertone-lab reproduce all`.")
 }
 
 /// One block of lines for every row of the paper: what it prints, ours in the same form, the tighter value where
@@ -342,12 +342,12 @@ fn place<'a>(known: &mut Vec<&'a str>, name: &'a str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use undertone_reproduce::Statement;
+    use undertone_lab::reproduce::Statement;
 
     use super::*;
 
     fn quick(id: &str) -> Table {
-        undertone_reproduce::run(id, &Conditions::new(&|| 0.0)).unwrap()
+        reproduce::run(id, &Conditions::new(&|| 0.0)).unwrap()
     }
 
     #[test]

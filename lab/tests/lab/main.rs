@@ -1,0 +1,5 @@
+//! The commands of `undertone-lab`, run as a person runs them.
+
+mod binomial;
+mod mean;
+mod support;
