@@ -8,10 +8,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use undertone_present::terminal;
 
-/// How the caller wants to see results.
+/// The form in which the caller wants to see results.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
-    /// Whether to print one JSON document and nothing else.
+    /// `true` to print one JSON document and nothing else.
     pub(crate) json: bool,
 }
 

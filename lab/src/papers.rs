@@ -23,8 +23,7 @@ pub(crate) struct ReproduceArgs {
     /// Write every panel of every figure into this folder: ID.svg and ID.csv, or ID-1.svg, ID-1.csv, ID-2.svg, ...
     #[arg(long, value_name = "FOLDER", requires = "id")]
     figures: Option<PathBuf>,
-    /// Compute what takes minutes: optimal banded matrices over 2000 rounds, where column-normalised banded Toeplitz
-    /// matrices stand for them otherwise; 128 trials of mean estimation; trainings.
+    /// Run the checks that take minutes, in full: optimal banded matrices, 128 trials of mean estimation, trainings.
     #[arg(long, requires = "id")]
     slow: bool,
 }

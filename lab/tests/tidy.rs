@@ -156,7 +156,7 @@ fn no_package_of_the_product_depends_on_the_lab() {
     }
 }
 
-/// What these crates link must stay small and pure: devices and services embed them.
+/// Devices and services embed these crates, so what they link must stay small and pure.
 #[test]
 fn the_inner_crates_link_no_files_threads_of_others_or_terminals() {
     const FORBIDDEN: [&str; 9] = [

@@ -26,7 +26,7 @@ pub const THIRD: RGBColor = RGBColor(0x4a, 0x8f, 0x6d);
 /// A series longer than this is drawn as means over equal stretches.
 const MOST_POINTS: usize = 600;
 
-/// How a series is drawn.
+/// The look of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
     /// A line through every value.
@@ -42,7 +42,7 @@ pub enum Style {
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
-    /// How it is drawn.
+    /// Its look.
     pub style: Style,
     /// Its colour.
     pub colour: RGBColor,
@@ -81,7 +81,7 @@ impl Series {
     }
 }
 
-/// How values of an axis are written.
+/// The text of a value on an axis.
 pub type Format = fn(f64) -> String;
 
 /// The text around the data of a chart.
@@ -91,11 +91,11 @@ pub struct Labels {
     pub title: &'static str,
     /// Name of the horizontal axis.
     pub x: &'static str,
-    /// How values of the horizontal axis are written.
+    /// Text of the values on the horizontal axis.
     pub x_format: Format,
-    /// How values of the vertical axis are written.
+    /// Text of the values on the vertical axis.
     pub y_format: Format,
-    /// Whether the vertical axis starts at zero whatever the data.
+    /// `true` if the vertical axis starts at zero whatever the data.
     pub from_zero: bool,
 }
 

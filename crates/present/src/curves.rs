@@ -26,12 +26,12 @@ pub const COLOURS: [RGBColor; 8] = [
     RGBColor(0x8a, 0x84, 0x2f),
 ];
 
-/// How a curve looks.
+/// The look of a curve.
 #[derive(Debug, Clone, Copy)]
 pub struct Pen {
     /// Its colour.
     pub colour: RGBColor,
-    /// Whether the curve is dashed.
+    /// `true` for a dashed curve.
     pub dashed: bool,
 }
 

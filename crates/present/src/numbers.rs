@@ -18,7 +18,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// As [`number`], but never less than the value.
+/// The value like [`number`], but never rounded down.
 #[must_use]
 pub fn upper_bound(value: f64) -> String {
     let text = number(value);

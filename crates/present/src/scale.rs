@@ -1,8 +1,8 @@
-//! How values lie along an axis of a picture.
+//! The scale of an axis of a picture.
 
 use serde::Serialize;
 
-/// How values lie along an axis.
+/// The scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {

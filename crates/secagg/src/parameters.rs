@@ -38,7 +38,7 @@
 //! # Source
 //! The conditions are those of Bell et al. (CCS 2020); the derivation is our own. The same analysis, with half of the
 //! privacy failure for each of the two events, stands behind the parameters of Google's federated-compute, which it
-//! reproduces: `undertone reproduce secagg-parameters`.
+//! reproduces: `undertone-lab reproduce secagg-parameters`.
 
 use std::f64::consts::LN_2;
 

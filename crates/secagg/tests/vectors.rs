@@ -1,4 +1,4 @@
-//! Every byte that is sent, against an independent reference (tools/secagg_reference.py, which made the file).
+//! Every byte that is sent, against an independent reference (lab/peers/secagg/secagg_reference.py, which made the file).
 
 #![allow(clippy::unwrap_used)]
 

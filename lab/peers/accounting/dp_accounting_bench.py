@@ -1,4 +1,4 @@
-"""CPU seconds of dp-accounting on the questions of `undertone-bench accounting`: one RESULT {json} line for each.
+"""CPU seconds of dp-accounting on the questions of `undertone-lab bench accounting`: one RESULT {json} line for each.
 
 usage: python dp_accounting_bench.py [--repeats 5] [--only NAME]
 

@@ -1,4 +1,4 @@
-"""CPU seconds of jax-privacy on the questions of `undertone-bench mechanisms` and `noise`: one RESULT {json} line for each.
+"""CPU seconds of jax-privacy on the questions of `undertone-lab bench mechanisms` and `noise`: one RESULT {json} line for each.
 
 usage: python jax_privacy_bench.py [--repeats 3] [--limit 180] [--only NAME]
 

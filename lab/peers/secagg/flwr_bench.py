@@ -1,4 +1,4 @@
-"""CPU seconds of Flower's secure aggregation on the questions of `undertone-bench secagg`: one RESULT {json} line for each.
+"""CPU seconds of Flower's secure aggregation on the questions of `undertone-lab bench secagg`: one RESULT {json} line for each.
 
 usage: python flwr_bench.py [--repeats 5] [--only NAME] [--session]
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """An independent reference of Undertone's secure aggregation, protocol version 1, suite 1.
 
-    python3 tools/secagg_reference.py make  > vectors/secagg.json    # from fixed secrets
-    python3 tools/secagg_reference.py check < vectors/secagg.json    # recompute every value from the secrets
+    python3 lab/peers/secagg/secagg_reference.py make  > vectors/secagg.json    # from fixed secrets
+    python3 lab/peers/secagg/secagg_reference.py check < vectors/secagg.json    # recompute every value from the secrets
 
 It is written from docs/design/secure-aggregation.md and shares no code with the Rust crate. Needs the package `cryptography`.
 
@@ -233,7 +233,7 @@ def main():
                  make("sparse, odd modulus, active", 9, 4, 3, 1000, 17, True, [4]),
                  make("odd degree, wide modulus", 6, 3, 2, 2**61 - 31, 9, False, []),
                  make("two clients, one bit", 2, 1, 1, 2, 20, True, [])]
-        source = "tools/secagg_reference.py make, with the package cryptography"
+        source = "lab/peers/secagg/secagg_reference.py make, with the package cryptography"
         json.dump({"source": source, "protocol_version": 1, "cases": cases}, sys.stdout, indent=1)
         print()
     elif sys.argv[1:] == ["check"]:

@@ -1,6 +1,6 @@
 //! Privacy accounting: CPU seconds of whole answers, from parameters to a guarantee, one thread.
 //!
-//! The same questions as `bench/accounting` asks dp-accounting, and the tree sensitivities of the production runs of
+//! The same questions as `lab/peers/accounting` asks dp-accounting, and the tree sensitivities of the production runs of
 //! \[Gboard\] Tables 1 and 2.
 
 use crate::bench::questions::{Arguments, Question, ask};

@@ -54,7 +54,7 @@ enum Task {
     },
     /// Write a folder of inputs for each kind: honest files and the corpus, for a fuzzer to start from.
     Seeds { folder: PathBuf, world: PathBuf },
-    /// What the other commands start.
+    /// Read inputs in a process of its own; the other commands start it.
     #[command(hide = true)]
     Worker(worker::WorkerArgs),
 }

@@ -15,7 +15,7 @@ use undertone_present::numbers::{grouped, number, upper_bound};
 /// updates do neither, so that a reach above 1 is not enough. Measured: `examples/quickstart.toml` (59,008 parameters, 400
 /// rounds, 16,001 users, always the commonest word 4.4 %) with 20 users per round ends at a top-1 accuracy of 0.1 % at epsilon
 /// 0.5 (reach 2.3) and of 5.9 % at epsilon 4 (reach 3.5); 40 users at epsilon 0.5 give 6.9 % (3.9), 50 users at epsilon 2
-/// give 7.8 % (6.1). On commit messages (`docs/experiments/dplm-commits.md`, 80 rounds, commonest word 5.1 %) the
+/// give 7.8 % (6.1). On commit messages (`lab/notebooks/dplm-commits.md`, 80 rounds, commonest word 5.1 %) the
 /// accuracy is 0.0 % at reach 0.8, 6.7 % at 1.6, 8.5 % at 3.2 and 8.9 % at 6.4, beside 8.7 % without noise.
 const HOPELESS: f64 = 2.5;
 
