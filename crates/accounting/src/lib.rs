@@ -1,32 +1,10 @@
-//! Differential-privacy accounting for user-level training: from what a run did to its users (events) to
-//! what it guarantees them (epsilon, delta).
+#![doc = include_str!("../README.md")]
 //!
-//! An [`Event`] names one release together with its sampling scheme, an [`Accountant`] composes events by one
-//! [`Recipe`], and a [`Guarantee`] carries the result with the relation it holds under. [`calibrate`] goes
-//! the other way: from a target to a noise multiplier, a number of rounds or a sampling probability.
+//! An [`Accountant`] composes events by one [`Recipe`]. The module [`calibrate`] goes the other way: from a target guarantee to a noise
+//! multiplier, a number of rounds or a sampling probability. The crate adds no noise and does not know what a model is.
 //!
-//! ```
-//! use undertone_accounting::{Accountant, Delta, Event, NoiseMultiplier, Recipe, SamplingProbability};
-//!
-//! # fn main() -> Result<(), undertone_accounting::AccountingError> {
-//! let round = Event::PoissonGaussian {
-//!     sampling_probability: SamplingProbability::new(5000.0 / 763_430.0)?,
-//!     noise_multiplier: NoiseMultiplier::new(1.0)?,
-//! };
-//! let mut accountant = Accountant::new(Recipe::Moments2016);
-//! accountant.compose(&round, 5000)?;
-//! let guarantee = accountant.guarantee(Delta::new(1e-9)?)?;
-//! assert_eq!(format!("{:.3}", guarantee.epsilon.get()), "4.634"); // Table 2, first private row
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! It reads no file and no clock and draws no random number. It does not add noise, does not know what a
-//! model is, and does not check that a run really sampled its users the way the event says.
-//!
-//! Paper: McMahan et al., "Learning Differentially Private Recurrent Language Models" (ICLR 2018), section 2
-//! and Tables 1-2; Mironov, Talwar, Zhang, "Renyi Differential Privacy of the Sampled Gaussian Mechanism"
-//! (2019).
+//! Papers: McMahan et al., "Learning Differentially Private Recurrent Language Models" (ICLR 2018), section 2 and Tables 1-2; Mironov,
+//! Talwar, Zhang, "Renyi Differential Privacy of the Sampled Gaussian Mechanism" (2019).
 
 #![forbid(unsafe_code)]
 

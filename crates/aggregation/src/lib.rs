@@ -1,27 +1,10 @@
-//! Clipping, weighting, summing and averaging of user updates over one flat parameter vector. What leaves is a
-//! [`RawSum`](undertone_mechanisms::RawSum) and its sensitivity, which is what a mechanism needs.
+#![doc = include_str!("../README.md")]
 //!
-//! ```
-//! use undertone_aggregation::{Clipping, Estimator, FixedPointSum, ParamLayout, user_weight};
+//! Sums leave this crate as a [`RawSum`](undertone_mechanisms::RawSum) and its sensitivity. The module [`encoding`] turns updates into
+//! integers for secure sums. The crate does no accounting, draws no random numbers and does no I/O.
 //!
-//! let layout = ParamLayout::with_tensor_groups(vec![("w".into(), vec![2, 2]), ("b".into(), vec![2])])?;
-//! let clipping = Clipping::Flat { clip_norm: 1.0 };
-//! let sum = FixedPointSum::new(layout.len());
-//! for (mut update, examples) in [([3.0f32, 0.0, 0.0, 0.0, 4.0, 0.0], 10), ([0.1; 6], 50)] {
-//!     clipping.clip(&layout, &mut update)?;
-//!     sum.add(&update, user_weight(examples, 20.0))?;
-//! }
-//! let estimator = Estimator::FixedDenominator { expected_weight: 2.0 };
-//! let average = estimator.apply(sum.into_raw()?)?; // secret until a mechanism adds noise
-//! assert_eq!(clipping.bound().and_then(|bound| estimator.sensitivity(bound)), Some(0.5));
-//! # Ok::<(), undertone_aggregation::AggregationError>(())
-//! ```
-//!
-//! It adds no noise and does no accounting; it draws no random numbers and does no I/O. Adaptive clipping and encodings
-//! for secure aggregation are not here yet.
-//!
-//! Paper: McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", ICLR 2018
-//! (\[DPLM\]), section 2.2 and Lemma 1.
+//! Paper: McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", ICLR 2018 (\[DPLM\]), section 2.2
+//! and Lemma 1.
 
 mod clip;
 pub mod encoding;

@@ -1,24 +1,10 @@
-//! User-partitioned text: from Parquet, JSONL, CSV or a synthetic population to users with tokenised
-//! sentences. A corpus is built once, cached in a file keyed by a digest of source and settings, and memory-mapped.
+#![doc = include_str!("../README.md")]
 //!
-//! ```
-//! use undertone_data::{Corpus, CorpusSpec, EosTargets, NoProgress, Split};
+//! The cache of a corpus is keyed by a digest of its source and settings. The crate does not sample users and does not train. It adds
+//! noise in one place only, when it chooses the words of a [`PrivateVocabulary`]. User names do not leave it.
 //!
-//! let spec: CorpusSpec = toml::from_str("source = { kind = \"synthetic\", users = 200, seed = 7 }")?;
-//! let directory = tempfile::tempdir()?;
-//! let corpus = Corpus::open(&spec, directory.path(), directory.path(), &NoProgress)?;
-//! let train = corpus.partition(Split::Train);
-//! let first = train.user(0).example(0);
-//! assert!(first.iter().all(|&id| (id as usize) < corpus.vocab().len()));
-//! let best = corpus.best_accuracy().map(|best| best.with_eos);
-//! assert!(best > corpus.unigram_accuracy(Split::Validation, EosTargets::Included));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
-//! It does not sample users or train; noise it adds to one thing, the words of a [`PrivateVocabulary`]. User names do not
-//! leave it. Source of the example convention and of the
-//! per-user caps: McMahan et al., *Learning differentially private recurrent language models* (ICLR 2018), section 4.
-//! The formats and the synthetic process are described in `docs/guide/data.md`.
+//! The example convention and the caps per user follow McMahan et al., *Learning differentially private recurrent language models* (ICLR
+//! 2018), section 4. The formats and the synthetic process are described in `docs/guide/data.md` of the repository.
 
 mod builder;
 mod byte_size;

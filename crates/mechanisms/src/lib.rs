@@ -1,31 +1,17 @@
-//! Turns secret sums of user updates into noised releases: type states, counter-based ChaCha20 noise, strategies of
-//! correlated noise, integer addition.
+#![doc = include_str!("../README.md")]
 //!
-//! A [`RawSum`] can only become a [`RawAverage`] and then, through a mechanism, a [`NoisedAverage`]; the compiler holds
-//! that line. Noise is addressed by key, round and coordinate, so the bytes of a release depend on nothing else.
+//! The types [`RawSum`], [`RawAverage`] and [`NoisedAverage`] are the states of a release. Noise is addressed by key, round and coordinate,
+//! so the bytes of a release depend on nothing else.
 //!
-//! ```
-//! use undertone_mechanisms::{Denominator, FRACTION_BITS, IndependentGaussian, NoiseKey, RawSum};
+//! A [`Mechanism`] is one value for correlated noise, its sensitivity and its event. [`CorrelatedGaussian`] adds its noise to averages in
+//! integers. [`NoiseStream`] makes the noise in `f32` for simulations. The state of both can be saved, and only the same mechanism
+//! continues it.
 //!
-//! // In a run the key comes from the operating system's entropy.
-//! let mechanism = IndependentGaussian::new(0.02, NoiseKey::from_bytes([7; 32]))?;
-//! let one = 1i64 << FRACTION_BITS;
-//! let sum = RawSum::new(vec![5 * one, -one], 10 * one);
-//! let release = mechanism.privatize(0, sum.average(Denominator::Fixed(10.0))?)?;
-//! assert_eq!(release.values().len(), 2);
-//! assert_eq!(release.noise_std(), 0.02);
-//! # Ok::<(), undertone_mechanisms::MechanismError>(())
-//! ```
+//! The crate does no I/O, reads no clock and owns no entropy: the caller brings the [`NoiseKey`]. It does not account: sensitivities come
+//! from `undertone-aggregation` and guarantees from `undertone-accounting`.
 //!
-//! It does no I/O, reads no clock and owns no entropy: the caller brings the [`NoiseKey`]. It does not clip, and it
-//! does not account: sensitivities come from `undertone-aggregation`, guarantees from `undertone-accounting`.
-//!
-//! Noise that is correlated over the rounds (trees, BLT, banded and other matrices) comes from a [`Mechanism`]: one value
-//! for the noise, its sensitivity and its event. [`CorrelatedGaussian`] adds it to averages in integers, [`NoiseStream`]
-//! makes it in `f32` for simulations; the state of both can be saved and is continued by nothing else.
-//!
-//! Paper: McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", ICLR 2018
-//! (\[DPLM\]), sections 2.2 and 2.3.
+//! Paper: McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", ICLR 2018 (\[DPLM\]), sections 2.2
+//! and 2.3.
 
 #![forbid(unsafe_code)]
 

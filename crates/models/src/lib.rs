@@ -1,25 +1,9 @@
-//! Models over flat parameters: forward and backward passes, plain SGD steps, evaluation.
+#![doc = include_str!("../README.md")]
 //!
-//! A model is a [`ParamLayout`](undertone_aggregation::ParamLayout) and an explicit backward pass over a handful of
-//! kernels; a worker computes its steps for one thread, in memory taken once, at the speed of the machine's vector
-//! unit (chosen at run time).
-//!
-//! ```
-//! use undertone_models::{ModelSpec, PackedBatch, StateMode};
-//! let model = ModelSpec::Dplm { embed: 8, hidden: 12, unit_norm: true }.build(20)?;
-//! let mut params = model.initial_params(1);
-//! let mut worker = model.worker(2, 16);
-//! let mut packed = PackedBatch::default();
-//! let batch = packed.pack(&[(&[1, 7, 5], &[7, 5, 2]), (&[1, 5], &[5, 2])]);
-//! let first = worker.sgd_step(&mut params, &batch, 0.5, StateMode::Zero)?;
-//! let second = worker.sgd_step(&mut params, &batch, 0.5, StateMode::Zero)?;
-//! assert!(second.mean_loss() < first.mean_loss());
-//! # Ok::<(), undertone_models::ModelError>(())
-//! ```
-//!
-//! It does no I/O, reads no clock and no global randomness, knows nothing of users or privacy, and has no optimizer
-//! but plain SGD. Models: the tied LSTM of McMahan et al. (ICLR 2018, section 3), the StackOverflow LSTM of McMahan, Xu
-//! and Zhang (section 5) the CIFG-LSTM of Xu et al. (2023) and a decoder-only transformer, see [`ModelSpec`]; a multilayer perceptron, see [`Mlp`].
+//! [`ModelSpec`] names the models: the tied LSTM of McMahan et al. (ICLR 2018, section 3), the StackOverflow LSTM of McMahan, Xu and Zhang
+//! (section 5), the CIFG-LSTM of Xu et al. (2023) and a decoder-only transformer. [`Mlp`] is a multilayer perceptron. A model's parameters
+//! are described by a [`ParamLayout`](undertone_aggregation::ParamLayout). The crate does no I/O and reads neither a clock nor global
+//! randomness.
 
 mod batch;
 mod error;

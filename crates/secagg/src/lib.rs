@@ -1,8 +1,7 @@
-//! Secure aggregation: the server learns the modular sum of the clients' vectors and nothing else of them.
+#![doc = include_str!("../README.md")]
 //!
-//! [`Client`] and [`Server`] are state machines that take messages and give messages ([`message`]); [`SecureSum`] runs a
-//! whole session of them in one process, for training and tests. What is protected against whom, the wire format and the
-//! attacks with their tests are in `docs/design/secure-aggregation.md`.
+//! [`SecureSum`] is the trait of one process that runs a whole session. A deployment exchanges the messages of [`message`] between
+//! [`Client`] and [`Server`] instead, in this order:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -56,7 +55,7 @@
 //! # Ok::<(), undertone_secagg::SecAggError>(())
 //! ```
 //!
-//! It adds no noise, transports nothing, reads no clock, and draws from the generator that it is given.
+//! The crate draws from the generator that it is given. The wire format, and the attacks with their tests, are in `docs/SECAGG.md`.
 //!
 //! Papers: Bell, Bonawitz, Gascon, Lepoint, Raykova, "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead",
 //! CCS 2020 (\[SecAgg+\]); with every client every other's neighbour it is Bonawitz et al., "Practical Secure Aggregation for

@@ -1,17 +1,6 @@
-//! Run-time choice of the vector instruction set for plain loops that the compiler vectorises.
+#![doc = include_str!("../README.md")]
 //!
-//! One macro, for loops that are worth more than the SSE2 of a default x86-64 build. Kernels with intrinsics of their own
-//! (the matrix products of `undertone-models`) choose for themselves.
-//!
-//! ```
-//! undertone_simd::vectorised! {
-//!     /// Sum of squares.
-//!     fn energy(values: &[f32]) -> f32 {
-//!         values.iter().map(|value| value * value).sum()
-//!     }
-//! }
-//! assert_eq!(energy(&[3.0, 4.0]), 25.0);
-//! ```
+//! Kernels with intrinsics of their own, such as the matrix products of `undertone-models`, choose their instruction set themselves.
 
 /// Defines a function whose body is compiled for AVX-512, AVX2 and the target's baseline, the widest of which runs.
 ///

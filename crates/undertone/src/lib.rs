@@ -1,18 +1,4 @@
-//! The library of Undertone: train a language model with user-level differential privacy, and check what a run claims.
-//!
-//! A run file describes a run; [`train`] turns it into a run directory that holds the model, its guarantee and the ledger of
-//! its rounds. [`verify`] recomputes the guarantee from those files.
-//!
-//! ```no_run
-//! use undertone::{RunFile, RunOptions, Silent};
-//!
-//! let file = RunFile::read("examples/quickstart.toml".as_ref(), &[])?;
-//! let options = RunOptions { out: "runs".into(), threads: 2, resume: false };
-//! let summary = undertone::train(&file, &options, &Silent)?;
-//! println!("{:.2} % at {:?}", 100.0 * summary.metrics.top1, summary.privacy.observed);
-//! assert!(undertone::verify(&summary.run_dir)?.holds());
-//! # Ok::<(), undertone::Error>(())
-//! ```
+#![doc = include_str!("../README.md")]
 //!
 //! A program that only needs a guarantee composes events with an [`Accountant`]; the documentation of that type has an example.
 //! The crates below this one (`undertone-accounting`, `undertone-mechanisms`, `undertone-secagg` and others) hold the parts.
