@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/habits.rs"]
+mod habits;
+
 /// Every package with the packages of ours that it may use, as ARCHITECTURE.md says.
 const ARROWS: [(&str, &[&str]); 15] = [
     ("crates/simd", &[]),
