@@ -184,12 +184,9 @@ fn paths_that_documents_name_exist() {
 }
 
 #[test]
-fn the_pinned_compiler_is_the_minimum_version() {
-    let pinned = read(&root().join("rust-toolchain.toml"));
-    let pinned = quoted(&table(&pinned, "[toolchain]"), "channel")
-        .expect("a channel")
-        .to_owned();
-    let pinned = pinned.strip_suffix(".0").expect("a version that ends in .0");
+fn every_manifest_states_the_same_minimum_compiler() {
+    let workspace = read(&root().join("Cargo.toml"));
+    let pinned = quoted(&table(&workspace, "[workspace.package]"), "rust-version").expect("a version");
     for path in files("Cargo.toml") {
         let text = read(&path);
         let stated = ["[workspace.package]", "[package]"]
