@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/circles.rs"]
+mod circles;
 #[path = "tidy/habits.rs"]
 mod habits;
 

@@ -11,7 +11,8 @@ use crate::progress::{Progress, Stage};
 use crate::rows::Rows;
 use crate::source::{Source, read_texts};
 use crate::spec::{CorpusSpec, SplitSpec};
-use crate::split::{Split, Splitter};
+use crate::split::Split;
+use crate::splitter::Splitter;
 use crate::tokenize::{sentences, words};
 use crate::vocab::{Vocab, VocabProvenance};
 

@@ -23,7 +23,8 @@ use crate::progress::{Progress, Stage};
 use crate::rows::NO_TIME;
 use crate::source::{GitSource, Source};
 use crate::spec::{CorpusSpec, SourceSpec, SplitSpec};
-use crate::split::{Split, Splitter};
+use crate::split::Split;
+use crate::splitter::Splitter;
 
 /// Rows of one batch and of one row group of the written file.
 const BATCH_ROWS: usize = 8192;

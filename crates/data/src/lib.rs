@@ -28,6 +28,7 @@ mod rows;
 mod source;
 mod spec;
 mod split;
+mod splitter;
 mod stats;
 mod synthetic;
 mod time;

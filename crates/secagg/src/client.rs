@@ -25,28 +25,12 @@ use crate::message::{
     AdvertiseKeys, Consistency, MaskedInput, Message, RelayedShares, Roster, ShareKeys, Survivors, Unmask,
     UnmaskShares,
 };
+use crate::phase::ClientPhase;
 use crate::roster::Entry;
 
 use ready::{Demands, Joined, Sharing};
 use unmask::Uploaded;
 pub(crate) use unmask::signed_survivors;
-
-/// What a client is waiting for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClientPhase {
-    /// The roster.
-    Roster,
-    /// The neighbours' shares.
-    Shares,
-    /// The set of survivors, to sign it.
-    Survivors,
-    /// The request to unmask.
-    Unmask,
-    /// Nothing: it has answered.
-    Done,
-    /// Nothing: a check failed.
-    Aborted,
-}
 
 // PRIVACY: in boxes, because a value that moves takes along what lay on the stack where it has no bytes of its own.
 enum State {

@@ -1,7 +1,6 @@
 //! What can go wrong between a client's vector and the sum.
 
-use crate::client::ClientPhase;
-use crate::server::ServerPhase;
+use crate::phase::{ClientPhase, ServerPhase};
 
 /// Every error of this crate.
 ///

@@ -78,21 +78,23 @@ mod members;
 pub mod message;
 pub mod parameters;
 mod params;
+mod phase;
 mod roster;
 mod seal;
 mod secure_sum;
 mod server;
 mod shamir;
 
-pub use client::{Client, ClientPhase};
+pub use client::Client;
 pub use context::{Context, Digest32, PROTOCOL_VERSION, SessionId};
 pub use error::{Result, SecAggError};
 pub use floors::Floors;
 pub use keys::{Identity, Trust};
 pub use members::Members;
 pub use params::{MAX_CLIENTS, MAX_LENGTH, MAX_MODULUS, Params, Setting, Suite, Terms, Topology};
+pub use phase::{ClientPhase, ServerPhase};
 pub use roster::Entry;
 pub use secure_sum::{
     DropOut, GraphChoice, Phase, Plain, SecAggPlus, SecureSum, SumOutcome, SumRequest, Traffic,
 };
-pub use server::{Culprit, Outcome, Server, ServerPhase};
+pub use server::{Culprit, Outcome, Server};

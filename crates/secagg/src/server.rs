@@ -31,29 +31,11 @@ use crate::message::{
     Survivors, Unmask, UnmaskShares,
 };
 use crate::params::{Params, Setting, Topology};
+use crate::phase::ServerPhase;
 
 use guard::commit;
 pub use outcome::{Culprit, Outcome};
 use roster::{Cohort, Joined};
-
-/// What a server is collecting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ServerPhase {
-    /// Clients' keys.
-    Keys,
-    /// Sealed shares.
-    Shares,
-    /// Masked vectors.
-    Inputs,
-    /// Signatures of the set of survivors.
-    Signatures,
-    /// Shares that open the masks of the sum.
-    Unmask,
-    /// Nothing: the sum was given out.
-    Done,
-    /// Nothing: too few clients were left.
-    Aborted,
-}
 
 /// One session on the server.
 ///

@@ -7,11 +7,11 @@ use crate::cohort::{self, Sampling};
 use crate::config::RunConfig;
 use crate::error::{Result, TrainingError};
 use crate::kept_examples::{KeptExamples, Microbatch};
+use crate::participant::Salt;
 use crate::participation::epochs::ShuffledEpochs;
 use crate::participation::policy::{Enforcement, Policy};
-use crate::participation::pseudonyms::Salt;
 use crate::participation::timers::DeviceTimers;
-use crate::participation::{ParticipationKey, Pseudonym, Violation};
+use crate::participation::{ParticipantId, ParticipationKey, Violation};
 use crate::plan::PrivacyPlan;
 use crate::random::{Purpose, Randomness};
 use crate::record::LedgerEntry;
@@ -44,7 +44,7 @@ enum Scheme {
     /// With the names of all users, in their order, where a schema asks in every round who may take part.
     FixedSize {
         size: usize,
-        names: Vec<Pseudonym>,
+        names: Vec<ParticipantId>,
     },
     Epochs(ShuffledEpochs),
     Devices(Box<DeviceTimers>),
@@ -56,7 +56,7 @@ pub struct Cohort {
     /// Indices into the population.
     pub users: Vec<usize>,
     /// Names in the ledger.
-    pub pseudonyms: Vec<Pseudonym>,
+    pub pseudonyms: Vec<ParticipantId>,
     /// Example-level sampling: the sampled examples of these users, ordered by user.
     pub microbatches: Option<Vec<Microbatch>>,
     /// Whether the schema that has to be accounted for is wider than before.

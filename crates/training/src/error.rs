@@ -1,8 +1,12 @@
 //! What can go wrong in a run; every variant names the file or key, what was expected and what came.
 
+mod report;
+
 use std::path::{Path, PathBuf};
 
 use undertone_present::numbers::upper_bound;
+
+pub use report::ReportError;
 
 /// Result of this crate's functions.
 pub type Result<T, E = TrainingError> = std::result::Result<T, E>;
@@ -248,7 +252,7 @@ pub enum TrainingError {
     },
     /// A round's participants do not keep to the declared schema.
     #[error(transparent)]
-    Participation(#[from] crate::participation::Violation),
+    Participation(#[from] crate::violation::Violation),
     /// From the corpus.
     #[error(transparent)]
     Data(#[from] undertone_data::DataError),
@@ -269,7 +273,7 @@ pub enum TrainingError {
     Accounting(#[from] undertone_accounting::AccountingError),
     /// From the report.
     #[error(transparent)]
-    Report(#[from] crate::report::ReportError),
+    Report(#[from] ReportError),
 }
 
 /// What had been spent before the first round, in words.

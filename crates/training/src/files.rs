@@ -5,6 +5,7 @@
 //! Files that the user names on the command line or in a run file are read by [`read_given`], which follows links.
 
 mod lines;
+pub mod names;
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -13,12 +14,11 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
-use crate::error::{Result, TrainingError};
-use crate::manifest::MANIFEST_FILE;
-use crate::run::{
-    CONFIG_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE,
-    TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+use self::names::{
+    CONFIG_FILE, LEDGER_FILE, MANIFEST_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE,
+    PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
+use crate::error::{Result, TrainingError};
 
 pub use lines::{JsonLines, Line, Lines};
 

@@ -32,10 +32,8 @@ pub mod exact;
 mod key;
 pub mod observed;
 pub mod policy;
-pub mod pseudonyms;
 pub mod timers;
-mod violation;
 
+pub use crate::participant::ParticipantId;
+pub use crate::violation::Violation;
 pub use key::ParticipationKey;
-pub use pseudonyms::Pseudonym;
-pub use violation::Violation;

@@ -9,7 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::identity::ParameterCounts;
-use crate::participation::Pseudonym;
+use crate::participation::ParticipantId;
 
 /// One line of `metrics.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -199,7 +199,7 @@ pub struct LedgerEntry {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub abandoned: bool,
     /// Who contributed: the participants' pseudonyms, 16 hexadecimal digits each, under the run's salt.
-    pub participants: Vec<Pseudonym>,
+    pub participants: Vec<ParticipantId>,
     /// Bound `S` on every user's update, with example-level sampling on every example's gradient; `None` without clipping.
     pub clip_norm: Option<f64>,
     /// Sensitivity of the released average (L2).

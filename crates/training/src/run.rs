@@ -36,11 +36,11 @@ use undertone_present::numbers::hex;
 
 use workspace::RunDirectory;
 
-pub use follow::follow;
-pub use workspace::{
+pub use crate::files::names::{
     CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE,
     PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
+pub use follow::follow;
 
 pub(crate) use account::Account;
 pub(crate) use privacy_report::{Claims, FOLLOWS_THE_ENCODING};

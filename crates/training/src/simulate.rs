@@ -40,7 +40,7 @@ use crate::error::Result;
 use crate::participation::exact::ParticipationSets;
 use crate::participation::observed::Observed;
 use crate::participation::timers::{DeviceTimers, SimulatedRound};
-use crate::participation::{ParticipationKey, Pseudonym};
+use crate::participation::{ParticipantId, ParticipationKey};
 use crate::random::Randomness;
 use ledger::{LedgerLine, LedgerWriter};
 use summary::Times;
@@ -64,7 +64,7 @@ pub fn run(
     let planned = config.planned(base)?;
     let key = ParticipationKey::new(&Randomness::new(config.seed)?);
     let salt = key.salt();
-    let names: Vec<Pseudonym> = (0..u64::from(config.population))
+    let names: Vec<ParticipantId> = (0..u64::from(config.population))
         .map(|user| salt.pseudonym(user))
         .collect();
     let mut devices = DeviceTimers::new(config.population, &config.timers, &key)?;
@@ -74,7 +74,7 @@ pub fn run(
     let mut times = Times::default();
     for _ in 0..config.rounds {
         let round = devices.next_round()?;
-        let mut cohort: Vec<Pseudonym> = round
+        let mut cohort: Vec<ParticipantId> = round
             .participants
             .iter()
             .map(|&user| names[user as usize])

@@ -13,7 +13,7 @@ use crate::progress::{Progress, Stage};
 use crate::rows::NO_TIME;
 use crate::source::Source;
 use crate::spec::{CorpusSpec, SourceSpec, SplitSpec};
-use crate::split::Splitter;
+use crate::splitter::Splitter;
 
 /// How to group.
 #[derive(Debug, Clone)]

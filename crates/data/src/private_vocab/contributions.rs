@@ -13,7 +13,8 @@ use crate::random::Stream;
 use crate::rows::Rows;
 use crate::source::Source;
 use crate::spec::CorpusSpec;
-use crate::split::{Split, Splitter};
+use crate::split::Split;
+use crate::splitter::Splitter;
 
 /// Sums of the users' bounded votes for words: secret until noise is added.
 ///

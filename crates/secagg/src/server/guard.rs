@@ -1,10 +1,11 @@
 //! What every message is checked against before anything else, and how a session ends early.
 
+use super::Server;
 use super::roster::Cohort;
-use super::{Server, ServerPhase};
 use crate::context::SessionId;
 use crate::error::{Result, SecAggError};
 use crate::members::Members;
+use crate::phase::ServerPhase;
 
 impl Server {
     pub(super) fn expect_phase(&self, phase: ServerPhase, message: &'static str) -> Result<()> {

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use rayon::prelude::*;
 use undertone_aggregation::ModularVec;
 
-use super::{Culprit, Outcome, Server, ServerPhase, commit};
+use super::{Culprit, Outcome, Server, commit};
 use crate::error::{Result, SecAggError};
 use crate::keys::{AgreementKey, Secret, commitment, pairwise_mask_key, self_mask_key};
 use crate::mask::{self, Sign};
 use crate::message::{GivenShare, Message, UnmaskShares};
+use crate::phase::ServerPhase;
 use crate::shamir::{Recovered, Share, recover, recover_first};
 
 /// Masks that one worker takes off in one pass over its vector.

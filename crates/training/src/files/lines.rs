@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use super::names::METRICS_FILE;
 use super::{MIB, open, open_to_write, unusable};
 use crate::error::{Result, TrainingError};
-use crate::run::METRICS_FILE;
 
 /// Maximum length in bytes of a line of a ledger: three million participants in one round.
 const MAX_LINE: u64 = 64 * MIB;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use undertone_accounting::sensitivity::{SquaredSensitivity, restart};
 use undertone_mechanisms::{Certified, Mechanism, MechanismError, Strategy, TreeLayout, toeplitz};
 
-use super::{Pseudonym, Violation};
+use super::{ParticipantId, Violation};
 use crate::error::{Result, TrainingError};
 
 /// Rounds up to which all inner products of columns are kept: 256 MiB at this number. Beyond, sums of columns are formed
@@ -17,9 +17,9 @@ const MOST_PRODUCTS: usize = 8192;
 ///
 /// # Example
 /// ```
-/// use undertone_training::participation::{Pseudonym, exact::ParticipationSets};
+/// use undertone_training::participation::{ParticipantId, exact::ParticipationSets};
 ///
-/// let [a, b] = [Pseudonym::new(1), Pseudonym::new(2)];
+/// let [a, b] = [ParticipantId::new(1), ParticipantId::new(2)];
 /// let mut sets = ParticipationSets::new();
 /// sets.record(0, &[a])?;
 /// sets.record(4, &[b, a])?;
@@ -29,7 +29,7 @@ const MOST_PRODUCTS: usize = 8192;
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct ParticipationSets {
-    index: HashMap<Pseudonym, u32>,
+    index: HashMap<ParticipantId, u32>,
     /// A round, and its users by their index.
     rounds: Vec<(u32, Vec<u32>)>,
     /// Participations of each user.
@@ -48,7 +48,7 @@ impl ParticipationSets {
     /// # Errors
     /// [`Violation`] for a round that is not later than the last one, beyond what 32 bits count, or that names a user
     /// twice; nothing is recorded then.
-    pub fn record(&mut self, round: u64, cohort: &[Pseudonym]) -> Result<(), Violation> {
+    pub fn record(&mut self, round: u64, cohort: &[ParticipantId]) -> Result<(), Violation> {
         if let Some(&(last, _)) = self.rounds.last().filter(|(last, _)| round <= u64::from(*last)) {
             let last = u64::from(last);
             return Err(Violation::OutOfOrder { round, last });

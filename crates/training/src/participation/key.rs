@@ -5,7 +5,7 @@ use rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::pseudonyms::Salt;
+use crate::participant::Salt;
 use crate::random::{Purpose, Randomness};
 
 /// The key behind the order of epochs, simulated devices and the salt of pseudonyms.

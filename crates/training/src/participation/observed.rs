@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use undertone_accounting::participation::{Gap, Participation, RoundsBetween};
 use undertone_mechanisms::Mechanism;
 
-use super::{Pseudonym, Violation};
+use super::{ParticipantId, Violation};
 use crate::error::Result;
 
 /// MinS, MaxP and their histograms, from the participants of one round after another. Memory is proportional to the users
@@ -16,9 +16,9 @@ use crate::error::Result;
 ///
 /// # Example
 /// ```
-/// use undertone_training::participation::{Pseudonym, observed::Observed};
+/// use undertone_training::participation::{ParticipantId, observed::Observed};
 ///
-/// let [a, b] = [Pseudonym::new(1), Pseudonym::new(2)];
+/// let [a, b] = [ParticipantId::new(1), ParticipantId::new(2)];
 /// let mut observed = Observed::new();
 /// observed.record(0, &[a, b])?;
 /// observed.record(3, &[a])?;
@@ -29,7 +29,7 @@ use crate::error::Result;
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
     rounds: u32,
-    users: HashMap<Pseudonym, User>,
+    users: HashMap<ParticipantId, User>,
     /// Over all users: smallest and largest gap of consecutive participations.
     gaps: Option<(u32, u32)>,
     most: u32,
@@ -65,7 +65,7 @@ impl Observed {
     /// # Errors
     /// [`Violation`] for a round that is not later than the last one, or that names a user twice; nothing of it is
     /// recorded then.
-    pub fn record(&mut self, round: u64, cohort: &[Pseudonym]) -> Result<(), Violation> {
+    pub fn record(&mut self, round: u64, cohort: &[ParticipantId]) -> Result<(), Violation> {
         let round = self.next_round(round)?;
         check_distinct(u64::from(round), cohort)?;
         for &pseudonym in cohort {
@@ -197,7 +197,7 @@ impl Observed {
         )?))
     }
 
-    pub(super) fn last(&self, user: Pseudonym) -> Option<Last> {
+    pub(super) fn last(&self, user: ParticipantId) -> Option<Last> {
         self.users.get(&user).map(|user| Last {
             round: u64::from(user.last),
             participations: u64::from(user.participations),
@@ -205,14 +205,14 @@ impl Observed {
     }
 
     /// Whether [`Observed::record`] would take the round.
-    pub(super) fn check(&self, round: u64, cohort: &[Pseudonym]) -> Result<(), Violation> {
+    pub(super) fn check(&self, round: u64, cohort: &[ParticipantId]) -> Result<(), Violation> {
         self.next_round(round)?;
         check_distinct(round, cohort)
     }
 }
 
 /// PRIVACY: a user who counts twice in one sum moves it by two clip norms, which no schema accounts for.
-pub(super) fn check_distinct(round: u64, cohort: &[Pseudonym]) -> Result<(), Violation> {
+pub(super) fn check_distinct(round: u64, cohort: &[ParticipantId]) -> Result<(), Violation> {
     let mut sorted = cohort.to_vec();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -227,8 +227,8 @@ mod tests {
 
     use super::*;
 
-    fn names(users: &[u64]) -> Vec<Pseudonym> {
-        users.iter().map(|&user| Pseudonym::new(user)).collect()
+    fn names(users: &[u64]) -> Vec<ParticipantId> {
+        users.iter().map(|&user| ParticipantId::new(user)).collect()
     }
 
     fn observe(rounds: &[&[u64]]) -> Observed {

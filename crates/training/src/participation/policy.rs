@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use undertone_accounting::participation::{Gap, Participation, Spacing};
 
 use super::observed::Observed;
-use super::{Pseudonym, Violation};
+use super::{ParticipantId, Violation};
 use crate::error::Result;
 
 /// What happens to a round that would break the declared schema.
@@ -31,11 +31,11 @@ pub enum Enforcement {
 /// # Example
 /// ```
 /// use undertone_accounting::participation::{Gap, Participation};
-/// use undertone_training::participation::{Pseudonym, policy::{Enforcement, Policy}};
+/// use undertone_training::participation::{ParticipantId, policy::{Enforcement, Policy}};
 ///
 /// let declared = Participation::at_least(Gap::new(3)?, 2)?;
 /// let mut policy = Policy::new(declared, Enforcement::Refuse);
-/// let cohort = [Pseudonym::new(0xc0ffee)];
+/// let cohort = [ParticipantId::new(0xc0ffee)];
 /// policy.admit(0, &cohort)?;
 /// assert_eq!(
 ///     policy.admit(2, &cohort).unwrap_err().to_string(),
@@ -72,7 +72,7 @@ impl Policy {
     ///
     /// # Errors
     /// The first [`Violation`] in the order of the cohort.
-    pub fn admit(&mut self, round: u64, cohort: &[Pseudonym]) -> Result<(), Violation> {
+    pub fn admit(&mut self, round: u64, cohort: &[ParticipantId]) -> Result<(), Violation> {
         // PRIVACY: all checks before the first change, so that no round is half admitted.
         self.observed.check(round, cohort)?;
         let mut broken = cohort.iter().filter_map(|&user| self.violation(round, user));
@@ -88,7 +88,7 @@ impl Policy {
 
     /// How this user's participation in this round would break the declared schema.
     #[must_use]
-    pub fn violation(&self, round: u64, user: Pseudonym) -> Option<Violation> {
+    pub fn violation(&self, round: u64, user: ParticipantId) -> Option<Violation> {
         let last = self.observed.last(user)?;
         let (expected, came) = (self.declared.gap().get(), round.saturating_sub(last.round));
         let in_gap = match self.declared.spacing() {
@@ -189,8 +189,8 @@ mod tests {
         Participation::fixed_epochs(Gap::new(gap).unwrap(), most).unwrap()
     }
 
-    fn name(user: u64) -> Pseudonym {
-        Pseudonym::new(user)
+    fn name(user: u64) -> ParticipantId {
+        ParticipantId::new(user)
     }
 
     fn check(declared: Participation, rounds: &[(u64, &[u64])], refused: &str) {

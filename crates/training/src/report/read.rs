@@ -8,9 +8,9 @@ use serde::de::DeserializeOwned;
 use super::{ReportError, Result};
 use crate::error::TrainingError;
 use crate::evaluate::Metrics;
+use crate::files::names::{CONFIG_FILE, METRICS_FILE, PRIVACY_FILE};
 use crate::files::{self, Lines};
 use crate::record::{EvaluationRecord, MetricsLine, PrivacyReport, RoundRecord, StartRecord};
-use crate::run::{CONFIG_FILE, METRICS_FILE, PRIVACY_FILE};
 
 /// What a run directory holds for a report.
 #[derive(Debug, Clone, PartialEq)]

@@ -13,6 +13,10 @@ use super::{Observer, RunOptions};
 use crate::checkpoint::{Checkpoint, State};
 use crate::config::RunConfig;
 use crate::error::{Result, TrainingError};
+use crate::files::names::{
+    CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE,
+    PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+};
 use crate::files::{self, JsonLines};
 use crate::initial_model::training::check;
 use crate::initial_model::{Description, Training};
@@ -21,29 +25,6 @@ use crate::manifest::MANIFEST_FILE;
 use crate::plan::PrivacyPlan;
 use crate::record::{Histogram, LedgerEntry};
 use undertone_present::numbers::hex;
-
-/// The effective configuration.
-pub const CONFIG_FILE: &str = "config.toml";
-/// One line an event: start, rounds, evaluations.
-pub const METRICS_FILE: &str = "metrics.jsonl";
-/// One line a round: what the accountant needs.
-pub const LEDGER_FILE: &str = "ledger.jsonl";
-/// The guarantee.
-pub const PRIVACY_FILE: &str = "privacy.json";
-/// The final parameters.
-pub const MODEL_FILE: &str = "model.safetensors";
-/// The words, by id from 3.
-pub const VOCAB_FILE: &str = Vocab::WORDS_FILE;
-/// The tokenizer, of a run on sub-word tokens: in the place of the words.
-pub const TOKENIZER_FILE: &str = Vocab::TOKENIZER_FILE;
-/// What the words cost, where they were chosen privately: beside `vocab.txt`, as beside any private vocabulary.
-pub const VOCAB_PRIVACY_FILE: &str = "vocab.txt.privacy.json";
-/// The mechanism of correlated noise, where there is one.
-pub const MECHANISM_FILE: &str = "mechanism.json";
-/// What the model that the run started from says of its training, where there is one.
-pub const INITIAL_MODEL_FILE: &str = "initial_model.json";
-/// The privacy report for people.
-pub const PRIVACY_PAGE: &str = "privacy.md";
 
 /// A run's folder, held by this process.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use tempfile::NamedTempFile;
 
 use crate::error::{Result, TrainingError};
 use crate::files::{self, Line, Lines};
-use crate::participation::Pseudonym;
+use crate::participation::ParticipantId;
 use crate::participation::timers::SimulatedRound;
 
 /// One line.
@@ -26,11 +26,11 @@ pub struct LedgerLine {
     /// Participants.
     pub cohort_size: u64,
     /// Who they were, in the order of the pseudonyms.
-    pub participants: Vec<Pseudonym>,
+    pub participants: Vec<ParticipantId>,
 }
 
 impl LedgerLine {
-    pub(super) fn new(round: &SimulatedRound, participants: Vec<Pseudonym>) -> Self {
+    pub(super) fn new(round: &SimulatedRound, participants: Vec<ParticipantId>) -> Self {
         Self {
             round: round.round,
             started: round.started,

@@ -252,12 +252,12 @@ fn columns_that_point_away_from_each_other() {
 fn ledgers() {
     let mut generator = ParticipationKey::from_bytes([6; 32]).generator(b"test");
     for (strategy, matrix) in cases() {
-        let cohorts: Vec<Vec<Pseudonym>> = (0..ROUNDS)
+        let cohorts: Vec<Vec<ParticipantId>> = (0..ROUNDS)
             .map(|_| {
                 let drawn = generator.next_u64() & generator.next_u64();
                 (0..40)
                     .filter(|user| drawn >> user & 1 == 1)
-                    .map(Pseudonym::new)
+                    .map(ParticipantId::new)
                     .collect()
             })
             .collect();
@@ -268,7 +268,7 @@ fn ledgers() {
         }
         let sets = sets.by_user();
         let rounds_of = |user: u64| -> Vec<u32> {
-            let took = |round: &u32| cohorts[*round as usize].contains(&Pseudonym::new(user));
+            let took = |round: &u32| cohorts[*round as usize].contains(&ParticipantId::new(user));
             (0..ROUNDS as u32).filter(took).collect()
         };
         let all: Vec<Vec<u32>> = (0..40).map(rounds_of).filter(|set| !set.is_empty()).collect();
@@ -319,7 +319,7 @@ fn rounds_out_of_reach_and_users_twice() {
     let mechanism = Mechanism::new(tree, 5, Participation::single(), noise).unwrap();
     let record = |round, users: &[u64]| {
         let mut sets = ParticipationSets::new();
-        let cohort: Vec<Pseudonym> = users.iter().map(|&user| Pseudonym::new(user)).collect();
+        let cohort: Vec<ParticipantId> = users.iter().map(|&user| ParticipantId::new(user)).collect();
         sets.record(round, &cohort).map(|()| sets.by_user())
     };
     let sets = record(4, &[1]).unwrap();

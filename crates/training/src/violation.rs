@@ -1,6 +1,6 @@
 //! How a round can break a schema.
 
-use super::Pseudonym;
+use crate::participant::ParticipantId;
 
 /// A round that does not keep to its schema: which round, which user, what was expected and what came.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum Violation {
         /// The round.
         round: u64,
         /// The user.
-        user: Pseudonym,
+        user: ParticipantId,
         /// The declared gap.
         expected: u64,
         /// The gap that came.
@@ -32,7 +32,7 @@ pub enum Violation {
         /// The round.
         round: u64,
         /// The user.
-        user: Pseudonym,
+        user: ParticipantId,
         /// The declared gap.
         expected: u64,
         /// The gap that came.
@@ -46,7 +46,7 @@ pub enum Violation {
         /// The round.
         round: u64,
         /// The user.
-        user: Pseudonym,
+        user: ParticipantId,
         /// Declared maximum.
         expected: u64,
         /// Participations with this one.
@@ -58,7 +58,7 @@ pub enum Violation {
         /// The round.
         round: u64,
         /// The user.
-        user: Pseudonym,
+        user: ParticipantId,
     },
     /// Rounds do not come one after another.
     #[error("round {round}: expected a round after round {last}, the last one recorded")]

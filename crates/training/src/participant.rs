@@ -13,10 +13,10 @@ use sha2::{Digest, Sha256};
 /// really has: the guarantee that is computed from it is worse than the true one, never better. Where both stand in one
 /// round, that round is refused as if a user took part twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Pseudonym(u64);
+pub struct ParticipantId(u64);
 
-impl Pseudonym {
-    /// From its number, as [`Pseudonym::get`] gives it.
+impl ParticipantId {
+    /// From its number, as [`ParticipantId::get`] gives it.
     #[must_use]
     pub fn new(number: u64) -> Self {
         Self(number)
@@ -29,13 +29,13 @@ impl Pseudonym {
     }
 }
 
-impl fmt::Display for Pseudonym {
+impl fmt::Display for ParticipantId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
 }
 
-impl fmt::Debug for Pseudonym {
+impl fmt::Debug for ParticipantId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -44,28 +44,28 @@ impl fmt::Debug for Pseudonym {
 /// The text is not a pseudonym.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected a pseudonym of 16 lower-case hexadecimal digits, got {0:?}")]
-pub struct NotAPseudonym(String);
+pub struct NotAParticipantId(String);
 
-impl FromStr for Pseudonym {
-    type Err = NotAPseudonym;
+impl FromStr for ParticipantId {
+    type Err = NotAParticipantId;
 
-    fn from_str(text: &str) -> Result<Self, NotAPseudonym> {
+    fn from_str(text: &str) -> Result<Self, NotAParticipantId> {
         // One way to write it, so that equal text is equal users.
         let digits = text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         match u64::from_str_radix(text, 16) {
             Ok(number) if digits => Ok(Self(number)),
-            _ => Err(NotAPseudonym(text.chars().take(32).collect())),
+            _ => Err(NotAParticipantId(text.chars().take(32).collect())),
         }
     }
 }
 
-impl Serialize for Pseudonym {
+impl Serialize for ParticipantId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Pseudonym {
+impl<'de> Deserialize<'de> for ParticipantId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'_, str>::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
@@ -94,22 +94,22 @@ impl Salt {
 
     /// The name of a user: the first eight bytes of `SHA-256(salt || user)`, the index as eight little-endian bytes.
     #[must_use]
-    pub fn pseudonym(&self, user: u64) -> Pseudonym {
+    pub fn pseudonym(&self, user: u64) -> ParticipantId {
         let digest: [u8; 32] = Sha256::new()
             .chain_update(self.0)
             .chain_update(user.to_le_bytes())
             .finalize()
             .into();
         let [a, b, c, d, e, f, g, h, ..] = digest;
-        Pseudonym(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+        ParticipantId(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
     }
 
     /// The names of some users, in order of the names.
     ///
     /// PRIVACY: in the order of the users, a round's list would say whose index is smaller.
     #[must_use]
-    pub fn cohort(&self, users: impl IntoIterator<Item = u64>) -> Vec<Pseudonym> {
-        let mut cohort: Vec<Pseudonym> = users.into_iter().map(|user| self.pseudonym(user)).collect();
+    pub fn cohort(&self, users: impl IntoIterator<Item = u64>) -> Vec<ParticipantId> {
+        let mut cohort: Vec<ParticipantId> = users.into_iter().map(|user| self.pseudonym(user)).collect();
         cohort.sort_unstable();
         cohort
     }
@@ -133,12 +133,12 @@ mod tests {
 
     #[test]
     fn text_round_trips_and_nothing_else_is_read() {
-        let name = Pseudonym::new(0xab);
+        let name = ParticipantId::new(0xab);
         assert_eq!(name.to_string(), "00000000000000ab");
         assert_eq!("00000000000000ab".parse(), Ok(name));
         let json = serde_json::to_string(&[name]).unwrap();
         assert_eq!(json, r#"["00000000000000ab"]"#);
-        assert_eq!(serde_json::from_str::<[Pseudonym; 1]>(&json).unwrap(), [name]);
+        assert_eq!(serde_json::from_str::<[ParticipantId; 1]>(&json).unwrap(), [name]);
         for bad in [
             "",
             "ab",
@@ -147,9 +147,9 @@ mod tests {
             "00000000000000abc",
             "zzzzzzzzzzzzzzzz",
         ] {
-            let error = bad.parse::<Pseudonym>().unwrap_err().to_string();
+            let error = bad.parse::<ParticipantId>().unwrap_err().to_string();
             assert!(error.contains("16 lower-case hexadecimal digits"), "{error}");
         }
-        assert!(serde_json::from_str::<Pseudonym>("7").is_err());
+        assert!(serde_json::from_str::<ParticipantId>("7").is_err());
     }
 }

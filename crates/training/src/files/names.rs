@@ -1,0 +1,28 @@
+//! Names of the files of a run directory.
+
+use undertone_data::Vocab;
+
+/// The effective configuration.
+pub const CONFIG_FILE: &str = "config.toml";
+/// One line per event: start, rounds, evaluations.
+pub const METRICS_FILE: &str = "metrics.jsonl";
+/// One line per round, with everything that the accountant needs.
+pub const LEDGER_FILE: &str = "ledger.jsonl";
+/// The guarantee.
+pub const PRIVACY_FILE: &str = "privacy.json";
+/// The final parameters.
+pub const MODEL_FILE: &str = "model.safetensors";
+/// The words, by id from 3.
+pub const VOCAB_FILE: &str = Vocab::WORDS_FILE;
+/// The tokenizer of a run on sub-word tokens. It takes the place of the words.
+pub const TOKENIZER_FILE: &str = Vocab::TOKENIZER_FILE;
+/// The cost of the words, if they were chosen privately.
+pub const VOCAB_PRIVACY_FILE: &str = "vocab.txt.privacy.json";
+/// The mechanism of correlated noise, if the run has one.
+pub const MECHANISM_FILE: &str = "mechanism.json";
+/// The statements of the model that the run started from about its own training, if there is such a model.
+pub const INITIAL_MODEL_FILE: &str = "initial_model.json";
+/// The privacy report for people.
+pub const PRIVACY_PAGE: &str = "privacy.md";
+/// The digests of the other files of a finished run.
+pub const MANIFEST_FILE: &str = "manifest.json";
