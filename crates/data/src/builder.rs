@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use crate::cache::CacheWriter;
 use crate::count::assign;
 use crate::error::{DataError, Result, io};
-use crate::examples::{ExampleCutter, Measure};
+use crate::examples::{Measure, cut_rows};
 use crate::hash::{hash_bytes, hex};
 use crate::progress::{Progress, Stage};
 use crate::random::Stream;
@@ -24,7 +24,7 @@ use crate::split::Split;
 use crate::splitter::Splitter;
 use crate::stats::{CorpusStats, PartitionCounter};
 use crate::synthetic::{BestAccuracy, BestPredictor, Population, Tally};
-use crate::vocab::{FIRST_WORD, SpecialIds, Vocab};
+use undertone_text::{ExampleCutter, SpecialIds, Vocab};
 
 /// One row's tokens in the spool: `words` times `u32` from `start`, each example preceded by its length.
 struct Record {
@@ -164,11 +164,11 @@ fn spool(
     let mut users: Vec<Box<str>> = Vec::new();
     let mut numbers: HashMap<Box<str>, u32> = HashMap::new();
     let (mut start, mut done) = (0_usize, 0_u64);
-    let cutter = ExampleCutter::new(vocab, spec);
+    let cutter = ExampleCutter::new(vocab, spec.examples, spec.longest_example());
     let mut measure = Measure::default();
     let by_time = spec.caps_by_time();
     source.read(&mut |rows, total| {
-        for chunk in cutter.rows(rows)? {
+        for chunk in cut_rows(&cutter, rows)? {
             output
                 .write_all(bytemuck::cast_slice(&chunk.spool))
                 .map_err(io("write a temporary file in", scratch_dir))?;
@@ -308,8 +308,8 @@ fn score(
                 words.extend(
                     example
                         .iter()
-                        .filter(|&&id| id >= FIRST_WORD)
-                        .map(|&id| (id - FIRST_WORD) as usize),
+                        .filter(|&&id| id >= SpecialIds::FIRST_WORD)
+                        .map(|&id| (id - SpecialIds::FIRST_WORD) as usize),
                 );
                 // The population brings its own word list.
                 let ended = example.last() == Some(&SpecialIds::WORDS.eos);

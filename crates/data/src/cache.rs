@@ -21,7 +21,7 @@ use crate::hash::{Hash, hash_bytes};
 use crate::split::Split;
 use crate::stats::CorpusStats;
 use crate::synthetic::BestAccuracy;
-use crate::vocab::{Vocab, VocabProvenance};
+use undertone_text::{Vocab, VocabProvenance};
 
 const MAGIC: u64 = u64::from_be_bytes(*b"undrtone");
 const VERSION: u64 = 1;
@@ -340,7 +340,7 @@ impl Cache {
             .map_err(|error| bad(&format!("unreadable description ({error})")))?;
         let vocab = match &description.tokenizer {
             None => Vocab::new(words.lines().map(Box::from).collect(), description.provenance),
-            Some([bos, eos]) => Vocab::parse_tokenizer(path, words.into(), Some(bos), Some(eos))
+            Some([bos, eos]) => crate::vocabulary::parse_tokenizer(path, words.into(), Some(bos), Some(eos))
                 .map_err(|error| bad(&format!("its tokenizer: {error}")))?,
         };
 

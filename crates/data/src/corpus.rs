@@ -16,9 +16,9 @@ use crate::progress::Progress;
 use crate::source::{Source, texts_identity};
 use crate::spec::{CorpusSpec, VocabularySpec};
 use crate::split::Split;
-use crate::stats::{CorpusStats, EosTargets};
+use crate::stats::CorpusStats;
 use crate::synthetic::BestAccuracy;
-use crate::vocab::{SpecialIds, Vocab, VocabProvenance};
+use undertone_text::{EosTargets, SpecialIds, Vocab, VocabProvenance};
 
 /// A tokenised corpus, memory-mapped. Cloning is cheap.
 ///
@@ -201,7 +201,7 @@ impl<'a> Vocabulary<'a> {
             Some(VocabularySpec::File { path } | VocabularySpec::Private { path }) => {
                 let path = expand("data.vocabulary.path", path, base_dir)?;
                 let bytes = file::read_bounded(&path, MAX_VOCABULARY_BYTES, "read the vocabulary")?;
-                let vocab = Vocab::parse(&path, &bytes)?;
+                let vocab = crate::vocabulary::parse_words(&path, &bytes)?;
                 let identity = format!("words {}", hex(&hash_bytes(&bytes)));
                 let Some(privacy) = privacy else {
                     return Ok((Vocabulary::Ready(vocab), identity));
@@ -222,7 +222,7 @@ impl<'a> Vocabulary<'a> {
             Some(VocabularySpec::Tokenizer { path, bos, eos }) => {
                 let path = expand("data.vocabulary.path", path, base_dir)?;
                 let bytes = file::read_bounded(&path, MAX_VOCABULARY_BYTES, "read the tokenizer")?;
-                let vocab = Vocab::parse_tokenizer(&path, bytes, bos.as_deref(), eos.as_deref())?;
+                let vocab = crate::vocabulary::parse_tokenizer(&path, bytes, bos.as_deref(), eos.as_deref())?;
                 // The special tokens are among the settings.
                 let identity = format!("tokenizer {}", vocab.digest());
                 Ok((Vocabulary::Ready(vocab), identity))

@@ -13,8 +13,8 @@ use crate::source::{Source, read_texts};
 use crate::spec::{CorpusSpec, SplitSpec};
 use crate::split::Split;
 use crate::splitter::Splitter;
-use crate::tokenize::{sentences, words};
-use crate::vocab::{Vocab, VocabProvenance};
+use undertone_text::{Vocab, VocabProvenance};
+use undertone_text::{sentences, words};
 
 /// Words (with a letter in them) and their counts, most frequent first (equal counts in alphabetical order).
 #[derive(Debug, Clone, PartialEq, Eq)]

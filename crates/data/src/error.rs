@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+pub(crate) use undertone_text::{quoted, short, shortened};
+
 use crate::split::Split;
 
 /// Where in a file something went wrong.
@@ -176,12 +178,6 @@ pub enum DataError {
         /// What went wrong.
         detail: String,
     },
-    /// A tokenizer gave up on a text: it has no id for a part of it, and none for unknown text.
-    #[error("the tokenizer cannot encode a text: {}", words(detail))]
-    Untokenisable {
-        /// What it said.
-        detail: String,
-    },
     /// The noise left no word of a private vocabulary.
     #[error(
         "no word's noisy sum passed the threshold of {threshold:.3} users' whole votes: more users, a larger epsilon or delta, or \
@@ -247,39 +243,12 @@ pub enum DataError {
     },
 }
 
-/// Maximum number of characters of a file's own text in a message.
-const SHOWN: usize = 80;
 /// Maximum number of column names in a message.
 const SHOWN_NAMES: usize = 20;
 
-/// Text of a file for a message: one line, at most [`SHOWN`] characters, control characters escaped.
-pub(crate) fn short(text: &str) -> String {
-    shortened(text, SHOWN)
-}
-
-/// The shortened text in quotation marks.
-pub(crate) fn quoted(text: &str) -> String {
-    format!("\"{}\"", short(text))
-}
-
 /// The words of a library or another program for a message: longer ones than [`short`] allows.
 fn words(text: &str) -> String {
-    shortened(text, 4 * SHOWN)
-}
-
-fn shortened(text: &str, most: usize) -> String {
-    let mut shown = String::new();
-    for (number, letter) in text.chars().enumerate() {
-        if number == most {
-            shown.push('…');
-            break;
-        }
-        match letter.is_control() {
-            true => shown.extend(letter.escape_default()),
-            false => shown.push(letter),
-        }
-    }
-    shown
+    shortened(text, 4 * 80)
 }
 
 fn list(names: &[String]) -> String {

@@ -16,7 +16,6 @@ mod error;
 mod examples;
 mod file;
 mod grouped;
-mod guard;
 mod hash;
 mod import;
 mod limits;
@@ -32,9 +31,8 @@ mod splitter;
 mod stats;
 mod synthetic;
 mod time;
-mod tokenize;
 mod tokenizer;
-mod vocab;
+mod vocabulary;
 
 pub use byte_size::{ByteSize, NotAByteSize};
 pub use corpus::{Corpus, Partition, User};
@@ -48,17 +46,18 @@ pub use grouped::{
 };
 pub use hash::pseudonym;
 pub use import::{ImportOptions, ImportSummary, import, import_git};
-pub use limits::{MAX_LINE_BYTES, MAX_TEXT_BYTES, MAX_VOCABULARY_BYTES, MAX_VOCABULARY_WORDS};
+pub use limits::{MAX_LINE_BYTES, MAX_TEXT_BYTES, MAX_VOCABULARY_BYTES};
 pub use private_vocab::{PrivateSelection, PrivateVocabulary, SelectedWords, WordVotes};
 pub use progress::{NoProgress, Progress, Stage};
 pub use source::GitSource;
 pub use spec::{
-    CorpusSpec, CsvSource, Examples, GroupedSource, Keep, SourceSpec, SplitSpec, SyntheticSource,
-    TableSource, VocabularySpec,
+    CorpusSpec, CsvSource, GroupedSource, Keep, SourceSpec, SplitSpec, SyntheticSource, TableSource,
+    VocabularySpec,
 };
 pub use split::Split;
-pub use stats::{CorpusStats, Distribution, EosTargets, PartitionStats};
+pub use stats::{CorpusStats, Distribution, PartitionStats};
 pub use synthetic::BestAccuracy;
 pub use time::TimePoint;
 pub use tokenizer::{TokenizerKind, TokenizerSummary, train_tokenizer};
-pub use vocab::{SpecialIds, Vocab, VocabProvenance};
+pub use undertone_text::{EosTargets, Examples, MAX_VOCABULARY_WORDS, SpecialIds, Vocab, VocabProvenance};
+pub use vocabulary::{parse_tokenizer, parse_words, read_tokenizer, read_words};

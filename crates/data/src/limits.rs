@@ -9,6 +9,3 @@ pub const MAX_LINE_BYTES: usize = 32 << 20;
 
 /// Maximum size of a vocabulary file or a tokenizer file in bytes: 64 MiB.
 pub const MAX_VOCABULARY_BYTES: u64 = 64 << 20;
-
-/// Maximum number of words of a vocabulary, or of ids of a tokenizer.
-pub const MAX_VOCABULARY_WORDS: usize = 2_000_000;

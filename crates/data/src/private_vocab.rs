@@ -17,8 +17,8 @@ use undertone_mechanisms::{NoiseKey, SamplerDistance, SnappedGaussian};
 
 use crate::error::{DataError, Result};
 use crate::file;
-use crate::vocab::{Vocab, VocabProvenance};
 use threshold::UNIT;
+use undertone_text::{Vocab, VocabProvenance};
 
 pub use contributions::WordVotes;
 pub use record::PrivateVocabulary;

@@ -7,9 +7,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{DataError, Result};
-use crate::limits::MAX_VOCABULARY_WORDS;
 use crate::time::TimePoint;
 use source::default_text;
+use undertone_text::{Examples, MAX_VOCABULARY_WORDS};
 
 pub(crate) use source::Columns;
 pub use source::{CsvSource, GroupedSource, SourceSpec, SyntheticSource, TableSource};
@@ -40,7 +40,7 @@ pub struct CorpusSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitSpec>,
     /// What an example is.
-    #[serde(default, skip_serializing_if = "Examples::is_default")]
+    #[serde(default, skip_serializing_if = "is_sentences")]
     pub examples: Examples,
     /// Words (or sub-word tokens) of a sentence that are kept; a longer sentence is cut and gets no EOS.
     #[serde(default = "default_max_sentence_tokens")]
@@ -73,23 +73,8 @@ fn default_max_example_tokens() -> usize {
     128
 }
 
-/// What an example is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Examples {
-    /// A sentence of two or more words: the first `max_sentence_tokens` of them, and EOS where that is all of it.
-    #[default]
-    Sentences,
-    /// A stretch of a text. Each text (message, document) is tokenised whole, ends with EOS, and is cut into windows of
-    /// `max_example_tokens` targets; its last window is shorter. Every window starts from BOS. An EOS that would be alone in
-    /// its window is left out.
-    Windows,
-}
-
-impl Examples {
-    fn is_default(&self) -> bool {
-        *self == Examples::default()
-    }
+fn is_sentences(examples: &Examples) -> bool {
+    *examples == Examples::Sentences
 }
 
 // The variants without fields have braces because serde would accept and forget unknown keys of a unit variant.

@@ -2,17 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::vocab::{SpecialIds, Vocab, VocabProvenance};
-
-/// Whether EOS targets count in an accuracy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EosTargets {
-    /// Words and EOS.
-    Included,
-    /// Words only.
-    Excluded,
-}
+use undertone_text::{EosTargets, SpecialIds, Vocab, VocabProvenance};
 
 /// What a corpus holds, and what was left out on the way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -22,8 +22,8 @@ use crate::file;
 use crate::path::expand;
 use crate::progress::{Progress, Stage};
 use crate::source::read_texts;
-use crate::vocab::{SpecialIds, Vocab};
 use pieces::PieceCounts;
+use undertone_text::SpecialIds;
 
 /// How a tokenizer cuts words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,7 +127,7 @@ pub fn train_tokenizer(
     train(kind, size, &mut tokenizer, &counts)?;
     let contents = tokenizer.to_string(true).map_err(failed)? + "\n";
     // What was written is what will be read.
-    let vocab = Vocab::parse_tokenizer(output, contents.into_bytes(), None, None)?;
+    let vocab = crate::vocabulary::parse_tokenizer(output, contents.into_bytes(), None, None)?;
     file::write(output, vocab.to_file_contents().as_bytes(), overwrite)?;
     Ok(TokenizerSummary {
         kind,

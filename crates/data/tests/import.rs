@@ -122,7 +122,7 @@ fn vocabulary_files() {
     counts.write_vocab(&path, 2, true, false).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "a\t3\nb\t2\n");
     assert_eq!(
-        undertone_data::Vocab::from_file(&path)
+        undertone_data::read_words(&path)
             .unwrap()
             .words()
             .collect::<Vec<_>>(),

@@ -55,7 +55,7 @@
 //! # Ok::<(), undertone_secagg::SecAggError>(())
 //! ```
 //!
-//! The crate draws from the generator that it is given. The wire format, and the attacks with their tests, are in `docs/SECAGG.md`.
+//! The crate draws from the generator that it is given. The wire format, and the attacks with their tests, are in `docs/design/secure-aggregation.md`.
 //!
 //! Papers: Bell, Bonawitz, Gascon, Lepoint, Raykova, "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead",
 //! CCS 2020 (\[SecAgg+\]); with every client every other's neighbour it is Bonawitz et al., "Practical Secure Aggregation for

@@ -1,106 +1,55 @@
 //! Texts to examples: sentences, or windows of a whole text.
 
-use std::ops::Range;
+use serde::{Deserialize, Serialize};
 
-use rayon::prelude::*;
-
-use crate::error::{DataError, Result};
-use crate::rows::Rows;
-use crate::spec::{CorpusSpec, Examples};
+use crate::error::Result;
 use crate::tokenize::sentences;
 use crate::vocab::Vocab;
 
+/// The unit of text that becomes an example.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Examples {
+    /// A sentence of two or more words. An example holds its first words up to a maximum, and EOS if that is the whole sentence.
+    #[default]
+    Sentences,
+    /// A stretch of a text. Each text (message, document) is tokenised whole, ends with EOS, and is cut into windows with the
+    /// maximum number of targets; its last window is shorter. Every window starts from BOS. An EOS that would be alone in its
+    /// window is left out.
+    Windows,
+}
+
 /// Cuts texts into examples of ids of one vocabulary.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ExampleCutter<'a> {
+pub struct ExampleCutter<'a> {
     vocab: &'a Vocab,
     examples: Examples,
     longest: usize,
 }
 
-/// Examples of consecutive rows.
-pub(crate) struct Chunk {
-    pub(crate) rows: Range<usize>,
-    /// The examples, each preceded by its length.
-    pub(crate) spool: Vec<u32>,
-    /// How much of `spool` each row takes.
-    pub(crate) lengths: Vec<u32>,
-    pub(crate) measure: Measure,
-}
-
-/// How finely a vocabulary cuts text, before anything is left out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Measure {
-    /// Ids, without special ones.
-    tokens: u64,
-    /// Pieces between white space.
-    words: u64,
-}
-
-impl Measure {
-    pub(crate) fn add(&mut self, other: Measure) {
-        self.tokens += other.tokens;
-        self.words += other.words;
-    }
-
-    pub(crate) fn tokens_per_word(self) -> Option<f64> {
-        (self.words > 0).then(|| self.tokens as f64 / self.words as f64)
-    }
-}
-
-/// Memory of one thread.
-#[derive(Default)]
-struct Scratch {
+/// Memory of one thread, reused between texts.
+#[derive(Debug, Default)]
+pub struct Scratch {
     word: String,
     ids: Vec<u32>,
 }
 
 impl<'a> ExampleCutter<'a> {
-    pub(crate) fn new(vocab: &'a Vocab, spec: &CorpusSpec) -> ExampleCutter<'a> {
+    /// A cutter whose examples have at most `longest` targets; the EOS of a sentence is not counted, that of a window is.
+    #[must_use]
+    pub fn new(vocab: &'a Vocab, examples: Examples, longest: usize) -> ExampleCutter<'a> {
         ExampleCutter {
             vocab,
-            examples: spec.examples,
-            longest: spec.longest_example(),
+            examples,
+            longest,
         }
     }
 
-    /// Cuts a batch in parallel; the result does not depend on the number of threads.
-    pub(crate) fn rows(&self, rows: &Rows) -> Result<Vec<Chunk>> {
-        const CHUNK: usize = 128;
-        (0..rows.len().div_ceil(CHUNK))
-            .into_par_iter()
-            .map(|chunk| {
-                let range = chunk * CHUNK..rows.len().min((chunk + 1) * CHUNK);
-                let mut spool = Vec::new();
-                let mut lengths = Vec::with_capacity(CHUNK);
-                let mut measure = Measure::default();
-                let mut scratch = Scratch::default();
-                for row in range.clone() {
-                    let before = spool.len();
-                    let text = rows.texts.get(row);
-                    measure.words += text.split_whitespace().count() as u64;
-                    let tokens = self.text(text, &mut scratch, &mut spool);
-                    measure.tokens += tokens.map_err(|error| match error {
-                        DataError::Untokenisable { detail } => {
-                            let expected = "a text that the tokenizer can encode".to_owned();
-                            rows.bad(row, "text".to_owned(), expected, detail)
-                        }
-                        other => other,
-                    })?;
-                    lengths.push((spool.len() - before) as u32);
-                }
-                Ok(Chunk {
-                    rows: range,
-                    spool,
-                    lengths,
-                    measure,
-                })
-            })
-            .collect()
-    }
-
-    /// Appends the examples of a text, each preceded by its length; returns the text's ids before any cut.
-    fn text(&self, text: &str, scratch: &mut Scratch, spool: &mut Vec<u32>) -> Result<u64> {
+    /// Appends the examples of a text to `spool`, each preceded by its length. Returns the number of the text's ids before any cut.
+    ///
+    /// # Errors
+    /// [`TextError::Untokenisable`](crate::TextError::Untokenisable) from a tokenizer.
+    pub fn cut(&self, text: &str, scratch: &mut Scratch, spool: &mut Vec<u32>) -> Result<u64> {
         match self.examples {
             Examples::Sentences => self.sentences(text, scratch, spool),
             Examples::Windows => self.windows(text, scratch, spool),
@@ -167,7 +116,7 @@ mod tests {
             longest,
         };
         let mut spool = Vec::new();
-        cutter.text(text, &mut Scratch::default(), &mut spool).unwrap();
+        cutter.cut(text, &mut Scratch::default(), &mut spool).unwrap();
         assert_eq!(spool, expected, "{text:?}");
     }
 

@@ -13,8 +13,11 @@ thread_local! {
 /// Runs `decode` and returns the message of its panic, if it panics. The panic prints nothing; panics of other threads, and
 /// of this thread at other times, print what they would have printed.
 ///
-/// This is the last resort behind the checks of this crate: what `decode` has touched must not be used after an error.
-pub(crate) fn caught<T>(decode: impl FnOnce() -> T) -> Result<T, String> {
+/// This is the last resort behind the checks of a reader. Values that `decode` has touched must not be used after an error.
+///
+/// # Errors
+/// The message of the panic.
+pub fn caught<T>(decode: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = take_hook();

@@ -14,15 +14,17 @@ pub struct SpecialIds {
 }
 
 impl SpecialIds {
+    /// Id of the first word of a word list.
+    pub const FIRST_WORD: u32 = 3;
     /// Those of word lists: `<unk>`, `<bos>`, `<eos>`, then words, most frequent first.
     pub const WORDS: SpecialIds = SpecialIds {
         unk: Some(0),
         bos: 1,
         eos: 2,
-        first_word: Some(3),
+        first_word: Some(Self::FIRST_WORD),
     };
     /// Their names, by id; tokenizers trained here begin with the same three.
-    pub(crate) const NAMES: [&'static str; 3] = ["<unk>", "<bos>", "<eos>"];
+    pub const NAMES: [&'static str; 3] = ["<unk>", "<bos>", "<eos>"];
 
     /// Whether a model may predict `id`: neither UNK nor a BOS that is not also the end, and EOS only where it counts.
     #[must_use]

@@ -4,15 +4,14 @@ mod screen;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use tokenizers::{ModelWrapper, Tokenizer};
 
-use super::SpecialIds;
-use crate::error::{DataError, Result, quoted};
+use crate::error::{Result, TextError, quoted};
 use crate::guard::caught;
-use crate::limits::MAX_VOCABULARY_WORDS;
+use crate::special::SpecialIds;
+use crate::vocab::MAX_VOCABULARY_WORDS;
 use screen::screen;
 
 /// Names under which tokenizers keep the start of a text, likeliest first; those of the end; those of unknown text.
@@ -47,16 +46,8 @@ struct Loaded {
 
 impl Subwords {
     /// `bos` and `eos` name the special tokens; without them, the usual names are looked for among the added tokens.
-    pub(crate) fn parse(
-        path: &Path,
-        contents: String,
-        bos: Option<&str>,
-        eos: Option<&str>,
-    ) -> Result<Subwords> {
-        let bad = |detail: String| DataError::BadTokenizer {
-            path: path.to_owned(),
-            detail,
-        };
+    pub(crate) fn parse(contents: String, bos: Option<&str>, eos: Option<&str>) -> Result<Subwords> {
+        let bad = |detail: String| TextError::BadTokenizer { detail };
         let screened = screen(&contents).map_err(bad)?;
         let parsed = caught(|| serde_json::from_value::<Tokenizer>(screened.tokenizer)).map_err(bad)?;
         let mut tokenizer =
@@ -148,7 +139,7 @@ impl Subwords {
 
     /// Appends the ids of a text, without special ones.
     pub(crate) fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
-        let failed = |detail| DataError::Untokenisable { detail };
+        let failed = |detail| TextError::Untokenisable { detail };
         let most = MAX_TEXT_BYTES / self.0.growth;
         if text.len() > most {
             return Err(failed(format!(

@@ -11,7 +11,7 @@ const EDGE: &[char] = &[
 ];
 
 /// Calls `sentence` with every sentence of a text.
-pub(crate) fn sentences<'a>(text: &'a str, mut sentence: impl FnMut(&'a str)) {
+pub fn sentences<'a>(text: &'a str, mut sentence: impl FnMut(&'a str)) {
     for line in text.lines() {
         let bytes = line.as_bytes();
         let mut start = 0;
@@ -41,7 +41,7 @@ fn opens_sentence(c: char) -> bool {
 }
 
 /// Calls `word` with every word of a sentence. `scratch` is reused between calls.
-pub(crate) fn words(sentence: &str, scratch: &mut String, mut word: impl FnMut(&str)) {
+pub fn words(sentence: &str, scratch: &mut String, mut word: impl FnMut(&str)) {
     for piece in sentence.split_whitespace() {
         let piece = piece.trim_matches(EDGE);
         if piece.is_empty() {

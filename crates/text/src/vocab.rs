@@ -1,22 +1,18 @@
 //! Words, or sub-word tokens, and their ids.
 
-mod special;
-mod subwords;
-
 use std::collections::HashMap;
 use std::fmt;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
-use crate::error::{DataError, Place, Result, quoted};
-use crate::file;
-use crate::hash::{hash_bytes, hex};
-use crate::limits::{MAX_VOCABULARY_BYTES, MAX_VOCABULARY_WORDS};
-use crate::spec::{CorpusSpec, VocabularySpec};
-use subwords::Subwords;
+use crate::error::{Result, TextError, quoted};
+use crate::special::SpecialIds;
+#[cfg(feature = "subwords")]
+use crate::subwords::Subwords;
 
-pub use special::SpecialIds;
+/// Maximum number of words of a vocabulary, or of ids of a tokenizer.
+pub const MAX_VOCABULARY_WORDS: usize = 2_000_000;
 
 /// Where a vocabulary comes from, which decides whether it may be released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +26,7 @@ pub enum VocabProvenance {
     /// Counted on the people's text itself.
     TrainingData,
     /// Chosen from the people's text with differential privacy, at the cost that its
-    /// [`PrivateVocabulary`](crate::PrivateVocabulary) record states.
+    /// `PrivateVocabulary` record states.
     Private,
     /// The word list of the synthetic process.
     Synthetic,
@@ -48,20 +44,6 @@ impl VocabProvenance {
         // PRIVACY: a word list counted on the training users depends on each of them without noise; one chosen privately
         // depends on them as little as its record says, which is not nothing.
         !matches!(self, VocabProvenance::TrainingData | VocabProvenance::Private)
-    }
-}
-
-impl CorpusSpec {
-    /// Where the words come from, as far as the specification says it.
-    #[must_use]
-    pub fn vocabulary_provenance(&self) -> VocabProvenance {
-        match &self.vocabulary {
-            Some(VocabularySpec::File { .. } | VocabularySpec::Tokenizer { .. }) => VocabProvenance::File,
-            Some(VocabularySpec::Private { .. }) => VocabProvenance::Private,
-            Some(VocabularySpec::PublicCorpus { .. }) => VocabProvenance::PublicCorpus,
-            Some(VocabularySpec::TrainingData { .. }) => VocabProvenance::TrainingData,
-            None => VocabProvenance::Synthetic,
-        }
     }
 }
 
@@ -92,6 +74,7 @@ enum Units {
         words: Vec<Box<str>>,
         ids: HashMap<Box<str>, u32>,
     },
+    #[cfg(feature = "subwords")]
     Subwords(Subwords),
 }
 
@@ -107,8 +90,6 @@ impl fmt::Debug for Vocab {
 
 const SPECIAL: [&str; 3] = SpecialIds::NAMES;
 
-/// Id of the first word of a word list.
-pub(crate) const FIRST_WORD: u32 = 3;
 const UNK: u32 = 0;
 
 impl Vocab {
@@ -117,11 +98,12 @@ impl Vocab {
     /// Name under which a run directory keeps a tokenizer.
     pub const TOKENIZER_FILE: &'static str = "tokenizer.json";
 
-    /// A vocabulary of distinct words, most frequent first. A repeated word keeps its first id only; files are checked
-    /// by [`Vocab::from_file`], which reports repetitions.
-    pub(crate) fn new(words: Vec<Box<str>>, provenance: VocabProvenance) -> Vocab {
+    /// A vocabulary of distinct words, most frequent first. A repeated word keeps its first id only. Bytes of a file are read by
+    /// [`Vocab::from_words`], which reports repetitions.
+    #[must_use]
+    pub fn new(words: Vec<Box<str>>, provenance: VocabProvenance) -> Vocab {
         let mut ids = HashMap::with_capacity(words.len());
-        for (id, word) in (FIRST_WORD..).zip(&words) {
+        for (id, word) in (SpecialIds::FIRST_WORD..).zip(&words) {
             ids.entry(word.clone()).or_insert(id);
         }
         Vocab {
@@ -130,61 +112,34 @@ impl Vocab {
         }
     }
 
-    /// Reads a Hugging Face `tokenizer.json` of at most [`MAX_VOCABULARY_BYTES`], of the parts that `docs/guide/data.md` lists.
-    /// Truncation and padding that it asks for are left out, and text that spells a special token is text.
+    /// Reads the bytes of a Hugging Face `tokenizer.json`, of the parts that `docs/guide/data.md` lists. Truncation and padding that
+    /// it asks for are left out, and text that spells a special token is text.
     ///
-    /// `bos` and `eos` are the tokens that stand for the start and the end of a text (one may be both, as in GPT-2); by
-    /// default the usual names are looked for among the added tokens: `<bos>`, `<s>`, `[CLS]`, `<|endoftext|>` and their kind.
-    ///
-    /// # Errors
-    /// [`DataError::BadTokenizer`] for another kind of file, for other parts and for missing special tokens,
-    /// [`DataError::TooLarge`], [`DataError::Io`].
-    pub fn from_tokenizer_file(path: &Path, bos: Option<&str>, eos: Option<&str>) -> Result<Vocab> {
-        let bytes = file::read_bounded(path, MAX_VOCABULARY_BYTES, "read the tokenizer")?;
-        Vocab::parse_tokenizer(path, bytes, bos, eos)
-    }
-
-    /// Reads the bytes of a tokenizer as [`Vocab::from_tokenizer_file`] does; `path` only names them in errors.
+    /// `bos` and `eos` are the tokens that stand for the start and the end of a text (one may be both, as in GPT-2). Without them
+    /// the usual names are looked for among the added tokens: `<bos>`, `<s>`, `[CLS]`, `<|endoftext|>` and similar ones.
     ///
     /// # Errors
-    /// [`DataError::BadTokenizer`].
-    pub fn parse_tokenizer(
-        path: &Path,
-        bytes: Vec<u8>,
-        bos: Option<&str>,
-        eos: Option<&str>,
-    ) -> Result<Vocab> {
-        let contents = String::from_utf8(bytes).map_err(|_| DataError::BadTokenizer {
-            path: path.to_owned(),
+    /// [`TextError::BadTokenizer`] for another kind of file, for other parts and for missing special tokens.
+    #[cfg(feature = "subwords")]
+    pub fn from_tokenizer(bytes: Vec<u8>, bos: Option<&str>, eos: Option<&str>) -> Result<Vocab> {
+        let contents = String::from_utf8(bytes).map_err(|_| TextError::BadTokenizer {
             detail: "expected a Hugging Face tokenizer.json, got bytes that are not UTF-8".to_owned(),
         })?;
         Ok(Vocab {
-            units: Units::Subwords(Subwords::parse(path, contents, bos, eos)?),
+            units: Units::Subwords(Subwords::parse(contents, bos, eos)?),
             provenance: VocabProvenance::File,
         })
     }
 
-    /// Reads one word per line, most frequent first: at most [`MAX_VOCABULARY_WORDS`] words and [`MAX_VOCABULARY_BYTES`].
-    /// What follows a tab (a count) is ignored, and so are empty lines.
+    /// Reads one word per line, most frequent first: at most [`MAX_VOCABULARY_WORDS`] words. Text after a tab (a count) is ignored,
+    /// and so are empty lines.
     ///
     /// # Errors
-    /// [`DataError::DuplicateWord`], [`DataError::BadValue`] for white space or a control character inside a word, a word that
-    /// tokenising cannot produce because it has capitals, a reserved word, or too many words, [`DataError::Empty`] for no
-    /// words, [`DataError::TooLarge`], [`DataError::Io`].
-    pub fn from_file(path: &Path) -> Result<Vocab> {
-        let bytes = file::read_bounded(path, MAX_VOCABULARY_BYTES, "read the vocabulary")?;
-        Vocab::parse(path, &bytes)
-    }
-
-    /// Reads the bytes of a list of words as [`Vocab::from_file`] does; `path` only names them in errors.
-    ///
-    /// # Errors
-    /// As [`Vocab::from_file`].
-    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Vocab> {
-        let bad = |line: u64, expected: &str, got: String| DataError::BadValue {
-            file: path.to_owned(),
-            place: Place::Line(line),
-            what: "word".to_owned(),
+    /// [`TextError::DuplicateWord`]; [`TextError::BadWord`] for white space or a control character inside a word, a word that
+    /// tokenising cannot produce because it has capitals, a reserved word, or too many words; [`TextError::NoWords`].
+    pub fn from_words(bytes: &[u8]) -> Result<Vocab> {
+        let bad = |line: u64, expected: &str, got: String| TextError::BadWord {
+            line,
             expected: expected.to_owned(),
             got,
         };
@@ -201,7 +156,7 @@ impl Vocab {
                 continue;
             }
             if word.contains(char::is_whitespace) {
-                return Err(bad(line, "one word a line", quoted(word)));
+                return Err(bad(line, "one word per line", quoted(word)));
             }
             if word.contains(char::is_control) {
                 return Err(bad(line, "no control characters", quoted(word)));
@@ -221,8 +176,7 @@ impl Vocab {
                 return Err(bad(line, "lower case, because text is lower-cased", quoted(word)));
             }
             if let Some(&first_line) = first_lines.get(word) {
-                return Err(DataError::DuplicateWord {
-                    file: path.to_owned(),
+                return Err(TextError::DuplicateWord {
                     line,
                     first_line,
                     word: word.to_owned(),
@@ -232,10 +186,7 @@ impl Vocab {
             words.push(word.into());
         }
         if words.is_empty() {
-            return Err(DataError::Empty {
-                path: path.to_owned(),
-                expected: "words",
-            });
+            return Err(TextError::NoWords);
         }
         Ok(Vocab::new(words, VocabProvenance::File))
     }
@@ -246,6 +197,7 @@ impl Vocab {
     pub fn len(&self) -> usize {
         match &self.units {
             Units::Words { words, .. } => words.len() + SPECIAL.len(),
+            #[cfg(feature = "subwords")]
             Units::Subwords(subwords) => subwords.len(),
         }
     }
@@ -255,6 +207,7 @@ impl Vocab {
     pub fn special(&self) -> SpecialIds {
         match &self.units {
             Units::Words { .. } => SpecialIds::WORDS,
+            #[cfg(feature = "subwords")]
             Units::Subwords(subwords) => subwords.special(),
         }
     }
@@ -268,6 +221,7 @@ impl Vocab {
                 None => SPECIAL[id as usize],
                 Some(index) => words.get(index).map_or(SPECIAL[0], |word| word),
             },
+            #[cfg(feature = "subwords")]
             Units::Subwords(subwords) => subwords.token(id).unwrap_or(""),
         }
     }
@@ -277,6 +231,7 @@ impl Vocab {
     pub fn id(&self, word: &str) -> Option<u32> {
         match &self.units {
             Units::Words { ids, .. } => Some(ids.get(word).copied().unwrap_or(UNK)),
+            #[cfg(feature = "subwords")]
             Units::Subwords(subwords) => subwords.id(word).or(subwords.special().unk),
         }
     }
@@ -286,32 +241,39 @@ impl Vocab {
     pub fn words(&self) -> impl ExactSizeIterator<Item = &str> {
         let words: &[Box<str>] = match &self.units {
             Units::Words { words, .. } => words,
+            #[cfg(feature = "subwords")]
             Units::Subwords(_) => &[],
         };
         words.iter().map(|word| &**word)
     }
 
     /// Number of ids that stand for text.
-    pub(crate) fn text_ids(&self) -> usize {
+    #[must_use]
+    pub fn text_ids(&self) -> usize {
         let ids = 0..self.len() as u32;
         let special = self.special();
         ids.filter(|&id| special.is_candidate(id, false)).count()
     }
 
     /// Appends the ids of a piece of text, without special ones. `scratch` is reused between calls.
-    pub(crate) fn encode(&self, text: &str, scratch: &mut String, ids: &mut Vec<u32>) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`TextError::Untokenisable`] from a tokenizer; a list of words has an id for every text.
+    pub fn encode(&self, text: &str, scratch: &mut String, ids: &mut Vec<u32>) -> Result<()> {
         match &self.units {
             Units::Words { ids: known, .. } => {
                 let mut take = |word: &str| ids.push(known.get(word).copied().unwrap_or(UNK));
                 crate::tokenize::words(text, scratch, &mut take);
                 Ok(())
             }
+            #[cfg(feature = "subwords")]
             Units::Subwords(subwords) => subwords.encode(text, ids),
         }
     }
 
     /// The same words, known to come from elsewhere.
-    pub(crate) fn with_provenance(self, provenance: VocabProvenance) -> Vocab {
+    #[must_use]
+    pub fn with_provenance(self, provenance: VocabProvenance) -> Vocab {
         Vocab { provenance, ..self }
     }
 
@@ -326,6 +288,7 @@ impl Vocab {
     pub fn to_file_contents(&self) -> String {
         match &self.units {
             Units::Words { words, .. } => words.iter().flat_map(|word| [&**word, "\n"]).collect(),
+            #[cfg(feature = "subwords")]
             Units::Subwords(subwords) => subwords.contents().to_owned(),
         }
     }
@@ -335,6 +298,7 @@ impl Vocab {
     pub fn file_name(&self) -> &'static str {
         match &self.units {
             Units::Words { .. } => Vocab::WORDS_FILE,
+            #[cfg(feature = "subwords")]
             Units::Subwords(_) => Vocab::TOKENIZER_FILE,
         }
     }
@@ -342,10 +306,8 @@ impl Vocab {
     /// SHA-256 of the file's contents, as 64 hexadecimal digits.
     #[must_use]
     pub fn digest(&self) -> String {
-        match &self.units {
-            Units::Words { .. } => hex(&hash_bytes(self.to_file_contents().as_bytes())),
-            Units::Subwords(subwords) => hex(&hash_bytes(subwords.contents().as_bytes())),
-        }
+        let digest = Sha256::digest(self.to_file_contents().as_bytes());
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
@@ -354,7 +316,7 @@ mod tests {
     use super::*;
 
     fn check(text: &[u8], expected: Result<&[&str], &str>) {
-        let got = Vocab::parse(Path::new("v.txt"), text);
+        let got = Vocab::from_words(text);
         match (got, expected) {
             (Ok(vocab), Ok(words)) => assert_eq!(vocab.words().collect::<Vec<_>>(), words),
             (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error} lacks {part}"),
@@ -369,19 +331,19 @@ mod tests {
         check(b"the\t900\nto\t80", Ok(&["the", "to"]));
         check(
             b"the\nto\nof\nto\n",
-            Err("v.txt, line 4: the word \"to\" is listed already on line 2"),
+            Err("line 4: the word \"to\" is listed already on line 2"),
         );
         check(
             b"the\na word\n",
-            Err("v.txt, line 2: word: expected one word a line, got \"a word\""),
+            Err("line 2: word: expected one word per line, got \"a word\""),
         );
         check(b"The\n", Err("line 1: word: expected lower case"));
         check(b"<eos>\n", Err("expected ordinary words"));
         check(b"a\n\xff\xfe\n", Err("line 2: word: expected UTF-8"));
-        check(b"\n \n", Err("v.txt holds no words"));
+        check(b"\n \n", Err("expected words, got an empty list"));
         check(
             b"a\nb\x1b[2J\n",
-            Err("v.txt, line 2: word: expected no control characters, got \"b\\u{1b}[2J\""),
+            Err("line 2: word: expected no control characters, got \"b\\u{1b}[2J\""),
         );
         let long = "x".repeat(1 << 20) + " y";
         check(long.as_bytes(), Err("xxx…\""));
@@ -389,7 +351,7 @@ mod tests {
 
     #[test]
     fn ids() {
-        let vocab = Vocab::parse(Path::new("v"), b"the\nto\n").unwrap();
+        let vocab = Vocab::from_words(b"the\nto\n").unwrap();
         assert_eq!(vocab.len(), 5);
         assert_eq!(
             (vocab.id("the"), vocab.id("to"), vocab.id("cat")),
@@ -401,7 +363,7 @@ mod tests {
         );
         assert_eq!((vocab.word(4), vocab.word(5)), ("to", "<unk>"));
         assert_eq!(
-            Vocab::parse(Path::new("v"), vocab.to_file_contents().as_bytes())
+            Vocab::from_words(vocab.to_file_contents().as_bytes())
                 .unwrap()
                 .len(),
             5

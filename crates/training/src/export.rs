@@ -12,11 +12,10 @@ use undertone_models::weights::{self, gpt2};
 use undertone_models::{ModelSpec, SequenceModel};
 
 use crate::error::{Result, TrainingError};
+use crate::files::names::{CONFIG_FILE, MODEL_FILE};
 use crate::files::{read, write_atomic};
 use crate::initial_model::{Description, GPT2_CONFIG};
-use crate::run::workspace::{
-    CONFIG_FILE, MODEL_FILE, Trained, trained_model, vocabulary_file, vocabulary_of,
-};
+use crate::run::workspace::{Trained, trained_model, vocabulary_file, vocabulary_of};
 
 /// Names and shapes of an exported model's tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -202,7 +202,7 @@ fn open<'a>(folder: &'a Path, verification: &mut Verification) -> Option<Run<'a>
     verification.checks.push(configuration);
     let config = config?;
     let entries = verification.then(ledger::chain(folder))?;
-    verification.then(mechanism::is_one(folder))?;
+    verification.then(mechanism::is_one(folder, config.rounds))?;
     let Settings {
         vocabulary,
         counts,

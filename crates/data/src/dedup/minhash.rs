@@ -1,6 +1,6 @@
 //! Sets of word 5-grams, and their min-wise hashes in bands.
 
-use crate::tokenize::words;
+use undertone_text::words;
 
 /// Words of a gram.
 const GRAM: usize = 5;

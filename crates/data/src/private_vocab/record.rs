@@ -11,7 +11,7 @@ use super::{contributions, sampler, sampler_distance};
 use crate::error::{DataError, Result};
 use crate::file;
 use crate::hash::{hash_bytes, hex};
-use crate::vocab::Vocab;
+use undertone_text::Vocab;
 
 /// Version of the record that this code writes and reads.
 const VERSION: u32 = 1;

@@ -24,11 +24,11 @@ use parquet::arrow::arrow_reader::{
 use parquet::file::metadata::RowGroupMetaData;
 
 use crate::error::{DataError, Place, Result, io, quoted};
-use crate::guard::caught;
 use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::{NO_TIME, Rows};
 use crate::source::OnRows;
 use crate::spec::Columns;
+use undertone_text::guard::caught;
 
 /// Maximum size of the description at a file's end.
 const MAX_FOOTER_BYTES: u64 = 16 << 20;

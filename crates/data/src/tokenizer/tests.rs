@@ -5,6 +5,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::progress::NoProgress;
 use crate::rows::{NO_TIME, Rows};
+use undertone_text::Vocab;
 
 const TEXT: &str =
     "The cats sat on the mats.\nThe cat's hat sat there, and the rat sat that out.\nNaïve café: ça va?\n";
@@ -20,7 +21,7 @@ fn train_on(
     let output = folder.path().join("tokenizer.json");
     let sources = [source.display().to_string()];
     let summary = train_tokenizer((kind, size), &sources, "text", (&output, true), &NoProgress)?;
-    Ok((summary, Vocab::from_tokenizer_file(&output, None, None)?))
+    Ok((summary, crate::vocabulary::read_tokenizer(&output, None, None)?))
 }
 
 fn encode(vocab: &Vocab, text: &str) -> Vec<u32> {
@@ -150,7 +151,7 @@ fn bad_input() {
     let load = |contents: &str, bos| {
         let path = folder.path().join("other.json");
         fs::write(&path, contents).unwrap();
-        Vocab::from_tokenizer_file(&path, bos, None)
+        crate::vocabulary::read_tokenizer(&path, bos, None)
             .unwrap_err()
             .to_string()
     };
@@ -175,7 +176,7 @@ fn bad_input() {
         assert!(error.contains(part), "{error} lacks {part}");
     }
     let path = folder.path().join("other.json");
-    let error = Vocab::from_tokenizer_file(&path, Some("a"), Some("b"))
+    let error = crate::vocabulary::read_tokenizer(&path, Some("a"), Some("b"))
         .unwrap_err()
         .to_string();
     assert!(error.contains("it has no token for unknown text"), "{error}");
@@ -192,7 +193,7 @@ fn one_token_may_be_both_ends() {
         "model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,"end_of_word_suffix":null,
         "fuse_unk":false,"byte_fallback":false,"ignore_merges":false,"vocab":{"a":0,"b":1,"ab":2},"merges":[["a","b"]]}}"#;
     fs::write(&path, contents).unwrap();
-    let vocab = Vocab::from_tokenizer_file(&path, None, None).unwrap();
+    let vocab = crate::vocabulary::read_tokenizer(&path, None, None).unwrap();
     let special = vocab.special();
     assert_eq!(
         (special.unk, special.bos, special.eos, vocab.len()),

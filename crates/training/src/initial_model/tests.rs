@@ -7,7 +7,7 @@ fn vocab(words: &str) -> Vocab {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("words.txt");
     std::fs::write(&path, words).unwrap();
-    Vocab::from_file(&path).unwrap()
+    undertone_data::read_words(&path).unwrap()
 }
 
 fn words() -> Vocab {

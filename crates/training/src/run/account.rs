@@ -2,9 +2,9 @@
 
 use undertone_accounting::participation::Participation;
 
-use super::workspace::LEDGER_FILE;
 use crate::config::RunConfig;
 use crate::error::{Result, TrainingError};
+use crate::files::names::LEDGER_FILE;
 use crate::participation::observed::Observed;
 use crate::participation::policy::{Enforcement, Policy};
 use crate::plan::{Cost, PrivacyPlan, Spending};

@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use super::privacy_report::Claims;
-use super::workspace::{self, LEDGER_FILE, PRIVACY_FILE};
+use super::workspace;
 use super::{FINISHED_FILES, Run, Summary, data_split};
 use crate::checkpoint::{self, Snapshot, State};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::{EvaluationSet, Metrics};
+use crate::files::names::{LEDGER_FILE, PRIVACY_FILE};
 use crate::ledger;
 use crate::manifest::Manifest;
 use crate::random::Purpose;

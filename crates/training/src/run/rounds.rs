@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use super::orders::{Order, RoundOrder};
 use super::work::Work;
-use super::workspace::METRICS_FILE;
 use super::{Run, workspace};
 use crate::cohorts::Cohort;
 use crate::config::{ClipConfig, RunConfig};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::Metrics;
 use crate::files::Lines;
+use crate::files::names::METRICS_FILE;
 use crate::plan::{Cost, PrivacyPlan, RoundPlan};
 use crate::record::{EvaluationRecord, LedgerEntry, MetricsLine, PhaseSeconds, RoundRecord};
 use crate::round::{self, Release};

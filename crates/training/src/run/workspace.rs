@@ -15,7 +15,7 @@ use crate::config::RunConfig;
 use crate::error::{Result, TrainingError};
 use crate::files::names::{
     CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE,
-    PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files::{self, JsonLines};
 use crate::initial_model::training::check;
@@ -288,11 +288,11 @@ pub(crate) fn vocabulary_of(folder: &Path, data: &CorpusSpec) -> Result<Vocab> {
     Ok(match &data.vocabulary {
         Some(VocabularySpec::Tokenizer { bos, eos, .. }) => {
             let path = folder.join(TOKENIZER_FILE);
-            Vocab::parse_tokenizer(&path, files::read(&path)?, bos.as_deref(), eos.as_deref())?
+            undertone_data::parse_tokenizer(&path, files::read(&path)?, bos.as_deref(), eos.as_deref())?
         }
         _ => {
             let path = folder.join(VOCAB_FILE);
-            Vocab::parse(&path, &files::read(&path)?)?
+            undertone_data::parse_words(&path, &files::read(&path)?)?
         }
     })
 }

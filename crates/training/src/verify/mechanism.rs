@@ -8,20 +8,36 @@ use super::same::{Precision, differences, exactly};
 use super::{Check, Run};
 use crate::run::MECHANISM_FILE;
 
-/// The file, where there is one, has the keys and the values of a mechanism.
-pub(super) fn is_one(folder: &Path) -> (Check, Option<()>) {
+/// Checks that the file, if there is one, has the keys and the values of a mechanism for the rounds of the configuration.
+pub(super) fn is_one(folder: &Path, rounds: u64) -> (Check, Option<()>) {
     let mut check = Check::new("mechanism file");
     let read = check.keep(crate::files::read_if_there(&folder.join(MECHANISM_FILE)));
-    match read
-        .flatten()
-        .map(|bytes| exactly::<Mechanism>(MECHANISM_FILE, &bytes))
-    {
+    match read.flatten().map(|bytes| {
+        has_rounds(&bytes, rounds)?;
+        exactly::<Mechanism>(MECHANISM_FILE, &bytes)
+    }) {
         None => check.found = "none".to_owned(),
         Some(Ok(mechanism)) => check.found = mechanism.strategy().name(),
         Some(Err(problems)) => check.problems(problems),
     }
     let holds = check.problems.is_empty().then_some(());
     (check, holds)
+}
+
+/// Compares the number of rounds before anything is computed. Reading a mechanism computes its sensitivity, whose cost grows with
+/// the rounds, so a changed number would make the reader work for a time that the file chooses.
+fn has_rounds(bytes: &[u8], expected: u64) -> Result<(), Vec<String>> {
+    #[derive(serde::Deserialize)]
+    struct Rounds {
+        rounds: u64,
+    }
+    match serde_json::from_slice::<Rounds>(bytes) {
+        Ok(Rounds { rounds }) if rounds != expected => Err(vec![format!(
+            "{MECHANISM_FILE}, rounds: expected {expected} as in config.toml, got {rounds}"
+        )]),
+        // A file without rounds is refused below, with the names of all keys that are missing.
+        _ => Ok(()),
+    }
 }
 
 /// The mechanism is the one that the configuration means: its rounds, its schema, its noise, and every figure of a matrix

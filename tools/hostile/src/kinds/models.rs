@@ -16,7 +16,7 @@ pub(super) fn start_from_gpt2(world: &World, _place: &str) -> Result<()> {
 
 /// A run without and a run with adapters that start from the file, and what a file says of itself.
 pub(super) fn start_from(world: &World, place: &str) -> Result<()> {
-    let vocab = Vocab::from_file(&world.run("transformer").join("vocab.txt"))?;
+    let vocab = undertone_data::read_words(&world.run("transformer").join("vocab.txt"))?;
     let plain = start("transformer", world, place, &vocab);
     // It may be refused where the other is accepted, and the other way round.
     let adapted = start("adapters", world, place, &vocab);

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use undertone_data::{
     Corpus, CorpusSpec, EosTargets, GroupOptions, Grouped, ImportOptions, NoProgress, PrivateVocabulary,
-    SourceSpec, Split, StreamOptions, TableSource, Vocab, WordCounts, group, import,
+    SourceSpec, Split, StreamOptions, TableSource, WordCounts, group, import,
 };
 use undertone_training::config::EvaluationSplit;
 use undertone_training::run::{self, Silent};
@@ -118,7 +118,7 @@ pub(super) fn grouped(world: &World, _place: &str) -> Result<()> {
 /// A word list and its record, alone and under a corpus.
 pub(super) fn words(world: &World, _place: &str) -> Result<()> {
     let path = world.path("words.txt");
-    let read = Vocab::from_file(&path);
+    let read = undertone_data::read_words(&path);
     let record = PrivateVocabulary::read_beside(&path);
     let mut results = Vec::new();
     for kind in ["private", "file"] {
@@ -136,7 +136,7 @@ pub(super) fn words(world: &World, _place: &str) -> Result<()> {
 
 /// A tokenizer, alone and under a corpus.
 pub(super) fn tokens(world: &World, place: &str) -> Result<()> {
-    let vocab = Vocab::from_tokenizer_file(&world.path(place), None, None);
+    let vocab = undertone_data::read_tokenizer(&world.path(place), None, None);
     if let Ok(vocab) = &vocab {
         for id in (0..vocab.len().min(1000) as u32).chain([u32::MAX]) {
             let _ = vocab.id(vocab.word(id));

@@ -19,7 +19,7 @@ use parquet::schema::types::ColumnDescriptor;
 use super::header::{self, DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, Header};
 use super::{delta, most_expanded, too_large};
 use crate::error::quoted;
-use crate::guard::caught;
+use undertone_text::guard::caught;
 
 /// Rows decoded at once where they are small.
 pub(crate) const BATCH_ROWS: usize = 8192;

@@ -1,0 +1,126 @@
+//! Files of vocabularies: lists of words and tokenizers.
+
+use std::path::Path;
+
+use undertone_text::{TextError, Vocab, VocabProvenance};
+
+use crate::error::{DataError, Place, Result};
+use crate::file;
+use crate::limits::MAX_VOCABULARY_BYTES;
+use crate::spec::{CorpusSpec, VocabularySpec};
+
+/// Reads a list of words of at most [`MAX_VOCABULARY_BYTES`]: one word per line, most frequent first.
+///
+/// # Errors
+/// The errors of [`parse_words`]; [`DataError::TooLarge`]; [`DataError::Io`].
+pub fn read_words(path: &Path) -> Result<Vocab> {
+    parse_words(
+        path,
+        &file::read_bounded(path, MAX_VOCABULARY_BYTES, "read the vocabulary")?,
+    )
+}
+
+/// Reads the bytes of a list of words by [`Vocab::from_words`]; `path` only names them in errors.
+///
+/// # Errors
+/// [`DataError::DuplicateWord`]; [`DataError::BadValue`] for a line that holds no usable word; [`DataError::Empty`].
+pub fn parse_words(path: &Path, bytes: &[u8]) -> Result<Vocab> {
+    Vocab::from_words(bytes).map_err(|error| in_file(path, error))
+}
+
+/// Reads a tokenizer of at most [`MAX_VOCABULARY_BYTES`] by [`Vocab::from_tokenizer`].
+///
+/// # Errors
+/// [`DataError::BadTokenizer`]; [`DataError::TooLarge`]; [`DataError::Io`].
+pub fn read_tokenizer(path: &Path, bos: Option<&str>, eos: Option<&str>) -> Result<Vocab> {
+    let bytes = file::read_bounded(path, MAX_VOCABULARY_BYTES, "read the tokenizer")?;
+    parse_tokenizer(path, bytes, bos, eos)
+}
+
+/// Reads the bytes of a tokenizer by [`Vocab::from_tokenizer`]; `path` only names them in errors.
+///
+/// # Errors
+/// [`DataError::BadTokenizer`].
+pub fn parse_tokenizer(path: &Path, bytes: Vec<u8>, bos: Option<&str>, eos: Option<&str>) -> Result<Vocab> {
+    Vocab::from_tokenizer(bytes, bos, eos).map_err(|error| in_file(path, error))
+}
+
+/// The error of a text with the name of its file.
+fn in_file(path: &Path, error: TextError) -> DataError {
+    match error {
+        TextError::BadWord { line, expected, got } => DataError::BadValue {
+            file: path.to_owned(),
+            place: Place::Line(line),
+            what: "word".to_owned(),
+            expected,
+            got,
+        },
+        TextError::DuplicateWord {
+            line,
+            first_line,
+            word,
+        } => DataError::DuplicateWord {
+            file: path.to_owned(),
+            line,
+            first_line,
+            word,
+        },
+        TextError::NoWords => DataError::Empty {
+            path: path.to_owned(),
+            expected: "words",
+        },
+        TextError::BadTokenizer { detail } => DataError::BadTokenizer {
+            path: path.to_owned(),
+            detail,
+        },
+        other => DataError::BadTokenizer {
+            path: path.to_owned(),
+            detail: other.to_string(),
+        },
+    }
+}
+
+impl CorpusSpec {
+    /// Where the words come from, as far as the specification says it.
+    #[must_use]
+    pub fn vocabulary_provenance(&self) -> VocabProvenance {
+        match &self.vocabulary {
+            Some(VocabularySpec::File { .. } | VocabularySpec::Tokenizer { .. }) => VocabProvenance::File,
+            Some(VocabularySpec::Private { .. }) => VocabProvenance::Private,
+            Some(VocabularySpec::PublicCorpus { .. }) => VocabProvenance::PublicCorpus,
+            Some(VocabularySpec::TrainingData { .. }) => VocabProvenance::TrainingData,
+            None => VocabProvenance::Synthetic,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_the_file_and_the_line() {
+        let check = |text: &[u8], expected: &str| {
+            let error = parse_words(Path::new("v.txt"), text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error} lacks {expected}");
+        };
+        check(
+            b"the\nto\nof\nto\n",
+            "v.txt, line 4: the word \"to\" is listed already on line 2",
+        );
+        check(
+            b"the\na word\n",
+            "v.txt, line 2: word: expected one word per line, got \"a word\"",
+        );
+        check(b"\n \n", "v.txt holds no words");
+        check(
+            b"a\nb\x1b[2J\n",
+            "v.txt, line 2: word: expected no control characters, got \"b\\u{1b}[2J\"",
+        );
+        let error = parse_tokenizer(Path::new("t.json"), b"{".to_vec(), None, None).unwrap_err();
+        assert!(
+            error.to_string().starts_with("t.json is not a usable tokenizer"),
+            "{error}"
+        );
+    }
+}
