@@ -8,7 +8,7 @@ mod circles;
 mod habits;
 
 /// Every package with the packages of ours that it may use, as ARCHITECTURE.md says.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("crates/simd", &[]),
     ("crates/present", &[]),
     ("crates/text", &[]),
@@ -18,6 +18,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("crates/secagg", &["aggregation"]),
     ("crates/data", &["text", "accounting", "mechanisms"]),
     ("crates/models", &["simd", "aggregation"]),
+    ("crates/local", &["text", "mechanisms", "aggregation", "models"]),
     (
         "crates/training",
         &[
@@ -28,6 +29,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "secagg",
             "data",
             "models",
+            "local",
         ],
     ),
     ("crates/undertone", &["accounting", "training"]),
@@ -186,6 +188,7 @@ fn the_inner_crates_link_no_files_threads_of_others_or_terminals() {
         "aggregation",
         "secagg",
         "models",
+        "local",
     ] {
         let output = std::process::Command::new(env!("CARGO"))
             .args([

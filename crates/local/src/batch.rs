@@ -1,7 +1,7 @@
 //! From one user's examples to packed batches: sentences side by side, or parallel streams with carried state.
 
-use undertone_data::SpecialIds;
 use undertone_models::{IGNORE, PackedBatch, StateMode};
+use undertone_text::SpecialIds;
 
 /// Packs sequences of inputs and their targets.
 fn pack(sequences: &[(Vec<u32>, &[u32])]) -> PackedBatch {

@@ -1,16 +1,13 @@
-//! `[user_update]`: what a user computes.
+//! The settings of a user's work: the table `[user_update]` of a run file.
 
 use serde::{Deserialize, Serialize};
 
-use super::validate::{at_least_one, positive};
-use super::{AccountantName, ClipConfig, RunConfig};
-use crate::cohort::Sampling;
-use crate::error::{Result, TrainingError};
+use crate::error::{LocalError, Result};
 
-/// `[user_update]`: what a user computes.
+/// The settings of a user's work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct UserUpdateConfig {
+pub struct UserSettings {
     /// FedAvg (several local steps), FedSGD (one gradient), ULS or ELS (gradients of single examples).
     pub algorithm: Algorithm,
     /// How a user's text becomes batches; ULS and ELS know sentences only.
@@ -109,7 +106,7 @@ pub enum Batching {
     Stream,
 }
 
-impl UserUpdateConfig {
+impl UserSettings {
     /// Sentences (or parallel streams) that are computed at once.
     #[must_use]
     pub fn batch_size(&self) -> usize {
@@ -134,7 +131,11 @@ impl UserUpdateConfig {
         self.learning_rate.unwrap_or(1.0)
     }
 
-    pub(super) fn validate(&self) -> Result<()> {
+    /// Checks each value and the keys that go together.
+    ///
+    /// # Errors
+    /// [`LocalError::Setting`] naming the key.
+    pub fn validate(&self) -> Result<()> {
         if let Some(size) = self.batch_size {
             at_least_one("user_update.batch_size", size)?;
         }
@@ -142,14 +143,14 @@ impl UserUpdateConfig {
         at_least_one("user_update.epochs", self.epochs)?;
         let name = self.algorithm.name();
         if self.algorithm != Algorithm::FedAvg && self.epochs != 1 {
-            return Err(TrainingError::value(
+            return Err(LocalError::setting(
                 "user_update.epochs",
                 format!("1 with {name}"),
                 self.epochs,
             ));
         }
         if self.algorithm != Algorithm::FedAvg && self.batching == Batching::Stream {
-            return Err(TrainingError::value(
+            return Err(LocalError::setting(
                 "user_update.batching",
                 format!("`sentences` with {name}"),
                 "stream",
@@ -159,7 +160,7 @@ impl UserUpdateConfig {
             at_least_one("user_update.max_steps", steps)?;
         }
         if self.algorithm != Algorithm::FedAvg && (self.max_steps.is_some() || !self.clip_every_step) {
-            return Err(TrainingError::value(
+            return Err(LocalError::setting(
                 "user_update",
                 format!("neither `max_steps` nor `clip_every_step` with {name}, which makes one step"),
                 "one of them",
@@ -174,7 +175,7 @@ impl UserUpdateConfig {
     /// Keys of local training.
     fn validate_local(&self) -> Result<()> {
         let name = self.algorithm.name();
-        let missing = |key: &str| Err(TrainingError::value(key, format!("a value with {name}"), "none"));
+        let missing = |key: &str| Err(LocalError::setting(key, format!("a value with {name}"), "none"));
         if self.batch_size.is_none() {
             return missing("user_update.batch_size");
         }
@@ -183,7 +184,7 @@ impl UserUpdateConfig {
         };
         positive("user_update.learning_rate", learning_rate)?;
         if let Some(size) = self.group_size {
-            return Err(TrainingError::value(
+            return Err(LocalError::setting(
                 "user_update.group_size",
                 format!("`uls` or `els` as user_update.algorithm (`max_examples` with {name})"),
                 size,
@@ -201,7 +202,7 @@ impl UserUpdateConfig {
         let name = self.algorithm.name();
         let Some(size) = self.group_size else {
             let expected = format!("a value with {name}");
-            return Err(TrainingError::value("user_update.group_size", expected, "none"));
+            return Err(LocalError::setting("user_update.group_size", expected, "none"));
         };
         at_least_one("user_update.group_size", size as usize)?;
         let others = [
@@ -216,63 +217,25 @@ impl UserUpdateConfig {
         for (key, value, instead) in others {
             if let Some(value) = value {
                 let key = format!("user_update.{key}");
-                return Err(TrainingError::value(
-                    &key,
-                    format!("{instead} with {name}"),
-                    value,
-                ));
+                return Err(LocalError::setting(&key, format!("{instead} with {name}"), value));
             }
         }
         Ok(())
     }
 }
 
-impl RunConfig {
-    /// What example-level sampling asks of the other tables.
-    pub(super) fn validate_els(&self) -> Result<()> {
-        if self.user_update.algorithm != Algorithm::Els {
-            return Ok(());
-        }
-        let refuse = |key: &str, expected: &str, got: &str| Err(TrainingError::value(key, expected, got));
-        // PRIVACY: without the coins of a Poisson sample all examples of a user can meet in one round.
-        if self.cohort.sampling != Sampling::Poisson {
-            let expected = "`poisson` with els: its guarantee is that of a Poisson sample of examples; in shuffled batches all \
-                            of a user's examples can meet in one round (`uls` samples users by any scheme)";
-            return refuse("cohort.sampling", expected, self.cohort.sampling.name());
-        }
-        if !matches!(self.clip, ClipConfig::None | ClipConfig::Flat { .. }) {
-            return refuse(
-                "clip.kind",
-                "`flat` with els, which clips single examples",
-                "another",
-            );
-        }
-        if !self.estimator.is_fixed() {
-            return refuse("estimator.kind", "`fixed_denominator` with els", "another");
-        }
-        let sums_of_users = "`uls` as user_update.algorithm: els has no update of a user";
-        if self.aggregation.is_some() {
-            return refuse("aggregation", sums_of_users, "els");
-        }
-        if self.participation.is_some() {
-            return refuse("participation", sums_of_users, "els");
-        }
-        if self.estimate.is_some() {
-            let expected = "none with els: the guarantee of a larger run depends on its users' examples";
-            return refuse("estimate", expected, "one");
-        }
-        let Some(privacy) = &self.privacy else {
-            return Ok(());
-        };
-        if privacy.mechanism.is_some() {
-            let expected = "none with els: how often examples of one user take part is bounded by no schema (`uls` has one)";
-            return refuse("privacy.mechanism", expected, "one");
-        }
-        if !matches!(privacy.accountant, None | Some(AccountantName::Pld)) {
-            let expected = "`pld` with els: the guarantee of a user is that of mixtures of Gaussians, of which only loss \
-                            distributions are known";
-            return refuse("privacy.accountant", expected, "another");
-        }
+fn positive(key: &str, value: f64) -> Result<()> {
+    if value > 0.0 && value.is_finite() {
         Ok(())
+    } else {
+        Err(LocalError::setting(key, "a finite number above 0", value))
+    }
+}
+
+fn at_least_one(key: &str, value: usize) -> Result<()> {
+    if value > 0 {
+        Ok(())
+    } else {
+        Err(LocalError::setting(key, "at least 1", value))
     }
 }

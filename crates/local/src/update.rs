@@ -4,15 +4,16 @@ mod examples;
 
 use std::time::{Duration, Instant};
 
-use undertone_aggregation::{AggregationError, ClipReport, Clipping, ParamLayout, user_weight};
-use undertone_data::{SpecialIds, User};
-use undertone_models::{ModelError, PackedBatch, SequenceModel, SequenceWorker, StateMode};
+use rand_chacha::ChaCha20Rng;
+use rand_core::SeedableRng;
+use undertone_aggregation::{ClipReport, Clipping, ParamLayout, user_weight};
+use undertone_mechanisms::draws;
+use undertone_models::{PackedBatch, SequenceModel, SequenceWorker, StateMode};
+use undertone_text::SpecialIds;
 
 use crate::batch;
-use crate::cohort;
-use crate::config::{Algorithm, Batching, UserUpdateConfig};
-use crate::error::{Result, TrainingError};
-use crate::random::{Purpose, Randomness};
+use crate::error::{LocalError, Result};
+use crate::settings::{Algorithm, Batching, UserSettings};
 
 pub use examples::{CLIP_MARGIN, MicrobatchOutcome};
 
@@ -82,11 +83,9 @@ pub struct LocalTask<'a> {
     /// The ids that stand for no text: what examples start from.
     pub special: SpecialIds,
     /// The user's hyper-parameters.
-    pub config: &'a UserUpdateConfig,
+    pub settings: &'a UserSettings,
     /// What a local training that leaves the range of numbers means: a zero update, or an error that names the user.
     pub on_overflow: OnOverflow,
-    /// The run's randomness: order and choice of examples.
-    pub randomness: &'a Randomness,
 }
 
 impl LocalWorker {
@@ -94,22 +93,22 @@ impl LocalWorker {
     #[must_use]
     pub fn new(
         model: &dyn SequenceModel,
-        config: &UserUpdateConfig,
+        settings: &UserSettings,
         longest: usize,
         most_examples: usize,
     ) -> Self {
-        let steps = match config.batching {
+        let steps = match settings.batching {
             Batching::Sentences => longest,
             // A text shorter than `unroll` is one stream of one window.
-            Batching::Stream => config.unroll.min(most_examples.saturating_mul(longest + 1)),
+            Batching::Stream => settings.unroll.min(most_examples.saturating_mul(longest + 1)),
         };
         let parameters = model.layout().len();
         // A batch of "all examples" is no larger than what a user has.
         let examples = most_examples
-            .min(config.most_examples().unwrap_or(most_examples))
+            .min(settings.most_examples().unwrap_or(most_examples))
             .max(1);
-        let batch_size = config.batch_size();
-        let sequences = match (config.algorithm, config.batching) {
+        let batch_size = settings.batch_size();
+        let sequences = match (settings.algorithm, settings.batching) {
             (Algorithm::FedSgd, _) => batch_size.min(examples).min(FEDSGD_CHUNK),
             (Algorithm::FedAvg, Batching::Sentences) | (Algorithm::Uls, _) => batch_size.min(examples),
             // A stream has at least one token; the gaps between sentences are inputs too.
@@ -117,7 +116,7 @@ impl LocalWorker {
             // A microbatch holds examples of several users.
             (Algorithm::Els, _) => batch_size,
         };
-        let in_parts = match config.algorithm {
+        let in_parts = match settings.algorithm {
             Algorithm::FedAvg | Algorithm::Els => false,
             Algorithm::FedSgd => true,
             Algorithm::Uls => examples > batch_size,
@@ -141,7 +140,8 @@ impl LocalWorker {
         std::mem::take(&mut self.clipping)
     }
 
-    /// Trains on one user's data. The clipped update is [`LocalWorker::update`] afterwards.
+    /// Trains on one user's examples. The clipped update is [`LocalWorker::update`] afterwards. `order` decides which examples are
+    /// drawn and in which order they are read.
     ///
     /// # Guarantee
     /// The update's L2 norm is at most `task.clipping.bound()`, whatever the data: it is clipped once more after the
@@ -152,37 +152,40 @@ impl LocalWorker {
     ///
     /// # Source
     /// \[DPLM\] Algorithm 1; \[UserDP\] Algorithm 2.
-    pub fn train(&mut self, user: &User<'_>, index: usize, task: &LocalTask<'_>) -> Result<UserOutcome> {
-        let mut generator = task
-            .randomness
-            .generator(Purpose::LocalOrder, task.round, index as u64);
-        let mut examples: Vec<&[u32]> = (0..user.num_examples()).map(|j| user.example(j)).collect();
+    pub fn train(
+        &mut self,
+        examples: &[&[u32]],
+        order: [u8; 32],
+        task: &LocalTask<'_>,
+    ) -> Result<UserOutcome> {
+        let mut generator = ChaCha20Rng::from_seed(order);
+        let mut examples = examples.to_vec();
         // Streams keep the order in which the text was written; sentences are drawn in random order.
         let available = examples.len();
-        let wanted = task.config.most_examples().unwrap_or(available);
-        match task.config.batching {
+        let wanted = task.settings.most_examples().unwrap_or(available);
+        match task.settings.batching {
             Batching::Sentences => {
-                cohort::shuffle(&mut examples, &mut generator);
+                draws::shuffle(&mut examples, &mut generator);
                 examples.truncate(wanted);
             }
             Batching::Stream if wanted < available => {
-                let chosen = cohort::fixed_size(available, wanted, &mut generator);
+                let chosen = draws::fixed_size(available, wanted, &mut generator);
                 examples = chosen.into_iter().map(|j| examples[j]).collect();
             }
             Batching::Stream => {}
         }
-        let trained = match task.config.algorithm {
+        let trained = match task.settings.algorithm {
             Algorithm::FedAvg => self.fedavg(&examples, task, &mut generator),
             Algorithm::FedSgd => self.fedsgd(&examples, task),
             Algorithm::Uls => self.uls(&examples, task),
-            Algorithm::Els => Err(TrainingError::value(
+            Algorithm::Els => Err(LocalError::setting(
                 "user_update.algorithm",
                 "an algorithm with an update of one user",
                 "els",
             )),
         };
         let discarded = match &trained {
-            Err(error) => task.on_overflow == OnOverflow::ZeroUpdate && is_overflow(error),
+            Err(error) => task.on_overflow == OnOverflow::ZeroUpdate && error.is_overflow(),
             Ok(_) => false,
         };
         let (tokens, loss_sum, report) = if discarded {
@@ -201,7 +204,7 @@ impl LocalWorker {
         };
         // n_k is all that the user has, as in Algorithm 1; the cap w_hat bounds its influence.
         let weight = task
-            .config
+            .settings
             .weight_cap
             .map_or(1.0, |cap| user_weight(available as u64, cap));
         Ok(UserOutcome {
@@ -230,17 +233,17 @@ impl LocalWorker {
         generator: &mut impl rand_core::Rng,
     ) -> Result<(u64, f64, ClipReport)> {
         self.parameters.copy_from_slice(task.theta);
-        let learning_rate = task.config.learning_rate() as f32;
+        let learning_rate = task.settings.learning_rate() as f32;
         let (mut tokens, mut loss_sum) = (0, 0.0);
         let mut last = ClipReport {
             norm: 0.0,
             clipped: false,
         };
         let mut order = examples.to_vec();
-        let mut steps = task.config.max_steps.unwrap_or(usize::MAX);
-        'epochs: for epoch in 0..task.config.epochs {
-            if epoch > 0 && task.config.batching == Batching::Sentences {
-                cohort::shuffle(&mut order, generator);
+        let mut steps = task.settings.max_steps.unwrap_or(usize::MAX);
+        'epochs: for epoch in 0..task.settings.epochs {
+            if epoch > 0 && task.settings.batching == Batching::Sentences {
+                draws::shuffle(&mut order, generator);
             }
             for (batch, mode) in batches(&order, task) {
                 if steps == 0 {
@@ -250,7 +253,7 @@ impl LocalWorker {
                 let stats = self
                     .model
                     .sgd_step(&mut self.parameters, &batch.batch(), learning_rate, mode)?;
-                if task.config.clip_every_step {
+                if task.settings.clip_every_step {
                     let started = Instant::now();
                     last = task
                         .clipping
@@ -268,7 +271,11 @@ impl LocalWorker {
         let started = Instant::now();
         let whole = task.clipping.clip(task.layout, &mut self.parameters)?;
         self.clipping += started.elapsed();
-        let report = if task.config.clip_every_step { last } else { whole };
+        let report = if task.settings.clip_every_step {
+            last
+        } else {
+            whole
+        };
         Ok((tokens, loss_sum, report))
     }
 
@@ -276,7 +283,7 @@ impl LocalWorker {
         // The gradient of the mean over all targets, gathered in pieces that fit the workspace.
         let (mut tokens, mut loss_sum) = (0u64, 0.0);
         self.parameters.fill(0.0);
-        let chunk = FEDSGD_CHUNK.min(task.config.batch_size());
+        let chunk = FEDSGD_CHUNK.min(task.settings.batch_size());
         for batch in batch::sentences(examples, chunk, task.special.bos) {
             let stats = self
                 .model
@@ -288,7 +295,7 @@ impl LocalWorker {
             tokens += stats.targets as u64;
             loss_sum += stats.loss_sum;
         }
-        let step = -(task.config.learning_rate() / tokens.max(1) as f64) as f32;
+        let step = -(task.settings.learning_rate() / tokens.max(1) as f64) as f32;
         self.parameters.iter_mut().for_each(|total| *total *= step);
         let started = Instant::now();
         let report = task.clipping.clip(task.layout, &mut self.parameters)?;
@@ -297,25 +304,16 @@ impl LocalWorker {
     }
 }
 
-/// Whether the numbers of one user's training ran away, as opposed to a mistake in the set-up.
-fn is_overflow(error: &TrainingError) -> bool {
-    matches!(
-        error,
-        TrainingError::Model(ModelError::NonFiniteLoss { .. })
-            | TrainingError::Aggregation(AggregationError::NotFinite { .. })
-    )
-}
-
 /// Sentences whose gradient is computed at once in FedSGD; bounds the workspace, not the batch.
 const FEDSGD_CHUNK: usize = 64;
 
 fn batches(examples: &[&[u32]], task: &LocalTask<'_>) -> Vec<(PackedBatch, StateMode)> {
-    let config = task.config;
-    match config.batching {
-        Batching::Sentences => batch::sentences(examples, config.batch_size(), task.special.bos)
+    let settings = task.settings;
+    match settings.batching {
+        Batching::Sentences => batch::sentences(examples, settings.batch_size(), task.special.bos)
             .into_iter()
             .map(|batch| (batch, StateMode::Zero))
             .collect(),
-        Batching::Stream => batch::streams(examples, config.batch_size(), config.unroll, task.special),
+        Batching::Stream => batch::streams(examples, settings.batch_size(), settings.unroll, task.special),
     }
 }

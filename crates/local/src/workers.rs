@@ -1,10 +1,10 @@
-//! One thread a worker.
+//! Runs each worker on a thread of its own.
 
-/// Lets every worker work on a thread of its own, and returns what they made, in the order of the workers.
+/// Runs `work` with each worker on a thread of its own. Returns the results in the order of the workers.
 ///
 /// # Errors
 /// The first in that order. A panic of a worker goes on in the caller.
-pub(crate) fn on_threads<W: Send, T: Send, E: Send>(
+pub fn on_threads<W: Send, T: Send, E: Send>(
     workers: &mut [W],
     work: impl Fn(&mut W) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, E> {

@@ -17,6 +17,7 @@
 
 mod blt;
 mod client_noise;
+pub mod draws;
 mod error;
 mod iterates;
 mod loss;

@@ -3,7 +3,7 @@
 use undertone_accounting::participation::Participation;
 use undertone_data::Partition;
 
-use crate::cohort::{self, Sampling};
+use crate::cohort::Sampling;
 use crate::config::RunConfig;
 use crate::error::{Result, TrainingError};
 use crate::kept_examples::{KeptExamples, Microbatch};
@@ -15,6 +15,7 @@ use crate::participation::{ParticipantId, ParticipationKey, Violation};
 use crate::plan::PrivacyPlan;
 use crate::random::{Purpose, Randomness};
 use crate::record::LedgerEntry;
+use undertone_mechanisms::draws;
 
 /// Who takes part, and what they promise together.
 ///
@@ -153,9 +154,9 @@ impl Cohorts {
                 microbatches = Some(kept.microbatches(&sampled, *microbatch));
                 users
             }
-            Scheme::Poisson { probability } => cohort::poisson(self.users, *probability, &mut generator),
+            Scheme::Poisson { probability } => draws::poisson(self.users, *probability, &mut generator),
             Scheme::FixedSize { size, names } => match &self.policy {
-                None => cohort::fixed_size(self.users, *size, &mut generator),
+                None => draws::fixed_size(self.users, *size, &mut generator),
                 Some(policy) => {
                     let may = |&user: &usize| policy.violation(round, names[user]).is_none();
                     let eligible: Vec<usize> = (0..self.users).filter(may).collect();
@@ -166,7 +167,7 @@ impl Cohorts {
                             eligible: eligible.len(),
                         });
                     }
-                    let chosen = cohort::fixed_size(eligible.len(), *size, &mut generator);
+                    let chosen = draws::fixed_size(eligible.len(), *size, &mut generator);
                     chosen.into_iter().map(|place| eligible[place]).collect()
                 }
             },

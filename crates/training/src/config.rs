@@ -6,10 +6,10 @@
 
 mod aggregation;
 mod cohort;
+mod els;
 mod load;
 mod mechanism;
 mod server;
-mod user_update;
 mod validate;
 
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub(crate) use load::parse_as;
 pub use load::{Override, RunFile, syntax_error};
 pub use mechanism::{MechanismConfig, ParticipationConfig, RestartsConfig, WorkloadName};
 pub use server::{DecayConfig, OptimizerConfig, ServerConfig};
-pub use user_update::{Algorithm, Batching, UserUpdateConfig};
+pub use undertone_local::{Algorithm, Batching, UserSettings};
 pub(crate) use validate::{at_least_one, fits_context, folder_name, token_limits};
 
 /// A whole run.
@@ -50,7 +50,7 @@ pub struct RunConfig {
     /// Who takes part in a round.
     pub cohort: CohortConfig,
     /// What a user computes.
-    pub user_update: UserUpdateConfig,
+    pub user_update: UserSettings,
     /// How a user's update is bounded.
     pub clip: ClipConfig,
     /// The average over users that is released.

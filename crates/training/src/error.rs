@@ -286,6 +286,18 @@ fn before_training(vocabulary: f64, initial_model: f64) -> String {
         + &part(initial_model, "the training of the model that it started from")
 }
 
+impl From<undertone_local::LocalError> for TrainingError {
+    fn from(error: undertone_local::LocalError) -> Self {
+        use undertone_local::LocalError;
+        match error {
+            LocalError::Setting { key, expected, got } => Self::ConfigValue { key, expected, got },
+            LocalError::Model(error) => Self::Model(error),
+            LocalError::Aggregation(error) => Self::Aggregation(error),
+            other => Self::value("user_update", "a user's work that can be computed", other),
+        }
+    }
+}
+
 impl TrainingError {
     pub(crate) fn io(action: &'static str, path: &Path, source: std::io::Error) -> Self {
         Self::Io {

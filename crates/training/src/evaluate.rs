@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use undertone_data::{EosTargets, Partition, SpecialIds};
 use undertone_models::{PackedBatch, SequenceModel, SequenceWorker, StateMode};
 
-use crate::batch;
-use crate::cohort;
 use crate::error::{Result, TrainingError};
-use crate::workers::on_threads;
+use undertone_local::batch;
+use undertone_local::on_threads;
+use undertone_mechanisms::draws;
 
 /// Sentences evaluated side by side.
 pub(crate) const BATCH: usize = 32;
@@ -81,7 +81,7 @@ impl EvaluationSet {
     ) -> Result<Self> {
         let mut users: Vec<usize> = (0..partition.num_users()).collect();
         if max_tokens.is_some() {
-            cohort::shuffle(&mut users, generator);
+            draws::shuffle(&mut users, generator);
         }
         let (mut sentences, mut tokens) = (Vec::new(), 0);
         for index in users {

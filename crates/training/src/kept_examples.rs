@@ -3,8 +3,8 @@
 use rand_core::Rng;
 use undertone_data::Partition;
 
-use crate::cohort;
 use crate::participation::ParticipationKey;
+use undertone_mechanisms::draws;
 
 /// An example by its user and its place among that user's examples.
 pub type Example = (usize, usize);
@@ -66,7 +66,7 @@ impl KeptExamples {
         if available <= self.group_size {
             return (0..available).collect();
         }
-        cohort::fixed_size(available, self.group_size, &mut self.key.examples_of(user as u64))
+        draws::fixed_size(available, self.group_size, &mut self.key.examples_of(user as u64))
     }
 
     /// A Poisson sample: every kept example independently with probability `p`, ordered by user.
@@ -74,7 +74,7 @@ impl KeptExamples {
     pub fn sample(&self, p: f64, generator: &mut impl Rng) -> Vec<Example> {
         let total = self.starts[self.starts.len() - 1];
         let mut kept: Option<(usize, Vec<usize>)> = None;
-        cohort::poisson(total as usize, p, generator)
+        draws::poisson(total as usize, p, generator)
             .into_iter()
             .map(|number| {
                 let number = number as u64;

@@ -24,7 +24,6 @@
 
 pub mod adaptive_clip;
 pub mod advise;
-pub mod batch;
 pub mod checkpoint;
 pub mod cohort;
 pub mod cohorts;
@@ -55,7 +54,5 @@ pub mod secure_round;
 pub mod server_optimizer;
 pub mod simulate;
 pub mod sweep;
-pub mod update;
 pub mod verify;
 pub mod violation;
-mod workers;

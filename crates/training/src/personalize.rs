@@ -16,14 +16,14 @@ use serde::Serialize;
 use undertone_data::{EosTargets, SpecialIds, User};
 use undertone_models::{ModelError, SequenceModel, SequenceWorker, StateMode};
 
-use crate::batch;
-use crate::cohort;
 use crate::config::EvaluationSplit;
 use crate::error::{Result, TrainingError};
 use crate::evaluate::{BATCH, EvaluationSet, Metrics};
 use crate::random::{Purpose, Randomness};
 use crate::run::{Finished, Observer, data_split};
-use crate::workers::on_threads;
+use undertone_local::batch;
+use undertone_local::on_threads;
+use undertone_mechanisms::draws;
 
 /// What a personalised model says about itself.
 pub const STAYS_WITH_ITS_USER: &str = "Personalised models stay with their users and are outside the run's guarantee; so \
@@ -147,7 +147,7 @@ pub fn personalize(
     let mut too_small = partition.num_users() - chosen.len();
     if let Some(most) = options.most_users.filter(|&most| most < chosen.len()) {
         let mut generator = randomness.generator(Purpose::Evaluation, 0, 0);
-        let places = cohort::fixed_size(chosen.len(), most, &mut generator);
+        let places = draws::fixed_size(chosen.len(), most, &mut generator);
         chosen = places.into_iter().map(|place| chosen[place]).collect();
     }
     let examples = || chosen.iter().flat_map(|&user| partition.user(user).examples());
@@ -275,7 +275,7 @@ impl<'a> Local<'a> {
         self.parameters.copy_from_slice(self.start);
         let mut generator = randomness.generator(Purpose::LocalOrder, 0, index as u64);
         for _ in 0..self.options.epochs {
-            cohort::shuffle(own, &mut generator);
+            draws::shuffle(own, &mut generator);
             for batch in batch::sentences(own, self.options.batch_size, self.special.bos) {
                 let rate = self.options.learning_rate as f32;
                 self.worker

@@ -6,6 +6,7 @@
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use sha2::{Digest, Sha256};
+use undertone_local::UserSeeds;
 use undertone_mechanisms::{KeyOrigin, NoiseKey};
 
 use crate::error::{Result, TrainingError};
@@ -115,15 +116,6 @@ impl Randomness {
         })
     }
 
-    /// The same randomness in another process of the run. PRIVACY: the root is as secret as the noise.
-    pub(crate) fn from_root(root: [u8; 32], seeded: bool) -> Self {
-        Self { root, seeded }
-    }
-
-    pub(crate) fn root(&self) -> [u8; 32] {
-        self.root
-    }
-
     /// Whether a seed in the configuration fixed the root, so that the noise can be recomputed by whoever knows it.
     #[must_use]
     pub fn is_seeded(&self) -> bool {
@@ -146,6 +138,15 @@ impl Randomness {
     #[must_use]
     pub fn user_key(&self, user: u64) -> NoiseKey {
         NoiseKey::from_bytes(self.derive(b"user", 0, user)).with_origin(self.origin())
+    }
+
+    /// The secrets of one user in one round. In a seeded run they follow from the seed, as every other draw does.
+    #[must_use]
+    pub fn user_seeds(&self, round: u64, user: u64) -> UserSeeds {
+        UserSeeds {
+            order: self.derive(Purpose::LocalOrder.label(), round, user),
+            encoding: self.user_key(user),
+        }
     }
 
     fn origin(&self) -> KeyOrigin {

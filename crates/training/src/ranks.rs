@@ -10,7 +10,7 @@ mod mpi;
 pub use self::mpi::MpiRanks;
 
 use crate::error::{Result, TrainingError};
-use crate::update::{MicrobatchOutcome, UserOutcome};
+use undertone_local::{MicrobatchOutcome, UserOutcome};
 
 /// The processes that train one run. All of them make the same calls in the same order.
 pub trait Ranks: std::fmt::Debug {
@@ -99,10 +99,8 @@ pub(crate) fn exchange<T: Words>(made: Vec<Option<T>>, width: usize, ranks: &dyn
         .collect()
 }
 
-impl UserOutcome {
-    /// Whole numbers that an outcome is written as.
-    pub(crate) const WORDS: usize = 6;
-}
+/// The number of whole numbers that the outcome of a user is written as.
+pub(crate) const USER_WORDS: usize = 6;
 
 /// Set in the first word of every outcome; a second writer would carry it away.
 const PRESENT: i64 = 1;
@@ -157,11 +155,9 @@ impl Words for UserOutcome {
     }
 }
 
-impl MicrobatchOutcome {
-    /// Whole numbers that an outcome of at most so many examples is written as.
-    pub(crate) fn words(size: usize) -> usize {
-        7 + size
-    }
+/// The number of whole numbers that the outcome of a microbatch of at most `size` examples is written as.
+pub(crate) fn microbatch_words(size: usize) -> usize {
+    7 + size
 }
 
 impl Words for MicrobatchOutcome {
@@ -213,11 +209,11 @@ mod tests {
         };
         for below in [None, Some(false), Some(true)] {
             let user = UserOutcome { below, ..user };
-            let mut words = [0; UserOutcome::WORDS];
+            let mut words = [0; USER_WORDS];
             user.write(&mut words);
             assert_eq!(UserOutcome::read(&words), Some(user));
         }
-        assert_eq!(UserOutcome::read(&[0; UserOutcome::WORDS]), None);
+        assert_eq!(UserOutcome::read(&[0; USER_WORDS]), None);
         let microbatch = MicrobatchOutcome {
             examples: 2,
             tokens: 9,
@@ -226,7 +222,7 @@ mod tests {
             clipped: 1,
             discarded: 0,
         };
-        let mut words = vec![0; MicrobatchOutcome::words(4)];
+        let mut words = vec![0; microbatch_words(4)];
         microbatch.write(&mut words);
         assert_eq!(MicrobatchOutcome::read(&words), Some(microbatch));
         words[0] = 0;

@@ -13,10 +13,11 @@ use undertone_mechanisms::NoisedAverage;
 use crate::error::{Result, TrainingError};
 use crate::noise::Noise;
 use crate::plan::RoundPlan;
-use crate::ranks::{Ranks, exchange, share};
+use crate::random::Randomness;
+use crate::ranks::{Ranks, USER_WORDS, exchange, share};
 use crate::secure_round::SecureRounds;
-use crate::update::{LocalTask, LocalWorker, UserOutcome};
-use crate::workers::on_threads;
+use undertone_local::on_threads;
+use undertone_local::{LocalTask, LocalWorker, UserOutcome, UserSeeds};
 
 pub(crate) use examples::contribute_examples;
 pub use examples::release_examples;
@@ -47,6 +48,20 @@ pub struct ReleaseTimes {
     pub noise: Duration,
 }
 
+/// The users of a round.
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: it holds the secrets of the users"
+)]
+pub struct RoundUsers<'a> {
+    /// Their places in the partition.
+    pub cohort: &'a [usize],
+    /// Their secrets, in the order of the cohort.
+    pub seeds: &'a [UserSeeds],
+    /// The text of all training users.
+    pub partition: &'a Partition<'a>,
+}
+
 /// What makes a round, besides the users.
 #[derive(Debug)]
 pub struct Release<'a> {
@@ -58,6 +73,8 @@ pub struct Release<'a> {
     pub noise: &'a mut Noise,
     /// How updates become a sum, where a run file says so.
     pub secure: Option<&'a SecureRounds>,
+    /// The run's randomness: drop-outs and masks of a secure sum are drawn from it.
+    pub randomness: &'a Randomness,
     /// The processes that train; the others train their share and see nothing else of the round.
     pub ranks: &'a dyn Ranks,
 }
@@ -76,18 +93,26 @@ pub struct Release<'a> {
 /// # Source
 /// \[DPLM\] Algorithm 1; \[Gboard\] Algorithm 1.
 pub fn release(
-    cohort: &[usize],
-    users: &Partition<'_>,
+    users: &RoundUsers<'_>,
     task: &LocalTask<'_>,
     release: &mut Release<'_>,
     workers: &mut [LocalWorker],
     on_user: &(dyn Fn() + Sync),
 ) -> Result<(Released, Vec<UserOutcome>)> {
     if let Some(secure) = release.secure {
-        return release_secure(secure, cohort, users, task, release, workers, on_user);
+        return release_secure(secure, users, task, release, workers, on_user);
     }
     let started = Instant::now();
-    let (sums, outcomes, summing) = train(cohort, users, task, workers, release.ranks, on_user)?;
+    let order_seeds: Vec<[u8; 32]> = users.seeds.iter().map(|seeds| seeds.order).collect();
+    let (sums, outcomes, summing) = train(
+        users.cohort,
+        &order_seeds,
+        users.partition,
+        task,
+        workers,
+        release.ranks,
+        on_user,
+    )?;
     let mut times = ReleaseTimes {
         users: started.elapsed(),
         sum: summing,
@@ -116,26 +141,26 @@ pub fn release(
 /// What a process that does not release anything does in a round: its share of the cohort, into the sum of all.
 pub(crate) fn contribute(
     cohort: &[usize],
+    order_seeds: &[[u8; 32]],
     users: &Partition<'_>,
     task: &LocalTask<'_>,
     workers: &mut [LocalWorker],
     ranks: &dyn Ranks,
 ) -> Result<()> {
-    train(cohort, users, task, workers, ranks, &|| ()).map(drop)
+    train(cohort, order_seeds, users, task, workers, ranks, &|| ()).map(drop)
 }
 
 /// A round whose updates are integers modulo a number. Below the floor of survivors it is abandoned: nothing is released.
 fn release_secure(
     secure: &SecureRounds,
-    cohort: &[usize],
-    users: &Partition<'_>,
+    users: &RoundUsers<'_>,
     task: &LocalTask<'_>,
     release: &mut Release<'_>,
     workers: &mut [LocalWorker],
     on_user: &(dyn Fn() + Sync),
 ) -> Result<(Released, Vec<UserOutcome>)> {
     let started = Instant::now();
-    let gathered = secure.sum(cohort, users, task, workers, on_user)?;
+    let gathered = secure.sum(users, task, release.randomness, workers, on_user)?;
     let mut times = ReleaseTimes {
         users: started.elapsed(),
         sum: gathered.summing,
@@ -183,6 +208,11 @@ fn clipping(workers: &mut [LocalWorker]) -> Duration {
     all / workers.len().max(1) as u32
 }
 
+/// The examples of a user, in the order in which they were written.
+pub(crate) fn examples_of<'a>(users: &'a Partition<'_>, user: usize) -> Vec<&'a [u32]> {
+    users.user(user).examples().collect()
+}
+
 /// What the users of a round add up to.
 struct Sums {
     updates: FixedPointSum,
@@ -203,6 +233,7 @@ impl Sums {
 /// The sums over the cohort, of which this process trains its share.
 fn train(
     cohort: &[usize],
+    order_seeds: &[[u8; 32]],
     users: &Partition<'_>,
     task: &LocalTask<'_>,
     workers: &mut [LocalWorker],
@@ -218,13 +249,13 @@ fn train(
     order.sort_by_key(|&place| std::cmp::Reverse(users.user(cohort[place]).num_tokens()));
     let work = |worker: &mut LocalWorker, place: usize| {
         let user = cohort[place];
-        let outcome = worker.train(&users.user(user), user, task);
-        let added = outcome.and_then(|outcome| {
+        let mut work = || {
+            let outcome = worker.train(&examples_of(users, user), order_seeds[place], task)?;
             let started = Instant::now();
             sums.add(worker.update(), &outcome)?;
             Ok((outcome, started.elapsed()))
-        });
-        let added = added.map_err(|source| TrainingError::UserUpdate {
+        };
+        let added = work().map_err(|source| TrainingError::UserUpdate {
             round: task.round,
             user,
             source: Box::new(source),
@@ -238,7 +269,7 @@ fn train(
     if task.estimate.is_some() {
         sums.bits.combine(ranks.size(), all_reduce)?;
     }
-    let outcomes = exchange(outcomes, UserOutcome::WORDS, ranks)?;
+    let outcomes = exchange(outcomes, USER_WORDS, ranks)?;
     Ok((sums, outcomes, summing))
 }
 

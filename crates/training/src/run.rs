@@ -31,7 +31,7 @@ use crate::ranks::{OneProcess, Ranks};
 use crate::record::{EvaluationRecord, GuaranteeRecord, PrivacyReport, RoundRecord, StartRecord};
 use crate::secure_round::SecureRounds;
 use crate::server_optimizer::ServerOptimizer;
-use crate::update::LocalWorker;
+use undertone_local::LocalWorker;
 use undertone_present::numbers::hex;
 
 use workspace::RunDirectory;

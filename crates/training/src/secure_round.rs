@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use rand_core::Rng;
 use sha2::{Digest, Sha256};
 use undertone_aggregation::{AggregationError, Decoded, Encoder, Encoding, ModularVec};
-use undertone_data::Partition;
 use undertone_mechanisms::NoiseKey;
 use undertone_secagg::{
     Context, Digest32, DropOut, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, Setting, SumRequest,
@@ -19,7 +18,8 @@ use crate::config::{DropoutConfig, RunConfig, SumName};
 use crate::error::{Result, TrainingError};
 use crate::plan::PrivacyPlan;
 use crate::random::{Purpose, Randomness};
-use crate::update::{LocalTask, LocalWorker, UserOutcome};
+use crate::round::{RoundUsers, examples_of};
+use undertone_local::{LocalTask, LocalWorker, UserOutcome};
 
 /// Of a user's neighbours, the share that opens its masks: more than half.
 const THRESHOLD_PERCENT: u32 = 51;
@@ -134,18 +134,18 @@ impl SecureRounds {
     /// [`TrainingError::UserUpdate`] naming round and user; from encoding and protocol. Too few survivors are no error.
     pub fn sum(
         &self,
-        cohort: &[usize],
-        users: &Partition<'_>,
+        round_users: &RoundUsers<'_>,
         task: &LocalTask<'_>,
+        randomness: &Randomness,
         workers: &mut [LocalWorker],
         on_user: &(dyn Fn() + Sync),
     ) -> Result<Gathered> {
+        let cohort = round_users.cohort;
         let started = Instant::now();
         let round = self.encoding.for_round(&self.rotations, task.round)?;
         let threads = workers.len().max(1) as u32;
         let shift = Shift {
-            cohort,
-            users,
+            users: round_users,
             task,
             idle: Mutex::new(
                 workers
@@ -161,7 +161,7 @@ impl SecureRounds {
         };
         let lost: Vec<Option<DropOut>> = cohort
             .iter()
-            .map(|&user| self.lost(task.randomness, task.round, user))
+            .map(|&user| self.lost(randomness, task.round, user))
             .collect();
         let request = SumRequest {
             context: self.names.next(task.round, task.theta, self.terms),
@@ -174,7 +174,7 @@ impl SecureRounds {
             drop_out: &|client| lost[client as usize],
             finished: &|_| (),
         };
-        let mut generator = task.randomness.generator(Purpose::SecureSum, task.round, 0);
+        let mut generator = randomness.generator(Purpose::SecureSum, task.round, 0);
         let summed = self.pool.install(|| self.backend.sum(&request, &mut generator));
         let Done {
             outcomes,
@@ -266,8 +266,7 @@ impl SessionNames {
 
 /// The users of one round at work.
 struct Shift<'a, 'w> {
-    cohort: &'a [usize],
-    users: &'a Partition<'a>,
+    users: &'a RoundUsers<'a>,
     task: &'a LocalTask<'a>,
     idle: Mutex<Vec<(&'w mut LocalWorker, Encoder<'w>)>>,
     done: Mutex<Done>,
@@ -284,7 +283,7 @@ struct Done {
 impl Shift<'_, '_> {
     /// Trains the user at this place of the cohort and writes its residues.
     fn work(&self, place: usize, vector: &mut ModularVec) -> std::result::Result<(), AggregationError> {
-        let user = self.cohort[place];
+        let user = self.users.cohort[place];
         // There is a worker for every thread.
         let (worker, mut encoder) = self
             .idle
@@ -293,12 +292,12 @@ impl Shift<'_, '_> {
             .and_then(|mut idle| idle.pop())
             .ok_or(AggregationError::Poisoned)?;
         let started = Instant::now();
-        let trained = worker.train(&self.users.user(user), user, self.task);
+        let seeds = &self.users.seeds[place];
+        let trained = worker.train(&examples_of(self.users.partition, user), seeds.order, self.task);
         let training = started.elapsed();
-        let encoded = trained.and_then(|outcome| {
-            // PRIVACY: a key of the user's own, used once in a round.
-            let key = self.task.randomness.user_key(user as u64);
-            encoder.encode(worker.update(), outcome.weight, &key, vector)?;
+        let encoded = trained.map_err(TrainingError::from).and_then(|outcome| {
+            // PRIVACY: the key is the user's own, and encodes one update per round.
+            encoder.encode(worker.update(), outcome.weight, &seeds.encoding, vector)?;
             Ok(outcome)
         });
         self.idle

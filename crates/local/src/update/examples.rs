@@ -5,9 +5,9 @@ use std::time::Instant;
 use undertone_aggregation::{ClipReport, Clipping};
 use undertone_models::{ModelError, SequenceWeights};
 
-use super::{LocalTask, LocalWorker, OnOverflow, is_overflow};
+use super::{LocalTask, LocalWorker, OnOverflow};
 use crate::batch;
-use crate::error::{Result, TrainingError};
+use crate::error::{LocalError, Result};
 
 /// By how much less than the clip norm a microbatch bounds each of its gradients, relatively: room for the rounding of
 /// norms and sums in single precision.
@@ -61,7 +61,7 @@ impl LocalWorker {
     /// \[UserDP\] Algorithm 1.
     pub fn train_examples(&mut self, examples: &[&[u32]], task: &LocalTask<'_>) -> Result<MicrobatchOutcome> {
         match task.clipping {
-            Clipping::Flat { clip_norm } if task.config.batch_size() > 1 => {
+            Clipping::Flat { clip_norm } if task.settings.batch_size() > 1 => {
                 self.clipped_sum(examples, clip_norm * (1.0 - CLIP_MARGIN), task)
             }
             _ => self.exactly_clipped(examples, task),
@@ -81,7 +81,7 @@ impl LocalWorker {
             Ok((sums, report))
         });
         match clipped {
-            Err(error) if task.on_overflow == OnOverflow::ZeroUpdate && is_overflow(&error) => {
+            Err(error) if task.on_overflow == OnOverflow::ZeroUpdate && error.is_overflow() => {
                 // PRIVACY: a map of these examples alone, with norm 0.
                 self.parameters.fill(0.0);
                 outcome.discarded = examples.len();
@@ -148,7 +148,7 @@ impl LocalWorker {
         task: &LocalTask<'_>,
     ) -> Result<(u64, f64)> {
         let (mut tokens, mut loss_sum) = (0, 0.0);
-        let batches = batch::sentences(examples, task.config.batch_size(), task.special.bos);
+        let batches = batch::sentences(examples, task.settings.batch_size(), task.special.bos);
         if batches.is_empty() {
             self.nothing();
         }
@@ -178,8 +178,8 @@ impl LocalWorker {
     }
 }
 
-fn not_finite(targets: usize) -> TrainingError {
-    TrainingError::Model(ModelError::NonFiniteLoss {
+fn not_finite(targets: usize) -> LocalError {
+    LocalError::Model(ModelError::NonFiniteLoss {
         loss: f64::INFINITY,
         targets,
     })

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use undertone_data::Partition;
 use undertone_models::{SequenceModel, SequenceWeights, SequenceWorker};
 
-use crate::batch;
-use crate::cohort;
 use crate::error::{Result, TrainingError};
 use crate::random::{Purpose, Randomness};
 use crate::run::workspace::longest_example;
-use crate::workers::on_threads;
+use undertone_local::batch;
+use undertone_local::on_threads;
+use undertone_mechanisms::draws;
 
 /// Examples whose gradients are summed at once.
 const CHUNK: usize = 16;
@@ -70,7 +70,7 @@ impl<'a> Probe<'a> {
         }
         let mut generator = randomness.generator(Purpose::Advice, 0, 0);
         let count = count.clamp(1, users.num_users());
-        let chosen = cohort::fixed_size(users.num_users(), count, &mut generator);
+        let chosen = draws::fixed_size(users.num_users(), count, &mut generator);
         let rows = CHUNK * longest_example(users);
         let dim = parameters.len();
         let worker = || Worker {
@@ -112,7 +112,7 @@ impl<'a> Probe<'a> {
             while let Some(&user) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let text = users.user(user);
                 let mut examples: Vec<&[u32]> = text.examples().collect();
-                cohort::shuffle(
+                draws::shuffle(
                     &mut examples,
                     &mut randomness.generator(Purpose::LocalOrder, 0, user as u64),
                 );

@@ -146,7 +146,7 @@ fn gradient_norms_by_hand() {
         .map(|user| {
             let mut sum = vec![0.0f64; parameters.len()];
             for example in user.examples() {
-                let batches = crate::batch::sentences(&[example], 1, users.special().bos);
+                let batches = undertone_local::batch::sentences(&[example], 1, users.special().bos);
                 worker
                     .gradient(&parameters, &batches[0].batch(), &mut gradient)
                     .unwrap();

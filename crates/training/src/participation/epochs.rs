@@ -3,8 +3,8 @@
 use undertone_accounting::participation::{Gap, Participation};
 
 use super::ParticipationKey;
-use crate::cohort;
 use crate::error::{Result, TrainingError};
+use undertone_mechanisms::draws;
 
 /// One random order of all users, cut into as many cohorts as an epoch has rounds. Round `t` has cohort `t mod b`, so a
 /// user's participations are exactly `b` rounds apart.
@@ -54,7 +54,7 @@ impl ShuffledEpochs {
             ));
         };
         let mut order: Vec<u32> = (0..users).collect();
-        cohort::shuffle(&mut order, &mut key.generator(b"epochs"));
+        draws::shuffle(&mut order, &mut key.generator(b"epochs"));
         Ok(Self {
             order,
             rounds_per_epoch,

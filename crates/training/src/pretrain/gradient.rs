@@ -7,9 +7,9 @@ use undertone_aggregation::{Estimator, FixedPointSum};
 use undertone_mechanisms::{NoisedAverage, NonPrivate};
 use undertone_models::{SequenceModel, SequenceWorker, StepStats};
 
-use crate::batch;
 use crate::error::Result;
-use crate::workers::on_threads;
+use undertone_local::batch;
+use undertone_local::on_threads;
 
 /// Examples in a part. Fixed, so that the parts of a batch, and with them the bits of its gradient, do not depend on the
 /// number of threads.

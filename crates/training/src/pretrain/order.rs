@@ -2,9 +2,9 @@
 
 use undertone_data::Partition;
 
-use crate::cohort;
 use crate::error::{Result, TrainingError};
 use crate::random::{Purpose, Randomness};
+use undertone_mechanisms::draws;
 
 /// The examples of a partition in the order of training.
 ///
@@ -58,7 +58,7 @@ impl<'a> ExampleOrder<'a> {
         let (epoch, place) = (step / steps_per_epoch, step % steps_per_epoch);
         if self.epoch != Some(epoch) {
             self.shuffled.clone_from(&self.examples);
-            cohort::shuffle(
+            draws::shuffle(
                 &mut self.shuffled,
                 &mut randomness.generator(Purpose::ExampleOrder, epoch, 0),
             );

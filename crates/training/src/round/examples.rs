@@ -8,8 +8,8 @@ use undertone_data::Partition;
 use super::{Release, ReleaseTimes, Released, clipping, in_pieces};
 use crate::error::{Result, TrainingError};
 use crate::kept_examples::Microbatch;
-use crate::ranks::{Ranks, exchange};
-use crate::update::{LocalTask, LocalWorker, MicrobatchOutcome};
+use crate::ranks::{Ranks, exchange, microbatch_words};
+use undertone_local::{LocalTask, LocalWorker, MicrobatchOutcome};
 
 /// Computes the clipped gradients of the sampled examples and returns what is released, with what each microbatch was like.
 ///
@@ -75,7 +75,7 @@ fn train(
     on_microbatch: &(dyn Fn() + Sync),
 ) -> Result<(FixedPointSum, Vec<MicrobatchOutcome>, Duration)> {
     let mut sum = FixedPointSum::new(task.layout.len());
-    let size = task.config.batch_size();
+    let size = task.settings.batch_size();
     let order: Vec<usize> = (0..microbatches.len()).collect();
     let work = |worker: &mut LocalWorker, place: usize| {
         let microbatch = &microbatches[place];
@@ -99,6 +99,6 @@ fn train(
     };
     let (outcomes, summing) = in_pieces(&order, workers, ranks, &work)?;
     sum.combine(ranks.size(), |values| ranks.all_reduce(values))?;
-    let outcomes = exchange(outcomes, MicrobatchOutcome::words(size), ranks)?;
+    let outcomes = exchange(outcomes, microbatch_words(size), ranks)?;
     Ok((sum, outcomes, summing))
 }

@@ -11,10 +11,9 @@ use crate::config::{RunConfig, parse_as};
 use crate::error::{Result, TrainingError};
 use crate::identity::ModelIdentity;
 use crate::initial_model;
-use crate::random::Randomness;
 use crate::ranks::Ranks;
 use crate::round;
-use crate::update::{LocalTask, LocalWorker};
+use undertone_local::{LocalTask, LocalWorker};
 
 /// Trains what rank 0 says until it says that the run is over. Of `options`, the folder of the corpus cache and the cores
 /// matter; no other file is written.
@@ -36,11 +35,8 @@ pub fn follow(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
         base,
         data_sha256,
         frozen_sha256,
-        root,
-        seeded,
     } = start;
     let config: RunConfig = parse_as(&config, Path::new("the configuration of rank 0"), &[])?;
-    let randomness = Randomness::from_root(root, seeded);
     let corpus = Corpus::open(&config.data, &base, &options.out.join(CACHE), &NoProgress)?;
     if corpus.digest() != data_sha256 {
         let expected = format!("the corpus of rank 0, SHA-256 {data_sha256}");
@@ -76,16 +72,22 @@ pub fn follow(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
             layout: model.layout(),
             clipping: &order.clipping(),
             estimate: order.estimate,
-            config: &config.user_update,
+            settings: &config.user_update,
             on_overflow: order.on_overflow(),
-            randomness: &randomness,
             special: users.special(),
         };
         match &order.microbatches {
             Some(microbatches) => {
                 round::contribute_examples(microbatches, &users, &task, &mut workers, ranks)?;
             }
-            None => round::contribute(&order.users, &users, &task, &mut workers, ranks)?,
+            None => round::contribute(
+                &order.users,
+                &order.order_seeds,
+                &users,
+                &task,
+                &mut workers,
+                ranks,
+            )?,
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{Observer, Run, RunOptions, data_split};
 use crate::adaptive_clip::AdaptiveClip;
 use crate::checkpoint::Checkpoint;
 use crate::cohorts::Cohorts;
-use crate::config::{Algorithm, RunConfig, RunFile, UserUpdateConfig};
+use crate::config::{Algorithm, RunConfig, RunFile, UserSettings};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::EvaluationSet;
 use crate::files;
@@ -27,7 +27,7 @@ use crate::ranks::Ranks;
 use crate::record::{LedgerEntry, MetricsLine, StartRecord};
 use crate::secure_round::SecureRounds;
 use crate::server_optimizer::ServerOptimizer;
-use crate::update::LocalWorker;
+use undertone_local::LocalWorker;
 
 impl<'a> Run<'a> {
     pub(super) fn open(
@@ -56,8 +56,6 @@ impl<'a> Run<'a> {
             base: std::path::absolute(base).unwrap_or_else(|_| base.to_owned()),
             data_sha256: corpus.digest().to_owned(),
             frozen_sha256: identity.frozen_sha256().map(str::to_owned),
-            root: randomness.root(),
-            seeded: randomness.is_seeded(),
         };
         Order::Start(start).send(&[], ranks)?;
         let population = population(config, &users);
@@ -252,7 +250,7 @@ fn start_record(
 /// Number of training users and their total weight, for a private run no more than its bound; with example-level sampling
 /// every kept example weighs 1.
 fn population(config: &RunConfig, users: &Partition<'_>) -> Population {
-    let UserUpdateConfig {
+    let UserSettings {
         algorithm,
         group_size,
         weight_cap,

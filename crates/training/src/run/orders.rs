@@ -9,7 +9,7 @@ use crate::cohorts::Cohort;
 use crate::error::{Result, TrainingError};
 use crate::kept_examples::Microbatch;
 use crate::ranks::Ranks;
-use crate::update::{LocalTask, OnOverflow};
+use undertone_local::{LocalTask, OnOverflow, UserSeeds};
 
 /// One message.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -33,9 +33,14 @@ pub(super) struct Start {
     pub(super) data_sha256: String,
     /// Of the parameters that adapters are added to.
     pub(super) frozen_sha256: Option<String>,
-    /// PRIVACY: the root of the run's randomness, as secret as the noise; it stays among the processes of the run.
-    pub(super) root: [u8; 32],
-    pub(super) seeded: bool,
+}
+
+impl std::fmt::Debug for RoundOrder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RoundOrder")
+            .field("round", &self.round)
+            .finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for Start {
@@ -45,13 +50,16 @@ impl std::fmt::Debug for Start {
 }
 
 /// A round, all but its parameters.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(PartialEq, Serialize, Deserialize)]
 pub(super) struct RoundOrder {
     pub(super) round: u64,
     pub(super) estimate: Option<f64>,
     clip: Clip,
     zero_update: bool,
     pub(super) users: Vec<usize>,
+    /// For each user the seed of the order of its examples. PRIVACY: a follower gets these seeds and never the root of the run's
+    /// randomness, from which the noise follows.
+    pub(super) order_seeds: Vec<[u8; 32]>,
     pub(super) microbatches: Option<Vec<Microbatch>>,
 }
 
@@ -63,7 +71,7 @@ enum Clip {
 }
 
 impl RoundOrder {
-    pub(super) fn new(task: &LocalTask<'_>, cohort: &Cohort) -> Self {
+    pub(super) fn new(task: &LocalTask<'_>, cohort: &Cohort, seeds: &[UserSeeds]) -> Self {
         Self {
             round: task.round,
             estimate: task.estimate,
@@ -74,6 +82,7 @@ impl RoundOrder {
             },
             zero_update: task.on_overflow == OnOverflow::ZeroUpdate,
             users: cohort.users.clone(),
+            order_seeds: seeds.iter().map(|seeds| seeds.order).collect(),
             microbatches: cohort.microbatches.clone(),
         }
     }
@@ -140,6 +149,19 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_start_of_a_follower_holds_no_key_of_the_run() {
+        let start = Start {
+            config: String::new(),
+            base: PathBuf::new(),
+            data_sha256: String::new(),
+            frozen_sha256: None,
+        };
+        let message = serde_json::to_value(&start).unwrap();
+        let keys: Vec<&str> = message.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys, ["base", "config", "data_sha256", "frozen_sha256"]);
+    }
 
     #[test]
     fn damaged_orders_are_none() {

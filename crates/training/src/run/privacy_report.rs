@@ -10,7 +10,7 @@ use crate::identity::ParameterCounts;
 use crate::initial_model::{StatedGuarantee, Training, source_sha256};
 use crate::plan::{PrivacyPlan, StartCost};
 use crate::record::{GuaranteeRecord, LedgerEntry, PrivacyReport};
-use crate::update::CLIP_MARGIN;
+use undertone_local::CLIP_MARGIN;
 
 /// Above this, (eps, delta) says close to nothing about any one person.
 const MEANINGLESS_EPSILON: f64 = 20.0;

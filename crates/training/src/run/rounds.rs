@@ -13,8 +13,8 @@ use crate::files::Lines;
 use crate::files::names::METRICS_FILE;
 use crate::plan::{Cost, PrivacyPlan, RoundPlan};
 use crate::record::{EvaluationRecord, LedgerEntry, MetricsLine, PhaseSeconds, RoundRecord};
-use crate::round::{self, Release};
-use crate::update::{LocalTask, OnOverflow};
+use crate::round::{self, Release, RoundUsers};
+use undertone_local::{LocalTask, OnOverflow, UserSeeds};
 
 impl Run<'_> {
     pub(super) fn rounds(&mut self) -> Result<()> {
@@ -106,14 +106,18 @@ impl Run<'_> {
             clipping: &plan.clipping,
             estimate: self.adaptive_clip.map(|clip| clip.estimate()),
             special: self.users.special(),
-            config: &self.config.user_update,
+            settings: &self.config.user_update,
             on_overflow: if self.plan.is_private() {
                 OnOverflow::ZeroUpdate
             } else {
                 OnOverflow::Fail
             },
-            randomness: &self.randomness,
         };
+        let seeds: Vec<UserSeeds> = cohort
+            .users
+            .iter()
+            .map(|&user| self.randomness.user_seeds(round, user as u64))
+            .collect();
         let observer = self.observer;
         let noise_key = self.noise.key_id()?;
         let mut release = Release {
@@ -121,9 +125,10 @@ impl Run<'_> {
             estimator: self.plan.estimator(),
             noise: &mut self.noise,
             secure: self.secure.as_ref(),
+            randomness: &self.randomness,
             ranks: self.ranks,
         };
-        Order::Round(RoundOrder::new(&task, cohort)).send(&self.parameters, self.ranks)?;
+        Order::Round(RoundOrder::new(&task, cohort, &seeds)).send(&self.parameters, self.ranks)?;
         let (users, workers) = (&self.users, &mut self.workers[..]);
         let on_piece = || observer.on_user();
         let (released, work): (_, Work) = match &cohort.microbatches {
@@ -133,8 +138,13 @@ impl Run<'_> {
                 (released, outcomes.into_iter().collect())
             }
             None => {
+                let round_users = RoundUsers {
+                    cohort: &cohort.users,
+                    seeds: &seeds,
+                    partition: users,
+                };
                 let (released, outcomes) =
-                    round::release(&cohort.users, users, &task, &mut release, workers, &on_piece)?;
+                    round::release(&round_users, &task, &mut release, workers, &on_piece)?;
                 (released, outcomes.into_iter().collect())
             }
         };

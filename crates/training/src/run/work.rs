@@ -1,6 +1,6 @@
 //! What the training of a round was like, whatever it was made of.
 
-use crate::update::{MicrobatchOutcome, UserOutcome};
+use undertone_local::{MicrobatchOutcome, UserOutcome};
 
 /// Users of a round, or the microbatches of example-level sampling, together.
 #[derive(Debug, Default)]

@@ -16,7 +16,7 @@ use crate::files::{Line, Lines};
 use crate::plan::Spending;
 use crate::record::{EvaluationRecord, Histogram, LedgerEntry, MetricsLine, RoundRecord, StartRecord};
 use crate::run::{Account, LEDGER_FILE, METRICS_FILE, evaluates, shows_epsilon, signal_to_noise};
-use crate::workers::on_threads;
+use undertone_local::on_threads;
 use undertone_present::numbers::hex;
 
 /// What `metrics.jsonl` says that nobody can compute from the files of a run.

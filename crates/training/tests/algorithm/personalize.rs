@@ -1,8 +1,8 @@
 //! Personalisation against one gradient step by hand.
 
 use undertone_data::{EosTargets, Partition, SpecialIds, Split};
+use undertone_local::batch;
 use undertone_models::{SequenceWorker, StateMode};
-use undertone_training::batch;
 use undertone_training::config::{EvaluationSplit, RunFile};
 use undertone_training::personalize::{PersonalizeOptions, personalize};
 use undertone_training::run::{self, RunOptions, Silent};

@@ -2,13 +2,13 @@
 
 use undertone_aggregation::{Clipping, Estimator};
 use undertone_data::{SpecialIds, Split};
+use undertone_local::batch;
+use undertone_local::{LocalTask, LocalWorker, OnOverflow};
 use undertone_models::StateMode;
-use undertone_training::batch;
 use undertone_training::noise::Noise;
 use undertone_training::plan::RoundPlan;
 use undertone_training::random::Randomness;
-use undertone_training::round::{self, Release};
-use undertone_training::update::{LocalTask, LocalWorker, OnOverflow};
+use undertone_training::round::{self, Release, RoundUsers};
 
 use crate::support::{World, config, norm};
 
@@ -29,17 +29,18 @@ fn single_step(changes: &[&str], clipping: &Clipping) -> (Vec<f32>, Vec<f32>) {
         theta: &theta,
         layout,
         clipping,
-        config: &config.user_update,
+        settings: &config.user_update,
         estimate: None,
         on_overflow: OnOverflow::Fail,
-        randomness: &randomness,
     };
     let mut sized = config.user_update.clone();
     sized.batch_size = Some(user.num_examples());
     let mut worker = LocalWorker::new(world.model.as_ref(), &sized, world.longest(), 100_000);
-    worker.train(&user, 0, &task).expect("training");
-
     let examples: Vec<&[u32]> = user.examples().collect();
+    worker
+        .train(&examples, randomness.user_seeds(0, 0).order, &task)
+        .expect("training");
+
     let all = batch::sentences(&examples, examples.len(), SpecialIds::WORDS.bos);
     let mut gradient = vec![0.0; layout.len()];
     let mut reference = world
@@ -108,15 +109,16 @@ fn fedavg_projects_after_every_step() {
         theta: &theta,
         layout,
         clipping: &clipping,
-        config: &config,
+        settings: &config,
         estimate: None,
         on_overflow: OnOverflow::Fail,
-        randomness: &randomness,
     };
     let mut worker = LocalWorker::new(world.model.as_ref(), &config, world.longest(), 100_000);
-    worker.train(&user, index, &task).expect("training");
-
     let examples: Vec<&[u32]> = user.examples().collect();
+    worker
+        .train(&examples, randomness.user_seeds(0, index as u64).order, &task)
+        .expect("training");
+
     let all = batch::sentences(&examples, examples.len(), SpecialIds::WORDS.bos);
     let mut reference = world
         .model
@@ -163,10 +165,9 @@ fn a_round_releases_the_weighted_average() {
         theta: &theta,
         layout,
         clipping: &clipping,
-        config: &config.user_update,
+        settings: &config.user_update,
         estimate: None,
         on_overflow: OnOverflow::Fail,
-        randomness: &randomness,
     };
     let cohort = [3, 8, 20, 31];
     let mut workers: Vec<_> = (0..2)
@@ -184,7 +185,11 @@ fn a_round_releases_the_weighted_average() {
     let mut total = 0.0;
     for index in cohort {
         let outcome = workers[0]
-            .train(&users.user(index), index, &task)
+            .train(
+                &users.user(index).examples().collect::<Vec<_>>(),
+                randomness.user_seeds(4, index as u64).order,
+                &task,
+            )
             .expect("training");
         let expected = (users.user(index).num_examples() as f64 / 30.0).min(1.0);
         assert!((outcome.weight - expected).abs() < 1e-8);
@@ -193,6 +198,12 @@ fn a_round_releases_the_weighted_average() {
             .zip(worker_update(&workers[0]))
             .for_each(|(sum, value)| *sum += outcome.weight * f64::from(value));
     }
+    let seeds = cohort.map(|user| randomness.user_seeds(4, user as u64));
+    let round_users = RoundUsers {
+        cohort: &cohort,
+        seeds: &seeds,
+        partition: &users,
+    };
     let mut release = |estimator: &Estimator, noise_std: f64| {
         let noise_multiplier = (noise_std > 0.0).then_some(1.0);
         let plan = RoundPlan {
@@ -210,10 +221,11 @@ fn a_round_releases_the_weighted_average() {
             estimator,
             noise: &mut noise,
             secure: None,
+            randomness: &randomness,
             ranks: &undertone_training::ranks::OneProcess,
         };
         let (released, outcomes) =
-            round::release(&cohort, &users, &task, &mut release, &mut workers, &|| ()).expect("a release");
+            round::release(&round_users, &task, &mut release, &mut workers, &|| ()).expect("a release");
         assert_eq!(outcomes.len(), cohort.len());
         released.average.unwrap().values().to_vec()
     };
@@ -269,12 +281,15 @@ fn runaway_training_is_a_zero_update_or_an_error() {
             layout,
             clipping: &clipping,
             estimate: None,
-            config: &config.user_update,
+            settings: &config.user_update,
             on_overflow,
-            randomness: &randomness,
         };
         worker
-            .train(&users.user(0), 0, &task)
+            .train(
+                &users.user(0).examples().collect::<Vec<_>>(),
+                randomness.user_seeds(0, 0).order,
+                &task,
+            )
             .map(|outcome| (outcome.discarded, norm(worker.update().iter().copied())))
     };
     assert!(train(OnOverflow::Fail).is_err());

@@ -5,7 +5,8 @@ use std::path::Path;
 use undertone_accounting::{Accountant, Delta, Event, NoiseMultiplier, Recipe, SamplingProbability};
 use undertone_aggregation::{Clipping, Estimator};
 use undertone_data::{SpecialIds, Split};
-use undertone_training::batch;
+use undertone_local::batch;
+use undertone_local::{CLIP_MARGIN, LocalTask, LocalWorker, OnOverflow};
 use undertone_training::config::{RunConfig, RunFile};
 use undertone_training::initial_model::starting_parameters;
 use undertone_training::kept_examples::{self, KeptExamples};
@@ -16,7 +17,6 @@ use undertone_training::random::{Purpose, Randomness};
 use undertone_training::record::LedgerEntry;
 use undertone_training::round::{self, Release};
 use undertone_training::run::{self, RunOptions, Silent};
-use undertone_training::update::{CLIP_MARGIN, LocalTask, LocalWorker, OnOverflow};
 
 use crate::support::{World, config, norm};
 
@@ -83,9 +83,8 @@ impl Start {
             layout: self.world.model.layout(),
             clipping,
             estimate: None,
-            config: &self.config.user_update,
+            settings: &self.config.user_update,
             on_overflow: OnOverflow::Fail,
-            randomness: &self.randomness,
         }
     }
 
@@ -136,6 +135,7 @@ impl Start {
             },
             noise: &mut Noise::none(),
             secure: None,
+            randomness: &self.randomness,
             ranks: &undertone_training::ranks::OneProcess,
         };
         let size = self.config.user_update.batch_size();
@@ -179,14 +179,18 @@ fn uls_clips_the_average_over_the_drawn_examples() {
         for clipping in [Clipping::None, Clipping::Flat { clip_norm: 0.01 }] {
             let mut worker = start.workers(1).remove(0);
             let outcome = worker
-                .train(&user, index, &start.task(&clipping))
+                .train(
+                    &user.examples().collect::<Vec<_>>(),
+                    start.randomness.user_seeds(0, index as u64).order,
+                    &start.task(&clipping),
+                )
                 .expect("training");
             let drawn = user.num_examples().min(group_size);
             assert_eq!(outcome.examples, drawn);
             // The draw that the worker made.
             let mut examples: Vec<&[u32]> = user.examples().collect();
             let mut generator = start.randomness.generator(Purpose::LocalOrder, 0, index as u64);
-            undertone_training::cohort::shuffle(&mut examples, &mut generator);
+            undertone_mechanisms::draws::shuffle(&mut examples, &mut generator);
             let mut average = vec![0.0; start.theta.len()];
             for example in &examples[..drawn] {
                 let gradient = scaled(&start.gradient(example), -1.0 / drawn as f64);
@@ -323,7 +327,7 @@ fn without_clip_and_noise_both_are_plain_sgd() {
         let population = users.num_users();
         let q = 12.0 / population as f64;
         let mut generator = start.randomness.generator(Purpose::Cohort, 0, 0);
-        let batch = undertone_training::cohort::poisson(population, q, &mut generator);
+        let batch = undertone_mechanisms::draws::poisson(population, q, &mut generator);
         assert!(batch.len() > 3);
         // SGD over the batch's gradients, added up exactly, divided by the expected number.
         let mut theta = start.initial();

@@ -244,6 +244,6 @@ impl Random {
 
     /// Uniform below `bound`.
     pub(super) fn below(&mut self, bound: usize) -> usize {
-        crate::cohort::below(bound as u64, &mut self.generator) as usize
+        undertone_mechanisms::draws::below(bound as u64, &mut self.generator) as usize
     }
 }

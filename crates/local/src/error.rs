@@ -1,0 +1,50 @@
+//! Errors of the work of one user.
+
+use undertone_aggregation::AggregationError;
+use undertone_models::ModelError;
+
+/// Result of this crate's functions.
+pub type Result<T, E = LocalError> = std::result::Result<T, E>;
+
+/// The reason why a user's contribution could not be computed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LocalError {
+    /// A setting is outside its range or contradicts another.
+    #[error("configuration key `{key}`: expected {expected}, got {got}")]
+    Setting {
+        /// The dotted key of a run file.
+        key: String,
+        /// A description of a usable value.
+        expected: String,
+        /// The value found.
+        got: String,
+    },
+    /// From the model.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// From clipping.
+    #[error(transparent)]
+    Aggregation(#[from] AggregationError),
+}
+
+impl LocalError {
+    #[allow(clippy::needless_pass_by_value)] // numbers and strings alike, without `&` at every call
+    pub(crate) fn setting(key: &str, expected: impl Into<String>, got: impl ToString) -> Self {
+        Self::Setting {
+            key: key.to_owned(),
+            expected: expected.into(),
+            got: got.to_string(),
+        }
+    }
+
+    /// Whether the numbers of one user's training left their range. Any other error is a mistake in the set-up.
+    #[must_use]
+    pub fn is_overflow(&self) -> bool {
+        matches!(
+            self,
+            Self::Model(ModelError::NonFiniteLoss { .. })
+                | Self::Aggregation(AggregationError::NotFinite { .. })
+        )
+    }
+}

@@ -1,0 +1,18 @@
+#![doc = include_str!("../README.md")]
+//!
+//! Sources: \[DPLM\] Algorithm 1 (McMahan et al., ICLR 2018); \[UserDP\] Algorithms 1 and 2 (Charles et al., 2024).
+
+#![forbid(unsafe_code)]
+
+pub mod batch;
+mod error;
+mod seeds;
+mod settings;
+mod update;
+mod workers;
+
+pub use error::{LocalError, Result};
+pub use seeds::UserSeeds;
+pub use settings::{Algorithm, Batching, UserSettings};
+pub use update::{CLIP_MARGIN, LocalTask, LocalWorker, MicrobatchOutcome, OnOverflow, UserOutcome};
+pub use workers::on_threads;
