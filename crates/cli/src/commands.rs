@@ -1,4 +1,4 @@
-//! One module a command.
+//! The commands, one per module.
 
 pub(crate) mod account;
 pub(crate) mod advise;

@@ -16,12 +16,14 @@ use commands::{
 };
 use output::Output;
 
-/// Train language models on text that belongs to people, so that the model provably reveals almost nothing about any one
-/// of them.
+/// Train language models with user-level differential privacy.
+///
+/// The guarantee of a run bounds what its model can reveal about any one user, under the conditions that the run prints:
+/// epsilon, delta, the sampling of users and the relation between neighbouring data sets.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, arg_required_else_help = true)]
 struct Arguments {
-    /// Print one JSON document for machines instead of tables and progress bars.
+    /// Print one JSON document instead of tables and progress bars.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -30,33 +32,60 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Train a model as a run file says; ends with the model, its accuracy and its guarantee.
+    /// Train a model from a run file, and print its accuracy and its privacy guarantee.
+    ///
+    /// The run directory holds the model, the ledger of its rounds, the metrics, the guarantee and a report.
     Train(train::RunArgs),
-    /// Pre-train a model on public text, without privacy; private training can start from it.
+    /// Pre-train a model on public text, without privacy. Private training can start from the result.
     Pretrain(train::TrainArgs),
-    /// Train a run file along axes and over seeds, and compare the runs.
+    /// Train every run of a sweep file (settings and seeds), and compare the runs.
+    ///
+    /// Runs that were cut off are continued, and finished runs are kept. The comparison shows accuracy with its spread over the
+    /// seeds, differences from the first value of the last axis seed by seed, noise and guarantee. The folder of the sweep holds
+    /// the runs, comparison.json, comparison.md and pictures of the accuracy over the rounds. Where the values of the first axis
+    /// are named by numbers (`epsilon-4`), a picture shows the final loss over these numbers.
     Sweep(sweep::SweepArgs),
-    /// Evaluate the final model of a run.
+    /// Measure the accuracy of a run's final model.
     Eval(eval::EvalArgs),
-    /// Write a run's final model for other programs: GPT-2's layout, adapters merged.
+    /// Write a run's final model for other programs, with its adapters merged.
+    ///
+    /// The folder holds `model.safetensors`, the run's `vocab.txt` or `tokenizer.json`, and in GPT-2's layout a `config.json`.
+    /// The export is computed only from the released model, so the run's guarantee still applies. To start a run from it, set
+    /// `initial_model = "FOLDER/model.safetensors"`.
     Export(export::ExportArgs),
-    /// Train a run's final model on held-out users' own text, one by one, and measure what that adds.
+    /// Train a run's final model separately on each held-out user's text, and measure the gain.
+    ///
+    /// Each held-out user trains on the first half of their examples and is measured on the other half, before and after.
+    /// The run's guarantee does not cover the personalised models, nor the numbers shown: these are exact statistics of the
+    /// held-out users.
     Personalize(personalize::PersonalizeArgs),
-    /// State or search a privacy guarantee: epsilon, delta, noise, rounds.
+    /// Compute a privacy guarantee, or find the noise, rounds or sampling that reach one.
     Account(Box<account::AccountArgs>),
-    /// From population, rounds and target to feasible report goals, noise and separation.
+    /// Find how many clients per round, and how much noise, reach a target guarantee.
+    ///
+    /// The noise multipliers are those of production runs, in proportion to the report goal: scaling both together keeps
+    /// utility. With --kinds, matrices are optimised for the given run and compared at equal privacy. The guarantees hold under
+    /// zero-out, if the timers of the devices enforce the separation. They assume no sampling.
     Plan(plan::PlanArgs),
-    /// Before a private fine-tuning: example-level or user-level sampling, group sizes, cohort and noise.
+    /// Recommend example-level or user-level sampling for a private run, with group size, cohort and noise.
     Advise(advise::AdviseArgs),
-    /// Simulate who takes part in a population of devices with timers, and what guarantee that gives.
+    /// Simulate device check-ins without training, and report the guarantees that follow.
+    ///
+    /// The simulation reports how often and how far apart the devices took part. If the file names a mechanism, it also reports
+    /// three guarantees under zero-out: the one that the timers promise, the one that the ledger shows, and the exact one of
+    /// the ledger's participations.
     Simulate(Box<simulate::SimulateArgs>),
-    /// Optimise, compare and show noise mechanisms: BLT, trees, BandMF and the others.
+    /// Optimise, compare and show mechanisms of correlated noise, such as trees, BLT and BandMF.
     Mechanism(mechanism::MechanismArgs),
-    /// Import, describe and index user-partitioned text.
+    /// Import, describe and group text by user, and build vocabularies and tokenizers.
     Data(Box<data::DataArgs>),
-    /// Make the report of a run again and show its summary.
+    /// Write the report of a run again, and print its summary.
     Report(report::ReportArgs),
-    /// Recompute from a run's files what it claims: ledger, participation, noise, guarantee, model.
+    /// Check the claims of a finished run by recomputing them from its files.
+    ///
+    /// The checks cover the hash chain of the ledger, the clip norm, sensitivity and noise of each round, the participation of
+    /// users, the privacy report, the numbers of the metrics that ledger and configuration determine, and the final model. The
+    /// command fails and names the places if a claim does not hold.
     Verify(verify::VerifyArgs),
 }
 

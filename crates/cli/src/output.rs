@@ -24,7 +24,7 @@ pub(crate) struct Output {
 impl Output {
     /// Prints a result as JSON.
     pub(crate) fn print_json<T: Serialize>(&self, value: &T) -> anyhow::Result<()> {
-        let text = serde_json::to_string_pretty(value).context("a result that JSON cannot hold")?;
+        let text = serde_json::to_string_pretty(value).context("cannot write the result as JSON")?;
         write_out(&terminal::json(&text))
     }
 
@@ -103,7 +103,7 @@ fn write_out(text: &str) -> anyhow::Result<()> {
     match writeln!(std::io::stdout().lock(), "{text}") {
         // A closed pipe (`undertone ... | head`) is not an error.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("writing to standard output"),
+        other => other.context("cannot write to standard output"),
     }
 }
 

@@ -105,7 +105,7 @@ pub fn remove(run_dir: &Path) -> Result<()> {
     // A link is removed as a link.
     match std::fs::remove_dir_all(folder) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            Err(TrainingError::io("removing", folder, source))
+            Err(TrainingError::io("remove", folder, source))
         }
         _ => Ok(()),
     }
@@ -146,7 +146,7 @@ impl Snapshot<'_> {
             .zip([self.parameters, self.first, self.second].map(Floats::new));
         files::write_secret_at(&path, |temporary| {
             safetensors::serialize_to_file(tensors, Some(metadata), temporary).map_err(|error| match error {
-                SafeTensorError::IoError(source) => TrainingError::io("writing", &path, source),
+                SafeTensorError::IoError(source) => TrainingError::io("write", &path, source),
                 other => damaged(other.to_string()),
             })
         })?;
@@ -159,7 +159,7 @@ impl Snapshot<'_> {
 fn named(error: TrainingError, path: &Path) -> TrainingError {
     match error {
         TrainingError::Mechanism(MechanismError::StateIo { kind, message, .. }) => {
-            TrainingError::io("writing", path, std::io::Error::new(kind, message))
+            TrainingError::io("write", path, std::io::Error::new(kind, message))
         }
         other => other,
     }

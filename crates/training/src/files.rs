@@ -66,7 +66,7 @@ pub fn open(path: &Path) -> Result<File> {
 /// # Errors
 /// As [`open`].
 pub fn open_at_most(path: &Path, limit: u64) -> Result<File> {
-    let (file, length) = regular(path, OpenOptions::new().read(true), "reading")?;
+    let (file, length) = regular(path, OpenOptions::new().read(true), "read")?;
     if length > limit {
         return Err(too_large(path, limit, length));
     }
@@ -81,13 +81,13 @@ pub fn open_at_most(path: &Path, limit: u64) -> Result<File> {
 pub fn open_to_write(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    let (file, _) = regular(path, &mut options, "opening")?;
+    let (file, _) = regular(path, &mut options, "open")?;
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
         let metadata = file
             .metadata()
-            .map_err(|source| TrainingError::io("opening", path, source))?;
+            .map_err(|source| TrainingError::io("open", path, source))?;
         if metadata.nlink() > 1 {
             let got = format!("a file with {} names (hard links)", metadata.nlink());
             return Err(unusable(path, "a file with one name", got));
@@ -194,7 +194,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
 /// # Errors
 /// [`TrainingError::Io`]; [`TrainingError::UnusableFile`] for a larger file.
 pub fn read_given(path: &Path, limit: u64) -> Result<Vec<u8>> {
-    let file = File::open(path).map_err(|source| TrainingError::io("reading", path, source))?;
+    let file = File::open(path).map_err(|source| TrainingError::io("read", path, source))?;
     contents(file, path, limit)
 }
 
@@ -207,7 +207,7 @@ pub fn read_given_text(path: &Path) -> Result<String> {
 }
 
 fn contents(file: File, path: &Path, limit: u64) -> Result<Vec<u8>> {
-    let fail = |source| TrainingError::io("reading", path, source);
+    let fail = |source| TrainingError::io("read", path, source);
     let stated = file.metadata().map_err(fail)?.len();
     if stated > limit {
         return Err(too_large(path, limit, stated));
@@ -250,7 +250,7 @@ pub fn secret_folder(path: &Path) -> Result<()> {
         let mut builder = fs::DirBuilder::new();
         builder.mode(0o700);
         make_folder(path, builder)?;
-        let fail = |source| TrainingError::io("protecting", path, source);
+        let fail = |source| TrainingError::io("protect", path, source);
         let mode = path.symlink_metadata().map_err(fail)?.permissions().mode();
         if mode & 0o077 != 0 {
             fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(fail)?;
@@ -274,7 +274,7 @@ fn make_folder(path: &Path, builder: fs::DirBuilder) -> Result<()> {
         Ok(_) => Err(unusable(path, "a folder", "a file")),
         Err(missing) => {
             let source = created.err().unwrap_or(missing);
-            Err(TrainingError::io("creating", path, source))
+            Err(TrainingError::io("create", path, source))
         }
     }
 }
@@ -287,7 +287,7 @@ fn make_folder(path: &Path, builder: fs::DirBuilder) -> Result<()> {
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
     write_atomic_with(path, |file| {
         file.write_all(bytes)
-            .map_err(|source| TrainingError::io("writing", path, source))
+            .map_err(|source| TrainingError::io("write", path, source))
     })
 }
 
@@ -326,7 +326,7 @@ fn written(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> Result<()>,
 ) -> Result<()> {
-    let fail = |source| TrainingError::io("writing", path, source);
+    let fail = |source| TrainingError::io("write", path, source);
     let file = File::options().write(true).open(temporary).map_err(fail)?;
     let mut writer = BufWriter::with_capacity(1 << 16, file);
     write(&mut writer)?;
@@ -334,7 +334,7 @@ fn written(
 }
 
 fn write_atomic_at(path: &Path, mode: u32, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let fail = |source| TrainingError::io("writing", path, source);
+    let fail = |source| TrainingError::io("write", path, source);
     let temporary = temporary_for(path, mode)?;
     write(temporary.path())?;
     // Opened again: a writer may have put a file of its own in its place.
@@ -368,7 +368,7 @@ fn temporary_for(path: &Path, mode: u32) -> Result<tempfile::NamedTempFile> {
     }
     builder
         .tempfile_in(folder_of(path))
-        .map_err(|source| TrainingError::io("writing", path, source))
+        .map_err(|source| TrainingError::io("write", path, source))
 }
 
 fn folder_of(path: &Path) -> &Path {

@@ -55,7 +55,7 @@ impl Manifest {
     pub fn write(&self, run_dir: &Path) -> Result<()> {
         let path = run_dir.join(MANIFEST_FILE);
         let mut text = serde_json::to_vec_pretty(self)
-            .map_err(|error| TrainingError::io("writing", &path, error.into()))?;
+            .map_err(|error| TrainingError::io("write", &path, error.into()))?;
         text.push(b'\n');
         files::write_atomic(&path, &text)
     }
@@ -75,7 +75,7 @@ impl Manifest {
 /// # Errors
 /// [`TrainingError::Io`], [`TrainingError::UnusableFile`].
 pub fn sha256_of(path: &Path) -> Result<String> {
-    let fail = |source| TrainingError::io("reading", path, source);
+    let fail = |source| TrainingError::io("read", path, source);
     let mut file = files::open(path)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 1 << 16];

@@ -109,7 +109,7 @@ impl SecureRounds {
             .build()
             .map_err(|error| {
                 let source = std::io::Error::other(error.to_string());
-                TrainingError::io("starting threads for", std::path::Path::new("the sum"), source)
+                TrainingError::io("start threads for", std::path::Path::new("the sum"), source)
             })?;
         Ok(Some(Self {
             encoding: encoding.clone(),

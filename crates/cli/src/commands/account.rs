@@ -22,19 +22,19 @@ pub(crate) struct AccountArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum AccountCommand {
-    /// Gaussian releases about every user, one or many.
+    /// Account for Gaussian releases that every user takes part in.
     Gaussian(gaussian::GaussianArgs),
-    /// Rounds that every user joins by chance: DP-FedAvg, DP-FedSGD, DP-SGD.
+    /// Account for rounds that every user joins at random: DP-FedAvg, DP-FedSGD, DP-SGD.
     Poisson(poisson::PoissonArgs),
-    /// Correlated noise without any sampling: DP-FTRL with a tree, a BLT or other Toeplitz coefficients.
+    /// Account for correlated noise without sampling: DP-FTRL with a tree, a BLT or other Toeplitz coefficients.
     Ftrl(Box<ftrl::FtrlArgs>),
-    /// Example-level sampling: what DP-SGD over examples promises to users who have several.
+    /// Account for DP-SGD that samples examples, with a guarantee for whole users who have several.
     Els(els::ElsArgs),
-    /// User-level sampling: every user joins a step by chance, with any number of examples.
+    /// Account for DP-SGD that samples users, each with any number of examples.
     Uls(poisson::PoissonArgs),
-    /// From rho to epsilon and delta, or from epsilon and delta to rho.
+    /// Convert rho (zCDP) to epsilon at a delta, or epsilon and delta to rho.
     Convert(convert::ConvertArgs),
-    /// A file of events, one after another.
+    /// Account for a list of different events, read from a file.
     Compose(compose::ComposeArgs),
 }
 

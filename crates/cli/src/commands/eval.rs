@@ -11,32 +11,37 @@ use crate::output::{Output, facts};
 /// Arguments of `undertone eval`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EvalArgs {
-    /// The run directory.
+    /// Read the run from this directory.
     run: PathBuf,
-    /// The partition.
+    /// Measure on the users of this partition.
     #[arg(long, value_enum, default_value = "test")]
     split: Split,
-    /// Whether the end of a sentence counts as a target.
+    /// Include or exclude the end of a sentence as a target.
     #[arg(long, value_enum, default_value = "excluded")]
     eos: Eos,
-    /// Say where relative paths of the run's data settings start. Required for a copied run directory; by default where they
-    /// started when the run was made.
+    /// Resolve relative paths of the run's data settings in this folder.
+    ///
+    /// By default this is the folder in which the run resolved them. A copied run directory needs the option.
     #[arg(long, value_name = "FOLDER")]
     base: Option<PathBuf>,
-    /// Cores to use; all by default.
+    /// Set the number of threads (default: one per core).
     #[arg(long)]
     threads: Option<std::num::NonZeroUsize>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Split {
+    /// Use the validation users.
     Validation,
+    /// Use the test users.
     Test,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Eos {
+    /// Measure words only.
     Excluded,
+    /// Measure words and ends of sentences.
     Included,
 }
 
@@ -75,7 +80,10 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> anyhow::Result<()> {
         ("top-1 accuracy", percent(metrics.top1)),
         ("top-3", percent(metrics.top3)),
         ("top-5", percent(metrics.top5)),
-        ("top-1, UNK a candidate", percent(metrics.top1_all_ids)),
+        (
+            "top-1, UNK allowed as a prediction",
+            percent(metrics.top1_all_ids),
+        ),
     ];
     rows.extend(
         metrics
@@ -92,15 +100,18 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> anyhow::Result<()> {
     ));
     if let Some(head) = &metrics.head_words {
         for (name, histogram) in [
-            ("top-10 in 10 commonest", &head.top10),
-            ("top-10 in 50 commonest", &head.top50),
-            ("top-10 in 100 commonest", &head.top100),
+            ("top-10 among 10 most frequent", &head.top10),
+            ("top-10 among 50 most frequent", &head.top50),
+            ("top-10 among 100 most frequent", &head.top100),
         ] {
             let shares: Vec<String> = histogram
                 .iter()
                 .map(|&count| format!("{:.1}", 100.0 * count as f64 / metrics.targets.max(1) as f64))
                 .collect();
-            rows.push((name, format!("{} % (0 to 10 of them)", shares.join(" "))));
+            rows.push((
+                name,
+                format!("{} % of targets, for 0 to 10 such predictions", shares.join(" ")),
+            ));
         }
     }
     output.print(&facts(rows))

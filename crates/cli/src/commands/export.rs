@@ -9,18 +9,14 @@ use undertone_training::export::{Layout, export};
 use crate::output::{Output, facts};
 
 /// Arguments of `undertone export`.
-///
-/// Writes a folder with `model.safetensors`, the run's `vocab.txt` or `tokenizer.json`, and for GPT-2's layout a `config.json`.
-/// Low-rank adapters are added to what they adapt. The run's guarantee holds for what is written: it is made from the released
-/// model alone. Another run starts from it with `initial_model = "FOLDER/model.safetensors"`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExportArgs {
-    /// The run directory.
+    /// Read the run from this directory.
     run: PathBuf,
-    /// Names and shapes of the tensors.
+    /// Choose the names and shapes of the tensors.
     #[arg(long, value_enum)]
     layout: LayoutName,
-    /// The folder to write.
+    /// Write this folder.
     #[arg(long, short, alias = "output", value_name = "FOLDER")]
     out: PathBuf,
     /// Replace the folder of an earlier export.
@@ -30,9 +26,9 @@ pub(crate) struct ExportArgs {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum LayoutName {
-    /// GPT-2's, for Hugging Face's GPT2LMHeadModel; transformers with learned positions only.
+    /// Use GPT-2's names, for Hugging Face's GPT2LMHeadModel. The model must be a transformer with learned positions.
     Gpt2,
-    /// Our own, adapters merged.
+    /// Use the names of Undertone's own model files.
     Undertone,
 }
 
@@ -52,7 +48,7 @@ pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<()> {
         ("parameters", grouped(exported.parameters as u64)),
     ];
     if let Some(rank) = exported.merged_lora_rank {
-        rows.push(("adapters", format!("of rank {rank}, merged")));
+        rows.push(("adapters", format!("merged, of rank {rank}")));
     }
     output.print(&facts(rows))
 }

@@ -12,40 +12,42 @@ use super::eval::{Eos, Split};
 use crate::output::{Output, facts};
 
 /// Arguments of `undertone personalize`.
-///
-/// Every held-out user trains the run's final model on the first half of its own examples and is measured on the other
-/// half, before and after. Personalised models stay with their users and are outside the run's guarantee, and so are the
-/// figures shown: exact statistics of held-out users.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PersonalizeArgs {
-    /// The run directory.
+    /// Read the run from this directory.
     run: PathBuf,
-    /// The partition whose users personalise.
+    /// Personalise for the users of this partition.
     #[arg(long, value_enum, default_value = "test")]
     split: Split,
-    /// At most so many users, chosen once at random; all by default.
+    /// Limit the number of users, which are chosen at random (default: all).
     #[arg(long, value_name = "N")]
     users: Option<usize>,
-    /// Local epochs.
-    #[arg(long, default_value_t = 4)]
+    /// Set the number of passes over each user's training half.
+    #[arg(long, default_value_t = 4, help_heading = "Local training")]
     epochs: usize,
-    /// Learning rate of local SGD.
-    #[arg(long, default_value_t = 0.1, allow_negative_numbers = true)]
+    /// Set the learning rate of local SGD.
+    #[arg(
+        long,
+        default_value_t = 0.1,
+        allow_negative_numbers = true,
+        help_heading = "Local training"
+    )]
     learning_rate: f64,
-    /// Examples in a local batch.
-    #[arg(long, default_value_t = 8)]
+    /// Set the number of examples per local batch.
+    #[arg(long, default_value_t = 8, help_heading = "Local training")]
     batch_size: usize,
-    /// Whether the end of a sentence counts as a target.
+    /// Include or exclude the end of a sentence as a target.
     #[arg(long, value_enum, default_value = "excluded")]
     eos: Eos,
-    /// Say where relative paths of the run's data settings start. Required for a copied run directory; by default where they
-    /// started when the run was made.
+    /// Resolve relative paths of the run's data settings in this folder.
+    ///
+    /// By default this is the folder in which the run resolved them. A copied run directory needs the option.
     #[arg(long, value_name = "FOLDER")]
     base: Option<PathBuf>,
-    /// Cores to use; all by default.
+    /// Set the number of threads (default: one per core).
     #[arg(long)]
     threads: Option<std::num::NonZeroUsize>,
-    /// Draw how many users' loss changed by how much into this file.
+    /// Draw the distribution of the users' changes of loss into this SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -78,7 +80,7 @@ pub(crate) fn run(args: &PersonalizeArgs, output: &Output) -> anyhow::Result<()>
         eos: args.eos.into(),
         threads,
     };
-    let bar = Bar(output.bar(0, "personalising {bar:40} {pos}/{len} users {eta}"));
+    let bar = Bar(output.bar(0, "personalising {bar:40} {pos}/{len} users, {eta} left"));
     let done = personalize::personalize(&args.run, args.base.as_deref(), &options, &bar)?;
     bar.0.finish_and_clear();
     if let Some(file) = &args.svg {
@@ -97,10 +99,13 @@ fn text(done: &Personalization) -> String {
     let nats = |value: f64| format!("{value:.4}");
     let mut users = format!("{} of {}", done.users, done.split);
     if done.too_small > 0 {
-        users += &format!(", {} left out as too small", done.too_small);
+        users += &format!(", {} left out for too few examples", done.too_small);
     }
     if done.diverged > 0 {
-        users += &format!(", {} diverged and kept the model", done.diverged);
+        users += &format!(
+            ", {} diverged and were measured with the run's model",
+            done.diverged
+        );
     }
     let mut rows = vec![
         ("users".to_owned(), users),
@@ -113,7 +118,7 @@ fn text(done: &Personalization) -> String {
         ),
         ("targets evaluated".to_owned(), done.targets.to_string()),
     ];
-    rows.extend(of_change("loss, nats a token", &done.loss, nats));
+    rows.extend(of_change("loss, nats per token", &done.loss, nats));
     rows.extend(of_change("top-1 accuracy", &done.top1, percent));
     format!("{}\n\n{}", facts(rows), done.note)
 }
@@ -134,7 +139,7 @@ fn of_change(name: &str, change: &Change, show: impl Fn(f64) -> String) -> Vec<(
             format!("mean {}, median {}", show(spread.mean), show(spread.median)),
         ),
         (
-            "  10, 25, 75, 90 per cent".to_owned(),
+            "  percentiles 10, 25, 75, 90".to_owned(),
             format!(
                 "{}, {}, {}, {}",
                 show(spread.p10),
@@ -144,7 +149,7 @@ fn of_change(name: &str, change: &Change, show: impl Fn(f64) -> String) -> Vec<(
             ),
         ),
         (
-            "  better for".to_owned(),
+            "  improved for".to_owned(),
             format!("{:.1} % of users", 100.0 * change.improved),
         ),
     ]

@@ -9,7 +9,7 @@ use crate::output::{Output, facts};
 /// Arguments of `undertone report`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
-    /// The run directory; finished or not.
+    /// Read the run from this directory. The run need not be finished.
     run: PathBuf,
 }
 

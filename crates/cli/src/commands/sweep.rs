@@ -16,25 +16,20 @@ use super::train::{Progress, start_threads};
 use crate::output::{Output, value};
 
 /// Arguments of `undertone sweep`.
-///
-/// Makes every run of a sweep file that has not finished yet, continues those that were cut off, and compares: accuracy with
-/// its spread over the seeds, paired differences from the first value of the last axis, noise and guarantee. The runs, and
-/// comparison.json, comparison.md and one picture of accuracy over rounds for each value of the earlier axes, are in a folder
-/// of the sweep's name; where the values of the first axis are named by numbers (`epsilon-4`), so is one of the loss over them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SweepArgs {
-    /// The sweep file (TOML); see `examples/sweeps/`.
+    /// Read the sweep file (TOML) from this path. The folder `examples/sweeps/` holds sweep files.
     sweep: PathBuf,
-    /// Change a key of every run.
+    /// Change a key of every run, for example `--set rounds=50`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<Override>,
-    /// Folder of run directories.
+    /// Write the folder of the sweep into this folder.
     #[arg(long, default_value = "runs", value_name = "FOLDER")]
     out: PathBuf,
-    /// Cores to use; all by default. The result does not depend on it.
+    /// Set the number of threads (default: one per core). The result does not depend on it.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
-    /// Compare what is there; train nothing.
+    /// Compare the finished runs without training any.
     #[arg(long)]
     compare_only: bool,
 }
@@ -52,7 +47,7 @@ pub(crate) fn run(args: &SweepArgs, output: &Output) -> anyhow::Result<()> {
         return output.print_json(&comparison);
     }
     output.print(&format!(
-        "{}\n\ncomparison.json, comparison.md and pictures are in {}",
+        "{}\n\nThe files comparison.json and comparison.md and the pictures are in {}.",
         text::table(&comparison),
         value(&folder.display().to_string())
     ))
@@ -89,8 +84,8 @@ fn train(sweep: &Sweep, args: &SweepArgs, output: &Output) -> anyhow::Result<()>
 }
 
 fn write(folder: &Path, comparison: &Comparison) -> anyhow::Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
-    let mut json = serde_json::to_vec_pretty(comparison).context("a result that JSON cannot hold")?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let mut json = serde_json::to_vec_pretty(comparison).context("cannot write the result as JSON")?;
     json.push(b'\n');
     write_atomic(&folder.join("comparison.json"), &json)?;
     let mut page = text::markdown(comparison);

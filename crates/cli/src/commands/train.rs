@@ -18,18 +18,18 @@ use crate::output::{Output, facts, value};
 /// Arguments of `undertone train` and `undertone pretrain`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TrainArgs {
-    /// The run file (TOML); see `examples/`.
+    /// Read the run file (TOML) from this path. The folder `examples/` holds run files.
     pub(super) config: PathBuf,
-    /// Change a key of the run file: `--set rounds=50 --set clip.norm=0.5`.
+    /// Change a key of the run file, for example `--set rounds=50 --set clip.norm=0.5`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(super) set: Vec<Override>,
     /// Continue the run from its last checkpoint.
     #[arg(long)]
     resume: bool,
-    /// Folder of run directories.
+    /// Write the run directory into this folder.
     #[arg(long, default_value = "runs", value_name = "FOLDER")]
     out: PathBuf,
-    /// Cores to use; all by default. The result does not depend on it.
+    /// Set the number of threads (default: one per core). The result does not depend on it.
     #[arg(long)]
     threads: Option<std::num::NonZeroUsize>,
 }
@@ -39,8 +39,9 @@ pub(crate) struct TrainArgs {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     common: TrainArgs,
-    /// Train together with the other processes that `mpirun` started; the result is that of one process. `--threads` are
-    /// those of each.
+    /// Share the work with the other processes that `mpirun` started. The result equals that of a single process.
+    ///
+    /// `--threads` sets the number of threads of each process.
     #[cfg(feature = "mpi")]
     #[arg(long)]
     mpi: bool,
@@ -91,11 +92,11 @@ pub(super) fn start_threads(asked: Option<std::num::NonZeroUsize>) -> anyhow::Re
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .build_global()
-        .context("starting the thread pool")?;
+        .context("cannot start the threads")?;
     Ok(threads)
 }
 
-/// Shows a run's events: bars on a terminal, a line an evaluation otherwise.
+/// Shows a run's events: bars on a terminal, and a line per evaluation.
 pub(super) struct Progress {
     output: Output,
     corpus: ProgressBar,
@@ -157,7 +158,7 @@ impl Observer for Progress {
             start.train_tokens,
             start.rounds,
             if resumed_at > 0 {
-                format!(", resumed after {resumed_at}")
+                format!(", resumed after {resumed_at} rounds")
             } else {
                 String::new()
             },
@@ -167,7 +168,7 @@ impl Observer for Progress {
                 self.say(&format!("planned: {}", guarantee(planned)));
                 self.say(&format!("         {}", assumptions(planned)));
             }
-            None => self.say("planned: no guarantee"),
+            None => self.say("planned: this run has no guarantee"),
         }
         if let Some(warning) = &start.warning {
             self.say(&format!("warning: {warning}"));
@@ -228,7 +229,7 @@ fn guarantee(record: &GuaranteeRecord) -> String {
 fn assumptions(record: &GuaranteeRecord) -> String {
     if let Some(schema) = &record.schema {
         return format!(
-            "{}: {}; rho {:.4}; {} rounds, {} users, {:.1} a round, noise multiplier {:.4}",
+            "{}: {}; rho {:.4}; {} rounds, {} users, {:.1} per round, noise multiplier {:.4}",
             schema.mechanism,
             schema.participation(),
             schema.rho,
@@ -239,8 +240,8 @@ fn assumptions(record: &GuaranteeRecord) -> String {
         );
     }
     let cohort = match record.group_size {
-        Some(group_size) => format!("examples of at most {group_size} a user"),
-        None => format!("{:.1} a round", record.users_per_round),
+        Some(group_size) => format!("at most {group_size} examples per user"),
+        None => format!("{:.1} per round", record.users_per_round),
     };
     format!(
         "{}, {}; {} rounds, {} users, {cohort}, noise multiplier {:.4}",
@@ -261,9 +262,9 @@ fn table(summary: &Summary) -> String {
     ];
     if let Some(initial) = &summary.initial {
         rows.push((
-            "of the initial model".to_owned(),
+            "initial model".to_owned(),
             format!(
-                "{}, perplexity {:.1}: the rest is what this training added",
+                "top-1 {}, perplexity {:.1}; the difference is what this training added",
                 percent(initial.top1),
                 initial.perplexity
             ),
@@ -274,7 +275,10 @@ fn table(summary: &Summary) -> String {
             "top-3, top-5".to_owned(),
             format!("{}, {}", percent(metrics.top3), percent(metrics.top5)),
         ),
-        ("top-1, UNK a candidate".to_owned(), percent(metrics.top1_all_ids)),
+        (
+            "top-1, UNK allowed as a prediction".to_owned(),
+            percent(metrics.top1_all_ids),
+        ),
     ]);
     if let Some(value) = metrics.in_vocab_top1 {
         rows.push(("top-1 in vocabulary".to_owned(), percent(value)));
@@ -288,17 +292,20 @@ fn table(summary: &Summary) -> String {
         ),
     ));
     if let Some(value) = summary.unigram_accuracy {
-        rows.push(("always the commonest word".to_owned(), percent(value)));
+        rows.push(("always the most frequent word".to_owned(), percent(value)));
     }
     if let Some(value) = summary.best_accuracy {
-        rows.push(("best reachable".to_owned(), percent(value)));
+        rows.push(("best reachable top-1".to_owned(), percent(value)));
     }
     for (name, record) in [
         ("guarantee (planned)", &summary.privacy.planned),
         ("guarantee (worst case)", &summary.privacy.worst_case),
         ("guarantee (observed)", &summary.privacy.observed),
-        ("with its vocabulary", &summary.privacy.with_vocabulary),
-        ("with its initial model", &summary.privacy.with_initial_model),
+        ("guarantee with the vocabulary", &summary.privacy.with_vocabulary),
+        (
+            "guarantee with the initial model",
+            &summary.privacy.with_initial_model,
+        ),
         ("estimate, not a guarantee", &summary.privacy.estimate),
     ] {
         if let Some(record) = record {

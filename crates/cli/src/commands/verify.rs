@@ -9,17 +9,13 @@ use undertone_training::verify::{Verification, verify};
 use crate::output::{Output, facts};
 
 /// Arguments of `undertone verify`.
-///
-/// Everything is recomputed from the files of the run: the chain of the ledger, each round's clip norm, sensitivity and
-/// noise, who took part and how far apart, every line of the privacy report, every figure of the metrics that ledger and
-/// configuration determine, and the model that came out. Ends with an error that names the places if anything does not hold.
 #[derive(Debug, clap::Args)]
 pub(crate) struct VerifyArgs {
-    /// The run directory of a finished run.
+    /// Read the finished run from this directory.
     run: PathBuf,
 }
 
-/// Most problems of one check that are listed.
+/// Maximum number of problems that are listed per check.
 const LISTED: usize = 10;
 
 /// Verifies and shows every check.
@@ -27,7 +23,8 @@ pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<()> {
     let bar = output.spinner("verifying");
     let verification = verify(&args.run);
     bar.finish_and_clear();
-    let verification = verification.with_context(|| format!("{} is no run directory", args.run.display()))?;
+    let verification =
+        verification.with_context(|| format!("{} is not a run directory", args.run.display()))?;
     if output.json {
         output.print_json(&verification)?;
     } else {
@@ -35,7 +32,10 @@ pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<()> {
     }
     if !verification.holds() {
         let problems: usize = verification.checks.iter().map(|check| check.problems.len()).sum();
-        bail!("{}: {problems} things do not hold", args.run.display());
+        bail!(
+            "{}: {problems} problems found; the claims of the run do not hold",
+            args.run.display()
+        );
     }
     Ok(())
 }
@@ -52,7 +52,7 @@ fn text(verification: &Verification) -> String {
         if check.problems.len() > LISTED {
             rows.push((
                 check.name.to_owned(),
-                format!("and {} more", check.problems.len() - LISTED),
+                format!("and {} more problems", check.problems.len() - LISTED),
             ));
         }
     }
@@ -70,7 +70,7 @@ fn text(verification: &Verification) -> String {
         verification
             .notes
             .iter()
-            .map(|note| ("not in the files".to_owned(), (*note).to_owned())),
+            .map(|note| ("not checked".to_owned(), (*note).to_owned())),
     );
     facts(rows)
 }

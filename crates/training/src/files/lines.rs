@@ -49,7 +49,7 @@ impl Lines {
     /// # Errors
     /// [`TrainingError::Io`].
     pub fn open_given(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|source| TrainingError::io("reading", path, source))?;
+        let file = File::open(path).map_err(|source| TrainingError::io("read", path, source))?;
         Ok(Self::of(file, path))
     }
 
@@ -76,7 +76,7 @@ impl Lines {
             (&mut self.reader)
                 .take(self.limit + 1)
                 .read_until(b'\n', &mut self.buffer)
-                .map_err(|source| TrainingError::io("reading", &self.path, source))?;
+                .map_err(|source| TrainingError::io("read", &self.path, source))?;
             let whole = self.buffer.last() == Some(&b'\n');
             if whole {
                 self.buffer.pop();
@@ -116,7 +116,7 @@ impl JsonLines {
         let mut file = open_to_write(path)?;
         let present = file
             .metadata()
-            .map_err(|source| TrainingError::io("reading", path, source))?
+            .map_err(|source| TrainingError::io("read", path, source))?
             .len();
         if present < length {
             return Err(TrainingError::Damaged {
@@ -126,7 +126,7 @@ impl JsonLines {
         }
         file.set_len(length)
             .and_then(|()| file.seek(SeekFrom::Start(length)))
-            .map_err(|source| TrainingError::io("writing", path, source))?;
+            .map_err(|source| TrainingError::io("write", path, source))?;
         Ok(Self {
             file,
             path: path.to_owned(),
@@ -140,12 +140,12 @@ impl JsonLines {
     /// [`TrainingError::Io`]; the file is cut back to its last whole line then.
     pub fn append<T: serde::Serialize>(&mut self, line: &T) -> Result<Vec<u8>> {
         let mut bytes = serde_json::to_vec(line)
-            .map_err(|source| TrainingError::io("writing", &self.path, source.into()))?;
+            .map_err(|source| TrainingError::io("write", &self.path, source.into()))?;
         bytes.push(b'\n');
         if let Err(source) = self.file.write_all(&bytes) {
             let _ = self.file.set_len(self.length);
             let _ = self.file.seek(SeekFrom::Start(self.length));
-            return Err(TrainingError::io("writing", &self.path, source));
+            return Err(TrainingError::io("write", &self.path, source));
         }
         self.length += bytes.len() as u64;
         bytes.pop();
@@ -159,7 +159,7 @@ impl JsonLines {
     pub fn sync(&self) -> Result<()> {
         self.file
             .sync_data()
-            .map_err(|source| TrainingError::io("writing", &self.path, source))
+            .map_err(|source| TrainingError::io("write", &self.path, source))
     }
 
     /// Bytes of whole lines.

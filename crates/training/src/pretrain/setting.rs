@@ -84,7 +84,7 @@ impl Setting<'_> {
         };
         let path = self.directory.file(PRIVACY_FILE);
         let mut text = serde_json::to_vec_pretty(&report)
-            .map_err(|error| TrainingError::io("writing", &path, error.into()))?;
+            .map_err(|error| TrainingError::io("write", &path, error.into()))?;
         text.push(b'\n');
         write_atomic(&path, &text)?;
         Ok(report)

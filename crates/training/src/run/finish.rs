@@ -123,9 +123,8 @@ impl Run<'_> {
         self.files.ledger.sync()?;
         let (entries, _) = ledger::read_chain(&self.directory.file(LEDGER_FILE), &self.files.genesis)?;
         let report = self.claims().report(&entries)?;
-        let mut text = serde_json::to_vec_pretty(&report).map_err(|error| {
-            TrainingError::io("writing", &self.directory.file(PRIVACY_FILE), error.into())
-        })?;
+        let mut text = serde_json::to_vec_pretty(&report)
+            .map_err(|error| TrainingError::io("write", &self.directory.file(PRIVACY_FILE), error.into()))?;
         text.push(b'\n');
         crate::files::write_atomic(&self.directory.file(PRIVACY_FILE), &text)?;
         Ok(report)

@@ -54,7 +54,7 @@ impl RunDirectory {
                 return Err(TrainingError::NothingToResume { path, expected });
             }
         } else {
-            fs::create_dir_all(out).map_err(|source| TrainingError::io("creating", out, source))?;
+            fs::create_dir_all(out).map_err(|source| TrainingError::io("create", out, source))?;
             match fs::create_dir(&path) {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                     // A run of ours that never got as far as its first checkpoint left nothing worth keeping. Without
@@ -63,7 +63,7 @@ impl RunDirectory {
                         return Err(TrainingError::RunExists { path });
                     }
                 }
-                other => other.map_err(|source| TrainingError::io("creating", &path, source))?,
+                other => other.map_err(|source| TrainingError::io("create", &path, source))?,
             }
         }
         let lock_path = path.join(LOCK_FILE);
@@ -107,7 +107,7 @@ impl RunDirectory {
         // Made absolute, so that the folder above `.` is known too.
         let path = path
             .canonicalize()
-            .map_err(|source| TrainingError::io("reading", path, source))?;
+            .map_err(|source| TrainingError::io("read", path, source))?;
         let cache = path.parent().unwrap_or(&path).join(CACHE);
         Ok(Self {
             path,
@@ -171,7 +171,7 @@ impl RunDirectory {
             let path = self.file(MECHANISM_FILE);
             files::write_atomic_with(&path, |file| {
                 serde_json::to_writer(file, bounded.mechanism())
-                    .map_err(|error| TrainingError::io("writing", &path, error.into()))
+                    .map_err(|error| TrainingError::io("write", &path, error.into()))
             })?;
         }
         let genesis = genesis_of(&self.path)?;
@@ -206,7 +206,7 @@ impl RunDirectory {
         if !trainings.is_empty() {
             let path = self.file(INITIAL_MODEL_FILE);
             let mut text = serde_json::to_vec_pretty(trainings)
-                .map_err(|error| TrainingError::io("writing", &path, error.into()))?;
+                .map_err(|error| TrainingError::io("write", &path, error.into()))?;
             text.push(b'\n');
             files::write_atomic(&path, &text)?;
         }
@@ -214,7 +214,7 @@ impl RunDirectory {
             let path = self.file(VOCAB_PRIVACY_FILE);
             files::write_atomic_with(&path, |file| {
                 serde_json::to_writer_pretty(file, record)
-                    .map_err(|error| TrainingError::io("writing", &path, error.into()))
+                    .map_err(|error| TrainingError::io("write", &path, error.into()))
             })?;
         }
         Ok(())
@@ -393,7 +393,7 @@ struct Base {
 }
 
 fn inode_of(folder: &Path) -> Result<Option<u64>> {
-    let metadata = fs::metadata(folder).map_err(|source| TrainingError::io("reading", folder, source))?;
+    let metadata = fs::metadata(folder).map_err(|source| TrainingError::io("read", folder, source))?;
     #[cfg(unix)]
     let inode = Some(std::os::unix::fs::MetadataExt::ino(&metadata));
     #[cfg(not(unix))]

@@ -62,11 +62,11 @@ impl LedgerWriter {
         serde_json::to_writer(&mut self.file, line)
             .map_err(std::io::Error::from)
             .and_then(|()| self.file.write_all(b"\n"))
-            .map_err(|source| TrainingError::io("writing", &self.path, source))
+            .map_err(|source| TrainingError::io("write", &self.path, source))
     }
 
     pub(super) fn finish(self) -> Result<()> {
-        let fail = |source| TrainingError::io("writing", &self.path, source);
+        let fail = |source| TrainingError::io("write", &self.path, source);
         let file = self.file.into_inner().map_err(|error| fail(error.into_error()))?;
         file.persist(&self.path)
             .map(drop)

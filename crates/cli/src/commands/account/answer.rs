@@ -47,7 +47,7 @@ impl Answer {
             "epsilon",
             match self.lower_bound {
                 Some(lower) => format!(
-                    "{} (upper bound; at least {})",
+                    "{} (upper bound; the true value is at least {})",
                     upper_bound(epsilon.get()),
                     lower_figure(lower)
                 ),
@@ -59,7 +59,7 @@ impl Answer {
         row("sampling", self.assumption.clone());
         row("recipe", recipe.to_string());
         if let Some(order) = optimal_order {
-            row("best order", number(order.order));
+            row("best Renyi order", number(order.order));
         }
         for fact in &self.facts {
             let shown = if self.calibrated == Some(fact.name) {
@@ -127,7 +127,7 @@ fn lines(lines: &[Line]) -> String {
     table.set_header(
         ["rounds", "epsilon"]
             .into_iter()
-            .chain(bounded.then_some("at least")),
+            .chain(bounded.then_some("lower bound")),
     );
     for line in lines {
         let lower = bounded.then(|| line.lower_bound.map_or_else(String::new, lower_figure));

@@ -14,7 +14,7 @@ use crate::output::Output;
 /// Arguments of `undertone account compose`.
 #[derive(Debug, clap::Args)]
 pub(super) struct ComposeArgs {
-    /// TOML file of `[[event]]` tables: `kind`, its parameters, and `count` (1 if missing).
+    /// Read the events from this TOML file: `[[event]]` tables with `kind`, its parameters and `count` (default: 1).
     file: PathBuf,
     #[command(flatten)]
     target: TargetArgs,
@@ -46,7 +46,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<(Event, u64)>> {
         let count = table.remove("count").unwrap_or(toml::Value::Integer(1));
         let count = count.as_integer().and_then(|count| u64::try_from(count).ok());
         let count = count.filter(|count| *count > 0).with_context(|| {
-            format!("{name}: event {number}: count: expected a whole number of at least 1")
+            format!("{name}: event {number}: `count`: expected a whole number of at least 1")
         })?;
         let event = Event::deserialize(toml::Value::Table(table));
         Ok((event.with_context(|| format!("{name}: event {number}"))?, count))
@@ -86,7 +86,7 @@ impl Question for Composed {
             .map(|(event, count)| Ok(serde_json::json!({ "count": count, "event": event })))
             .collect::<anyhow::Result<_>>()?;
         let total: u64 = self.events.iter().map(|(_, count)| count).sum();
-        let shown = format!("{total} releases of {} kinds", self.events.len());
+        let shown = format!("{total} releases by {} entries of the file", self.events.len());
         Ok(Stated {
             events: self.events.clone(),
             facts: vec![Fact::new("events", shown, events)],

@@ -10,13 +10,13 @@ use crate::output::{Output, facts};
 /// Arguments of `undertone account convert`.
 #[derive(Debug, clap::Args)]
 pub(super) struct ConvertArgs {
-    /// zCDP of the mechanism.
+    /// Convert this rho (zCDP) to epsilon, for example 0.5.
     #[arg(long, allow_negative_numbers = true)]
     rho: Option<f64>,
-    /// Epsilon to convert to rho, instead of --rho.
+    /// Convert this epsilon to rho, for example 8.
     #[arg(long, allow_negative_numbers = true, conflicts_with = "rho")]
     epsilon: Option<f64>,
-    /// Delta of the statement.
+    /// Set the delta of the guarantee (for example 1e-6).
     #[arg(long, allow_negative_numbers = true)]
     delta: f64,
 }
@@ -26,7 +26,7 @@ pub(super) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<()> {
     match (args.rho, args.epsilon) {
         (Some(rho), None) => from_rho(Rho::new(rho)?, delta, output),
         (None, Some(epsilon)) => to_rho(Epsilon::new(epsilon)?, delta, output),
-        _ => bail!("expected --rho (to state epsilon) or --epsilon (to state rho)"),
+        _ => bail!("expected --rho (to compute epsilon) or --epsilon (to compute rho)"),
     }
 }
 
@@ -52,13 +52,16 @@ fn from_rho(rho: Rho, delta: Delta, output: &Output) -> anyhow::Result<()> {
             "epsilon, exact",
             shown(
                 exact,
-                "only for compositions of Gaussians of fixed sensitivity: tree, BLT, DP-FTRL",
+                "valid only for compositions of Gaussians of fixed sensitivity: tree, BLT, DP-FTRL",
             ),
         ),
-        ("epsilon", shown(tight, "any mechanism of this rho")),
+        ("epsilon", shown(tight, "valid for any mechanism with this rho")),
         (
             "epsilon, classic",
-            shown(loose, "rho + 2 sqrt(rho ln(1/delta)), for comparison with papers"),
+            shown(
+                loose,
+                "rho + 2 sqrt(rho ln(1/delta)), valid but larger; for comparison with papers",
+            ),
         ),
     ]))
 }
@@ -80,9 +83,9 @@ fn to_rho(epsilon: Epsilon, delta: Delta, output: &Output) -> anyhow::Result<()>
         ("delta", upper_bound(delta.get())),
         (
             "rho, exact",
-            format!("{gaussians} (only for compositions of Gaussians of fixed sensitivity)"),
+            format!("{gaussians} (valid only for compositions of Gaussians of fixed sensitivity)"),
         ),
-        ("rho", format!("{any} (any mechanism)")),
+        ("rho", format!("{any} (valid for any mechanism)")),
     ]))
 }
 

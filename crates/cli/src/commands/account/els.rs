@@ -9,16 +9,16 @@ use crate::output::Output;
 /// Arguments of `undertone account els`.
 #[derive(Debug, clap::Args)]
 pub(super) struct ElsArgs {
-    /// Most examples of one user in the training set (the group size).
+    /// Set the max number of examples per user in the training set (the group size).
     #[arg(long)]
     examples_per_user: u32,
-    /// Probability with which every example joins a step, independently.
+    /// Set the probability, in (0, 1], with which each example joins a step independently.
     #[arg(long, allow_negative_numbers = true)]
     sampling_probability: Option<f64>,
-    /// Noise standard deviation over the clip norm of one example.
+    /// Set the noise multiplier: the noise standard deviation divided by the clip norm of an example.
     #[arg(long, allow_negative_numbers = true)]
     noise_multiplier: Option<f64>,
-    /// Steps.
+    /// Set the number of steps.
     #[arg(long)]
     rounds: Option<u64>,
     #[command(flatten)]

@@ -15,39 +15,41 @@ use super::options::{Quantity, Setting, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
 use crate::output::Output;
 
-/// Longest run with one coefficient a round.
+/// Maximum number of rounds with one coefficient per round.
 const MOST_COEFFICIENTS: u64 = 1 << 24;
 
 /// Arguments of `undertone account ftrl`.
 #[derive(Debug, clap::Args)]
 pub(super) struct FtrlArgs {
-    /// How the noise of different rounds is correlated.
+    /// Choose how the noise of different rounds is correlated.
     #[arg(long, value_enum)]
     mechanism: MechanismName,
-    /// File of coefficients: for `toeplitz` numbers, the diagonal's first; for `blt` a TOML file with `theta` and `omega`,
-    /// or one of the production sets blt-100, blt-400, blt-1000.
+    /// Read the coefficients of `blt` or `toeplitz` from this file, or name a production set such as blt-400.
+    ///
+    /// For `toeplitz` the file holds numbers, the diagonal's first. For `blt` it is TOML with the lists `theta` and `omega`. The
+    /// production sets of `blt` are blt-100, blt-400 and blt-1000.
     #[arg(long, value_name = "FILE")]
     coefficients: Option<PathBuf>,
-    /// Noise standard deviation over the clip norm.
+    /// Set the noise multiplier: the noise standard deviation divided by the clip norm.
     #[arg(long, allow_negative_numbers = true)]
     noise_multiplier: Option<f64>,
-    /// Rounds of the run.
+    /// Set the number of rounds of the run.
     #[arg(long)]
     rounds: Option<u64>,
-    /// Rounds strictly between two participations of a user (MinS of tables of production runs).
+    /// Set the min number of rounds strictly between two participations of a user (MinS in production tables).
     #[arg(long, value_name = "ROUNDS", conflicts_with = "gap")]
     rounds_between: Option<u64>,
-    /// Distance of two participations of a user in rounds (b of theorems): one more than the rounds between.
+    /// Set the min distance of two participations of a user in rounds: the rounds between them plus 1.
     #[arg(long, value_name = "ROUNDS")]
     gap: Option<u64>,
-    /// Most participations of a user; by default as many as fit.
+    /// Set the max number of participations per user (default: as many as fit into the rounds).
     #[arg(long, value_name = "TIMES")]
     max_participation: Option<u64>,
-    /// Rounds of the first tree, if trees are restarted.
-    #[arg(long, value_name = "ROUNDS")]
+    /// Restart the tree after this many rounds for the first time (default: the value of --restart-every).
+    #[arg(long, value_name = "ROUNDS", help_heading = "Trees with restarts")]
     first_restart: Option<u64>,
-    /// Rounds of every further tree.
-    #[arg(long, value_name = "ROUNDS")]
+    /// Restart the tree after this many rounds every further time (default: the value of --first-restart).
+    #[arg(long, value_name = "ROUNDS", help_heading = "Trees with restarts")]
     restart_every: Option<u64>,
     #[command(flatten)]
     target: TargetArgs,
@@ -55,12 +57,22 @@ pub(super) struct FtrlArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum MechanismName {
-    /// Binary tree, optionally restarted.
+    /// Use a binary tree, optionally with restarts.
     Tree,
-    /// Buffered linear Toeplitz (theta, omega).
+    /// Use a buffered linear Toeplitz matrix (BLT), given by theta and omega.
     Blt,
-    /// Any Toeplitz coefficients; those that are missing are zero (banded).
+    /// Use any Toeplitz coefficients. Missing coefficients are zero (a banded matrix).
     Toeplitz,
+}
+
+impl MechanismName {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tree => "tree",
+            Self::Blt => "blt",
+            Self::Toeplitz => "toeplitz",
+        }
+    }
 }
 
 pub(super) fn run(args: &FtrlArgs, output: &Output) -> anyhow::Result<()> {
@@ -82,7 +94,7 @@ fn participation(args: &FtrlArgs) -> anyhow::Result<Schema> {
     let participation = match (gap, args.max_participation) {
         (None, Some(1)) => Participation::single(),
         (None, _) => bail!(
-            "--rounds-between or --gap: expected how far apart a user's participations are, or --max-participation 1"
+            "expected --rounds-between or --gap (how far apart a user's participations are), or --max-participation 1"
         ),
         (Some(gap), Some(most)) => Participation::at_least(gap, most)?,
         (Some(gap), None) => Participation::at_least(gap, u64::MAX)?,
@@ -118,7 +130,7 @@ impl Strategy {
         if args.mechanism == MechanismName::Tree {
             ensure!(
                 args.coefficients.is_none(),
-                "--coefficients: a tree has none; expected --mechanism blt or toeplitz with a file"
+                "--coefficients: a tree has no coefficients; expected --mechanism blt or --mechanism toeplitz"
             );
             let period = args.restart_every.or(args.first_restart).unwrap_or(u64::MAX);
             return Ok(Self::Tree {
@@ -128,12 +140,13 @@ impl Strategy {
         }
         ensure!(
             !restarts,
-            "--first-restart, --restart-every: only trees are restarted"
+            "--first-restart and --restart-every need --mechanism tree, found --mechanism {}",
+            args.mechanism.name()
         );
         let path = args
             .coefficients
             .as_ref()
-            .context("--coefficients: expected the file of the mechanism's coefficients")?;
+            .with_context(|| format!("--mechanism {} needs --coefficients FILE", args.mechanism.name()))?;
         let known = production::all()
             .into_iter()
             .find(|blt| path.as_os_str() == blt.name);
@@ -158,7 +171,7 @@ impl Strategy {
         let words = text.split(|c: char| c.is_whitespace() || "[],".contains(c));
         let coefficients = words.filter(|word| !word.is_empty()).map(|word| {
             word.parse()
-                .with_context(|| format!("{}: expected numbers, got {word}", path.display()))
+                .with_context(|| format!("{}: expected numbers, got {word:?}", path.display()))
         });
         Ok(Self::Toeplitz {
             coefficients: coefficients.collect::<anyhow::Result<Vec<f64>>>()?,
@@ -181,7 +194,7 @@ impl Strategy {
         schema: &Participation,
         facts: &mut Vec<Fact>,
     ) -> anyhow::Result<SquaredSensitivity> {
-        // Trees are counted by blocks; coefficients are one number a round.
+        // Trees are counted by blocks; coefficients are one number per round.
         let in_memory = || -> anyhow::Result<usize> {
             ensure!(
                 rounds <= MOST_COEFFICIENTS,

@@ -9,10 +9,10 @@ use crate::output::Output;
 /// Arguments of `undertone account gaussian`.
 #[derive(Debug, clap::Args)]
 pub(super) struct GaussianArgs {
-    /// Noise standard deviation over the L2 sensitivity of what is released.
+    /// Set the noise multiplier: the noise standard deviation divided by the L2 sensitivity of a release.
     #[arg(long, allow_negative_numbers = true)]
     noise_multiplier: Option<f64>,
-    /// Releases.
+    /// Set the number of releases (default: 1).
     #[arg(long)]
     rounds: Option<u64>,
     #[command(flatten)]

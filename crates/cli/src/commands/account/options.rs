@@ -6,23 +6,24 @@ use undertone_accounting::{Adjacency, Delta, Epsilon, NoiseMultiplier, Recipe, S
 
 /// Options of every question.
 #[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Guarantee")]
 pub(super) struct TargetArgs {
-    /// Probability mass on which epsilon may be exceeded; far below one over the number of users.
+    /// Set the delta of the guarantee (for example 1e-6). It should be far below 1 / users.
     #[arg(long, allow_negative_numbers = true)]
     pub(super) delta: Option<f64>,
-    /// Target of --calibrate; with neither --calibrate nor --delta, the epsilon to state delta for.
+    /// Set the target epsilon of --calibrate. Without --calibrate and --delta, compute delta at this epsilon.
     #[arg(long, allow_negative_numbers = true)]
     pub(super) epsilon: Option<f64>,
-    /// How to compute the bound; by default the tightest that is valid.
+    /// Choose the method of accounting (default: the tightest that is valid).
     #[arg(long, value_enum)]
     recipe: Option<RecipeName>,
-    /// Which populations are compared; by default what the mechanism is usually stated for.
+    /// Choose the relation between neighbouring populations (default: the usual one of the mechanism).
     #[arg(long, value_enum)]
     adjacency: Option<AdjacencyName>,
-    /// Search for this value instead of taking it, so that the guarantee is (--epsilon, --delta).
+    /// Find the value of this quantity that meets --epsilon at --delta.
     #[arg(long, value_enum, value_name = "QUANTITY")]
     calibrate: Option<Quantity>,
-    /// Also show epsilon over rounds: `--table` for 1, 10, 100 and so on, `--table=50,200` for a list.
+    /// Show epsilon after several numbers of rounds: `--table` for powers of ten, `--table=50,200` for a list.
     #[arg(
         long,
         value_name = "ROUNDS,...",
@@ -46,16 +47,16 @@ pub(super) enum Target {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum RecipeName {
-    /// Privacy loss distribution, the tightest for sampled and mixed events.
+    /// Use privacy loss distributions, the tightest for sampled and mixed events.
     Pld,
-    /// Renyi divergences.
+    /// Use Renyi differential privacy.
     Rdp,
-    /// Zero-concentrated differential privacy, for Gaussians without sampling.
+    /// Use zero-concentrated differential privacy, for Gaussians without sampling.
     Zcdp,
-    /// The moments accountant of 2016, for comparison with printed tables.
+    /// Use the moments accountant of 2016, for comparison with published tables.
     #[value(name = "moments-2016")]
     Moments2016,
-    /// The exact trade-off of Gaussians without sampling.
+    /// Use the exact epsilon of Gaussians without sampling.
     Gaussian,
 }
 
@@ -73,11 +74,11 @@ impl From<RecipeName> for Recipe {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum AdjacencyName {
-    /// All data of one user is added or removed.
+    /// Compare populations in which all data of one user is added or removed.
     AddOrRemove,
-    /// All data of one user is replaced by another's.
+    /// Compare populations in which all data of one user is replaced by that of another user.
     ReplaceOne,
-    /// All data of one user is replaced by nothing, the rounds it went into staying as they were.
+    /// Compare populations in which all data of one user is zeroed, and the rounds are kept.
     ZeroOut,
 }
 
@@ -94,11 +95,11 @@ impl From<AdjacencyName> for Adjacency {
 /// A value that can be searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Quantity {
-    /// The smallest noise multiplier.
+    /// Find the smallest noise multiplier.
     NoiseMultiplier,
-    /// The largest number of rounds.
+    /// Find the largest number of rounds.
     Rounds,
-    /// The largest sampling probability.
+    /// Find the largest sampling probability.
     SamplingProbability,
 }
 
@@ -133,14 +134,16 @@ impl TargetArgs {
         let delta = self.delta.map(Delta::new).transpose()?;
         match (self.calibrate, epsilon, delta) {
             (Some(quantity), Some(epsilon), Some(delta)) => Ok(Target::Calibrate(quantity, (epsilon, delta))),
-            (Some(_), ..) => bail!("--calibrate: expected a target, --epsilon and --delta"),
+            (Some(_), ..) => bail!("--calibrate needs the target guarantee: --epsilon and --delta"),
             (None, None, Some(delta)) => Ok(Target::AtDelta(delta)),
             (None, Some(epsilon), None) => Ok(Target::AtEpsilon(epsilon)),
             (None, Some(_), Some(_)) => bail!(
-                "--epsilon with --delta: expected one of them (to compute the other), or --calibrate QUANTITY for what \
-                 reaches both"
+                "--epsilon and --delta were both given: give only --delta to compute epsilon, only --epsilon to compute \
+                 delta, or --calibrate QUANTITY to find what meets both"
             ),
-            (None, None, None) => bail!("--delta: expected the delta to state epsilon for"),
+            (None, None, None) => {
+                bail!("expected --delta (to compute epsilon) or --epsilon (to compute delta)")
+            }
         }
     }
 
@@ -151,7 +154,7 @@ impl TargetArgs {
         };
         ensure!(
             !list.contains(&0),
-            "--table: expected rounds of at least 1, got 0"
+            "--table: expected numbers of rounds of at least 1, got 0"
         );
         if !list.is_empty() {
             return Ok(Some(list.clone()));
@@ -163,16 +166,17 @@ impl TargetArgs {
     }
 }
 
-/// How many users join a round.
+/// The sampling of users per round.
 #[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Sampling")]
 pub(super) struct SamplingArgs {
-    /// Probability with which every user joins a round, independently.
+    /// Set the probability, in (0, 1], with which each user joins a round independently.
     #[arg(long, allow_negative_numbers = true, conflicts_with_all = ["population", "cohort"])]
     sampling_probability: Option<f64>,
-    /// Users in the population; with --cohort instead of --sampling-probability.
+    /// Set the number of users in the population. With --cohort, it replaces --sampling-probability.
     #[arg(long, requires = "cohort")]
     population: Option<u64>,
-    /// Users of a round on average.
+    /// Set the mean number of users per round.
     #[arg(long, requires = "population", allow_negative_numbers = true)]
     cohort: Option<f64>,
 }
@@ -242,5 +246,5 @@ impl Setting {
 
 fn needed(quantity: Quantity) -> String {
     let name = quantity.name();
-    format!("--{name}: expected a value, or --calibrate {name} with a target --epsilon and --delta")
+    format!("expected --{name} with a value, or --calibrate {name} with the target --epsilon and --delta")
 }

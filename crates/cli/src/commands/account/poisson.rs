@@ -11,10 +11,10 @@ use crate::output::Output;
 pub(super) struct PoissonArgs {
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// Noise standard deviation over the clip norm of one user.
+    /// Set the noise multiplier: the noise standard deviation divided by the clip norm of a user.
     #[arg(long, allow_negative_numbers = true)]
     noise_multiplier: Option<f64>,
-    /// Rounds (steps).
+    /// Set the number of rounds (steps).
     #[arg(long)]
     rounds: Option<u64>,
     #[command(flatten)]

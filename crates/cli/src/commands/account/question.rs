@@ -121,12 +121,16 @@ impl Asked<'_> {
                 table.push(self.line(&setting, rounds, delta)?);
             }
         } else {
-            ensure!(args.table(1)?.is_none(), "--table: this question has no rounds");
+            ensure!(
+                args.table(1)?.is_none(),
+                "--table: this command has no number of rounds"
+            );
         }
         let mut warnings = stated.warnings;
         if guarantee.optimal_order.is_some_and(|order| order.at_edge) {
             warnings.push(
-                "the best order is the first or the last of the grid: the bound holds, another recipe may be tighter"
+                "the best Renyi order is the first or the last of the grid: the bound holds, but a different --recipe may \
+                 be tighter"
                     .to_owned(),
             );
         }

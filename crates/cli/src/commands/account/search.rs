@@ -33,11 +33,11 @@ impl Asked<'_> {
         let name = quantity.name();
         ensure!(
             self.question.quantities().contains(&quantity),
-            "--calibrate {name}: this question has no such quantity"
+            "--calibrate {name}: this command has no --{name}"
         );
         ensure!(
             !setting.has(quantity),
-            "--{name} with --calibrate {name}: expected one of them"
+            "--{name} and --calibrate {name} were both given: give only one of the two"
         );
         let search = Search {
             asked: self,
@@ -119,7 +119,7 @@ impl Search<'_> {
         let found = self.run(search, with)?;
         ensure!(
             found.rounds < Some(MOST_ROUNDS),
-            "--calibrate rounds: {MOST_ROUNDS} rounds and more hold the target"
+            "--calibrate rounds: even {MOST_ROUNDS} rounds, the max of the search, meet the target"
         );
         Ok(found)
     }

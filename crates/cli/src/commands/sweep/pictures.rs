@@ -64,7 +64,7 @@ pub(super) fn losses(comparison: &Comparison) -> anyhow::Result<Option<String>> 
     };
     let (legend, curves) = named(curves);
     Picture {
-        title: format!("{}: loss at the end, nats a target", comparison.name),
+        title: format!("{}: final loss in nats per target", comparison.name),
         x_label: &comparison.axes[0],
         legend,
         curves,
@@ -73,7 +73,7 @@ pub(super) fn losses(comparison: &Comparison) -> anyhow::Result<Option<String>> 
     }
     .svg_over(Scale::Logarithmic, Scale::Linear)
     .map(Some)
-    .map_err(|message| anyhow!("drawing the sweep: {message}"))
+    .map_err(|message| anyhow!("cannot draw the sweep: {message}"))
 }
 
 /// `epsilon-0.5` is 0.5.
@@ -109,7 +109,7 @@ fn picture(comparison: &Comparison, key: &[String], rows: &[&Row]) -> anyhow::Re
     let legend = rows.iter().zip(&curves);
     Picture {
         title: format!(
-            "{}: top-1 in vocabulary, per cent",
+            "{}: top-1 in vocabulary, %",
             [&[comparison.name.clone()][..], key].concat().join(", ")
         ),
         x_label: "rounds finished",
@@ -121,5 +121,5 @@ fn picture(comparison: &Comparison, key: &[String], rows: &[&Row]) -> anyhow::Re
         curves,
     }
     .svg_over(Scale::Linear, Scale::Linear)
-    .map_err(|message| anyhow!("drawing the sweep: {message}"))
+    .map_err(|message| anyhow!("cannot draw the sweep: {message}"))
 }

@@ -24,7 +24,7 @@ pub(super) fn table(comparison: &Comparison) -> String {
     match left {
         0 => table.trim_fmt(),
         _ => format!(
-            "{}\n\n{left} of {} runs have not finished",
+            "{}\n\n{left} of {} runs have not finished.",
             table.trim_fmt(),
             comparison.trials
         ),
@@ -47,10 +47,11 @@ pub(super) fn markdown(comparison: &Comparison) -> String {
     for row in &comparison.rows {
         text += &line(&cells(row));
     }
-    text += "\nMeans over the seeds ± sample standard deviation. Differences are from the first value of the last axis, seed by \
-             seed, in points of top-1 in vocabulary and in nats of loss (the logarithm of perplexity): mean ± standard error.\n";
+    text += "\nValues are means over the seeds ± the sample standard deviation. Differences compare with the first value of the last \
+             axis, seed by seed: mean ± standard error. Their units are percentage points of top-1 in vocabulary and nats of \
+             loss (the logarithm of perplexity).\n";
     if comparison.rows.iter().any(|row| row.is_estimate) {
-        text += "\nEstimates are the guarantees that larger runs with this noise would have; they are nobody's guarantee here.\n";
+        text += "\nEstimates are the guarantees that larger runs with this noise would have. They do not apply to these runs.\n";
     }
     text
 }

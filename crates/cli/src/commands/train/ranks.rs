@@ -15,7 +15,8 @@ pub(super) fn run(args: TrainArgs, output: &Output) -> anyhow::Result<()> {
         0 => lead(args, &ranks, output),
         _ => follow(args, &ranks),
     };
-    if let Err(error) = result.with_context(|| format!("rank {} of {}", ranks.rank(), ranks.size())) {
+    if let Err(error) = result.with_context(|| format!("rank {} of {} processes", ranks.rank(), ranks.size()))
+    {
         output.error(&error);
         ranks.abort();
     }
