@@ -40,9 +40,9 @@ pub enum TrainingError {
         given: String,
     },
     /// A file or folder could not be read or written.
-    #[error("{action} {path}: {source}")]
+    #[error("cannot {action} {path}: {source}")]
     Io {
-        /// What was being done: "reading", "writing", ...
+        /// The operation that failed, as a verb: "read", "write", ...
         action: &'static str,
         /// The path.
         path: PathBuf,

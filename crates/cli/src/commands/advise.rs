@@ -16,53 +16,65 @@ use crate::output::{Output, facts};
 /// Arguments of `undertone advise`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AdviseArgs {
-    /// The run file: its corpus, model, initial parameters and rounds.
+    /// Read corpus, model, initial parameters and rounds from this run file.
     config: PathBuf,
-    /// Change a key of the run file.
+    /// Change a key of the run file, for example `--set rounds=50`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<Override>,
-    /// Expected gradients a step, of either algorithm: the starting group size times the starting cohort size times a power
-    /// of two.
+    /// Set the expected number of gradients per step of either algorithm.
+    ///
+    /// The number must be --start-group times --start-cohort times a power of two.
     #[arg(long)]
     compute_budget: u64,
-    /// Epsilon of everything private: the median and the training.
+    /// Set the epsilon of the median and the training together (for example 4).
     #[arg(long)]
     epsilon: f64,
-    /// Delta of the training.
+    /// Set the delta of the training (for example 1e-6).
     #[arg(long)]
     delta: f64,
-    /// Steps, if not the run file's rounds.
+    /// Set the number of steps (default: the rounds of the run file).
     #[arg(long)]
     rounds: Option<u64>,
-    /// Part of epsilon that the private median of the users' numbers of examples takes; the median is the group size of
-    /// example-level sampling.
-    #[arg(long, default_value_t = 0.1, conflicts_with = "group_size")]
+    /// Spend this part of --epsilon on the private median of the users' numbers of examples.
+    ///
+    /// The median becomes the group size of example-level sampling.
+    #[arg(
+        long,
+        default_value_t = 0.1,
+        conflicts_with = "group_size",
+        help_heading = "Example-level sampling"
+    )]
     median_epsilon: f64,
-    /// Largest group size that the median can be, chosen without looking at the users.
-    #[arg(long, default_value_t = 65_536, conflicts_with = "group_size")]
+    /// Set the max of the private median. Choose it without looking at the users' data.
+    #[arg(
+        long,
+        default_value_t = 65_536,
+        conflicts_with = "group_size",
+        help_heading = "Example-level sampling"
+    )]
     largest_group: u32,
-    /// Group size of example-level sampling, from public knowledge, instead of a private median.
-    #[arg(long)]
+    /// Set the group size (max examples per user) from public knowledge, instead of a private median.
+    #[arg(long, help_heading = "Example-level sampling")]
     group_size: Option<u32>,
-    /// Measure gradients on the corpus and model of this run file instead, such as one of public text.
-    #[arg(long, value_name = "CONFIG")]
+    /// Measure gradients on the corpus and model of this run file instead, for example on public text.
+    #[arg(long, value_name = "CONFIG", help_heading = "Measurement of gradients")]
     proxy: Option<PathBuf>,
-    /// Users whose gradients are measured.
-    #[arg(long, default_value = "128")]
+    /// Set the number of users whose gradients are measured.
+    #[arg(long, default_value = "128", help_heading = "Measurement of gradients")]
     probe_users: NonZeroUsize,
-    /// Group size of user-level sampling that doubling starts from.
-    #[arg(long, default_value_t = 1)]
+    /// Start the search with this group size (examples per user and step).
+    #[arg(long, default_value_t = 1, help_heading = "User-level sampling")]
     start_group: u64,
-    /// Cohort size of user-level sampling that doubling starts from.
-    #[arg(long, default_value_t = 32)]
+    /// Start the search with this cohort size (users per step).
+    #[arg(long, default_value_t = 32, help_heading = "User-level sampling")]
     start_cohort: u64,
-    /// Fix all draws, for study: the median is not private then.
+    /// Seed all random draws, for studies only: the median is then not private.
     #[arg(long)]
     seed: Option<u64>,
-    /// Folder whose corpus cache is used, as that of runs.
+    /// Keep the tokenised corpus in the cache of this folder, as training runs do.
     #[arg(long, default_value = "runs", value_name = "FOLDER")]
     out: PathBuf,
-    /// Cores to use; all by default. The advice does not depend on it.
+    /// Set the number of threads (default: one per core). The advice does not depend on it.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
 }
@@ -91,7 +103,7 @@ pub(crate) fn run(args: &AdviseArgs, output: &Output) -> anyhow::Result<()> {
         seed: args.seed,
         threads: start_threads(args.threads)?,
     };
-    std::fs::create_dir_all(&args.out).with_context(|| format!("creating {}", args.out.display()))?;
+    std::fs::create_dir_all(&args.out).with_context(|| format!("cannot create {}", args.out.display()))?;
     let progress = Progress::new(output);
     let advice = advise(&file, proxy.as_ref(), &question, &args.out, &progress);
     progress.clear();
@@ -113,7 +125,7 @@ fn text(advice: &Advice) -> String {
         ),
         (
             "compute budget",
-            format!("{} gradients a step", advice.compute_budget),
+            format!("{} gradients per step", advice.compute_budget),
         ),
         (
             "corpus",
@@ -124,7 +136,7 @@ fn text(advice: &Advice) -> String {
         about.push((
             "median user size",
             format!(
-                "{} (epsilon {}, delta 0; within {} users of the middle, 99 %)",
+                "{} (epsilon {}, delta 0; within {} users of the true median in 99 % of cases)",
                 advice.els.group_size,
                 median.epsilon,
                 upper_bound(median.rank_error)
@@ -137,17 +149,17 @@ fn text(advice: &Advice) -> String {
         "this corpus"
     };
     let heading = format!(
-        "Estimate-and-Double, L(G) of {} users of {from}",
+        "Estimate-and-Double with {} users of {from}: G is the group size, M the cohort size, L(G) the median gradient norm",
         advice.probed_users
     );
     let (winner, times) = match advice.recommended {
-        Recommended::Uls => ("ULS", 1.0 / advice.variance_ratio),
-        Recommended::Els => ("ELS", advice.variance_ratio),
+        Recommended::Uls => ("ULS (user-level sampling)", 1.0 / advice.variance_ratio),
+        Recommended::Els => ("ELS (example-level sampling)", advice.variance_ratio),
     };
     let privacy: String = advice.privacy.iter().map(|line| format!("\n- {line}")).collect();
     format!(
-        "{}\n\n{heading}\n{}\n\n{}\n\nrecommended: {winner}, with {} times less predicted noise variance\n\nPrivacy of this \
-         advice{privacy}",
+        "{}\n\n{heading}\n{}\n\n{}\n\nrecommended: {winner}; its predicted noise variance is {} times smaller\n\nPrivacy of \
+         this advice:{privacy}",
         facts(about),
         turns(&advice.doubling.steps, advice),
         both(advice),
@@ -199,11 +211,11 @@ fn both(advice: &Advice) -> String {
     table.set_header([
         "",
         "group_size",
-        "examples or users a step",
+        "examples or users per step",
         "sampling_probability",
         "noise_multiplier",
-        "L (clip_norm to start from)",
-        "noise a coordinate",
+        "gradient norm (initial clip_norm)",
+        "noise std per coordinate",
     ]);
     for (name, configured) in [("ELS", &advice.els), ("ULS", &advice.uls)] {
         table.add_row([

@@ -29,15 +29,15 @@ pub(crate) struct DataArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum DataCommand {
-    /// Convert any source into one user-partitioned Parquet file, with users replaced by salted hashes.
+    /// Convert a source into one Parquet file with users, and replace the users by salted hashes.
     Import(ImportArgs),
-    /// Show what a corpus holds: users, tokens, unknown words, user sizes, and the unigram accuracy to beat.
+    /// Describe a corpus: users, tokens, unknown words, examples per user, and the unigram accuracy to beat.
     Stats(StatsArgs),
-    /// Build a vocabulary file, most frequent words first.
+    /// Build a vocabulary file from counted words, most frequent first, or with differential privacy.
     Vocab(VocabArgs),
-    /// Train a sub-word tokenizer on public text: a Hugging Face tokenizer.json.
+    /// Train a sub-word tokenizer on public text, and write a Hugging Face tokenizer.json.
     Tokenizer(TokenizerArgs),
-    /// Group any source by user on disk, in bounded memory: Parquet shards, an index of users, a manifest.
+    /// Group a source of any size by user on disk: Parquet shards, an index of users, and a manifest.
     Group(GroupArgs),
     /// Remove near-duplicates of private text from a public corpus.
     Dedup(DedupArgs),
@@ -47,23 +47,26 @@ enum DataCommand {
 struct ImportArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// A git repository: author = user, message = text. Git runs no program that the repository's configuration names.
+    /// Read the log of this git repository: the author of a commit is the user, its message is the text.
+    ///
+    /// Git runs no program that the repository's configuration names.
     #[arg(long, value_name = "FOLDER", group = "which", help_heading = "Source")]
     git: Option<PathBuf>,
-    /// Commits of a git log: those reachable from here.
+    /// Read the commits of the git log that are reachable from this commit.
     #[arg(long, default_value = "HEAD", value_name = "COMMIT", help_heading = "Source")]
     revision: String,
-    /// The Parquet file to write.
+    /// Write this Parquet file.
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
-    /// Replace the file if it exists.
+    /// Replace the output file if it exists.
     #[arg(long)]
     force: bool,
-    /// File whose contents salt the hashes of users; fresh random bytes by default. Needed only where two imports must give
-    /// a user the same hash. Keep it secret.
+    /// Salt the hashes of users with the contents of this file (default: fresh random bytes). Keep the file secret.
+    ///
+    /// The option is needed only if two imports must give a user the same hash.
     #[arg(long, value_name = "FILE")]
     salt_file: Option<PathBuf>,
-    /// Keep the users of a table as they are. The authors of a git log are hashed in any case.
+    /// Keep the user ids of a table instead of hashing them. The authors of a git log are always hashed.
     #[arg(long)]
     keep_user_ids: bool,
 }
@@ -74,7 +77,7 @@ struct StatsArgs {
     source: SourceArgs,
     #[command(flatten)]
     vocabulary: VocabularyArgs,
-    /// Folder for the tokenised corpus, which makes the next look faster; by default nothing is kept.
+    /// Keep the tokenised corpus in this folder, to speed up the next call (default: keep nothing).
     #[arg(long, value_name = "FOLDER")]
     cache_dir: Option<PathBuf>,
 }
@@ -83,19 +86,19 @@ struct StatsArgs {
 struct VocabArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// The text is public, with no users to protect: count all of it, and no user column is needed.
+    /// Count all text of a public source. The source then needs no user column.
     #[arg(long)]
     public: bool,
-    /// Number of words.
+    /// Set the max number of words of the vocabulary.
     #[arg(long, default_value_t = 10_000)]
     size: usize,
-    /// The vocabulary file to write.
+    /// Write this vocabulary file.
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
-    /// Write each word's count after a tab.
+    /// Write the count of each word after a tab.
     #[arg(long)]
     counts: bool,
-    /// Replace the file if it exists.
+    /// Replace the output file if it exists.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -121,7 +124,8 @@ fn import(args: &ImportArgs, output: &Output) -> anyhow::Result<()> {
         }
         None => {
             let mut salt = vec![0_u8; 32];
-            getrandom::fill(&mut salt).context("the operating system gave no random salt")?;
+            getrandom::fill(&mut salt)
+                .context("cannot read random bytes for the salt from the operating system")?;
             salt
         }
     };
@@ -171,12 +175,12 @@ fn stats(args: &StatsArgs, output: &Output) -> anyhow::Result<()> {
 fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
     anyhow::ensure!(
         (1..=MAX_VOCABULARY_WORDS).contains(&args.size),
-        "--size: expected between 1 and {MAX_VOCABULARY_WORDS}, got {}",
+        "--size: expected a number from 1 to {MAX_VOCABULARY_WORDS}, got {}",
         args.size
     );
     anyhow::ensure!(
         args.force || !args.output.exists(),
-        "{} exists; --force replaces it",
+        "{} already exists; give --force to replace it",
         args.output.display()
     );
     let bar = StageBar::new(output);
@@ -196,7 +200,7 @@ fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
     let record = PrivateVocabulary::path_beside(&args.output);
     anyhow::ensure!(
         args.force || !record.exists(),
-        "{} is the record of a private vocabulary of this name; --force removes it",
+        "{} is the record of a private vocabulary with this file name; give --force to remove it",
         record.display()
     );
     let counts = if args.public {
@@ -216,8 +220,8 @@ fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
     if !counts.provenance().is_private_safe() {
         // PRIVACY: the one place where words of the people leave without noise; nobody shall miss it.
         output.warn(
-            "these words were counted on people's text, so the file itself reveals something about them; \
-             for a private model, choose them with --private or bring a public vocabulary (--public)",
+            "these words were counted on the users' text without noise, so the file reveals something about the users; \
+             for a private model, choose the words with --private, or count public text with --public",
         );
     }
     if output.json {

@@ -26,11 +26,17 @@ pub(crate) struct MechanismArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum MechanismCommand {
-    /// Find the matrix of a kind with the smallest loss for a run, and what it guarantees.
+    /// Find the matrix of a kind with the smallest loss for a run, and compute its guarantee.
+    ///
+    /// A loss is the noise in the iterates at equal privacy: its standard deviation in clip norms, for a noise multiplier equal
+    /// to the sensitivity.
     Optimize(Box<optimize::OptimizeArgs>),
-    /// All mechanisms side by side for one run: losses, privacy, memory, time.
+    /// Compare the losses, privacy, memory and time of all mechanisms for one run.
+    ///
+    /// A loss is the noise in the iterates at equal privacy: its standard deviation in clip norms, for a noise multiplier equal
+    /// to the sensitivity.
     Compare(Box<compare::CompareArgs>),
-    /// Coefficients, sensitivities and robustness of mechanisms, from files or by name.
+    /// Show the coefficients, sensitivities and robustness of mechanisms, from files or by name.
     Show(Box<show::ShowArgs>),
 }
 

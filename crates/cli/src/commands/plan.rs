@@ -16,59 +16,57 @@ use undertone_present::numbers::{number, upper_bound};
 use crate::output::Output;
 
 /// Arguments of `undertone plan`.
-///
-/// The noise multipliers are those of production runs, in proportion to the report goal: scaling both together keeps
-/// utility. With --kinds, matrices are made for the question and compared at equal privacy. Guarantees are stated under zero-out and assume no sampling, but that
-/// device timers enforce the separation.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("target").required(true))]
 pub(crate) struct PlanArgs {
-    /// Users who can take part.
+    /// Set the number of users who can take part.
     #[arg(long)]
     population: u64,
-    /// Rounds of the run.
+    /// Set the number of rounds of the run.
     #[arg(long)]
     rounds: u64,
-    /// Clients a round, the most that the system supports.
+    /// Set the max number of clients per round that the system supports.
     #[arg(long, default_value_t = 6500)]
     report_goal: u64,
-    /// Probability mass on which epsilon may be exceeded.
-    #[arg(long, default_value_t = 1e-10)]
+    /// Set the delta of the guarantee (for example 1e-10).
+    #[arg(long, default_value_t = 1e-10, help_heading = "Target")]
     delta: f64,
-    /// Target: at most this epsilon.
-    #[arg(long, group = "target")]
+    /// Meet at most this epsilon at --delta (for example 8).
+    #[arg(long, group = "target", help_heading = "Target")]
     epsilon: Option<f64>,
-    /// Target: at most this rho (zCDP).
-    #[arg(long, group = "target")]
+    /// Meet at most this rho (zCDP, for example 0.5).
+    #[arg(long, group = "target", help_heading = "Target")]
     rho: Option<f64>,
-    /// Participations after which a device stops; by default as many as the separation allows.
+    /// Set the max number of participations per user (default: as many as the separation allows).
     #[arg(long)]
     max_participation: Option<u64>,
-    /// How much of the largest possible separation the device timers reach, in (0, 1].
+    /// Set the fraction, in (0, 1], of the max possible separation that the device timers reach.
     #[arg(long, default_value_t = 1.0)]
     separation_share: f64,
-    /// All noise multipliers in units of the production runs'.
+    /// Multiply the noise multipliers of the production runs by this factor.
     #[arg(long, default_value_t = 1.0)]
     noise_scale: f64,
-    /// Mechanisms of production runs to plan with; by default all, or none with --kinds. BandMF is not offered: its
-    /// matrices are not published, but --kinds banded makes one.
+    /// Plan with these mechanisms of production runs (default: all, or with --kinds only the optimised matrices).
+    ///
+    /// The names are tree, blt-100, blt-400, blt-1000 and independent. The BandMF matrices of production runs are not
+    /// published, but `--kinds banded` computes such a matrix.
     #[arg(long = "mechanism", value_name = "NAME,...", value_delimiter = ',', value_parser = mechanism)]
     mechanisms: Vec<Mechanism>,
     #[command(flatten)]
     made: made::MadeArgs,
-    /// Draw the curves into this file: with --kinds, their noise at the target.
-    #[arg(long, value_name = "FILE")]
+    /// Draw epsilon or rho into this SVG file. With --kinds, draw the noise at the target.
+    #[arg(long, value_name = "FILE", help_heading = "Picture")]
     svg: Option<PathBuf>,
-    /// What the curves run over: report goals up to --report-goal, or rounds up to --rounds.
-    #[arg(long, value_enum, default_value = "report-goal")]
+    /// Draw over report goals up to --report-goal, or over rounds up to --rounds.
+    #[arg(long, value_enum, default_value = "report-goal", help_heading = "Picture")]
     over: Over,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Over {
-    /// Report goals, at all of the rounds.
+    /// Draw over report goals, at --rounds.
     ReportGoal,
-    /// Rounds, at the report goal.
+    /// Draw over rounds, at --report-goal.
     Rounds,
 }
 
@@ -158,7 +156,7 @@ fn question(args: &PlanArgs) -> anyhow::Result<Question> {
     let target = match (args.epsilon, args.rho) {
         (Some(epsilon), None) => Target::Epsilon(Epsilon::new(epsilon)?),
         (None, Some(rho)) => Target::Rho(Rho::new(rho)?),
-        _ => bail!("target: expected one of --epsilon and --rho"),
+        _ => bail!("the target needs either --epsilon or --rho"),
     };
     let question = Question::new(args.population, args.rounds, Delta::new(args.delta)?, target)?
         .with_separation_share(args.separation_share)?
@@ -170,7 +168,7 @@ fn question(args: &PlanArgs) -> anyhow::Result<Question> {
 }
 
 fn write_svg(file: &Path, svg: &str) -> anyhow::Result<()> {
-    std::fs::write(file, svg).with_context(|| format!("writing {}", file.display()))
+    std::fs::write(file, svg).with_context(|| format!("cannot write {}", file.display()))
 }
 
 fn header(question: &Question) -> String {
@@ -197,7 +195,7 @@ fn text(at_report_goal: &[Feasible], smallest: &[Smallest], report_goal: u64) ->
     let found: Vec<Feasible> = smallest.iter().filter_map(|smallest| smallest.option).collect();
     if !found.is_empty() {
         text += &format!(
-            "\nSmallest report goal (two significant digits) that meets the target:\n{}\n",
+            "\nSmallest report goal that meets the target, of those with two significant digits:\n{}\n",
             table(&found)
         );
     }
@@ -205,14 +203,16 @@ fn text(at_report_goal: &[Feasible], smallest: &[Smallest], report_goal: u64) ->
     let missing: Vec<&str> = missing.map(|smallest| smallest.mechanism.name()).collect();
     if !missing.is_empty() {
         text += &format!(
-            "\nnot met at any report goal up to {report_goal}: {}; raise the noise to `noise for target`, at a cost in utility, \
-             or find more users\n",
+            "\nThe target is not met at any report goal up to {report_goal} by: {}. Raise the noise multiplier to `noise for \
+             target`, at a cost in utility, or find more users.\n",
             missing.join(", ")
         );
     }
     if at_report_goal.iter().chain(&found).any(|option| !option.exact) {
-        text += "\n~ marks an upper bound on rho: more than a hundred participations\n";
+        text += "\n~ marks an upper bound on rho, for more than 100 participations.\n";
     }
+    text +=
+        "\nMinS: rounds strictly between two participations of a user. MaxP: max participations per user.\n";
     text.trim_end().to_owned()
 }
 
@@ -311,7 +311,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("not met at any report goal up to 6500: tree"),
+            text.contains("not met at any report goal up to 6500 by: tree"),
             "{text}"
         );
     }

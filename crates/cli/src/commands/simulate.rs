@@ -15,21 +15,19 @@ use crate::output::{Output, value};
 use sweep::Sweep;
 
 /// Arguments of `undertone simulate`.
-///
-/// Makes the rounds of a simulated population of devices with timers, without any training: MinS and MaxP come out, and for
-/// the file's mechanism the guarantee that the timer promises, the one that the ledger shows, and the exact one of the
-/// ledger's participations. Guarantees are stated under zero-out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimulateArgs {
-    /// The simulation file (TOML); see `examples/timers.toml`.
+    /// Read the simulation file (TOML) from this path, for example `examples/timers.toml`.
     config: PathBuf,
-    /// Change a key of the file: `--set population=50000 --set timers.timer_hours=72`.
+    /// Change a key of the file, for example `--set population=50000 --set timers.timer_hours=72`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<Override>,
-    /// Write ledger.jsonl, summary.json and rounds.svg into this folder; of a sweep, summary.json and sweep.svg.
+    /// Write ledger.jsonl, summary.json and rounds.svg into this folder. A sweep writes summary.json and sweep.svg.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Simulate once for every value of a key, such as `timer_hours=24,48,72`; without a dot, a key of the table `timers`.
+    /// Simulate once per value of a key, for example `timer_hours=24,48,72`.
+    ///
+    /// A key without a dot belongs to the table `timers`, except for `population`, `rounds` and `seed`.
     #[arg(long, value_name = "KEY=VALUE,...")]
     sweep: Option<Sweep>,
 }
@@ -38,7 +36,7 @@ pub(crate) struct SimulateArgs {
 pub(crate) fn run(args: &SimulateArgs, output: &Output) -> anyhow::Result<()> {
     let file = SimulationFile::read(&args.config, &args.set)?;
     if let Some(folder) = &args.out {
-        std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
     if let Some(sweep) = &args.sweep {
         return sweep.run(args, output);
@@ -56,7 +54,7 @@ pub(crate) fn run(args: &SimulateArgs, output: &Output) -> anyhow::Result<()> {
     let mut shown = text::of(&simulation);
     if let Some(folder) = &args.out {
         shown += &format!(
-            "\n\nledger.jsonl, summary.json and rounds.svg are in {}",
+            "\n\nThe files ledger.jsonl, summary.json and rounds.svg are in {}.",
             value(&folder.display().to_string())
         );
     }
@@ -84,7 +82,7 @@ fn simulated(
 }
 
 fn write_summary<T: serde::Serialize>(folder: &Path, value: &T) -> anyhow::Result<()> {
-    let mut json = serde_json::to_vec_pretty(value).context("a result that JSON cannot hold")?;
+    let mut json = serde_json::to_vec_pretty(value).context("cannot write the result as JSON")?;
     json.push(b'\n');
     Ok(write_atomic(&folder.join("summary.json"), &json)?)
 }

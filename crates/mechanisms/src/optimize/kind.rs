@@ -141,24 +141,30 @@ impl Kind {
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
-            Self::Independent => "Independent noise in every round",
-            Self::Tree => "Binary tree, online: what a deployed TreeAgg pays",
-            Self::TreeFull => "Binary tree with the full decoder",
-            Self::Blt => "Buffered linear Toeplitz, optimised",
-            Self::NormalisedBlt => "The same with columns of norm one, optimised for exactly the run",
-            Self::Fhu => "BandFHU: the first coefficients of the square root",
-            Self::BandedToeplitz => "BandToep: banded Toeplitz, optimised",
-            Self::NormalisedBandedToeplitz => "The same with columns of norm one",
-            Self::Banded => {
-                "BandMF: banded, every entry optimised. Some twenty CPU seconds for 2000 rounds and 342 bands"
+            Self::Independent => "Use independent noise in each round.",
+            Self::Tree => "Use the online binary tree, as deployed TreeAgg does.",
+            Self::TreeFull => "Use a binary tree with the full decoder.",
+            Self::Blt => "Use an optimised buffered linear Toeplitz matrix (BLT).",
+            Self::NormalisedBlt => {
+                "Use a BLT with columns of norm 1, optimised for exactly the given rounds."
             }
-            Self::Bisr => "BISR: banded inverse square root",
-            Self::InverseToeplitz => "BandInvMF: Toeplitz with a banded inverse, optimised",
-            Self::Lambda => "DP-lambda-CGD: each round takes back a share of the last round's noise",
-            Self::NormalisedLambda => "The same with columns of norm one",
-            Self::SquareRoot => "The square root of the prefix sum, all coefficients",
-            Self::NormalisedSquareRoot => "The same with columns of norm one",
-            Self::Dense => "Any lower-triangular matrix, optimised: the best there is for short runs",
+            Self::Fhu => "Use BandFHU: the first coefficients of the square root.",
+            Self::BandedToeplitz => "Use BandToep: an optimised banded Toeplitz matrix.",
+            Self::NormalisedBandedToeplitz => "Use BandToep with columns of norm 1.",
+            Self::Banded => {
+                "Use BandMF: a banded matrix with all entries optimised. It takes about 20 CPU seconds for 2000 rounds, 342 bands."
+            }
+            Self::Bisr => "Use BISR: the banded inverse square root.",
+            Self::InverseToeplitz => "Use BandInvMF: an optimised Toeplitz matrix with a banded inverse.",
+            Self::Lambda => {
+                "Use DP-lambda-CGD: each round subtracts a fraction of the noise of the round before."
+            }
+            Self::NormalisedLambda => "Use DP-lambda-CGD with columns of norm 1.",
+            Self::SquareRoot => "Use the square root of the prefix sum with all coefficients.",
+            Self::NormalisedSquareRoot => "Use the square root of the prefix sum with columns of norm 1.",
+            Self::Dense => {
+                "Use an optimised lower-triangular matrix of any form: the smallest loss, for short runs only."
+            }
         }
     }
 

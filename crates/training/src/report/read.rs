@@ -53,7 +53,7 @@ pub fn read(run_dir: &Path) -> Result<RunData> {
         TrainingError::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
             let message = "no such file; a run directory has one";
             of_file(TrainingError::io(
-                "reading",
+                "read",
                 &file,
                 Error::new(ErrorKind::NotFound, message),
             ))

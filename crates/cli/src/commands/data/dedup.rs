@@ -10,43 +10,58 @@ use crate::output::{Output, facts};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct DedupArgs {
-    /// The public corpus: a Parquet, JSONL, CSV, TSV or plain text file.
+    /// Read the public corpus from this Parquet, JSONL, CSV, TSV or plain text file.
     #[arg(value_name = "PUBLIC")]
     public: String,
-    /// The private corpus whose near-duplicates are removed.
+    /// Remove from PUBLIC the near-duplicates of the private corpus in this file.
     #[arg(long, value_name = "FILE")]
     against: String,
-    /// The file to write: the rows that are kept, in the format of PUBLIC.
+    /// Write the kept rows to this file, in the format of PUBLIC.
     #[arg(long, short, alias = "out", value_name = "FILE")]
     output: PathBuf,
-    /// Column with the text of PUBLIC.
+    /// Read the text of PUBLIC from this column.
     #[arg(long, alias = "text-column", default_value = "text", value_name = "NAME")]
     text: String,
-    /// Column with the text of the private corpus.
+    /// Read the text of the private corpus from this column.
     #[arg(long, default_value = "text", value_name = "NAME")]
     against_text: String,
-    /// Column with each public document's URL: documents at URLs of the private corpus, or at --host, are removed.
+    /// Read the URL of public documents from this column. Remove URLs of the private corpus, and those at --host.
     #[arg(long, value_name = "NAME")]
     url: Option<String>,
-    /// Column with each private document's URL.
+    /// Read the URL of private documents from this column.
     #[arg(long, requires = "url", value_name = "NAME")]
     against_url: Option<String>,
-    /// Remove what is at this host, or below it; may be repeated.
+    /// Remove public documents at this host and its subdomains. The option may be repeated.
     #[arg(long, requires = "url", value_name = "HOST")]
     host: Vec<String>,
-    /// Jaccard similarity of word 5-grams from which on a document is removed.
-    #[arg(long, default_value_t = 0.8, value_name = "SHARE")]
+    /// Remove documents whose Jaccard similarity of word 5-grams is at least this number in (0, 1].
+    #[arg(
+        long,
+        default_value_t = 0.8,
+        value_name = "SIMILARITY",
+        help_heading = "Comparison"
+    )]
     threshold: f64,
-    /// Bands of the hash that finds candidates: more find more.
-    #[arg(long, default_value_t = 32, value_name = "NUMBER")]
+    /// Set the number of bands of the hash that finds candidates. More bands miss fewer duplicates.
+    #[arg(
+        long,
+        default_value_t = 32,
+        value_name = "NUMBER",
+        help_heading = "Comparison"
+    )]
     bands: usize,
-    /// Minima in a band: more give fewer candidates.
-    #[arg(long, default_value_t = 6, value_name = "NUMBER")]
+    /// Set the number of hash values per band. More values give fewer candidates.
+    #[arg(long, default_value_t = 6, value_name = "NUMBER", help_heading = "Comparison")]
     rows_per_band: usize,
-    /// Memory for the part of the private corpus that is compared at a time.
-    #[arg(long, default_value = "1GiB", value_name = "SIZE")]
+    /// Limit the memory for the part of the private corpus that is compared at a time, for example 512MB.
+    #[arg(
+        long,
+        default_value = "1GiB",
+        value_name = "SIZE",
+        help_heading = "Comparison"
+    )]
     memory: ByteSize,
-    /// Replace the file if it exists.
+    /// Replace the output file if it exists.
     #[arg(long)]
     force: bool,
 }
@@ -95,8 +110,11 @@ impl DedupArgs {
             ("private rows", grouped(summary.private_rows)),
             ("passes over the public corpus", grouped(summary.passes)),
             (
-                "missed at the threshold",
-                format!("with probability {:.1e}", summary.miss_probability),
+                "missed duplicates",
+                format!(
+                    "at the threshold, with probability {:.1e}",
+                    summary.miss_probability
+                ),
             ),
         ])
     }

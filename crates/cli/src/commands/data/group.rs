@@ -15,13 +15,13 @@ use crate::output::{Output, facts};
 pub(super) struct GroupArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// The folder to write.
+    /// Write this folder.
     #[arg(long, short, alias = "out", value_name = "FOLDER")]
     output: PathBuf,
-    /// Memory for rows and buffers, such as 512MB or 2GiB.
+    /// Limit the memory for rows and buffers, for example 512MB or 2GiB.
     #[arg(long, default_value = "512MB", value_name = "SIZE")]
     memory: ByteSize,
-    /// Replace the folder if it exists.
+    /// Replace the output folder if it exists.
     #[arg(long)]
     force: bool,
 }
@@ -73,12 +73,12 @@ impl Written<'_> {
                 "shards",
                 format!("{}, {}", manifest.shards.len(), ByteSize(bytes as usize)),
             ),
-            ("times", yes(manifest.has_time)),
-            ("splits", yes(manifest.has_split)),
+            ("time column", yes(manifest.has_time)),
+            ("split column", yes(manifest.has_split)),
             (
                 "speed",
                 format!(
-                    "{} rows a second",
+                    "{} rows per second",
                     grouped((manifest.rows as f64 / self.seconds.max(1e-9)) as u64)
                 ),
             ),

@@ -12,20 +12,20 @@ use undertone_present::numbers::grouped;
 use super::show::percent;
 use crate::output::facts;
 
-/// What the threshold takes of delta unless it is told: noise and threshold follow the logarithm of their shares, so any
-/// share far from 0 and 1 does about as well.
+/// Default fraction of delta for the threshold. Noise and threshold depend on the logarithm of their fractions, so any
+/// fraction far from 0 and 1 gives nearly equal results.
 const THRESHOLD_SHARE: f64 = 0.5;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Private vocabulary")]
 pub(super) struct PrivateArgs {
-    /// Choose the words with user-level differential privacy, and write what that cost to FILE.privacy.json.
+    /// Choose the words with user-level differential privacy, and write the privacy cost to FILE.privacy.json.
     #[arg(long, conflicts_with_all = ["public", "counts"], requires = "delta")]
     pub(super) private: bool,
-    /// Distinct words that one user votes for; who has more votes for a choice of them.
+    /// Set the max number of distinct words counted per user. Users with more words contribute a subset.
     #[arg(long, default_value_t = 200, value_name = "NUMBER", requires = "private")]
     max_words_per_user: u32,
-    /// The guarantee's epsilon; the noise follows.
+    /// Set the epsilon of the guarantee (for example 1.0). The noise is computed from it.
     #[arg(
         long,
         value_name = "EPSILON",
@@ -33,16 +33,16 @@ pub(super) struct PrivateArgs {
         conflicts_with = "noise_multiplier"
     )]
     target_epsilon: Option<f64>,
-    /// Noise standard deviation over the L2 norm of one user's votes, instead of a target.
+    /// Set the noise multiplier instead: the noise standard deviation divided by the L2 norm of a user's votes.
     #[arg(long, value_name = "FACTOR", requires = "private")]
     noise_multiplier: Option<f64>,
-    /// The guarantee's delta, threshold included; far below 1 / users.
+    /// Set the delta of the guarantee, threshold included (for example 1e-7). It should be far below 1 / users.
     #[arg(long, requires = "private")]
     delta: Option<f64>,
-    /// What the threshold takes of delta [default: half of it].
+    /// Set the part of --delta that the threshold uses [default: half of --delta].
     #[arg(long, value_name = "DELTA", requires = "private")]
     threshold_delta: Option<f64>,
-    /// Seed of the noise, for studies: whoever knows it can take the noise away. By default the key is fresh entropy.
+    /// Seed the noise, for studies only: a person who knows the seed can remove the noise (default: fresh entropy).
     #[arg(long, value_name = "NUMBER", requires = "private")]
     noise_seed: Option<u64>,
 }
@@ -61,7 +61,10 @@ impl PrivateArgs {
         let guarantee = settings.guarantee(Adjacency::AddOrRemoveOne, delta)?;
         let record_file = PrivateVocabulary::path_beside(file);
         if !force && record_file.exists() {
-            bail!("{} exists; --force replaces it", record_file.display());
+            bail!(
+                "{} already exists; give --force to replace it",
+                record_file.display()
+            );
         }
         let key = self.key()?;
         let votes = WordVotes::of_training_data(spec, self.max_words_per_user, base, progress)?;
@@ -77,7 +80,9 @@ impl PrivateArgs {
     }
 
     fn settings(&self, size: usize) -> anyhow::Result<(PrivateSelection, Delta)> {
-        let delta = self.delta.context("--private needs --delta")?;
+        let delta = self
+            .delta
+            .context("--private needs --delta, for example --delta 1e-7")?;
         let delta = Delta::new(delta).context("--delta")?;
         let threshold = self.threshold_delta.unwrap_or(THRESHOLD_SHARE * delta.get());
         let threshold = Delta::new(threshold).context("--threshold-delta")?;
@@ -90,7 +95,7 @@ impl PrivateArgs {
                 let noise = NoiseMultiplier::new(noise).context("--noise-multiplier")?;
                 PrivateSelection::new(size, noise, threshold)?
             }
-            _ => bail!("--private: expected one of --target-epsilon and --noise-multiplier"),
+            _ => bail!("--private needs either --target-epsilon or --noise-multiplier"),
         };
         Ok((settings, delta))
     }
@@ -102,7 +107,7 @@ impl PrivateArgs {
         let mut bytes = [0_u8; 32];
         // PRIVACY: without a seed the noise comes from the operating system's entropy alone, and its key is not kept.
         getrandom::fill(&mut bytes)
-            .map_err(|error| anyhow!("the operating system gave no random key: {error}"))?;
+            .map_err(|error| anyhow!("cannot read a random key from the operating system: {error}"))?;
         Ok(NoiseKey::from_bytes(bytes))
     }
 }
@@ -117,13 +122,13 @@ pub(super) struct Written {
     not_private: NotPrivate,
 }
 
-/// Exact counts of the text, for whoever holds it; they stand in no file.
+/// Exact counts of the text, for its holder. They are written to no file.
 #[derive(Serialize)]
 struct NotPrivate {
     distinct_words: usize,
     /// Share of all counted words that the vocabulary holds.
     coverage: f64,
-    /// The same of as many words without noise.
+    /// Fraction covered by equally many words chosen without noise.
     coverage_of_most_frequent: f64,
 }
 
@@ -153,14 +158,15 @@ impl Written {
         let mut warnings = Vec::new();
         if self.record.key() == KeyOrigin::InsecureSeed {
             warnings.push(
-                "the noise was seeded: whoever knows the seed can take it away; the guarantee is for study only"
+                "the noise was seeded: a person who knows the seed can remove it, so the guarantee is for study only"
                     .to_owned(),
             );
         }
         let (delta, users) = (self.guarantee.delta.get(), self.record.users());
         if delta * users as f64 >= 1.0 {
             warnings.push(format!(
-                "delta is not below 1 / users, {:.1e}: a mechanism that publishes one user's text would have such a delta",
+                "delta is {delta:e}, which is not below 1 / users = {:.1e}: a mechanism that publishes the text of a random user \
+                 would have such a delta",
                 1.0 / users as f64
             ));
         }
@@ -176,7 +182,7 @@ impl Written {
             (
                 "votes",
                 format!(
-                    "of {} users, for at most {} words each",
+                    "{} users, each for at most {} words",
                     grouped(record.users()),
                     grouped(u64::from(record.max_words_per_user()))
                 ),
@@ -184,7 +190,7 @@ impl Written {
             (
                 "noise",
                 format!(
-                    "{:.4} times a user's norm, keyed by {}",
+                    "standard deviation {:.4} times the norm of a user's votes, keyed by {}",
                     record.noise_multiplier().get(),
                     record.key()
                 ),
@@ -192,7 +198,7 @@ impl Written {
             (
                 "threshold",
                 format!(
-                    "{:.4} times a user's norm; a user's own words pass it with probability at most {:e}",
+                    "{:.4} times the norm of a user's votes; words of a single user pass it with probability at most {:e}",
                     record.threshold(),
                     record.threshold_delta().get()
                 ),
@@ -201,16 +207,16 @@ impl Written {
         ]);
         let exact = facts([
             (
-                "cover",
+                "coverage",
                 format!(
-                    "{} of the words counted; as many of the most frequent: {}",
+                    "{} of all words in the text; equally many most frequent words: {}",
                     percent(Some(counts.coverage)),
                     percent(Some(counts.coverage_of_most_frequent))
                 ),
             ),
             ("distinct words", grouped(counts.distinct_words as u64)),
         ]);
-        format!("{released}\n\nexact counts, not private and in no file\n{exact}")
+        format!("{released}\n\nExact counts. They are not private, and no file holds them.\n{exact}")
     }
 
     fn words(&self) -> u64 {

@@ -96,7 +96,7 @@ pub(super) fn described(corpus: &Corpus) -> String {
             ),
         ),
         (
-            "tokens a word",
+            "tokens per word",
             stats
                 .tokens_per_word
                 .map_or_else(|| "–".to_owned(), |tokens| format!("{tokens:.2}")),
@@ -105,14 +105,14 @@ pub(super) fn described(corpus: &Corpus) -> String {
         (
             "users",
             format!(
-                "{}, of whom {} have no usable text and {} are below the minimum",
+                "{}; {} of them have no usable text and {} are below the minimum size",
                 grouped(stats.users),
                 grouped(stats.users_without_text),
                 grouped(stats.users_below_minimum)
             ),
         ),
         (
-            "left out by caps",
+            "left out by limits",
             format!(
                 "{} examples, {} tokens",
                 grouped(stats.examples_capped),
@@ -128,7 +128,7 @@ pub(super) fn described(corpus: &Corpus) -> String {
             ("best reachable top-1 on validation", percent(Some(best.with_eos))),
             ("  without EOS targets", percent(Some(best.without_eos))),
             (
-                "best for one who knows the user",
+                "best reachable, knowing each user",
                 percent(Some(best.personal_with_eos)),
             ),
             ("  without EOS targets", percent(Some(best.personal_without_eos))),
@@ -149,21 +149,23 @@ fn partitions(stats: &CorpusStats) -> String {
         ("users", |part| grouped(part.users)),
         ("examples", |part| grouped(part.examples)),
         ("words or tokens", |part| grouped(part.words)),
-        ("targets (these and EOS)", |part| grouped(part.tokens)),
-        ("unknown", |part| percent(part.unknown_rate)),
-        ("unigram top-1, no EOS", |part| percent(part.unigram_without_eos)),
-        ("unigram top-1, with EOS", |part| percent(part.unigram_with_eos)),
-        ("examples a user: mean", |part| {
+        ("targets (words or tokens, and EOS)", |part| grouped(part.tokens)),
+        ("unknown words", |part| percent(part.unknown_rate)),
+        ("unigram top-1 without EOS", |part| {
+            percent(part.unigram_without_eos)
+        }),
+        ("unigram top-1 with EOS", |part| percent(part.unigram_with_eos)),
+        ("examples per user: mean", |part| {
             format!("{:.1}", part.examples_per_user.mean)
         }),
         ("  median", |part| grouped(part.examples_per_user.median)),
-        ("  90 %", |part| grouped(part.examples_per_user.p90)),
-        ("  99 %", |part| grouped(part.examples_per_user.p99)),
-        ("  largest", |part| grouped(part.examples_per_user.max)),
-        ("tokens a user: median", |part| {
+        ("  90th percentile", |part| grouped(part.examples_per_user.p90)),
+        ("  99th percentile", |part| grouped(part.examples_per_user.p99)),
+        ("  max", |part| grouped(part.examples_per_user.max)),
+        ("tokens per user: median", |part| {
             grouped(part.tokens_per_user.median)
         }),
-        ("  largest", |part| grouped(part.tokens_per_user.max)),
+        ("  max", |part| grouped(part.tokens_per_user.max)),
     ];
     for (name, cell) in rows {
         table.add_row([name.to_owned(), cell(all[0]), cell(all[1]), cell(all[2])]);
@@ -193,7 +195,7 @@ fn histogram(sizes: &Distribution) -> String {
     if let Some(column) = table.column_mut(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!("training users by number of examples\n{}", table.trim_fmt())
+    format!("Training users by number of examples:\n{}", table.trim_fmt())
 }
 
 /// An import for people.
@@ -204,14 +206,14 @@ pub(super) fn imported(summary: &ImportSummary, path: &Path) -> String {
             format!("{} ({:.1} MB)", path.display(), summary.bytes as f64 / 1e6),
         ),
         ("rows", grouped(summary.rows)),
-        ("rows left out (no text)", grouped(summary.rows_without_text)),
+        ("rows without text (left out)", grouped(summary.rows_without_text)),
         ("users", grouped(summary.users)),
         (
-            "users are",
+            "user ids",
             if summary.users_hashed {
                 "salted hashes"
             } else {
-                "as in the source"
+                "unchanged, as in the source"
             }
             .to_owned(),
         ),
@@ -230,7 +232,7 @@ pub(super) fn imported(summary: &ImportSummary, path: &Path) -> String {
         }
         None => rows.push(("split column", "none".to_owned())),
     }
-    let note = "Users are pseudonymous, not anonymous: the text is as it was.";
+    let note = "The users are pseudonymous, not anonymous: their text is unchanged.";
     format!("{}\n{note}", facts(rows))
 }
 
@@ -265,14 +267,14 @@ impl Vocabulary {
             (
                 "words",
                 format!(
-                    "{} of {}",
+                    "{} of {} distinct words",
                     grouped(self.words as u64),
                     grouped(self.distinct_words as u64)
                 ),
             ),
             (
-                "cover",
-                format!("{} of the words counted", percent(Some(self.coverage))),
+                "coverage",
+                format!("{} of all counted words", percent(Some(self.coverage))),
             ),
             ("counted on", self.provenance.to_string()),
         ])

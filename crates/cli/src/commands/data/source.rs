@@ -20,25 +20,25 @@ struct RunFile {
 pub(super) struct SourceArgs {
     #[command(flatten)]
     which: Which,
-    /// Column with the user.
+    /// Read the user from this column.
     #[arg(long, default_value = "user_id", value_name = "NAME")]
     user_column: String,
-    /// Column with the text.
+    /// Read the text from this column.
     #[arg(long, default_value = "text", value_name = "NAME")]
     text_column: String,
-    /// Column with the time: unix seconds, timestamps or ISO dates. It may be empty unless a split needs it.
+    /// Read the time from this column: unix seconds, timestamps or ISO dates. Empty times are allowed without --test-after.
     #[arg(long, value_name = "NAME")]
     time_column: Option<String>,
-    /// Column with `train`, `validation` or `test`.
+    /// Read the split from this column: `train`, `validation` or `test`.
     #[arg(long, value_name = "NAME")]
     split_column: Option<String>,
-    /// Separator of a CSV file.
+    /// Set the separator of a CSV file.
     #[arg(long, default_value_t = ',', value_name = "CHARACTER")]
     delimiter: char,
-    /// Users of the synthetic population.
+    /// Set the number of users of the synthetic population.
     #[arg(long, value_name = "NUMBER")]
     users: Option<u64>,
-    /// Seed of the synthetic population.
+    /// Set the seed of the synthetic population.
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
     #[command(flatten)]
@@ -48,25 +48,25 @@ pub(super) struct SourceArgs {
 #[derive(Debug, clap::Args)]
 #[group(id = "which", required = true, multiple = false)]
 struct Which {
-    /// A run file; its `data` table says everything.
+    /// Use the source that the table `data` of this run file describes.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A Parquet file, or a folder of them.
+    /// Read this Parquet file, or this folder of Parquet files.
     #[arg(long, value_name = "PATH")]
     parquet: Option<String>,
-    /// A file of JSON objects, one a line, or a folder of them.
+    /// Read this file of JSON objects, one per line, or this folder of such files.
     #[arg(long, value_name = "PATH")]
     jsonl: Option<String>,
-    /// A file of separated values with a header line, or a folder of them.
+    /// Read this CSV file with a header line, or this folder of CSV files.
     #[arg(long, value_name = "PATH")]
     csv: Option<String>,
-    /// A plain text file (for a public vocabulary only: it has no users).
+    /// Read this plain text file. It has no users, so it only serves `data vocab --public`.
     #[arg(long, value_name = "FILE")]
     text: Option<String>,
-    /// A folder of text grouped by user.
+    /// Read this folder, which `data group` wrote.
     #[arg(long, value_name = "FOLDER")]
     grouped: Option<String>,
-    /// The built-in synthetic population.
+    /// Use the built-in synthetic population.
     #[arg(long)]
     synthetic: bool,
 }
@@ -74,16 +74,16 @@ struct Which {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Split")]
 struct SplitArgs {
-    /// Share of users held out for validation [default: 0.1, unless there is a split column].
-    #[arg(long, value_name = "SHARE")]
+    /// Hold out this fraction of users for validation [default: 0.1, without a split column].
+    #[arg(long, value_name = "FRACTION")]
     validation: Option<f64>,
-    /// Share of users held out for test [default: 0.1, unless there is a split column].
-    #[arg(long, value_name = "SHARE", conflicts_with = "test_after")]
+    /// Hold out this fraction of users for test [default: 0.1, without a split column].
+    #[arg(long, value_name = "FRACTION", conflicts_with = "test_after")]
     test: Option<f64>,
-    /// Rows after this point (unix seconds or a date) are test.
+    /// Use the rows after this time (unix seconds, or a date such as 2024-06-05) as the test partition.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     test_after: Option<String>,
-    /// Seed of the choice of users.
+    /// Set the seed that decides which users are held out.
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     split_seed: u64,
 }
@@ -91,19 +91,19 @@ struct SplitArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Vocabulary")]
 pub(super) struct VocabularyArgs {
-    /// Vocabulary file; by default words are counted on the training partition.
+    /// Read the vocabulary from this file (default: count words on the training partition).
     #[arg(long, value_name = "FILE")]
     vocab: Option<String>,
-    /// Public text to count words on (.parquet, .jsonl, .csv or plain text).
+    /// Count the words of this public file (.parquet, .jsonl, .csv or plain text).
     #[arg(long, value_name = "FILE", conflicts_with = "vocab")]
     public_corpus: Option<String>,
-    /// Tokenizer file (tokenizer.json): sub-word tokens instead of words.
+    /// Cut the text into sub-word tokens with this tokenizer.json, instead of words.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["vocab", "public_corpus"])]
     tokenizer: Option<String>,
-    /// Number of words to count.
+    /// Set the max number of words of a counted vocabulary.
     #[arg(long, default_value_t = 10_000, value_name = "NUMBER")]
     vocab_size: usize,
-    /// Examples are windows of whole texts, of at most this many targets, instead of sentences.
+    /// Cut texts into windows of at most this many tokens, instead of sentences.
     #[arg(long, value_name = "TOKENS")]
     windows: Option<usize>,
 }
@@ -116,7 +116,7 @@ impl SourceArgs {
                 std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
             let file: RunFile = toml::from_str(&text).map_err(|error| {
                 let reason = syntax_error(&text, &error);
-                anyhow!("{} has no usable [data] table: {reason}", path.display())
+                anyhow!("{}: cannot read the table [data]: {reason}", path.display())
             })?;
             return Ok((file.data, path.parent().unwrap_or(Path::new("")).to_owned()));
         }
@@ -187,7 +187,7 @@ impl SourceArgs {
                 ..default
             })
         } else {
-            bail!("--text has no users: it serves `data vocab --public` only");
+            bail!("--text: a plain text file has no users, so it only serves `data vocab --public`");
         })
     }
 
@@ -199,7 +199,7 @@ impl SourceArgs {
             .flatten()
             .next();
         let Some(path) = file else {
-            bail!("--public counts a file: expected --parquet, --jsonl, --csv or --text");
+            bail!("--public needs a file: --parquet, --jsonl, --csv or --text");
         };
         Ok((path.clone(), self.text_column.clone()))
     }

@@ -11,31 +11,31 @@ use crate::output::{Output, facts};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct TokenizerArgs {
-    /// Public text: Parquet, JSONL, CSV, TSV or plain text files.
+    /// Read public text from these Parquet, JSONL, CSV, TSV or plain text files.
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<String>,
-    /// Column with the text.
+    /// Read the text from this column.
     #[arg(long, alias = "text-column", default_value = "text", value_name = "NAME")]
     text: String,
-    /// How words are cut.
+    /// Choose how words are cut into tokens.
     #[arg(long, value_enum, default_value_t = Kind::Bpe)]
     kind: Kind,
-    /// Number of ids, the three special ones and the alphabet among them.
+    /// Set the number of token ids, including the three special ids and the alphabet.
     #[arg(long, default_value_t = 8000, value_name = "NUMBER")]
     size: usize,
-    /// The file to write, a tokenizer.json.
+    /// Write the tokenizer to this file (tokenizer.json).
     #[arg(long, short, alias = "out", value_name = "FILE")]
     output: PathBuf,
-    /// Replace the file if it exists.
+    /// Replace the output file if it exists.
     #[arg(long)]
     force: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Kind {
-    /// Byte-level byte-pair encoding: nothing is unknown.
+    /// Use byte-level byte-pair encoding. No text is unknown.
     Bpe,
-    /// WordPiece over lower-cased characters.
+    /// Use WordPiece over lower-case characters.
     Wordpiece,
 }
 
@@ -80,9 +80,9 @@ impl TokenizerArgs {
         ];
         if summary.forgotten_words > 0 {
             rows.push((
-                "forgotten",
+                "not counted",
                 format!(
-                    "{} rare words, to hold the memory bound",
+                    "{} rare words, to stay within the memory limit",
                     grouped(summary.forgotten_words)
                 ),
             ));

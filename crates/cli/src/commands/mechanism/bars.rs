@@ -27,7 +27,7 @@ pub(super) fn draw(title: &str, rows: &[Row], objective: Objective) -> anyhow::R
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         paint(&root, title, rows, objective)
             .and_then(|()| root.present())
-            .map_err(|error| anyhow!("drawing the comparison: {error}"))?;
+            .map_err(|error| anyhow!("cannot draw the comparison: {error}"))?;
     }
     Ok(svg)
 }

@@ -21,9 +21,6 @@ use crate::output::Output;
 use undertone_present::table::grid;
 
 /// Arguments of `undertone mechanism compare`.
-///
-/// Losses compare mechanisms at equal privacy: the noise in the iterates, in clip norms, where the noise multiplier equals
-/// the sensitivity.
 #[derive(Debug, clap::Args)]
 pub(super) struct CompareArgs {
     #[command(flatten)]
@@ -32,34 +29,42 @@ pub(super) struct CompareArgs {
     workload: WorkloadArgs,
     #[command(flatten)]
     sizes: SizeArgs,
-    /// Kinds to compare; by default all but banded and dense.
+    /// Compare these kinds (default: all kinds except banded and dense).
     #[arg(long = "kinds", value_name = "KIND,...", value_delimiter = ',', value_enum)]
     kinds: Vec<Kind>,
-    /// Also optimise BandMF: some twenty CPU seconds for 2000 rounds and 342 bands.
+    /// Add BandMF, the kind banded. It takes about 20 CPU seconds for 2000 rounds and 342 bands.
     #[arg(long)]
     with_bandmf: bool,
-    /// Noise at equal privacy: what reaches this epsilon at --delta.
+    /// Compute the noise of each mechanism that meets this epsilon at --delta (for example 8).
     #[arg(
         long,
+        help_heading = "Guarantee",
         allow_negative_numbers = true,
         requires = "delta",
         conflicts_with = "iterate_noise"
     )]
     target_epsilon: Option<f64>,
-    /// Privacy at equal noise: epsilon at --delta where the noise in the iterates (largest or root mean square, as the
-    /// objective) has this standard deviation, in clip norms.
-    #[arg(long, allow_negative_numbers = true, requires = "delta", value_name = "STD")]
+    /// Compute epsilon at --delta for noise in the iterates of this standard deviation, in clip norms.
+    ///
+    /// The objective decides whether it is the noise of the worst iterate or the root mean square over the iterates.
+    #[arg(
+        long,
+        help_heading = "Guarantee",
+        allow_negative_numbers = true,
+        requires = "delta",
+        value_name = "STD"
+    )]
     iterate_noise: Option<f64>,
-    /// Probability mass on which epsilon may be exceeded.
-    #[arg(long, allow_negative_numbers = true)]
+    /// Set the delta of the guarantee (for example 1e-6).
+    #[arg(long, allow_negative_numbers = true, help_heading = "Guarantee")]
     delta: Option<f64>,
-    /// Parameters of the model, for memory and streaming time.
+    /// Set the number of model parameters, for the memory and the time per round.
     #[arg(long, default_value_t = 1_000_000)]
     dim: u64,
-    /// Also time one round of noise of --dim coordinates on this machine.
+    /// Measure the time of the noise per round on this machine, for --dim parameters.
     #[arg(long)]
     measure_time: bool,
-    /// Draw the losses into this file.
+    /// Draw the losses into this SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -110,7 +115,7 @@ pub(super) fn run(args: &CompareArgs, output: &Output) -> anyhow::Result<()> {
     if args.kinds.is_empty() {
         ensure!(
             args.sizes.check(Kind::BLT).is_ok() || args.sizes.check(Kind::FHU).is_ok(),
-            "--buffers with --bands: expected one of them, or --kinds"
+            "--buffers and --bands were both given: give only one of the two, or choose the mechanisms with --kinds"
         );
     }
     let mut rows = Vec::new();
@@ -184,12 +189,12 @@ fn question(args: &CompareArgs) -> anyhow::Result<Question> {
         (_, Some(noise), Some(delta)) => {
             ensure!(
                 noise > 0.0 && noise.is_finite(),
-                "--iterate-noise: expected a finite number > 0, got {noise}"
+                "--iterate-noise: expected a finite number above 0, got {noise}"
             );
             Question::Epsilon(noise, delta)
         }
         (None, None, None) => Question::Losses,
-        _ => bail!("--delta: expected --target-epsilon or --iterate-noise with it"),
+        _ => bail!("--delta needs --target-epsilon or --iterate-noise"),
     })
 }
 
@@ -253,7 +258,7 @@ impl Comparison {
             .first()
             .map_or(1.0, |row| row.losses.get(self.objective));
         let mut header = vec!["mechanism".to_owned()];
-        header.extend(["MaxLoss", "RmsLoss", "over best", "sensitivity"].map(str::to_owned));
+        header.extend(["MaxLoss", "RmsLoss", "above best", "sensitivity"].map(str::to_owned));
         match question {
             Question::Losses => {}
             Question::Noise(..) => {
@@ -261,10 +266,10 @@ impl Comparison {
             }
             Question::Epsilon(..) => header.extend(["noise multiplier", "epsilon"].map(str::to_owned)),
         }
-        header.extend(["vectors", "memory", "made in"].map(str::to_owned));
+        header.extend(["vectors", "memory", "computed in"].map(str::to_owned));
         let timed = self.rows.iter().any(|row| row.seconds_a_round.is_some());
         if timed {
-            header.push("a round".to_owned());
+            header.push("time per round".to_owned());
         }
         let rows = self.rows.iter().map(|row| {
             let loss = row.losses.get(self.objective);
@@ -284,7 +289,7 @@ impl Comparison {
             }
             let remade = match row.memory.remade_rows {
                 0 => String::new(),
-                rows => format!(" (remakes {rows})"),
+                rows => format!(" (recomputes {rows})"),
             };
             cells.extend([
                 format!("{}{remade}", row.memory.vectors),
@@ -305,35 +310,35 @@ impl Comparison {
         }
         text += &format!("\n{}\n", grid(header, rows, 1));
         for (kind, why) in &self.refused {
-            text += &format!("\nnot for this run: {}: {why}", kind.name());
+            text += &format!("\nnot possible for this run: {}: {why}", kind.name());
         }
         text += &match question {
             Question::Losses => {
-                "\nLosses are noise in the iterates at equal privacy; --target-epsilon or --iterate-noise with --delta say \
-                 what that means."
+                "\nLosses are noise in the iterates at equal privacy. Give --delta with --target-epsilon to compute the noise, \
+                 or with --iterate-noise to compute epsilon."
                     .to_owned()
             }
             Question::Noise(epsilon, delta) => format!(
-                "\nAll reach epsilon {} at delta {} (zero-out, exact Gaussian, no sampling assumed); noise in the iterates \
-                 in clip norms, {}.",
+                "\nAll mechanisms meet epsilon {} at delta {} (zero-out, exact Gaussian, no sampling assumed). The noise in the \
+                 iterates is in clip norms, {}.",
                 number(epsilon.get()),
                 upper_bound(delta.get()),
                 spread(self.objective)
             ),
             Question::Epsilon(noise, delta) => format!(
-                "\nAll leave noise of {} clip norms in the iterates ({}); epsilon at delta {} (zero-out, exact Gaussian, no \
-                 sampling assumed).",
+                "\nAll mechanisms have noise of {} clip norms in the iterates ({}). Epsilon is at delta {} (zero-out, exact \
+                 Gaussian, no sampling assumed).",
                 number(noise),
                 spread(self.objective),
                 upper_bound(delta.get())
             ),
         };
         text += &format!(
-            "\nMemory is that of releases at {} coordinates, 8 bytes each; an f32 stream keeps half.",
+            "\nMemory is that of releases with {} parameters of 8 bytes. A stream of f32 values needs half of it.",
             self.rows.first().map_or(0, |row| row.memory.dim)
         );
         if self.rows.iter().any(|row| row.memory.remade_rows > 0) {
-            text += " Rows that are remade cost time, not memory.";
+            text += " Noise that is recomputed costs time instead of memory.";
         }
         if self.rows.iter().any(|row| !row.sensitivity.exact) {
             text += "\n~ marks a sensitivity that is a proved upper bound.";

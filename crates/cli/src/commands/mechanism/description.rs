@@ -20,7 +20,7 @@ pub(super) fn write(file: &Path, strategy: &Strategy, mechanism: Option<&Mechani
         Some(mechanism) => serde_json::to_vec(mechanism),
         None => serde_json::to_vec(strategy),
     };
-    let mut text = text.context("a mechanism that JSON cannot hold")?;
+    let mut text = text.context("cannot write the mechanism as JSON")?;
     text.push(b'\n');
     write_atomic(file, &text).context("--out")
 }
@@ -29,8 +29,9 @@ pub(super) fn write(file: &Path, strategy: &Strategy, mechanism: Option<&Mechani
 pub(super) fn read(file: &Path) -> anyhow::Result<Description> {
     let place = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {place}"))?;
-    let value: Value = serde_json::from_str(&text).with_context(|| format!("{place}: expected JSON"))?;
-    let wrong = || format!("{place}: not a mechanism of this version");
+    let value: Value =
+        serde_json::from_str(&text).with_context(|| format!("{place}: expected a JSON file"))?;
+    let wrong = || format!("{place} is not a mechanism or strategy that this version can read");
     if value.get("strategy").is_some() {
         let mechanism = serde_json::from_value(value).with_context(wrong)?;
         return Ok(Description::Mechanism(Box::new(mechanism)));
@@ -46,7 +47,7 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Description> {
             format!("an object with the keys [{}]", keys.join(", "))
         }
         Value::Array(_) => "a list".to_owned(),
-        _ => "one value".to_owned(),
+        value => value.to_string().chars().take(80).collect(),
     };
     bail!(
         "{place}: expected a mechanism (with `strategy`) or a strategy (with `kind`), as `undertone mechanism optimize \

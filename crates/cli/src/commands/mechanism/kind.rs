@@ -39,11 +39,12 @@ impl ValueEnum for Kind {
 
 /// Options of a matrix's size.
 #[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Size of the matrix")]
 pub(super) struct SizeArgs {
-    /// Buffers of a BLT; by default as many as lower the loss by a thousandth each.
+    /// Set the number of buffers of a BLT (default: as many as lower the loss by 0.1 % each).
     #[arg(long)]
     buffers: Option<usize>,
-    /// Bands; by default the gap (64 for one participation), and 4 for an inverse.
+    /// Set the number of bands (default: the gap, 64 for a single participation, and 4 for an inverse).
     #[arg(long)]
     bands: Option<usize>,
 }
@@ -99,7 +100,7 @@ impl SizeArgs {
     pub(super) fn check(&self, kind: Kind) -> anyhow::Result<()> {
         let name = kind.name();
         if self.buffers.is_some() && !kind.0.is_buffered() {
-            bail!("--buffers: {name} has none; only blt and normalised-blt have buffers");
+            bail!("--buffers: {name} has no buffers; only blt and normalised-blt have buffers");
         }
         if self.bands.is_some() && !kind.0.is_banded() {
             bail!("--bands: {name} takes no number of bands");
@@ -126,7 +127,7 @@ mod tests {
     fn sizes_that_a_kind_does_not_have() {
         let error = |sizes: SizeArgs, kind| sizes.check(Kind(kind)).unwrap_err().to_string();
         let buffers = error(SizeArgs::with_buffers(3), optimize::Kind::Banded);
-        assert!(buffers.contains("--buffers: banded has none"), "{buffers}");
+        assert!(buffers.contains("--buffers: banded has no buffers"), "{buffers}");
         let bands = SizeArgs {
             buffers: None,
             bands: Some(3),

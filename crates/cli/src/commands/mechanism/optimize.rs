@@ -26,17 +26,14 @@ const BAR: u64 = 1000;
 const SHOWN: usize = 8;
 
 /// Arguments of `undertone mechanism optimize`.
-///
-/// Losses are noise in the iterates at equal privacy: the standard deviation, in clip norms, of a mechanism whose noise
-/// multiplier equals its sensitivity.
 #[derive(Debug, clap::Args)]
 pub(super) struct OptimizeArgs {
-    /// What to optimise.
+    /// Optimise a matrix of this kind.
     #[arg(value_enum)]
     kind: Kind,
     #[command(flatten)]
     setting: SettingArgs,
-    /// Write the mechanism to this file, or the strategy alone where no noise was asked for.
+    /// Write the mechanism to this JSON file, or only the matrix if no noise is given.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -71,7 +68,7 @@ pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<()> {
             .map(|kind| kind.name())
             .collect();
         bail!(
-            "{}: has nothing to optimise; expected one of {} (`undertone mechanism show {0}` shows it)",
+            "{}: this kind has nothing to optimise; expected one of {} (`undertone mechanism show {0}` shows this kind)",
             kind.name(),
             known.join(", ")
         );
@@ -159,8 +156,8 @@ impl Found {
             row("loss by buffers", table::list(&search.loss_by_buffers, false));
             if let (Some(interior), Some(edge)) = (search.interior_loss, search.edge_loss) {
                 row(
-                    "two basins",
-                    format!("{interior:.6} inside, {edge:.6} with a first decay of 1"),
+                    "two local minima",
+                    format!("{interior:.6} with a first decay below 1, {edge:.6} with a first decay of 1"),
                 );
             }
         }
@@ -178,7 +175,7 @@ impl Found {
             } else {
                 "strategy"
             };
-            text += &format!("\n\n{what} written to {}", file.display());
+            text += &format!("\n\nThe {what} was written to {}.", file.display());
         }
         text
     }

@@ -10,14 +10,15 @@ use super::run::Run;
 
 /// Options of the guarantee.
 #[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Guarantee")]
 pub(super) struct PrivacyArgs {
-    /// Standard deviation of the noise before it is correlated, over the clip norm: states what it guarantees.
+    /// Compute the guarantee of this noise multiplier: the standard deviation before correlation, divided by the clip norm.
     #[arg(long, allow_negative_numbers = true, conflicts_with = "target_epsilon")]
     noise_multiplier: Option<f64>,
-    /// Find the smallest noise multiplier with this epsilon at --delta.
+    /// Find the smallest noise multiplier with this epsilon at --delta (for example 8).
     #[arg(long, allow_negative_numbers = true, requires = "delta")]
     target_epsilon: Option<f64>,
-    /// Probability mass on which epsilon may be exceeded.
+    /// Set the delta of the guarantee (for example 1e-6).
     #[arg(long, allow_negative_numbers = true)]
     delta: Option<f64>,
 }
@@ -48,7 +49,7 @@ impl PrivacyArgs {
             && self.target_epsilon.is_none()
             && self.delta.is_some()
         {
-            bail!("--delta: expected --noise-multiplier or --target-epsilon with it");
+            bail!("--delta needs --noise-multiplier or --target-epsilon");
         }
         Ok(())
     }
@@ -201,7 +202,7 @@ mod tests {
             None,
             None,
             Some(0.1),
-            "--delta: expected --noise-multiplier or --target-epsilon",
+            "--delta needs --noise-multiplier or --target-epsilon",
         );
     }
 }

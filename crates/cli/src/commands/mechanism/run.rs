@@ -4,17 +4,20 @@ use anyhow::{Context, bail, ensure};
 use serde::Serialize;
 use undertone_accounting::participation::{Gap, Participation, RoundsBetween, Spacing};
 
-/// Longest run: strategies keep one number a round.
+/// Max number of rounds: strategies keep one number per round.
 const MOST_ROUNDS: usize = 1 << 24;
 
 /// Options of a run.
 #[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Run")]
 pub(super) struct RunArgs {
-    /// Rounds of the run (n).
+    /// Set the number of rounds of the run.
     #[arg(long)]
     rounds: Option<usize>,
-    /// GAP between two participations of a user: the distance j - i of their rounds (b of theorems and figures).
-    /// Production tables print one less, the rounds strictly between: for that number use --rounds-between.
+    /// Set the min distance of two participations of a user in rounds: the rounds between them plus 1.
+    ///
+    /// Rounds i and j have the distance j - i. Tables of production runs print the rounds strictly between (MinS): for that
+    /// number use --rounds-between.
     #[arg(
         long,
         value_name = "GAP",
@@ -22,13 +25,13 @@ pub(super) struct RunArgs {
         conflicts_with = "rounds_between"
     )]
     min_sep: Option<u64>,
-    /// Rounds strictly between two participations of a user (MinS of production tables); the gap is one more.
+    /// Set the min number of rounds strictly between two participations of a user (MinS in production tables).
     #[arg(long, value_name = "ROUNDS")]
     rounds_between: Option<u64>,
-    /// Most participations of a user (k); by default as many as fit.
+    /// Set the max number of participations per user (default: as many as fit into the rounds).
     #[arg(long, value_name = "TIMES", visible_alias = "max-part")]
     max_participation: Option<u64>,
-    /// Consecutive participations are exactly the gap apart: every epoch walks through the users in one fixed order.
+    /// Assume that participations are exactly the gap apart: all epochs visit the users in one fixed order.
     #[arg(long)]
     fixed_epochs: bool,
 }
@@ -88,7 +91,7 @@ impl RunArgs {
         let rounds = self
             .rounds
             .or(default.map(|run| run.rounds))
-            .context("--rounds: expected the number of rounds")?;
+            .context("expected --rounds, the number of rounds")?;
         Run::new(rounds, self.participation(default.map(|run| &run.participation))?)
     }
 
@@ -119,7 +122,7 @@ impl RunArgs {
             None if most == 1 => return Ok(Participation::single()),
             None if most == 0 => Participation::at_least(Gap::new(1)?, 0),
             None => bail!(
-                "--min-sep or --rounds-between: expected how far apart a user's participations are, or --max-participation 1"
+                "expected --min-sep or --rounds-between (how far apart a user's participations are), or --max-participation 1"
             ),
             Some(gap) if exactly => Participation::fixed_epochs(gap, most),
             Some(gap) => Participation::at_least(gap, most),
@@ -193,7 +196,7 @@ mod tests {
             let error = format!("{:#}", parse(line).run(None).unwrap_err());
             assert!(error.contains(words), "{line}: {error}");
         };
-        check("--min-sep 3", "--rounds: expected the number of rounds");
+        check("--min-sep 3", "expected --rounds, the number of rounds");
         check("--rounds 0 --min-sep 3", "--rounds: expected at least 1, got 0");
         check(
             "--rounds 99999999 --min-sep 3",
@@ -211,6 +214,6 @@ mod tests {
             "--rounds 9 --min-sep 3 --max-participation 0",
             "expected a whole number >= 1, got 0",
         );
-        check("--rounds 9", "--min-sep or --rounds-between: expected");
+        check("--rounds 9", "expected --min-sep or --rounds-between");
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct SettingArgs {
     pub(super) sizes: SizeArgs,
     #[command(flatten)]
     pub(super) privacy: PrivacyArgs,
-    /// Parameters of the model, for the memory.
+    /// Set the number of model parameters, for the memory.
     #[arg(long, default_value_t = 1_000_000)]
     pub(super) dim: u64,
 }

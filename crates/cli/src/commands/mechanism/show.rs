@@ -27,27 +27,36 @@ use undertone_present::table::grid;
 /// Arguments of `undertone mechanism show`.
 #[derive(Debug, clap::Args)]
 pub(super) struct ShowArgs {
-    /// Files that `mechanism optimize --out` wrote, or names: the production sets blt-100, blt-400, blt-1000, or a kind
-    /// that needs no optimising (independent, tree, tree-full, fhu, bisr, square-root, normalised-square-root).
+    /// Show these files of `mechanism optimize --out`, or these named mechanisms.
+    ///
+    /// The names are the production sets blt-100, blt-400 and blt-1000, and the kinds that need no optimisation: independent,
+    /// tree, tree-full, fhu, bisr, square-root and normalised-square-root.
     #[arg(required = true, value_name = "FILE or NAME")]
     subjects: Vec<String>,
     #[command(flatten)]
     setting: SettingArgs,
-    /// Coefficients that are shown.
+    /// Show this many coefficients.
     #[arg(long, value_name = "NUMBER", default_value_t = 8)]
     coefficients: usize,
-    /// Show the losses where the gap or the rounds turn out other than planned; as many participations as fit, up to
-    /// --max-participation.
-    #[arg(long, value_enum, value_name = "OVER")]
+    /// Show the losses for gaps or rounds that differ from the plan.
+    ///
+    /// Each point has as many participations as fit, up to --max-participation.
+    #[arg(long, value_enum, value_name = "OVER", help_heading = "Sweep")]
     sweep: Option<Over>,
-    /// Values of the sweep; by default from an eighth of the plan to four times it.
-    #[arg(long, value_name = "VALUE,...", value_delimiter = ',', requires = "sweep")]
+    /// Sweep over these values (default: from an eighth of the planned value to four times it).
+    #[arg(
+        long,
+        value_name = "VALUE,...",
+        value_delimiter = ',',
+        requires = "sweep",
+        help_heading = "Sweep"
+    )]
     at: Vec<u64>,
-    /// In the sweep, also the best BLT of so many buffers for every value.
-    #[arg(long, value_name = "BUFFERS", requires = "sweep")]
+    /// Add the best BLT with this many buffers for each value of the sweep.
+    #[arg(long, value_name = "BUFFERS", requires = "sweep", help_heading = "Sweep")]
     with_optimum: Option<usize>,
-    /// Draw the sweep into this file.
-    #[arg(long, value_name = "FILE", requires = "sweep")]
+    /// Draw the sweep into this SVG file.
+    #[arg(long, value_name = "FILE", requires = "sweep", help_heading = "Sweep")]
     svg: Option<PathBuf>,
 }
 
@@ -144,7 +153,7 @@ fn subject(name: &str, args: &ShowArgs, before: Option<&Run>) -> anyhow::Result<
     if let Ok(kind) = Kind::from_str(name, false) {
         ensure!(
             !kind.is_optimised(),
-            "{name}: has to be optimised first; expected a file of `undertone mechanism optimize {name} --out FILE`"
+            "{name}: this kind must be optimised first; give the file that `undertone mechanism optimize {name} --out FILE` writes"
         );
         args.setting.sizes.check(kind)?;
         let run = args.setting.run.run(before)?;
@@ -163,10 +172,7 @@ fn subject(name: &str, args: &ShowArgs, before: Option<&Run>) -> anyhow::Result<
             .into_iter()
             .chain(kinds.map(|kind| kind.name().to_owned()))
             .collect();
-        bail!(
-            "{name}: expected a file or one of {}; there is no such file",
-            known.join(", ")
-        );
+        bail!("{name}: no such file or name; the names are {}", known.join(", "));
     }
     let (strategy, made_for, noise_multiplier) = match description::read(Path::new(name))? {
         Description::Mechanism(mechanism) => (
@@ -180,11 +186,11 @@ fn subject(name: &str, args: &ShowArgs, before: Option<&Run>) -> anyhow::Result<
         .setting
         .run
         .run(made_for.as_ref().or(before))
-        .with_context(|| format!("{name}: holds {}", strategy.name()))?;
+        .with_context(|| format!("{name} holds {} without a run", strategy.name()))?;
     if let Some(made) = strategy.rounds() {
         ensure!(
             run.rounds <= made,
-            "--rounds: {name} holds {} for {made} rounds, expected at most as many, got {}",
+            "--rounds: {name} holds {} for {made} rounds; expected at most {made}, got {}",
             strategy.name(),
             run.rounds
         );
@@ -311,7 +317,7 @@ impl Shown {
             text += &format!("\n\nnote: {lowered}");
         }
         text + &format!(
-            "\n\nSensitivity by gap and participations:\n{}",
+            "\n\nSensitivity by gap and by number of participations (k):\n{}",
             self.sensitivities.text()
         )
     }
@@ -333,14 +339,16 @@ impl Patterns {
         let rows: Vec<Vec<String>> = rows.collect();
         let mut text = grid(header, rows, 0);
         if bounded {
-            text += "\n~ marks a proved upper bound";
+            text += "\n~ marks a proved upper bound.";
         }
         text
     }
 }
 
 fn sweep(over: Over, subjects: &[Subject], args: &ShowArgs, output: &Output) -> anyhow::Result<()> {
-    let first = subjects.first().context("expected a mechanism to show")?;
+    let first = subjects
+        .first()
+        .context("expected the name or file of a mechanism")?;
     let limit = first.run.participation.max_participation();
     let sweep = Sweep {
         over,
@@ -350,7 +358,7 @@ fn sweep(over: Over, subjects: &[Subject], args: &ShowArgs, output: &Output) -> 
     };
     ensure!(
         over == Over::Rounds || first.run.participation.gap().get() < u64::MAX,
-        "--sweep min-sep: expected the gap of the plan, --min-sep or --rounds-between"
+        "--sweep min-sep needs the planned gap: --min-sep or --rounds-between"
     );
     let strategies: Vec<&Strategy> = subjects.iter().map(|subject| &subject.strategy).collect();
     let values = sweep.values(&args.at, &strategies)?;
@@ -407,13 +415,12 @@ impl Swept {
             })
             .collect();
         let mut text = format!(
-            "{} over the actual {name}; {fixed}; as many participations as fit{}\n\n{}",
+            "{} over the actual {name}; {fixed}; k is the number of participations: as many as fit, or the limit\n\n{}",
             self.objective,
-            if rows.is_empty() { "" } else { " (k), or the limit" },
             grid(header, rows, 0)
         );
         if bounded {
-            text += "\n~ marks a proved upper bound";
+            text += "\n~ marks a proved upper bound.";
         }
         text
     }

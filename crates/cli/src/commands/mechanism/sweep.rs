@@ -19,9 +19,9 @@ const POINTS: usize = 13;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Over {
-    /// The gap that users really keep.
+    /// Vary the gap between two participations of a user.
     MinSep,
-    /// The rounds that the run really has.
+    /// Vary the number of rounds of the run.
     Rounds,
 }
 
@@ -176,6 +176,6 @@ impl Sweep<'_> {
             y: y.start / 1.1..y.end * 1.1,
         }
         .svg()
-        .map_err(|message| anyhow::anyhow!("drawing the sweep: {message}"))
+        .map_err(|message| anyhow::anyhow!("cannot draw the sweep: {message}"))
     }
 }

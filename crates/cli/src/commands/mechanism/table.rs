@@ -57,10 +57,7 @@ impl Memory {
             bytes(self.bytes)
         );
         if self.remade_rows > 0 {
-            shown += &format!(
-                "; makes up to {} earlier rows again every round",
-                self.remade_rows
-            );
+            shown += &format!("; recomputes up to {} earlier rows per round", self.remade_rows);
         }
         shown
     }

@@ -11,23 +11,26 @@ use super::run::Run;
 
 /// Options of the workload and the objective.
 #[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Workload")]
 pub(super) struct WorkloadArgs {
-    /// Momentum of the server optimizer, in [0, 1).
+    /// Set the momentum of the server optimizer, in [0, 1).
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     momentum: f64,
-    /// File with the learning rate of every round, separated by spaces, commas or line ends; by default all are equal.
+    /// Read the learning rate of each round from this file (default: all are equal).
+    ///
+    /// Spaces, commas or line ends separate the numbers.
     #[arg(long, value_name = "FILE")]
     learning_rates: Option<PathBuf>,
-    /// The loss that counts: that of the worst iterate, or the root mean square over the iterates.
+    /// Minimise the loss of the worst iterate, or the root mean square over the iterates.
     #[arg(long, value_enum, default_value = "rms")]
     objective: ObjectiveName,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ObjectiveName {
-    /// MaxLoss.
+    /// Minimise MaxLoss, the loss of the worst iterate.
     Max,
-    /// RmsLoss.
+    /// Minimise RmsLoss, the root mean square over the iterates.
     Rms,
 }
 
@@ -47,7 +50,8 @@ impl WorkloadArgs {
             return Ok(workload);
         };
         let place = || format!("--learning-rates {}", file.display());
-        let text = std::fs::read_to_string(file).with_context(|| format!("{}: cannot read", place()))?;
+        let text =
+            std::fs::read_to_string(file).with_context(|| format!("{}: cannot read the file", place()))?;
         let words = text.split(|c: char| c.is_whitespace() || "[],;".contains(c));
         let rates = words.filter(|word| !word.is_empty()).map(|word| {
             word.parse::<f64>()
@@ -56,7 +60,7 @@ impl WorkloadArgs {
         let rates = rates.collect::<anyhow::Result<Vec<f64>>>()?;
         ensure!(
             rates.len() >= rounds,
-            "{}: expected one number for each of the {rounds} rounds, got {}",
+            "{}: expected a number for each of the {rounds} rounds, got {} numbers",
             place(),
             rates.len()
         );

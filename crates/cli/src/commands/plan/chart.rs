@@ -20,7 +20,7 @@ fn pen(mechanism: Mechanism) -> Pen {
     }
 }
 
-/// Draws one curve a mechanism, and the target as a dashed line. Empty curves are an error.
+/// Draws one curve per mechanism, and the target as a dashed line. Empty curves are an error.
 pub(super) fn draw(
     question: &Question,
     curves: &[Vec<Feasible>],
@@ -45,7 +45,7 @@ pub(super) fn draw(
     let last = curves
         .iter()
         .find_map(|curve| curve.last())
-        .context("a plan without curves")?;
+        .context("cannot draw the plan: it has no curves")?;
     // What lies far from the target is not worth the room.
     let shown = (target * 0.03, target * 30.0);
     let points = || curves.iter().flatten().map(point);
@@ -83,7 +83,7 @@ pub(super) fn draw(
         x_label: if over_rounds {
             "rounds"
         } else {
-            "report goal (noise in proportion)"
+            "report goal (noise multiplier in proportion)"
         },
         legend,
         curves: lines,
@@ -92,7 +92,7 @@ pub(super) fn draw(
     };
     picture
         .svg()
-        .map_err(|message| anyhow!("drawing the plan: {message}"))
+        .map_err(|message| anyhow!("cannot draw the plan: {message}"))
 }
 
 #[cfg(test)]

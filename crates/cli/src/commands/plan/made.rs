@@ -18,15 +18,18 @@ const LENGTHS: u64 = 8;
 
 /// Options of matrices that are made for the question.
 #[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Optimised matrices")]
 pub(super) struct MadeArgs {
-    /// Make matrices of these kinds for every report goal, and compare them at the target guarantee: names of `mechanism
-    /// compare`, and tree-restarts. Without --mechanism, only these are planned.
+    /// Optimise matrices of these kinds for each report goal, and compare their noise at the target.
+    ///
+    /// The kinds are those of `undertone mechanism compare`, and tree-restarts. Without --mechanism, only these kinds are
+    /// planned.
     #[arg(long, value_name = "KIND,...", value_delimiter = ',', value_parser = candidate)]
     kinds: Vec<Candidate>,
-    /// The noise that counts: in the worst iterate, or the root mean square over the iterates.
+    /// Minimise the noise in the worst iterate, or the root mean square over the iterates.
     #[arg(long, value_enum, default_value = "rms", requires = "kinds")]
     objective: Noise,
-    /// Momentum of the server optimizer, in [0, 1).
+    /// Set the momentum of the server optimizer, in [0, 1).
     #[arg(
         long,
         default_value_t = 0.0,
@@ -34,22 +37,22 @@ pub(super) struct MadeArgs {
         requires = "kinds"
     )]
     momentum: f64,
-    /// Buffers of a BLT; by default as many as lower the loss by a thousandth each.
+    /// Set the number of buffers of a BLT (default: as many as lower the loss by 0.1 % each).
     #[arg(long, requires = "kinds")]
     buffers: Option<usize>,
-    /// Bands; by default the gap (64 for one participation), and 4 for an inverse.
+    /// Set the number of bands (default: the gap, 64 for a single participation, and 4 for an inverse).
     #[arg(long, requires = "kinds")]
     bands: Option<usize>,
-    /// Rounds of the first tree of tree-restarts, and of every later one; by default 128,1024.
+    /// Set the number of rounds of the first tree of tree-restarts and of each later tree (default: 128,1024).
     #[arg(long, value_name = "FIRST,PERIOD", value_delimiter = ',', requires = "kinds")]
     restarts: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Noise {
-    /// In the worst iterate.
+    /// Minimise the noise in the worst iterate.
     Max,
-    /// Root mean square over the iterates.
+    /// Minimise the root mean square of the noise over the iterates.
     Rms,
 }
 
@@ -118,16 +121,16 @@ impl MadeArgs {
         };
         ensure!(
             self.buffers.is_none() || any(Kind::is_buffered),
-            "--buffers: expected blt or normalised-blt among --kinds"
+            "--buffers needs a kind with buffers, blt or normalised-blt, in --kinds"
         );
         ensure!(
             self.bands.is_none() || any(Kind::is_banded),
-            "--bands: expected a banded kind among --kinds"
+            "--bands needs a banded kind in --kinds"
         );
         let restarts = Candidate::PRODUCTION_RESTARTS;
         ensure!(
             self.restarts.is_empty() || self.kinds.contains(&restarts),
-            "--restarts: expected tree-restarts among --kinds"
+            "--restarts needs tree-restarts in --kinds"
         );
         let restarts = match self.restarts.as_slice() {
             [] => restarts,
@@ -135,7 +138,7 @@ impl MadeArgs {
             other => {
                 let got: Vec<String> = other.iter().map(u64::to_string).collect();
                 return Err(anyhow!(
-                    "--restarts: expected two whole numbers >= 1, got {}",
+                    "--restarts: expected two whole numbers of at least 1, got {}",
                     got.join(",")
                 ));
             }
@@ -234,13 +237,13 @@ impl MadeArgs {
         keeps_utility.dedup();
         let (users, rounds) = (question.population, question.rounds);
         let title = if over_rounds {
-            format!("noise at the target over rounds, {users} users, report goal {report_goal}")
+            format!("Noise at the target over rounds, {users} users, report goal {report_goal}")
         } else {
-            format!("noise at the target over report goals, {users} users, {rounds} rounds")
+            format!("Noise at the target over report goals, {users} users, {rounds} rounds")
         };
         picture(title, over_rounds, curves, keeps_utility)
             .svg()
-            .map_err(|message| anyhow!("drawing the plan: {message}"))
+            .map_err(|message| anyhow!("cannot draw the plan: {message}"))
     }
 }
 
@@ -278,7 +281,7 @@ fn picture(
         x_label: if over_rounds {
             "rounds"
         } else {
-            "report goal (noise in the iterates of averages, clip norms)"
+            "report goal (y axis: noise in the iterates, clip norms)"
         },
         legend,
         curves: lines.chain([(limit, keeps_utility)]).collect(),
@@ -299,8 +302,8 @@ impl Comparison {
             format!(", momentum {}", self.momentum)
         };
         let mut text = format!(
-            "Matrices made for the question, at the target and at report goal {report_goal}; noise of averages in clip norms, \
-             {spread}{workload}; {} keeps utility:\n{}\n",
+            "Matrices optimised for this run, at the target and at report goal {report_goal}. Noise is that of averages in clip \
+             norms, {spread}{workload}. Noise up to {} keeps utility.\n{}\n",
             number(self.utility_noise),
             self.table(|row| &row.outlook.at_report_goal)
         );
@@ -310,7 +313,7 @@ impl Comparison {
             .any(|row| row.best().report_goal != report_goal);
         if moved {
             text += &format!(
-                "\nThe report goal that leaves least noise at the target (a smaller one can spare a participation):\n{}\n",
+                "\nReport goals with the least noise at the target (a smaller goal can save a participation):\n{}\n",
                 self.table(Row::best)
             );
         }
@@ -321,13 +324,13 @@ impl Comparison {
         let least = by_best_noise(&self.candidates);
         if let Some((first, others)) = least.split_first() {
             text += &format!(
-                "\nleast noise at equal guarantee: {} at report goal {}",
+                "\nLeast noise at equal guarantee: {} at report goal {}",
                 first.candidate, first.report_goal
             );
             if let Some(next) = others.first() {
                 let over = next.iterate_noise / first.iterate_noise - 1.0;
                 text += &format!(
-                    " ({} at {} leaves {:.1} % more)",
+                    " ({} at report goal {} has {:.1} % more)",
                     next.candidate,
                     next.report_goal,
                     100.0 * over
@@ -338,7 +341,7 @@ impl Comparison {
         let is_bound =
             |row: &Row| !row.outlook.at_report_goal.sensitivity.exact || !row.best().sensitivity.exact;
         if self.candidates.iter().any(is_bound) {
-            text += "~ marks a sensitivity that is a proved upper bound\n";
+            text += "~ marks a sensitivity that is a proved upper bound.\n";
         }
         text
     }
@@ -354,9 +357,9 @@ impl Comparison {
             "sensitivity",
             "noise multiplier",
             "noise",
-            "of what keeps utility",
-            "rho, utility kept",
-            "epsilon, utility kept",
+            "noise / utility noise",
+            "rho at utility noise",
+            "epsilon at utility noise",
         ]);
         for row in &self.candidates {
             let option = option(row);
@@ -403,7 +406,7 @@ impl Row {
 
 fn ranges(feasible: &[FeasibleRange]) -> String {
     if feasible.is_empty() {
-        return "none".to_owned();
+        return "no report goal".to_owned();
     }
     let shown = feasible.iter().map(|range| {
         let most = range.most.participation.participation.max_participation();

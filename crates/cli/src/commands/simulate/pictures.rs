@@ -30,7 +30,7 @@ pub(super) fn rounds(simulation: &Simulation) -> anyhow::Result<String> {
         .map(|round| (round.day, round.minutes))
         .collect();
     let title = format!(
-        "Minutes a round; {} devices, report goal {}, timer {} hours",
+        "Minutes per round; {} devices, report goal {}, timer {} hours",
         simulation.population, simulation.report_goal, simulation.timer_hours
     );
     let curve = Curve {
@@ -50,7 +50,7 @@ pub(super) fn sweep(key: &str, points: &[(f64, &Simulation)]) -> anyhow::Result<
         .iter()
         .map(|(value, simulation)| (*value, simulation.largest_min_sep as f64));
     let Some((_, first)) = points.first() else {
-        return Err(anyhow!("drawing the sweep: no values"));
+        return Err(anyhow!("cannot draw the sweep: it has no values"));
     };
     draw(
         format!(
@@ -60,12 +60,12 @@ pub(super) fn sweep(key: &str, points: &[(f64, &Simulation)]) -> anyhow::Result<
         "value of the key",
         vec![
             Curve {
-                name: "observed MinS",
+                name: "observed rounds between (MinS)",
                 pen: LINE,
                 points: observed.collect(),
             },
             Curve {
-                name: "population over report goal, less one",
+                name: "max possible: population / report goal - 1",
                 pen: LIMIT,
                 points: allowed.collect(),
             },
@@ -95,5 +95,5 @@ fn draw(title: String, x_label: &'static str, curves: Vec<Curve>) -> anyhow::Res
             .collect(),
     }
     .svg_over(Scale::Linear, Scale::Linear)
-    .map_err(|message| anyhow!("drawing the simulation: {message}"))
+    .map_err(|message| anyhow!("cannot draw the simulation: {message}"))
 }

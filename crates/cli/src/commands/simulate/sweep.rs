@@ -1,4 +1,4 @@
-//! One simulation a value of a key: how MinS follows the timer.
+//! One simulation per value of a key, which shows how MinS depends on the timer.
 
 use std::str::FromStr;
 
@@ -24,7 +24,7 @@ impl FromStr for Sweep {
     type Err = anyhow::Error;
 
     fn from_str(given: &str) -> anyhow::Result<Self> {
-        let expected = "expected KEY=VALUE,..., such as timer_hours=24,48,72";
+        let expected = "expected KEY=VALUE,..., for example timer_hours=24,48,72";
         let (key, values) = given
             .split_once('=')
             .with_context(|| format!("{expected}, got {given:?}"))?;
@@ -125,16 +125,17 @@ impl Sweep {
         let mut header = vec![
             self.key.as_str(),
             "days",
-            "minutes a round",
+            "minutes per round",
             "MinS",
-            "of at most",
+            "max MinS",
             "MaxP",
         ];
         let privacy = points.first().and_then(|point| point.1.privacy.as_ref());
         if privacy.is_some() {
-            header.extend(["rho promised", "rho shown", "rho exact", "epsilon shown"]);
+            header.extend(["rho promised", "rho observed", "rho exact", "epsilon observed"]);
         }
         let table = grid(header, points.iter().map(row), 0);
+        let table = format!("{table}\n\n{}", text::LEGEND);
         match privacy {
             None => table,
             Some(privacy) => format!(

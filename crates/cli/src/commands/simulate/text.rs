@@ -9,16 +9,20 @@ use undertone_present::table::grid;
 /// Columns of the longest bar.
 const BAR: f64 = 30.0;
 
+/// Explains the columns of participation.
+pub(super) const LEGEND: &str = "MinS: rounds strictly between two participations of a device. max MinS: the population allows no more. \
+                                 MaxP: max participations per device.";
+
 /// Everything about one simulation.
 pub(super) fn of(simulation: &Simulation) -> String {
     let mut parts = vec![
         facts(overview(simulation)),
         format!(
-            "Participations of a device\n{}",
+            "Devices by number of participations\n{}",
             bars(&participations(simulation), "devices")
         ),
         format!(
-            "Rounds an hour over the day (UTC)\n{}",
+            "Rounds per hour of the day (UTC)\n{}",
             bars(&hours(simulation), "rounds")
         ),
     ];
@@ -32,52 +36,55 @@ pub(super) fn of(simulation: &Simulation) -> String {
 pub(super) fn min_sep(simulation: &Simulation) -> String {
     simulation
         .min_sep
-        .map_or_else(|| "nobody twice".to_owned(), |rounds| rounds.to_string())
+        .map_or_else(|| "no device twice".to_owned(), |rounds| rounds.to_string())
 }
 
 fn overview(simulation: &Simulation) -> Vec<(&'static str, String)> {
     let [shortest, median, longest] = simulation.round_minutes.map(number);
     let abandoned = match simulation.abandoned {
         0 => String::new(),
-        attempts => format!(", {attempts} attempts abandoned"),
+        attempts => format!("; {attempts} more attempts were abandoned"),
     };
     let selected = simulation.selected.max(1) as f64;
     let took_part: u64 = simulation.participations.iter().skip(1).sum();
     vec![
         (
             "devices",
-            format!("{}, {took_part} took part", simulation.population),
+            format!("{}; {took_part} of them took part", simulation.population),
         ),
         (
             "rounds",
             format!(
-                "{} of {} reports in {} days{abandoned}",
+                "{} rounds of {} reports in {} days{abandoned}",
                 simulation.rounds,
                 simulation.report_goal,
                 number(simulation.simulated_days)
             ),
         ),
         (
-            "a round",
-            format!("{shortest} to {longest} minutes, median {median}"),
+            "minutes per round",
+            format!("{shortest} to {longest}, median {median}"),
         ),
         (
             "dropped out",
             format!(
-                "{} % of those selected",
+                "{} % of the selected devices",
                 number(100.0 * simulation.dropped_out as f64 / selected)
             ),
         ),
         ("timer", format!("{} hours", number(simulation.timer_hours))),
         (
-            "MinS",
+            "rounds between (MinS)",
             format!(
-                "{} rounds between, of at most {} that the population allows",
+                "{} between two participations of a device; the population allows at most {}",
                 min_sep(simulation),
                 simulation.largest_min_sep
             ),
         ),
-        ("MaxP", format!("{} participations", simulation.max_participation)),
+        (
+            "participations (MaxP)",
+            format!("at most {} per device", simulation.max_participation),
+        ),
     ]
 }
 
@@ -136,8 +143,8 @@ fn comparison(privacy: &PrivacyComparison, abandoned_in_a_row: u64) -> String {
     let header = ["", "MinS", "MaxP", "squared sensitivity", "rho", "epsilon"];
     let rows = [
         row("promised by the timer", &privacy.planned),
-        row("shown by the ledger", &privacy.observed),
-        row("exact, sets of the ledger", &privacy.exact),
+        row("observed in the ledger", &privacy.observed),
+        row("exact for the ledger", &privacy.exact),
     ];
     let mut text = format!(
         "{}, noise multiplier {}, delta {}, zero-out\n{}",
@@ -147,7 +154,7 @@ fn comparison(privacy: &PrivacyComparison, abandoned_in_a_row: u64) -> String {
         grid(header, rows, 1)
     );
     if abandoned_in_a_row > 0 {
-        text += "\nwhat the timer promises holds while no round is abandoned; here some were";
+        text += "\nThe promise of the timer assumes that no round is abandoned, but this simulation abandoned some.";
     }
     text
 }
