@@ -27,8 +27,8 @@ pub enum AccountingError {
     },
     /// An event that is stated for another relation between neighbouring populations.
     #[error(
-        "adjacency: this accountant holds events for '{accountant}', got an event for '{event}'; the two \
-         relations cannot be composed, account for them separately"
+        "adjacency: the events so far are for '{accountant}', got an event for '{event}'; events of two relations cannot be \
+         composed, so account for them separately"
     )]
     AdjacencyMismatch {
         /// Relation of the events composed so far.
@@ -65,7 +65,7 @@ pub enum AccountingError {
         event: &'static str,
     },
     /// An event of which no Renyi divergences are known.
-    #[error("recipe: no Renyi divergences are known of a {event} event; account for it by 'pld'")]
+    #[error("recipe: the Renyi divergences of a {event} event are unknown; use the recipe 'pld'")]
     UnsupportedCurve {
         /// The event's kind, in words.
         event: &'static str,
@@ -99,8 +99,8 @@ pub enum AccountingError {
     },
     /// No value of the calibrated quantity reaches the target.
     #[error(
-        "{quantity}: the target (epsilon = {target_epsilon}, delta = {delta:e}) is out of reach; the best reachable \
-         is epsilon = {best_epsilon} at {quantity} = {at}"
+        "{quantity}: the target (epsilon = {target_epsilon}, delta = {delta:e}) is out of reach; the smallest \
+         reachable epsilon is {best_epsilon} at {quantity} = {at}"
     )]
     Unreachable {
         /// The quantity that was searched.
@@ -116,8 +116,8 @@ pub enum AccountingError {
     },
     /// Too many participations for the exact maximum over participation sets.
     #[error(
-        "max_participation: the exact sensitivity for {max_participation} participations would take too long; the \
-         functions ending in `_bound` give an upper bound"
+        "max_participation: the exact sensitivity for {max_participation} participations would take too long to \
+         compute; the functions ending in `_bound` give an upper bound"
     )]
     SensitivityTooLarge {
         /// The largest number of participations of the schema, after lowering it to what fits.
@@ -149,7 +149,7 @@ pub enum AccountingError {
     /// Noise on the clipped fraction that leaves nothing of the total for the sum.
     #[error(
         "bit_noise_std: expected more than half the noise multiplier ({noise_multiplier}), got {bit_noise_std}: the \
-         estimate of the clipped fraction alone costs more than the whole release may"
+         estimate of the clipped fraction alone would cost more than the whole release"
     )]
     BitNoise {
         /// Noise multiplier of the whole release.

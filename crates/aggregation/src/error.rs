@@ -5,7 +5,7 @@
 #[non_exhaustive]
 pub enum AggregationError {
     /// A layout without any tensor, or a tensor with a zero dimension, has nothing to train.
-    #[error("tensor {name:?} of shape {shape:?} is empty; every dimension must be at least 1")]
+    #[error("tensor {name:?} of shape {shape:?} is empty; each dimension must be at least 1")]
     EmptyTensor {
         /// Name of the tensor (empty when the layout holds no tensor at all).
         name: String,
@@ -13,7 +13,9 @@ pub enum AggregationError {
         shape: Vec<usize>,
     },
     /// The total number of parameters does not fit the address space.
-    #[error("tensor {name:?} of shape {shape:?} overflows the parameter count")]
+    #[error(
+        "tensor {name:?} of shape {shape:?} brings the number of parameters above the max of this machine"
+    )]
     TooManyParameters {
         /// Name of the tensor at which the count overflowed.
         name: String,
@@ -35,7 +37,7 @@ pub enum AggregationError {
     /// A block reaches past the parameters, or its rows overlap one another.
     #[error(
         "clip group {group:?}: block at {offset} with {rows} rows of {cols} columns, stride {row_stride}, \
-         does not fit {len} parameters"
+         does not fit into {len} parameters"
     )]
     BlockOutOfRange {
         /// The group that owns the block.
@@ -53,7 +55,7 @@ pub enum AggregationError {
     },
     /// The clip groups do not cover every parameter exactly once.
     #[error(
-        "clip groups must cover every parameter exactly once: parameter {index} is covered {times} times"
+        "clip groups must cover each parameter exactly once, but parameter {index} is covered {times} times"
     )]
     NotAPartition {
         /// First parameter at which the cover fails.
@@ -98,7 +100,7 @@ pub enum AggregationError {
         got: usize,
     },
     /// A weighted value or a sum left the range of the fixed-point accumulator.
-    #[error("fixed-point sum overflows at index {index}: the range is +-{limit}")]
+    #[error("the fixed-point sum at index {index} leaves the range of +-{limit}")]
     SumOverflow {
         /// First offending index.
         index: usize,
@@ -106,7 +108,7 @@ pub enum AggregationError {
         limit: f64,
     },
     /// The thread that held part of a sum panicked, so the sum may be incomplete.
-    #[error("a thread panicked while it added to the sum; the sum is lost")]
+    #[error("a thread panicked while it added to the sum, so the sum is lost")]
     Poisoned,
     /// A modulus outside `2..=2^62`.
     #[error("the modulus must be from 2 to 2^62, got {got}")]
@@ -115,7 +117,7 @@ pub enum AggregationError {
         got: u64,
     },
     /// Two vectors of different moduli.
-    #[error("expected residues of modulus {expected}, got {got}")]
+    #[error("expected residues modulo {expected}, got residues modulo {got}")]
     ModulusMismatch {
         /// Modulus of the vector that would have changed.
         expected: u64,
@@ -145,7 +147,7 @@ pub enum AggregationError {
         len: usize,
     },
     /// A transform of a length that is not a power of two.
-    #[error("expected a power of two of numbers, got {got}")]
+    #[error("expected a vector whose length is a power of two, got {got} numbers")]
     NotAPowerOfTwo {
         /// Length received.
         got: usize,
@@ -163,7 +165,7 @@ pub enum AggregationError {
         remedy: &'static str,
     },
     /// A sum of more clients than the modulus was chosen for.
-    #[error("the encoding is for sums of at most {most} clients, got {got}")]
+    #[error("the encoding allows sums of at most {most} clients, got {got}")]
     TooManyClients {
         /// The cap.
         most: u64,
@@ -171,9 +173,7 @@ pub enum AggregationError {
         got: u64,
     },
     /// An update whose encoding is longer than the sensitivity allows, whatever the rounding.
-    #[error(
-        "the update is longer than its bound after rotation: norm {norm:e} above {bound:e}, in grid steps"
-    )]
+    #[error("the norm of the update after rotation is {norm:e} grid steps, above its bound of {bound:e}")]
     EncodedNorm {
         /// Its norm.
         norm: f64,

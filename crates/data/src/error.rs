@@ -40,7 +40,7 @@ pub enum DataError {
         source: std::io::Error,
     },
     /// A setting names an environment variable that is not set.
-    #[error("{key} = \"{value}\" needs the environment variable {variable}, which is not set")]
+    #[error("{key} = \"{value}\" needs the environment variable {variable}, but it is not set")]
     UnsetVariable {
         /// Setting that names the variable.
         key: &'static str,
@@ -59,8 +59,24 @@ pub enum DataError {
         /// What came.
         got: String,
     },
+    /// A setting that the other settings need is missing.
+    #[error("{key} is missing: expected {expected}")]
+    MissingSetting {
+        /// The setting, as a path in the run file.
+        key: &'static str,
+        /// A value that would be valid.
+        expected: String,
+    },
+    /// A setting that the other settings rule out.
+    #[error("{key} must be left out: {reason}")]
+    ConflictingSetting {
+        /// The setting, as a path in the run file.
+        key: &'static str,
+        /// The reason.
+        reason: &'static str,
+    },
     /// A table has no column of the configured name.
-    #[error("{}: no column {} (named by {key}); the file has {}", file.display(), quoted(column), list(found))]
+    #[error("{}: the file lacks the column {} that {key} names; its columns are {}", file.display(), quoted(column), list(found))]
     MissingColumn {
         /// The table.
         file: PathBuf,
@@ -98,7 +114,7 @@ pub enum DataError {
         got: String,
     },
     /// A Parquet file cannot be decoded.
-    #[error("{} is not a readable Parquet file (truncated, damaged, or of another format): {}", file.display(), words(detail))]
+    #[error("{} is not a readable Parquet file (cut off, damaged, or in a different format): {}", file.display(), words(detail))]
     BadParquet {
         /// The file.
         file: PathBuf,
@@ -124,7 +140,7 @@ pub enum DataError {
         expected: &'static str,
     },
     /// A folder named as a table holds no file of the table's kind.
-    #[error("the folder {} holds no file that ends in {}", folder.display(), extensions.join(", "))]
+    #[error("the folder {} holds no file with the ending {}", folder.display(), extensions.join(", "))]
     NoFiles {
         /// The folder.
         folder: PathBuf,
@@ -133,8 +149,8 @@ pub enum DataError {
     },
     /// No user has a single usable sentence.
     #[error(
-        "no user has usable text: {origin} has {users} users in {rows} rows, and none has an example (a sentence of two or \
-         more words, or in windows any token)"
+        "no user has usable text: {origin} has {users} users in {rows} rows, but no example (a sentence of at least 2 words, or \
+         in windows any token)"
     )]
     NoUsableText {
         /// The source, in words.
@@ -153,7 +169,7 @@ pub enum DataError {
         reason: String,
     },
     /// A vocabulary lists a word twice.
-    #[error("{}, line {line}: the word {} is listed already on line {first_line}", file.display(), quoted(word))]
+    #[error("{}, line {line}: the word {} is already listed on line {first_line}", file.display(), quoted(word))]
     DuplicateWord {
         /// The vocabulary file.
         file: PathBuf,
@@ -181,7 +197,7 @@ pub enum DataError {
     /// The noise left no word of a private vocabulary.
     #[error(
         "no word's noisy sum passed the threshold of {threshold:.3} users' whole votes: more users, a larger epsilon or delta, or \
-         fewer words per user help; this attempt has spent its privacy, too"
+         fewer words per user help; this attempt has spent its epsilon and delta all the same"
     )]
     NoPrivateWords {
         /// The threshold, in the unit of a user's norm.
@@ -202,7 +218,7 @@ pub enum DataError {
     #[error(transparent)]
     Mechanism(#[from] undertone_mechanisms::MechanismError),
     /// The `git` program could not be started.
-    #[error("reading the log of {} needs the git program: {source}", path.display())]
+    #[error("cannot start the program git to read the log of {}: {source}", path.display())]
     NoGitProgram {
         /// The repository.
         path: PathBuf,
@@ -228,7 +244,7 @@ pub enum DataError {
         detail: String,
     },
     /// A file that would be written exists.
-    #[error("{} exists; it is replaced only when asked to (--force)", path.display())]
+    #[error("{} already exists; give --force to replace it", path.display())]
     OutputExists {
         /// The file.
         path: PathBuf,

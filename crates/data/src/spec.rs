@@ -215,11 +215,11 @@ impl SplitSpec {
         match self {
             SplitSpec::Column {} if !has_split => {
                 let expected = "the name of the split column, because data.split.kind is \"column\"";
-                Err(invalid("data.source.split", expected, "none"))
+                Err(missing("data.source.split", expected))
             }
             SplitSpec::Time { .. } if !has_time => {
                 let expected = "the name of the time column, because data.split.kind is \"time\"";
-                Err(invalid("data.source.time", expected, "none"))
+                Err(missing("data.source.time", expected))
             }
             _ => Ok(()),
         }
@@ -313,13 +313,16 @@ impl CorpusSpec {
         self.validate_split()?;
         match (&self.source, &self.vocabulary) {
             (SourceSpec::Synthetic(_), Some(_)) => {
-                let expected = "no vocabulary: the synthetic population brings its own words";
-                return Err(invalid("data.vocabulary", expected, "one"));
+                let reason = "the synthetic population has a vocabulary of its own";
+                return Err(DataError::ConflictingSetting {
+                    key: "data.vocabulary",
+                    reason,
+                });
             }
             (SourceSpec::Synthetic(_), None) => {}
             (_, None) => {
                 let expected = "a vocabulary of kind \"file\", \"private\", \"tokenizer\", \"public_corpus\" or \"training_data\"";
-                return Err(invalid("data.vocabulary", expected, "none"));
+                return Err(missing("data.vocabulary", expected));
             }
             (_, Some(VocabularySpec::PublicCorpus { size, .. } | VocabularySpec::TrainingData { size })) => {
                 if *size == 0 || *size > MAX_VOCABULARY_WORDS {
@@ -393,6 +396,13 @@ impl CorpusSpec {
             }
             (Examples::Windows, _) => within("data.max_example_tokens", self.longest_example()),
         }
+    }
+}
+
+fn missing(key: &'static str, expected: impl Into<String>) -> DataError {
+    DataError::MissingSetting {
+        key,
+        expected: expected.into(),
     }
 }
 

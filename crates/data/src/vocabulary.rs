@@ -106,7 +106,7 @@ mod tests {
         };
         check(
             b"the\nto\nof\nto\n",
-            "v.txt, line 4: the word \"to\" is listed already on line 2",
+            "v.txt, line 4: the word \"to\" is already listed on line 2",
         );
         check(
             b"the\na word\n",

@@ -453,7 +453,7 @@ fn paths() {
         &["cannot read the vocabulary", "absent.txt"],
     );
     fs::write(directory.path().join("twice.txt"), "two\nwords\ntwo\n").unwrap();
-    let twice = &["twice.txt, line 3: the word \"two\" is listed already on line 1"];
+    let twice = &["twice.txt, line 3: the word \"two\" is already listed on line 1"];
     fails(
         directory.path(),
         &vocabulary("kind = \"file\", path = \"twice.txt\""),

@@ -20,6 +20,22 @@ pub enum LocalError {
         /// The value found.
         got: String,
     },
+    /// A setting that the others need is missing.
+    #[error("configuration key `{key}` is missing: expected {expected}")]
+    Missing {
+        /// The dotted key of a run file.
+        key: String,
+        /// A description of a usable value.
+        expected: String,
+    },
+    /// A setting that the others rule out.
+    #[error("configuration key `{key}` must be left out: {reason}")]
+    Conflict {
+        /// The dotted key of a run file.
+        key: String,
+        /// The setting that it conflicts with, and the reason.
+        reason: String,
+    },
     /// From the model.
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -38,7 +54,21 @@ impl LocalError {
         }
     }
 
-    /// Whether the numbers of one user's training left their range. Any other error is a mistake in the set-up.
+    pub(crate) fn missing(key: &str, expected: impl Into<String>) -> Self {
+        Self::Missing {
+            key: key.to_owned(),
+            expected: expected.into(),
+        }
+    }
+
+    pub(crate) fn conflict(key: &str, reason: impl Into<String>) -> Self {
+        Self::Conflict {
+            key: key.to_owned(),
+            reason: reason.into(),
+        }
+    }
+
+    /// Tells whether the numbers of one user's training left their range. Any other error is a mistake in the set-up.
     #[must_use]
     pub fn is_overflow(&self) -> bool {
         matches!(

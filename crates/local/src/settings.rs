@@ -160,10 +160,13 @@ impl UserSettings {
             at_least_one("user_update.max_steps", steps)?;
         }
         if self.algorithm != Algorithm::FedAvg && (self.max_steps.is_some() || !self.clip_every_step) {
-            return Err(LocalError::setting(
-                "user_update",
-                format!("neither `max_steps` nor `clip_every_step` with {name}, which makes one step"),
-                "one of them",
+            let key = match self.max_steps {
+                Some(_) => "user_update.max_steps",
+                None => "user_update.clip_every_step",
+            };
+            return Err(LocalError::conflict(
+                key,
+                format!("algorithm {name} makes a single step per round"),
             ));
         }
         match self.algorithm.is_of_examples() {
@@ -175,7 +178,12 @@ impl UserSettings {
     /// Keys of local training.
     fn validate_local(&self) -> Result<()> {
         let name = self.algorithm.name();
-        let missing = |key: &str| Err(LocalError::setting(key, format!("a value with {name}"), "none"));
+        let missing = |key: &str| {
+            Err(LocalError::missing(
+                key,
+                format!("a value for algorithm {name}"),
+            ))
+        };
         if self.batch_size.is_none() {
             return missing("user_update.batch_size");
         }
@@ -201,8 +209,8 @@ impl UserSettings {
     fn validate_of_examples(&self) -> Result<()> {
         let name = self.algorithm.name();
         let Some(size) = self.group_size else {
-            let expected = format!("a value with {name}");
-            return Err(LocalError::setting("user_update.group_size", expected, "none"));
+            let expected = format!("a value for algorithm {name}");
+            return Err(LocalError::missing("user_update.group_size", expected));
         };
         at_least_one("user_update.group_size", size as usize)?;
         let others = [

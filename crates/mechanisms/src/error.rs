@@ -16,7 +16,7 @@ pub enum MechanismError {
     },
     /// The noise is so small that the fixed-point grid would show through it.
     #[error(
-        "noise of std {got:e} per coordinate is too small for the fixed-point grid: it needs at least {minimum:e}"
+        "noise with standard deviation {got:e} per coordinate is too small for the fixed-point grid: the min is {minimum:e}"
     )]
     NoiseBelowGrid {
         /// Standard deviation asked for.
@@ -26,7 +26,7 @@ pub enum MechanismError {
     },
     /// The noise is so large that its samples would not reach every point of the fixed-point grid.
     #[error(
-        "noise of std {got:e} per coordinate is too large for the fixed-point grid: it allows at most {maximum:e}"
+        "noise with standard deviation {got:e} per coordinate is too large for the fixed-point grid: the max is {maximum:e}"
     )]
     NoiseAboveGrid {
         /// Standard deviation asked for.
@@ -36,8 +36,8 @@ pub enum MechanismError {
     },
     /// The average has no sensitivity bound, so noise around it would guarantee nothing.
     #[error(
-        "an average over the observed weight has no sensitivity bound; release it with a fixed or floored \
-         denominator, or as non-private"
+        "an average over the observed weight has no bound on its sensitivity; use a fixed or floored denominator, or release \
+         it as non-private"
     )]
     UnboundedSensitivity,
     /// The sum of the weights is not positive, so no average can be formed.
@@ -61,15 +61,15 @@ pub enum MechanismError {
     StateTooLarge {
         /// Vectors that the recurrence keeps.
         vectors: usize,
-        /// Numbers a vector.
+        /// Numbers per vector.
         dimension: usize,
     },
     /// A recurrence over earlier outputs cannot make its history again from keys, and rows that the caller brings cannot
     /// be made again at all.
-    #[error("the recurrence needs earlier noise that cannot be made again; keep the history instead")]
+    #[error("the recurrence needs earlier noise that cannot be recomputed; keep the history instead")]
     HistoryNotRemade,
     /// Noise that the clients add in shares, with fewer clients than its guarantee counts on, or more than it allows.
-    #[error("the sum carries the noise of {got} clients; its guarantee needs from {least} to {most}")]
+    #[error("the sum holds the noise of {got} clients; its guarantee needs from {least} to {most} clients")]
     WrongClients {
         /// Fewest clients whose shares make the stated noise.
         least: u64,
@@ -87,7 +87,7 @@ pub enum MechanismError {
         got: usize,
     },
     /// The plan has no more rounds.
-    #[error("the plan has {rounds} rounds and all of them are made")]
+    #[error("all {rounds} rounds of the plan are finished")]
     NoMoreRounds {
         /// Rounds of the plan.
         rounds: usize,
@@ -102,7 +102,7 @@ pub enum MechanismError {
     },
     /// The sampler's distance from the ideal one alone costs more than the delta asked for.
     #[error(
-        "the sampler's distance from the ideal one adds {sampler:e} to delta, more than half of {delta:e}"
+        "the distance of the sampler from an ideal sampler adds {sampler:e} to delta, more than half of {delta:e}"
     )]
     SamplerExceedsDelta {
         /// Delta asked for.
@@ -111,7 +111,7 @@ pub enum MechanismError {
         sampler: f64,
     },
     /// An average on another grid than the mechanism's.
-    #[error("expected averages in steps of {expected:e}, got steps of {got:e}: the denominator is another")]
+    #[error("expected averages in steps of {expected:e}, got steps of {got:e}: the denominators differ")]
     WrongGrid {
         /// Worth of one step in the plan.
         expected: f64,
@@ -119,17 +119,19 @@ pub enum MechanismError {
         got: f64,
     },
     /// A release failed half way, so the memory belongs to no round any more.
-    #[error("an earlier release failed half way; go on from the state saved before it")]
+    #[error(
+        "an earlier release failed before it was complete; continue from the state saved before that release"
+    )]
     Interrupted,
     /// A restart that the certified sensitivity does not cover.
-    #[error("the sensitivity of {strategy} is not certified for a restart that was not planned")]
+    #[error("the sensitivity of {strategy} is not certified for unplanned restarts")]
     RestartNotCovered {
         /// Name of the strategy.
         strategy: String,
     },
     /// A matrix cannot be computed from its inverse: what cancels leaves no digits, and no bound on what is missing.
     #[error(
-        "the matrix cannot be computed from its inverse in double precision: coefficient {index} came out as {value:e} \
+        "the matrix cannot be computed from its inverse in double precision: the computed coefficient {index} is {value:e} \
          without a bound on its error; expected taps that do not cancel"
     )]
     UncertainInverse {
@@ -139,7 +141,7 @@ pub enum MechanismError {
         value: f64,
     },
     /// A saved state cannot be continued here.
-    #[error("the state has another {what}: expected {expected}, got {got}")]
+    #[error("the saved state has a different {what}: expected {expected}, got {got}")]
     StateMismatch {
         /// What differs.
         what: &'static str,
@@ -149,13 +151,13 @@ pub enum MechanismError {
         got: String,
     },
     /// A saved state is cut short or changed.
-    #[error("the state is damaged: {what}")]
+    #[error("the saved state is damaged: {what}")]
     StateDamaged {
         /// What is wrong.
         what: &'static str,
     },
     /// A saved state could not be read or written.
-    #[error("the state could not be {action}: {message}")]
+    #[error("the saved state could not be {action}: {message}")]
     StateIo {
         /// "read" or "written".
         action: &'static str,

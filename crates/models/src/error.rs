@@ -33,7 +33,7 @@ pub enum ModelError {
         got: u128,
     },
     /// The machine has no memory for the parameters of a file.
-    #[error("there is not enough memory for {parameters} parameters of 4 bytes")]
+    #[error("cannot allocate memory for {parameters} parameters of 4 bytes")]
     OutOfMemory {
         /// Their number.
         parameters: usize,
@@ -63,7 +63,7 @@ pub enum ModelError {
         heads: usize,
     },
     /// Adapters on adapters.
-    #[error("the model has adapters of rank {rank} already")]
+    #[error("the model already has adapters of rank {rank}")]
     Adapted {
         /// Their rank.
         rank: usize,
@@ -79,13 +79,13 @@ pub enum ModelError {
         got: String,
     },
     /// A model with adapters was asked for without the parameters that they are added to.
-    #[error("`lora`: expected the parameters of a trained model to add adapters to, got none")]
+    #[error("`lora` needs the parameters of a trained model that the adapters are added to")]
     NoBase,
     /// The file of an adapted model, whose adapters are added to other parameters than the model's.
-    #[error("the adapters of the weights file are added to other parameters than the model's")]
+    #[error("the weights file has adapters for different parameters than those of the model")]
     OtherBase,
     /// A sequence is longer than the model's context.
-    #[error("sequence {sequence} of the batch has {got} tokens, `context` is {context}")]
+    #[error("sequence {sequence} of the batch has {got} tokens, above the max `context` = {context}")]
     SequenceTooLong {
         /// Sequence in the order of the packed batch.
         sequence: usize,
@@ -95,18 +95,18 @@ pub enum ModelError {
         got: usize,
     },
     /// A model without a recurrent state was asked to carry it.
-    #[error(
-        "a transformer has no state that a batch could start from; expected the zero state, got a carried one"
-    )]
+    #[error("a transformer carries no state between batches: expected the zero state")]
     NoCarriedState,
     /// The tensors and clip groups of the model do not form a layout.
-    #[error("parameter layout of the model: {0}")]
+    #[error("the parameter layout of the model: {0}")]
     Layout(#[from] undertone_aggregation::AggregationError),
     /// The batch has no row.
-    #[error("the batch holds no row")]
+    #[error("the batch is empty: expected at least 1 row")]
     EmptyBatch,
     /// Input, target and active counts of a batch disagree.
-    #[error("batch with {rows} rows by its active counts has {inputs} inputs and {targets} targets")]
+    #[error(
+        "the active counts of the batch sum to {rows} rows, but it has {inputs} inputs and {targets} targets"
+    )]
     BatchShape {
         /// Sum of the active counts.
         rows: usize,
@@ -116,7 +116,9 @@ pub enum ModelError {
         targets: usize,
     },
     /// The number of active sequences grew, or is zero, at some step.
-    #[error("active sequences must be positive and never grow: step {step} has {got} after {previous}")]
+    #[error(
+        "the number of active sequences must be positive and must not grow: step {step} has {got} after {previous}"
+    )]
     ActiveOrder {
         /// Time step, from 0.
         step: usize,
@@ -126,7 +128,7 @@ pub enum ModelError {
         got: usize,
     },
     /// The batch does not fit the workspace of the worker.
-    #[error("batch has {got} {what}, the worker was made for at most {limit}")]
+    #[error("the batch has {got} {what}, above the max of the worker, {limit}")]
     BatchTooLarge {
         /// `sequences` or `rows`.
         what: &'static str,
@@ -156,7 +158,7 @@ pub enum ModelError {
         classes: usize,
     },
     /// Dense features do not have the width of the model.
-    #[error("batch of {rows} labels needs {expected} feature values, got {got}")]
+    #[error("a batch of {rows} labels needs {expected} feature values, got {got}")]
     FeatureCount {
         /// Number of labels.
         rows: usize,
@@ -166,7 +168,7 @@ pub enum ModelError {
         got: usize,
     },
     /// A parameter or gradient slice does not have the length of the layout.
-    #[error("the model has {expected} parameters, the {what} slice has {got}")]
+    #[error("the model has {expected} parameters, but the {what} slice has {got} values")]
     ParameterCount {
         /// `parameter` or `gradient`.
         what: &'static str,
@@ -176,13 +178,13 @@ pub enum ModelError {
         got: usize,
     },
     /// The learning rate is not a finite number.
-    #[error("learning rate must be finite, got {got}")]
+    #[error("the learning rate must be finite, got {got}")]
     LearningRate {
         /// Value given.
         got: f64,
     },
     /// Weights or norms are fewer than the sequences they belong to.
-    #[error("the batch has {expected} sequences, the slice of {what} has {got}")]
+    #[error("the batch has {expected} sequences, but the slice of {what} has {got} values")]
     SequenceCount {
         /// `weights` or `norms`.
         what: &'static str,
@@ -192,7 +194,7 @@ pub enum ModelError {
         got: usize,
     },
     /// A sequence's weight is not a finite number.
-    #[error("weight of sequence {sequence} must be finite, got {got}")]
+    #[error("the weight of sequence {sequence} must be finite, got {got}")]
     SequenceWeight {
         /// Sequence in the order of the packed batch.
         sequence: usize,
@@ -200,13 +202,15 @@ pub enum ModelError {
         got: f64,
     },
     /// The bound of per-example clipping is not positive.
-    #[error("clipping bound must be positive, got {got}")]
+    #[error("the clipping bound must be positive, got {got}")]
     ClipBound {
         /// Value given.
         got: f64,
     },
     /// The loss is NaN or infinite; parameters were not changed.
-    #[error("the loss is {loss} over {targets} targets; parameters were left unchanged")]
+    #[error(
+        "the loss over {targets} targets is {loss}, which is not finite; the parameters were not changed"
+    )]
     NonFiniteLoss {
         /// The summed loss.
         loss: f64,
@@ -220,7 +224,7 @@ pub enum ModelError {
         reason: String,
     },
     /// A tensor of the layout is missing from a weights file.
-    #[error("weights file lacks tensor `{name}` of shape {expected:?}")]
+    #[error("the weights file lacks tensor `{name}` of shape {expected:?}")]
     MissingTensor {
         /// Name of the tensor.
         name: String,
@@ -228,7 +232,7 @@ pub enum ModelError {
         expected: Vec<usize>,
     },
     /// A weights file holds a tensor the layout does not know.
-    #[error("weights file holds unknown tensor `{name}` of shape {got:?}")]
+    #[error("the weights file holds the unknown tensor `{name}` of shape {got:?}")]
     UnknownTensor {
         /// Name of the tensor.
         name: String,
@@ -266,7 +270,7 @@ pub enum ModelError {
         got: Vec<usize>,
     },
     /// An output matrix of its own in a file whose model predicts with the embedding.
-    #[error("tensor `{name}` differs from `{tied}`, which the model predicts with")]
+    #[error("tensor `{name}` differs from `{tied}`, but the model uses `{tied}` for its predictions")]
     UntiedOutput {
         /// Name of the output matrix.
         name: String,
@@ -274,7 +278,7 @@ pub enum ModelError {
         tied: String,
     },
     /// A tensor that the sizes of a model are read from is missing.
-    #[error("weights file lacks tensor `{name}`, expected {expected}")]
+    #[error("the weights file lacks tensor `{name}`: expected {expected}")]
     MissingSizes {
         /// Name of the tensor.
         name: String,
@@ -282,10 +286,10 @@ pub enum ModelError {
         expected: String,
     },
     /// Weights in GPT-2's layout and a model with rotary positions.
-    #[error("GPT-2's layout has learned positions, the model's are rotary")]
+    #[error("GPT-2's layout needs learned positions, but the model has rotary positions")]
     LearnedPositions,
     /// The `config.json` of weights in GPT-2's layout describes another model.
-    #[error("`{key}` of the config.json beside it: expected {expected}, got {got}")]
+    #[error("`{key}` in the config.json beside the weights: expected {expected}, got {got}")]
     Gpt2Config {
         /// The key.
         key: &'static str,

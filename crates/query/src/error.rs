@@ -42,7 +42,7 @@ pub enum QueryError {
     },
     /// A column that is needed is not among those of the query.
     #[error(
-        "the query gives no column \"{column}\"; it gives {found}: name one so, as in SELECT author AS {column}"
+        "the query lacks the column \"{column}\"; its columns are {found}: name a column, as in SELECT author AS {column}"
     )]
     MissingColumn {
         /// The column.
@@ -52,7 +52,7 @@ pub enum QueryError {
     },
     /// Two columns have a name that is needed.
     #[error(
-        "the query gives two columns \"{column}\": name the one that is meant, as in SELECT posts.author AS {column}"
+        "the query has two columns \"{column}\": choose a column, as in SELECT posts.author AS {column}"
     )]
     ColumnTwice {
         /// The name.
@@ -83,10 +83,10 @@ pub enum QueryError {
         hint: &'static str,
     },
     /// The query gives no rows.
-    #[error("the query gives no rows")]
+    #[error("the result of the query has no rows")]
     NoRows,
     /// A step of the query needs more memory than there is even when it spills.
-    #[error("the query needs more than the {engine_mb} MB that --memory leaves for it: {detail}")]
+    #[error("the query needs more memory than the {engine_mb} MB that --memory leaves for it: {detail}")]
     OutOfMemory {
         /// Memory of the engine, in MB.
         engine_mb: usize,

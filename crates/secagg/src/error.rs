@@ -19,7 +19,9 @@ pub enum SecAggError {
         got: u64,
     },
     /// No graph on `clients` vertices has degree `neighbours` everywhere.
-    #[error("{clients} clients with {neighbours} neighbours each: one of the two must be even")]
+    #[error(
+        "{clients} clients with {neighbours} neighbours each: the number of clients or of neighbours must be even"
+    )]
     OddGraph {
         /// Clients in the session.
         clients: u32,
@@ -27,7 +29,7 @@ pub enum SecAggError {
         neighbours: u32,
     },
     /// The server's parameters are weaker than what this client was compiled to accept.
-    #[error("refused: {name} is {got}, this client demands {expected} {demanded}")]
+    #[error("refused: {name} is {got}, but this client demands {expected} {demanded}")]
     Floor {
         /// Name of the parameter.
         name: &'static str,
@@ -39,7 +41,7 @@ pub enum SecAggError {
         got: u64,
     },
     /// The server's proposal, or a setting, lacks what every client with [`Floors`](crate::Floors) demands.
-    #[error("refused: {name} is {got}, this client demands {expected}")]
+    #[error("refused: {name} is {got}, but this client demands {expected}")]
     Demand {
         /// Name of the parameter.
         name: &'static str,
@@ -49,7 +51,7 @@ pub enum SecAggError {
         got: &'static str,
     },
     /// On the server's graph privacy fails too probably under the client's own assumptions.
-    #[error("refused: the graph gives {got:.1} bits of privacy, this client demands {demanded}")]
+    #[error("refused: the graph gives {got:.1} bits of privacy, but this client demands {demanded} bits")]
     Assurance {
         /// Bits that the client demands.
         demanded: u32,
@@ -87,13 +89,13 @@ pub enum SecAggError {
         kind: u8,
     },
     /// A message belongs to another session.
-    #[error("{message} belongs to another session")]
+    #[error("{message} belongs to a different session")]
     Session {
         /// Kind of message.
         message: &'static str,
     },
     /// The machine is not waiting for this message.
-    #[error("client: {message} does not belong in phase {phase:?}")]
+    #[error("client: {message} does not belong to phase {phase:?}")]
     ClientPhase {
         /// Kind of message.
         message: &'static str,
@@ -101,7 +103,7 @@ pub enum SecAggError {
         phase: ClientPhase,
     },
     /// The machine is not waiting for this message.
-    #[error("server: {message} does not belong in phase {phase:?}")]
+    #[error("server: {message} does not belong to phase {phase:?}")]
     ServerPhase {
         /// Kind of message or action.
         message: &'static str,
@@ -109,7 +111,7 @@ pub enum SecAggError {
         phase: ServerPhase,
     },
     /// A public key is the point of small order that forces the agreed secret, or is not a key at all.
-    #[error("client {index}: its {which} key is not acceptable")]
+    #[error("client {index}: its {which} key is not a valid key")]
     Key {
         /// Whose key.
         index: u32,
@@ -117,7 +119,7 @@ pub enum SecAggError {
         which: &'static str,
     },
     /// A key that belongs to one client appears a second time.
-    #[error("clients {first} and {second} present the same {which} key")]
+    #[error("clients {first} and {second} have the same {which} key")]
     DuplicateKey {
         /// The first of the two.
         first: u32,
@@ -127,7 +129,7 @@ pub enum SecAggError {
         which: &'static str,
     },
     /// A signature does not verify.
-    #[error("client {index}: its signature of {what} does not verify")]
+    #[error("client {index}: its signature of {what} is not valid")]
     Signature {
         /// Whose signature.
         index: u32,
@@ -135,7 +137,7 @@ pub enum SecAggError {
         what: &'static str,
     },
     /// An identity that the client's trust anchor does not list.
-    #[error("client {index} presents an identity that is not on the list of known devices")]
+    #[error("client {index} has an identity that is not on the list of known devices")]
     UnknownIdentity {
         /// Whose identity.
         index: u32,
@@ -147,7 +149,7 @@ pub enum SecAggError {
         index: u32,
     },
     /// The roster does not hold this client's own keys under the index it assigns.
-    #[error("the roster's entry {index} is not this client's")]
+    #[error("entry {index} of the roster does not hold the keys of this client")]
     NotMe {
         /// The index that the server assigned.
         index: u32,
@@ -163,7 +165,7 @@ pub enum SecAggError {
         got: u32,
     },
     /// Too few clients are left for the session to go on.
-    #[error("{what}: {got} clients, at least {needed} are needed; nothing is released")]
+    #[error("{what}: expected at least {needed} clients, got {got}; nothing is released")]
     TooFew {
         /// Which clients.
         what: &'static str,
@@ -173,7 +175,7 @@ pub enum SecAggError {
         got: u32,
     },
     /// More clients than the session admits.
-    #[error("the session admits {most} clients; another one is refused")]
+    #[error("the session admits at most {most} clients; the next client is refused")]
     TooMany {
         /// The cap.
         most: u32,
@@ -190,7 +192,8 @@ pub enum SecAggError {
     },
     /// No graph keeps the secrets of the honest clients and still opens those of the dropped ones.
     #[error(
-        "no graph of at most 10000 neighbours protects {clients} clients of whom {corrupt} are corrupt and {dropped} drop out"
+        "no graph with at most 10000 neighbours per client protects {clients} clients if {corrupt} are corrupt and {dropped} \
+         drop out"
     )]
     Infeasible {
         /// Clients in the session.
@@ -209,7 +212,7 @@ pub enum SecAggError {
         index: u32,
     },
     /// A client sent two different messages where one commits.
-    #[error("client {index} already committed to a different {message}")]
+    #[error("client {index} has already committed to a different {message}")]
     Committed {
         /// Kind of message.
         message: &'static str,
@@ -233,11 +236,11 @@ pub enum SecAggError {
         about: u32,
     },
     /// A share, or a sealed share, is not the encoding of one.
-    #[error("a share is not a field element below 2^61 - 1")]
+    #[error("expected each share to be a field element below 2^61 - 1")]
     ShareRange,
     /// The shares received do not open every client's secret, so no sum can be released.
     #[error(
-        "the masks of some clients do not come off; a retry must exclude {}",
+        "the masks of some clients cannot be removed; a retry must exclude {}",
         listed(exclude)
     )]
     Unrecoverable {
@@ -245,7 +248,9 @@ pub enum SecAggError {
         exclude: Vec<u32>,
     },
     /// A client's vector is not one of this session.
-    #[error("the vector has {got_length} elements modulo {got_modulus}, expected {length} modulo {modulus}")]
+    #[error(
+        "expected a vector of {length} elements modulo {modulus}, got {got_length} elements modulo {got_modulus}"
+    )]
     Vector {
         /// Length that the session prescribes.
         length: u64,

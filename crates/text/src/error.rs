@@ -19,7 +19,7 @@ pub enum TextError {
     },
     /// A list of words holds a word twice.
     #[error(
-        "line {line}: the word {} is listed already on line {first_line}",
+        "line {line}: the word {} is already listed on line {first_line}",
         quoted(word)
     )]
     DuplicateWord {

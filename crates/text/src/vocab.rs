@@ -331,7 +331,7 @@ mod tests {
         check(b"the\t900\nto\t80", Ok(&["the", "to"]));
         check(
             b"the\nto\nof\nto\n",
-            Err("line 4: the word \"to\" is listed already on line 2"),
+            Err("line 4: the word \"to\" is already listed on line 2"),
         );
         check(
             b"the\na word\n",

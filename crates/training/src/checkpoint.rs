@@ -418,15 +418,15 @@ mod tests {
         for (result, what) in [
             (
                 check("stackoverflow (9 parameters)", "c", "d"),
-                "another model: expected stackoverflow (9 parameters), found dplm (4 parameters)",
+                "different model: expected stackoverflow (9 parameters), found dplm (4 parameters)",
             ),
             (
                 check("dplm (4 parameters)", "x", "d"),
-                "another configuration: expected x, found c",
+                "different configuration: expected x, found c",
             ),
             (
                 check("dplm (4 parameters)", "c", "y"),
-                "another corpus: expected y, found d",
+                "different corpus: expected y, found d",
             ),
         ] {
             let message = result.unwrap_err().to_string();

@@ -159,7 +159,28 @@ impl Default for EstimatorConfig {
     }
 }
 
+impl ClipConfig {
+    /// The value of `kind` in run files.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::None => "\"none\"",
+            Self::Flat { .. } => "flat",
+            Self::PerLayer { .. } => "per_layer",
+            Self::Adaptive { .. } => "adaptive",
+        }
+    }
+}
+
 impl EstimatorConfig {
+    /// The value of `kind` in run files.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::FixedDenominator { .. } => "fixed_denominator",
+            Self::ClippedDenominator { .. } => "clipped_denominator",
+            Self::Exact => "exact",
+        }
+    }
+
     /// Whether the average is divided by a constant.
     #[must_use]
     pub fn is_fixed(&self) -> bool {

@@ -1,4 +1,4 @@
-//! What can go wrong in a run; every variant names the file or key, what was expected and what came.
+//! The errors of a run. Each variant names the file or key, what was expected and what was found.
 
 mod report;
 
@@ -33,8 +33,24 @@ pub enum TrainingError {
         /// What came.
         got: String,
     },
+    /// A key that the rest of the run file needs is missing.
+    #[error("configuration key `{key}` is missing: expected {expected}")]
+    ConfigMissing {
+        /// Dotted key.
+        key: String,
+        /// A value that would be valid.
+        expected: String,
+    },
+    /// A key or table that the rest of the run file rules out.
+    #[error("configuration key `{key}` must be left out: {reason}")]
+    ConfigConflict {
+        /// Dotted key.
+        key: String,
+        /// The setting that it conflicts with, and the reason.
+        reason: String,
+    },
     /// A `--set` override is not `key=value`.
-    #[error("--set {given:?}: expected key=value with a dotted key, such as `clip.norm=0.5`")]
+    #[error("--set {given:?}: expected KEY=VALUE with a dotted key, for example `clip.norm=0.5`")]
     Override {
         /// The text given.
         given: String,
@@ -61,7 +77,7 @@ pub enum TrainingError {
     },
     /// The run directory is already there.
     #[error(
-        "run directory {path} already exists; continue it with --resume, or choose another name with --set name=NAME"
+        "run directory {path} already exists: continue the run with --resume, or choose a new name with --set name=NAME"
     )]
     RunExists {
         /// The directory.
@@ -77,8 +93,8 @@ pub enum TrainingError {
     },
     /// The run is over, so that nothing can be resumed.
     #[error(
-        "run {path} is finished: there is nothing to resume, and its checkpoint is gone. Train it again under another name \
-         with --set name=NAME"
+        "run {path} is finished, so it has no checkpoint to resume from: to train again, choose a new name with --set \
+         name=NAME"
     )]
     RunFinished {
         /// The directory.
@@ -86,23 +102,23 @@ pub enum TrainingError {
     },
     /// A run directory that is not where the run was made, and names files as its data.
     #[error(
-        "{path} is a copy of a run directory, or of another machine, so the files that its config.toml names are not opened \
-         unasked: give --base FOLDER, where its relative paths start"
+        "run directory {path} was moved, copied or made on a different machine, so the data files that its config.toml names \
+         are not opened: give --base FOLDER to resolve its relative paths in that folder"
     )]
     CopiedRun {
         /// The directory.
         path: PathBuf,
     },
     /// Another process holds the run directory.
-    #[error("run directory {path} is in use by another process")]
+    #[error("run directory {path} is in use by a different process; wait until that process has ended")]
     RunLocked {
         /// The directory.
         path: PathBuf,
     },
     /// The checkpoint belongs to another run.
     #[error(
-        "checkpoint {path} belongs to another {what}: expected {expected}, found {found}; resume with the run file and the \
-         --set of the first start (config.toml in the run directory shows them)"
+        "checkpoint {path} belongs to a different {what}: expected {expected}, found {found}; resume with the run file and the \
+         --set options of the first start (config.toml in the run directory shows the values)"
     )]
     CheckpointMismatch {
         /// The checkpoint file.
@@ -124,7 +140,7 @@ pub enum TrainingError {
     },
     /// The next round would exceed the privacy budget.
     #[error(
-        "round {round} would bring epsilon to {} at delta {delta:e}, above the budget of {budget}; the run has spent {}{}",
+        "round {round} would raise epsilon to {} at delta {delta:e}, above the budget of {budget}; the run has spent {}{}",
         upper_bound(*next),
         upper_bound(*spent),
         before_training(*vocabulary, *initial_model)
@@ -146,11 +162,11 @@ pub enum TrainingError {
         initial_model: f64,
     },
     /// The participation schema leaves too few users for a round.
-    #[error("round {round}: expected {expected} users who may take part again, got {eligible}")]
+    #[error("round {round}: expected at least {expected} users who may take part again, found {eligible}")]
     TooFewEligible {
         /// The round.
         round: u64,
-        /// Users a round.
+        /// Number of users per round.
         expected: usize,
         /// Users that the schema admits.
         eligible: usize,
@@ -165,8 +181,8 @@ pub enum TrainingError {
     },
     /// The words or tokens are no longer those that the model was trained with.
     #[error(
-        "the corpus no longer has the vocabulary of {path}: expected SHA-256 {expected}, got {got}; the model's ids would mean \
-         other words"
+        "the vocabulary of the corpus differs from {path}: expected SHA-256 {expected}, found {got}; the ids of the model would \
+         stand for different words"
     )]
     VocabularyChanged {
         /// The run's vocabulary file.
@@ -186,8 +202,8 @@ pub enum TrainingError {
     },
     /// The file that a run should start from was trained with other words, or with another tokenizer.
     #[error(
-        "initial model {path} has another vocabulary: expected SHA-256 {expected}, found {found}; its ids mean other words. \
-         Train both with the same `data.vocabulary`"
+        "initial model {path} has a different vocabulary: expected SHA-256 {expected}, found {found}; train both with the same \
+         `data.vocabulary`"
     )]
     InitialVocabulary {
         /// The file.
@@ -211,14 +227,15 @@ pub enum TrainingError {
     },
     /// The model diverged.
     #[error(
-        "round {round}: the parameters are no longer finite after the server step; lower `server.learning_rate` or `user_update.learning_rate`"
+        "round {round}: the parameters are not finite after the server step; lower `server.learning_rate` or \
+         `user_update.learning_rate`"
     )]
     Diverged {
         /// The round.
         round: u64,
     },
     /// A process of a run over several does not fit the others.
-    #[error("rank {rank}: expected {expected}, got {got}")]
+    #[error("MPI process {rank}: expected {expected}, got {got}")]
     Rank {
         /// The process.
         rank: usize,
@@ -228,7 +245,7 @@ pub enum TrainingError {
         got: String,
     },
     /// The operating system gave no entropy.
-    #[error("the operating system gave no entropy for the noise: {0}")]
+    #[error("cannot read random bytes for the noise from the operating system: {0}")]
     Entropy(String),
     /// A user's local training failed.
     #[error("round {round}, user {user}: {source}")]
@@ -241,7 +258,7 @@ pub enum TrainingError {
         source: Box<TrainingError>,
     },
     /// The gradients of some examples failed.
-    #[error("round {round}, examples of the users {users:?}: {source}")]
+    #[error("round {round}, examples of users {users:?}: {source}")]
     Examples {
         /// The round.
         round: u64,
@@ -279,11 +296,11 @@ pub enum TrainingError {
 /// What had been spent before the first round, in words.
 fn before_training(vocabulary: f64, initial_model: f64) -> String {
     let part = |epsilon: f64, what: &str| match epsilon > 0.0 {
-        true => format!(", {} of it by {what}", upper_bound(epsilon)),
+        true => format!(", {} of it on {what}", upper_bound(epsilon)),
         false => String::new(),
     };
     part(vocabulary, "the private choice of its words")
-        + &part(initial_model, "the training of the model that it started from")
+        + &part(initial_model, "the training of its initial model")
 }
 
 impl From<undertone_local::LocalError> for TrainingError {
@@ -291,6 +308,8 @@ impl From<undertone_local::LocalError> for TrainingError {
         use undertone_local::LocalError;
         match error {
             LocalError::Setting { key, expected, got } => Self::ConfigValue { key, expected, got },
+            LocalError::Missing { key, expected } => Self::ConfigMissing { key, expected },
+            LocalError::Conflict { key, reason } => Self::ConfigConflict { key, reason },
             LocalError::Model(error) => Self::Model(error),
             LocalError::Aggregation(error) => Self::Aggregation(error),
             other => Self::value("user_update", "a user's work that can be computed", other),
@@ -304,6 +323,20 @@ impl TrainingError {
             action,
             path: path.to_owned(),
             source,
+        }
+    }
+
+    pub(crate) fn missing(key: &str, expected: impl Into<String>) -> Self {
+        Self::ConfigMissing {
+            key: key.to_owned(),
+            expected: expected.into(),
+        }
+    }
+
+    pub(crate) fn conflict(key: &str, reason: impl Into<String>) -> Self {
+        Self::ConfigConflict {
+            key: key.to_owned(),
+            reason: reason.into(),
         }
     }
 

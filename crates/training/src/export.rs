@@ -102,7 +102,7 @@ fn gpt2_files(
     description: &str,
 ) -> Result<Vec<(&'static str, Vec<u8>)>> {
     let Some(whole) = spec.transformer(vocab.len())? else {
-        let expected = "another layout, or a run of `model.family` = \"transformer\"";
+        let expected = "gpt2 for a run with `model.family` = \"transformer\", or else undertone";
         return Err(TrainingError::value(
             "--layout",
             expected,

@@ -87,10 +87,9 @@ pub fn model(
 /// Adapters to drawn parameters would train a model that computes nothing of use.
 pub(crate) fn needs_initial_model(spec: &ModelSpec, file: Option<&Path>) -> Result<()> {
     match (spec.lora(), file) {
-        (Some(_), None) => Err(TrainingError::value(
-            "model.lora",
-            "`initial_model` beside it, the trained model that adapters are added to",
-            "none",
+        (Some(_), None) => Err(TrainingError::missing(
+            "initial_model",
+            "the trained model that the adapters of `model.lora` are added to",
         )),
         _ => Ok(()),
     }

@@ -179,8 +179,11 @@ fn release_secure(
             else {
                 return Err(TrainingError::value(
                     "aggregation.encoding",
-                    "an encoding with noise",
-                    "another",
+                    "an encoding with noise and `estimator.kind` = \"fixed_denominator\"",
+                    format!(
+                        "an encoding without noise, or the estimator {:?}",
+                        release.estimator
+                    ),
                 ));
             };
             Some(noise.release(sum, *expected_weight)?)

@@ -74,7 +74,7 @@ impl Check {
             (a, b) => a.is_some() != b.is_some(),
         };
         if differ {
-            let shown = |value: Option<f64>| value.map_or("none".to_owned(), |value| value.to_string());
+            let shown = |value: Option<f64>| value.map_or("no value".to_owned(), |value| value.to_string());
             self.problem(format!(
                 "{place}: expected {}, got {}",
                 shown(expected),

@@ -53,7 +53,7 @@ pub enum Violation {
         came: u64,
     },
     /// One round names a user twice; no schema admits that.
-    #[error("round {round}, user {user}: expected every user at most once in a round, got twice")]
+    #[error("round {round}, user {user}: expected the user at most once per round, found the user twice")]
     Twice {
         /// The round.
         round: u64,
@@ -61,7 +61,7 @@ pub enum Violation {
         user: ParticipantId,
     },
     /// Rounds do not come one after another.
-    #[error("round {round}: expected a round after round {last}, the last one recorded")]
+    #[error("round {round}: expected a number above {last}, the last recorded round")]
     OutOfOrder {
         /// The round.
         round: u64,
@@ -69,7 +69,7 @@ pub enum Violation {
         last: u64,
     },
     /// More rounds than are counted.
-    #[error("round {round}: expected less than {limit} rounds")]
+    #[error("round {round}: expected a number below {limit}")]
     TooManyRounds {
         /// The round.
         round: u64,

@@ -36,10 +36,10 @@ pub enum ReproduceError {
     #[error("training: {0}")]
     Training(String),
     /// A sum that should carry the clients' noise.
-    #[error("decoding: expected a sum with the clients' noise, got one without")]
+    #[error("decoding: expected a sum with the noise of the clients, got a sum without noise")]
     WithoutNoise,
-    /// A round of training without clients.
-    #[error("training: expected at least one client a round, got none")]
+    /// A training round without clients.
+    #[error("training: expected at least 1 client per round, got 0")]
     NobodyCame,
 }
 

@@ -48,7 +48,7 @@ fn an_answer_names_what_it_holds_for() {
     let shown = text(&poisson);
     for word in [
         "epsilon",
-        "upper bound; at least",
+        "upper bound; the true value is at least",
         "add-or-remove one user",
         "Poisson: every user joins every round independently",
         "PLD upper bound",
@@ -253,7 +253,10 @@ fn tables_show_epsilon_over_rounds() {
     let listed = json(&words(&format!("{poisson}=50,200")));
     assert_eq!(listed["table"].as_array().map(Vec::len), Some(2));
     let shown = text(&words(&format!("{poisson}=50,200")));
-    assert!(shown.contains("rounds") && shown.contains("at least"), "{shown}");
+    assert!(
+        shown.contains("rounds") && shown.contains("lower bound"),
+        "{shown}"
+    );
     refused(&format!("{poisson}=0,5"), &["--table", "at least 1", "0"]);
 }
 
@@ -334,7 +337,10 @@ fn bad_input_is_named() {
     );
     refused(
         "gaussian --calibrate sampling-probability --epsilon 1 --delta 1e-6 --noise-multiplier 1",
-        &["--calibrate sampling-probability", "no such quantity"],
+        &[
+            "--calibrate sampling-probability",
+            "has no --sampling-probability",
+        ],
     );
     refused(
         "poisson --population 100 --cohort 200 --noise-multiplier 1 --rounds 1 --delta 1e-6",

@@ -283,7 +283,7 @@ fn bad_settings_name_their_key() {
     let skellam = "{ kind = \"skellam\", scale = 200.0 }";
     check(
         run_file(&format!("min_clients = 15\nencoding = {skellam}")),
-        "`privacy.mechanism`: expected no mechanism beside noise that users add",
+        "`privacy.mechanism` must be left out: the noise that users add",
     );
     check(
         shares(skellam, "target_epsilon = 4.0\n"),

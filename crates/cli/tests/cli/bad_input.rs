@@ -66,7 +66,7 @@ fn configuration_errors_name_the_key() {
         &["user_update.batch_size", "at least 1", "0"],
     );
     check_set("name=a/b", &["name", "folder name", "a/b"]);
-    check_set("rounds", &["--set", "key=value"]);
+    check_set("rounds", &["--set", "KEY=VALUE"]);
     check_set(
         "schedule=[{from_round=6,clip_norm=1.0}]",
         &["schedule[0].from_round", "less than rounds = 6"],
@@ -194,11 +194,11 @@ fn a_checkpoint_of_another_run_is_refused() {
     };
     let model = resume(&["--set", "model.hidden=16"]);
     assert!(
-        model.contains("another model") && model.contains("expected dplm"),
+        model.contains("different model") && model.contains("expected dplm"),
         "{model}"
     );
     let config = resume(&["--set", "clip.norm=2.0"]);
-    assert!(config.contains("another configuration"), "{config}");
+    assert!(config.contains("different configuration"), "{config}");
     let nothing = resume(&["--set", "name=other"]);
     assert!(
         nothing.contains("no checkpoint to resume in runs/other"),

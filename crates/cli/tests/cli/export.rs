@@ -99,7 +99,7 @@ fn nothing_is_replaced_unasked_and_what_gpt2_cannot_say_is_refused() {
     assert!(
         folder
             .fail(&export)
-            .contains("out exists; it is replaced only when asked to")
+            .contains("out already exists; give --force to replace it")
     );
     folder.succeed(&[&export[..], &["--force"]].concat());
     assert_eq!(folder.read("out/model.safetensors"), bytes);
@@ -126,7 +126,7 @@ fn nothing_is_replaced_unasked_and_what_gpt2_cannot_say_is_refused() {
     folder.succeed(&["train", "rotary.toml"]);
     let said = folder.fail(&["export", "runs/rotary", "--layout", "gpt2", "--out", "rotary"]);
     assert!(
-        said.contains("GPT-2's layout has learned positions, the model's are rotary"),
+        said.contains("GPT-2's layout needs learned positions, but the model has rotary positions"),
         "{said}"
     );
     folder.succeed(&[
@@ -141,11 +141,11 @@ fn nothing_is_replaced_unasked_and_what_gpt2_cannot_say_is_refused() {
     folder.succeed(&["train", "lstm.toml"]);
     let said = folder.fail(&["export", "runs/tiny", "--layout", "gpt2", "--out", "lstm"]);
     assert!(
-        said.contains("or a run of `model.family` = \"transformer\", got gpt2 of \"dplm\""),
+        said.contains("`model.family` = \"transformer\", or else undertone, got gpt2 of \"dplm\""),
         "{said}"
     );
     let said = folder.fail(&["export", "nowhere", "--layout", "gpt2", "--out", "lstm"]);
-    assert!(said.contains("reading nowhere/config.toml"), "{said}");
+    assert!(said.contains("cannot read nowhere/config.toml"), "{said}");
     assert!(!folder.path("lstm").exists());
     // Nothing unfinished stays behind.
     let left: Vec<_> = std::fs::read_dir(folder.path(""))

@@ -108,10 +108,7 @@ fn a_private_start_on_the_same_people_is_composed() {
         "{limited}"
     );
     let why = limited["stopped_early"].as_str().expect("a reason");
-    assert!(
-        why.contains("the training of the model that it started from"),
-        "{why}"
-    );
+    assert!(why.contains("the training of its initial model"), "{why}");
     assert!(
         figure(&limited, "with_initial_model", "epsilon") < sum,
         "{limited}"
@@ -121,7 +118,7 @@ fn a_private_start_on_the_same_people_is_composed() {
     let arguments = ["train", "run.toml", "--set", "name=none", "--set", &none];
     let initial = ["--set", "initial_model=runs/first/model.safetensors"];
     let refused = folder.fail(&[&arguments[..], &initial].concat());
-    assert!(refused.contains("the model that it started from"), "{refused}");
+    assert!(refused.contains("the training of its initial model"), "{refused}");
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn threads_and_resuming_change_nothing_and_another_base_is_refused() {
     std::fs::remove_dir_all(folder.path("runs/public")).expect("removing");
     folder.succeed(&["pretrain", "public.toml"]);
     let said = folder.fail(&["train", "run.toml", "--out", "three", "--resume"]);
-    assert!(said.contains("belongs to another model"), "{said}");
+    assert!(said.contains("belongs to a different model"), "{said}");
     assert!(
         said.contains("parameters of adapters to those of SHA-256"),
         "{said}"
@@ -207,7 +207,7 @@ fn what_cannot_be_adapted_is_refused_by_key() {
     folder.write("alone.toml", alone);
     let said = folder.fail(&["train", "alone.toml", "--out", "bad"]);
     assert!(
-        said.contains("`model.lora`: expected `initial_model` beside it"),
+        said.contains("`initial_model` is missing: expected the trained model"),
         "{said}"
     );
     folder.write(

@@ -53,7 +53,7 @@ fn optimize_writes_what_show_reads() {
         "2 vectors x 4050748 coordinates x 8 bytes = 64.81 MB",
         "(found for the target)",
         "zero out one user",
-        "mechanism written to blt.json",
+        "The mechanism was written to blt.json",
     ] {
         assert!(shown.contains(word), "expected {word:?} in: {shown}");
     }
@@ -79,7 +79,7 @@ fn optimize_writes_what_show_reads() {
     refused(
         &folder,
         "show lambda.json",
-        &["lambda.json: holds DP-lambda-CGD", "--rounds"],
+        &["lambda.json holds DP-lambda-CGD", "--rounds"],
     );
     assert!(text(&folder, &format!("show lambda.json {TABLE_3}")).contains("of the inverse"));
 }
@@ -167,8 +167,8 @@ fn comparison_at_equal_noise() {
     for word in [
         "BandMF(16)",
         "epsilon",
-        "a round",
-        "remakes 1",
+        "time per round",
+        "recomputes 1",
         "20 clip norms in the iterates",
     ] {
         assert!(shown.contains(word), "expected {word:?} in: {shown}");
@@ -268,11 +268,11 @@ fn bad_runs_are_named() {
     );
     check(
         "compare --min-sep 10",
-        &["--rounds: expected the number of rounds"],
+        &["expected --rounds, the number of rounds"],
     );
     check(
         "compare --rounds 10",
-        &["--min-sep or --rounds-between: expected how far apart"],
+        &["expected --min-sep or --rounds-between (how far apart"],
     );
     check(
         "compare --rounds 10 --min-sep 2 --rounds-between 1",
@@ -294,11 +294,11 @@ fn bad_runs_are_named() {
     );
     check(
         &format!("{privacy} --delta 0.1"),
-        &["--delta: expected --noise-multiplier"],
+        &["--delta needs --noise-multiplier"],
     );
     check(
         "compare --rounds 9 --min-sep 3 --delta 0.1",
-        &["--delta: expected --target-epsilon or --iterate-noise"],
+        &["--delta needs --target-epsilon or --iterate-noise"],
     );
     check(
         "compare --rounds 9 --min-sep 3 --delta 0.1 --iterate-noise 0",
@@ -324,7 +324,7 @@ fn bad_kinds_sizes_and_workloads_are_named() {
     );
     check(
         &format!("optimize tree {run}"),
-        &["tree: has nothing to optimise", "expected one of blt,"],
+        &["tree: this kind has nothing to optimise", "expected one of blt,"],
     );
     check(
         &format!("compare {run} --kinds tree,magic"),
@@ -336,7 +336,7 @@ fn bad_kinds_sizes_and_workloads_are_named() {
     );
     check(
         &format!("optimize lambda {run} --buffers 3"),
-        &["--buffers: lambda has none"],
+        &["--buffers: lambda has no buffers"],
     );
     check(
         &format!("optimize blt {run} --buffers 40"),
@@ -388,14 +388,22 @@ fn bad_files_are_named() {
     let check = |line: &str, expected: &[&str]| refused(&folder, line, expected);
     check(
         "show absent.json",
-        &["absent.json: expected a file or one of blt-100, blt-400, blt-1000, independent, tree"],
+        &["absent.json: no such file or name; the names are blt-100, blt-400, blt-1000, independent, tree"],
     );
     check(
         "show blt --rounds 9 --min-sep 3",
-        &["blt: has to be optimised first", "optimize blt --out FILE"],
+        &[
+            "blt: this kind must be optimised first",
+            "optimize blt --out FILE",
+        ],
     );
     for (file, content, rest, expected) in [
-        ("text", "theta = [0.5]", "", &["text.json: expected JSON"][..]),
+        (
+            "text",
+            "theta = [0.5]",
+            "",
+            &["text.json: expected a JSON file"][..],
+        ),
         (
             "foreign",
             r#"{"theta": [0.5], "omega": [0.1]}"#,
@@ -407,7 +415,7 @@ fn bad_files_are_named() {
             "kind",
             r#"{"kind": "magic"}"#,
             "",
-            &["kind.json: not a mechanism of this version", "magic"],
+            &["kind.json is not a mechanism or strategy", "magic"],
         ),
         (
             "wrong",
@@ -433,7 +441,7 @@ fn bad_files_are_named() {
         "show made.json --rounds 21",
         &[
             "--rounds: made.json holds",
-            "for 20 rounds, expected at most as many, got 21",
+            "for 20 rounds; expected at most 20, got 21",
         ],
     );
     let version = String::from_utf8(folder.read("made.json")).expect("UTF-8");

@@ -63,8 +63,8 @@ fn matrices_made_for_the_question() {
     ];
     let text = folder.succeed(&question);
     for word in [
-        "Matrices made for the question",
-        "least noise at equal guarantee: blt",
+        "Matrices optimised for this run",
+        "Least noise at equal guarantee: blt",
         "tree-restarts",
         "Report goals that meet the target and keep utility:",
     ] {
@@ -112,7 +112,7 @@ fn matrices_made_for_the_question() {
     );
     assert!((ours / theirs - 1.0).abs() < 1e-12, "{ours} {theirs}");
     let svg = String::from_utf8(folder.read("plan.svg")).expect("UTF-8");
-    assert!(svg.contains("noise at the target over report goals, 100000 users, 60 rounds"));
+    assert!(svg.contains("Noise at the target over report goals, 100000 users, 60 rounds"));
     let over_rounds = [
         "--over",
         "rounds",
@@ -192,19 +192,19 @@ fn bad_input_is_named() {
             "'maybe'",
         ],
     );
-    check(&kinds("tree --buffers 2"), &["--buffers: expected blt"]);
-    check(&kinds("blt --bands 2"), &["--bands: expected a banded kind"]);
+    check(
+        &kinds("tree --buffers 2"),
+        &["--buffers needs a kind with buffers, blt"],
+    );
+    check(&kinds("blt --bands 2"), &["--bands needs a banded kind"]);
     check(
         &kinds("banded-toeplitz --bands 0"),
         &["--kinds banded-toeplitz", "bands must be at least 1, got 0"],
     );
-    check(
-        &kinds("blt --restarts 1,2"),
-        &["--restarts: expected tree-restarts"],
-    );
+    check(&kinds("blt --restarts 1,2"), &["--restarts needs tree-restarts"]);
     check(
         &kinds("tree-restarts --restarts 8"),
-        &["--restarts: expected two whole numbers >= 1, got 8"],
+        &["--restarts: expected two whole numbers of at least 1, got 8"],
     );
     check(&kinds("tree-restarts --restarts 8,0"), &["--restarts", "got 8,0"]);
     check(&kinds("tree --momentum 1"), &["--momentum", "momentum"]);
@@ -218,6 +218,6 @@ fn bad_input_is_named() {
     );
     check(
         "--population 10000 --rounds 10 --rho 1 --svg absent/plan.svg",
-        &["writing absent/plan.svg"],
+        &["cannot write absent/plan.svg"],
     );
 }

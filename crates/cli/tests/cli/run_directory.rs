@@ -60,7 +60,10 @@ fn finished_runs_keep_no_participation_key_and_no_noise() {
             &format!("{name}-model"),
         ]);
         let said = folder.fail(&["train", "run.toml", "--out", name, "--resume"]);
-        assert!(said.contains("is finished: there is nothing to resume"), "{said}");
+        assert!(
+            said.contains("is finished, so it has no checkpoint to resume from"),
+            "{said}"
+        );
         folder.succeed(&["verify", &run]);
     }
 }
@@ -132,7 +135,8 @@ fn a_copied_run_directory_opens_no_data_unasked() {
     for command in ["eval", "personalize"] {
         let said = folder.fail(&[command, "runs/copied"]);
         assert!(
-            said.contains("runs/copied is a copy of a run directory") && said.contains("--base FOLDER"),
+            said.contains("run directory runs/copied was moved, copied or made")
+                && said.contains("--base FOLDER"),
             "{said}"
         );
         folder.succeed(&[command, "runs/copied", "--base", "."]);

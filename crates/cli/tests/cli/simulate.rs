@@ -29,14 +29,14 @@ fn a_simulation_as_tables_files_and_json() {
     let folder = folder();
     let text = folder.succeed(&["simulate", "timers.toml", "--out", "result"]);
     for words in [
-        "60 of 40 reports in",
+        "60 rounds of 40 reports in",
         "MinS",
-        "Participations of a device",
-        "Rounds an hour over the day (UTC)",
+        "Devices by number of participations",
+        "Rounds per hour of the day (UTC)",
         "TreeAgg(restarts 20+32), noise multiplier 7, delta 1e-10, zero-out",
         "promised by the timer",
-        "shown by the ledger",
-        "exact, sets of the ledger",
+        "observed in the ledger",
+        "exact for the ledger",
     ] {
         assert!(text.contains(words), "expected {words:?} in: {text}");
     }
@@ -45,7 +45,7 @@ fn a_simulation_as_tables_files_and_json() {
     let line = json(ledger.lines().next().expect("a line"));
     assert_eq!((&line["round"], &line["cohort_size"]), (&0.into(), &40.into()));
     let svg = String::from_utf8(folder.read("result/rounds.svg")).expect("UTF-8");
-    assert!(svg.contains("Minutes a round; 1500 devices, report goal 40, timer 48 hours"));
+    assert!(svg.contains("Minutes per round; 1500 devices, report goal 40, timer 48 hours"));
 
     // The same seed, the same simulation; JSON is what the summary holds.
     let printed = json(&folder.succeed(&["simulate", "timers.toml", "--json"]));
@@ -93,8 +93,8 @@ fn a_sweep_over_the_timer() {
     for words in [
         "timers.timer_hours",
         "rho promised",
-        "epsilon shown",
-        "of at most",
+        "epsilon observed",
+        "max MinS",
     ] {
         assert!(text.contains(words), "expected {words:?} in: {text}");
     }
@@ -135,7 +135,7 @@ fn bad_input_is_named() {
         }
     };
     let set = |change: &str, words: &[&str]| check(&["timers.toml", "--set", change], words);
-    check(&["absent.toml"], &["reading absent.toml"]);
+    check(&["absent.toml"], &["cannot read absent.toml"]);
     set(
         "timers.timer_hours=0",
         &["`timers.timer_hours`", "from 1 to 8760", "got 0"],
@@ -152,7 +152,7 @@ fn bad_input_is_named() {
     set("mechanism.delta=2", &["`mechanism.delta`", "(0, 1)", "2"]);
     set(
         "mechanism={description='absent.json',delta=1e-6}",
-        &["reading", "absent.json"],
+        &["cannot read", "absent.json"],
     );
     set(
         "timers.report_goal=1400",
@@ -167,5 +167,8 @@ fn bad_input_is_named() {
         &["--sweep", "`timers.timer_hours`", "got 0"],
     );
     folder.write("file", "");
-    check(&["timers.toml", "--out", "file/below"], &["creating file/below"]);
+    check(
+        &["timers.toml", "--out", "file/below"],
+        &["cannot create file/below"],
+    );
 }

@@ -113,7 +113,7 @@ fn a_sweep_refuses_what_is_not_its_own() {
     folder.succeed(&["sweep", "sweep.toml", "--json"]);
     let message = folder.fail(&["sweep", "sweep.toml", "--set", "user_update.learning_rate=0.5"]);
     assert!(
-        message.contains("another configuration") && message.contains("clip-0.1-little-seed-1"),
+        message.contains("different configuration") && message.contains("clip-0.1-little-seed-1"),
         "{message}"
     );
     folder.write("sweep.toml", SWEEP.replace("clip.norm=0.1", "clip.size=0.1"));

@@ -99,7 +99,7 @@ fn the_budget_stops_the_run_before_the_round_that_would_exceed_it() {
         "--set",
         "privacy.max_epsilon=0.001",
     ]);
-    assert!(refused.contains("round 0 would bring epsilon to"), "{refused}");
+    assert!(refused.contains("round 0 would raise epsilon to"), "{refused}");
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn verify_finds_another_group_size() {
         forge("line 3, group_size: expected 4, got 2", &|line| {
             line["group_size"] = 2.into();
         });
-        forge("line 3, group_size: expected 4, got none", &|line| {
+        forge("line 3, group_size: expected 4, got no value", &|line| {
             line.as_object_mut().expect("a line").remove("group_size");
         });
         forge("line 3, examples: expected from", &|line| {
@@ -209,7 +209,7 @@ fn personalisation_is_the_same_at_any_number_of_threads() {
     assert!(few["users"].as_u64().expect("a number") <= 5);
     let table = folder.succeed(&["personalize", "out/tiny", "--users", "5"]);
     assert!(
-        table.contains("better for") && table.contains("stay with their users"),
+        table.contains("improved for") && table.contains("stay with their users"),
         "{table}"
     );
 

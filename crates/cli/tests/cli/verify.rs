@@ -278,14 +278,14 @@ fn the_model_and_missing_files() {
         std::fs::remove_file(folder.path("out/tiny").join(name)).expect("removing");
         let message = folder.fail(&["verify", "out/tiny"]);
         assert!(
-            message.contains("do not hold") || message.contains("no run directory"),
+            message.contains("do not hold") || message.contains("not a run directory"),
             "{message}"
         );
     }
     assert!(
         folder
             .fail(&["verify", "nowhere"])
-            .contains("nowhere is no run directory")
+            .contains("nowhere is not a run directory")
     );
 }
 

@@ -31,10 +31,9 @@ impl UrlFilter {
             };
         }
         if public.url.is_none() {
-            return Err(DataError::InvalidSetting {
+            return Err(DataError::MissingSetting {
                 key: "url",
-                expected: "the name of the public corpus's URL column".to_owned(),
-                got: "none".to_owned(),
+                expected: "the name of the URL column of the public corpus".to_owned(),
             });
         }
         Ok(Some(UrlFilter {

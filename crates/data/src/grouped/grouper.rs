@@ -168,7 +168,7 @@ impl Grouper {
         let promised = |key, expected: &str| DataError::InvalidSetting {
             key,
             expected: format!("{expected} with every row"),
-            got: format!("none with row {}", self.rows + 1),
+            got: format!("row {} without it", self.rows + 1),
         };
         let time = match row.time {
             _ if !self.extra.time => NO_TIME,

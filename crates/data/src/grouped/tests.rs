@@ -279,7 +279,7 @@ fn rows_bring_what_was_promised() {
     let error = grouper.push(&row).unwrap_err().to_string();
     assert_eq!(
         error,
-        "has_split: expected a split with every row, got none with row 1"
+        "has_split: expected a split with every row, got row 1 without it"
     );
     drop(grouper);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -190,19 +190,22 @@ impl RunConfig {
         if !matches!(self.clip, ClipConfig::Flat { .. } | ClipConfig::PerLayer { .. }) {
             let expected =
                 "`flat` or `per_layer` with [aggregation]: the integers of an encoding are made for one norm";
-            return refuse("clip.kind", expected, "another");
+            return refuse("clip.kind", expected, self.clip.kind());
         }
         if !self.estimator.is_fixed() {
             let expected = "`fixed_denominator` with [aggregation]: a sum says nothing of its users' weights";
-            return refuse("estimator.kind", expected, "another");
+            return refuse("estimator.kind", expected, self.estimator.kind());
         }
         if !self.schedule.is_empty() {
-            return refuse("schedule", "no schedule with [aggregation]", "one");
+            return Err(TrainingError::conflict(
+                "schedule",
+                "the encoding of [aggregation] is made for one clip norm",
+            ));
         }
         if self.estimate.is_some() && aggregation.encoding != EncodingConfig::Identity {
-            let expected =
-                "no [estimate] with an encoding other than `identity`, whose cost depends on the cohort";
-            return refuse("estimate", expected, "one");
+            let reason = "its guarantee needs `aggregation.encoding.kind` = \"identity\": the cost of the other encodings \
+                          depends on the cohort";
+            return Err(TrainingError::conflict("estimate", reason));
         }
         if aggregation.encoding.is_distributed() {
             self.validate_distributed()?;
@@ -225,16 +228,19 @@ impl RunConfig {
             .as_ref()
             .map_or("", |aggregation| aggregation.encoding.name());
         let Some(privacy) = &self.privacy else {
-            return refuse("privacy", "a table beside noise that users add", "none");
+            return Err(TrainingError::missing(
+                "privacy",
+                format!("a table, because users add noise with the encoding {name}"),
+            ));
         };
         if privacy.mechanism.is_some() {
-            let expected = "no mechanism beside noise that users add: it is independent in every round";
-            return refuse("privacy.mechanism", expected, "one");
+            let reason = "the noise that users add is independent in every round";
+            return Err(TrainingError::conflict("privacy.mechanism", reason));
         }
         if self.cohort.sampling != Sampling::ShuffledEpochs && self.participation.is_none() {
             let expected = "a table with `min_sep`, or `shuffled_epochs` as cohort.sampling: the guarantee of noise that users \
-                            add rests on how often one takes part";
-            return refuse("participation", expected, "none");
+                            add depends on how often a user takes part";
+            return Err(TrainingError::missing("participation", expected));
         }
         if privacy.target_epsilon.is_some() {
             return refuse(
@@ -248,12 +254,13 @@ impl RunConfig {
             Some(EncodingConfig::Binomial { .. })
         );
         if !binomial && privacy.noise_multiplier.is_none() {
-            let expected = "the noise of min_clients users together, over the clip norm";
-            return refuse("privacy.noise_multiplier", expected, "none");
+            let expected =
+                "the noise standard deviation of min_clients users together, divided by the clip norm";
+            return Err(TrainingError::missing("privacy.noise_multiplier", expected));
         }
         if binomial && privacy.noise_multiplier.is_some() {
-            let expected = "none with the binomial encoding, whose `trials` say how much noise there is";
-            return refuse("privacy.noise_multiplier", expected, "one");
+            let reason = "`trials` of the binomial encoding determines the noise";
+            return Err(TrainingError::conflict("privacy.noise_multiplier", reason));
         }
         Ok(())
     }

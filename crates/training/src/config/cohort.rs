@@ -91,7 +91,7 @@ impl RunConfig {
             }
         }
         Ok(match found {
-            None => return Err(TrainingError::value("cohort", expected(), "neither")),
+            None => return Err(TrainingError::missing("cohort", expected())),
             Some(("sampling_probability", q)) => CohortSize::Probability(q),
             Some(("compute_budget", _)) if algorithm == Algorithm::Uls => CohortSize::Count {
                 count: self.users_of_budget()?,

@@ -23,11 +23,15 @@ impl RunConfig {
             return refuse(
                 "clip.kind",
                 "`flat` with els, which clips single examples",
-                "another",
+                self.clip.kind(),
             );
         }
         if !self.estimator.is_fixed() {
-            return refuse("estimator.kind", "`fixed_denominator` with els", "another");
+            return refuse(
+                "estimator.kind",
+                "`fixed_denominator` with els",
+                self.estimator.kind(),
+            );
         }
         let sums_of_users = "`uls` as user_update.algorithm: els has no update of a user";
         if self.aggregation.is_some() {
@@ -37,20 +41,20 @@ impl RunConfig {
             return refuse("participation", sums_of_users, "els");
         }
         if self.estimate.is_some() {
-            let expected = "none with els: the guarantee of a larger run depends on its users' examples";
-            return refuse("estimate", expected, "one");
+            let reason = "with els, the guarantee of a larger run depends on the examples of its users";
+            return Err(TrainingError::conflict("estimate", reason));
         }
         let Some(privacy) = &self.privacy else {
             return Ok(());
         };
         if privacy.mechanism.is_some() {
-            let expected = "none with els: how often examples of one user take part is bounded by no schema (`uls` has one)";
-            return refuse("privacy.mechanism", expected, "one");
+            let reason = "with els, no schema bounds how often the examples of a user take part (`uls` has such a schema)";
+            return Err(TrainingError::conflict("privacy.mechanism", reason));
         }
-        if !matches!(privacy.accountant, None | Some(AccountantName::Pld)) {
+        if let Some(accountant @ (AccountantName::Rdp | AccountantName::Moments2016)) = privacy.accountant {
             let expected = "`pld` with els: the guarantee of a user is that of mixtures of Gaussians, of which only loss \
                             distributions are known";
-            return refuse("privacy.accountant", expected, "another");
+            return refuse("privacy.accountant", expected, accountant.name());
         }
         Ok(())
     }

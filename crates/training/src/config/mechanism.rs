@@ -84,10 +84,9 @@ impl MechanismConfig {
             (Some(kind), None) => Some(kind),
             (None, Some(_)) => None,
             (None, None) => {
-                return Err(TrainingError::value(
-                    "privacy.mechanism",
-                    "`kind` or `file`",
-                    "neither",
+                return Err(TrainingError::missing(
+                    "privacy.mechanism.kind",
+                    "`kind` or `file` in the table",
                 ));
             }
             (Some(_), Some(_)) => {
@@ -179,26 +178,23 @@ impl RunConfig {
                 ));
             }
             Sampling::FixedSize | Sampling::DeviceTimers if self.participation.is_none() => {
-                return Err(TrainingError::value(
+                return Err(TrainingError::missing(
                     "participation",
-                    "a table with `min_sep`, which the guarantee of privacy.mechanism rests on",
-                    "none",
+                    "a table with `min_sep`, on which the guarantee of privacy.mechanism depends",
                 ));
             }
             _ => {}
         }
         if !self.schedule.is_empty() {
-            return Err(TrainingError::value(
+            return Err(TrainingError::conflict(
                 "schedule",
-                "no schedule with privacy.mechanism: its noise is of one size (`clip.kind = \"adaptive\"` changes the clip norm)",
-                format!("{} entries", self.schedule.len()),
+                "the noise of privacy.mechanism has one size (`clip.kind = \"adaptive\"` changes the clip norm)",
             ));
         }
         if privacy.accountant.is_some() {
-            return Err(TrainingError::value(
+            return Err(TrainingError::conflict(
                 "privacy.accountant",
-                "no accountant with privacy.mechanism: correlated noise is one Gaussian, whose epsilon is exact",
-                "another",
+                "the correlated noise of privacy.mechanism is a single Gaussian, whose epsilon is exact",
             ));
         }
         Ok(())
@@ -208,13 +204,12 @@ impl RunConfig {
     fn validate_sampled(&self) -> Result<()> {
         let sampling = self.cohort.sampling;
         if !matches!(sampling, Sampling::Poisson | Sampling::FixedSize) {
-            return Err(TrainingError::value(
+            return Err(TrainingError::missing(
                 "privacy.mechanism",
                 format!(
-                    "a table with {}, which amplifies nothing (`kind = \"independent\"` for independent noise)",
+                    "a table, because {} cohorts do not amplify privacy (`kind = \"independent\"` for independent noise)",
                     sampling.name()
                 ),
-                "none",
             ));
         }
         let accountant = self.privacy.as_ref().and_then(|privacy| privacy.accountant);
@@ -223,15 +218,15 @@ impl RunConfig {
         {
             return Err(TrainingError::value(
                 "privacy.accountant",
-                "`rdp`, or none, with fixed_size cohorts: the other accountants have no bound for them",
+                "`rdp` with fixed_size cohorts: the other accountants have no bound for them",
                 name.name(),
             ));
         }
         if self.participation.is_some() {
-            return Err(TrainingError::value(
+            return Err(TrainingError::conflict(
                 "participation",
-                "no table without privacy.mechanism: choosing among those who may take part again is no uniform sample",
-                "one",
+                "without privacy.mechanism the guarantee needs a uniform sample of all users, and this table limits who may \
+                 take part",
             ));
         }
         Ok(())
@@ -263,7 +258,7 @@ impl RunConfig {
             return Err(TrainingError::value(
                 "estimator.kind",
                 "`fixed_denominator` with adaptive clipping",
-                "another",
+                self.estimator.kind(),
             ));
         }
         Ok(())

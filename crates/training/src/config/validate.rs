@@ -69,13 +69,12 @@ impl RunConfig {
         };
         match of_text.filter(|_| self.privacy.is_some()) {
             None => Ok(()),
-            Some((cause, choice)) => Err(TrainingError::value(
+            Some((cause, choice)) => Err(TrainingError::missing(
                 "estimator.expected_weight",
                 format!(
                     "a number in a private run with {cause}: {choice}, chosen without looking at the users' text. Every \
                      number keeps the guarantee and the signal to noise; it scales the step as server.learning_rate does"
                 ),
-                "none",
             )),
         }
     }
@@ -83,10 +82,9 @@ impl RunConfig {
     fn validate_privacy(&self) -> Result<()> {
         if let Some(estimate) = &self.estimate {
             if self.privacy.is_none() {
-                return Err(TrainingError::value(
-                    "estimate",
-                    "a [privacy] table beside it",
-                    "none",
+                return Err(TrainingError::missing(
+                    "privacy",
+                    "a table with the noise that [estimate] accounts for",
                 ));
             }
             positive("estimate.users_per_round", estimate.users_per_round)?;
@@ -109,24 +107,23 @@ impl RunConfig {
         };
         if let (Some(epsilon), Some(_)) = (privacy.max_epsilon, &self.estimate) {
             // The budget would speak of a run that is not made; what this one spends is beyond any budget.
-            return Err(TrainingError::value(
+            return Err(TrainingError::conflict(
                 "privacy.max_epsilon",
-                "no budget in a run with [estimate]",
-                epsilon,
+                format!("a run with [estimate] has no budget, got {epsilon}"),
             ));
         }
         if self.estimate.is_some() && !self.estimator.is_fixed() {
             return Err(TrainingError::value(
                 "estimator.kind",
                 "`fixed_denominator` in a run with [estimate]",
-                "another",
+                self.estimator.kind(),
             ));
         }
         if self.clip == ClipConfig::None {
             return Err(TrainingError::value(
                 "clip.kind",
                 "`flat`, `per_layer` or `adaptive` in a private run",
-                "none",
+                "\"none\"",
             ));
         }
         if self.estimator == EstimatorConfig::Exact {
@@ -147,10 +144,9 @@ impl RunConfig {
             (None, None) if self.encoding_is_noisy() => Ok(()),
             (Some(z), None) => positive("privacy.noise_multiplier", z),
             (None, Some(epsilon)) => positive("privacy.target_epsilon", epsilon),
-            (None, None) => Err(TrainingError::value(
-                "privacy",
-                "`noise_multiplier` or `target_epsilon`",
-                "neither",
+            (None, None) => Err(TrainingError::missing(
+                "privacy.noise_multiplier",
+                "`noise_multiplier` or `target_epsilon` in the table [privacy]",
             )),
             (Some(_), Some(_)) => Err(TrainingError::value(
                 "privacy",
@@ -210,10 +206,9 @@ impl RunConfig {
                 }
             }
             if point.clip_norm.is_none() && point.noise_multiplier.is_none() {
-                return Err(TrainingError::value(
-                    &format!("schedule[{index}]"),
-                    "clip_norm or noise_multiplier",
-                    "neither",
+                return Err(TrainingError::missing(
+                    &format!("schedule[{index}].clip_norm"),
+                    "`clip_norm` or `noise_multiplier` in each entry",
                 ));
             }
         }
@@ -237,7 +232,10 @@ impl ClipConfig {
             Self::PerLayer {
                 norm: None,
                 norms: None,
-            } => Err(TrainingError::value("clip", "`norm` or `norms`", "neither")),
+            } => Err(TrainingError::missing(
+                "clip.norm",
+                "`norm` or `norms` in the table [clip]",
+            )),
             Self::PerLayer {
                 norm: Some(_),
                 norms: Some(_),

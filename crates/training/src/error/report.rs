@@ -21,13 +21,13 @@ pub enum ReportError {
         message: String,
     },
     /// The run has not written its first line yet, or the folder is no run directory.
-    #[error("{file} has no start line: the run has not begun, or this is no run directory")]
+    #[error("{file} has no start line: the run has not begun, or its folder is not a run directory")]
     NotStarted {
         /// The file.
         file: PathBuf,
     },
     /// A picture could not be drawn.
-    #[error("drawing {picture}: {message}")]
+    #[error("cannot draw {picture}: {message}")]
     Picture {
         /// Its file name.
         picture: String,

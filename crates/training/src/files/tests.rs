@@ -14,7 +14,9 @@ fn writes_whole_files_and_replaces_them() {
 fn a_missing_folder_is_named() {
     let error = write_atomic(Path::new("no/such/folder/file"), b"x").unwrap_err();
     assert!(
-        error.to_string().starts_with("writing no/such/folder/file: "),
+        error
+            .to_string()
+            .starts_with("cannot write no/such/folder/file: "),
         "{error}"
     );
 }

@@ -90,14 +90,14 @@ fn other_models_and_other_words_are_refused_by_name() {
     let other_words = Description::new(&cifg(5), 7, &vocab("a\nc\nb\n"), Vec::new());
     refused(
         check(&cifg(5), Some(&other_words.to_json().unwrap())),
-        "has another vocabulary: expected SHA-256",
+        "has a different vocabulary: expected SHA-256",
     );
     refused(check(&cifg(5), Some("{")), "is damaged: its description");
     let (missing, base) = (Some(Path::new("such/file")), Path::new("no"));
     let model = cifg(5).build(6).unwrap();
     let randomness = Randomness::new(Some(1)).unwrap();
     let read = starting_parameters(&cifg(5), missing, base, model.as_ref(), &words(), &randomness);
-    refused(read, "reading no/such/file");
+    refused(read, "cannot read no/such/file");
 }
 
 /// A trained model with adapters, in a file that says what it is, and the same with the adapters merged.
@@ -185,7 +185,7 @@ fn other_adapters_and_heads_are_refused_by_key() {
         "it lacks the adapters that it describes",
     );
     let alone = model(&spec, None, Path::new("."), &words());
-    refused(alone, "`model.lora`: expected `initial_model` beside it");
+    refused(alone, "`initial_model` is missing: expected the trained model");
 }
 
 #[test]
@@ -201,12 +201,12 @@ fn the_config_beside_gpt2_weights_is_read() {
     assert_eq!(start(2, &own).unwrap(), parameters);
     refused(
         start(4, &own),
-        "m: `n_head` of the config.json beside it: expected 4, got 2",
+        "m: `n_head` in the config.json beside the weights: expected 4, got 2",
     );
     let other = br#"{"n_head": 2, "activation_function": "relu"}"#;
     refused(
         start(2, other),
-        "`activation_function` of the config.json beside it: expected gelu_new, got relu",
+        "`activation_function` in the config.json beside the weights: expected gelu_new, got relu",
     );
     refused(
         start(2, br#"{"n_head": 2, "layer_norm_epsilon": 1e-6}"#),

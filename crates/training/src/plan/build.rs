@@ -67,7 +67,7 @@ impl PrivacyPlan {
         Self::build(config, layout, population, &|_, _| {
             strategy.cloned().ok_or_else(|| {
                 let expected = "the mechanism.json that the run was started with";
-                TrainingError::value("privacy.mechanism", expected, "none")
+                TrainingError::missing("privacy.mechanism", expected)
             })
         })
     }
@@ -224,7 +224,7 @@ impl PrivacyPlan {
                     .as_ref()
                     .and_then(|encoding| Shares::new(encoding, participation));
                 let shares = shares.ok_or_else(|| {
-                    TrainingError::value("aggregation.encoding", "an encoding with noise", "none")
+                    TrainingError::missing("aggregation.encoding", "an encoding with noise")
                 })?;
                 (
                     Basis::Shares(Box::new(shares)),
@@ -357,11 +357,7 @@ impl PrivacyPlan {
     ) -> Result<(Bounded, f64)> {
         let first = self.round(0);
         let (Some(sensitivity), Some(clip_norm)) = (first.sensitivity, self.phases[0].clip_norm) else {
-            return Err(TrainingError::value(
-                "clip.kind",
-                "a clip norm in a private run",
-                "none",
-            ));
+            return Err(TrainingError::missing("clip", "a clip norm in a private run"));
         };
         let release = bounded::Release {
             parameters: self.parameters,

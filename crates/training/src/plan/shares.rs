@@ -96,11 +96,7 @@ pub(super) fn encoding(config: &RunConfig, setting: &Setting) -> Result<Option<E
         return Ok(None);
     };
     let Some(clip_norm) = setting.clip_norm else {
-        return Err(TrainingError::value(
-            "clip.kind",
-            "a clip norm with [aggregation]",
-            "none",
-        ));
+        return Err(TrainingError::missing("clip", "a clip norm with [aggregation]"));
     };
     let noise_multiplier = config
         .privacy

@@ -107,7 +107,7 @@ fn a_resumed_pre_training_ends_in_the_same_bytes() {
 
     let other = file(&["training.learning_rate=0.5"]);
     let error = pretrain(&other, &options(torn.path(), 1, true), &Silent).unwrap_err();
-    assert!(error.to_string().contains("another configuration"), "{error}");
+    assert!(error.to_string().contains("different configuration"), "{error}");
 }
 
 #[test]

@@ -37,14 +37,14 @@ impl MpiRanks {
     pub fn start() -> Result<Self> {
         let refused = |got: &str| TrainingError::Rank {
             rank: 0,
-            expected: "an MPI library that lets threads run beside it".to_owned(),
+            expected: "an MPI library that allows threads".to_owned(),
             got: got.to_owned(),
         };
         let Some((universe, threading)) = mpi::initialize_with_threading(Threading::Funneled) else {
-            return Err(refused("one that was started before"));
+            return Err(refused("MPI that this process has already started"));
         };
         if threading < Threading::Funneled {
-            return Err(refused("one for single threads"));
+            return Err(refused("an MPI library for single-threaded processes"));
         }
         Ok(Self {
             world: universe.world(),

@@ -35,7 +35,7 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
             .map(|round| round.tokens)
             .fold(0, u64::saturating_add);
         let seconds: f64 = run.rounds.iter().map(|round| round.seconds).sum();
-        rows.push(("users a round (mean)", number(mean)));
+        rows.push(("users per round (mean)", number(mean)));
         rows.push(("tokens trained on", grouped(tokens)));
         rows.push(("training time", duration(seconds)));
     }
@@ -57,9 +57,9 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
         rows.push(("top-1 accuracy", percent(metrics.top1)));
         rows.extend(run.initial().map(|initial| {
             (
-                "of the initial model",
+                "initial model",
                 format!(
-                    "{}, perplexity {}",
+                    "top-1 {}, perplexity {}",
                     percent(initial.top1),
                     number(initial.perplexity)
                 ),
@@ -69,7 +69,10 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
             "top-3 / top-5",
             format!("{} / {}", percent(metrics.top3), percent(metrics.top5)),
         ));
-        rows.push(("top-1, UNK a candidate", percent(metrics.top1_all_ids)));
+        rows.push((
+            "top-1, UNK allowed as a prediction",
+            percent(metrics.top1_all_ids),
+        ));
         rows.extend(
             metrics
                 .in_vocab_top1
@@ -93,8 +96,8 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
                 ("planned", &privacy.planned),
                 ("worst case", &privacy.worst_case),
                 ("observed", &privacy.observed),
-                ("with its vocabulary", &privacy.with_vocabulary),
-                ("with its initial model", &privacy.with_initial_model),
+                ("guarantee with the vocabulary", &privacy.with_vocabulary),
+                ("guarantee with the initial model", &privacy.with_initial_model),
                 ("estimate, not a guarantee", &privacy.estimate),
             ];
             for (name, record) in named {

@@ -111,18 +111,26 @@ impl SimulationConfig {
             return Ok(());
         };
         let given = (&mechanism.strategy, &mechanism.description);
-        if let (None, None) | (Some(_), Some(_)) = given {
-            return Err(TrainingError::value(
-                "mechanism",
-                "`strategy` or `description`",
-                if given.0.is_some() { "both" } else { "neither" },
-            ));
+        match given {
+            (None, None) => {
+                return Err(TrainingError::missing(
+                    "mechanism.strategy",
+                    "`strategy` or `description` in the table [mechanism]",
+                ));
+            }
+            (Some(_), Some(_)) => {
+                return Err(TrainingError::value(
+                    "mechanism",
+                    "`strategy` or `description`",
+                    "both",
+                ));
+            }
+            _ => {}
         }
         if mechanism.strategy.is_some() && mechanism.noise_multiplier.is_none() {
-            return Err(TrainingError::value(
+            return Err(TrainingError::missing(
                 "mechanism.noise_multiplier",
-                "a number beside `strategy`",
-                "none",
+                "a number, because `strategy` has no noise of its own",
             ));
         }
         if let Some(noise) = mechanism.noise_multiplier {
@@ -152,12 +160,8 @@ impl SimulationConfig {
             (Some(noise), _) => NoiseMultiplier::new(noise)?,
             (None, Some(noise)) => noise,
             (None, None) => {
-                let expected = "a number: the description is of a strategy without noise";
-                return Err(TrainingError::value(
-                    "mechanism.noise_multiplier",
-                    expected,
-                    "none",
-                ));
+                let expected = "a number, because the description is of a strategy without noise";
+                return Err(TrainingError::missing("mechanism.noise_multiplier", expected));
             }
         };
         let schema = timers::promised(&self.timers, self.rounds)?;
@@ -214,7 +218,7 @@ mechanism = { strategy = { kind = "tree" }, noise_multiplier = 2.0, delta = 1e-5
             "mechanism.description='x.json'",
             "`mechanism`: expected `strategy` or `description`, got both",
         );
-        check("mechanism={delta=1e-5}", "got neither");
+        check("mechanism={delta=1e-5}", "`mechanism.strategy` is missing");
         check(
             "mechanism={strategy={kind='tree'},delta=1e-5}",
             "`mechanism.noise_multiplier`",
@@ -248,7 +252,7 @@ mechanism = { strategy = { kind = "tree" }, noise_multiplier = 2.0, delta = 1e-5
         std::fs::write(folder.path().join("x.json"), "{}").unwrap();
         for (file, words) in [
             ("x.json", "expected a mechanism or a strategy"),
-            ("absent.json", "reading"),
+            ("absent.json", "cannot read"),
         ] {
             let error = planned(file, "").unwrap_err().to_string();
             assert!(error.contains(words) && error.contains(file), "{error}");

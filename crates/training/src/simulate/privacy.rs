@@ -46,7 +46,13 @@ impl PrivacyComparison {
         observed: &Observed,
         sets: RoundsByUser,
     ) -> Result<Self> {
-        let nobody = || TrainingError::value("rounds", "participants in at least one", "none");
+        let nobody = || {
+            TrainingError::value(
+                "rounds",
+                "participants in at least 1 round",
+                "0 rounds with participants",
+            )
+        };
         let shown = observed.mechanism(planned)?.ok_or_else(nobody)?;
         let mut exact = exact_squared_sensitivity(planned, observed.rounds(), &sets)?;
         drop(sets);

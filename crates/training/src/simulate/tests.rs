@@ -200,7 +200,7 @@ fn a_ledger_that_cannot_be_written_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("absent").join("ledger.jsonl");
     let error = run(&config(TREE), folder.path(), Some(&path), &mut |_| ()).unwrap_err();
-    assert!(error.to_string().contains("writing"), "{error}");
+    assert!(error.to_string().contains("cannot write"), "{error}");
     // A simulation that fails on its way leaves no ledger either.
     let mut stuck = config(TREE);
     stuck.timers.report_goal = 1000;

@@ -42,7 +42,7 @@ pub(super) fn as_when_it_ended(folder: &Path, config: Option<&RunConfig>) -> Che
         .keys()
         .filter(|name| !FINISHED_FILES.contains(&name.as_str()));
     for name in strangers {
-        check.problem(format!("{MANIFEST_FILE}, files.{name}: expected no such file"));
+        check.problem(format!("{MANIFEST_FILE}, files.{name}: the run has no such file"));
     }
     for name in FINISHED_FILES {
         let path = folder.join(name);

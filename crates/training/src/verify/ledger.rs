@@ -158,7 +158,7 @@ fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
     let Some(group_size) = group_size else {
         if entry.examples.is_some() {
             check.problem(format!(
-                "{}: expected none without a group size",
+                "{}: a run without a group size has no such value",
                 place("examples")
             ));
         }
@@ -175,7 +175,7 @@ fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
             entry.cohort_size,
             entry
                 .examples
-                .map_or("none".to_owned(), |examples| examples.to_string()),
+                .map_or("no value".to_owned(), |examples| examples.to_string()),
         ));
     }
 }
@@ -187,7 +187,7 @@ fn check_survivors(run: &Run<'_>, index: usize, check: &mut Check) {
     let Some(encoding) = run.plan.encoding() else {
         if entry.survivors.is_some() || entry.abandoned {
             check.problem(format!(
-                "{}: expected none without [aggregation]",
+                "{}: a run without [aggregation] has no such value",
                 place("survivors")
             ));
         }
@@ -286,7 +286,7 @@ pub(super) fn participation(run: &Run<'_>) -> Check {
         "{} of {population} users took part, at most {} times, {}",
         observed.users(),
         observed.max_participation(),
-        between.map_or("nobody twice".to_owned(), |between| format!(
+        between.map_or("no user twice".to_owned(), |between| format!(
             "MinS {}",
             between.get()
         )),

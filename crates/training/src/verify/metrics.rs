@@ -56,7 +56,7 @@ pub(super) fn agree(run: &Run<'_>) -> Check {
                 let index = rounds.len();
                 match run.entries.get(index) {
                     None => check.problem(format!(
-                        "{METRICS_FILE}, line {number}, round: {} rounds are in the ledger, this is another",
+                        "{METRICS_FILE}, line {number}, round: the ledger has only {} rounds",
                         run.entries.len()
                     )),
                     Some(entry) => {

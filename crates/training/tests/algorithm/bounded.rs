@@ -243,11 +243,11 @@ fn refusals_name_the_key() {
     check(&[tree], "`cohort.sampling`: expected `shuffled_epochs`");
     check(
         &[tree, "cohort.sampling=fixed_size"],
-        "`participation`: expected a table with `min_sep`",
+        "`participation` is missing: expected a table with `min_sep`",
     );
     check(
         &[epochs],
-        "`privacy.mechanism`: expected a table with shuffled_epochs",
+        "`privacy.mechanism` is missing: expected a table, because shuffled_epochs",
     );
     check(
         &["participation={min_sep=3}"],
@@ -255,17 +255,20 @@ fn refusals_name_the_key() {
     );
     check(
         &["participation={min_sep=3}", "cohort.sampling=fixed_size"],
-        "`participation`: expected no table without privacy.mechanism",
+        "`participation` must be left out: without privacy.mechanism",
     );
     check(
         &[tree, epochs, "schedule=[{from_round=3,clip_norm=0.1}]"],
-        "`schedule`: expected no schedule",
+        "`schedule` must be left out",
     );
     check(
         &[tree, epochs, "privacy.accountant=pld"],
-        "`privacy.accountant`: expected no accountant",
+        "`privacy.accountant` must be left out",
     );
-    check(&[epochs, "privacy.mechanism={}"], "`kind` or `file`, got neither");
+    check(
+        &[epochs, "privacy.mechanism={}"],
+        "is missing: expected `kind` or `file`",
+    );
     check(
         &[epochs, "privacy.mechanism={kind='tree',buffers=3}"],
         "`privacy.mechanism.buffers`",

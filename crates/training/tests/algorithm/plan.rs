@@ -135,7 +135,7 @@ fn the_budget_allows_exactly_the_rounds_that_fit() {
         .expect_err("over the budget")
         .to_string();
     assert!(
-        message.starts_with("round 7 would bring epsilon to "),
+        message.starts_with("round 7 would raise epsilon to "),
         "{message}"
     );
     assert_eq!(spending.epsilon(&limited).expect("epsilon"), Some(epsilons[6]));

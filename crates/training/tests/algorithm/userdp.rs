@@ -579,7 +579,7 @@ fn combinations_that_mean_nothing_are_refused_by_key() {
     check(
         ULS,
         "user_update={algorithm='uls'}",
-        "`user_update.group_size`: expected a value with uls",
+        "`user_update.group_size` is missing: expected a value for algorithm uls",
     );
     check(ULS, "user_update.group_size=0", "at least 1");
     check(ULS, "user_update.epochs=2", "1 with uls");
@@ -607,7 +607,7 @@ fn combinations_that_mean_nothing_are_refused_by_key() {
     check(
         ELS,
         "privacy.mechanism={kind='blt'}",
-        "`privacy.mechanism`: expected none with els",
+        "`privacy.mechanism` must be left out: with els",
     );
     check(
         ELS,
@@ -622,7 +622,7 @@ fn combinations_that_mean_nothing_are_refused_by_key() {
     check(
         ELS,
         "estimate={population=1000,users_per_round=10}",
-        "`estimate`: expected none with els",
+        "`estimate` must be left out: with els",
     );
     check(ELS, "aggregation={min_clients=2}", "`aggregation`");
     let transformer = ["model={family='transformer',layers=1,width=8,heads=2,context=16}"];
@@ -644,7 +644,7 @@ fn combinations_that_mean_nothing_are_refused_by_key() {
     check(
         &[],
         "user_update={algorithm='fedavg',batch_size=2}",
-        "`user_update.learning_rate`: expected a value with fedavg",
+        "`user_update.learning_rate` is missing: expected a value for algorithm fedavg",
     );
     check(
         &[],

@@ -127,7 +127,7 @@ impl Head {
                 more,
             } => vec![
                 row("coefficients", list(matrix, *more)),
-                row("of the inverse", list(inverse, *more)),
+                row("coefficients of the inverse", list(inverse, *more)),
             ],
             Self::Normalised {
                 matrix,
@@ -141,8 +141,8 @@ impl Head {
                     norms = format!("{norms} {}", list(&[*last_norm], false));
                 }
                 vec![
-                    row("coefficients before the norms", list(matrix, *more)),
-                    row("of their inverse", list(inverse, *more)),
+                    row("coefficients before normalisation", list(matrix, *more)),
+                    row("coefficients of their inverse", list(inverse, *more)),
                     row("column norms", norms),
                 ]
             }
@@ -152,11 +152,11 @@ impl Head {
                 more,
             } => vec![
                 row("first rows", corner(matrix, *more)),
-                row("of the inverse", corner(inverse, *more)),
+                row("first rows of the inverse", corner(inverse, *more)),
             ],
             Self::Nodes { heights } => vec![row(
                 "nodes",
-                format!("{heights} heights; noise in tree nodes, no square matrix"),
+                format!("{heights} heights; the noise is in tree nodes, so there is no square matrix"),
             )],
         }
     }

@@ -28,7 +28,7 @@ fn near_duplicates_of_private_text_leave_a_public_corpus() {
         (&2.into(), &1.into())
     );
     assert_eq!(folder.read("kept.jsonl"), b"{\"text\": \"something else\"}\n");
-    assert!(folder.fail(&arguments).contains("kept.jsonl exists"));
+    assert!(folder.fail(&arguments).contains("kept.jsonl already exists"));
     let column = dedup(&["--out", "o", "--text", "body"]);
     assert!(folder.fail(&column).contains("public.jsonl, line 1: \"body\""));
 }

@@ -30,7 +30,7 @@ fn grouped_text_is_a_source_with_the_same_corpus() {
     ];
     let written = json(&folder.succeed(&group));
     assert_eq!((&written["rows"], &written["users"]), (&500.into(), &90.into()));
-    assert!(folder.fail(&group).contains("grouped exists"));
+    assert!(folder.fail(&group).contains("grouped already exists"));
     let stats = |source: &[&str]| -> Value {
         let arguments = [&["data", "stats"], source, &["--json"]].concat();
         let mut stats = json(&folder.succeed(&arguments));

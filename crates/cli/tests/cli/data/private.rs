@@ -125,7 +125,7 @@ fn private_vocabularies_hold_common_words_and_their_record() {
         shown.contains("(eps = 4.000, delta = 1e-4), add-or-remove one user"),
         "{shown}"
     );
-    assert!(shown.contains("exact counts, not private"), "{shown}");
+    assert!(shown.contains("Exact counts. They are not private"), "{shown}");
     assert_eq!(folder.read("words.txt.privacy.json"), file.as_bytes());
     assert_eq!(folder.read("words.txt"), words.as_bytes());
     let fresh = json(&folder.succeed(&[&unseeded()[..], &["--force", "--json"]].concat()));
@@ -215,7 +215,7 @@ fn private_vocabularies_are_used_with_their_record_only() {
         "{limited}"
     );
     let why = limited["stopped_early"].as_str().expect("a reason");
-    assert!(why.contains("by the private choice of its words"), "{why}");
+    assert!(why.contains("on the private choice of its words"), "{why}");
     assert!(
         limited["privacy"]["with_vocabulary"]["epsilon"]
             .as_f64()
@@ -249,7 +249,7 @@ fn bad_requests_for_private_vocabularies_name_the_key() {
         assert!(message.contains(expected), "{message} lacks {expected}");
     };
     check("--target-epsilon 1", "--delta");
-    check("--delta 1e-6", "--target-epsilon and --noise-multiplier");
+    check("--delta 1e-6", "--target-epsilon or --noise-multiplier");
     check(
         "--delta 1 --target-epsilon 1",
         "--delta: delta: expected a number in (0, 1)",

@@ -28,7 +28,7 @@ fn a_tokenizer_is_trained_used_and_kept_by_a_run() {
     let summary = json(&folder.succeed(&arguments));
     assert_eq!(summary["size"], 300);
     assert_eq!(summary["rows"], 400);
-    assert!(folder.fail(&arguments).contains("tokenizer.json exists"));
+    assert!(folder.fail(&arguments).contains("tokenizer.json already exists"));
     let small = [
         "data",
         "tokenizer",
@@ -99,7 +99,10 @@ fn a_tokenizer_is_trained_used_and_kept_by_a_run() {
     ];
     folder.succeed(&other);
     let error = folder.fail(&["eval", "runs/tiny"]);
-    assert!(error.contains("no longer has the vocabulary of"), "{error}");
+    assert!(
+        error.contains("the vocabulary of the corpus differs from"),
+        "{error}"
+    );
     assert!(error.contains("expected SHA-256"), "{error}");
     let initial = run.replace(
         "name = \"tiny\"",
@@ -108,7 +111,7 @@ fn a_tokenizer_is_trained_used_and_kept_by_a_run() {
     folder.write("next.toml", &initial);
     let error = folder.fail(&["train", "next.toml"]);
     assert!(
-        error.contains("has another vocabulary: expected SHA-256"),
+        error.contains("has a different vocabulary: expected SHA-256"),
         "{error}"
     );
     folder.write("tokenizer.json", "the\nto\n");

@@ -79,7 +79,7 @@ fn check_token(token: &str) -> Result<(), String> {
     match token.len() <= MAX_TOKEN_BYTES {
         true => Ok(()),
         false => Err(format!(
-            "model.vocab: expected tokens of at most {MAX_TOKEN_BYTES} bytes, got one of {}",
+            "model.vocab: expected tokens of at most {MAX_TOKEN_BYTES} bytes, got a token of {} bytes",
             token.len()
         )),
     }
