@@ -246,8 +246,8 @@ fn schemes_do_not_mix() {
     check(
         &[sampled.clone(), cohort.clone()],
         Recipe::Rdp,
-        "adjacency: this accountant holds events for 'add-or-remove one user', got an event for 'replace one \
-         user'; the two relations cannot be composed, account for them separately",
+        "adjacency: the events so far are for 'add-or-remove one user', got an event for 'replace one user'; events \
+         of two relations cannot be composed, so account for them separately",
     );
     check(
         std::slice::from_ref(&cohort),
@@ -350,8 +350,8 @@ fn unreachable_targets_say_what_is_reachable() {
     assert_eq!(
         error,
         format!(
-            "noise_multiplier: the target (epsilon = 0.1, delta = 1e-9) is out of reach; the best \
-             reachable is epsilon = {} at noise_multiplier = 1000000000000",
+            "noise_multiplier: the target (epsilon = 0.1, delta = 1e-9) is out of reach; the smallest \
+             reachable epsilon is {} at noise_multiplier = 1000000000000",
             1e9f64.ln() / 32.0
         )
     );

@@ -379,7 +379,7 @@ mod tests {
                     cols: 2,
                 }],
             )],
-            "does not fit 11",
+            "does not fit into 11",
         );
         check(
             vec![group(

@@ -363,7 +363,11 @@ mod tests {
         check(&[1.0, 1.0], f64::NAN, "weight must be between 0 and 1");
         check(&[1.0, f32::NAN], 0.5, "index 1 is not finite");
         check(&[f32::NEG_INFINITY, 0.0], 0.5, "index 0 is not finite");
-        check(&[0.0, 5e6], 1.0, "overflows at index 1");
+        check(
+            &[0.0, 5e6],
+            1.0,
+            "the fixed-point sum at index 1 leaves the range",
+        );
     }
 
     #[test]

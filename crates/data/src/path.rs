@@ -80,7 +80,7 @@ mod tests {
         check("$DIR/a.csv", Ok("/data/a.csv"));
         check("${DIR}more/a.csv", Ok("/datamore/a.csv"));
         check("$DIR", Ok("/data"));
-        let unset = "data.source.path = \"$OTHER/a\" needs the environment variable OTHER, which is not set";
+        let unset = "data.source.path = \"$OTHER/a\" needs the environment variable OTHER, but it is not set";
         check("$OTHER/a", Err(unset));
         check("${DIR/a", Err("closing brace"));
         check("a/$/b", Err("name of an environment variable"));

@@ -74,7 +74,7 @@ fn good_table() -> Vec<u8> {
 #[test]
 fn parquet_columns() {
     let columns = &[
-        "input: no column \"txt\" (named by data.source.text)",
+        "input: the file lacks the column \"txt\" that data.source.text names",
         "\"user_id\", \"text\"",
     ];
     check("parquet", ", text = \"txt\"", &good_table(), columns);
@@ -233,7 +233,7 @@ fn csv_lines() {
         "",
         b"who,text\na,two words\n",
         &[
-            "input: no column \"user_id\" (named by data.source.user)",
+            "input: the file lacks the column \"user_id\" that data.source.user names",
             "\"who\", \"text\"",
         ],
     );
@@ -426,7 +426,10 @@ fn paths() {
     fails(
         directory.path(),
         &at("."),
-        &["the folder", "holds no file that ends in .jsonl, .ndjson, .json"],
+        &[
+            "the folder",
+            "holds no file with the ending .jsonl, .ndjson, .json",
+        ],
     );
     let unset =
         "data.source.path = \"$UNDERTONE_TEST_UNSET/a\" needs the environment variable UNDERTONE_TEST_UNSET";

@@ -336,27 +336,27 @@ mod tests {
     #[test]
     fn refusals_by_name() {
         check(|_, bytes| bytes[0] ^= 1, 9, "does not begin as");
-        check(|_, bytes| bytes[8] = 1, 9, "another version: expected 2, got 1");
+        check(|_, bytes| bytes[8] = 1, 9, "different version: expected 2, got 1");
         check(
             |_, bytes| bytes[12] = 1,
             9,
-            "another element type: expected 2, got 1",
+            "different element type: expected 2, got 1",
         );
         check(
             |expected, _| expected.digest = [4; 32],
             9,
-            "another mechanism: expected 0404",
+            "different mechanism: expected 0404",
         );
         check(
             |expected, _| expected.dim = 11,
             9,
-            "another dimension: expected 11, got 10",
+            "different dimension: expected 11, got 10",
         );
-        check(|expected, _| expected.key_id[0] ^= 1, 9, "another key");
+        check(|expected, _| expected.key_id[0] ^= 1, 9, "different key");
         check(
             |expected, _| expected.key_origin = KeyOrigin::InsecureSeed,
             9,
-            "another origin of its key: expected an insecure seed, got entropy",
+            "different origin of its key: expected an insecure seed, got entropy",
         );
         check(|_, bytes| bytes[104] = 2, 9, "unknown origin");
         check(|_, _| (), 6, "beyond the plan");
@@ -409,16 +409,16 @@ mod tests {
         };
         check(Keys::Same, entropy, false, entropy, "entropy");
         check(Keys::Same, seed, false, seed, "an insecure seed");
-        check(Keys::Same, entropy, false, seed, "another origin of its key");
+        check(Keys::Same, entropy, false, seed, "different origin of its key");
         check(Keys::Same, seed, false, entropy, "an insecure seed");
-        check(Keys::Same, entropy, true, entropy, "another key");
+        check(Keys::Same, entropy, true, entropy, "different key");
         check(Keys::Fresh, entropy, true, entropy, "entropy");
         check(
             Keys::Fresh,
             entropy,
             true,
             seed,
-            "another origin of its key: expected an insecure seed",
+            "different origin of its key: expected an insecure seed",
         );
         check(Keys::Fresh, seed, true, entropy, "an insecure seed");
         check(Keys::Fresh, seed, true, seed, "an insecure seed");
@@ -427,7 +427,7 @@ mod tests {
             entropy,
             false,
             entropy,
-            "another need: expected a key that it was not made with",
+            "different need: expected a key that it was not made with",
         );
     }
 
@@ -448,8 +448,11 @@ mod tests {
             }
         }
         let error = write(&header(), &[1.0f32], &mut Broken).unwrap_err();
-        assert_eq!(error.to_string(), "the state could not be written: disk full");
+        assert_eq!(
+            error.to_string(),
+            "the saved state could not be written: disk full"
+        );
         let error = read(&header(), Keys::Same, 9, &mut [1.0f32], &mut Broken).unwrap_err();
-        assert_eq!(error.to_string(), "the state could not be read: cable out");
+        assert_eq!(error.to_string(), "the saved state could not be read: cable out");
     }
 }

@@ -260,15 +260,15 @@ mod tests {
         let message = |weights, norms: &[f64]| check_weights(2, weights, norms).unwrap_err().to_string();
         assert_eq!(
             message(SequenceWeights::Fixed(&[1.0]), &[]),
-            "the batch has 2 sequences, the slice of weights has 1"
+            "the batch has 2 sequences, but the slice of weights has 1 values"
         );
         assert_eq!(
             message(SequenceWeights::Fixed(&[1.0, f64::NAN]), &[]),
-            "weight of sequence 1 must be finite, got NaN"
+            "the weight of sequence 1 must be finite, got NaN"
         );
         assert_eq!(
             message(SequenceWeights::Clip { bound: 1.0 }, &[0.0]),
-            "the batch has 2 sequences, the slice of norms has 1"
+            "the batch has 2 sequences, but the slice of norms has 1 values"
         );
         for bound in [0.0, -1.0, f64::NAN] {
             assert_eq!(

@@ -450,14 +450,14 @@ mod tests {
                 .unwrap_err()
                 .to_string()
         };
-        assert_eq!(step(&[], &[], 0.1), "the batch holds no row");
+        assert_eq!(step(&[], &[], 0.1), "the batch is empty: expected at least 1 row");
         assert_eq!(
             step(&[0.0; 6], &[0; 3], 0.1),
-            "batch has 3 rows, the worker was made for at most 2"
+            "the batch has 3 rows, above the max of the worker, 2"
         );
         assert_eq!(
             step(&[0.0; 3], &[0; 2], 0.1),
-            "batch of 2 labels needs 4 feature values, got 3"
+            "a batch of 2 labels needs 4 feature values, got 3"
         );
         assert_eq!(
             step(&[0.0; 2], &[3], 0.1),
@@ -465,8 +465,8 @@ mod tests {
         );
         assert_eq!(
             step(&[0.0; 2], &[2], f32::NAN),
-            "learning rate must be finite, got NaN"
+            "the learning rate must be finite, got NaN"
         );
-        assert!(step(&[f32::INFINITY, 0.0], &[2], 0.1).contains("parameters were left unchanged"));
+        assert!(step(&[f32::INFINITY, 0.0], &[2], 0.1).contains("parameters were not changed"));
     }
 }

@@ -227,7 +227,7 @@ mod tests {
         check(
             &[("a", &[2, 3])],
             0.0,
-            "weights file lacks tensor `b` of shape [4]",
+            "the weights file lacks tensor `b` of shape [4]",
         );
         check(
             &[("a", &[3, 2]), ("b", &[4])],
@@ -237,7 +237,7 @@ mod tests {
         check(
             &[("a", &[2, 3]), ("b", &[4]), ("c", &[1])],
             0.0,
-            "weights file holds unknown tensor `c` of shape [1]",
+            "the weights file holds the unknown tensor `c` of shape [1]",
         );
         check(
             &[("a", &[2, 3]), ("b", &[4])],
@@ -278,7 +278,7 @@ mod tests {
         let error = to_safetensors(&layout, &[0.0; 5], None).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the model has 6 parameters, the parameter slice has 5"
+            "the model has 6 parameters, but the parameter slice has 5 values"
         );
     }
 }

@@ -87,12 +87,12 @@ fn queries() {
     check(
         "SELECT who, body FROM posts",
         &[
-            "no column \"user_id\"",
+            "lacks the column \"user_id\"",
             "\"who\", \"body\"",
             "SELECT author AS user_id",
         ],
     );
-    check("SELECT who AS user_id FROM posts", &["no column \"text\""]);
+    check("SELECT who AS user_id FROM posts", &["lacks the column \"text\""]);
     check(
         "WITH a AS (SELECT who AS user_id, body AS text FROM posts), b AS (SELECT 'x' AS user_id) SELECT * FROM a JOIN b ON true",
         &["two columns \"user_id\""],
@@ -215,7 +215,7 @@ fn too_little_memory() {
     };
     let error = case.error_with(sql, &[], &options);
     assert!(
-        error.contains("the query needs more than the 33 MB that --memory leaves for it"),
+        error.contains("the query needs more memory than the 33 MB that --memory leaves for it"),
         "{error}"
     );
 }

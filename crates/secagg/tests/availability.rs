@@ -181,7 +181,7 @@ fn attack_19_an_insider_with_a_false_commitment_is_named_and_a_retry_without_it_
     assert_eq!(error, SecAggError::Unrecoverable { exclude: vec![17] });
     assert_eq!(
         error.to_string(),
-        "the masks of some clients do not come off; a retry must exclude client 17"
+        "the masks of some clients cannot be removed; a retry must exclude client 17"
     );
     assert_eq!(lab.server.phase(), ServerPhase::Aborted);
 }

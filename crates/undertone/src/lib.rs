@@ -51,7 +51,7 @@ pub fn resume(file: &RunFile, options: &RunOptions, observer: &dyn Observer) -> 
 /// The figures are exact statistics of the test users; no guarantee covers them.
 ///
 /// # Errors
-/// [`Error`] names a file that cannot be read, or that belongs to another model or vocabulary.
+/// [`Error`] names a file that cannot be read, or that belongs to a different model or vocabulary.
 pub fn evaluate(run_dir: &Path, threads: usize) -> Result<Metrics, Error> {
     undertone_training::run::evaluate(
         run_dir,

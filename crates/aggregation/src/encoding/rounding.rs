@@ -223,7 +223,7 @@ mod tests {
         // Out of reach of any attempt: toward zero.
         assert!(rounded(&values, 0, Some(500)).unwrap().iter().all(|&v| v == 0));
         let message = rounded(&[3.0; 10], 0, Some(89)).unwrap_err().to_string();
-        assert!(message.contains("longer than its bound"), "{message}");
+        assert!(message.contains("above its bound"), "{message}");
     }
 
     /// Against the formula with integers: `floor + [word / 2 < trunc(2^31 fraction)]`, where tiny negative numbers have a

@@ -97,6 +97,9 @@ fn whole_numbers_wrap_around_instead_of_failing() {
 fn other_lengths() {
     for len in [0, 3, 6, 12, 1000] {
         let message = walsh_hadamard(&mut vec![0.0f32; len]).unwrap_err().to_string();
-        assert_eq!(message, format!("expected a power of two of numbers, got {len}"));
+        assert_eq!(
+            message,
+            format!("expected a vector whose length is a power of two, got {len} numbers")
+        );
     }
 }

@@ -275,10 +275,7 @@ fn table(summary: &Summary) -> String {
             "top-3, top-5".to_owned(),
             format!("{}, {}", percent(metrics.top3), percent(metrics.top5)),
         ),
-        (
-            "top-1, UNK allowed as a prediction".to_owned(),
-            percent(metrics.top1_all_ids),
-        ),
+        ("top-1, UNK allowed".to_owned(), percent(metrics.top1_all_ids)),
     ]);
     if let Some(value) = metrics.in_vocab_top1 {
         rows.push(("top-1 in vocabulary".to_owned(), percent(value)));

@@ -221,7 +221,8 @@ fn every_format_keeps_its_rows_and_urls_count() {
     assert!(error(public.clone(), private.clone(), &bad).contains("exists"));
     let none = source(&folder, "public.csv", None);
     assert!(
-        error(none, private, &options).contains("url: expected the name of the public corpus's URL column")
+        error(none, private, &options)
+            .contains("url: expected the name of the URL column of the public corpus")
     );
     assert!(error(public, plain, &fewer).contains("URLs to remove"));
 }

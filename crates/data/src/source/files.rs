@@ -140,7 +140,10 @@ mod tests {
         assert_eq!(found, expected);
         assert_eq!(files(&at("a.ndjson"), PARQUET).expect("itself"), [at("a.ndjson")]);
         let error = files(folder.path(), PARQUET).expect_err("none").to_string();
-        assert!(error.ends_with("holds no file that ends in .parquet"), "{error}");
+        assert!(
+            error.ends_with("holds no file with the ending .parquet"),
+            "{error}"
+        );
         #[cfg(unix)]
         {
             std::os::unix::fs::symlink(at("nowhere"), at("d.jsonl")).expect("a link");

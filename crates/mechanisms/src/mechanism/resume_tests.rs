@@ -42,7 +42,7 @@ fn a_resumed_mechanism_goes_on_with_the_same_bytes() {
         // Not where rounds would come a second time.
         let error = first.load(&mut &bytes[..]).unwrap_err().to_string();
         assert!(
-            error.contains("another round: expected 24 or later, got 11"),
+            error.contains("different round: expected 24 or later, got 11"),
             "{error}"
         );
         let refused = first.privatize(11, average(dim, 100.0));
@@ -75,13 +75,17 @@ fn a_foreign_state_is_refused_and_nothing_goes_on_after_it() {
         CorrelatedGaussian::new(mechanism, target, key).unwrap()
     };
     check(releases(strategies().remove(5), 30), &bytes, "element type");
-    check(releases(strategies().remove(1), 30), &bytes, "another mechanism");
-    check(blt(4.1, target(30), key()), &bytes, "another mechanism");
+    check(
+        releases(strategies().remove(1), 30),
+        &bytes,
+        "different mechanism",
+    );
+    check(blt(4.1, target(30), key()), &bytes, "different mechanism");
     let other = Target {
         clip_norm: 0.02,
         ..target(30)
     };
-    check(blt(4.0, other, key()), &bytes, "another mechanism");
+    check(blt(4.0, other, key()), &bytes, "different mechanism");
     let floored = Target {
         denominator: Denominator::FlooredWeight(100.0),
         ..target(30)
@@ -92,17 +96,17 @@ fn a_foreign_state_is_refused_and_nothing_goes_on_after_it() {
             .load(&mut &bytes[..])
             .unwrap_err()
             .to_string()
-            .contains("another mechanism")
+            .contains("different mechanism")
     );
     check(
         blt(4.0, target(31), key()),
         &bytes,
-        "another dimension: expected 31, got 30",
+        "different dimension: expected 31, got 30",
     );
     check(
         blt(4.0, target(30), NoiseKey::from_bytes([4; 32])),
         &bytes,
-        "another key",
+        "different key",
     );
     check(
         blt(4.0, target(30), key()),

@@ -173,9 +173,9 @@ fn a_foreign_state_is_refused_by_name() {
         // It is as new, and makes the first round's noise.
         assert_eq!(rows(&mut stream, 5), rows(&mut make(), 5));
     };
-    check(taps, 30, 9, 1.0, 3, &bytes, "another mechanism");
-    check(buffers, 30, 8, 1.0, 3, &bytes, "another mechanism");
-    check(buffers, 30, 9, 2.0, 3, &bytes, "another mechanism");
+    check(taps, 30, 9, 1.0, 3, &bytes, "different mechanism");
+    check(buffers, 30, 8, 1.0, 3, &bytes, "different mechanism");
+    check(buffers, 30, 9, 2.0, 3, &bytes, "different mechanism");
     check(
         buffers,
         31,
@@ -183,9 +183,9 @@ fn a_foreign_state_is_refused_by_name() {
         1.0,
         3,
         &bytes,
-        "another dimension: expected 31, got 30",
+        "different dimension: expected 31, got 30",
     );
-    check(buffers, 30, 9, 1.0, 4, &bytes, "another key");
+    check(buffers, 30, 9, 1.0, 4, &bytes, "different key");
     check(buffers, 30, 9, 1.0, 3, &bytes[..200], "ends too early");
     let mut changed = bytes.clone();
     changed[150] ^= 1;
@@ -198,7 +198,7 @@ fn a_foreign_state_is_refused_by_name() {
         1.0,
         3,
         &changed,
-        "another version: expected 2, got 9",
+        "different version: expected 2, got 9",
     );
 }
 

@@ -351,14 +351,14 @@ fn bad_input_is_a_typed_error_and_changes_nothing() {
         &[1; 4],
         &[1; 4],
         StateMode::Zero,
-        "sequence 0 of the batch has 4 tokens, `context` is 3",
+        "sequence 0 of the batch has 4 tokens, above the max `context` = 3",
     );
     check(
         &params,
         &[1],
         &[1],
         StateMode::Carry,
-        "a transformer has no state that a batch could start from; expected the zero state, got a carried one",
+        "a transformer carries no state between batches: expected the zero state",
     );
     check(
         &params,
@@ -372,7 +372,7 @@ fn bad_input_is_a_typed_error_and_changes_nothing() {
         &[3],
         &[1; 3],
         StateMode::Zero,
-        "batch has 3 sequences, the worker was made for at most 2",
+        "the batch has 3 sequences, above the max of the worker, 2",
     );
     let mut broken = params.clone();
     broken[model.tensors.final_norm.start] = f32::NAN;
@@ -381,7 +381,7 @@ fn bad_input_is_a_typed_error_and_changes_nothing() {
         &[1],
         &[1],
         StateMode::Zero,
-        "the loss is NaN over 1 targets; parameters were left unchanged",
+        "the loss over 1 targets is NaN, which is not finite; the parameters were not changed",
     );
 }
 

@@ -221,28 +221,28 @@ fn failed_steps_change_nothing() {
         &[2; 4],
         &[1; 8],
         0.1,
-        "batch has 8 rows, the worker was made for at most 6",
+        "the batch has 8 rows, above the max of the worker, 6",
     );
     check(
         &params,
         &[3],
         &[1; 3],
         0.1,
-        "batch has 3 sequences, the worker was made for at most 2",
+        "the batch has 3 sequences, above the max of the worker, 2",
     );
     check(
         &params,
         &[1],
         &[1],
         f32::INFINITY,
-        "learning rate must be finite, got inf",
+        "the learning rate must be finite, got inf",
     );
     check(
         &params[1..],
         &[1],
         &[1],
         0.1,
-        "the model has 213 parameters, the parameter slice has 212",
+        "the model has 213 parameters, but the parameter slice has 212 values",
     );
     let mut broken = params.clone();
     broken[model.tensors.bias.start] = f32::NAN;
@@ -251,7 +251,7 @@ fn failed_steps_change_nothing() {
         &[1],
         &[1],
         0.1,
-        "the loss is NaN over 1 targets; parameters were left unchanged",
+        "the loss over 1 targets is NaN, which is not finite; the parameters were not changed",
     );
 }
 

@@ -275,7 +275,7 @@ mod tests {
         let back = observed.record(1, &names(&[3])).unwrap_err();
         assert_eq!(
             back.to_string(),
-            "round 1: expected a round after round 1, the last one recorded"
+            "round 1: expected a number above 1, the last recorded round"
         );
         assert!(matches!(
             observed.record(1 << 40, &[]),

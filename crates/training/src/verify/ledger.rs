@@ -286,7 +286,7 @@ pub(super) fn participation(run: &Run<'_>) -> Check {
         "{} of {population} users took part, at most {} times, {}",
         observed.users(),
         observed.max_participation(),
-        between.map_or("no user twice".to_owned(), |between| format!(
+        between.map_or("nobody twice".to_owned(), |between| format!(
             "MinS {}",
             between.get()
         )),

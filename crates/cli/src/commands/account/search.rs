@@ -153,8 +153,8 @@ impl Search<'_> {
         let (epsilon, delta) = self.target;
         let (name, best) = (self.name, self.epsilon(setting)?);
         Ok(anyhow::anyhow!(
-            "--calibrate {name}: the target (epsilon = {epsilon}, delta = {delta:e}) is out of reach; the best reachable \
-             is epsilon = {best} at --{name} {at}",
+            "--calibrate {name}: the target (epsilon = {epsilon}, delta = {delta:e}) is out of reach; the smallest reachable \
+             epsilon is {best} at --{name} {at}",
             delta = delta.get()
         ))
     }

@@ -122,11 +122,11 @@ fn files_hold_base_and_adapters() {
     );
     assert_eq!(
         message(&lora(3, 6.0, &ALL)),
-        "weights file lacks tensor `b0.up_a` of shape [8, 3]"
+        "the weights file lacks tensor `b0.up_a` of shape [8, 3]"
     );
     assert_eq!(
         message(&lora(3, 6.0, &ALL[1..2])),
-        "weights file holds unknown tensor `b0.qkv_a` of shape [8, 3]"
+        "the weights file holds the unknown tensor `b0.qkv_a` of shape [8, 3]"
     );
     // Adapters of another base are another model's.
     let other = base(Positions::Learned);
@@ -181,6 +181,6 @@ fn unfit_adapters_are_refused() {
         once.with_lora(params, &lora(2, 4.0, &ALL))
             .unwrap_err()
             .to_string(),
-        "the model has adapters of rank 2 already"
+        "the model already has adapters of rank 2"
     );
 }

@@ -132,7 +132,7 @@ fn half_widths_are_converted() {
 fn errors_name_the_tensor() {
     check(
         |tensors| tensors.retain(|tensor| !tensor.0.ends_with("h.1.mlp.c_fc.bias")),
-        "weights file lacks tensor `transformer.h.1.mlp.c_fc.bias` of shape [128]",
+        "the weights file lacks tensor `transformer.h.1.mlp.c_fc.bias` of shape [128]",
     );
     check(
         |tensors| named(tensors, "h.0.attn.c_attn.weight").2.reverse(),
@@ -166,15 +166,15 @@ fn errors_name_the_tensor() {
                 vec![0; 4],
             ));
         },
-        "weights file holds unknown tensor `transformer.h.2.ln_1.bias` of shape [1]",
+        "the weights file holds the unknown tensor `transformer.h.2.ln_1.bias` of shape [1]",
     );
     check(
         |tensors| tensors.push((OUTPUT.into(), Dtype::F32, vec![9, 64], vec![0; 9 * 64 * 4])),
-        "tensor `lm_head.weight` differs from `transformer.wte.weight`, which the model predicts with",
+        "tensor `lm_head.weight` differs from `transformer.wte.weight`, but the model uses `transformer.wte.weight` for its predictions",
     );
     let error = spec(&bytes_of(&stored(PREFIX).1[..0])).unwrap_err();
     assert!(
-        error.to_string().starts_with("weights file lacks tensor"),
+        error.to_string().starts_with("the weights file lacks tensor"),
         "{error}"
     );
     let error = write(&model(6, Positions::Rotary), &[]).unwrap_err();
