@@ -13,31 +13,31 @@ use undertone_present::table::facts;
 /// Arguments of `undertone-lab binomial`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BinomialArgs {
-    /// Coordinates of the released vector.
+    /// Set the number of coordinates of the released vector.
     #[arg(long, default_value_t = 1)]
     dimension: u64,
-    /// Trials of every coordinate's noise, of all clients together; searched for with --epsilon.
+    /// Set the number of binomial trials per coordinate, of all clients together. With --epsilon, it is searched for.
     #[arg(long)]
     trials: Option<u64>,
-    /// Success probability of a trial.
+    /// Set the success probability of a trial, in (0, 1).
     #[arg(long, default_value_t = 0.5, allow_negative_numbers = true)]
     success_probability: f64,
-    /// Width of a quantisation step, in the unit of the sensitivities.
+    /// Set the width of a quantisation step, in the unit of the sensitivities.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     quantum: f64,
-    /// How far a neighbour moves the quantised vector in the L1 norm; for one dimension this is the only one needed.
+    /// Set the L1 sensitivity of the quantised vector. In one dimension no other sensitivity is needed.
     #[arg(long, allow_negative_numbers = true)]
     l1: f64,
-    /// The same in the L2 norm.
+    /// Set the L2 sensitivity of the quantised vector.
     #[arg(long, allow_negative_numbers = true)]
     l2: Option<f64>,
-    /// The same in the largest coordinate.
+    /// Set the max-norm sensitivity of the quantised vector.
     #[arg(long, allow_negative_numbers = true)]
     l_inf: Option<f64>,
-    /// Probability mass on which epsilon may be exceeded.
+    /// Set the delta of the guarantee (for example 1e-6).
     #[arg(long, allow_negative_numbers = true)]
     delta: f64,
-    /// Search for the fewest trials with this epsilon.
+    /// Find the smallest number of trials with this epsilon.
     #[arg(long, allow_negative_numbers = true, conflicts_with = "trials")]
     epsilon: Option<f64>,
 }

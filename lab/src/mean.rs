@@ -30,7 +30,7 @@ use undertone_present::terminal::line as value;
 pub(crate) struct MeanArgs {
     #[command(flatten)]
     vectors: VectorArgs,
-    /// Schemes to compare; by default all.
+    /// Compare these schemes (default: all).
     #[arg(
         long = "schemes",
         value_name = "SCHEME,...",
@@ -38,25 +38,25 @@ pub(crate) struct MeanArgs {
         value_enum
     )]
     schemes: Vec<Scheme>,
-    /// Levels of the grid over the range of a coordinate, k: every scheme on a grid is measured at each.
+    /// Set the numbers of levels of the grid. Each scheme on a grid is measured at each number.
     #[arg(long, value_name = "K,...", value_delimiter = ',', default_values_t = [16, 256])]
     levels: Vec<u64>,
-    /// Largest L2 norm of a vector; longer ones are shortened to it.
+    /// Set the max L2 norm of a vector. Longer vectors are scaled down to it.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     clip_norm: f64,
-    /// Target.
+    /// Set the target epsilon (for example 4).
     #[arg(long, default_value_t = 4.0, allow_negative_numbers = true)]
     epsilon: f64,
-    /// Probability mass on which epsilon may be exceeded.
+    /// Set the delta of the guarantee (for example 1e-6).
     #[arg(long, default_value_t = 1e-9, allow_negative_numbers = true)]
     delta: f64,
-    /// Estimates that the error is measured on.
+    /// Set the number of estimates over which the error is measured.
     #[arg(long, default_value_t = 10)]
     repeats: u64,
-    /// Decides vectors, rotations, roundings and noise.
+    /// Seed the vectors, rotations, roundings and noise.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Draw error over bits into this file.
+    /// Draw the error over the bits into this SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }

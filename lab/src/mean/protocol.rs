@@ -15,15 +15,15 @@ use super::vectors::Vectors;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Scheme {
-    /// Real numbers, Gaussian noise: what a trusted server would do.
+    /// Use real numbers and Gaussian noise, as a trusted server would.
     Gaussian,
-    /// Levels between plus and minus the clip norm, binomial noise.
+    /// Use levels between minus and plus the clip norm, and binomial noise.
     Binomial,
-    /// The same after a random rotation, in the range of Theorem 4 of cpSGD.
+    /// Use levels and binomial noise after a random rotation, in the range of Theorem 4 of cpSGD.
     RotatedBinomial,
-    /// Rotation, conditional rounding, shares of discrete Gaussian noise.
+    /// Use a rotation, conditional rounding, and discrete Gaussian noise that each client adds in part.
     DiscreteGaussian,
-    /// Rotation, conditional rounding, shares of Skellam noise.
+    /// Use a rotation, conditional rounding, and Skellam noise that each client adds in part.
     Skellam,
 }
 
