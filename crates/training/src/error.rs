@@ -102,7 +102,7 @@ pub enum TrainingError {
     },
     /// A run directory that is not where the run was made, and names files as its data.
     #[error(
-        "run directory {path} was moved, copied or made on a different machine, so the data files that its config.toml names \
+        "{path} is a copy of a run directory, or comes from a different machine, so the data files that its config.toml names \
          are not opened: give --base FOLDER to resolve its relative paths in that folder"
     )]
     CopiedRun {

@@ -135,8 +135,7 @@ fn a_copied_run_directory_opens_no_data_unasked() {
     for command in ["eval", "personalize"] {
         let said = folder.fail(&[command, "runs/copied"]);
         assert!(
-            said.contains("run directory runs/copied was moved, copied or made")
-                && said.contains("--base FOLDER"),
+            said.contains("runs/copied is a copy of a run directory") && said.contains("--base FOLDER"),
             "{said}"
         );
         folder.succeed(&[command, "runs/copied", "--base", "."]);
