@@ -287,7 +287,7 @@ impl Cache {
         let header: Header = bytemuck::pod_read_unaligned(header);
         if header.magic != MAGIC {
             return Err(bad(
-                "it is not one (or was written on a machine of another byte order)",
+                "its first bytes are not those of a cache, or the machine that wrote it has a different byte order",
             ));
         }
         if header.version != VERSION {
@@ -300,7 +300,7 @@ impl Cache {
             return Err(bad("its header does not match its hash"));
         }
         if header.digest != digest_field(digest) {
-            return Err(bad("it belongs to another source or other settings"));
+            return Err(bad("it belongs to a different source or different settings"));
         }
         if header.file_bytes != map.len() as u64 {
             return Err(bad(&format!(
@@ -484,11 +484,14 @@ mod tests {
     #[test]
     fn forged_caches_are_refused() {
         let offsets = "its offsets do not increase";
-        check(|header, _| header.magic = 1, "it is not one");
+        check(
+            |header, _| header.magic = 1,
+            "its first bytes are not those of a cache",
+        );
         check(|header, _| header.version = 9, "expected version 1, got 9");
         check(
             |header, _| header.digest = digest_field("d2"),
-            "another source or other settings",
+            "a different source or different settings",
         );
         check(|header, _| header.file_bytes += 1, "bytes, got");
         check(

@@ -24,28 +24,28 @@ use undertone_query::{QueryOptions, QuerySummary, Table, group_query};
         --out grouped"
 )]
 struct Arguments {
-    /// A table of the query: a file, a folder of files of one kind, a pattern, s3://bucket/prefix/ or https://host/file. May be repeated.
+    /// Add a table: a file, a folder of files of one kind, a pattern, s3://bucket/prefix/ or https://host/file. The option may be repeated.
     #[arg(long = "table", value_name = "NAME=LOCATION", required = true)]
     tables: Vec<Table>,
-    /// The query.
+    /// Run this SQL query.
     #[arg(long, value_name = "QUERY", required_unless_present = "sql_file")]
     sql: Option<String>,
-    /// A file with the query; - for standard input.
+    /// Read the query from this file, or from standard input for `-`.
     #[arg(long, value_name = "FILE", conflicts_with = "sql")]
     sql_file: Option<PathBuf>,
-    /// The folder to write.
+    /// Write this folder.
     #[arg(long, short, alias = "out", value_name = "FOLDER")]
     output: PathBuf,
-    /// Memory for the query and the rows it gives, such as 1GB; what does not fit goes to disk, beside the folder.
+    /// Limit the memory of the query and its rows, for example 1GB. Data above the limit goes to disk, beside the folder.
     #[arg(long, default_value = "1GB", value_name = "SIZE")]
     memory: ByteSize,
-    /// Threads; by default every core.
+    /// Set the number of threads (default: one per core).
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Replace the folder if it exists.
+    /// Replace the output folder if it exists.
     #[arg(long)]
     force: bool,
-    /// Print one JSON document for machines instead of lines and progress.
+    /// Print one JSON document instead of lines and progress.
     #[arg(long)]
     json: bool,
 }
@@ -100,12 +100,12 @@ impl Arguments {
                 let mut sql = String::new();
                 std::io::stdin()
                     .read_to_string(&mut sql)
-                    .context("reading the query from standard input")?;
+                    .context("cannot read the query from standard input")?;
                 Ok(sql)
             }
             (None, Some(path)) => std::fs::read_to_string(path)
-                .with_context(|| format!("reading the query in {}", path.display())),
-            (None, None) => anyhow::bail!("expected --sql or --sql-file"),
+                .with_context(|| format!("cannot read the query in {}", path.display())),
+            (None, None) => anyhow::bail!("expected the query: --sql or --sql-file"),
         }
     }
 }

@@ -88,7 +88,7 @@ pub struct RoundRecord {
     pub examples: Option<u64>,
     /// Target tokens trained on.
     pub tokens: u64,
-    /// Mean training loss (nats a token) over all local steps.
+    /// Mean training loss (nats per token) over all local steps.
     #[serde(with = "crate::json_number")]
     pub train_loss: f64,
     /// Flat clip norm `S` of the round; `None` without clipping.

@@ -209,8 +209,9 @@ impl Grouped {
                     }));
                     if let Some(splits) = splits {
                         let split = Split::parse(splits.value(row));
-                        user.splits
-                            .push(split.ok_or_else(|| self.bad_shard(shard, "a split of another name"))?);
+                        user.splits.push(split.ok_or_else(|| {
+                            self.bad_shard(shard, "a split that is not train, validation or test")
+                        })?);
                     }
                     if left > 1 {
                         current = Some((place, left - 1, user));
@@ -360,7 +361,7 @@ impl Grouped {
     fn check_shard(&self, shard: usize, metadata: &ArrowReaderMetadata) -> Result<()> {
         let rows = metadata.metadata().file_metadata().num_rows();
         if u64::try_from(rows) != Ok(self.manifest.shards[shard].rows) {
-            return Err(self.bad_shard(shard, "another number of rows than the manifest says"));
+            return Err(self.bad_shard(shard, "its number of rows differs from that of the manifest"));
         }
         let wanted = [
             (USER, true, "Utf8"),

@@ -37,7 +37,7 @@ pub fn personalization(done: &Personalization) -> Result<Picture> {
     }
     let labels = Labels {
         title: "Users by the change of their loss",
-        x: "nats a token; below zero personalisation helps",
+        x: "nats per token; below zero personalisation helps",
         x_format: number,
         y_format: number,
         from_zero: true,

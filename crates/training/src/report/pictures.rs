@@ -157,7 +157,7 @@ fn train_loss(run: &RunData) -> Drawn {
         FIRST,
         rounds(run, |round| Some(round.train_loss)),
     )];
-    let caption = "Mean over all local steps of a round, in nats a token. Bold: moving average.";
+    let caption = "Mean over all local steps of a round, in nats per token. Bold: moving average.";
     Some((
         caption.to_owned(),
         chart::lines(&over_rounds("Training loss", number, false), &series)?,
