@@ -326,7 +326,7 @@ mod tests {
         refused(vector.add_at(usize::MAX, &[0u32]), "expected 3 values");
         refused(
             vector.add(&ModularVec::zeros(modulus(11), 3)),
-            "modulus 10, got 11",
+            "residues modulo 10, got residues modulo 11",
         );
         refused(
             vector.sub(&ModularVec::zeros(modulus(10), 2)),

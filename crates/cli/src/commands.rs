@@ -1,5 +1,9 @@
 //! The commands, one per module.
 
+/// The heading of options that belong to no group, which clap calls "Options". An option behind flattened ones needs it: without
+/// a heading of its own it would get theirs.
+pub(crate) const NO_GROUP: Option<&str> = None;
+
 pub(crate) mod account;
 pub(crate) mod advise;
 pub(crate) mod data;

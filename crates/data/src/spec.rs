@@ -543,20 +543,20 @@ mod tests {
         );
         check(
             &table("split = { kind = \"column\" }"),
-            Some("data.source.split: expected the name of the split column"),
+            Some("data.source.split is missing: expected the name of the split column"),
         );
         check(
             &table("split = { kind = \"time\", test_after = 5 }"),
-            Some("data.source.time: expected the name"),
+            Some("data.source.time is missing: expected the name"),
         );
-        check(SOURCE, Some("data.vocabulary: expected a vocabulary"));
+        check(SOURCE, Some("data.vocabulary is missing: expected a vocabulary"));
         check(
             &format!("{SOURCE}vocabulary = {{ kind = \"training_data\", size = 0 }}"),
             Some("data.vocabulary.size"),
         );
         check(
             &format!("{}\n{VOCABULARY}", synthetic("seed = 1")),
-            Some("brings its own words"),
+            Some("has a vocabulary of its own"),
         );
         check(
             &synthetic("zipf_exponent = inf"),

@@ -82,13 +82,13 @@ fn parquet_columns() {
         "parquet",
         ", user = \"who\"",
         &good_table(),
-        &["no column \"who\" (named by data.source.user)"],
+        &["lacks the column \"who\" that data.source.user names"],
     );
     check(
         "parquet",
         ", split = \"part\"",
         &good_table(),
-        &["no column \"part\" (named by data.source.split)"],
+        &["lacks the column \"part\" that data.source.split names"],
     );
     let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
     let wrong = table(vec![("user_id", strings(&["a", "b"])), ("text", numbers)]);
@@ -154,7 +154,7 @@ fn damaged_files() {
         "parquet",
         "",
         &good[..good.len() / 2],
-        &["input is not a readable Parquet file", "truncated"],
+        &["input is not a readable Parquet file", "cut off"],
     );
     check(
         "parquet",

@@ -273,7 +273,7 @@ mod tests {
         for bound in [0.0, -1.0, f64::NAN] {
             assert_eq!(
                 message(SequenceWeights::Clip { bound }, &[0.0; 2]),
-                format!("clipping bound must be positive, got {bound}")
+                format!("the clipping bound must be positive, got {bound}")
             );
         }
     }

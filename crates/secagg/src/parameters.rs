@@ -542,7 +542,7 @@ mod tests {
         let message = assumptions.topology(100).unwrap_err().to_string();
         assert_eq!(
             message,
-            "no graph of at most 10000 neighbours protects 100 clients of whom 50 are corrupt and 50 drop out"
+            "no graph with at most 10000 neighbours per client protects 100 clients if 50 are corrupt and 50 drop out"
         );
         // A gap too narrow for a sparse graph and too many clients for a full one.
         let narrow = Assumptions::new(0.49, 0.5, BOTH[0]).unwrap();

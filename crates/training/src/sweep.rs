@@ -362,7 +362,7 @@ mod tests {
         refused("'many', set", "'few', set", "`axis.values.name`");
         refused("name = 'clip'", "name = 'rounds'", "`axis.name`");
         refused("'tight'", "'a/b'", "a folder name");
-        refused("rounds=9", "rounds", "expected key=value");
+        refused("rounds=9", "rounds", "expected KEY=VALUE");
         refused("rounds=9", "cohort.size=9", "unknown field `size`");
         refused("clip.norm=0.1", "clip.norm=-1", "`clip.norm`");
         refused("run = 'run.toml'", "run = 'none.toml'", "none.toml");

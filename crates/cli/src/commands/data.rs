@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use undertone_data::{Corpus, GitSource, ImportOptions, MAX_VOCABULARY_WORDS, PrivateVocabulary, WordCounts};
 
+use crate::commands::NO_GROUP;
 use crate::output::Output;
 use dedup::DedupArgs;
 use group::GroupArgs;
@@ -56,18 +57,18 @@ struct ImportArgs {
     #[arg(long, default_value = "HEAD", value_name = "COMMIT", help_heading = "Source")]
     revision: String,
     /// Write this Parquet file.
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long, short, value_name = "FILE", help_heading = NO_GROUP)]
     output: PathBuf,
     /// Replace the output file if it exists.
-    #[arg(long)]
+    #[arg(long, help_heading = NO_GROUP)]
     force: bool,
     /// Salt the hashes of users with the contents of this file (default: fresh random bytes). Keep the file secret.
     ///
     /// The option is needed only if two imports must give a user the same hash.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = NO_GROUP)]
     salt_file: Option<PathBuf>,
     /// Keep the user ids of a table instead of hashing them. The authors of a git log are always hashed.
-    #[arg(long)]
+    #[arg(long, help_heading = NO_GROUP)]
     keep_user_ids: bool,
 }
 
@@ -78,7 +79,7 @@ struct StatsArgs {
     #[command(flatten)]
     vocabulary: VocabularyArgs,
     /// Keep the tokenised corpus in this folder, to speed up the next call (default: keep nothing).
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", help_heading = NO_GROUP)]
     cache_dir: Option<PathBuf>,
 }
 
@@ -87,19 +88,19 @@ struct VocabArgs {
     #[command(flatten)]
     source: SourceArgs,
     /// Count all text of a public source. The source then needs no user column.
-    #[arg(long)]
+    #[arg(long, help_heading = NO_GROUP)]
     public: bool,
     /// Set the max number of words of the vocabulary.
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, help_heading = NO_GROUP)]
     size: usize,
     /// Write this vocabulary file.
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long, short, value_name = "FILE", help_heading = NO_GROUP)]
     output: PathBuf,
     /// Write the count of each word after a tab.
-    #[arg(long)]
+    #[arg(long, help_heading = NO_GROUP)]
     counts: bool,
     /// Replace the output file if it exists.
-    #[arg(long)]
+    #[arg(long, help_heading = NO_GROUP)]
     force: bool,
     #[command(flatten)]
     private: PrivateArgs,

@@ -29,7 +29,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, default_value_t = 6500)]
     report_goal: u64,
     /// Set the delta of the guarantee (for example 1e-10).
-    #[arg(long, default_value_t = 1e-10, help_heading = "Target")]
+    #[arg(long, default_value = "1e-10", help_heading = "Target")]
     delta: f64,
     /// Meet at most this epsilon at --delta (for example 8).
     #[arg(long, group = "target", help_heading = "Target")]

@@ -222,7 +222,7 @@ fn every_format_keeps_its_rows_and_urls_count() {
     let none = source(&folder, "public.csv", None);
     assert!(
         error(none, private, &options)
-            .contains("url: expected the name of the URL column of the public corpus")
+            .contains("url is missing: expected the name of the URL column of the public corpus")
     );
     assert!(error(public, plain, &fewer).contains("URLs to remove"));
 }

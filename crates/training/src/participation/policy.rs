@@ -225,9 +225,13 @@ mod tests {
         check(
             at_least(5, 9),
             &[(0, &[2]), (6, &[8, 8])],
-            "at most once in a round",
+            "at most once per round",
         );
-        check(at_least(5, 9), &[(4, &[2]), (4, &[3])], "after round 4");
+        check(
+            at_least(5, 9),
+            &[(4, &[2]), (4, &[3])],
+            "expected a number above 4",
+        );
     }
 
     #[test]

@@ -150,7 +150,7 @@ fn a_rate_that_diverges_is_named() {
     let error = pretrain(&wild, &options(folder.path(), 1, false), &Silent).unwrap_err();
     let message = error.to_string();
     assert!(
-        message.contains("training.learning_rate") || message.contains("the loss is"),
+        message.contains("training.learning_rate") || message.contains("the loss over"),
         "{message}"
     );
 }

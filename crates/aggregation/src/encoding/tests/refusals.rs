@@ -174,7 +174,7 @@ fn bad_vectors_are_refused_by_name() {
         };
         refused(encoding.zeros(), 6, "at most 5 clients, got 6");
         refused(encoding.zeros(), 0, "clients must be at least 1");
-        refused(other, 5, "got 17");
+        refused(other, 5, "got residues modulo 17");
         refused(short, 5, "got 2");
         assert!(encoding.for_round(&key, 1 << 48).is_err());
     }

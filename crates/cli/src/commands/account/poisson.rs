@@ -4,6 +4,7 @@ use undertone_accounting::{Adjacency, Event, Recipe};
 
 use super::options::{Quantity, SamplingArgs, Setting, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
+use crate::commands::NO_GROUP;
 use crate::output::Output;
 
 /// Arguments of `undertone account poisson` and of `undertone account uls`.
@@ -12,10 +13,10 @@ pub(super) struct PoissonArgs {
     #[command(flatten)]
     sampling: SamplingArgs,
     /// Set the noise multiplier: the noise standard deviation divided by the clip norm of a user.
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, allow_negative_numbers = true, help_heading = NO_GROUP)]
     noise_multiplier: Option<f64>,
     /// Set the number of rounds (steps).
-    #[arg(long)]
+    #[arg(long, help_heading = NO_GROUP)]
     rounds: Option<u64>,
     #[command(flatten)]
     target: TargetArgs,

@@ -9,6 +9,7 @@ use undertone_present::numbers::grouped;
 
 use super::show::StageBar;
 use super::source::SourceArgs;
+use crate::commands::NO_GROUP;
 use crate::output::{Output, facts};
 
 #[derive(Debug, clap::Args)]
@@ -16,13 +17,13 @@ pub(super) struct GroupArgs {
     #[command(flatten)]
     source: SourceArgs,
     /// Write this folder.
-    #[arg(long, short, alias = "out", value_name = "FOLDER")]
+    #[arg(long, short, alias = "out", value_name = "FOLDER", help_heading = NO_GROUP)]
     output: PathBuf,
     /// Limit the memory for rows and buffers, for example 512MB or 2GiB.
-    #[arg(long, default_value = "512MB", value_name = "SIZE")]
+    #[arg(long, default_value = "512MB", value_name = "SIZE", help_heading = NO_GROUP)]
     memory: ByteSize,
     /// Replace the output folder if it exists.
-    #[arg(long)]
+    #[arg(long, help_heading = NO_GROUP)]
     force: bool,
 }
 

@@ -17,6 +17,7 @@ use super::run::{Run, RunArgs};
 use super::table::{self, Memory};
 use super::workload::WorkloadArgs;
 use super::{bars, privacy, timing};
+use crate::commands::NO_GROUP;
 use crate::output::Output;
 use undertone_present::table::grid;
 
@@ -30,10 +31,10 @@ pub(super) struct CompareArgs {
     #[command(flatten)]
     sizes: SizeArgs,
     /// Compare these kinds (default: all kinds except banded and dense).
-    #[arg(long = "kinds", value_name = "KIND,...", value_delimiter = ',', value_enum)]
+    #[arg(long = "kinds", value_name = "KIND,...", value_delimiter = ',', value_enum, help_heading = NO_GROUP)]
     kinds: Vec<Kind>,
     /// Add BandMF, the kind banded. It takes about 20 CPU seconds for 2000 rounds and 342 bands.
-    #[arg(long)]
+    #[arg(long, help_heading = NO_GROUP)]
     with_bandmf: bool,
     /// Compute the noise of each mechanism that meets this epsilon at --delta (for example 8).
     #[arg(
@@ -59,13 +60,13 @@ pub(super) struct CompareArgs {
     #[arg(long, allow_negative_numbers = true, help_heading = "Guarantee")]
     delta: Option<f64>,
     /// Set the number of model parameters, for the memory and the time per round.
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = 1_000_000, help_heading = NO_GROUP)]
     dim: u64,
     /// Measure the time of the noise per round on this machine, for --dim parameters.
-    #[arg(long)]
+    #[arg(long, help_heading = NO_GROUP)]
     measure_time: bool,
     /// Draw the losses into this SVG file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = NO_GROUP)]
     svg: Option<PathBuf>,
 }
 

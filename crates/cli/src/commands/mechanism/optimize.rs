@@ -17,6 +17,7 @@ use super::privacy::Stated;
 use super::run::Run;
 use super::setting::SettingArgs;
 use super::table::{self, Memory};
+use crate::commands::NO_GROUP;
 use crate::output::{Output, facts};
 
 /// Parts of the progress bar.
@@ -34,7 +35,7 @@ pub(super) struct OptimizeArgs {
     #[command(flatten)]
     setting: SettingArgs,
     /// Write the mechanism to this JSON file, or only the matrix if no noise is given.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = NO_GROUP)]
     out: Option<PathBuf>,
 }
 

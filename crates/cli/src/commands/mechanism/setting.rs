@@ -4,6 +4,7 @@ use super::kind::SizeArgs;
 use super::privacy::PrivacyArgs;
 use super::run::RunArgs;
 use super::workload::WorkloadArgs;
+use crate::commands::NO_GROUP;
 
 /// The run that a mechanism is made for or looked at in.
 #[derive(Debug, clap::Args)]
@@ -17,7 +18,7 @@ pub(super) struct SettingArgs {
     #[command(flatten)]
     pub(super) privacy: PrivacyArgs,
     /// Set the number of model parameters, for the memory.
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = 1_000_000, help_heading = NO_GROUP)]
     pub(super) dim: u64,
 }
 

@@ -21,6 +21,7 @@ use super::run::Run;
 use super::setting::SettingArgs;
 use super::sweep::{Curve, Over, Sweep};
 use super::table::{self, Memory};
+use crate::commands::NO_GROUP;
 use crate::output::{Output, facts, value};
 use undertone_present::table::grid;
 
@@ -36,7 +37,7 @@ pub(super) struct ShowArgs {
     #[command(flatten)]
     setting: SettingArgs,
     /// Show this many coefficients.
-    #[arg(long, value_name = "NUMBER", default_value_t = 8)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 8, help_heading = NO_GROUP)]
     coefficients: usize,
     /// Show the losses for gaps or rounds that differ from the plan.
     ///

@@ -146,7 +146,10 @@ fn unfit_adapters_are_refused() {
     let len = params.len();
     assert_eq!(
         message(&params[1..], &lora(2, 4.0, &ALL)),
-        format!("the model has {len} parameters, the base slice has {}", len - 1)
+        format!(
+            "the model has {len} parameters, but the base slice has {} values",
+            len - 1
+        )
     );
     for (lora, expected) in [
         (
