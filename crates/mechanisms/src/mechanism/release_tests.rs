@@ -288,7 +288,10 @@ fn targets_are_checked() {
     };
     check(target(5), "ok");
     check(with(0.01, Denominator::FlooredWeight(9.0)), "ok");
-    check(with(0.01, Denominator::ObservedWeight), "no sensitivity bound");
+    check(
+        with(0.01, Denominator::ObservedWeight),
+        "no bound on its sensitivity",
+    );
     check(
         with(0.01, Denominator::Fixed(0.0)),
         "denominator must be positive",

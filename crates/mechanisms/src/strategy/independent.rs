@@ -315,7 +315,7 @@ mod tests {
     fn refusals() {
         check(1.0, Denominator::Fixed(1.0), 0, "ok");
         check(1.0, Denominator::FlooredWeight(3.0), 0, "ok");
-        check(1.0, Denominator::ObservedWeight, 0, "no sensitivity bound");
+        check(1.0, Denominator::ObservedWeight, 0, "no bound on its sensitivity");
         check(0.0, Denominator::Fixed(1.0), 0, "noise_std must be positive");
         check(f64::NAN, Denominator::Fixed(1.0), 0, "noise_std must be positive");
         check(1.0, Denominator::Fixed(0.0), 0, "denominator must be positive");
