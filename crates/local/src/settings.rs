@@ -178,12 +178,7 @@ impl UserSettings {
     /// Keys of local training.
     fn validate_local(&self) -> Result<()> {
         let name = self.algorithm.name();
-        let missing = |key: &str| {
-            Err(LocalError::missing(
-                key,
-                format!("a value for algorithm {name}"),
-            ))
-        };
+        let missing = |key: &str| Err(LocalError::missing(key, format!("a value for algorithm {name}")));
         if self.batch_size.is_none() {
             return missing("user_update.batch_size");
         }
