@@ -65,7 +65,7 @@ pub enum AccountingError {
         event: &'static str,
     },
     /// An event of which no Renyi divergences are known.
-    #[error("recipe: the Renyi divergences of a {event} event are unknown; use the recipe 'pld'")]
+    #[error("recipe: the Renyi divergences of the event {event} are unknown; use the recipe 'pld'")]
     UnsupportedCurve {
         /// The event's kind, in words.
         event: &'static str,

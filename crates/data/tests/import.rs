@@ -132,7 +132,7 @@ fn vocabulary_files() {
         .write_vocab(&path, 3, false, false)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("v.txt exists"), "{error}");
+    assert!(error.contains("v.txt already exists"), "{error}");
     counts.write_vocab(&path, 3, false, true).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "a\nb\nc\n");
 }

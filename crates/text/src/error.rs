@@ -34,13 +34,13 @@ pub enum TextError {
     #[error("expected words, got an empty list")]
     NoWords,
     /// A file is not a usable tokenizer.
-    #[error("unusable tokenizer: {detail}")]
+    #[error("not a usable tokenizer: {}", shortened(detail, 4 * SHOWN))]
     BadTokenizer {
         /// A description of the fault.
         detail: String,
     },
     /// A tokenizer gave up on a text, because it has no id for a part of it and none for unknown text.
-    #[error("the tokenizer cannot encode the text: {detail}")]
+    #[error("the tokenizer cannot encode the text: {}", shortened(detail, 4 * SHOWN))]
     Untokenisable {
         /// The message of the tokenizer.
         detail: String,

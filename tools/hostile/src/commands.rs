@@ -51,7 +51,7 @@ const fn on(file: &'static str, arguments: &'static str) -> FileTask {
 const WRITTEN: &str = "written";
 
 /// Commands on files that are no run directories.
-const FILE_TASKS: [FileTask; 14] = [
+const FILE_TASKS: [FileTask; 13] = [
     on(
         "rows.csv",
         "data stats --csv rows.csv --time-column at --split-column split --public-corpus rows.txt",
@@ -85,10 +85,6 @@ const FILE_TASKS: [FileTask; 14] = [
         "data stats --grouped grouped --public-corpus rows.txt",
     ),
     on("mechanism.json", "mechanism show mechanism.json"),
-    on(
-        "vectors.npy",
-        "mean --file vectors.npy --repeats 2 --levels 16 --epsilon 6 --delta 1e-6",
-    ),
     on("events.toml", "account compose events.toml --delta 1e-6"),
 ];
 

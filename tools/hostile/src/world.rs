@@ -392,12 +392,6 @@ impl World {
             self.run("correlated").join(run::MECHANISM_FILE),
             self.path("mechanism.json"),
         )?;
-        let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (20, 2), }\n";
-        let values = (0..40_u8).flat_map(|value| f32::from(value).to_le_bytes());
-        let mut vectors = b"\x93NUMPY\x01\x00".to_vec();
-        vectors.extend((header.len() as u16).to_le_bytes());
-        vectors.extend(header.bytes().chain(values));
-        fs::write(self.path("vectors.npy"), vectors)?;
         Ok(())
     }
 }

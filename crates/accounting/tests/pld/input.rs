@@ -119,7 +119,7 @@ fn bad_input_is_named() {
             Event::Laplace { scale: 1.0 },
             "'moments accountant of 2016' covers",
         ),
-        (Recipe::Rdp, black_box(1.0, Some(1e-9)), "account for it by 'pld'"),
+        (Recipe::Rdp, black_box(1.0, Some(1e-9)), "use the recipe 'pld'"),
     ] {
         let message = refused(recipe, AddOrRemoveOne, &event);
         assert!(message.contains(part), "{message}");

@@ -57,10 +57,7 @@ fn hostile_tokenizers_end_in_an_error() {
         let start = Instant::now();
         let message = parse(tokenizer(changes)).expect_err(part);
         assert!(message.contains(part), "{message:?} lacks {part:?}");
-        assert!(
-            message.starts_with("t.json is not a usable tokenizer: "),
-            "{message}"
-        );
+        assert!(message.starts_with("not a usable tokenizer: "), "{message}");
         assert!(message.lines().count() <= 3 && message.len() < 600, "{message}");
         assert!(start.elapsed() < Duration::from_secs(10));
     };
