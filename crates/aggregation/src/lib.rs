@@ -6,6 +6,7 @@
 //! Paper: McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", ICLR 2018 (\[DPLM\]), section 2.2
 //! and Lemma 1.
 
+mod bounded;
 mod clip;
 pub mod encoding;
 mod error;
@@ -18,6 +19,7 @@ mod rotation;
 mod sum;
 mod weight;
 
+pub use bounded::{Added, Bound, BoundedSum, NonFinite};
 pub use clip::{ClipReport, Clipping};
 pub use encoding::{
     Cohort, Decoded, Encoder, Encoding, EncodingKind, Levels, MeanSquaredError, RoundEncoding, Sensitivity,
@@ -28,5 +30,5 @@ pub use hadamard::{Transformable, walsh_hadamard};
 pub use layout::{Block, ClipGroup, ParamLayout, TensorSpec};
 pub use modular::{Lane, Lanes, ModularVec, Modulus};
 pub use rotation::Rotation;
-pub use sum::{FixedPointSum, SUM_LIMIT, UPDATE_LIMIT};
+pub use sum::{SUM_LIMIT, UPDATE_LIMIT};
 pub use weight::user_weight;

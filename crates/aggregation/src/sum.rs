@@ -32,21 +32,8 @@ pub const SUM_LIMIT: f64 = 2.0 * UPDATE_LIMIT;
 /// # Guarantee
 /// Each weighted value is truncated toward zero onto the grid of `2^-40`: the norm of what is added never exceeds the
 /// weight times the norm of the update. A sum from which an addition failed is never released.
-///
-/// # Example
-/// ```
-/// use undertone_aggregation::FixedPointSum;
-/// let sum = FixedPointSum::new(2);
-/// sum.add(&[0.5, -1.0], 1.0)?;
-/// sum.add(&[0.5, 3.0], 0.5)?;
-/// let raw = sum.into_raw()?; // readable only through a mechanism
-/// # Ok::<(), undertone_aggregation::AggregationError>(())
-/// ```
-#[expect(
-    missing_debug_implementations,
-    reason = "PRIVACY: a sum without noise must not be printable"
-)]
-pub struct FixedPointSum {
+// PRIVACY: a sum without noise must not be printable, so it has no `Debug`.
+pub(crate) struct FixedPointSum {
     /// Block `b` of the values is reached only under lock `b`.
     values: Vec<UnsafeCell<i64>>,
     locks: Vec<Mutex<()>>,
@@ -63,8 +50,7 @@ unsafe impl Sync for FixedPointSum {}
 
 impl FixedPointSum {
     /// An empty sum over `len` coordinates.
-    #[must_use]
-    pub fn new(len: usize) -> Self {
+    pub(crate) fn new(len: usize) -> Self {
         Self {
             values: vec![0i64; len].into_iter().map(UnsafeCell::new).collect(),
             locks: (0..len.div_ceil(BLOCK)).map(|_| Mutex::new(())).collect(),
@@ -79,7 +65,7 @@ impl FixedPointSum {
     /// # Errors
     /// A wrong length, a weight outside `[0, 1]`, values that are not finite or reach `2^22`: nothing is added then.
     /// [`AggregationError::SumOverflow`] when the sum leaves its range: the sum is then lost.
-    pub fn add(&self, update: &[f32], weight: f64) -> Result<()> {
+    pub(crate) fn add(&self, update: &[f32], weight: f64) -> Result<()> {
         if update.len() != self.values.len() {
             let (expected, got) = (self.values.len(), update.len());
             return Err(AggregationError::Length {
@@ -136,7 +122,7 @@ impl FixedPointSum {
     /// # Errors
     /// [`AggregationError::SumOverflow`] when this sum is so large that the sum of all may leave its range,
     /// [`AggregationError::Poisoned`] when an addition failed half-way: nothing is exchanged then. What `all_reduce` gives.
-    pub fn combine<E: From<AggregationError>>(
+    pub(crate) fn combine<E: From<AggregationError>>(
         &mut self,
         processes: usize,
         mut all_reduce: impl FnMut(&mut [i64]) -> std::result::Result<(), E>,
@@ -168,12 +154,18 @@ impl FixedPointSum {
     ///
     /// # Errors
     /// [`AggregationError::Poisoned`] when an addition failed half-way, so that the sum is not what was added.
-    pub fn into_raw(self) -> Result<RawSum> {
+    pub(crate) fn into_raw(self) -> Result<RawSum> {
         if self.failed.into_inner() || self.locks.iter().any(Mutex::is_poisoned) {
             return Err(AggregationError::Poisoned);
         }
         let values = self.values.into_iter().map(UnsafeCell::into_inner).collect();
         Ok(RawSum::new(values, self.weight.into_inner()))
+    }
+
+    /// The values in steps of `2^-40`.
+    #[cfg(test)]
+    pub(crate) fn into_steps(self) -> Vec<i64> {
+        self.values.into_iter().map(UnsafeCell::into_inner).collect()
     }
 
     fn with_block<T>(&self, block: usize, change: impl FnOnce(&mut [i64]) -> T) -> Result<T> {

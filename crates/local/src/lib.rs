@@ -14,5 +14,5 @@ mod workers;
 pub use error::{LocalError, Result};
 pub use seeds::UserSeeds;
 pub use settings::{Algorithm, Batching, UserSettings};
-pub use update::{CLIP_MARGIN, LocalTask, LocalWorker, MicrobatchOutcome, OnOverflow, UserOutcome};
+pub use update::{CLIP_MARGIN, LocalOutcome, LocalTask, LocalWorker, MicrobatchOutcome, UserOutcome};
 pub use workers::on_threads;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
-use undertone_aggregation::{ClipReport, Clipping, ParamLayout, user_weight};
+use undertone_aggregation::{Added, ClipReport, Clipping, NonFinite, ParamLayout, user_weight};
 use undertone_mechanisms::draws;
 use undertone_models::{PackedBatch, SequenceModel, SequenceWorker, StateMode};
 use undertone_text::SpecialIds;
@@ -17,7 +17,47 @@ use crate::settings::{Algorithm, Batching, UserSettings};
 
 pub use examples::{CLIP_MARGIN, MicrobatchOutcome};
 
-/// What a user's update was like; the update itself is in the worker.
+/// The training of one user, before the sum has bounded the update; the update itself is in the worker.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LocalOutcome {
+    /// `w_k`.
+    pub weight: f64,
+    /// Examples drawn for the round.
+    pub examples: usize,
+    /// Target tokens trained on, over all local epochs.
+    pub tokens: u64,
+    /// Sum of the training loss over those tokens.
+    pub loss_sum: f64,
+    /// The last projection, if the algorithm projects after every step.
+    pub projected: Option<ClipReport>,
+    /// `true` if local training left the range of numbers, so that the update is the zero vector.
+    pub discarded: bool,
+}
+
+impl LocalOutcome {
+    /// The whole outcome, once a sum has bounded and added the update. `estimate` is [`LocalTask::estimate`].
+    #[must_use]
+    pub fn added(self, added: Added, estimate: Option<f64>) -> UserOutcome {
+        let discarded = self.discarded || added == Added::Discarded;
+        let ClipReport { norm, clipped } = match self.projected {
+            Some(projected) if !discarded => projected,
+            _ => added.report(),
+        };
+        UserOutcome {
+            weight: self.weight,
+            examples: self.examples,
+            tokens: if discarded { 0 } else { self.tokens },
+            loss_sum: if discarded { 0.0 } else { self.loss_sum },
+            norm,
+            clipped,
+            discarded,
+            // PRIVACY: one bit per user, whatever happened to the update.
+            below: estimate.map(|limit| norm <= limit),
+        }
+    }
+}
+
+/// The contribution of one user to a sum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct UserOutcome {
     /// `w_k`.
@@ -30,13 +70,16 @@ pub struct UserOutcome {
     pub loss_sum: f64,
     /// Norm of the update before its last projection.
     pub norm: f64,
-    /// Whether that projection changed it.
+    /// `true` if that projection changed it.
     pub clipped: bool,
-    /// Whether local training left the range of numbers, so that the update is the zero vector.
+    /// `true` if the update was not finite, so that the zero vector was added.
     pub discarded: bool,
-    /// Whether the norm is at most that of [`LocalTask::estimate`], where there is one.
+    /// `true` if the norm is at most [`LocalTask::estimate`], where there is one.
     pub below: Option<bool>,
 }
+
+/// Tokens, the sum of their loss, and the last projection.
+type Trained = (u64, f64, Option<ClipReport>);
 
 /// One thread's model, parameters and buffers; reused for every user of every round.
 pub struct LocalWorker {
@@ -58,15 +101,6 @@ impl std::fmt::Debug for LocalWorker {
     }
 }
 
-/// What happens when a user's local training gives infinities or NaN.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnOverflow {
-    /// The user contributes a zero vector. For private runs: whether a run fails must not depend on one user's text.
-    ZeroUpdate,
-    /// An error that names the user. For runs that promise nothing.
-    Fail,
-}
-
 /// The round that a user takes part in.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalTask<'a> {
@@ -84,8 +118,17 @@ pub struct LocalTask<'a> {
     pub special: SpecialIds,
     /// The user's hyper-parameters.
     pub settings: &'a UserSettings,
-    /// What a local training that leaves the range of numbers means: a zero update, or an error that names the user.
-    pub on_overflow: OnOverflow,
+    /// The treatment of a local training that leaves the range of numbers.
+    pub non_finite: NonFinite,
+}
+
+impl LocalTask<'_> {
+    /// `true` if the gradients of a microbatch are bounded one by one in the kernel, before they are added up. Otherwise the sum
+    /// bounds a microbatch as it bounds the update of a user.
+    #[must_use]
+    pub fn clips_in_kernel(&self) -> bool {
+        matches!(self.clipping, Clipping::Flat { .. }) && self.settings.batch_size() > 1
+    }
 }
 
 impl LocalWorker {
@@ -140,15 +183,14 @@ impl LocalWorker {
         std::mem::take(&mut self.clipping)
     }
 
-    /// Trains on one user's examples. The clipped update is [`LocalWorker::update`] afterwards. `order` decides which examples are
+    /// Trains on one user's examples. The update is [`LocalWorker::update_mut`] afterwards. `order` decides which examples are
     /// drawn and in which order they are read.
     ///
-    /// # Guarantee
-    /// The update's L2 norm is at most `task.clipping.bound()`, whatever the data: it is clipped once more after the
-    /// subtraction, so rounding in `theta - theta0` cannot lift it over the bound.
+    /// The update is not bounded yet: the sum clips what it adds. The only clipping here is the projection after every step, which is
+    /// part of the algorithm and not of the guarantee.
     ///
     /// # Errors
-    /// From the model (token out of range, non-finite loss) and from clipping (non-finite update).
+    /// From the model (token out of range, non-finite loss) and from the projection (non-finite parameters).
     ///
     /// # Source
     /// \[DPLM\] Algorithm 1; \[UserDP\] Algorithm 2.
@@ -157,7 +199,7 @@ impl LocalWorker {
         examples: &[&[u32]],
         order: [u8; 32],
         task: &LocalTask<'_>,
-    ) -> Result<UserOutcome> {
+    ) -> Result<LocalOutcome> {
         let mut generator = ChaCha20Rng::from_seed(order);
         let mut examples = examples.to_vec();
         // Streams keep the order in which the text was written; sentences are drawn in random order.
@@ -185,20 +227,13 @@ impl LocalWorker {
             )),
         };
         let discarded = match &trained {
-            Err(error) => task.on_overflow == OnOverflow::ZeroUpdate && error.is_overflow(),
+            Err(error) => task.non_finite == NonFinite::Zero && error.is_overflow(),
             Ok(_) => false,
         };
-        let (tokens, loss_sum, report) = if discarded {
+        let (tokens, loss_sum, projected) = if discarded {
             // PRIVACY: a map of this user's data alone, with norm 0, so the sensitivity is unchanged.
             self.parameters.fill(0.0);
-            (
-                0,
-                0.0,
-                ClipReport {
-                    norm: 0.0,
-                    clipped: false,
-                },
-            )
+            (0, 0.0, None)
         } else {
             trained?
         };
@@ -207,23 +242,19 @@ impl LocalWorker {
             .settings
             .weight_cap
             .map_or(1.0, |cap| user_weight(available as u64, cap));
-        Ok(UserOutcome {
+        Ok(LocalOutcome {
             weight,
             examples: examples.len(),
             tokens,
             loss_sum,
-            norm: report.norm,
-            clipped: report.clipped,
+            projected,
             discarded,
-            // PRIVACY: one bit a user, whatever happened to the update.
-            below: task.estimate.map(|norm| report.norm <= norm),
         })
     }
 
-    /// The update of the last [`LocalWorker::train`].
-    #[must_use]
-    pub fn update(&self) -> &[f32] {
-        &self.parameters
+    /// The update of the last [`LocalWorker::train`] or [`LocalWorker::train_examples`], for the sum to bound.
+    pub fn update_mut(&mut self) -> &mut [f32] {
+        &mut self.parameters
     }
 
     fn fedavg(
@@ -231,7 +262,7 @@ impl LocalWorker {
         examples: &[&[u32]],
         task: &LocalTask<'_>,
         generator: &mut impl rand_core::Rng,
-    ) -> Result<(u64, f64, ClipReport)> {
+    ) -> Result<Trained> {
         self.parameters.copy_from_slice(task.theta);
         let learning_rate = task.settings.learning_rate() as f32;
         let (mut tokens, mut loss_sum) = (0, 0.0);
@@ -267,19 +298,10 @@ impl LocalWorker {
         for (parameter, start) in self.parameters.iter_mut().zip(task.theta) {
             *parameter -= start;
         }
-        // PRIVACY: the vector that is summed is the one whose norm is bounded.
-        let started = Instant::now();
-        let whole = task.clipping.clip(task.layout, &mut self.parameters)?;
-        self.clipping += started.elapsed();
-        let report = if task.settings.clip_every_step {
-            last
-        } else {
-            whole
-        };
-        Ok((tokens, loss_sum, report))
+        Ok((tokens, loss_sum, task.settings.clip_every_step.then_some(last)))
     }
 
-    fn fedsgd(&mut self, examples: &[&[u32]], task: &LocalTask<'_>) -> Result<(u64, f64, ClipReport)> {
+    fn fedsgd(&mut self, examples: &[&[u32]], task: &LocalTask<'_>) -> Result<Trained> {
         // The gradient of the mean over all targets, gathered in pieces that fit the workspace.
         let (mut tokens, mut loss_sum) = (0u64, 0.0);
         self.parameters.fill(0.0);
@@ -297,10 +319,7 @@ impl LocalWorker {
         }
         let step = -(task.settings.learning_rate() / tokens.max(1) as f64) as f32;
         self.parameters.iter_mut().for_each(|total| *total *= step);
-        let started = Instant::now();
-        let report = task.clipping.clip(task.layout, &mut self.parameters)?;
-        self.clipping += started.elapsed();
-        Ok((tokens, loss_sum, report))
+        Ok((tokens, loss_sum, None))
     }
 }
 

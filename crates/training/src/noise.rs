@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use undertone_aggregation::{Estimator, FixedPointSum};
+use undertone_aggregation::{BoundedSum, Estimator};
 use undertone_mechanisms::{
     CorrelatedGaussian, Denominator, IndependentGaussian, KeyOrigin, MechanismError, NoiseKey, NoisedAverage,
     NonPrivate, RawAverage, RawSum,
@@ -115,7 +115,7 @@ impl Noise {
     ///
     /// # Errors
     /// From the mechanism.
-    pub fn privatize_bits(&mut self, round: u64, bits: FixedPointSum) -> Result<Option<f64>> {
+    pub fn privatize_bits(&mut self, round: u64, bits: BoundedSum) -> Result<Option<f64>> {
         let Source::Correlated(correlated) = &mut self.source else {
             return Ok(None);
         };

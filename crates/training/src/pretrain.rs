@@ -232,8 +232,15 @@ impl<'a> Pretraining<'a> {
         let batch = self.order.batch(step, &self.randomness);
         self.setting.observer.on_round_start(step, batch.users);
         let bos = self.setting.users.special().bos;
-        let (average, stats) =
-            gradient::descent(step, &self.parameters, &batch.examples, bos, &mut self.workers)?;
+        let layout = std::sync::Arc::new(self.setting.model.layout().clone());
+        let (average, stats) = gradient::descent(
+            step,
+            &layout,
+            &self.parameters,
+            &batch.examples,
+            bos,
+            &mut self.workers,
+        )?;
         let gradient_norm = average
             .values()
             .iter()

@@ -132,9 +132,9 @@ pub struct PhaseSeconds {
     pub cohort: f64,
     /// Local training, without clipping and adding to the sum.
     pub training: f64,
-    /// Clipping, a worker's mean.
+    /// Projections after local steps, the mean over the workers.
     pub clip: f64,
-    /// Adding to the sum, a worker's mean.
+    /// Bounding updates and adding them to the sum, the mean over the workers.
     pub sum: f64,
     /// Averaging and noise.
     pub noise: f64,

@@ -2,11 +2,11 @@
 
 mod examples;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use undertone_aggregation::{Decoded, Estimator, FixedPointSum};
+use undertone_aggregation::{Bound, BoundedSum, Clipping, Decoded, Estimator, NonFinite, ParamLayout};
 use undertone_data::Partition;
 use undertone_mechanisms::NoisedAverage;
 
@@ -17,7 +17,7 @@ use crate::random::Randomness;
 use crate::ranks::{Ranks, USER_WORDS, exchange, share};
 use crate::secure_round::SecureRounds;
 use undertone_local::on_threads;
-use undertone_local::{LocalTask, LocalWorker, UserOutcome, UserSeeds};
+use undertone_local::{LocalOutcome, LocalTask, LocalWorker, UserOutcome, UserSeeds};
 
 pub(crate) use examples::contribute_examples;
 pub use examples::release_examples;
@@ -216,20 +216,40 @@ pub(crate) fn examples_of<'a>(users: &'a Partition<'_>, user: usize) -> Vec<&'a 
     users.user(user).examples().collect()
 }
 
+/// The bound on each contribution to a round.
+pub(crate) fn bound_of(task: &LocalTask<'_>) -> Bound {
+    Bound::new(
+        Arc::new(task.layout.clone()),
+        task.clipping.clone(),
+        task.non_finite,
+    )
+}
+
 /// What the users of a round add up to.
 struct Sums {
-    updates: FixedPointSum,
+    updates: BoundedSum,
     /// Adaptive clipping: bits less one half.
-    bits: FixedPointSum,
+    bits: BoundedSum,
 }
 
 impl Sums {
-    fn add(&self, update: &[f32], outcome: &UserOutcome) -> Result<()> {
-        self.updates.add(update, outcome.weight)?;
+    fn new(task: &LocalTask<'_>) -> Result<Self> {
+        let bit = ParamLayout::with_tensor_groups(vec![("bit".into(), vec![1])])?;
+        // PRIVACY: a bit less one half moves the sum of bits by one half.
+        let half = Clipping::Flat { clip_norm: 0.5 };
+        Ok(Self {
+            updates: BoundedSum::new(bound_of(task)),
+            bits: BoundedSum::new(Bound::new(Arc::new(bit), half, NonFinite::Refuse)),
+        })
+    }
+
+    fn add(&self, update: &mut [f32], outcome: LocalOutcome, estimate: Option<f64>) -> Result<UserOutcome> {
+        let added = self.updates.add(update, outcome.weight)?;
+        let outcome = outcome.added(added, estimate);
         if let Some(below) = outcome.below {
-            self.bits.add(&[if below { 0.5 } else { -0.5 }], 1.0)?;
+            self.bits.add(&mut [if below { 0.5 } else { -0.5 }], 1.0)?;
         }
-        Ok(())
+        Ok(outcome)
     }
 }
 
@@ -243,10 +263,7 @@ fn train(
     ranks: &dyn Ranks,
     on_user: &(dyn Fn() + Sync),
 ) -> Result<(Sums, Vec<UserOutcome>, Duration)> {
-    let mut sums = Sums {
-        updates: FixedPointSum::new(task.layout.len()),
-        bits: FixedPointSum::new(1),
-    };
+    let mut sums = Sums::new(task)?;
     // The largest users first, so that no core is left alone with a long one at the end.
     let mut order: Vec<usize> = (0..cohort.len()).collect();
     order.sort_by_key(|&place| std::cmp::Reverse(users.user(cohort[place]).num_tokens()));
@@ -255,7 +272,7 @@ fn train(
         let mut work = || {
             let outcome = worker.train(&examples_of(users, user), order_seeds[place], task)?;
             let started = Instant::now();
-            sums.add(worker.update(), &outcome)?;
+            let outcome = sums.add(worker.update_mut(), outcome, task.estimate)?;
             Ok((outcome, started.elapsed()))
         };
         let added = work().map_err(|source| TrainingError::UserUpdate {

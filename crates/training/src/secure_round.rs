@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rand_core::Rng;
 use sha2::{Digest, Sha256};
-use undertone_aggregation::{AggregationError, Decoded, Encoder, Encoding, ModularVec};
+use undertone_aggregation::{AggregationError, Bound, Decoded, Encoder, Encoding, ModularVec};
 use undertone_mechanisms::NoiseKey;
 use undertone_secagg::{
     Context, Digest32, DropOut, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, Setting, SumRequest,
@@ -18,7 +18,7 @@ use crate::config::{DropoutConfig, RunConfig, SumName};
 use crate::error::{Result, TrainingError};
 use crate::plan::PrivacyPlan;
 use crate::random::{Purpose, Randomness};
-use crate::round::{RoundUsers, examples_of};
+use crate::round::{RoundUsers, bound_of, examples_of};
 use undertone_local::{LocalTask, LocalWorker, UserOutcome};
 
 /// Of a user's neighbours, the share that opens its masks: more than half.
@@ -147,6 +147,7 @@ impl SecureRounds {
         let shift = Shift {
             users: round_users,
             task,
+            bound: bound_of(task),
             idle: Mutex::new(
                 workers
                     .iter_mut()
@@ -268,6 +269,7 @@ impl SessionNames {
 struct Shift<'a, 'w> {
     users: &'a RoundUsers<'a>,
     task: &'a LocalTask<'a>,
+    bound: Bound,
     idle: Mutex<Vec<(&'w mut LocalWorker, Encoder<'w>)>>,
     done: Mutex<Done>,
 }
@@ -296,8 +298,10 @@ impl Shift<'_, '_> {
         let trained = worker.train(&examples_of(self.users.partition, user), seeds.order, self.task);
         let training = started.elapsed();
         let encoded = trained.map_err(TrainingError::from).and_then(|outcome| {
+            let update = worker.update_mut();
+            let outcome = outcome.added(self.bound.enforce(update)?, self.task.estimate);
             // PRIVACY: the key is the user's own, and encodes one update per round.
-            encoder.encode(worker.update(), outcome.weight, &seeds.encoding, vector)?;
+            encoder.encode(update, outcome.weight, &seeds.encoding, vector)?;
             Ok(outcome)
         });
         self.idle

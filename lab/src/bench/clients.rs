@@ -5,10 +5,11 @@ use crate::bench::usage::{cpu_time, peak_rss_mb};
 use crate::bench::workload::{Model, Step, Workload};
 use anyhow::{Context, ensure};
 use serde_json::json;
+use std::sync::Arc;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
-use undertone_aggregation::{Clipping, FixedPointSum, ParamLayout};
+use undertone_aggregation::{Bound, BoundedSum, Clipping, NonFinite};
 use undertone_models::{SequenceBatch, SequenceModel, SequenceWorker};
 
 #[derive(Debug, clap::Args)]
@@ -37,10 +38,8 @@ struct Outcome {
 /// What every thread shares.
 struct Round<'a> {
     workload: Workload,
-    layout: &'a ParamLayout,
     global: &'a [f32],
-    sum: &'a FixedPointSum,
-    clipping: Clipping,
+    sum: &'a BoundedSum,
     active: Vec<usize>,
 }
 
@@ -68,11 +67,10 @@ impl Round<'_> {
         for (value, &global) in params.iter_mut().zip(self.global) {
             *value -= global;
         }
-        let report = self.clipping.clip(self.layout, params)?;
-        self.sum.add(params, 1.0)?;
+        let added = self.sum.add(params, 1.0)?;
         Ok(Outcome {
             loss,
-            norm: report.norm,
+            norm: added.report().norm,
         })
     }
 }
@@ -89,15 +87,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let model: Box<dyn SequenceModel> = workload.build(kind, !no_unit_norm)?;
     let layout = model.layout();
     let global = model.initial_params(1);
-    let sum = FixedPointSum::new(layout.len());
+    let clipping = Clipping::Flat {
+        clip_norm: workload.clip_norm,
+    };
+    let sum = BoundedSum::new(Bound::new(Arc::new(layout.clone()), clipping, NonFinite::Refuse));
     let round = Round {
         workload,
-        layout,
         global: &global,
         sum: &sum,
-        clipping: Clipping::Flat {
-            clip_norm: workload.clip_norm,
-        },
         active: vec![workload.batch; workload.unroll],
     };
     let cumulative = workload.cumulative();

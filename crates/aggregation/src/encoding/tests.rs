@@ -13,7 +13,8 @@ use undertone_accounting::{Accountant, Adjacency, Delta, Event, Recipe};
 use undertone_mechanisms::{Denominator, NoiseKey, NonPrivate};
 
 use super::*;
-use crate::{FixedPointSum, ModularVec};
+use crate::ModularVec;
+use crate::sum::FixedPointSum;
 
 const PLAIN_LEVELS: Levels = Levels {
     levels: 33,

@@ -1,11 +1,9 @@
 //! Gradients of single examples: the user update of ULS, and the microbatches of ELS.
 
-use std::time::Instant;
-
-use undertone_aggregation::{ClipReport, Clipping};
+use undertone_aggregation::{Added, Clipping, NonFinite};
 use undertone_models::{ModelError, SequenceWeights};
 
-use super::{LocalTask, LocalWorker, OnOverflow};
+use super::{LocalTask, LocalWorker, Trained};
 use crate::batch;
 use crate::error::{LocalError, Result};
 
@@ -13,7 +11,7 @@ use crate::error::{LocalError, Result};
 /// norms and sums in single precision.
 pub const CLIP_MARGIN: f64 = 1e-4;
 
-/// What the examples of a microbatch were like; their sum is in the worker.
+/// The examples of a microbatch; the sum of their gradients is in the worker.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MicrobatchOutcome {
     /// Examples.
@@ -30,29 +28,36 @@ pub struct MicrobatchOutcome {
     pub discarded: usize,
 }
 
+impl MicrobatchOutcome {
+    /// Completes the outcome of a microbatch that the sum has bounded, see [`LocalTask::clips_in_kernel`].
+    pub fn added(&mut self, added: Added) {
+        if added == Added::Discarded {
+            (self.tokens, self.loss_sum, self.discarded) = (0, 0.0, self.examples);
+        } else if self.discarded == 0 {
+            let report = added.report();
+            self.clipped = usize::from(report.clipped);
+            // The norm of several examples together is the norm of no gradient.
+            self.norms.extend((self.examples == 1).then_some(report.norm));
+        }
+    }
+}
+
 impl LocalWorker {
-    /// ULS: `-Clip(average of the examples' gradients)`, the gradient of an example being that of its mean token loss.
+    /// ULS: the negative average of the examples' gradients, the gradient of an example being that of its mean token loss.
     ///
     /// # Source
     /// \[UserDP\] Algorithm 2.
-    pub(super) fn uls(
-        &mut self,
-        examples: &[&[u32]],
-        task: &LocalTask<'_>,
-    ) -> Result<(u64, f64, ClipReport)> {
+    pub(super) fn uls(&mut self, examples: &[&[u32]], task: &LocalTask<'_>) -> Result<Trained> {
         let (tokens, loss_sum) = self.sum_of_gradients(examples, -1.0 / examples.len() as f32, task)?;
-        // PRIVACY: the vector that is summed is the one whose norm is bounded, whatever the gradients were.
-        let started = Instant::now();
-        let report = task.clipping.clip(task.layout, &mut self.parameters)?;
-        self.clipping += started.elapsed();
-        Ok((tokens, loss_sum, report))
+        Ok((tokens, loss_sum, None))
     }
 
-    /// ELS: `-sum_j Clip(g_j)` over the examples of a microbatch; it is [`LocalWorker::update`] afterwards.
+    /// ELS: `-sum_j g_j` over the examples of a microbatch; it is [`LocalWorker::update_mut`] afterwards. In microbatches with a
+    /// flat bound and of more than one example, each gradient is clipped before it is added up.
     ///
     /// # Guarantee
-    /// In microbatches of one example every summand is bounded in exact arithmetic, as a user's update is. In larger ones
-    /// norms and sums are those of single precision, and each gradient is bounded by `clip_norm (1 - CLIP_MARGIN)`.
+    /// A microbatch of one example is bounded by the sum in exact arithmetic, as the update of a user is. In larger ones norms and
+    /// sums are those of single precision, and each gradient is bounded by `clip_norm (1 - CLIP_MARGIN)`.
     ///
     /// # Errors
     /// As [`LocalWorker::train`].
@@ -61,38 +66,27 @@ impl LocalWorker {
     /// \[UserDP\] Algorithm 1.
     pub fn train_examples(&mut self, examples: &[&[u32]], task: &LocalTask<'_>) -> Result<MicrobatchOutcome> {
         match task.clipping {
-            Clipping::Flat { clip_norm } if task.settings.batch_size() > 1 => {
+            Clipping::Flat { clip_norm } if task.clips_in_kernel() => {
                 self.clipped_sum(examples, clip_norm * (1.0 - CLIP_MARGIN), task)
             }
-            _ => self.exactly_clipped(examples, task),
+            _ => self.unclipped_sum(examples, task),
         }
     }
 
     /// One example, or examples that nothing clips.
-    fn exactly_clipped(&mut self, examples: &[&[u32]], task: &LocalTask<'_>) -> Result<MicrobatchOutcome> {
+    fn unclipped_sum(&mut self, examples: &[&[u32]], task: &LocalTask<'_>) -> Result<MicrobatchOutcome> {
         let mut outcome = MicrobatchOutcome {
             examples: examples.len(),
             ..MicrobatchOutcome::default()
         };
-        let clipped = self.sum_of_gradients(examples, -1.0, task).and_then(|sums| {
-            let started = Instant::now();
-            let report = task.clipping.clip(task.layout, &mut self.parameters)?;
-            self.clipping += started.elapsed();
-            Ok((sums, report))
-        });
-        match clipped {
-            Err(error) if task.on_overflow == OnOverflow::ZeroUpdate && error.is_overflow() => {
+        match self.sum_of_gradients(examples, -1.0, task) {
+            Err(error) if task.non_finite == NonFinite::Zero && error.is_overflow() => {
                 // PRIVACY: a map of these examples alone, with norm 0.
                 self.parameters.fill(0.0);
                 outcome.discarded = examples.len();
             }
             Err(error) => return Err(error),
-            Ok(((tokens, loss_sum), report)) => {
-                (outcome.tokens, outcome.loss_sum) = (tokens, loss_sum);
-                outcome.clipped = usize::from(report.clipped);
-                // Of several examples together it is the norm of no gradient.
-                outcome.norms.extend((examples.len() == 1).then_some(report.norm));
-            }
+            Ok((tokens, loss_sum)) => (outcome.tokens, outcome.loss_sum) = (tokens, loss_sum),
         }
         Ok(outcome)
     }
@@ -124,7 +118,7 @@ impl LocalWorker {
                 if norm.is_finite() {
                     outcome.norms.push(f64::from(norm));
                     outcome.clipped += usize::from(f64::from(norm) > bound);
-                } else if task.on_overflow == OnOverflow::Fail {
+                } else if task.non_finite == NonFinite::Refuse {
                     return Err(not_finite(stats.targets));
                 } else {
                     outcome.discarded += 1;

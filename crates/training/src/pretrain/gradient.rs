@@ -1,9 +1,9 @@
 //! The mean gradient of a batch, computed in parts on all cores.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use undertone_aggregation::{Estimator, FixedPointSum};
+use undertone_aggregation::{Bound, BoundedSum, Clipping, Estimator, NonFinite, ParamLayout};
 use undertone_mechanisms::{NoisedAverage, NonPrivate};
 use undertone_models::{SequenceModel, SequenceWorker, StepStats};
 
@@ -41,6 +41,7 @@ impl PartWorker {
 /// From the model, such as a loss that is not finite, and from the sum.
 pub(super) fn descent(
     step: u64,
+    layout: &Arc<ParamLayout>,
     parameters: &[f32],
     examples: &[&[u32]],
     bos: u32,
@@ -48,7 +49,8 @@ pub(super) fn descent(
 ) -> Result<(NoisedAverage, StepStats)> {
     let parts = batch::sentences(examples, PART, bos);
     let targets: usize = parts.iter().map(|part| part.batch().targets_count()).sum();
-    let sum = FixedPointSum::new(parameters.len());
+    // The text is public, so nothing bounds a gradient.
+    let sum = BoundedSum::new(Bound::new(Arc::clone(layout), Clipping::None, NonFinite::Refuse));
     let next = AtomicUsize::new(0);
     let stats = Mutex::new(vec![StepStats::default(); parts.len()]);
     let work = |worker: &mut PartWorker| -> Result<()> {
@@ -102,11 +104,12 @@ mod tests {
         };
         let model = spec.build(40).unwrap();
         let parameters = model.initial_params(1);
+        let layout = Arc::new(model.layout().clone());
         let examples = examples();
         let examples: Vec<&[u32]> = examples.iter().map(Vec::as_slice).collect();
         let with = |threads: usize| {
             let mut workers: Vec<_> = (0..threads).map(|_| PartWorker::new(model.as_ref(), 6)).collect();
-            let (average, stats) = descent(0, &parameters, &examples, 1, &mut workers).unwrap();
+            let (average, stats) = descent(0, &layout, &parameters, &examples, 1, &mut workers).unwrap();
             (average.values().to_vec(), stats)
         };
         let (values, stats) = with(1);

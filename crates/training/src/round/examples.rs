@@ -1,11 +1,12 @@
 //! A round of example-level sampling: microbatches of sampled examples instead of users.
 
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use undertone_aggregation::FixedPointSum;
+use undertone_aggregation::BoundedSum;
 use undertone_data::Partition;
 
-use super::{Release, ReleaseTimes, Released, clipping, in_pieces};
+use super::{Release, ReleaseTimes, Released, bound_of, clipping, in_pieces};
 use crate::error::{Result, TrainingError};
 use crate::kept_examples::Microbatch;
 use crate::ranks::{Ranks, exchange, microbatch_words};
@@ -73,8 +74,8 @@ fn train(
     workers: &mut [LocalWorker],
     ranks: &dyn Ranks,
     on_microbatch: &(dyn Fn() + Sync),
-) -> Result<(FixedPointSum, Vec<MicrobatchOutcome>, Duration)> {
-    let mut sum = FixedPointSum::new(task.layout.len());
+) -> Result<(BoundedSum, Vec<MicrobatchOutcome>, Duration)> {
+    let mut sum = BoundedSum::new(bound_of(task));
     let size = task.settings.batch_size();
     let order: Vec<usize> = (0..microbatches.len()).collect();
     let work = |worker: &mut LocalWorker, place: usize| {
@@ -84,9 +85,14 @@ fn train(
             .map(|&(user, example)| users.user(user).example(example))
             .collect();
         let mut work = || {
-            let outcome = worker.train_examples(&texts, task)?;
+            let mut outcome = worker.train_examples(&texts, task)?;
             let adding = Instant::now();
-            sum.add(worker.update(), 1.0)?;
+            match NonZeroU32::new(texts.len() as u32) {
+                Some(examples) if task.clips_in_kernel() => {
+                    sum.add_examples(worker.update_mut(), examples)?;
+                }
+                _ => outcome.added(sum.add(worker.update_mut(), 1.0)?),
+            }
             Ok((outcome, adding.elapsed()))
         };
         let done = work().map_err(|source| TrainingError::Examples {

@@ -73,7 +73,7 @@ pub fn follow(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
             clipping: &order.clipping(),
             estimate: order.estimate,
             settings: &config.user_update,
-            on_overflow: order.on_overflow(),
+            non_finite: order.non_finite(),
             special: users.special(),
         };
         match &order.microbatches {

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use undertone_aggregation::Clipping;
+use undertone_aggregation::{Clipping, NonFinite};
 
 use crate::cohorts::Cohort;
 use crate::error::{Result, TrainingError};
 use crate::kept_examples::Microbatch;
 use crate::ranks::Ranks;
-use undertone_local::{LocalTask, OnOverflow, UserSeeds};
+use undertone_local::{LocalTask, UserSeeds};
 
 /// One message.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ impl RoundOrder {
                 Clipping::Flat { clip_norm } => Clip::Flat(*clip_norm),
                 Clipping::PerLayer { clip_norms } => Clip::PerLayer(clip_norms.clone()),
             },
-            zero_update: task.on_overflow == OnOverflow::ZeroUpdate,
+            zero_update: task.non_finite == NonFinite::Zero,
             users: cohort.users.clone(),
             order_seeds: seeds.iter().map(|seeds| seeds.order).collect(),
             microbatches: cohort.microbatches.clone(),
@@ -99,10 +99,10 @@ impl RoundOrder {
         }
     }
 
-    pub(super) fn on_overflow(&self) -> OnOverflow {
+    pub(super) fn non_finite(&self) -> NonFinite {
         match self.zero_update {
-            true => OnOverflow::ZeroUpdate,
-            false => OnOverflow::Fail,
+            true => NonFinite::Zero,
+            false => NonFinite::Refuse,
         }
     }
 }

@@ -14,7 +14,8 @@ use crate::files::names::METRICS_FILE;
 use crate::plan::{Cost, PrivacyPlan, RoundPlan};
 use crate::record::{EvaluationRecord, LedgerEntry, MetricsLine, PhaseSeconds, RoundRecord};
 use crate::round::{self, Release, RoundUsers};
-use undertone_local::{LocalTask, OnOverflow, UserSeeds};
+use undertone_aggregation::NonFinite;
+use undertone_local::{LocalTask, UserSeeds};
 
 impl Run<'_> {
     pub(super) fn rounds(&mut self) -> Result<()> {
@@ -107,10 +108,10 @@ impl Run<'_> {
             estimate: self.adaptive_clip.map(|clip| clip.estimate()),
             special: self.users.special(),
             settings: &self.config.user_update,
-            on_overflow: if self.plan.is_private() {
-                OnOverflow::ZeroUpdate
+            non_finite: if self.plan.is_private() {
+                NonFinite::Zero
             } else {
-                OnOverflow::Fail
+                NonFinite::Refuse
             },
         };
         let seeds: Vec<UserSeeds> = cohort

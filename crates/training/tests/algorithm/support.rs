@@ -1,6 +1,10 @@
 //! A small population and model, and a run file over them.
 
+use std::sync::Arc;
+
+use undertone_aggregation::{Added, Bound};
 use undertone_data::{Corpus, NoProgress, Split};
+use undertone_local::{LocalError, LocalTask, LocalWorker, UserOutcome};
 use undertone_models::SequenceModel;
 use undertone_training::config::{RunConfig, RunFile};
 
@@ -59,4 +63,30 @@ pub(crate) fn norm(values: impl IntoIterator<Item = f32>) -> f64 {
         .map(|value| f64::from(value).powi(2))
         .sum::<f64>()
         .sqrt()
+}
+
+/// Bounds what is in the worker, as the sum of a round does before it adds it.
+pub(crate) fn bounded(
+    worker: &mut LocalWorker,
+    task: &LocalTask<'_>,
+) -> Result<(Added, Vec<f32>), LocalError> {
+    let bound = Bound::new(
+        Arc::new(task.layout.clone()),
+        task.clipping.clone(),
+        task.non_finite,
+    );
+    let added = bound.enforce(worker.update_mut())?;
+    Ok((added, worker.update_mut().to_vec()))
+}
+
+/// Trains one user and bounds the update, as a round does.
+pub(crate) fn trained(
+    worker: &mut LocalWorker,
+    examples: &[&[u32]],
+    order: [u8; 32],
+    task: &LocalTask<'_>,
+) -> Result<(UserOutcome, Vec<f32>), LocalError> {
+    let outcome = worker.train(examples, order, task)?;
+    let (added, update) = bounded(worker, task)?;
+    Ok((outcome.added(added, task.estimate), update))
 }

@@ -1,16 +1,16 @@
 //! What a user computes and what a round releases, recomputed step by step.
 
-use undertone_aggregation::{Clipping, Estimator};
+use undertone_aggregation::{Clipping, Estimator, NonFinite};
 use undertone_data::{SpecialIds, Split};
 use undertone_local::batch;
-use undertone_local::{LocalTask, LocalWorker, OnOverflow};
+use undertone_local::{LocalTask, LocalWorker};
 use undertone_models::StateMode;
 use undertone_training::noise::Noise;
 use undertone_training::plan::RoundPlan;
 use undertone_training::random::Randomness;
 use undertone_training::round::{self, Release, RoundUsers};
 
-use crate::support::{World, config, norm};
+use crate::support::{World, config, norm, trained};
 
 /// One user's update in one batch and one epoch, so that the order of examples cannot matter.
 fn single_step(changes: &[&str], clipping: &Clipping) -> (Vec<f32>, Vec<f32>) {
@@ -31,15 +31,14 @@ fn single_step(changes: &[&str], clipping: &Clipping) -> (Vec<f32>, Vec<f32>) {
         clipping,
         settings: &config.user_update,
         estimate: None,
-        on_overflow: OnOverflow::Fail,
+        non_finite: NonFinite::Refuse,
     };
     let mut sized = config.user_update.clone();
     sized.batch_size = Some(user.num_examples());
     let mut worker = LocalWorker::new(world.model.as_ref(), &sized, world.longest(), 100_000);
     let examples: Vec<&[u32]> = user.examples().collect();
-    worker
-        .train(&examples, randomness.user_seeds(0, 0).order, &task)
-        .expect("training");
+    let (_, update) =
+        trained(&mut worker, &examples, randomness.user_seeds(0, 0).order, &task).expect("training");
 
     let all = batch::sentences(&examples, examples.len(), SpecialIds::WORDS.bos);
     let mut gradient = vec![0.0; layout.len()];
@@ -50,7 +49,7 @@ fn single_step(changes: &[&str], clipping: &Clipping) -> (Vec<f32>, Vec<f32>) {
         .gradient(&theta, &all[0].batch(), &mut gradient)
         .expect("a gradient");
     let step = gradient.iter().map(|value| -0.5 * value).collect();
-    (worker.update().to_vec(), step)
+    (update, step)
 }
 
 fn check_close(got: &[f32], expected: &[f32]) {
@@ -111,13 +110,17 @@ fn fedavg_projects_after_every_step() {
         clipping: &clipping,
         settings: &config,
         estimate: None,
-        on_overflow: OnOverflow::Fail,
+        non_finite: NonFinite::Refuse,
     };
     let mut worker = LocalWorker::new(world.model.as_ref(), &config, world.longest(), 100_000);
     let examples: Vec<&[u32]> = user.examples().collect();
-    worker
-        .train(&examples, randomness.user_seeds(0, index as u64).order, &task)
-        .expect("training");
+    let (_, update) = trained(
+        &mut worker,
+        &examples,
+        randomness.user_seeds(0, index as u64).order,
+        &task,
+    )
+    .expect("training");
 
     let all = batch::sentences(&examples, examples.len(), SpecialIds::WORDS.bos);
     let mut reference = world
@@ -143,7 +146,7 @@ fn fedavg_projects_after_every_step() {
     let free = run(false, reference.as_mut());
     assert!(norm(free) > 0.1, "the clip norm is not reached");
     let expected = run(true, reference.as_mut());
-    let distance = norm(worker.update().iter().zip(&expected).map(|(a, b)| a - b));
+    let distance = norm(update.iter().zip(&expected).map(|(a, b)| a - b));
     assert!(distance < 1e-4 * 0.1, "{distance}");
 }
 
@@ -167,7 +170,7 @@ fn a_round_releases_the_weighted_average() {
         clipping: &clipping,
         settings: &config.user_update,
         estimate: None,
-        on_overflow: OnOverflow::Fail,
+        non_finite: NonFinite::Refuse,
     };
     let cohort = [3, 8, 20, 31];
     let mut workers: Vec<_> = (0..2)
@@ -184,18 +187,14 @@ fn a_round_releases_the_weighted_average() {
     let mut sum = vec![0.0; layout.len()];
     let mut total = 0.0;
     for index in cohort {
-        let outcome = workers[0]
-            .train(
-                &users.user(index).examples().collect::<Vec<_>>(),
-                randomness.user_seeds(4, index as u64).order,
-                &task,
-            )
-            .expect("training");
+        let examples: Vec<&[u32]> = users.user(index).examples().collect();
+        let order = randomness.user_seeds(4, index as u64).order;
+        let (outcome, update) = trained(&mut workers[0], &examples, order, &task).expect("training");
         let expected = (users.user(index).num_examples() as f64 / 30.0).min(1.0);
         assert!((outcome.weight - expected).abs() < 1e-8);
         total += outcome.weight;
         sum.iter_mut()
-            .zip(worker_update(&workers[0]))
+            .zip(update)
             .for_each(|(sum, value)| *sum += outcome.weight * f64::from(value));
     }
     let seeds = cohort.map(|user| randomness.user_seeds(4, user as u64));
@@ -254,10 +253,6 @@ fn a_round_releases_the_weighted_average() {
     }
 }
 
-fn worker_update(worker: &LocalWorker) -> impl Iterator<Item = f32> + '_ {
-    worker.update().iter().copied()
-}
-
 /// One user's text cannot make a private run fail: a training that runs away contributes nothing.
 #[test]
 fn runaway_training_is_a_zero_update_or_an_error() {
@@ -272,7 +267,7 @@ fn runaway_training_is_a_zero_update_or_an_error() {
         world.longest(),
         100_000,
     );
-    let mut train = |on_overflow| {
+    let mut train = |non_finite| {
         let clipping = Clipping::Flat { clip_norm: 1e29 };
         let task = LocalTask {
             special: SpecialIds::WORDS,
@@ -282,16 +277,12 @@ fn runaway_training_is_a_zero_update_or_an_error() {
             clipping: &clipping,
             estimate: None,
             settings: &config.user_update,
-            on_overflow,
+            non_finite,
         };
-        worker
-            .train(
-                &users.user(0).examples().collect::<Vec<_>>(),
-                randomness.user_seeds(0, 0).order,
-                &task,
-            )
-            .map(|outcome| (outcome.discarded, norm(worker.update().iter().copied())))
+        let examples: Vec<&[u32]> = users.user(0).examples().collect();
+        trained(&mut worker, &examples, randomness.user_seeds(0, 0).order, &task)
+            .map(|(outcome, update)| (outcome.discarded, norm(update.iter().copied())))
     };
-    assert!(train(OnOverflow::Fail).is_err());
-    assert_eq!(train(OnOverflow::ZeroUpdate).expect("a zero update"), (true, 0.0));
+    assert!(train(NonFinite::Refuse).is_err());
+    assert_eq!(train(NonFinite::Zero).expect("a zero update"), (true, 0.0));
 }

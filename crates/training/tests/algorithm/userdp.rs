@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use undertone_accounting::{Accountant, Delta, Event, NoiseMultiplier, Recipe, SamplingProbability};
-use undertone_aggregation::{Clipping, Estimator};
+use undertone_aggregation::{Clipping, Estimator, NonFinite};
 use undertone_data::{SpecialIds, Split};
 use undertone_local::batch;
-use undertone_local::{CLIP_MARGIN, LocalTask, LocalWorker, OnOverflow};
+use undertone_local::{CLIP_MARGIN, LocalTask, LocalWorker};
 use undertone_training::config::{RunConfig, RunFile};
 use undertone_training::initial_model::starting_parameters;
 use undertone_training::kept_examples::{self, KeptExamples};
@@ -18,7 +18,7 @@ use undertone_training::record::LedgerEntry;
 use undertone_training::round::{self, Release};
 use undertone_training::run::{self, RunOptions, Silent};
 
-use crate::support::{World, config, norm};
+use crate::support::{World, config, norm, trained};
 
 const ULS: &[&str] = &["user_update={algorithm='uls',group_size=4}"];
 const ELS: &[&str] = &[
@@ -84,7 +84,7 @@ impl Start {
             clipping,
             estimate: None,
             settings: &self.config.user_update,
-            on_overflow: OnOverflow::Fail,
+            non_finite: NonFinite::Refuse,
         }
     }
 
@@ -178,13 +178,13 @@ fn uls_clips_the_average_over_the_drawn_examples() {
         let user = users.user(index);
         for clipping in [Clipping::None, Clipping::Flat { clip_norm: 0.01 }] {
             let mut worker = start.workers(1).remove(0);
-            let outcome = worker
-                .train(
-                    &user.examples().collect::<Vec<_>>(),
-                    start.randomness.user_seeds(0, index as u64).order,
-                    &start.task(&clipping),
-                )
-                .expect("training");
+            let (outcome, update) = trained(
+                &mut worker,
+                &user.examples().collect::<Vec<_>>(),
+                start.randomness.user_seeds(0, index as u64).order,
+                &start.task(&clipping),
+            )
+            .expect("training");
             let drawn = user.num_examples().min(group_size);
             assert_eq!(outcome.examples, drawn);
             // The draw that the worker made.
@@ -204,7 +204,7 @@ fn uls_clips_the_average_over_the_drawn_examples() {
             );
             let factor = clipping.bound().map_or(1.0, |bound| (bound / whole).min(1.0));
             average.iter_mut().for_each(|value| *value *= factor);
-            assert!(distance(worker.update(), &average) < 1e-5 * length(&average));
+            assert!(distance(&update, &average) < 1e-5 * length(&average));
         }
     }
 }
@@ -261,7 +261,7 @@ fn a_user_who_joins_leaves_the_sums_of_other_microbatches_bit_for_bit() {
             worker
                 .train_examples(&texts, &start.task(&clipping))
                 .expect("gradients");
-            let bits: Vec<u32> = worker.update().iter().map(|value| value.to_bits()).collect();
+            let bits: Vec<u32> = worker.update_mut().iter().map(|value| value.to_bits()).collect();
             (microbatch.clone(), bits)
         };
         kept.microbatches(sampled, 5).iter().map(sum).collect::<Vec<_>>()
@@ -294,11 +294,11 @@ fn no_examples_are_no_update() {
             worker
                 .train_examples(&[example], &start.task(&clipping))
                 .expect("a gradient");
-            assert!(worker.update().iter().any(|&value| value != 0.0));
+            assert!(worker.update_mut().iter().any(|&value| value != 0.0));
             worker
                 .train_examples(&[], &start.task(&clipping))
                 .expect("nothing");
-            assert!(worker.update().iter().all(|&value| value == 0.0), "{size}");
+            assert!(worker.update_mut().iter().all(|&value| value == 0.0), "{size}");
         }
     }
 }

@@ -1,0 +1,349 @@
+//! The bound on one contribution, and a sum that enforces it on whatever it adds.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use undertone_mechanisms::RawSum;
+
+use crate::clip::{ClipReport, Clipping};
+use crate::error::{AggregationError, Result};
+use crate::layout::ParamLayout;
+use crate::sum::FixedPointSum;
+
+/// The treatment of an update that holds infinities or NaN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NonFinite {
+    /// The update counts as the zero vector. Private runs need this, because whether a run fails must not depend on the text of
+    /// one user.
+    Zero,
+    /// The update is an error. Runs without privacy use this.
+    Refuse,
+}
+
+/// The outcome of adding one contribution.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Added {
+    /// The contribution kept to the bound and was added unchanged.
+    Whole {
+        /// Its L2 norm.
+        norm: f64,
+    },
+    /// The contribution was shortened to the bound.
+    Clipped {
+        /// Its L2 norm before.
+        norm: f64,
+    },
+    /// The contribution was not finite and counts as zero.
+    Discarded,
+}
+
+impl Added {
+    /// The L2 norm before clipping, and whether clipping changed the contribution. A discarded one has norm 0.
+    #[must_use]
+    pub fn report(self) -> ClipReport {
+        let (norm, clipped) = match self {
+            Self::Whole { norm } => (norm, false),
+            Self::Clipped { norm } => (norm, true),
+            Self::Discarded => (0.0, false),
+        };
+        ClipReport { norm, clipped }
+    }
+}
+
+/// The bound on one contribution to a sum.
+///
+/// # Guarantee
+/// After [`enforce`](Self::enforce) the L2 norm of the contribution, in exact arithmetic over its `f32` values, is at most
+/// [`Clipping::bound`], whoever computed it and however wrong it was. Without clipping there is no bound.
+///
+/// # Example
+/// ```
+/// use std::sync::Arc;
+/// use undertone_aggregation::{Added, Bound, Clipping, NonFinite, ParamLayout};
+/// let layout = Arc::new(ParamLayout::with_tensor_groups(vec![("w".into(), vec![2])])?);
+/// let bound = Bound::new(layout, Clipping::Flat { clip_norm: 2.5 }, NonFinite::Zero);
+/// let mut update = [3.0, 4.0];
+/// assert_eq!(bound.enforce(&mut update)?, Added::Clipped { norm: 5.0 });
+/// let mut broken = [f32::NAN, 1.0];
+/// assert_eq!(bound.enforce(&mut broken)?, Added::Discarded);
+/// assert_eq!(broken, [0.0, 0.0]);
+/// # Ok::<(), undertone_aggregation::AggregationError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Bound {
+    layout: Arc<ParamLayout>,
+    clipping: Clipping,
+    non_finite: NonFinite,
+}
+
+impl Bound {
+    /// A bound for updates of this layout. Clip norms are checked where they are used.
+    #[must_use]
+    pub fn new(layout: Arc<ParamLayout>, clipping: Clipping, non_finite: NonFinite) -> Self {
+        Self {
+            layout,
+            clipping,
+            non_finite,
+        }
+    }
+
+    /// Clips a contribution in place.
+    ///
+    /// # Errors
+    /// A wrong length; clip norms outside their range; with [`NonFinite::Refuse`] values that are not finite.
+    pub fn enforce(&self, update: &mut [f32]) -> Result<Added> {
+        self.enforce_by(&self.clipping, update)
+    }
+
+    fn enforce_by(&self, clipping: &Clipping, update: &mut [f32]) -> Result<Added> {
+        match clipping.clip(&self.layout, update) {
+            Ok(ClipReport { norm, clipped: true }) => Ok(Added::Clipped { norm }),
+            Ok(ClipReport { norm, .. }) => Ok(Added::Whole { norm }),
+            Err(AggregationError::NotFinite { .. }) if self.non_finite == NonFinite::Zero => {
+                // PRIVACY: a map of this contribution alone, with norm 0, so the sensitivity is unchanged.
+                update.fill(0.0);
+                Ok(Added::Discarded)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A sum of weighted contributions in fixed point that bounds each of them before it adds it.
+///
+/// Several threads may add at once. Integer addition commutes, so the result does not depend on their order.
+///
+/// # Guarantee
+/// One contribution of weight `w` moves the sum by at most `w` times [`Clipping::bound`], in exact arithmetic: the bound is
+/// enforced on the `f32` values, the product with a weight of 28 bits is exact, and truncation toward zero only shortens. This
+/// holds whatever the caller adds. A sum from which an addition failed is never released.
+///
+/// # Example
+/// ```
+/// use std::sync::Arc;
+/// use undertone_aggregation::{Bound, BoundedSum, Clipping, NonFinite, ParamLayout};
+/// let layout = Arc::new(ParamLayout::with_tensor_groups(vec![("w".into(), vec![2])])?);
+/// let sum = BoundedSum::new(Bound::new(layout, Clipping::Flat { clip_norm: 1.0 }, NonFinite::Zero));
+/// sum.add(&mut [30.0, 40.0], 1.0)?; // counts as (0.6, 0.8)
+/// sum.add(&mut [0.5, 0.0], 0.5)?;
+/// let raw = sum.into_raw()?; // readable only through a mechanism
+/// # Ok::<(), undertone_aggregation::AggregationError>(())
+/// ```
+///
+/// A sum cannot be printed:
+/// ```compile_fail,E0277
+/// # use undertone_aggregation::BoundedSum;
+/// fn show(sum: &BoundedSum) {
+///     println!("{sum:?}");
+/// }
+/// ```
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: a sum without noise must not be printable"
+)]
+pub struct BoundedSum {
+    sum: FixedPointSum,
+    bound: Bound,
+}
+
+impl BoundedSum {
+    /// An empty sum.
+    #[must_use]
+    pub fn new(bound: Bound) -> Self {
+        Self {
+            sum: FixedPointSum::new(bound.layout.len()),
+            bound,
+        }
+    }
+
+    /// Clips a contribution in place and adds `weight` times the result. The weight must lie in `[0, 1]` and is truncated to a
+    /// multiple of `2^-28`. A discarded contribution adds nothing but its weight.
+    ///
+    /// # Errors
+    /// The errors of [`Bound::enforce`]; a weight outside `[0, 1]`; values that reach `2^22`: nothing is added then.
+    /// [`AggregationError::SumOverflow`] if the sum leaves its range: the sum is then lost.
+    pub fn add(&self, update: &mut [f32], weight: f64) -> Result<Added> {
+        let added = self.bound.enforce(update)?;
+        self.sum.add(update, weight)?;
+        Ok(added)
+    }
+
+    /// Adds a sum of the clipped gradients of several examples, as example-level sampling makes it in microbatches.
+    ///
+    /// # Guarantee
+    /// The sum enforces `examples` times the clip norm. The bound on each single example rests on the code that clipped it.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add); [`AggregationError::GroupCount`] for clipping by layers.
+    pub fn add_examples(&self, update: &mut [f32], examples: NonZeroU32) -> Result<Added> {
+        let clipping = match &self.bound.clipping {
+            Clipping::None => Clipping::None,
+            Clipping::Flat { clip_norm } => Clipping::Flat {
+                clip_norm: f64::from(examples.get()) * clip_norm,
+            },
+            Clipping::PerLayer { clip_norms } => {
+                return Err(AggregationError::GroupCount {
+                    expected: 1,
+                    got: clip_norms.len(),
+                });
+            }
+        };
+        let added = self.bound.enforce_by(&clipping, update)?;
+        self.sum.add(update, 1.0)?;
+        Ok(added)
+    }
+
+    /// Replaces the sum of this process by that of all `processes` of a run. `all_reduce` adds slices of equal length up over
+    /// them, place by place; every process calls this once.
+    ///
+    /// PRIVACY: what goes through `all_reduce` is a sum without noise. It has to stay among the processes of the run.
+    ///
+    /// # Errors
+    /// [`AggregationError::SumOverflow`] if this sum is so large that the sum of all may leave its range;
+    /// [`AggregationError::Poisoned`] if an addition failed half-way: nothing is exchanged then. The errors of `all_reduce`.
+    pub fn combine<E: From<AggregationError>>(
+        &mut self,
+        processes: usize,
+        all_reduce: impl FnMut(&mut [i64]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        self.sum.combine(processes, all_reduce)
+    }
+
+    /// Ends the summation.
+    ///
+    /// # Errors
+    /// [`AggregationError::Poisoned`] if an addition failed half-way, so that the sum is not what was added.
+    pub fn into_raw(self) -> Result<RawSum> {
+        self.sum.into_raw()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weight::truncate_weight;
+    use proptest::prelude::*;
+
+    fn layout(len: usize) -> Arc<ParamLayout> {
+        let parts = vec![("a".into(), vec![len / 2]), ("b".into(), vec![len - len / 2])];
+        Arc::new(ParamLayout::with_tensor_groups(parts).unwrap())
+    }
+
+    /// Any update at all: every bit pattern of every coordinate.
+    fn updates(len: usize) -> impl Strategy<Value = Vec<f32>> {
+        let wild = any::<u32>().prop_map(f32::from_bits);
+        let tame = (-1000.0..1000.0f32).boxed();
+        let value = prop_oneof![3 => tame, 1 => wild.boxed()];
+        prop::collection::vec(value, len)
+    }
+
+    /// Clip norms `k 2^-20`, so that their squares are exact integers in steps of the sum.
+    fn clip_norms() -> impl Strategy<Value = u64> {
+        1..(1u64 << 30)
+    }
+
+    fn norm(k: u64) -> f64 {
+        k as f64 / f64::from(1 << 20)
+    }
+
+    /// `4^60` times the squared norm of the sum, exactly: steps of the sum are `2^-40`.
+    fn square(steps: &[i64]) -> u128 {
+        steps
+            .iter()
+            .map(|&step| u128::from(step.unsigned_abs()).pow(2))
+            .sum()
+    }
+
+    proptest! {
+        /// Whatever a trainer delivers, and however its deliveries are split into threads, one contribution moves the sum by at
+        /// most its weight times the clip norm.
+        #[test]
+        fn one_contribution_moves_the_sum_by_at_most_the_bound(update in updates(6), k in clip_norms(), weight in 0.0..=1.0f64) {
+            let clipping = Clipping::Flat { clip_norm: norm(k) };
+            let sum = BoundedSum::new(Bound::new(layout(6), clipping, NonFinite::Zero));
+            let mut update = update;
+            let finite = update.iter().all(|value| value.is_finite());
+            let added = sum.add(&mut update, weight).unwrap();
+            prop_assert!(finite || added == Added::Discarded);
+            let steps = sum.sum.into_steps();
+            // |sum| <= w S with w = n 2^-28 and S = k 2^-20: squares in units of 2^-96 and steps in 2^-80.
+            let n = (truncate_weight(weight) * f64::from(1 << 28)) as u128;
+            let limit = (n * u128::from(k)).pow(2);
+            let moved = square(&steps);
+            prop_assert!(moved.checked_mul(1 << 16).is_some_and(|moved| moved <= limit), "{moved} {limit}");
+        }
+
+        #[test]
+        fn each_layer_keeps_its_own_bound(update in updates(6), first in clip_norms(), second in clip_norms()) {
+            let clipping = Clipping::PerLayer { clip_norms: vec![norm(first), norm(second)] };
+            let sum = BoundedSum::new(Bound::new(layout(6), clipping, NonFinite::Zero));
+            sum.add(&mut update.clone(), 1.0).unwrap();
+            let steps = sum.sum.into_steps();
+            for (steps, k) in [(&steps[..3], first), (&steps[3..], second)] {
+                // k 2^-20 is k 2^20 steps.
+                prop_assert!(square(steps) <= u128::from(k << 20).pow(2));
+            }
+        }
+
+        #[test]
+        fn the_threads_do_not_matter(all in prop::collection::vec(updates(5), 1..8), k in clip_norms()) {
+            let new = || BoundedSum::new(Bound::new(layout(5), Clipping::Flat { clip_norm: norm(k) }, NonFinite::Zero));
+            let (one, many) = (new(), new());
+            for update in &all {
+                one.add(&mut update.clone(), 0.5).unwrap();
+            }
+            std::thread::scope(|scope| {
+                for update in &all {
+                    let many = &many;
+                    scope.spawn(move || many.add(&mut update.clone(), 0.5).map(drop));
+                }
+            });
+            prop_assert_eq!(one.sum.into_steps(), many.sum.into_steps());
+        }
+    }
+
+    #[test]
+    fn a_microbatch_is_bounded_by_its_number_of_examples() {
+        let bound = Bound::new(layout(2), Clipping::Flat { clip_norm: 0.5 }, NonFinite::Zero);
+        let sum = BoundedSum::new(bound.clone());
+        let three = NonZeroU32::new(3).unwrap();
+        let whole = sum.add_examples(&mut [0.75, 1.0], three).unwrap();
+        assert!(matches!(whole, Added::Whole { .. }), "{whole:?}");
+        let clipped = sum.add_examples(&mut [900.0, 1200.0], three).unwrap();
+        assert!(matches!(clipped, Added::Clipped { norm } if (norm - 1500.0).abs() < 1e-9));
+        let layers = Clipping::PerLayer {
+            clip_norms: vec![1.0, 1.0],
+        };
+        let refused = BoundedSum::new(Bound {
+            clipping: layers,
+            ..bound
+        })
+        .add_examples(&mut [0.0, 0.0], three);
+        assert!(matches!(refused, Err(AggregationError::GroupCount { .. })));
+    }
+
+    #[test]
+    fn contributions_that_are_not_finite_are_zero_or_refused() {
+        let add = |non_finite, update: [f32; 2]| {
+            let sum = BoundedSum::new(Bound::new(
+                layout(2),
+                Clipping::Flat { clip_norm: 1.0 },
+                non_finite,
+            ));
+            let added = sum.add(&mut update.clone(), 1.0);
+            (added, sum.sum.into_steps())
+        };
+        for broken in [[f32::NAN, 0.0], [0.0, f32::INFINITY], [f32::MAX, f32::MAX]] {
+            let (added, steps) = add(NonFinite::Zero, broken);
+            assert_eq!((added.unwrap(), steps), (Added::Discarded, vec![0, 0]));
+            let (added, steps) = add(NonFinite::Refuse, broken);
+            assert!(matches!(added, Err(AggregationError::NotFinite { .. })));
+            assert_eq!(steps, [0, 0]);
+        }
+        let sum = BoundedSum::new(Bound::new(layout(2), Clipping::None, NonFinite::Zero));
+        assert!(matches!(
+            sum.add(&mut [0.0; 3], 1.0),
+            Err(AggregationError::Length { .. })
+        ));
+    }
+}
