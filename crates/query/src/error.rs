@@ -51,9 +51,7 @@ pub enum QueryError {
         found: String,
     },
     /// Two columns have a name that is needed.
-    #[error(
-        "the query has two columns \"{column}\": choose a column, as in SELECT posts.author AS {column}"
-    )]
+    #[error("the query has two columns \"{column}\": choose a column, as in SELECT posts.author AS {column}")]
     ColumnTwice {
         /// The name.
         column: &'static str,

@@ -3,7 +3,7 @@
 //!
 //! Correlated noise asks how often one user takes part and how far apart, not with what probability. A schema is either
 //! promised by construction ([`epochs`]: the same order of all users in every epoch), or an outcome of many devices that
-//! each keep to a timer ([`timers`]). Either way the ledger names every round's participants by [`pseudonyms`], [`policy`]
+//! each keep to a timer ([`timers`]). Either way the ledger names every round's participants by [`participant`](crate::participant), [`policy`]
 //! holds the run to what was declared, and [`observed`] and [`exact`] recompute from the ledger what was really spent.
 //!
 //! ```
