@@ -54,7 +54,7 @@ impl Added {
 ///
 /// # Guarantee
 /// After [`enforce`](Self::enforce) the L2 norm of the contribution, in exact arithmetic over its `f32` values, is at most
-/// [`Clipping::bound`], whoever computed it and however wrong it was. Without clipping there is no bound.
+/// [`Clipping::bound`]. This holds for any input, also from code that is wrong or hostile. Without clipping there is no bound.
 ///
 /// # Example
 /// ```
@@ -174,12 +174,13 @@ impl BoundedSum {
     /// The sum enforces `examples` times the clip norm. The bound on each single example rests on the code that clipped it.
     ///
     /// # Errors
-    /// As [`add`](Self::add); [`AggregationError::GroupCount`] for clipping by layers.
+    /// The errors of [`add`](Self::add), and [`AggregationError::GroupCount`] for clipping by layers.
     pub fn add_examples(&self, update: &mut [f32], examples: NonZeroU32) -> Result<Added> {
         let clipping = match &self.bound.clipping {
             Clipping::None => Clipping::None,
             Clipping::Flat { clip_norm } => Clipping::Flat {
-                clip_norm: f64::from(examples.get()) * clip_norm,
+                // Rounded down, so that the product never exceeds the exact one.
+                clip_norm: (f64::from(examples.get()) * clip_norm).next_down(),
             },
             Clipping::PerLayer { clip_norms } => {
                 return Err(AggregationError::GroupCount {
@@ -246,7 +247,7 @@ mod tests {
         k as f64 / f64::from(1 << 20)
     }
 
-    /// `4^60` times the squared norm of the sum, exactly: steps of the sum are `2^-40`.
+    /// The squared norm of the sum, exactly, in units of `2^-80`: steps of the sum are `2^-40`.
     fn square(steps: &[i64]) -> u128 {
         steps
             .iter()
