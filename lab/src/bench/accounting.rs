@@ -1,7 +1,7 @@
 //! Privacy accounting: CPU seconds of whole answers, from parameters to a guarantee, one thread.
 //!
-//! The same questions as `lab/peers/accounting` asks dp-accounting, and the tree sensitivities of the production runs of
-//! \[Gboard\] Tables 1 and 2.
+//! The benchmark asks the questions that `lab/peers/accounting` asks dp-accounting. It adds the tree sensitivities of the production
+//! runs of \[Gboard\] Tables 1 and 2.
 
 use crate::bench::questions::{Arguments, Question, ask};
 use undertone_accounting::participation::{Participation, RoundsBetween};

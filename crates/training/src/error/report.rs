@@ -15,7 +15,7 @@ pub enum ReportError {
         file: PathBuf,
         /// Line number, from 1.
         line: usize,
-        /// What the line should hold.
+        /// The expected content of the line.
         expected: &'static str,
         /// The parser's reason.
         message: String,
