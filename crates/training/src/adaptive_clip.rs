@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::ClipConfig;
+use crate::task::ClipConfig;
 
 /// The estimate of the quantile, and the norm that is in force.
 ///

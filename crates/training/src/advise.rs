@@ -22,8 +22,8 @@ use crate::config::RunFile;
 use crate::error::{Result, TrainingError};
 use crate::initial_model::{self, starting_parameters};
 use crate::random::{NoiseOf, Randomness};
-use crate::run::Observer;
 use crate::run::workspace::{CACHE, CorpusProgress};
+use crate::run::{Observer, randomness};
 
 /// The share of failures that [`MedianCost::rank_error`] leaves.
 const RANK_FAILURE: f64 = 0.01;
@@ -154,7 +154,7 @@ pub struct Advice {
 /// (without a `proxy`), and the numbers of users and examples, are exact.
 ///
 /// # Errors
-/// [`TrainingError::ConfigValue`] for a budget that the start does not reach by doubling, or that asks for more than the
+/// [`TrainingError::Coordinator`] for a budget that the start does not reach by doubling, or that asks for more than the
 /// corpus has; from corpus, model and accountant.
 pub fn advise(
     file: &RunFile,
@@ -163,7 +163,7 @@ pub fn advise(
     out: &Path,
     observer: &dyn Observer,
 ) -> Result<Advice> {
-    let randomness = Randomness::new(question.seed)?;
+    let drawn = randomness(question.seed)?;
     let open = |file: &RunFile| -> Result<Corpus> {
         let progress = CorpusProgress(observer);
         Ok(Corpus::open(
@@ -181,14 +181,14 @@ pub fn advise(
     };
     let config = &probed_file.config;
     let (initial, base) = (config.initial_model.as_deref(), &probed_file.base);
-    let model = initial_model::model(&config.model, initial, base, probed.vocab())?;
+    let model = initial_model::model(&config.task.model, initial, base, probed.vocab())?;
     let parameters = starting_parameters(
-        &config.model,
+        &config.task.model,
         initial,
         base,
         model.as_ref(),
         probed.vocab(),
-        &Randomness::new(config.seed)?,
+        &randomness(config.seed)?,
     )?;
     let partition = probed.partition(Split::Train);
     let mut probe = Probe::new(
@@ -196,10 +196,10 @@ pub fn advise(
         &parameters,
         &partition,
         question.probe_users,
-        &randomness,
+        &drawn,
         question.threads,
     )?;
-    let mut advice = Setting::new(&corpus.partition(Split::Train), question, &randomness)?
+    let mut advice = Setting::new(&corpus.partition(Split::Train), question, &drawn)?
         .advise(&mut probe, &|| observer.on_user())?;
     advice.probed_proxy = proxy.is_some();
     advice.privacy = statements(&advice, corpus.vocabulary_privacy().is_some());

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use undertone_mechanisms::MechanismError;
 
 use crate::adaptive_clip::AdaptiveClip;
+use crate::coordinator_error::CoordinatorError;
 use crate::error::{Result, TrainingError};
 use crate::files;
 use crate::noise::Noise;
@@ -129,7 +130,7 @@ impl Snapshot<'_> {
                 let name = format!("{NOISE_PREFIX}{}{NOISE_SUFFIX}", self.state.rounds);
                 let path = folder.join(&name);
                 files::write_secret_with(&path, |file| {
-                    noise.save(file).map_err(|error| named(error, &path))
+                    noise.save(file).map_err(|error| named(error.into(), &path))
                 })?;
                 Some(name)
             }
@@ -158,9 +159,11 @@ impl Snapshot<'_> {
 /// A state that could not be written, by the name of its file.
 fn named(error: TrainingError, path: &Path) -> TrainingError {
     match error {
-        TrainingError::Mechanism(MechanismError::StateIo { kind, message, .. }) => {
-            TrainingError::io("write", path, std::io::Error::new(kind, message))
-        }
+        TrainingError::Coordinator(CoordinatorError::Mechanism(MechanismError::StateIo {
+            kind,
+            message,
+            ..
+        })) => TrainingError::io("write", path, std::io::Error::new(kind, message)),
         other => other,
     }
 }

@@ -1,11 +1,9 @@
 //! A run's cohorts, round by round: drawn by its scheme, named in the ledger, held to the declared schema.
 
 use undertone_accounting::participation::Participation;
-use undertone_data::Partition;
 
 use crate::cohort::Sampling;
-use crate::config::RunConfig;
-use crate::error::{Result, TrainingError};
+use crate::coordinator_error::{CoordinatorError, Result};
 use crate::kept_examples::{KeptExamples, Microbatch};
 use crate::participant::Salt;
 use crate::participation::epochs::ShuffledEpochs;
@@ -15,6 +13,7 @@ use crate::participation::{ParticipantId, ParticipationKey, Violation};
 use crate::plan::PrivacyPlan;
 use crate::random::{Purpose, Randomness};
 use crate::record::LedgerEntry;
+use crate::task::TaskConfig;
 use undertone_mechanisms::draws;
 
 /// Who takes part, and what they promise together.
@@ -65,25 +64,25 @@ pub struct Cohort {
 }
 
 impl Cohorts {
-    /// Before the first round.
+    /// Before the first round, for users with these numbers of examples; only example-level sampling reads the numbers.
     ///
     /// # Errors
-    /// [`TrainingError::ConfigValue`] naming the key.
+    /// [`CoordinatorError::ConfigValue`] naming the key.
     pub fn new(
-        config: &RunConfig,
+        config: &TaskConfig,
         plan: &PrivacyPlan,
-        partition: &Partition<'_>,
+        examples: &[u32],
         key: &ParticipationKey,
     ) -> Result<Self> {
         let users = plan.population().users;
         let count = u32::try_from(users)
-            .map_err(|_| TrainingError::value("data", "at most 4,294,967,295 users", users))?;
+            .map_err(|_| CoordinatorError::value("data", "at most 4,294,967,295 users", users))?;
         let size = plan.users_per_round();
         let probability = plan.sampling_probability();
         let mut scheme = match (config.cohort.sampling, plan.kept_per_user()) {
             (Sampling::Poisson, Some(group_size)) => Scheme::Examples {
                 probability,
-                kept: KeptExamples::new(partition, group_size, key),
+                kept: KeptExamples::new(examples, group_size, key),
                 microbatch: config.user_update.batch_size(),
             },
             (Sampling::Poisson, None) => Scheme::Poisson { probability },
@@ -138,7 +137,7 @@ impl Cohorts {
     /// The cohort of a round.
     ///
     /// # Errors
-    /// [`TrainingError::Participation`] for a round that the schema does not admit; from the simulation of devices.
+    /// [`CoordinatorError::Participation`] for a round that the schema does not admit; from the simulation of devices.
     pub fn draw(&mut self, round: u64, randomness: &Randomness) -> Result<Cohort> {
         let mut generator = randomness.generator(Purpose::Cohort, round, 0);
         let mut microbatches = None;
@@ -161,7 +160,7 @@ impl Cohorts {
                     let may = |&user: &usize| policy.violation(round, names[user]).is_none();
                     let eligible: Vec<usize> = (0..self.users).filter(may).collect();
                     if eligible.len() < *size {
-                        return Err(TrainingError::TooFewEligible {
+                        return Err(CoordinatorError::TooFewEligible {
                             round,
                             expected: *size,
                             eligible: eligible.len(),

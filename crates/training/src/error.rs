@@ -4,7 +4,7 @@ mod report;
 
 use std::path::{Path, PathBuf};
 
-use undertone_present::numbers::upper_bound;
+use crate::coordinator_error::CoordinatorError;
 
 pub use report::ReportError;
 
@@ -22,32 +22,6 @@ pub enum TrainingError {
         file: PathBuf,
         /// The parser's message with line, column and excerpt.
         message: String,
-    },
-    /// A value of the run file is outside its range or contradicts another.
-    #[error("configuration key `{key}`: expected {expected}, got {got}")]
-    ConfigValue {
-        /// Dotted key.
-        key: String,
-        /// What would be right.
-        expected: String,
-        /// What came.
-        got: String,
-    },
-    /// A key that the rest of the run file needs is missing.
-    #[error("configuration key `{key}` is missing: expected {expected}")]
-    ConfigMissing {
-        /// Dotted key.
-        key: String,
-        /// A value that would be valid.
-        expected: String,
-    },
-    /// A key or table that the rest of the run file rules out.
-    #[error("configuration key `{key}` must be left out: {reason}")]
-    ConfigConflict {
-        /// Dotted key.
-        key: String,
-        /// The setting that it conflicts with, and the reason.
-        reason: String,
     },
     /// A `--set` override is not `key=value`.
     #[error("--set {given:?}: expected KEY=VALUE with a dotted key, for example `clip.norm=0.5`")]
@@ -138,39 +112,6 @@ pub enum TrainingError {
         /// What is wrong with it.
         message: String,
     },
-    /// The next round would exceed the privacy budget.
-    #[error(
-        "round {round} would raise epsilon to {} at delta {delta:e}, above the budget of {budget}; the run has spent {}{}",
-        upper_bound(*next),
-        upper_bound(*spent),
-        before_training(*vocabulary, *initial_model)
-    )]
-    BudgetExceeded {
-        /// The round that is refused.
-        round: u64,
-        /// Epsilon after it.
-        next: f64,
-        /// The budget.
-        budget: f64,
-        /// Epsilon before it.
-        spent: f64,
-        /// At this delta.
-        delta: f64,
-        /// How much of both the private choice of the words took.
-        vocabulary: f64,
-        /// How much of both the model took that the run started from.
-        initial_model: f64,
-    },
-    /// The participation schema leaves too few users for a round.
-    #[error("round {round}: expected at least {expected} users who may take part again, found {eligible}")]
-    TooFewEligible {
-        /// The round.
-        round: u64,
-        /// Number of users per round.
-        expected: usize,
-        /// Users that the schema admits.
-        eligible: usize,
-    },
     /// A training partition without users, or an evaluation partition without tokens.
     #[error("the {split} partition of the corpus is empty: {hint}")]
     EmptyPartition {
@@ -225,15 +166,6 @@ pub enum TrainingError {
         /// What the file says.
         found: String,
     },
-    /// The model diverged.
-    #[error(
-        "round {round}: the parameters are not finite after the server step; lower `server.learning_rate` or \
-         `user_update.learning_rate`"
-    )]
-    Diverged {
-        /// The round.
-        round: u64,
-    },
     /// A process of a run over several does not fit the others.
     #[error("MPI process {rank}: expected {expected}, got {got}")]
     Rank {
@@ -267,54 +199,15 @@ pub enum TrainingError {
         /// The reason.
         source: Box<TrainingError>,
     },
-    /// A round's participants do not keep to the declared schema.
+    /// From the configuration of the task, its plan or one of its rounds.
     #[error(transparent)]
-    Participation(#[from] crate::violation::Violation),
+    Coordinator(#[from] CoordinatorError),
     /// From the corpus.
     #[error(transparent)]
     Data(#[from] undertone_data::DataError),
-    /// From the model.
-    #[error(transparent)]
-    Model(#[from] undertone_models::ModelError),
-    /// From clipping and summing.
-    #[error(transparent)]
-    Aggregation(#[from] undertone_aggregation::AggregationError),
-    /// From secure aggregation.
-    #[error(transparent)]
-    SecAgg(#[from] undertone_secagg::SecAggError),
-    /// From the noise.
-    #[error(transparent)]
-    Mechanism(#[from] undertone_mechanisms::MechanismError),
-    /// From the accountant.
-    #[error(transparent)]
-    Accounting(#[from] undertone_accounting::AccountingError),
     /// From the report.
     #[error(transparent)]
     Report(#[from] ReportError),
-}
-
-/// What had been spent before the first round, in words.
-fn before_training(vocabulary: f64, initial_model: f64) -> String {
-    let part = |epsilon: f64, what: &str| match epsilon > 0.0 {
-        true => format!(", {} of it on {what}", upper_bound(epsilon)),
-        false => String::new(),
-    };
-    part(vocabulary, "the private choice of its words")
-        + &part(initial_model, "the training of its initial model")
-}
-
-impl From<undertone_local::LocalError> for TrainingError {
-    fn from(error: undertone_local::LocalError) -> Self {
-        use undertone_local::LocalError;
-        match error {
-            LocalError::Setting { key, expected, got } => Self::ConfigValue { key, expected, got },
-            LocalError::Missing { key, expected } => Self::ConfigMissing { key, expected },
-            LocalError::Conflict { key, reason } => Self::ConfigConflict { key, reason },
-            LocalError::Model(error) => Self::Model(error),
-            LocalError::Aggregation(error) => Self::Aggregation(error),
-            other => Self::value("user_update", "a user's work that can be computed", other),
-        }
-    }
 }
 
 impl TrainingError {
@@ -327,25 +220,31 @@ impl TrainingError {
     }
 
     pub(crate) fn missing(key: &str, expected: impl Into<String>) -> Self {
-        Self::ConfigMissing {
-            key: key.to_owned(),
-            expected: expected.into(),
-        }
+        CoordinatorError::missing(key, expected).into()
     }
 
-    pub(crate) fn conflict(key: &str, reason: impl Into<String>) -> Self {
-        Self::ConfigConflict {
-            key: key.to_owned(),
-            reason: reason.into(),
-        }
-    }
-
-    #[allow(clippy::needless_pass_by_value)] // numbers and strings alike, without `&` at every call
     pub(crate) fn value(key: &str, expected: impl Into<String>, got: impl ToString) -> Self {
-        Self::ConfigValue {
-            key: key.to_owned(),
-            expected: expected.into(),
-            got: got.to_string(),
-        }
+        CoordinatorError::value(key, expected, got).into()
     }
 }
+
+/// Errors of the crates below that a coordinator meets too are its errors here.
+macro_rules! by_the_coordinator {
+    ($($error:ty),+ $(,)?) => {
+        $(impl From<$error> for TrainingError {
+            fn from(error: $error) -> Self {
+                Self::Coordinator(error.into())
+            }
+        })+
+    };
+}
+
+by_the_coordinator!(
+    crate::violation::Violation,
+    undertone_accounting::AccountingError,
+    undertone_aggregation::AggregationError,
+    undertone_local::LocalError,
+    undertone_mechanisms::MechanismError,
+    undertone_models::ModelError,
+    undertone_secagg::SecAggError,
+);

@@ -51,7 +51,7 @@ pub struct Exported {
 /// PRIVACY: post-processing of the released model. Words are copied as they are: what they cost is what the run says of them.
 ///
 /// # Errors
-/// [`TrainingError::ConfigValue`] for a family that the layout does not have, [`TrainingError::Model`] for rotary positions in
+/// [`TrainingError::Coordinator`] for a family that the layout does not have, [`TrainingError::Coordinator`] for rotary positions in
 /// GPT-2's layout and for a model file of another model, [`TrainingError::Data`] for a folder that exists, and without
 /// `model.safetensors` is replaced by nobody, [`TrainingError::Io`].
 pub fn export(run_dir: &Path, layout: Layout, folder: &Path, overwrite: bool) -> Result<Exported> {

@@ -3,14 +3,16 @@
 use sha2::{Digest, Sha256};
 use undertone_models::{ModelSpec, SequenceModel};
 
-use crate::error::Result;
+use crate::coordinator_error::Result;
 use undertone_present::numbers::{grouped, hex};
 
 /// How many parameters a model trains, and how many it computes with beside them: what adapters are added to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ParameterCounts {
-    pub(crate) trained: usize,
-    pub(crate) frozen: usize,
+pub struct ParameterCounts {
+    /// Parameters that training changes.
+    pub trained: usize,
+    /// Parameters that stay as they are, beside adapters.
+    pub frozen: usize,
 }
 
 impl ParameterCounts {
@@ -18,7 +20,7 @@ impl ParameterCounts {
     ///
     /// # Errors
     /// As [`ModelSpec::layout`].
-    pub(crate) fn of(spec: &ModelSpec, vocab_len: usize) -> Result<Self> {
+    pub fn of(spec: &ModelSpec, vocab_len: usize) -> Result<Self> {
         let len = |spec: &ModelSpec| spec.layout(vocab_len).map(|layout| layout.len());
         Ok(Self {
             trained: len(spec)?,
@@ -43,13 +45,15 @@ impl std::fmt::Display for ParameterCounts {
 
 /// A model as ledgers and checkpoints know it.
 #[derive(Debug, Clone)]
-pub(crate) struct ModelIdentity {
+pub struct ModelIdentity {
     counts: ParameterCounts,
     frozen_sha256: Option<String>,
 }
 
 impl ModelIdentity {
-    pub(crate) fn new(model: &dyn SequenceModel) -> Self {
+    /// The identity of a model.
+    #[must_use]
+    pub fn new(model: &dyn SequenceModel) -> Self {
         let frozen = model.frozen();
         Self {
             counts: ParameterCounts {
@@ -60,17 +64,21 @@ impl ModelIdentity {
         }
     }
 
-    pub(crate) fn counts(&self) -> ParameterCounts {
+    /// How many parameters the model has.
+    #[must_use]
+    pub fn counts(&self) -> ParameterCounts {
         self.counts
     }
 
     /// Hex SHA-256 of the frozen parameters, where there are any.
-    pub(crate) fn frozen_sha256(&self) -> Option<&str> {
+    #[must_use]
+    pub fn frozen_sha256(&self) -> Option<&str> {
         self.frozen_sha256.as_deref()
     }
 
     /// Family and size, as checkpoints name the model: one with adapters is another model on another base.
-    pub(crate) fn name(&self, family: &str) -> String {
+    #[must_use]
+    pub fn name(&self, family: &str) -> String {
         let trained = self.counts.trained;
         match &self.frozen_sha256 {
             None => format!("{family} ({trained} parameters)"),
@@ -79,7 +87,8 @@ impl ModelIdentity {
     }
 
     /// Hex SHA-256 of the model with these parameters: of them, behind the digest of the frozen ones where there are any.
-    pub(crate) fn digest(&self, parameters: &[f32]) -> String {
+    #[must_use]
+    pub fn digest(&self, parameters: &[f32]) -> String {
         let trained = digest_of(parameters);
         match &self.frozen_sha256 {
             None => trained,
@@ -89,7 +98,8 @@ impl ModelIdentity {
 }
 
 /// Hex SHA-256 of parameters as little-endian bytes.
-pub(crate) fn digest_of(parameters: &[f32]) -> String {
+#[must_use]
+pub fn digest_of(parameters: &[f32]) -> String {
     let mut hasher = Sha256::new();
     let mut buffer = [0; 4096];
     for block in parameters.chunks(buffer.len() / 4) {

@@ -1,7 +1,7 @@
 //! Starting a run from parameters that were trained before, such as on public text.
 
 mod file;
-pub(crate) mod training;
+mod source;
 
 use std::path::Path;
 
@@ -12,9 +12,11 @@ use undertone_models::{ModelSpec, SequenceModel};
 
 use crate::error::{Result, TrainingError};
 use crate::random::{Purpose, Randomness};
+use crate::task::needs_initial_model;
+pub use crate::trainings::{StatedGuarantee, Training};
 pub(crate) use file::GPT2_CONFIG;
 use file::ModelFile;
-pub use training::{StatedGuarantee, Training, source_sha256};
+pub use source::source_sha256;
 
 /// What a `model.safetensors` of ours says about itself in its header.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -70,28 +72,17 @@ pub fn trained_on(file: &Path) -> Result<Vec<Training>> {
 /// a model without adapters, or those that the file's own adapters are added to. A model without adapters needs no file.
 ///
 /// # Errors
-/// [`TrainingError::ConfigValue`] for adapters without a file; as [`starting_parameters`].
+/// [`TrainingError::Coordinator`] for adapters without a file; as [`starting_parameters`].
 pub fn model(
     spec: &ModelSpec,
     file: Option<&Path>,
     base: &Path,
     vocab: &Vocab,
 ) -> Result<Box<dyn SequenceModel>> {
-    needs_initial_model(spec, file)?;
+    needs_initial_model(spec, file.is_some())?;
     match (spec.lora(), file) {
         (Some(_), Some(file)) => Ok(ModelFile::read(&base.join(file))?.load(spec, vocab)?.model),
         _ => Ok(spec.build(vocab.len())?),
-    }
-}
-
-/// Adapters to drawn parameters would train a model that computes nothing of use.
-pub(crate) fn needs_initial_model(spec: &ModelSpec, file: Option<&Path>) -> Result<()> {
-    match (spec.lora(), file) {
-        (Some(_), None) => Err(TrainingError::missing(
-            "initial_model",
-            "the trained model that the adapters of `model.lora` are added to",
-        )),
-        _ => Ok(()),
     }
 }
 

@@ -1,7 +1,6 @@
 //! Example-level sampling: which of a user's examples are ever read, and which of them a round reads.
 
 use rand_core::Rng;
-use undertone_data::Partition;
 
 use crate::participation::ParticipationKey;
 use undertone_mechanisms::draws;
@@ -30,27 +29,23 @@ pub struct KeptExamples {
     key: ParticipationKey,
 }
 
-/// How many examples are kept, `|D_sub|`.
+/// How many examples are kept, `|D_sub|`, of users with these numbers of examples.
 #[must_use]
-pub fn count(users: &Partition<'_>, group_size: u32) -> u64 {
-    users
-        .users()
-        .map(|user| user.num_examples().min(group_size as usize) as u64)
-        .sum()
+pub fn count(examples: &[u32], group_size: u32) -> u64 {
+    let kept = |&examples: &u32| u64::from(examples.min(group_size));
+    examples.iter().map(kept).sum()
 }
 
 impl KeptExamples {
-    /// The choice that the key makes.
+    /// The choice that the key makes among users with these numbers of examples.
     #[must_use]
-    pub fn new(users: &Partition<'_>, group_size: u32, key: &ParticipationKey) -> Self {
+    pub fn new(examples: &[u32], group_size: u32, key: &ParticipationKey) -> Self {
         let group_size = group_size as usize;
         let mut starts = vec![0];
-        let mut available = Vec::with_capacity(users.num_users());
-        for user in users.users() {
-            // More than four thousand million examples of one user are as many as that.
-            available.push(u32::try_from(user.num_examples()).unwrap_or(u32::MAX));
-            starts.push(starts[starts.len() - 1] + user.num_examples().min(group_size) as u64);
+        for &available in examples {
+            starts.push(starts[starts.len() - 1] + (available as usize).min(group_size) as u64);
         }
+        let available = examples.to_vec();
         Self {
             group_size,
             starts,

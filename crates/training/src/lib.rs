@@ -22,28 +22,32 @@
 
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod adaptive_clip;
 pub mod advise;
 pub mod checkpoint;
 pub mod cohort;
 pub mod cohorts;
 pub mod config;
+pub mod coordinator_error;
 pub mod error;
 pub mod evaluate;
 pub mod export;
 pub mod files;
-mod identity;
+pub mod identity;
 pub mod initial_model;
 mod json_number;
 pub mod kept_examples;
 pub mod ledger;
 pub mod manifest;
+pub mod metrics;
 pub mod noise;
 pub mod participant;
 pub mod participation;
 pub mod personalize;
 pub mod plan;
 pub mod pretrain;
+pub mod privacy_report;
 pub mod random;
 pub mod ranks;
 pub mod record;
@@ -54,5 +58,7 @@ pub mod secure_round;
 pub mod server_optimizer;
 pub mod simulate;
 pub mod sweep;
+pub mod task;
+pub mod trainings;
 pub mod verify;
 pub mod violation;

@@ -8,7 +8,7 @@ use undertone_mechanisms::{
     NonPrivate, RawAverage, RawSum,
 };
 
-use crate::error::Result;
+use crate::coordinator_error::Result;
 use crate::plan::{Bounded, PrivacyPlan, RoundPlan};
 use crate::random::{NoiseOf, Randomness};
 use undertone_present::numbers::hex;

@@ -18,7 +18,7 @@
 //!     policy.admit(round, &cohort)?;
 //! }
 //! assert_eq!(policy.observed().max_participation(), 3);
-//! # Ok::<(), undertone_training::error::TrainingError>(())
+//! # Ok::<(), undertone_training::coordinator_error::CoordinatorError>(())
 //! ```
 //!
 //! PRIVACY: a guarantee for an observed schema is one for the participation that happened. Under the zero-out relation

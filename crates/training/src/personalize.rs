@@ -17,6 +17,7 @@ use undertone_data::{EosTargets, SpecialIds, User};
 use undertone_models::{ModelError, SequenceModel, SequenceWorker, StateMode};
 
 use crate::config::EvaluationSplit;
+use crate::coordinator_error::CoordinatorError;
 use crate::error::{Result, TrainingError};
 use crate::evaluate::{BATCH, EvaluationSet, Metrics};
 use crate::random::{Purpose, Randomness};
@@ -140,7 +141,7 @@ pub fn personalize(
     }
     let finished = Finished::open(run_dir, base, observer)?;
     let partition = finished.corpus.partition(data_split(options.split));
-    let randomness = Randomness::new(Some(0))?;
+    let randomness = Randomness::seeded(0);
     let mut chosen: Vec<usize> = (0..partition.num_users())
         .filter(|&user| partition.user(user).num_examples() > 1)
         .collect();
@@ -257,7 +258,9 @@ impl<'a> Local<'a> {
         let before = held_out.measure(self.worker.as_mut(), self.start, eos)?;
         let trained = self.train(&mut own, index, randomness);
         let diverged = match trained {
-            Err(TrainingError::Model(ModelError::NonFiniteLoss { .. })) => true,
+            Err(TrainingError::Coordinator(CoordinatorError::Model(ModelError::NonFiniteLoss {
+                ..
+            }))) => true,
             other => other.map(|()| !self.parameters.iter().all(|value| value.is_finite()))?,
         };
         let after = match diverged {

@@ -20,14 +20,13 @@ use undertone_accounting::{
     Adjacency, Delta, Event, Guarantee, NoiseMultiplier, Recipe, SamplingProbability,
 };
 use undertone_aggregation::{Clipping, Encoding, Estimator};
-use undertone_data::PrivateVocabulary;
 use undertone_mechanisms::FRACTION_BITS;
 
 use crate::cohort::Sampling;
-use crate::config::ClipConfig;
-use crate::error::{Result, TrainingError};
-use crate::initial_model::Training;
+use crate::coordinator_error::{CoordinatorError, Result};
 use crate::record::GuaranteeRecord;
+use crate::task::ClipConfig;
+use crate::trainings::Training;
 use undertone_present::numbers::upper_bound;
 
 pub use bounded::{Bounded, WholeCost};
@@ -188,14 +187,13 @@ impl PrivacyPlan {
 
     /// The same run over words that were chosen privately: what they cost counts towards `privacy.max_epsilon`.
     ///
-    /// # Errors
-    /// From the accountant, where that cost is not known under the run's relation.
-    pub fn with_vocabulary(mut self, record: Option<&PrivateVocabulary>) -> Result<Self> {
-        let adjacency = self.adjacency();
-        if let (Some(private), Some(record)) = (&mut self.private, record) {
-            private.vocabulary = Some(VocabularyCost::new(record, adjacency, private.delta)?);
+    /// The cost must be stated under the relation of the plan, [`adjacency`](Self::adjacency).
+    #[must_use]
+    pub fn with_vocabulary(mut self, cost: Option<VocabularyCost>) -> Self {
+        if let (Some(private), Some(cost)) = (&mut self.private, cost) {
+            private.vocabulary = Some(cost);
         }
-        Ok(self)
+        self
     }
 
     /// What the private choice of the words cost, where they were chosen privately.
@@ -436,7 +434,7 @@ impl PrivacyPlan {
     /// Refuses a run whose budget does not allow a round, or, where all rounds are one mechanism, all of them.
     ///
     /// # Errors
-    /// [`TrainingError::BudgetExceeded`], [`TrainingError::ConfigValue`]; from the accountant.
+    /// [`CoordinatorError::BudgetExceeded`], [`CoordinatorError::ConfigValue`]; from the accountant.
     pub fn check_budget(&self) -> Result<()> {
         if let Some(private) = &self.private {
             private.check_countable()?;
@@ -457,7 +455,7 @@ impl PrivacyPlan {
             (false, true) => "all rounds and the initial model",
             (false, false) => "all rounds",
         };
-        Err(TrainingError::value(
+        Err(CoordinatorError::value(
             "privacy.max_epsilon",
             format!("at least the {} of {all}", upper_bound(excess.epsilon)),
             excess.budget,

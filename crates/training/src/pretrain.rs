@@ -20,13 +20,14 @@ use std::time::Instant;
 use undertone_data::Split;
 
 use crate::checkpoint::{Checkpoint, Snapshot, State};
+use crate::coordinator_error::CoordinatorError;
 use crate::error::{Result, TrainingError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::files::JsonLines;
 use crate::identity::ModelIdentity;
 use crate::initial_model::{self, Training, source_sha256, starting_parameters};
+use crate::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
 use crate::random::Randomness;
-use crate::record::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
 use crate::run::workspace::{self, RunDirectory};
 use crate::run::{METRICS_FILE, Observer, RunOptions, Summary};
 use crate::server_optimizer::ServerOptimizer;
@@ -114,7 +115,7 @@ struct Pretraining<'a> {
 impl<'a> Pretraining<'a> {
     fn open(setting: Setting<'a>, order: ExampleOrder<'a>) -> Result<Self> {
         let PretrainFile { config, base } = setting.file;
-        let randomness = Randomness::new(Some(config.seed))?;
+        let randomness = Randomness::seeded(config.seed);
         let longest = workspace::longest_example(setting.users);
         let workers = (0..setting.options.threads.max(1))
             .map(|_| PartWorker::new(setting.model, longest))
@@ -250,12 +251,12 @@ impl<'a> Pretraining<'a> {
         self.optimizer
             .apply(step, &average, &mut self.parameters)
             .map_err(|error| match error {
-                TrainingError::Diverged { round } => TrainingError::value(
+                CoordinatorError::Diverged { round } => TrainingError::value(
                     "training.learning_rate",
                     "a rate at which the parameters stay finite",
                     format!("{} in step {round}", self.optimizer.learning_rate(round)),
                 ),
-                other => other,
+                other => other.into(),
             })?;
         self.setting.model.constrain(&mut self.parameters);
         self.step += 1;

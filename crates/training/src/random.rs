@@ -9,8 +9,6 @@ use sha2::{Digest, Sha256};
 use undertone_local::UserSeeds;
 use undertone_mechanisms::{KeyOrigin, NoiseKey};
 
-use crate::error::{Result, TrainingError};
-
 /// What a generator is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
@@ -89,31 +87,24 @@ impl std::fmt::Debug for Randomness {
 }
 
 impl Randomness {
-    /// From the configured seed, or fresh entropy of the operating system without one.
+    /// From a seed. Everything follows from it, so the guarantee of such a run is for study only.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        let root = Sha256::new()
+            .chain_update(b"undertone seed")
+            .chain_update(seed.to_le_bytes())
+            .finalize()
+            .into();
+        Self { root, seeded: true }
+    }
+
+    /// From 32 bytes of the operating system that were drawn for this alone.
     ///
     /// A resumed run without a seed draws a new root: nothing of the rounds after its checkpoint was released, so they
     /// are made again with other users and other noise.
-    ///
-    /// # Errors
-    /// [`TrainingError::Entropy`] when the operating system gives none.
-    pub fn new(seed: Option<u64>) -> Result<Self> {
-        let root = match seed {
-            Some(seed) => Sha256::new()
-                .chain_update(b"undertone seed")
-                .chain_update(seed.to_le_bytes())
-                .finalize()
-                .into(),
-            None => {
-                let mut root = [0; 32];
-                // PRIVACY: without a seed, cohorts and noise come from the operating system's entropy alone.
-                getrandom::fill(&mut root).map_err(|error| TrainingError::Entropy(error.to_string()))?;
-                root
-            }
-        };
-        Ok(Self {
-            root,
-            seeded: seed.is_some(),
-        })
+    #[must_use]
+    pub fn from_entropy(root: [u8; 32]) -> Self {
+        Self { root, seeded: false }
     }
 
     /// Whether a seed in the configuration fixed the root, so that the noise can be recomputed by whoever knows it.
@@ -176,8 +167,7 @@ mod tests {
     #[test]
     fn a_draw_depends_on_seed_purpose_round_and_user_alone() {
         let draw = |seed, purpose, round, user| {
-            Randomness::new(Some(seed))
-                .unwrap()
+            Randomness::seeded(seed)
                 .generator(purpose, round, user)
                 .next_u64()
         };
@@ -194,9 +184,8 @@ mod tests {
     }
 
     #[test]
-    fn without_a_seed_two_runs_differ_and_nothing_prints_the_root() {
-        let (a, b) = (Randomness::new(None).unwrap(), Randomness::new(None).unwrap());
-        assert_ne!(a.root, b.root);
+    fn nothing_prints_the_root() {
+        let a = Randomness::from_entropy([7; 32]);
         assert_eq!(format!("{a:?}"), "Randomness { seeded: false, .. }");
     }
 }

@@ -1,11 +1,11 @@
 //! A run from its configuration to its model: open or resume, rounds, evaluations, checkpoints, reports.
 
-mod account;
+mod entropy;
 mod finish;
 mod follow;
 mod open;
 mod orders;
-mod privacy_report;
+mod plan_inputs;
 mod rounds;
 mod work;
 pub(crate) mod workspace;
@@ -23,12 +23,13 @@ use crate::error::{Result, TrainingError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::identity::ModelIdentity;
 use crate::initial_model::{self, Training};
+use crate::metrics::{EvaluationRecord, RoundRecord, StartRecord};
 use crate::noise::Noise;
 use crate::participation::ParticipationKey;
 use crate::plan::{PrivacyPlan, Spending};
 use crate::random::{Purpose, Randomness};
 use crate::ranks::{OneProcess, Ranks};
-use crate::record::{EvaluationRecord, GuaranteeRecord, PrivacyReport, RoundRecord, StartRecord};
+use crate::record::{GuaranteeRecord, PrivacyReport};
 use crate::secure_round::SecureRounds;
 use crate::server_optimizer::ServerOptimizer;
 use undertone_local::LocalWorker;
@@ -40,10 +41,11 @@ pub use crate::files::names::{
     CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE,
     PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
+pub(crate) use entropy::fresh_bytes;
+pub use entropy::randomness;
 pub use follow::follow;
 
-pub(crate) use account::Account;
-pub(crate) use privacy_report::{Claims, FOLLOWS_THE_ENCODING};
+pub(crate) use plan_inputs::vocabulary_cost;
 pub(crate) use rounds::{evaluates, shows_epsilon, signal_to_noise};
 pub(crate) use workspace::{genesis_of, strategy_of, trained_model, trainings_of, vocabulary_of};
 
@@ -154,7 +156,7 @@ pub fn lead(
 ) -> Result<Summary> {
     let config = &file.config;
     config.validate()?;
-    RunDirectory::within(options, &config.name, |directory| {
+    RunDirectory::within(options, &config.task.name, |directory| {
         train_in(directory, file, options, ranks, observer)
     })
 }
@@ -169,7 +171,7 @@ fn train_in(
     let config = &file.config;
     let corpus = directory.open_corpus(&config.data, &file.base, observer)?;
     let initial = config.initial_model.as_deref();
-    let model = initial_model::model(&config.model, initial, &file.base, corpus.vocab())?;
+    let model = initial_model::model(&config.task.model, initial, &file.base, corpus.vocab())?;
     let mut run = Run::open(file, directory, &corpus, model.as_ref(), options, ranks, observer)?;
     run.rounds()?;
     run.finish()
@@ -194,7 +196,7 @@ pub fn evaluate(
         model,
         parameters,
     } = Finished::open(run_dir, base, observer)?;
-    let mut generator = Randomness::new(Some(0))?.generator(Purpose::Evaluation, 0, 0);
+    let mut generator = Randomness::seeded(0).generator(Purpose::Evaluation, 0, 0);
     let set = EvaluationSet::new(
         &corpus.partition(data_split(split)),
         split.name(),
@@ -233,6 +235,13 @@ impl Finished {
             parameters,
         })
     }
+}
+
+/// How many examples each user of a partition has. Counts saturate at `u32::MAX`.
+#[must_use]
+pub fn example_counts(users: &Partition<'_>) -> Vec<u32> {
+    let count = |examples: usize| u32::try_from(examples).unwrap_or(u32::MAX);
+    users.users().map(|user| count(user.num_examples())).collect()
 }
 
 pub(crate) fn data_split(split: EvaluationSplit) -> Split {

@@ -14,11 +14,12 @@ use undertone_secagg::{
     Terms,
 };
 
-use crate::config::{DropoutConfig, RunConfig, SumName};
+use crate::config::RunConfig;
 use crate::error::{Result, TrainingError};
 use crate::plan::PrivacyPlan;
 use crate::random::{Purpose, Randomness};
 use crate::round::{RoundUsers, bound_of, examples_of};
+use crate::task::{DropoutConfig, SumName};
 use undertone_local::{LocalTask, LocalWorker, UserOutcome};
 
 /// Of a user's neighbours, the share that opens its masks: more than half.
@@ -71,7 +72,7 @@ impl SecureRounds {
     /// # Errors
     /// From the protocol's terms; [`TrainingError::Io`] where threads cannot be started.
     pub fn new(config: &RunConfig, plan: &PrivacyPlan, run: &str, threads: usize) -> Result<Option<Self>> {
-        let (Some(aggregation), Some(encoding)) = (&config.aggregation, plan.encoding()) else {
+        let (Some(aggregation), Some(encoding)) = (&config.task.aggregation, plan.encoding()) else {
             return Ok(None);
         };
         let cohort = encoding.cohort();
@@ -242,8 +243,7 @@ struct SessionNames {
 
 impl SessionNames {
     fn new(config_digest: &str) -> Result<Self> {
-        let mut fresh = [0; 32];
-        getrandom::fill(&mut fresh).map_err(|error| TrainingError::Entropy(error.to_string()))?;
+        let fresh = crate::run::fresh_bytes()?;
         Ok(Self {
             run: digest(&[b"undertone run\0", &fresh, config_digest.as_bytes()]),
             plan: digest(&[b"undertone plan\0", config_digest.as_bytes()]),

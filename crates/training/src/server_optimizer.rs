@@ -6,8 +6,8 @@ use adafactor::Adafactor;
 use undertone_aggregation::ParamLayout;
 use undertone_mechanisms::NoisedAverage;
 
-use crate::config::{OptimizerConfig, ServerConfig};
-use crate::error::{Result, TrainingError};
+use crate::coordinator_error::{CoordinatorError, Result};
+use crate::task::{OptimizerConfig, ServerConfig};
 
 /// A server optimizer with its state.
 ///
@@ -82,13 +82,13 @@ impl ServerOptimizer {
     /// Applies a released average.
     ///
     /// # Errors
-    /// [`TrainingError::Diverged`] when a parameter is no longer finite; `parameters` is then not to be used.
+    /// [`CoordinatorError::Diverged`] when a parameter is no longer finite; `parameters` is then not to be used.
     pub fn apply(&mut self, round: u64, average: &NoisedAverage, parameters: &mut [f32]) -> Result<()> {
         self.step(round, average.values(), parameters);
         if parameters.iter().all(|value| value.is_finite()) {
             Ok(())
         } else {
-            Err(TrainingError::Diverged { round })
+            Err(CoordinatorError::Diverged { round })
         }
     }
 
@@ -182,7 +182,7 @@ impl ServerOptimizer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::DecayConfig;
+    use crate::task::DecayConfig;
 
     fn layout(len: usize) -> ParamLayout {
         ParamLayout::with_tensor_groups(vec![("w".into(), vec![len])]).unwrap()

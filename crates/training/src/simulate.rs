@@ -41,7 +41,7 @@ use crate::participation::exact::ParticipationSets;
 use crate::participation::observed::Observed;
 use crate::participation::timers::{DeviceTimers, SimulatedRound};
 use crate::participation::{ParticipantId, ParticipationKey};
-use crate::random::Randomness;
+use crate::run::randomness;
 use ledger::{LedgerLine, LedgerWriter};
 use summary::Times;
 
@@ -62,7 +62,7 @@ pub fn run(
     config.validate()?;
     // Before anything long: a mechanism that cannot be accounted for ends the simulation here.
     let planned = config.planned(base)?;
-    let key = ParticipationKey::new(&Randomness::new(config.seed)?);
+    let key = ParticipationKey::new(&randomness(config.seed)?);
     let salt = key.salt();
     let names: Vec<ParticipantId> = (0..u64::from(config.population))
         .map(|user| salt.pseudonym(user))

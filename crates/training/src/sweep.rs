@@ -32,11 +32,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint;
-use crate::config::{Override, RunConfig, RunFile, folder_name, parse_as};
+use crate::config::{Override, RunConfig, RunFile, parse_as};
 use crate::error::{Result, TrainingError};
 use crate::files;
 use crate::manifest::{MANIFEST_FILE, Manifest};
 use crate::run::{self, CONFIG_FILE, Observer, RunOptions};
+use crate::task::folder_name;
 
 pub use comparison::{Comparison, Difference, Row, Spread};
 
@@ -163,9 +164,9 @@ impl Sweep {
         let out = self.folder(&options.out);
         let resume = match trial.state(&out)? {
             // One that was killed between its last two steps has left its checkpoint.
-            TrialState::Finished => return checkpoint::remove(&out.join(&trial.file.config.name)),
+            TrialState::Finished => return checkpoint::remove(&out.join(&trial.file.config.task.name)),
             // One that was killed before its first checkpoint starts again.
-            TrialState::Begun => files::exists(&checkpoint::path(&out.join(&trial.file.config.name))),
+            TrialState::Begun => files::exists(&checkpoint::path(&out.join(&trial.file.config.task.name))),
             TrialState::New => false,
         };
         let options = RunOptions {
@@ -191,7 +192,7 @@ impl Trial {
     /// # Errors
     /// A finished run of another configuration, and files that cannot be read.
     pub fn state(&self, folder: &Path) -> Result<TrialState> {
-        let directory = folder.join(&self.file.config.name);
+        let directory = folder.join(&self.file.config.task.name);
         if !directory.exists() {
             return Ok(TrialState::New);
         }
@@ -297,7 +298,7 @@ mod tests {
         let names: Vec<_> = sweep
             .trials
             .iter()
-            .map(|trial| trial.file.config.name.as_str())
+            .map(|trial| trial.file.config.task.name.as_str())
             .collect();
         assert_eq!(
             names[..4],
@@ -310,17 +311,17 @@ mod tests {
         );
         assert_eq!((names.len(), names[4]), (8, "few-tight-seed-2"));
         let last = &sweep.trials[7].file.config;
-        assert_eq!((last.rounds, last.seed), (9, Some(2)));
+        assert_eq!((last.task.rounds, last.seed), (9, Some(2)));
         assert_eq!(
-            last.clip,
-            crate::config::ClipConfig::Flat {
+            last.task.clip,
+            crate::task::ClipConfig::Flat {
                 norm: 1.0,
                 normalised: false
             }
         );
         assert_eq!(
-            sweep.trials[0].file.config.clip,
-            crate::config::ClipConfig::Flat {
+            sweep.trials[0].file.config.task.clip,
+            crate::task::ClipConfig::Flat {
                 norm: 0.1,
                 normalised: false
             }
@@ -332,8 +333,8 @@ mod tests {
         let sweep = read(&format!("# all\n{SWEEP}")).unwrap();
         for trial in &sweep.trials {
             assert_eq!(
-                trial.file.config.clip,
-                crate::config::ClipConfig::Flat {
+                trial.file.config.task.clip,
+                crate::task::ClipConfig::Flat {
                     norm: 7.0,
                     normalised: false
                 }

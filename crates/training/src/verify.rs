@@ -31,10 +31,11 @@ use crate::files;
 use crate::identity::ParameterCounts;
 use crate::initial_model::{Training, source_sha256};
 use crate::plan::{Population, PrivacyPlan};
+use crate::privacy_report::{Claims, FOLLOWS_THE_ENCODING};
 use crate::record::{GuaranteeRecord, LedgerEntry};
 use crate::run::{
-    CONFIG_FILE, Claims, FOLLOWS_THE_ENCODING, LEDGER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE, strategy_of,
-    trainings_of, vocabulary_of,
+    CONFIG_FILE, LEDGER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE, strategy_of, trainings_of, vocabulary_cost,
+    vocabulary_of,
 };
 
 /// One thing that was looked at.
@@ -84,7 +85,7 @@ impl Check {
     }
 
     /// Keeps the value, or the error as a problem.
-    fn keep<T>(&mut self, result: Result<T>) -> Option<T> {
+    fn keep<T, E: Display>(&mut self, result: std::result::Result<T, E>) -> Option<T> {
         result.map_err(|error| self.problem(error)).ok()
     }
 }
@@ -155,7 +156,9 @@ impl Run<'_> {
     /// What the report of the run is made from, made as before the first round.
     fn claims(&self) -> Result<Claims<'_>> {
         Ok(Claims {
-            config: &self.config,
+            task: &self.config.task,
+            seeded: self.config.seed.is_some(),
+            vocabulary: self.config.data.vocabulary_provenance(),
             counts: self.counts,
             plan: &self.plan,
             planned: self.plan.planned()?,
@@ -177,7 +180,7 @@ pub fn verify(run_dir: &Path) -> Result<Verification> {
         notes: vec![metrics::NOT_DETERMINED],
     };
     if let Some(run) = open(run_dir, &mut verification) {
-        let of_sums = run.config.aggregation.is_some() && !run.config.encoding_is_noisy();
+        let of_sums = run.config.task.aggregation.is_some() && !run.config.task.encoding_is_noisy();
         if of_sums && run.plan.is_private() {
             verification.notes.push(FOLLOWS_THE_ENCODING);
         }
@@ -202,7 +205,7 @@ fn open<'a>(folder: &'a Path, verification: &mut Verification) -> Option<Run<'a>
     verification.checks.push(configuration);
     let config = config?;
     let entries = verification.then(ledger::chain(folder))?;
-    verification.then(mechanism::is_one(folder, config.rounds))?;
+    verification.then(mechanism::is_one(folder, config.task.rounds))?;
     let Settings {
         vocabulary,
         counts,
@@ -246,8 +249,8 @@ fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Chec
     }
     let made = (|| {
         let vocabulary = vocabulary_of(folder, &config.data)?;
-        let layout = config.model.layout(vocabulary.len())?;
-        let counts = ParameterCounts::of(&config.model, vocabulary.len())?;
+        let layout = config.task.model.layout(vocabulary.len())?;
+        let counts = ParameterCounts::of(&config.task.model, vocabulary.len())?;
         let Some(first) = entries.first() else {
             return Err(TrainingError::Damaged {
                 path: folder.join(crate::run::LEDGER_FILE),
@@ -260,8 +263,11 @@ fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Chec
         };
         let strategy = strategy_of(folder)?;
         let trainings = trainings_of(folder)?;
-        let plan = PrivacyPlan::with_strategy(config, strategy.as_ref(), &layout, population)?
-            .with_vocabulary(vocabulary_privacy(folder, config, &vocabulary)?.as_ref())?
+        let plan = PrivacyPlan::with_strategy(&config.task, strategy.as_ref(), &layout, population)?;
+        let words = vocabulary_privacy(folder, config, &vocabulary)?;
+        let words = vocabulary_cost(&plan, words.as_ref())?;
+        let plan = plan
+            .with_vocabulary(words)
             .with_start(&trainings, &source_sha256(&config.data)?);
         Ok(Settings {
             vocabulary,

@@ -12,7 +12,7 @@ use undertone_data::{
 use undertone_mechanisms::NoiseKey;
 use undertone_training::config::RunFile;
 use undertone_training::export::{Layout, export};
-use undertone_training::record::RoundRecord;
+use undertone_training::metrics::RoundRecord;
 use undertone_training::run::{self, Observer, RunOptions, Silent};
 
 /// Where run directories stand.

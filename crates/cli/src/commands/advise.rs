@@ -88,7 +88,7 @@ pub(crate) fn run(args: &AdviseArgs, output: &Output) -> anyhow::Result<()> {
         .transpose()?;
     let question = Question {
         compute_budget: args.compute_budget,
-        rounds: args.rounds.unwrap_or(file.config.rounds),
+        rounds: args.rounds.unwrap_or(file.config.task.rounds),
         epsilon: args.epsilon,
         delta: args.delta,
         group_size: match args.group_size {

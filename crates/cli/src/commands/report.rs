@@ -20,7 +20,7 @@ struct Report<'a> {
     model: &'a str,
     rounds: usize,
     planned_rounds: u64,
-    evaluation: Option<&'a undertone_training::record::EvaluationRecord>,
+    evaluation: Option<&'a undertone_training::metrics::EvaluationRecord>,
     privacy: Option<&'a undertone_training::record::PrivacyReport>,
     report: PathBuf,
 }

@@ -10,7 +10,8 @@ use anyhow::Context;
 use indicatif::ProgressBar;
 use undertone_present::numbers::{epsilon_delta, upper_bound};
 use undertone_training::config::{Override, RunFile};
-use undertone_training::record::{EvaluationRecord, GuaranteeRecord, RoundRecord, StartRecord};
+use undertone_training::metrics::{EvaluationRecord, RoundRecord, StartRecord};
+use undertone_training::record::GuaranteeRecord;
 use undertone_training::run::{self, Observer, RunOptions, Summary};
 
 use crate::output::{Output, facts, value};

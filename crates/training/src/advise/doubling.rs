@@ -57,7 +57,7 @@ pub struct Doubling {
 /// `sigma(M) / M`. That is taken here; with the ratio as printed `G` would nearly always be doubled.
 ///
 /// # Errors
-/// [`TrainingError::ConfigValue`] unless the budget is the start times a power of two, the start fits the population, and
+/// [`TrainingError::Coordinator`] unless the budget is the start times a power of two, the start fits the population, and
 /// the norms are positive numbers; what `norm` and `noise` give.
 ///
 /// # Source

@@ -132,9 +132,9 @@ fn gradient_norms_by_hand() {
     )
     .unwrap();
     let users = corpus.partition(Split::Train);
-    let model = config.model.build(corpus.vocab().len()).unwrap();
+    let model = config.task.model.build(corpus.vocab().len()).unwrap();
     let parameters = model.initial_params(7);
-    let randomness = Randomness::new(Some(1)).unwrap();
+    let randomness = Randomness::seeded(1);
     let all = users.num_users();
     let mut probe = Probe::new(model.as_ref(), &parameters, &users, all, &randomness, 2).unwrap();
     // More examples than anybody has: no choice is left.

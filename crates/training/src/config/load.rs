@@ -81,7 +81,7 @@ impl RunFile {
     /// Reads and checks a run file.
     ///
     /// # Errors
-    /// [`TrainingError::Io`], [`TrainingError::ConfigSyntax`] with line and column, [`TrainingError::ConfigValue`].
+    /// [`TrainingError::Io`], [`TrainingError::ConfigSyntax`] with line and column, [`TrainingError::Coordinator`].
     pub fn read(path: &Path, overrides: &[Override]) -> Result<Self> {
         let text = crate::files::read_given_text(path)?;
         let config = Self::parse(&text, path, overrides)?;

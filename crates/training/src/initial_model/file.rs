@@ -6,9 +6,10 @@ use undertone_data::Vocab;
 use undertone_models::weights::{self, gpt2};
 use undertone_models::{Loaded, LoraSpec, ModelSpec};
 
-use super::{Description, Training, training};
+use super::{Description, Training};
 use crate::error::{Result, TrainingError};
 use crate::files;
+use crate::trainings;
 
 /// The file beside weights in GPT-2's layout.
 pub(crate) const GPT2_CONFIG: &str = "config.json";
@@ -40,7 +41,7 @@ impl ModelFile {
             .description
             .as_ref()
             .map_or(&[][..], |own| &own.trained_on[..]);
-        training::check(said).map_err(|error| damaged(&self.path, format!("its description: {error}")))?;
+        trainings::check(said).map_err(|error| damaged(&self.path, format!("its description: {error}")))?;
         Ok(match said {
             [] => vec![Training::Undescribed {}],
             said => said.to_vec(),

@@ -47,7 +47,7 @@ fn started(spec: &ModelSpec, files: &[(&str, &[u8])]) -> Result<(Box<dyn Sequenc
     }
     let (file, words) = (Some(Path::new(files[0].0)), words());
     let model = model(spec, file, folder.path(), &words)?;
-    let randomness = Randomness::new(Some(1))?;
+    let randomness = Randomness::seeded(1);
     let parameters = starting_parameters(spec, file, folder.path(), model.as_ref(), &words, &randomness)?;
     Ok((model, parameters))
 }
@@ -95,7 +95,7 @@ fn other_models_and_other_words_are_refused_by_name() {
     refused(check(&cifg(5), Some("{")), "is damaged: its description");
     let (missing, base) = (Some(Path::new("such/file")), Path::new("no"));
     let model = cifg(5).build(6).unwrap();
-    let randomness = Randomness::new(Some(1)).unwrap();
+    let randomness = Randomness::seeded(1);
     let read = starting_parameters(&cifg(5), missing, base, model.as_ref(), &words(), &randomness);
     refused(read, "cannot read no/such/file");
 }

@@ -3,7 +3,7 @@
 use undertone_accounting::participation::{Gap, Participation};
 
 use super::ParticipationKey;
-use crate::error::{Result, TrainingError};
+use crate::coordinator_error::{CoordinatorError, Result};
 use undertone_mechanisms::draws;
 
 /// One random order of all users, cut into as many cohorts as an epoch has rounds. Round `t` has cohort `t mod b`, so a
@@ -29,7 +29,7 @@ use undertone_mechanisms::draws;
 /// assert_eq!((epochs.cohort(0).len(), epochs.cohort(341).len()), (1002, 1001));
 /// assert_eq!(epochs.cohort(5), epochs.cohort(5 + 342));
 /// assert_eq!(epochs.participation(2052)?.max_participation(), 6);
-/// # Ok::<(), undertone_training::error::TrainingError>(())
+/// # Ok::<(), undertone_training::coordinator_error::CoordinatorError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct ShuffledEpochs {
@@ -41,13 +41,13 @@ impl ShuffledEpochs {
     /// The order that `key` gives to `users` users, in epochs of `rounds_per_epoch` rounds.
     ///
     /// # Errors
-    /// [`TrainingError::ConfigValue`] for no rounds, or more than users: a cohort would be empty.
+    /// [`CoordinatorError::ConfigValue`] for no rounds, or more than users: a cohort would be empty.
     pub fn new(users: u32, rounds_per_epoch: u64, key: &ParticipationKey) -> Result<Self> {
         let rounds = u32::try_from(rounds_per_epoch)
             .ok()
             .filter(|rounds| (1..=users).contains(rounds));
         let Some(rounds_per_epoch) = rounds else {
-            return Err(TrainingError::value(
+            return Err(CoordinatorError::value(
                 "cohort.rounds_per_epoch",
                 format!("from 1 to the {users} users"),
                 rounds_per_epoch,
@@ -64,13 +64,13 @@ impl ShuffledEpochs {
     /// The longest epochs whose cohorts all have at least `report_goal` users.
     ///
     /// # Errors
-    /// [`TrainingError::ConfigValue`] for a goal of 0 or above the number of users.
+    /// [`CoordinatorError::ConfigValue`] for a goal of 0 or above the number of users.
     ///
     /// # Source
     /// \[Gboard\] section 2.2: MinS is at most the population over the report goal.
     pub fn with_report_goal(users: u32, report_goal: u32, key: &ParticipationKey) -> Result<Self> {
         if report_goal == 0 || report_goal > users {
-            return Err(TrainingError::value(
+            return Err(CoordinatorError::value(
                 "cohort.report_goal",
                 format!("from 1 to the {users} users"),
                 report_goal,

@@ -7,7 +7,7 @@ use undertone_accounting::sensitivity::{SquaredSensitivity, restart};
 use undertone_mechanisms::{Certified, Mechanism, MechanismError, Strategy, TreeLayout, toeplitz};
 
 use super::{ParticipantId, Violation};
-use crate::error::{Result, TrainingError};
+use crate::coordinator_error::{CoordinatorError, Result};
 
 /// Rounds up to which all inner products of columns are kept: 256 MiB at this number. Beyond, sums of columns are formed
 /// anew for every user, which takes longer and bounds matrices with negative entries less tightly.
@@ -124,7 +124,7 @@ impl RoundsByUser {
 /// sensitivity of a schema that all users kept to, except by rounding.
 ///
 /// # Errors
-/// [`TrainingError::ConfigValue`] for a round beyond those of the mechanism; from the mechanism.
+/// [`CoordinatorError::ConfigValue`] for a round beyond those of the mechanism; from the mechanism.
 pub fn exact_squared_sensitivity(
     mechanism: &Mechanism,
     rounds_made: u64,
@@ -178,7 +178,7 @@ impl SetNorm {
         let rounds = usize::try_from(rounds_made).unwrap_or(usize::MAX);
         if rounds == 0 || rounds > available || u32::try_from(rounds).is_err() {
             let expected = format!("from 1 to the {available} rounds of the mechanism");
-            return Err(TrainingError::value("rounds", expected, rounds_made));
+            return Err(CoordinatorError::value("rounds", expected, rounds_made));
         }
         let columns = match strategy {
             Strategy::Tree(tree) => {
@@ -232,7 +232,7 @@ impl SetNorm {
         let beyond = |rounds: u64| {
             let last = set.iter().copied().max().map(u64::from);
             match last.filter(|last| *last >= rounds) {
-                Some(last) => Err(TrainingError::value(
+                Some(last) => Err(CoordinatorError::value(
                     "round of a participation",
                     format!("less than the {rounds} rounds made"),
                     last,
@@ -299,7 +299,7 @@ impl Columns {
             Strategy::Dense(dense) => Self::from_rows((0..rounds).map(|t| dense.row(t))),
             // PRIVACY: a strategy that this file does not know has no sensitivity here.
             other => {
-                return Err(TrainingError::Mechanism(MechanismError::Description {
+                return Err(CoordinatorError::Mechanism(MechanismError::Description {
                     message: format!("no columns are known of the strategy {}", other.name()),
                 }));
             }

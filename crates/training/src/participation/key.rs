@@ -87,12 +87,11 @@ mod tests {
 
     #[test]
     fn one_seed_one_key_and_no_print() {
-        let key = |seed| ParticipationKey::new(&Randomness::new(seed).unwrap());
-        assert_eq!(key(Some(3)), key(Some(3)));
-        assert_ne!(key(Some(3)), key(Some(4)));
-        assert_ne!(key(None), key(None));
-        assert_eq!(format!("{:?}", key(None)), "ParticipationKey(..)");
-        assert_ne!(key(Some(3)).derive(b"a"), key(Some(3)).derive(b"b"));
+        let key = |seed| ParticipationKey::new(&Randomness::seeded(seed));
+        assert_eq!(key(3), key(3));
+        assert_ne!(key(3), key(4));
+        assert_eq!(format!("{:?}", key(3)), "ParticipationKey(..)");
+        assert_ne!(key(3).derive(b"a"), key(3).derive(b"b"));
     }
 
     #[test]

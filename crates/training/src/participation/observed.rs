@@ -6,7 +6,7 @@ use undertone_accounting::participation::{Gap, Participation, RoundsBetween};
 use undertone_mechanisms::Mechanism;
 
 use super::{ParticipantId, Violation};
-use crate::error::Result;
+use crate::coordinator_error::Result;
 
 /// MinS, MaxP and their histograms, from the participants of one round after another. Memory is proportional to the users
 /// that took part, whatever the number of rounds.
@@ -183,7 +183,7 @@ impl Observed {
         let rounds = self.rounds as usize;
         // PRIVACY: rounds beyond those that the mechanism was made for had noise of no strategy that we know of.
         if rounds > run.rounds() {
-            return Err(crate::error::TrainingError::value(
+            return Err(crate::coordinator_error::CoordinatorError::value(
                 "rounds",
                 format!("at most the {} rounds of the mechanism", run.rounds()),
                 rounds,

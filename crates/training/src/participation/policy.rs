@@ -5,7 +5,7 @@ use undertone_accounting::participation::{Gap, Participation, Spacing};
 
 use super::observed::Observed;
 use super::{ParticipantId, Violation};
-use crate::error::Result;
+use crate::coordinator_error::Result;
 
 /// What happens to a round that would break the declared schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -42,7 +42,7 @@ use undertone_accounting::participation::{Gap, Participation};
 pub use config::{ChargingConfig, DaytimeConfig, DeviceClassConfig, TimersConfig, ZoneConfig};
 
 use super::ParticipationKey;
-use crate::error::{Result, TrainingError};
+use crate::coordinator_error::{CoordinatorError, Result};
 use server::Server;
 
 /// A released round.
@@ -79,7 +79,7 @@ pub struct SimulatedRound {
 /// assert_eq!(first.participants.len(), 20);
 /// let second = devices.next_round()?;
 /// assert!(second.participants.iter().all(|device| !first.participants.contains(device)));
-/// # Ok::<(), undertone_training::error::TrainingError>(())
+/// # Ok::<(), undertone_training::coordinator_error::CoordinatorError>(())
 /// ```
 #[derive(Debug)]
 pub struct DeviceTimers {
@@ -90,11 +90,11 @@ impl DeviceTimers {
     /// The population before its first round.
     ///
     /// # Errors
-    /// [`TrainingError::ConfigValue`] naming the key.
+    /// [`CoordinatorError::ConfigValue`] naming the key.
     pub fn new(population: u32, config: &TimersConfig, key: &ParticipationKey) -> Result<Self> {
         config.validate()?;
         if config.report_goal > population {
-            return Err(TrainingError::value(
+            return Err(CoordinatorError::value(
                 "timers.report_goal",
                 format!("at most the population of {population} devices"),
                 config.report_goal,
@@ -108,7 +108,7 @@ impl DeviceTimers {
     /// The next released round.
     ///
     /// # Errors
-    /// [`TrainingError::ConfigValue`] where no attempt of a hundred days meets the report goal.
+    /// [`CoordinatorError::ConfigValue`] where no attempt of a hundred days meets the report goal.
     pub fn next_round(&mut self) -> Result<SimulatedRound> {
         self.server.next_round()
     }
@@ -130,7 +130,7 @@ impl DeviceTimers {
 /// [`Policy`](super::policy::Policy).
 ///
 /// # Errors
-/// From the accountant, for no rounds; [`TrainingError::ConfigValue`] as [`TimersConfig::validate`].
+/// From the accountant, for no rounds; [`CoordinatorError::ConfigValue`] as [`TimersConfig::validate`].
 ///
 /// # Example
 /// ```
@@ -139,7 +139,7 @@ impl DeviceTimers {
 /// let config = TimersConfig { timer_hours: 72.0, round_timeout_minutes: 120.0, ..TimersConfig::default() };
 /// assert_eq!(promised(&config, 100)?.gap().get(), 36);
 /// assert_eq!(promised(&config, 100)?.max_participation(), 3);
-/// # Ok::<(), undertone_training::error::TrainingError>(())
+/// # Ok::<(), undertone_training::coordinator_error::CoordinatorError>(())
 /// ```
 pub fn promised(config: &TimersConfig, rounds: u64) -> Result<Participation> {
     config.validate()?;

@@ -11,9 +11,9 @@ use undertone_mechanisms::{
     CorrelatedGaussian, Denominator, History, Mechanism, NoiseKey, SamplerDistance, Strategy, Target, Tree,
 };
 
-use crate::config::{ClipConfig, RestartsConfig, RunConfig};
-use crate::error::{Result, TrainingError};
+use crate::coordinator_error::{CoordinatorError, Result};
 use crate::record::SchemaRecord;
+use crate::task::{ClipConfig, RestartsConfig, TaskConfig};
 
 /// One mechanism for the whole run, as this run adds its noise.
 ///
@@ -88,14 +88,15 @@ pub(super) struct Release {
 impl Bounded {
     /// The mechanism of this noise multiplier.
     pub(super) fn new(
-        config: &RunConfig,
+        config: &TaskConfig,
         strategy: Strategy,
         participation: Participation,
         release: Release,
         noise_multiplier: NoiseMultiplier,
     ) -> Result<Self> {
-        let rounds = usize::try_from(config.rounds)
-            .map_err(|_| TrainingError::value("rounds", "a number that fits into memory", config.rounds))?;
+        let rounds = usize::try_from(config.rounds).map_err(|_| {
+            CoordinatorError::value("rounds", "a number that fits into memory", config.rounds)
+        })?;
         let adaptive = match config.clip {
             ClipConfig::Adaptive { bit_noise_std, .. } => Some(Adaptive {
                 bit_noise: BitNoise::new(
@@ -327,12 +328,12 @@ fn segments(rounds: u64, restarts: Option<RestartsConfig>) -> Vec<Range<u64>> {
     segments
 }
 
-fn restarts_of(config: &RunConfig) -> Option<RestartsConfig> {
+fn restarts_of(config: &TaskConfig) -> Option<RestartsConfig> {
     config.privacy.as_ref()?.mechanism.as_ref()?.restarts
 }
 
 /// The schema that a run promises.
-pub(super) fn participation(config: &RunConfig, cohorts_an_epoch: u64) -> Result<Participation> {
+pub(super) fn participation(config: &TaskConfig, cohorts_an_epoch: u64) -> Result<Participation> {
     let rounds = config.rounds;
     Ok(match config.participation {
         Some(declared) => {
@@ -370,7 +371,7 @@ pub(super) fn calibrate(
             return Ok(bounded);
         }
     }
-    Err(TrainingError::value(
+    Err(CoordinatorError::value(
         "privacy.target_epsilon",
         format!("an epsilon that some noise reaches at delta {}", target.1.get()),
         target.0.get(),

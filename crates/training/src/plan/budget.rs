@@ -1,7 +1,7 @@
 //! Budgets: of the training alone, and of the training with its words.
 
 use super::{Private, VocabularyCost};
-use crate::error::{Result, TrainingError};
+use crate::coordinator_error::{CoordinatorError, Result};
 
 /// A budget that is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,7 +54,7 @@ impl Private {
     /// PRIVACY: a budget for everything cannot be kept where a part of it has no known cost.
     pub(super) fn check_countable(&self) -> Result<()> {
         match (self.most, self.uncountable()) {
-            (Some(most), Some(why)) => Err(TrainingError::value(
+            (Some(most), Some(why)) => Err(CoordinatorError::value(
                 "privacy.max_epsilon",
                 format!("no budget for everything together, because it cannot be computed. {why}"),
                 most,

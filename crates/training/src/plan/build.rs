@@ -1,6 +1,5 @@
 //! How a plan is made from a run file and a population.
 
-use std::path::Path;
 use std::sync::OnceLock;
 
 use undertone_accounting::participation::Participation;
@@ -14,18 +13,18 @@ use super::shares::{self, Shares};
 use super::strategy;
 use super::{Basis, Phase, Population, PrivacyPlan, Private, StartCost};
 use crate::cohort::Sampling;
-use crate::config::{
+use crate::coordinator_error::{CoordinatorError, Result};
+use crate::task::{
     AccountantName, Algorithm, ClipConfig, CohortSize, EstimatorConfig, MechanismConfig, PrivacyConfig,
-    RunConfig,
+    TaskConfig,
 };
-use crate::error::{Result, TrainingError};
 
 /// The part of delta that calibration leaves to the sampler's distance from ideal noise, which needs far less.
 const SAMPLER_SHARE: f64 = 1e-9;
 
 /// The recipe for sampled cohorts: the one that the run file names, or the tightest that is valid for them.
 #[must_use]
-fn recipe(config: &RunConfig) -> Recipe {
+fn recipe(config: &TaskConfig) -> Recipe {
     let named = config.privacy.as_ref().and_then(|privacy| privacy.accountant);
     match (named, config.cohort.sampling) {
         (Some(AccountantName::Rdp), _) => Recipe::Rdp,
@@ -38,19 +37,20 @@ fn recipe(config: &RunConfig) -> Recipe {
 }
 
 impl PrivacyPlan {
-    /// The plan of a checked configuration over a population; the run file's relative paths start at `base`.
+    /// The plan of a checked task over a population; `read` is the strategy of the file that `privacy.mechanism.file` names,
+    /// where it names one.
     ///
     /// # Errors
-    /// [`TrainingError::ConfigValue`] when a cohort is larger than the population or the per-layer norms do not match the
+    /// [`CoordinatorError::ConfigValue`] when a cohort is larger than the population or the per-layer norms do not match the
     /// model; from the accountant when a target is out of reach.
     pub fn new(
-        config: &RunConfig,
-        base: &Path,
+        config: &TaskConfig,
+        read: Option<&Strategy>,
         layout: &ParamLayout,
         population: Population,
     ) -> Result<Self> {
         Self::build(config, layout, population, &|mechanism, participation| {
-            strategy::strategy(config, mechanism, participation, base)
+            strategy::strategy(config, mechanism, participation, read)
         })
     }
 
@@ -59,7 +59,7 @@ impl PrivacyPlan {
     /// # Errors
     /// As [`new`](Self::new), and for a run that needs a strategy where there is none.
     pub fn with_strategy(
-        config: &RunConfig,
+        config: &TaskConfig,
         strategy: Option<&Strategy>,
         layout: &ParamLayout,
         population: Population,
@@ -67,7 +67,7 @@ impl PrivacyPlan {
         Self::build(config, layout, population, &|_, _| {
             strategy.cloned().ok_or_else(|| {
                 let expected = "the mechanism.json that the run was started with";
-                TrainingError::missing("privacy.mechanism", expected)
+                CoordinatorError::missing("privacy.mechanism", expected)
             })
         })
     }
@@ -76,7 +76,7 @@ impl PrivacyPlan {
     ///
     /// # Errors
     /// From the accountant's types.
-    pub fn declared(config: &RunConfig) -> Result<Option<Participation>> {
+    pub fn declared(config: &TaskConfig) -> Result<Option<Participation>> {
         match config.participation {
             Some(_) => Ok(Some(bounded::participation(config, 1)?)),
             None => Ok(None),
@@ -84,7 +84,7 @@ impl PrivacyPlan {
     }
 
     fn build(
-        config: &RunConfig,
+        config: &TaskConfig,
         layout: &ParamLayout,
         population: Population,
         strategy: &dyn Fn(&MechanismConfig, Participation) -> Result<Strategy>,
@@ -104,7 +104,7 @@ impl PrivacyPlan {
             CohortSize::Count { count, key } if count > sampled_from => {
                 let expected =
                     format!("at most the {sampled_from} {what} of the training partition (q <= 1)");
-                return Err(TrainingError::value(key, expected, count));
+                return Err(CoordinatorError::value(key, expected, count));
             }
             CohortSize::Count { count, .. } => (count / sampled_from, count),
         };
@@ -128,7 +128,11 @@ impl PrivacyPlan {
                         Some(_) => format!("at most the number of users, {users}"),
                         None => format!("at most the population's weight, {:.1}", population.total_weight),
                     };
-                    return Err(TrainingError::value("estimator.min_weight", expected, min_weight));
+                    return Err(CoordinatorError::value(
+                        "estimator.min_weight",
+                        expected,
+                        min_weight,
+                    ));
                 }
                 Estimator::ClippedDenominator {
                     min_weight: q * min_weight,
@@ -142,7 +146,7 @@ impl PrivacyPlan {
         } = &config.clip
             && norms.len() != groups
         {
-            return Err(TrainingError::value(
+            return Err(CoordinatorError::value(
                 "clip.norms",
                 format!("{groups} norms, one a parameter vector"),
                 norms.len(),
@@ -201,7 +205,7 @@ impl PrivacyPlan {
 
     fn make_private(
         &mut self,
-        config: &RunConfig,
+        config: &TaskConfig,
         privacy: &PrivacyConfig,
         mean_weight: f64,
         strategy: &dyn Fn(&MechanismConfig, Participation) -> Result<Strategy>,
@@ -224,7 +228,7 @@ impl PrivacyPlan {
                     .as_ref()
                     .and_then(|encoding| Shares::new(encoding, participation));
                 let shares = shares.ok_or_else(|| {
-                    TrainingError::missing("aggregation.encoding", "an encoding with noise")
+                    CoordinatorError::missing("aggregation.encoding", "an encoding with noise")
                 })?;
                 (
                     Basis::Shares(Box::new(shares)),
@@ -258,7 +262,7 @@ impl PrivacyPlan {
     }
 
     /// The delta of the run's guarantees.
-    fn delta_of(&self, config: &RunConfig) -> Result<Delta> {
+    fn delta_of(&self, config: &TaskConfig) -> Result<Delta> {
         let delta = match config.privacy.as_ref().and_then(|privacy| privacy.delta) {
             Some(delta) => delta,
             // K^-1.1, as in Table 1 of [DPLM].
@@ -271,12 +275,12 @@ impl PrivacyPlan {
         };
         if delta >= 1.0 {
             let expected = "a number in (0, 1): the default users^-1.1 needs more than one user";
-            return Err(TrainingError::value("privacy.delta", expected, delta));
+            return Err(CoordinatorError::value("privacy.delta", expected, delta));
         }
         Ok(Delta::new(delta)?)
     }
 
-    fn encoding_setting(&self, config: &RunConfig, clip_norm: Option<f64>) -> Result<shares::Setting> {
+    fn encoding_setting(&self, config: &TaskConfig, clip_norm: Option<f64>) -> Result<shares::Setting> {
         let schema = match config.encoding_is_noisy() {
             true => Some(bounded::participation(config, self.cohorts_an_epoch())?),
             false => None,
@@ -349,7 +353,7 @@ impl PrivacyPlan {
     /// this run's own, or with `[estimate]` that of the larger run.
     fn bounded_noise(
         &self,
-        config: &RunConfig,
+        config: &TaskConfig,
         privacy: &PrivacyConfig,
         (strategy, participation): (Strategy, Participation),
         delta: Delta,
@@ -357,7 +361,7 @@ impl PrivacyPlan {
     ) -> Result<(Bounded, f64)> {
         let first = self.round(0);
         let (Some(sensitivity), Some(clip_norm)) = (first.sensitivity, self.phases[0].clip_norm) else {
-            return Err(TrainingError::missing("clip", "a clip norm in a private run"));
+            return Err(CoordinatorError::missing("clip", "a clip norm in a private run"));
         };
         let release = bounded::Release {
             parameters: self.parameters,

@@ -4,7 +4,7 @@ use undertone_accounting::{Accountant, Delta, Event, NoiseMultiplier, SamplingPr
 use undertone_mechanisms::Mechanism;
 
 use super::{Basis, PrivacyPlan};
-use crate::error::Result;
+use crate::coordinator_error::Result;
 use crate::record::GuaranteeRecord;
 
 /// The larger run that noise is scaled for.

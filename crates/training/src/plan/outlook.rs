@@ -5,8 +5,8 @@ use undertone_mechanisms::Workload;
 
 use super::PrivacyPlan;
 use crate::cohort::Sampling;
-use crate::config::{Algorithm, RunConfig};
-use crate::error::Result;
+use crate::coordinator_error::Result;
+use crate::task::{Algorithm, TaskConfig};
 use undertone_present::numbers::{grouped, number, upper_bound};
 
 /// A run of a smaller reach is warned of.
@@ -81,7 +81,12 @@ impl PrivacyPlan {
     ///
     /// # Errors
     /// From the strategy.
-    pub fn warning(&self, config: &RunConfig, layout: &ParamLayout) -> Result<Option<String>> {
+    pub fn warning(
+        &self,
+        config: &TaskConfig,
+        layout: &ParamLayout,
+        has_initial_model: bool,
+    ) -> Result<Option<String>> {
         let Some(reach) = self.reach()?.filter(|reach| *reach < HOPELESS) else {
             return Ok(None);
         };
@@ -94,9 +99,9 @@ impl PrivacyPlan {
         let mut remedies = vec![remedy.more_per_round()?];
         remedies.push(remedy.fewer_parameters());
         remedies.extend(remedy.larger_epsilon());
-        let start = match config.initial_model {
-            None => " A public start (`undertone pretrain`, then `initial_model`) leaves less to learn.",
-            Some(_) => " With a public start as here, less noise also spoils less of it.",
+        let start = match has_initial_model {
+            false => " A public start (`undertone pretrain`, then `initial_model`) leaves less to learn.",
+            true => " With a public start as here, less noise also spoils less of it.",
         };
         Ok(Some(format!(
             "The noise will drown what this run learns. Over {} rounds, updates that all pointed one way could move the \
@@ -112,7 +117,7 @@ impl PrivacyPlan {
 /// What would bring a hopeless run to [`HOPEFUL`].
 struct Remedies<'a> {
     plan: &'a PrivacyPlan,
-    config: &'a RunConfig,
+    config: &'a TaskConfig,
     layout: &'a ParamLayout,
     /// How many times too small the reach is.
     factor: f64,
@@ -120,7 +125,7 @@ struct Remedies<'a> {
 
 impl Remedies<'_> {
     /// The plan of a changed run with the mechanism of this one.
-    fn changed(&self, config: &RunConfig) -> Option<PrivacyPlan> {
+    fn changed(&self, config: &TaskConfig) -> Option<PrivacyPlan> {
         let bounded = self.plan.bounded();
         let strategy = bounded.map(|bounded| bounded.mechanism().strategy());
         PrivacyPlan::with_strategy(config, strategy, self.layout, self.plan.population).ok()
@@ -211,7 +216,7 @@ impl Remedies<'_> {
 }
 
 /// The run with so many times as much in a round.
-fn with_more(config: &RunConfig, more: f64) -> RunConfig {
+fn with_more(config: &TaskConfig, more: f64) -> TaskConfig {
     let mut config = config.clone();
     let whole = config.cohort.sampling != Sampling::Poisson;
     let group_size = match config.user_update.algorithm {

@@ -4,8 +4,8 @@ use undertone_accounting::participation::Participation;
 use undertone_accounting::{Accountant, Adjacency, Delta, Event, Recipe};
 use undertone_aggregation::{Cohort, Encoding, EncodingKind, Levels};
 
-use crate::config::{EncodingConfig, RunConfig};
-use crate::error::{Result, TrainingError};
+use crate::coordinator_error::{CoordinatorError, Result};
+use crate::task::{EncodingConfig, TaskConfig};
 
 /// Noise in shares, independent in every round.
 ///
@@ -91,12 +91,15 @@ pub(super) struct Setting {
 }
 
 /// The encoding of a run file; `None` where updates are simply added up.
-pub(super) fn encoding(config: &RunConfig, setting: &Setting) -> Result<Option<Encoding>> {
+pub(super) fn encoding(config: &TaskConfig, setting: &Setting) -> Result<Option<Encoding>> {
     let Some(aggregation) = &config.aggregation else {
         return Ok(None);
     };
     let Some(clip_norm) = setting.clip_norm else {
-        return Err(TrainingError::missing("clip", "a clip norm with [aggregation]"));
+        return Err(CoordinatorError::missing(
+            "clip",
+            "a clip norm with [aggregation]",
+        ));
     };
     let noise_multiplier = config
         .privacy
@@ -143,14 +146,14 @@ pub(super) fn encoding(config: &RunConfig, setting: &Setting) -> Result<Option<E
             .max(aggregation.min_clients),
     };
     if cohort.min_clients > setting.most {
-        return Err(TrainingError::value(
+        return Err(CoordinatorError::value(
             "aggregation.min_clients",
             format!("at most the {} users that a round can have", setting.most),
             cohort.min_clients,
         ));
     }
     if cohort.max_clients < setting.most {
-        return Err(TrainingError::value(
+        return Err(CoordinatorError::value(
             "aggregation.max_clients",
             format!("at least the {} users that a round can have", setting.most),
             cohort.max_clients,

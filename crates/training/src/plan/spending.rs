@@ -5,7 +5,7 @@ use undertone_accounting::{Accountant, AccountingError, Delta, Epsilon, Guarante
 use undertone_mechanisms::{IndependentGaussian, MechanismError, NoiseKey, SamplerDistance};
 
 use super::{Basis, PrivacyPlan, RoundPlan, WholeCost};
-use crate::error::{Result, TrainingError};
+use crate::coordinator_error::{CoordinatorError, Result};
 use crate::record::{GuaranteePoint, GuaranteeRecord, LedgerEntry};
 
 /// Deltas that reports state besides the run's own.
@@ -186,7 +186,7 @@ impl Spending {
     /// Refuses a round that would bring epsilon over the budget.
     ///
     /// # Errors
-    /// [`TrainingError::BudgetExceeded`]; from the accountant: a check that cannot be evaluated refuses the round too.
+    /// [`CoordinatorError::BudgetExceeded`]; from the accountant: a check that cannot be evaluated refuses the round too.
     pub fn check_budget(&self, plan: &PrivacyPlan, round: u64, cost: Cost) -> Result<()> {
         let Some(private) = plan.private.as_ref().filter(|private| private.has_budget()) else {
             return Ok(());
@@ -209,7 +209,7 @@ impl Spending {
         };
         let with_words = private.vocabulary.as_ref().filter(|_| excess.vocabulary > 0.0);
         let with_start = Some(&private.start).filter(|_| excess.initial_model > 0.0);
-        Err(TrainingError::BudgetExceeded {
+        Err(CoordinatorError::BudgetExceeded {
             round,
             next: excess.epsilon,
             budget: excess.budget,
@@ -225,7 +225,7 @@ impl Spending {
     /// Refuses what was spent beyond the budget: what no run comes to.
     ///
     /// # Errors
-    /// [`TrainingError::ConfigValue`]; from the accountant.
+    /// [`CoordinatorError::ConfigValue`]; from the accountant.
     pub fn check_spent(&self, plan: &PrivacyPlan) -> Result<()> {
         let Some(private) = plan.private.as_ref() else {
             return Ok(());
@@ -238,7 +238,7 @@ impl Spending {
         // Computed again on another machine, the last digits may differ.
         match private.excess(spent * (1.0 - 1e-7)) {
             None => Ok(()),
-            Some(excess) => Err(TrainingError::value(
+            Some(excess) => Err(CoordinatorError::value(
                 "privacy.max_epsilon, privacy.target_epsilon",
                 format!("at least the {} that was spent", excess.epsilon),
                 excess.budget,
@@ -318,15 +318,15 @@ impl Curve<'_> {
         let guarantee = match self {
             Self::Nothing => return Ok(None),
             Self::Sampled(accountant, sampler) => sampler.guarantee(delta, |delta| {
-                Ok::<_, TrainingError>(accountant.guarantee(delta)?)
+                Ok::<_, CoordinatorError>(accountant.guarantee(delta)?)
             }),
             Self::Whole(cost) => cost.guarantee(delta),
-            Self::Shares(accountant) => accountant.guarantee(delta).map_err(TrainingError::from),
+            Self::Shares(accountant) => accountant.guarantee(delta).map_err(CoordinatorError::from),
         };
         match &guarantee {
-            Err(TrainingError::Mechanism(MechanismError::SamplerExceedsDelta { .. })) => Ok(None),
+            Err(CoordinatorError::Mechanism(MechanismError::SamplerExceedsDelta { .. })) => Ok(None),
             // A statement that is itself for some delta says nothing at a smaller one.
-            Err(TrainingError::Accounting(AccountingError::NoFiniteGuarantee { .. })) => match self {
+            Err(CoordinatorError::Accounting(AccountingError::NoFiniteGuarantee { .. })) => match self {
                 Self::Shares(_) => Ok(None),
                 _ => guarantee.map(Some),
             },

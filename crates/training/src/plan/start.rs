@@ -2,7 +2,7 @@
 
 use undertone_accounting::Adjacency;
 
-use crate::initial_model::Training;
+use crate::trainings::Training;
 use undertone_present::numbers::epsilon_delta;
 
 /// The trainings behind the model that a run starts from, as far as they concern the people of the run.

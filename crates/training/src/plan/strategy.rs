@@ -1,25 +1,25 @@
 //! The matrix that a run file asks for.
 
-use std::path::Path;
-
 use undertone_accounting::participation::Participation;
 use undertone_mechanisms::optimize::{Kind, Problem, Sizes};
-use undertone_mechanisms::{Mechanism, Objective, Strategy, Tree, Workload};
+use undertone_mechanisms::{Objective, Strategy, Tree, Workload};
 
 use super::PrivacyPlan;
-use crate::config::{MechanismConfig, OptimizerConfig, RestartsConfig, RunConfig, WorkloadName};
-use crate::error::{Result, TrainingError};
-use crate::files;
+use crate::coordinator_error::{CoordinatorError, Result};
+use crate::task::{MechanismConfig, OptimizerConfig, RestartsConfig, TaskConfig, WorkloadName};
 
-/// The strategy that a run file asks for, optimised for this run; relative files start at `base`.
+/// The strategy that a task asks for: `read` where it names a file, and otherwise one that is optimised for the task.
 pub(super) fn strategy(
-    config: &RunConfig,
+    config: &TaskConfig,
     mechanism: &MechanismConfig,
     participation: Participation,
-    base: &Path,
+    read: Option<&Strategy>,
 ) -> Result<Strategy> {
     if let Some(file) = &mechanism.file {
-        return read_strategy(&base.join(file));
+        return read.cloned().ok_or_else(|| {
+            let expected = format!("the strategy of the file {}", file.display());
+            CoordinatorError::missing("privacy.mechanism.file", expected)
+        });
     }
     if let (Some(Kind::Tree), Some(RestartsConfig { first, every })) = (mechanism.kind, mechanism.restarts) {
         return Ok(Strategy::Tree(Tree::with_restarts(first, every)?));
@@ -37,7 +37,7 @@ pub(super) fn strategy(
 
 impl PrivacyPlan {
     /// The matrix that a run file asks for, where it says all of it: neither read from a file nor searched for.
-    pub(crate) fn unsearched_strategy(&self, config: &RunConfig) -> Option<Result<Strategy>> {
+    pub(crate) fn unsearched_strategy(&self, config: &TaskConfig) -> Option<Result<Strategy>> {
         let mechanism = config.privacy.as_ref()?.mechanism.as_ref()?;
         let searched = !matches!(
             mechanism.kind,
@@ -55,38 +55,17 @@ impl PrivacyPlan {
             return None;
         }
         let participation = self.participation()?;
-        Some(strategy(config, mechanism, participation, Path::new("")))
+        Some(strategy(config, mechanism, participation, None))
     }
-}
-
-/// Reads a strategy, or the strategy of a mechanism, as `undertone mechanism optimize --out` writes them.
-fn read_strategy(file: &Path) -> Result<Strategy> {
-    let bytes = files::read_given(file, files::MAX_GIVEN)?;
-    let damaged = |message: String| TrainingError::Damaged {
-        path: file.to_owned(),
-        message,
-    };
-    let value: serde_json::Value =
-        serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
-    if value.get("strategy").is_some() {
-        let mechanism: Mechanism =
-            serde_json::from_value(value).map_err(|error| damaged(error.to_string()))?;
-        return Ok(mechanism.strategy().clone());
-    }
-    serde_json::from_value(value).map_err(|error| {
-        damaged(format!(
-            "expected a mechanism or a strategy as `undertone mechanism optimize --out` writes them: {error}"
-        ))
-    })
 }
 
 /// What the noise ends up in.
-fn workload(config: &RunConfig, name: WorkloadName) -> Result<Workload> {
+fn workload(config: &TaskConfig, name: WorkloadName) -> Result<Workload> {
     if name == WorkloadName::PrefixSum {
         return Ok(Workload::prefix_sum());
     }
     let OptimizerConfig::Sgd { momentum } = config.server.optimizer else {
-        return Err(TrainingError::value(
+        return Err(CoordinatorError::value(
             "privacy.mechanism.workload",
             "`prefix_sum` with an adaptive optimizer, whose iterates are no linear function of the updates",
             "server",

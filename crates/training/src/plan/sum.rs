@@ -5,7 +5,7 @@ use undertone_aggregation::{SUM_LIMIT, UPDATE_LIMIT};
 
 use super::PrivacyPlan;
 use crate::cohort::Sampling;
-use crate::error::{Result, TrainingError};
+use crate::coordinator_error::{CoordinatorError, Result};
 
 /// A Poisson cohort larger than [`PrivacyPlan::most_per_round`] has a probability below `e^-200`.
 const LOG_TAIL: f64 = 200.0;
@@ -37,7 +37,7 @@ impl PrivacyPlan {
     /// such a run would fail or not by what people wrote. Encoded sums have a check of their own.
     ///
     /// # Errors
-    /// [`TrainingError::ConfigValue`] naming the clip norm.
+    /// [`CoordinatorError::ConfigValue`] naming the clip norm.
     pub fn check_sum(&self, processes: usize) -> Result<()> {
         if self.private.is_none() || self.encoding.is_some() {
             return Ok(());
@@ -57,6 +57,6 @@ impl PrivacyPlan {
             ),
             false => format!("a private run of fewer than {limit} updates per round, not up to {most}"),
         };
-        Err(TrainingError::value("clip.norm", expected, norm))
+        Err(CoordinatorError::value("clip.norm", expected, norm))
     }
 }

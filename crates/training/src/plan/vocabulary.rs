@@ -1,10 +1,8 @@
 //! What the private choice of a run's words cost, beside the training.
 
-use undertone_accounting::{Adjacency, Delta};
-use undertone_data::PrivateVocabulary;
+use undertone_accounting::Guarantee;
 use undertone_mechanisms::KeyOrigin;
 
-use crate::error::Result;
 use crate::record::GuaranteeRecord;
 
 /// The guarantee of the words, under the relation of the run.
@@ -22,20 +20,15 @@ pub struct VocabularyCost {
 }
 
 impl VocabularyCost {
-    /// From the record beside the words; `delta` is the run's.
-    ///
-    /// # Errors
-    /// From the accountant, where the cost is not known under this relation.
-    pub(super) fn new(record: &PrivateVocabulary, adjacency: Adjacency, delta: Delta) -> Result<Self> {
-        // The threshold has a delta of its own, which may be more than the run's.
-        let delta = delta.get().max(2.0 * record.threshold_delta().get());
-        let chosen = record.guarantee(adjacency, Delta::new(delta)?)?;
-        Ok(Self {
+    /// Of words with this guarantee, whose noise came from a key of this origin.
+    #[must_use]
+    pub fn new(chosen: &Guarantee, key: KeyOrigin) -> Self {
+        Self {
             epsilon: chosen.epsilon.get(),
             delta: chosen.delta.get(),
             recipe: chosen.recipe.to_string(),
-            key: record.key(),
-        })
+            key,
+        }
     }
 
     /// Whether the words cost what [`epsilon`](Self::epsilon) and [`delta`](Self::delta) say: not where their noise came

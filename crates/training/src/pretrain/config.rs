@@ -7,11 +7,13 @@ use undertone_data::CorpusSpec;
 use undertone_models::ModelSpec;
 
 use crate::config::{
-    CheckpointConfig, DecayConfig, EvaluationConfig, OptimizerConfig, Override, RunConfig, ServerConfig,
-    at_least_one, fits_context, folder_name, parse_as, token_limits,
+    CheckpointConfig, EvaluationConfig, Override, RunConfig, fits_context, parse_as, token_limits,
 };
+use crate::coordinator_error::CoordinatorError;
 use crate::error::{Result, TrainingError};
-use crate::initial_model::needs_initial_model;
+use crate::task::{
+    DecayConfig, OptimizerConfig, ServerConfig, at_least_one, folder_name, needs_initial_model,
+};
 
 /// A whole pre-training. `[data]`, `[model]`, `[evaluation]` and `[checkpoint]` are those of a run file, with steps in
 /// the place of rounds.
@@ -85,7 +87,7 @@ impl PretrainFile {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// [`TrainingError::Io`], [`TrainingError::ConfigSyntax`] with line and column, [`TrainingError::ConfigValue`].
+    /// [`TrainingError::Io`], [`TrainingError::ConfigSyntax`] with line and column, [`TrainingError::Coordinator`].
     pub fn read(path: &Path, overrides: &[Override]) -> Result<Self> {
         let text = crate::files::read_given_text(path)?;
         let config: PretrainConfig = parse_as(&text, path, overrides)?;
@@ -101,13 +103,13 @@ impl PretrainConfig {
     /// Checks every value that the type alone does not.
     ///
     /// # Errors
-    /// [`TrainingError::ConfigValue`] naming the key, what was expected and what came.
+    /// [`TrainingError::Coordinator`] naming the key, what was expected and what came.
     pub fn validate(&self) -> Result<()> {
         folder_name(&self.name)?;
         at_least_one("steps", self.steps as usize)?;
         at_least_one("training.batch_size", self.training.batch_size)?;
         fits_context(&self.model, &self.data)?;
-        needs_initial_model(&self.model, self.initial_model.as_deref())?;
+        needs_initial_model(&self.model, self.initial_model.is_some())?;
         if self.training.warm_up_steps > self.steps {
             return Err(TrainingError::value(
                 "training.warm_up_steps",
@@ -120,7 +122,7 @@ impl PretrainConfig {
             .optimizer()
             .validate()
             .map_err(|error| match error {
-                TrainingError::ConfigValue { key, expected, got } => TrainingError::ConfigValue {
+                CoordinatorError::ConfigValue { key, expected, got } => CoordinatorError::ConfigValue {
                     key: key.replacen("server", "training", 1),
                     expected,
                     got,

@@ -8,8 +8,9 @@ use crate::error::{Result, TrainingError};
 use crate::evaluate::EvaluationSet;
 use crate::files::write_atomic;
 use crate::identity::ModelIdentity;
+use crate::metrics::StartRecord;
 use crate::random::{Purpose, Randomness};
-use crate::record::{PrivacyReport, StartRecord};
+use crate::record::PrivacyReport;
 use crate::run::workspace::{self, RunDirectory};
 use crate::run::{Observer, PRIVACY_FILE, RunOptions, data_split};
 

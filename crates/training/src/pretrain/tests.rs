@@ -165,7 +165,7 @@ fn epochs_are_shuffles_of_all_examples() {
         .open_corpus(&file.config.data, &file.base, &Silent)
         .unwrap();
     let users = corpus.partition(Split::Train);
-    let randomness = Randomness::new(Some(1)).unwrap();
+    let randomness = Randomness::seeded(1);
     let mut order = ExampleOrder::new(&users, 7).unwrap();
     let steps = users.num_examples().div_ceil(7) as u64;
     let mut epoch = |number: u64| -> Vec<&[u32]> {

@@ -2,7 +2,7 @@
 
 use super::summary::percent;
 use super::{ReportError, Result, RunData};
-use crate::record::{EvaluationRecord, Histogram, RoundRecord};
+use crate::metrics::{EvaluationRecord, Histogram, RoundRecord};
 use undertone_present::chart::{self, FIRST, Format, Labels, SECOND, Series, Style, THIRD};
 use undertone_present::numbers::number;
 

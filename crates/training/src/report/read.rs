@@ -10,7 +10,8 @@ use crate::error::TrainingError;
 use crate::evaluate::Metrics;
 use crate::files::names::{CONFIG_FILE, METRICS_FILE, PRIVACY_FILE};
 use crate::files::{self, Lines};
-use crate::record::{EvaluationRecord, MetricsLine, PrivacyReport, RoundRecord, StartRecord};
+use crate::metrics::{EvaluationRecord, MetricsLine, RoundRecord, StartRecord};
+use crate::record::PrivacyReport;
 
 /// What a run directory holds for a report.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,8 @@
 //! The summary table: the same rows on the terminal and in the page.
 
 use super::RunData;
-use crate::record::{EvaluationRecord, GuaranteeRecord};
+use crate::metrics::EvaluationRecord;
+use crate::record::GuaranteeRecord;
 use undertone_present::numbers::{grouped, number, upper_bound};
 
 /// What a reader asks first, as rows of name and value.

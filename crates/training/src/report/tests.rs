@@ -1,9 +1,7 @@
 use super::*;
 use crate::evaluate::{HeadWords, Metrics};
-use crate::record::{
-    EvaluationRecord, GuaranteePoint, GuaranteeRecord, Histogram, MetricsLine, PrivacyReport, RoundRecord,
-    SchemaRecord, StartRecord,
-};
+use crate::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
+use crate::record::{GuaranteePoint, GuaranteeRecord, PrivacyReport, SchemaRecord};
 
 fn guarantee(epsilon: f64) -> GuaranteeRecord {
     GuaranteeRecord {

@@ -2,15 +2,16 @@
 
 use std::time::Instant;
 
-use super::privacy_report::Claims;
 use super::workspace;
 use super::{FINISHED_FILES, Run, Summary, data_split};
 use crate::checkpoint::{self, Snapshot, State};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::files::names::{LEDGER_FILE, PRIVACY_FILE};
+use crate::initial_model::source_sha256;
 use crate::ledger;
 use crate::manifest::Manifest;
+use crate::privacy_report::Claims;
 use crate::random::Purpose;
 use crate::record::PrivacyReport;
 
@@ -29,7 +30,7 @@ impl Run<'_> {
                 ledger_bytes: self.files.ledger.length(),
                 metrics_bytes: self.files.metrics.length(),
                 train_seconds: self.train_seconds,
-                model: self.identity.name(self.config.model.family()),
+                model: self.identity.name(self.config.task.model.family()),
                 config_sha256: workspace::config_digest(self.config)?,
                 data_sha256: self.corpus.digest().to_owned(),
                 participation_key: Some(self.participation_key.clone()),
@@ -41,7 +42,7 @@ impl Run<'_> {
             second,
         };
         // A run that is over keeps no noise.
-        let over = self.round == self.config.rounds;
+        let over = self.round == self.config.task.rounds;
         snapshot.write(self.directory.path(), (!over).then_some(&self.noise))?;
         self.checkpoint_seconds = started.elapsed().as_secs_f64();
         Ok(())
@@ -78,9 +79,12 @@ impl Run<'_> {
         let initial = self.initial_metrics()?;
         let privacy = self.write_privacy()?;
         let mut trained_on = self.trainings.clone();
-        trained_on.push(self.claims().training(&privacy)?);
+        trained_on.push(
+            self.claims()
+                .training(&privacy, source_sha256(&self.config.data)?),
+        );
         self.directory.write_model(
-            &self.config.model,
+            &self.config.task.model,
             self.round,
             self.corpus.vocab(),
             self.model,
@@ -110,7 +114,9 @@ impl Run<'_> {
 
     fn claims(&self) -> Claims<'_> {
         Claims {
-            config: self.config,
+            task: &self.config.task,
+            seeded: self.config.seed.is_some(),
+            vocabulary: self.config.data.vocabulary_provenance(),
             counts: self.identity.counts(),
             plan: &self.plan,
             planned: self.planned.clone(),

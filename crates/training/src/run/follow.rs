@@ -43,7 +43,7 @@ pub fn follow(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
         return Err(unexpected(ranks, &expected, corpus.digest()));
     }
     let initial = config.initial_model.as_deref();
-    let model = initial_model::model(&config.model, initial, &base, corpus.vocab())?;
+    let model = initial_model::model(&config.task.model, initial, &base, corpus.vocab())?;
     let identity = ModelIdentity::new(model.as_ref());
     if identity.frozen_sha256() != frozen_sha256.as_deref() {
         let shown =
@@ -58,7 +58,7 @@ pub fn follow(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
     let most_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
     let longest = longest_example(&users);
     let mut workers: Vec<LocalWorker> = (0..options.threads.max(1))
-        .map(|_| LocalWorker::new(model.as_ref(), &config.user_update, longest, most_examples))
+        .map(|_| LocalWorker::new(model.as_ref(), &config.task.user_update, longest, most_examples))
         .collect();
     loop {
         let order = match Order::receive(&mut theta, ranks)? {
@@ -72,7 +72,7 @@ pub fn follow(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
             layout: model.layout(),
             clipping: &order.clipping(),
             estimate: order.estimate,
-            settings: &config.user_update,
+            settings: &config.task.user_update,
             non_finite: order.non_finite(),
             special: users.special(),
         };

@@ -5,28 +5,32 @@ use std::io::BufReader;
 use undertone_data::{Corpus, EosTargets, Partition, Split};
 use undertone_models::SequenceModel;
 
-use super::account::Account;
+use super::entropy::randomness;
 use super::orders::{Order, Start};
+use super::plan_inputs::{named_strategy, vocabulary_cost};
 use super::workspace::{self, RunDirectory};
-use super::{Observer, Run, RunOptions, data_split};
+use super::{Observer, Run, RunOptions, data_split, example_counts};
+use crate::account::Account;
 use crate::adaptive_clip::AdaptiveClip;
 use crate::checkpoint::Checkpoint;
 use crate::cohorts::Cohorts;
-use crate::config::{Algorithm, RunConfig, RunFile, UserSettings};
+use crate::config::{RunConfig, RunFile};
 use crate::error::{Result, TrainingError};
 use crate::evaluate::EvaluationSet;
 use crate::files;
 use crate::identity::ModelIdentity;
 use crate::initial_model::{self, source_sha256, starting_parameters};
 use crate::kept_examples;
+use crate::metrics::{MetricsLine, StartRecord};
 use crate::noise::Noise;
 use crate::participation::ParticipationKey;
 use crate::plan::{Population, PrivacyPlan, Spending};
-use crate::random::{Purpose, Randomness};
+use crate::random::Purpose;
 use crate::ranks::Ranks;
-use crate::record::{LedgerEntry, MetricsLine, StartRecord};
+use crate::record::LedgerEntry;
 use crate::secure_round::SecureRounds;
 use crate::server_optimizer::ServerOptimizer;
+use crate::task::{Algorithm, UserSettings};
 use undertone_local::LocalWorker;
 
 impl<'a> Run<'a> {
@@ -45,8 +49,8 @@ impl<'a> Run<'a> {
             let hint = "loosen `data.min_tokens` or `data.min_examples`, or check `data.split`";
             return Err(TrainingError::EmptyPartition { split: "train", hint });
         }
-        let randomness = Randomness::new(config.seed)?;
-        if ranks.size() > 1 && config.aggregation.is_some() {
+        let randomness = randomness(config.seed)?;
+        if ranks.size() > 1 && config.task.aggregation.is_some() {
             let expected = "no [aggregation] in a run of several processes";
             return Err(TrainingError::value("aggregation", expected, "one"));
         }
@@ -61,7 +65,7 @@ impl<'a> Run<'a> {
         let population = population(config, &users);
         let checkpoint = match options.resume {
             true => {
-                let name = identity.name(config.model.family());
+                let name = identity.name(config.task.model.family());
                 Some(directory.read_checkpoint(config, corpus, &name, model.layout().len())?)
             }
             false => None,
@@ -70,13 +74,17 @@ impl<'a> Run<'a> {
             // The matrix that was run, not one that is optimised once more.
             Some(_) => {
                 let strategy = workspace::strategy_of(directory.path())?;
-                PrivacyPlan::with_strategy(config, strategy.as_ref(), model.layout(), population)?
+                PrivacyPlan::with_strategy(&config.task, strategy.as_ref(), model.layout(), population)?
             }
-            None => PrivacyPlan::new(config, base, model.layout(), population)?,
+            None => {
+                let strategy = named_strategy(&config.task, base)?;
+                PrivacyPlan::new(&config.task, strategy.as_ref(), model.layout(), population)?
+            }
         };
         plan.check_sum(ranks.size())?;
         // What the words cost must be known under the run's relation.
-        let plan = plan.with_vocabulary(corpus.vocabulary_privacy())?;
+        let words = vocabulary_cost(&plan, corpus.vocabulary_privacy())?;
+        let plan = plan.with_vocabulary(words);
         let trainings = match (&checkpoint, &config.initial_model) {
             // The file may be gone by now.
             (Some(_), _) => workspace::trainings_of(directory.path())?,
@@ -91,7 +99,7 @@ impl<'a> Run<'a> {
             .and_then(|checkpoint| checkpoint.state.participation_key.clone());
         let participation_key = kept.unwrap_or_else(|| ParticipationKey::new(&randomness));
         let mut start = start_record(config, corpus, &users, &identity);
-        start.warning = plan.warning(config, model.layout())?;
+        start.warning = plan.warning(&config.task, model.layout(), config.initial_model.is_some())?;
         let split = config.evaluation.split;
         let mut generator = randomness.generator(Purpose::Evaluation, 0, 0);
         let periodic = EvaluationSet::new(
@@ -103,12 +111,18 @@ impl<'a> Run<'a> {
         let longest = workspace::longest_example(&users);
         let most_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
         let workers = (0..options.threads.max(1))
-            .map(|_| LocalWorker::new(model, &config.user_update, longest, most_examples))
+            .map(|_| LocalWorker::new(model, &config.task.user_update, longest, most_examples))
             .collect();
         let initial = config.initial_model.as_deref().filter(|_| checkpoint.is_none());
-        let parameters =
-            starting_parameters(&config.model, initial, base, model, corpus.vocab(), &randomness)?;
-        let optimizer = ServerOptimizer::new(config.server, model.layout(), config.rounds);
+        let parameters = starting_parameters(
+            &config.task.model,
+            initial,
+            base,
+            model,
+            corpus.vocab(),
+            &randomness,
+        )?;
+        let optimizer = ServerOptimizer::new(config.task.server, model.layout(), config.task.rounds);
         let (files, ledger) = match &checkpoint {
             Some(checkpoint) => directory.reopen_files(&checkpoint.state)?,
             None => (
@@ -123,8 +137,8 @@ impl<'a> Run<'a> {
             spending: Spending::new(&plan),
             noise: Noise::new(&plan, &randomness)?,
             secure: SecureRounds::new(config, &plan, &workspace::config_digest(config)?, options.threads)?,
-            cohorts: Cohorts::new(config, &plan, &users, &participation_key)?,
-            adaptive_clip: AdaptiveClip::new(&config.clip),
+            cohorts: Cohorts::new(&config.task, &plan, &example_counts(&users), &participation_key)?,
+            adaptive_clip: AdaptiveClip::new(&config.task.clip),
             participation_key,
             files,
             config,
@@ -184,7 +198,7 @@ impl<'a> Run<'a> {
             )));
         }
         // PRIVACY: what was spent is what the ledger says, not what the configuration would have planned.
-        let mut account = Account::new(self.config, &self.plan)?;
+        let mut account = Account::new(&self.config.task, &self.plan)?;
         for entry in ledger {
             account.add(entry)?;
         }
@@ -193,7 +207,7 @@ impl<'a> Run<'a> {
         self.adaptive_clip = state.adaptive_clip.or(self.adaptive_clip);
         let noise_file = checkpoint.noise_state(self.directory.path())?;
         if state.rounds > 0
-            && state.rounds < self.config.rounds
+            && state.rounds < self.config.task.rounds
             && let Some(path) = noise_file
         {
             // How much of it is read follows from the plan, not from its size.
@@ -230,13 +244,13 @@ fn start_record(
 ) -> StartRecord {
     let eos = config.evaluation.eos;
     StartRecord {
-        run: config.name.clone(),
-        model: config.model.family().to_owned(),
+        run: config.task.name.clone(),
+        model: config.task.model.family().to_owned(),
         parameters: identity.counts().trained,
         frozen_parameters: identity.counts().frozen,
         train_users: users.num_users(),
         train_tokens: users.total_tokens(),
-        rounds: config.rounds,
+        rounds: config.task.rounds,
         user_sizes: workspace::user_sizes(users),
         best_accuracy: corpus.best_accuracy().map(|best| match eos {
             EosTargets::Included => best.with_eos,
@@ -255,12 +269,14 @@ fn population(config: &RunConfig, users: &Partition<'_>) -> Population {
         group_size,
         weight_cap,
         ..
-    } = config.user_update;
+    } = config.task.user_update;
     let total_weight = match weight_cap {
-        None if algorithm == Algorithm::Els => kept_examples::count(users, group_size.unwrap_or(0)) as f64,
+        None if algorithm == Algorithm::Els => {
+            kept_examples::count(&example_counts(users), group_size.unwrap_or(0)) as f64
+        }
         None => users.num_users() as f64,
         // PRIVACY: weights follow from what people wrote. The plan of a private run has its denominator from the run file.
-        Some(_) if config.privacy.is_some() => users.num_users() as f64,
+        Some(_) if config.task.privacy.is_some() => users.num_users() as f64,
         Some(cap) => (0..users.num_users())
             .map(|index| undertone_aggregation::user_weight(users.user(index).num_examples() as u64, cap))
             .sum(),

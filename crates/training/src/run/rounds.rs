@@ -6,21 +6,24 @@ use super::orders::{Order, RoundOrder};
 use super::work::Work;
 use super::{Run, workspace};
 use crate::cohorts::Cohort;
-use crate::config::{ClipConfig, RunConfig};
+use crate::config::RunConfig;
+use crate::coordinator_error::CoordinatorError;
 use crate::error::{Result, TrainingError};
 use crate::evaluate::Metrics;
 use crate::files::Lines;
 use crate::files::names::METRICS_FILE;
+use crate::metrics::{EvaluationRecord, MetricsLine, PhaseSeconds, RoundRecord};
 use crate::plan::{Cost, PrivacyPlan, RoundPlan};
-use crate::record::{EvaluationRecord, LedgerEntry, MetricsLine, PhaseSeconds, RoundRecord};
+use crate::record::LedgerEntry;
 use crate::round::{self, Release, RoundUsers};
+use crate::task::ClipConfig;
 use undertone_aggregation::NonFinite;
 use undertone_local::{LocalTask, UserSeeds};
 
 impl Run<'_> {
     pub(super) fn rounds(&mut self) -> Result<()> {
         self.evaluate_again()?;
-        while self.round < self.config.rounds {
+        while self.round < self.config.task.rounds {
             let started = Instant::now();
             let plan = self.round_plan();
             let cohort = match self.admit(&plan) {
@@ -36,7 +39,7 @@ impl Run<'_> {
             // PRIVACY: a model whose accuracy is shown is a released model; its round can then no longer be made again.
             if evaluates
                 || self.round.is_multiple_of(self.config.checkpoint.every)
-                || self.round == self.config.rounds
+                || self.round == self.config.task.rounds
             {
                 self.checkpoint()?;
             }
@@ -107,7 +110,7 @@ impl Run<'_> {
             clipping: &plan.clipping,
             estimate: self.adaptive_clip.map(|clip| clip.estimate()),
             special: self.users.special(),
-            settings: &self.config.user_update,
+            settings: &self.config.task.user_update,
             non_finite: if self.plan.is_private() {
                 NonFinite::Zero
             } else {
@@ -175,13 +178,13 @@ impl Run<'_> {
         self.spending.compose(&self.plan, Cost::from(plan), 1)?;
         self.files.ledger.append(LedgerEntry {
             round,
-            sampling: self.config.cohort.sampling.name().to_owned(),
+            sampling: self.config.task.cohort.sampling.name().to_owned(),
             sampling_probability: self.plan.sampling_probability(),
             population: self.users.num_users() as u64,
             total_weight: self.plan.population().total_weight,
             cohort_size: cohort.users.len() as u64,
-            group_size: self.config.user_update.group_size,
-            examples: self.config.user_update.group_size.map(|_| work.examples),
+            group_size: self.config.task.user_update.group_size,
+            examples: self.config.task.user_update.group_size.map(|_| work.examples),
             survivors: released.survivors,
             abandoned,
             participants: cohort.pseudonyms.clone(),
@@ -224,7 +227,7 @@ impl Run<'_> {
             survivors: None,
             abandoned: false,
             cohort_weight: work.weight,
-            examples: self.config.user_update.group_size.map(|_| work.examples),
+            examples: self.config.task.user_update.group_size.map(|_| work.examples),
             tokens: work.tokens,
             train_loss: work.loss_sum / work.tokens.max(1) as f64,
             clip_norm: plan.clipping.bound(),
@@ -244,7 +247,7 @@ impl Run<'_> {
 
     fn running_epsilon(&self) -> Result<Option<f64>> {
         match shows_epsilon(self.config, &self.plan, self.round) {
-            true => self.spending.epsilon(&self.plan),
+            true => Ok(self.spending.epsilon(&self.plan)?),
             false => Ok(None),
         }
     }
@@ -299,7 +302,11 @@ impl TrainingError {
     fn refuses_round(&self) -> bool {
         matches!(
             self,
-            Self::BudgetExceeded { .. } | Self::Participation(_) | Self::TooFewEligible { .. }
+            Self::Coordinator(
+                CoordinatorError::BudgetExceeded { .. }
+                    | CoordinatorError::Participation(_)
+                    | CoordinatorError::TooFewEligible { .. }
+            )
         )
     }
 }
@@ -307,7 +314,7 @@ impl TrainingError {
 /// Whether a run evaluates its model after so many rounds, before the last.
 pub(crate) fn evaluates(config: &RunConfig, rounds: u64) -> bool {
     let every = config.evaluation.every;
-    rounds > 0 && every > 0 && rounds.is_multiple_of(every) && rounds < config.rounds
+    rounds > 0 && every > 0 && rounds.is_multiple_of(every) && rounds < config.task.rounds
 }
 
 /// A run states its epsilon after so many of its rounds, evenly spaced, beside those that it evaluates.
@@ -317,8 +324,8 @@ const EPSILON_POINTS: u64 = 100;
 /// rounds' matrix: made when the model is evaluated. Otherwise it is a composition of loss distributions.
 pub(crate) fn shows_epsilon(config: &RunConfig, plan: &PrivacyPlan, rounds: u64) -> bool {
     let point =
-        plan.participation().is_none() && rounds.is_multiple_of(config.rounds.div_ceil(EPSILON_POINTS));
-    point || rounds == config.rounds || evaluates(config, rounds)
+        plan.participation().is_none() && rounds.is_multiple_of(config.task.rounds.div_ceil(EPSILON_POINTS));
+    point || rounds == config.task.rounds || evaluates(config, rounds)
 }
 
 /// The signal's energy is what the release has beyond the noise's; an estimate, and post-processing. Of correlated noise
@@ -336,7 +343,7 @@ pub(crate) fn signal_to_noise(
 
 /// What the released average is divided by before the optimizer sees it: post-processing of a release.
 fn normalising_norm(config: &RunConfig, plan: &RoundPlan) -> Option<f64> {
-    match config.clip {
+    match config.task.clip {
         ClipConfig::Flat { normalised: true, .. } => plan.clipping.bound(),
         _ => None,
     }

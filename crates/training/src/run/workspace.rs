@@ -18,12 +18,13 @@ use crate::files::names::{
     TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files::{self, JsonLines};
-use crate::initial_model::training::check;
 use crate::initial_model::{Description, Training};
 use crate::ledger::{self, Ledger};
 use crate::manifest::MANIFEST_FILE;
+use crate::metrics::Histogram;
 use crate::plan::PrivacyPlan;
-use crate::record::{Histogram, LedgerEntry};
+use crate::record::LedgerEntry;
+use crate::trainings::check;
 use undertone_present::numbers::hex;
 
 /// A run's folder, held by this process.

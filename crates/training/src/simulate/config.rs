@@ -70,7 +70,7 @@ impl SimulationFile {
     /// Reads and checks a simulation file.
     ///
     /// # Errors
-    /// [`TrainingError::Io`], [`TrainingError::ConfigSyntax`], [`TrainingError::ConfigValue`].
+    /// [`TrainingError::Io`], [`TrainingError::ConfigSyntax`], [`TrainingError::Coordinator`].
     pub fn read(path: &Path, overrides: &[Override]) -> Result<Self> {
         let text = crate::files::read_given_text(path)?;
         Ok(Self {
@@ -94,7 +94,7 @@ impl SimulationConfig {
     /// Checks every value that the type alone does not.
     ///
     /// # Errors
-    /// [`TrainingError::ConfigValue`] naming the key.
+    /// [`TrainingError::Coordinator`] naming the key.
     pub fn validate(&self) -> Result<()> {
         if self.rounds == 0 || self.rounds > 1 << 24 {
             return Err(TrainingError::value("rounds", "from 1 to 2^24", self.rounds));

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::{Sweep, Trial, TrialState};
 use crate::error::Result;
-use crate::record::{EvaluationRecord, GuaranteeRecord};
+use crate::metrics::EvaluationRecord;
+use crate::record::GuaranteeRecord;
 use crate::report::{self, RunData};
 
 /// The runs of a sweep, seeds taken together.
@@ -144,7 +145,7 @@ impl Comparison {
         let mut outcomes = Vec::new();
         for trial in &sweep.trials {
             if trial.state(folder)? == TrialState::Finished {
-                let run = report::read(&folder.join(&trial.file.config.name))?;
+                let run = report::read(&folder.join(&trial.file.config.task.name))?;
                 if let Some(last) = run.evaluations.last().cloned() {
                     outcomes.push(Outcome { trial, run, last });
                 }

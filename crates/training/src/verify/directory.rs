@@ -80,6 +80,7 @@ fn is_expected(name: &str, config: &RunConfig) -> bool {
     match name {
         INITIAL_MODEL_FILE => config.initial_model.is_some(),
         MECHANISM_FILE => config
+            .task
             .privacy
             .as_ref()
             .is_some_and(|privacy| privacy.mechanism.is_some()),

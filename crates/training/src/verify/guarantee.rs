@@ -5,9 +5,10 @@ use serde_json::Value;
 use super::mechanism::keys_of;
 use super::same::{Precision, differences, exactly};
 use super::{Check, Run};
+use crate::account::Account;
 use crate::error::{Result, TrainingError};
 use crate::record::{GuaranteeRecord, PrivacyReport};
-use crate::run::{Account, MECHANISM_FILE, PRIVACY_FILE, PRIVACY_PAGE};
+use crate::run::{MECHANISM_FILE, PRIVACY_FILE, PRIVACY_PAGE};
 use undertone_present::numbers::epsilon_delta;
 
 /// Makes the whole report again, as a run makes it, and compares every leaf with what was written.
@@ -78,7 +79,7 @@ fn page(run: &Run<'_>, report: &PrivacyReport, check: &mut Check) {
     let Some(got) = check.keep(crate::files::read(&run.folder.join(PRIVACY_PAGE))) else {
         return;
     };
-    let expected = crate::report::page_of(&run.config.name, report);
+    let expected = crate::report::page_of(&run.config.task.name, report);
     let got = String::from_utf8_lossy(&got);
     let mut lines = expected.lines().zip(got.lines()).zip(1..);
     if let Some(((expected, got), line)) = lines.find(|((expected, got), _)| expected != got) {
@@ -96,11 +97,11 @@ fn page(run: &Run<'_>, report: &PrivacyReport, check: &mut Check) {
 
 /// No round was made beyond a budget of the run file.
 fn budget(run: &Run<'_>) -> Result<()> {
-    let mut account = Account::new(&run.config, &run.plan)?;
+    let mut account = Account::new(&run.config.task, &run.plan)?;
     for entry in &run.entries {
         account.add(entry)?;
     }
-    account.running()?.check_spent(&run.plan)
+    Ok(account.running()?.check_spent(&run.plan)?)
 }
 
 fn stated(record: &GuaranteeRecord) -> String {

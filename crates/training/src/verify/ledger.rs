@@ -51,11 +51,11 @@ fn only_what_a_run_writes(path: &Path, check: &mut Check) -> Result<()> {
 /// Every round's clip norm, sensitivity and noise are what the configuration means.
 pub(super) fn rounds(run: &Run<'_>) -> Check {
     let mut check = Check::new("rounds");
-    if run.entries.len() as u64 > run.config.rounds {
+    if run.entries.len() as u64 > run.config.task.rounds {
         check.problem(format!(
             "{LEDGER_FILE}: {} rounds, config.toml allows {}",
             run.entries.len(),
-            run.config.rounds
+            run.config.task.rounds
         ));
     }
     let adaptive = run
@@ -69,7 +69,7 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
             (true, Some(clip_norm)) => run.plan.round_clipped(entry.round, clip_norm),
             _ => run.plan.round(entry.round),
         };
-        let sampling = run.config.cohort.sampling.name();
+        let sampling = run.config.task.cohort.sampling.name();
         if entry.sampling != sampling {
             check.problem(format!(
                 "{}: expected {sampling}, got {}",
@@ -126,7 +126,7 @@ fn is_key_id(text: &str) -> bool {
 /// The size of a cohort, where the configuration determines it.
 fn check_size(run: &Run<'_>, index: usize, check: &mut Check) {
     let (users, goal) = (run.plan.population().users, run.plan.users_per_round() as u64);
-    let sizes = match run.config.cohort.sampling {
+    let sizes = match run.config.task.cohort.sampling {
         Sampling::FixedSize => goal..=goal,
         Sampling::ShuffledEpochs => {
             let cohorts = (users / goal.max(1)).max(1);
@@ -149,7 +149,7 @@ fn check_size(run: &Run<'_>, index: usize, check: &mut Check) {
 fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
     let entry = &run.entries[index];
     let place = |what: &str| format!("{LEDGER_FILE}, line {}, {what}", index + 1);
-    let group_size = run.config.user_update.group_size;
+    let group_size = run.config.task.user_update.group_size;
     check.same(
         place("group_size"),
         &group_size.map(f64::from),
@@ -249,10 +249,11 @@ pub(super) fn participation(run: &Run<'_>) -> Check {
     let mut observed = Observed::new();
     let declared = match run.plan.participation() {
         Some(participation) => Some(participation),
-        None => check.keep(PrivacyPlan::declared(&run.config)).flatten(),
+        None => check.keep(PrivacyPlan::declared(&run.config.task)).flatten(),
     };
     let enforcement = run
         .config
+        .task
         .participation
         .map_or(Enforcement::Refuse, |participation| participation.on_violation);
     let mut policy = declared.map(|declared| Policy::new(declared, enforcement));

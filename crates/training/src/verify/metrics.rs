@@ -8,14 +8,16 @@ use sha2::{Digest, Sha256};
 use super::mechanism::keys_of;
 use super::same::{Precision, differences, exactly};
 use super::{Check, Run};
+use crate::account::Account;
 use crate::adaptive_clip::AdaptiveClip;
-use crate::config::Algorithm;
 use crate::error::{Result, TrainingError};
 use crate::evaluate::Metrics;
 use crate::files::{Line, Lines};
+use crate::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
 use crate::plan::Spending;
-use crate::record::{EvaluationRecord, Histogram, LedgerEntry, MetricsLine, RoundRecord, StartRecord};
-use crate::run::{Account, LEDGER_FILE, METRICS_FILE, evaluates, shows_epsilon, signal_to_noise};
+use crate::record::LedgerEntry;
+use crate::run::{LEDGER_FILE, METRICS_FILE, evaluates, shows_epsilon, signal_to_noise};
+use crate::task::Algorithm;
 use undertone_local::on_threads;
 use undertone_present::numbers::hex;
 
@@ -119,7 +121,7 @@ fn ledger_digests(run: &Run<'_>) -> Result<Vec<String>> {
 
 /// The running guarantee after every round for which a run states it, computed as the run did, on all cores.
 fn epsilons(run: &Run<'_>) -> Result<Vec<Option<f64>>> {
-    let mut account = Account::new(&run.config, &run.plan)?;
+    let mut account = Account::new(&run.config.task, &run.plan)?;
     let mut asked: Vec<(usize, Spending)> = Vec::new();
     for (index, entry) in run.entries.iter().enumerate() {
         account.add(entry)?;
@@ -150,17 +152,18 @@ fn total(counts: &[u64]) -> u64 {
 
 fn check_start(run: &Run<'_>, start: &StartRecord, check: &mut Check) {
     let place = format!("{METRICS_FILE}, start");
-    let layout = run.config.model.layout(run.vocabulary.len());
-    let warning = layout
-        .map_err(TrainingError::from)
-        .and_then(|layout| run.plan.warning(&run.config, &layout));
+    let layout = run.config.task.model.layout(run.vocabulary.len());
+    let warning = layout.map_err(TrainingError::from).and_then(|layout| {
+        let started = run.config.initial_model.is_some();
+        Ok(run.plan.warning(&run.config.task, &layout, started)?)
+    });
     let expected = StartRecord {
-        run: run.config.name.clone(),
-        model: run.config.model.family().to_owned(),
+        run: run.config.task.name.clone(),
+        model: run.config.task.model.family().to_owned(),
         parameters: run.counts.trained,
         frozen_parameters: run.counts.frozen,
         train_users: run.plan.population().users as usize,
-        rounds: run.config.rounds,
+        rounds: run.config.task.rounds,
         warning: check.keep(warning).flatten(),
         ..start.clone()
     };
@@ -250,11 +253,11 @@ fn possible_round(run: &Run<'_>, record: &RoundRecord, entry: &LedgerEntry, plac
     let summed = entry.survivors.unwrap_or(entry.cohort_size);
     // Of a round that was abandoned nothing is known.
     let least = if entry.abandoned { 0 } else { summed };
-    let (least, parts) = match run.config.user_update.algorithm {
+    let (least, parts) = match run.config.task.user_update.algorithm {
         Algorithm::Els => (entry.examples.unwrap_or(0), entry.examples.unwrap_or(0)),
         _ => (least, summed),
     };
-    let weights = match run.config.user_update.weight_cap {
+    let weights = match run.config.task.user_update.weight_cap {
         None => least as f64..=parts as f64,
         Some(_) => 0.0..=parts as f64,
     };
@@ -281,7 +284,7 @@ fn possible_round(run: &Run<'_>, record: &RoundRecord, entry: &LedgerEntry, plac
             at("update_norms.counts")
         ));
     }
-    let adaptive = AdaptiveClip::new(&run.config.clip).is_some();
+    let adaptive = AdaptiveClip::new(&run.config.task.clip).is_some();
     if record.estimated_clip_norm.is_some() != adaptive {
         check.problem(format!(
             "{}: expected a number with adaptive clipping, and nothing without",

@@ -6,14 +6,14 @@ use super::same::{Precision, differences, exactly};
 use super::{Check, Run};
 use crate::error::Result;
 use crate::identity::ModelIdentity;
-use crate::initial_model::Description;
+use crate::initial_model::{Description, source_sha256};
 use crate::record::PrivacyReport;
 use crate::run::{MODEL_FILE, trained_model};
 
 /// The parameters are those that the last round ended with, and what adapters are added to is what it was.
 pub(super) fn is_the_ledger_s(run: &Run<'_>, report: Option<&PrivacyReport>) -> Check {
     let mut check = Check::new("model");
-    let read = trained_model(run.folder, &run.config.model, &run.vocabulary);
+    let read = trained_model(run.folder, &run.config.task.model, &run.vocabulary);
     let (Some((model, parameters)), Some(last)) = (check.keep(read), run.entries.last()) else {
         return check;
     };
@@ -37,9 +37,9 @@ pub(super) fn is_the_ledger_s(run: &Run<'_>, report: Option<&PrivacyReport>) -> 
 /// The file says which model it holds, of which words, and with which guarantee it was trained.
 fn description(run: &Run<'_>, report: &PrivacyReport, check: &mut Check) -> Result<()> {
     let mut trained_on = run.trainings.clone();
-    trained_on.push(run.claims()?.training(report)?);
+    trained_on.push(run.claims()?.training(report, source_sha256(&run.config.data)?));
     let rounds = run.entries.len() as u64;
-    let made = Description::new(&run.config.model, rounds, &run.vocabulary, trained_on);
+    let made = Description::new(&run.config.task.model, rounds, &run.vocabulary, trained_on);
     let place = format!("{MODEL_FILE}, its description");
     let Some(text) = weights::description(&crate::files::read(&run.folder.join(MODEL_FILE))?)? else {
         check.problem(format!("{place}: missing"));

@@ -19,14 +19,14 @@ fn plan(changes: &[&str]) -> PrivacyPlan {
     let all: Vec<&str> = EPOCHS.iter().chain(changes).copied().collect();
     let config = config(&all);
     let world = World::new(&config);
-    PrivacyPlan::new(&config, ".".as_ref(), world.model.layout(), POPULATION).expect("a plan")
+    PrivacyPlan::new(&config.task, None, world.model.layout(), POPULATION).expect("a plan")
 }
 
 fn refusal(changes: &[&str]) -> String {
     config_error(changes).unwrap_or_else(|| {
         let config = config(changes);
         let world = World::new(&config);
-        PrivacyPlan::new(&config, ".".as_ref(), world.model.layout(), POPULATION)
+        PrivacyPlan::new(&config.task, None, world.model.layout(), POPULATION)
             .and_then(|plan| plan.check_budget())
             .expect_err("refused")
             .to_string()

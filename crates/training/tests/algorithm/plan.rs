@@ -14,7 +14,7 @@ const POPULATION: Population = Population {
 fn plan(changes: &[&str]) -> PrivacyPlan {
     let config = config(changes);
     let world = World::new(&config);
-    PrivacyPlan::new(&config, ".".as_ref(), world.model.layout(), POPULATION).expect("a plan")
+    PrivacyPlan::new(&config.task, None, world.model.layout(), POPULATION).expect("a plan")
 }
 
 fn check(changes: &[&str], round: u64, sensitivity: f64, noise_std: f64) {
@@ -164,7 +164,7 @@ fn a_private_denominator_never_follows_from_the_text() {
             total_weight,
             ..POPULATION
         };
-        let plan = PrivacyPlan::new(&config, ".".as_ref(), world.model.layout(), population).expect("a plan");
+        let plan = PrivacyPlan::new(&config.task, None, world.model.layout(), population).expect("a plan");
         (
             plan.round(0),
             plan.planned().expect("a guarantee"),
@@ -288,12 +288,13 @@ fn a_run_that_its_noise_drowns_is_warned_of_with_numbers() {
             total_weight: 10_000.0,
         };
         let layout = world.model.layout();
-        let plan = PrivacyPlan::new(&config, ".".as_ref(), layout, population).expect("a plan");
+        let plan = PrivacyPlan::new(&config.task, None, layout, population).expect("a plan");
         let reach = plan.reach().expect("a reach").expect("noise");
         (
             reach,
             layout.len() as f64,
-            plan.warning(&config, layout).expect("an answer"),
+            plan.warning(&config.task, layout, config.initial_model.is_some())
+                .expect("an answer"),
         )
     };
     // m sqrt(n) / (z sqrt(d)).

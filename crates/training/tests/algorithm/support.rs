@@ -39,7 +39,7 @@ impl World {
     pub(crate) fn new(config: &RunConfig) -> Self {
         let cache = tempfile::tempdir().expect("a folder");
         let corpus = Corpus::open(&config.data, ".".as_ref(), cache.path(), &NoProgress).expect("a corpus");
-        let model = config.model.build(corpus.vocab().len()).expect("a model");
+        let model = config.task.model.build(corpus.vocab().len()).expect("a model");
         Self {
             corpus,
             model,

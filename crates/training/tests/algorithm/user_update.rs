@@ -21,7 +21,7 @@ fn single_step(changes: &[&str], clipping: &Clipping) -> (Vec<f32>, Vec<f32>) {
     let theta = world.model.initial_params(5);
     let users = world.corpus.partition(Split::Train);
     let user = users.user(0);
-    let randomness = Randomness::new(Some(1)).expect("randomness");
+    let randomness = Randomness::seeded(1);
     let layout = world.model.layout();
     let task = LocalTask {
         special: SpecialIds::WORDS,
@@ -29,11 +29,11 @@ fn single_step(changes: &[&str], clipping: &Clipping) -> (Vec<f32>, Vec<f32>) {
         theta: &theta,
         layout,
         clipping,
-        settings: &config.user_update,
+        settings: &config.task.user_update,
         estimate: None,
         non_finite: NonFinite::Refuse,
     };
-    let mut sized = config.user_update.clone();
+    let mut sized = config.task.user_update.clone();
     sized.batch_size = Some(user.num_examples());
     let mut worker = LocalWorker::new(world.model.as_ref(), &sized, world.longest(), 100_000);
     let examples: Vec<&[u32]> = user.examples().collect();
@@ -98,9 +98,9 @@ fn fedavg_projects_after_every_step() {
         .min_by_key(|&index| users.user(index).num_examples())
         .expect("a user");
     let user = users.user(index);
-    let randomness = Randomness::new(Some(1)).expect("randomness");
+    let randomness = Randomness::seeded(1);
     let clipping = Clipping::Flat { clip_norm: 0.1 };
-    let mut config = config.user_update;
+    let mut config = config.task.user_update;
     config.batch_size = Some(user.num_examples());
     let task = LocalTask {
         special: SpecialIds::WORDS,
@@ -160,7 +160,7 @@ fn a_round_releases_the_weighted_average() {
     let world = World::new(&config);
     let (theta, layout) = (world.model.initial_params(5), world.model.layout());
     let users = world.corpus.partition(Split::Train);
-    let randomness = Randomness::new(Some(1)).expect("randomness");
+    let randomness = Randomness::seeded(1);
     let clipping = Clipping::Flat { clip_norm: 0.3 };
     let task = LocalTask {
         special: SpecialIds::WORDS,
@@ -168,7 +168,7 @@ fn a_round_releases_the_weighted_average() {
         theta: &theta,
         layout,
         clipping: &clipping,
-        settings: &config.user_update,
+        settings: &config.task.user_update,
         estimate: None,
         non_finite: NonFinite::Refuse,
     };
@@ -177,7 +177,7 @@ fn a_round_releases_the_weighted_average() {
         .map(|_| {
             LocalWorker::new(
                 world.model.as_ref(),
-                &config.user_update,
+                &config.task.user_update,
                 world.longest(),
                 100_000,
             )
@@ -260,10 +260,10 @@ fn runaway_training_is_a_zero_update_or_an_error() {
     let world = World::new(&config);
     let (theta, layout) = (world.model.initial_params(5), world.model.layout());
     let users = world.corpus.partition(Split::Train);
-    let randomness = Randomness::new(Some(1)).expect("randomness");
+    let randomness = Randomness::seeded(1);
     let mut worker = LocalWorker::new(
         world.model.as_ref(),
-        &config.user_update,
+        &config.task.user_update,
         world.longest(),
         100_000,
     );
@@ -276,7 +276,7 @@ fn runaway_training_is_a_zero_update_or_an_error() {
             layout,
             clipping: &clipping,
             estimate: None,
-            settings: &config.user_update,
+            settings: &config.task.user_update,
             non_finite,
         };
         let examples: Vec<&[u32]> = users.user(0).examples().collect();

@@ -16,7 +16,7 @@ use undertone_training::plan::RoundPlan;
 use undertone_training::random::{Purpose, Randomness};
 use undertone_training::record::LedgerEntry;
 use undertone_training::round::{self, Release};
-use undertone_training::run::{self, RunOptions, Silent};
+use undertone_training::run::{self, RunOptions, Silent, example_counts};
 
 use crate::support::{World, config, norm, trained};
 
@@ -59,7 +59,7 @@ impl Start {
     fn new(config: RunConfig) -> Self {
         let world = World::new(&config);
         let theta = world.model.initial_params(5);
-        let randomness = Randomness::new(Some(1)).expect("randomness");
+        let randomness = Randomness::seeded(1);
         Self {
             config,
             world,
@@ -71,7 +71,7 @@ impl Start {
     /// Parameters before the first round.
     fn initial(&self) -> Vec<f32> {
         let (model, vocab) = (self.world.model.as_ref(), self.world.corpus.vocab());
-        let spec = &self.config.model;
+        let spec = &self.config.task.model;
         starting_parameters(spec, None, ".".as_ref(), model, vocab, &self.randomness).expect("parameters")
     }
 
@@ -83,13 +83,13 @@ impl Start {
             layout: self.world.model.layout(),
             clipping,
             estimate: None,
-            settings: &self.config.user_update,
+            settings: &self.config.task.user_update,
             non_finite: NonFinite::Refuse,
         }
     }
 
     fn workers(&self, count: usize) -> Vec<LocalWorker> {
-        let (model, update) = (self.world.model.as_ref(), &self.config.user_update);
+        let (model, update) = (self.world.model.as_ref(), &self.config.task.user_update);
         (0..count)
             .map(|_| LocalWorker::new(model, update, self.world.longest(), 100_000))
             .collect()
@@ -109,8 +109,12 @@ impl Start {
 
     fn kept(&self) -> KeptExamples {
         let users = self.world.corpus.partition(Split::Train);
-        let group_size = self.config.user_update.group_size.expect("a group size");
-        KeptExamples::new(&users, group_size, &ParticipationKey::new(&self.randomness))
+        let group_size = self.config.task.user_update.group_size.expect("a group size");
+        KeptExamples::new(
+            &example_counts(&users),
+            group_size,
+            &ParticipationKey::new(&self.randomness),
+        )
     }
 
     /// The released average of a round of these examples, without noise.
@@ -138,7 +142,7 @@ impl Start {
             randomness: &self.randomness,
             ranks: &undertone_training::ranks::OneProcess,
         };
-        let size = self.config.user_update.batch_size();
+        let size = self.config.task.user_update.batch_size();
         let (released, outcomes) = round::release_examples(
             &self.kept().microbatches(examples, size),
             &users,
@@ -355,7 +359,7 @@ fn without_clip_and_noise_both_are_plain_sgd() {
                 .zip(&theta)
                 .all(|(a, b)| a.to_bits() == b.to_bits()),
             "{:?} is not plain SGD",
-            begin.config.user_update.algorithm
+            begin.config.task.user_update.algorithm
         );
         drop(folder);
     }
@@ -439,7 +443,7 @@ fn ledger(run_dir: &Path) -> Vec<LedgerEntry> {
 #[test]
 fn els_is_calibrated_and_accounted_for_as_mixtures_of_gaussians() {
     let mut config = with(ELS, &["rounds=3", "evaluation.max_tokens=200"]);
-    let privacy = config.privacy.as_mut().expect("a table");
+    let privacy = config.task.privacy.as_mut().expect("a table");
     (privacy.noise_multiplier, privacy.target_epsilon) = (None, Some(2.0));
     let (_folder, summary) = train(&config, 1);
     let epsilon = |noise: f64| {
@@ -480,7 +484,7 @@ fn kept_examples_are_chosen_once_and_bounded() {
         assert!(of.is_sorted() && of.iter().all(|&example| example < user.num_examples()));
         total += of.len();
     }
-    assert_eq!(total as u64, kept_examples::count(&users, 4));
+    assert_eq!(total as u64, kept_examples::count(&example_counts(&users), 4));
     // A sample of everything is everything that is kept; a round's draws never leave it.
     let mut generator = start.randomness.generator(Purpose::Cohort, 0, 0);
     let all = kept.sample(1.0, &mut generator);
@@ -490,8 +494,8 @@ fn kept_examples_are_chosen_once_and_bounded() {
     let part = kept.sample(0.3, &mut generator);
     assert!(part.is_sorted() && part.iter().all(|example| all.contains(example)));
     // The choice is uniform: another key keeps others.
-    let other = ParticipationKey::new(&Randomness::new(Some(2)).expect("randomness"));
-    let other = KeptExamples::new(&users, 4, &other);
+    let other = ParticipationKey::new(&Randomness::seeded(2));
+    let other = KeptExamples::new(&example_counts(&users), 4, &other);
     assert!((0..users.num_users()).any(|user| other.of(user) != kept.of(user)));
 }
 

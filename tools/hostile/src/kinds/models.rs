@@ -30,14 +30,14 @@ pub(super) fn start_from(world: &World, place: &str) -> Result<()> {
 }
 
 fn start(run: &str, world: &World, place: &str, vocab: &Vocab) -> Result<()> {
-    let spec = world.run_file(run)?.config.model;
+    let spec = world.run_file(run)?.config.task.model;
     let (file, base) = (Some(Path::new(place)), world.folder());
     let model = match initial_model::model(&spec, file, base, vocab) {
         Ok(model) => model,
         // Adapters are built on the file's own parameters.
         Err(error) => return Err(error).context(run.to_owned()),
     };
-    let randomness = Randomness::new(Some(0))?;
+    let randomness = Randomness::seeded(0);
     initial_model::starting_parameters(&spec, file, base, model.as_ref(), vocab, &randomness)?;
     Ok(())
 }

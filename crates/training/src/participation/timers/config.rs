@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Result, TrainingError};
+use crate::coordinator_error::{CoordinatorError, Result};
 
 /// Seconds of an hour.
 pub(super) const HOUR: f64 = 3600.0;
@@ -150,10 +150,10 @@ impl TimersConfig {
     /// Checks every value.
     ///
     /// # Errors
-    /// [`TrainingError::ConfigValue`] naming the key, what was expected and what came.
+    /// [`CoordinatorError::ConfigValue`] naming the key, what was expected and what came.
     pub fn validate(&self) -> Result<()> {
         if self.report_goal == 0 {
-            return Err(TrainingError::value("timers.report_goal", "at least 1", 0));
+            return Err(CoordinatorError::value("timers.report_goal", "at least 1", 0));
         }
         within("over_selection", self.over_selection, 1.0, 10.0)?;
         within("timer_hours", self.timer_hours, 1.0, 8760.0)?;
@@ -169,7 +169,7 @@ impl TimersConfig {
             ("min_round_minutes", self.min_round_minutes),
         ] {
             if minutes > timer_minutes {
-                return Err(TrainingError::value(
+                return Err(CoordinatorError::value(
                     &format!("timers.{key}"),
                     format!("at most the timer, {timer_minutes} minutes"),
                     minutes,
@@ -177,7 +177,7 @@ impl TimersConfig {
             }
         }
         if self.min_round_minutes > self.round_timeout_minutes {
-            return Err(TrainingError::value(
+            return Err(CoordinatorError::value(
                 "timers.min_round_minutes",
                 format!(
                     "at most timers.round_timeout_minutes = {}",
@@ -193,7 +193,7 @@ impl TimersConfig {
         let shares = |key: &str, shares: Vec<f64>| {
             if shares.is_empty() || shares.len() > 256 {
                 let expected = "from 1 to 256 entries";
-                return Err(TrainingError::value(
+                return Err(CoordinatorError::value(
                     &format!("timers.{key}"),
                     expected,
                     shares.len(),
@@ -202,7 +202,7 @@ impl TimersConfig {
             for (place, share) in shares.into_iter().enumerate() {
                 if !(share.is_finite() && share > 0.0) {
                     let key = format!("timers.{key}[{place}].share");
-                    return Err(TrainingError::value(&key, "a finite number above 0", share));
+                    return Err(CoordinatorError::value(&key, "a finite number above 0", share));
                 }
             }
             Ok(())
@@ -272,7 +272,7 @@ fn within(key: &str, value: f64, least: f64, most: f64) -> Result<()> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(TrainingError::value(
+    Err(CoordinatorError::value(
         &format!("timers.{key}"),
         format!("from {least} to {most}"),
         value,

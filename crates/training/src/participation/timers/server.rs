@@ -6,7 +6,7 @@ use super::SimulatedRound;
 use super::calendar::Calendar;
 use super::config::TimersConfig;
 use super::devices::{DAY, Devices, EPOCH, Pending};
-use crate::error::{Result, TrainingError};
+use crate::coordinator_error::{CoordinatorError, Result};
 
 /// Days without a released round after which the population is said not to reach its goal.
 const PATIENCE_DAYS: u32 = 100;
@@ -80,7 +80,7 @@ impl Server {
         let give_up = begun.saturating_add(PATIENCE_DAYS * DAY).min(END);
         loop {
             if self.now >= give_up {
-                return Err(TrainingError::value(
+                return Err(CoordinatorError::value(
                     "timers.report_goal",
                     format!(
                         "a goal that the available devices reach within timers.round_timeout_minutes; round {} was abandoned \

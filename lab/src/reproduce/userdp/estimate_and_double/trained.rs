@@ -120,11 +120,11 @@ impl Measured {
         let file = RunFile::read(&private, &[])?;
         let corpus = Corpus::open(&file.config.data, &file.base, folder.path(), &NoProgress)
             .map_err(undertone_training::error::TrainingError::from)?;
-        let model = file.config.model.build(corpus.vocab().len())?;
+        let model = file.config.task.model.build(corpus.vocab().len())?;
         let start = folder.path().join("public").join(MODEL_FILE);
-        let randomness = Randomness::new(Some(1))?;
+        let randomness = Randomness::seeded(1);
         let parameters = starting_parameters(
-            &file.config.model,
+            &file.config.task.model,
             Some(&start),
             folder.path(),
             model.as_ref(),

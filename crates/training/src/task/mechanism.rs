@@ -7,9 +7,9 @@ use undertone_mechanisms::Objective;
 use undertone_mechanisms::optimize::Kind;
 
 use super::validate::at_least_one;
-use super::{AccountantName, Algorithm, ClipConfig, PrivacyConfig, RunConfig};
+use super::{AccountantName, Algorithm, ClipConfig, PrivacyConfig, TaskConfig};
 use crate::cohort::Sampling;
-use crate::error::{Result, TrainingError};
+use crate::coordinator_error::{CoordinatorError, Result};
 use crate::participation::policy::Enforcement;
 
 /// `[privacy.mechanism]`: which strategy makes the noise of the run.
@@ -84,13 +84,13 @@ impl MechanismConfig {
             (Some(kind), None) => Some(kind),
             (None, Some(_)) => None,
             (None, None) => {
-                return Err(TrainingError::missing(
+                return Err(CoordinatorError::missing(
                     "privacy.mechanism.kind",
                     "`kind` or `file` in the table",
                 ));
             }
             (Some(_), Some(_)) => {
-                return Err(TrainingError::value(
+                return Err(CoordinatorError::value(
                     "privacy.mechanism",
                     "`kind` or `file`",
                     "both",
@@ -101,7 +101,7 @@ impl MechanismConfig {
         if let Some(buffers) = self.buffers {
             at_least_one("privacy.mechanism.buffers", buffers)?;
             if !kind.is_some_and(Kind::is_buffered) {
-                return Err(TrainingError::value(
+                return Err(CoordinatorError::value(
                     "privacy.mechanism.buffers",
                     "kind `blt` or `normalised-blt` with it",
                     name,
@@ -111,7 +111,7 @@ impl MechanismConfig {
         if let Some(bands) = self.bands {
             at_least_one("privacy.mechanism.bands", bands)?;
             if !kind.is_some_and(Kind::is_banded) {
-                return Err(TrainingError::value(
+                return Err(CoordinatorError::value(
                     "privacy.mechanism.bands",
                     "a banded kind with it",
                     name,
@@ -122,7 +122,7 @@ impl MechanismConfig {
             at_least_one("privacy.mechanism.restarts.first", restarts.first as usize)?;
             at_least_one("privacy.mechanism.restarts.every", restarts.every as usize)?;
             if kind != Some(Kind::Tree) {
-                return Err(TrainingError::value(
+                return Err(CoordinatorError::value(
                     "privacy.mechanism.restarts",
                     "kind `tree` with it",
                     name,
@@ -140,14 +140,14 @@ impl ParticipationConfig {
     }
 }
 
-impl RunConfig {
+impl TaskConfig {
     /// What sampling, participation, clipping and mechanism ask of each other.
     pub(super) fn validate_participation(&self) -> Result<()> {
         if let Some(participation) = &self.participation {
             participation.validate()?;
             let sampling = self.cohort.sampling;
             if !matches!(sampling, Sampling::FixedSize | Sampling::DeviceTimers) {
-                return Err(TrainingError::value(
+                return Err(CoordinatorError::value(
                     "participation",
                     "`fixed_size` or `device_timers` as cohort.sampling; epochs say it themselves, Poisson cohorts bound nothing",
                     sampling.name(),
@@ -171,14 +171,14 @@ impl RunConfig {
     fn validate_bounded(&self, privacy: &PrivacyConfig) -> Result<()> {
         match self.cohort.sampling {
             Sampling::Poisson => {
-                return Err(TrainingError::value(
+                return Err(CoordinatorError::value(
                     "cohort.sampling",
                     "`shuffled_epochs`, `device_timers` or `fixed_size` with privacy.mechanism: Poisson cohorts keep to no schema",
                     "poisson",
                 ));
             }
             Sampling::FixedSize | Sampling::DeviceTimers if self.participation.is_none() => {
-                return Err(TrainingError::missing(
+                return Err(CoordinatorError::missing(
                     "participation",
                     "a table with `min_sep`, on which the guarantee of privacy.mechanism depends",
                 ));
@@ -186,13 +186,13 @@ impl RunConfig {
             _ => {}
         }
         if !self.schedule.is_empty() {
-            return Err(TrainingError::conflict(
+            return Err(CoordinatorError::conflict(
                 "schedule",
                 "the noise of privacy.mechanism has one size (`clip.kind = \"adaptive\"` changes the clip norm)",
             ));
         }
         if privacy.accountant.is_some() {
-            return Err(TrainingError::conflict(
+            return Err(CoordinatorError::conflict(
                 "privacy.accountant",
                 "the correlated noise of privacy.mechanism is a single Gaussian, whose epsilon is exact",
             ));
@@ -204,7 +204,7 @@ impl RunConfig {
     fn validate_sampled(&self) -> Result<()> {
         let sampling = self.cohort.sampling;
         if !matches!(sampling, Sampling::Poisson | Sampling::FixedSize) {
-            return Err(TrainingError::missing(
+            return Err(CoordinatorError::missing(
                 "privacy.mechanism",
                 format!(
                     "a table, because {} cohorts do not amplify privacy (`kind = \"independent\"` for independent noise)",
@@ -216,14 +216,14 @@ impl RunConfig {
         if let (Sampling::FixedSize, Some(name @ (AccountantName::Pld | AccountantName::Moments2016))) =
             (sampling, accountant)
         {
-            return Err(TrainingError::value(
+            return Err(CoordinatorError::value(
                 "privacy.accountant",
                 "`rdp` with fixed_size cohorts: the other accountants have no bound for them",
                 name.name(),
             ));
         }
         if self.participation.is_some() {
-            return Err(TrainingError::conflict(
+            return Err(CoordinatorError::conflict(
                 "participation",
                 "without privacy.mechanism the guarantee needs a uniform sample of all users, and this table limits who may \
                  take part",
@@ -241,21 +241,21 @@ impl RunConfig {
             .as_ref()
             .and_then(|privacy| privacy.mechanism.as_ref());
         if mechanism.is_none_or(|mechanism| mechanism.restarts.is_none()) {
-            return Err(TrainingError::value(
+            return Err(CoordinatorError::value(
                 "clip.kind",
                 "privacy.mechanism of kind `tree` with `restarts` beside `adaptive`: the norm changes where the tree restarts",
                 "adaptive without",
             ));
         }
         if self.user_update.algorithm == Algorithm::FedAvg && self.user_update.clip_every_step {
-            return Err(TrainingError::value(
+            return Err(CoordinatorError::value(
                 "user_update.clip_every_step",
                 "false with adaptive clipping, whose quantile is that of whole updates",
                 true,
             ));
         }
         if !self.estimator.is_fixed() {
-            return Err(TrainingError::value(
+            return Err(CoordinatorError::value(
                 "estimator.kind",
                 "`fixed_denominator` with adaptive clipping",
                 self.estimator.kind(),

@@ -2,18 +2,17 @@
 
 use undertone_accounting::participation::Participation;
 
-use crate::config::RunConfig;
-use crate::error::{Result, TrainingError};
-use crate::files::names::LEDGER_FILE;
+use crate::coordinator_error::{CoordinatorError, Result};
 use crate::participation::observed::Observed;
 use crate::participation::policy::{Enforcement, Policy};
 use crate::plan::{Cost, PrivacyPlan, Spending};
 use crate::record::{GuaranteeRecord, LedgerEntry};
+use crate::task::TaskConfig;
 
 /// The rounds of a ledger, composed one after another. A run writes its claims from it, and verification makes them again.
 #[derive(Debug, Clone)]
 pub(crate) struct Account<'a> {
-    config: &'a RunConfig,
+    config: &'a TaskConfig,
     plan: &'a PrivacyPlan,
     spending: Spending,
     observed: Observed,
@@ -26,7 +25,7 @@ impl<'a> Account<'a> {
     ///
     /// # Errors
     /// From the accountant's types.
-    pub(crate) fn new(config: &'a RunConfig, plan: &'a PrivacyPlan) -> Result<Self> {
+    pub(crate) fn new(config: &'a TaskConfig, plan: &'a PrivacyPlan) -> Result<Self> {
         let declared = match plan.participation() {
             Some(participation) => Some(participation),
             None => PrivacyPlan::declared(config)?,
@@ -57,8 +56,7 @@ impl<'a> Account<'a> {
         );
         let found = (&entry.sampling[..], entry.sampling_probability, entry.population);
         if planned != found {
-            return Err(TrainingError::Damaged {
-                path: LEDGER_FILE.into(),
+            return Err(CoordinatorError::Ledger {
                 message: format!(
                     "round {}: sampled as {found:?}, the run samples as {planned:?}",
                     entry.round

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::validate::{at_least_one, positive};
-use super::{Algorithm, RunConfig};
+use super::{Algorithm, TaskConfig};
 use crate::cohort::Sampling;
-use crate::error::{Result, TrainingError};
+use crate::coordinator_error::{CoordinatorError, Result};
 use crate::participation::timers::TimersConfig;
 
 /// `[cohort]`: who takes part in a round.
@@ -48,11 +48,11 @@ pub enum CohortSize {
     Probability(f64),
 }
 
-impl RunConfig {
+impl TaskConfig {
     /// How much is sampled a round: users, with ELS examples.
     ///
     /// # Errors
-    /// [`TrainingError::ConfigValue`] where none or several of the keys are given, or one that is not for this algorithm.
+    /// [`CoordinatorError::ConfigValue`] where none or several of the keys are given, or one that is not for this algorithm.
     pub fn cohort_size(&self) -> Result<CohortSize> {
         let (cohort, algorithm) = (&self.cohort, self.user_update.algorithm);
         let given = [
@@ -80,10 +80,14 @@ impl RunConfig {
         for (name, value) in given {
             let Some(value) = value else { continue };
             if !allowed.contains(&name) {
-                return Err(TrainingError::value(&format!("cohort.{name}"), expected(), value));
+                return Err(CoordinatorError::value(
+                    &format!("cohort.{name}"),
+                    expected(),
+                    value,
+                ));
             }
             if let Some((before, _)) = found.replace((name, value)) {
-                return Err(TrainingError::value(
+                return Err(CoordinatorError::value(
                     "cohort",
                     expected(),
                     format!("both {before} and {name}"),
@@ -91,7 +95,7 @@ impl RunConfig {
             }
         }
         Ok(match found {
-            None => return Err(TrainingError::missing("cohort", expected())),
+            None => return Err(CoordinatorError::missing("cohort", expected())),
             Some(("sampling_probability", q)) => CohortSize::Probability(q),
             Some(("compute_budget", _)) if algorithm == Algorithm::Uls => CohortSize::Count {
                 count: self.users_of_budget()?,
@@ -117,7 +121,7 @@ impl RunConfig {
         let budget = self.cohort.compute_budget.unwrap_or(0);
         let group_size = u64::from(self.user_update.group_size.unwrap_or(0));
         if group_size == 0 || !budget.is_multiple_of(group_size) {
-            return Err(TrainingError::value(
+            return Err(CoordinatorError::value(
                 "cohort.compute_budget",
                 format!(
                     "a multiple of user_update.group_size = {group_size}, the users a round being their quotient"
@@ -131,7 +135,7 @@ impl RunConfig {
     pub(super) fn validate_cohort(&self) -> Result<()> {
         let cohort = &self.cohort;
         if cohort.timers.is_some() && cohort.sampling != Sampling::DeviceTimers {
-            return Err(TrainingError::value(
+            return Err(CoordinatorError::value(
                 "cohort.timers",
                 "`device_timers` as cohort.sampling",
                 cohort.sampling.name(),
@@ -144,17 +148,19 @@ impl RunConfig {
             CohortSize::Count { count, key } => {
                 positive(key, count)?;
                 if cohort.sampling != Sampling::Poisson && count.fract() != 0.0 {
-                    return Err(TrainingError::value(key, "a whole number", count));
+                    return Err(CoordinatorError::value(key, "a whole number", count));
                 }
                 Ok(())
             }
-            CohortSize::Probability(q) if cohort.sampling != Sampling::Poisson => Err(TrainingError::value(
-                "cohort.sampling_probability",
-                format!("users_per_round with {}", cohort.sampling.name()),
-                q,
-            )),
+            CohortSize::Probability(q) if cohort.sampling != Sampling::Poisson => {
+                Err(CoordinatorError::value(
+                    "cohort.sampling_probability",
+                    format!("users_per_round with {}", cohort.sampling.name()),
+                    q,
+                ))
+            }
             CohortSize::Probability(q) if q > 0.0 && q <= 1.0 => Ok(()),
-            CohortSize::Probability(q) => Err(TrainingError::value(
+            CohortSize::Probability(q) => Err(CoordinatorError::value(
                 "cohort.sampling_probability",
                 "a number in (0, 1]",
                 q,

@@ -2,17 +2,17 @@
 
 use undertone_local::Algorithm;
 
-use super::{AccountantName, ClipConfig, RunConfig};
+use super::{AccountantName, ClipConfig, TaskConfig};
 use crate::cohort::Sampling;
-use crate::error::{Result, TrainingError};
+use crate::coordinator_error::{CoordinatorError, Result};
 
-impl RunConfig {
+impl TaskConfig {
     /// Checks that the other tables fit example-level sampling.
     pub(super) fn validate_els(&self) -> Result<()> {
         if self.user_update.algorithm != Algorithm::Els {
             return Ok(());
         }
-        let refuse = |key: &str, expected: &str, got: &str| Err(TrainingError::value(key, expected, got));
+        let refuse = |key: &str, expected: &str, got: &str| Err(CoordinatorError::value(key, expected, got));
         // PRIVACY: without the coins of a Poisson sample all examples of a user can meet in one round.
         if self.cohort.sampling != Sampling::Poisson {
             let expected = "`poisson` with els: its guarantee is that of a Poisson sample of examples; in shuffled batches all \
@@ -42,14 +42,14 @@ impl RunConfig {
         }
         if self.estimate.is_some() {
             let reason = "with els, the guarantee of a larger run depends on the examples of its users";
-            return Err(TrainingError::conflict("estimate", reason));
+            return Err(CoordinatorError::conflict("estimate", reason));
         }
         let Some(privacy) = &self.privacy else {
             return Ok(());
         };
         if privacy.mechanism.is_some() {
             let reason = "with els, no schema bounds how often the examples of a user take part (`uls` has such a schema)";
-            return Err(TrainingError::conflict("privacy.mechanism", reason));
+            return Err(CoordinatorError::conflict("privacy.mechanism", reason));
         }
         if let Some(accountant @ (AccountantName::Rdp | AccountantName::Moments2016)) = privacy.accountant {
             let expected = "`pld` with els: the guarantee of a user is that of mixtures of Gaussians, of which only loss \

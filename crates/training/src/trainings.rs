@@ -1,12 +1,7 @@
 //! What a model was trained on, as its file says: the part of its description that a run which starts from it composes.
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use undertone_accounting::Adjacency;
-use undertone_data::CorpusSpec;
-
-use crate::error::{Result, TrainingError};
-use undertone_present::numbers::hex;
 
 /// One training that went into a model.
 ///
@@ -50,7 +45,7 @@ pub struct StatedGuarantee {
 ///
 /// # Errors
 /// What was expected and what came.
-pub(crate) fn check(trainings: &[Training]) -> Result<(), String> {
+pub fn check(trainings: &[Training]) -> Result<(), String> {
     for training in trainings {
         let Training::Private {
             guarantee: Some(StatedGuarantee { epsilon, delta }),
@@ -68,17 +63,4 @@ pub(crate) fn check(trainings: &[Training]) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// The name of a corpus's text: the SHA-256 of its source's table.
-///
-/// # Errors
-/// Values that JSON cannot hold.
-pub fn source_sha256(data: &CorpusSpec) -> Result<String> {
-    let source = serde_json::to_vec(&data.source)
-        .map_err(|error| TrainingError::value("data.source", "values that JSON can hold", error))?;
-    let mut hash = Sha256::new();
-    hash.update(b"undertone source\0");
-    hash.update(source);
-    Ok(hex(&hash.finalize()))
 }

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use undertone_secagg::{Setting, parameters::Assumptions};
 
 use super::validate::{at_least_one, positive};
-use super::{ClipConfig, RunConfig};
+use super::{ClipConfig, TaskConfig};
 use crate::cohort::Sampling;
-use crate::error::{Result, TrainingError};
+use crate::coordinator_error::{CoordinatorError, Result};
 
 /// `[aggregation]`: how the updates of a round become one sum.
 ///
@@ -65,13 +65,13 @@ impl GraphConfig {
     /// The assumptions, checked.
     ///
     /// # Errors
-    /// [`TrainingError::ConfigValue`] naming the table.
+    /// [`CoordinatorError::ConfigValue`] naming the table.
     pub fn assumptions(&self) -> Result<Assumptions> {
         Assumptions::new(self.drop_out_rate, self.corrupt_rate, Setting::HonestButCurious)
             .and_then(|assumptions| assumptions.with_bits(self.privacy_bits, self.failure_bits))
             .map_err(|error| {
                 let expected = "rates in [0, 1) and exponents from 1 to 128";
-                TrainingError::value("aggregation.graph", expected, error)
+                CoordinatorError::value("aggregation.graph", expected, error)
             })
     }
 }
@@ -172,14 +172,14 @@ impl DropoutConfig {
     }
 }
 
-impl RunConfig {
+impl TaskConfig {
     /// What `[aggregation]` and the other tables ask of each other.
     pub(super) fn validate_aggregation(&self) -> Result<()> {
         let Some(aggregation) = &self.aggregation else {
             return Ok(());
         };
         aggregation.validate()?;
-        let refuse = |key: &str, expected: &str, got: &str| Err(TrainingError::value(key, expected, got));
+        let refuse = |key: &str, expected: &str, got: &str| Err(CoordinatorError::value(key, expected, got));
         // PRIVACY: whether a round is abandoned must not tell how many came. Under the relation of Poisson cohorts that
         // number is one person's secret; under the others it is the same for both neighbours.
         if self.cohort.sampling == Sampling::Poisson {
@@ -197,7 +197,7 @@ impl RunConfig {
             return refuse("estimator.kind", expected, self.estimator.kind());
         }
         if !self.schedule.is_empty() {
-            return Err(TrainingError::conflict(
+            return Err(CoordinatorError::conflict(
                 "schedule",
                 "the encoding of [aggregation] is made for one clip norm",
             ));
@@ -205,7 +205,7 @@ impl RunConfig {
         if self.estimate.is_some() && aggregation.encoding != EncodingConfig::Identity {
             let reason = "its guarantee needs `aggregation.encoding.kind` = \"identity\": the cost of the other encodings \
                           depends on the cohort";
-            return Err(TrainingError::conflict("estimate", reason));
+            return Err(CoordinatorError::conflict("estimate", reason));
         }
         if aggregation.encoding.is_distributed() {
             self.validate_distributed()?;
@@ -222,25 +222,25 @@ impl RunConfig {
 
     /// Noise that the users add themselves.
     fn validate_distributed(&self) -> Result<()> {
-        let refuse = |key: &str, expected: &str, got: &str| Err(TrainingError::value(key, expected, got));
+        let refuse = |key: &str, expected: &str, got: &str| Err(CoordinatorError::value(key, expected, got));
         let name = self
             .aggregation
             .as_ref()
             .map_or("", |aggregation| aggregation.encoding.name());
         let Some(privacy) = &self.privacy else {
-            return Err(TrainingError::missing(
+            return Err(CoordinatorError::missing(
                 "privacy",
                 format!("a table, because users add noise with the encoding {name}"),
             ));
         };
         if privacy.mechanism.is_some() {
             let reason = "the noise that users add is independent in every round";
-            return Err(TrainingError::conflict("privacy.mechanism", reason));
+            return Err(CoordinatorError::conflict("privacy.mechanism", reason));
         }
         if self.cohort.sampling != Sampling::ShuffledEpochs && self.participation.is_none() {
             let expected = "a table with `min_sep`, or `shuffled_epochs` as cohort.sampling: the guarantee of noise that users \
                             add depends on how often a user takes part";
-            return Err(TrainingError::missing("participation", expected));
+            return Err(CoordinatorError::missing("participation", expected));
         }
         if privacy.target_epsilon.is_some() {
             return refuse(
@@ -256,11 +256,11 @@ impl RunConfig {
         if !binomial && privacy.noise_multiplier.is_none() {
             let expected =
                 "the noise standard deviation of min_clients users together, divided by the clip norm";
-            return Err(TrainingError::missing("privacy.noise_multiplier", expected));
+            return Err(CoordinatorError::missing("privacy.noise_multiplier", expected));
         }
         if binomial && privacy.noise_multiplier.is_some() {
             let reason = "`trials` of the binomial encoding determines the noise";
-            return Err(TrainingError::conflict("privacy.noise_multiplier", reason));
+            return Err(CoordinatorError::conflict("privacy.noise_multiplier", reason));
         }
         Ok(())
     }
@@ -270,7 +270,7 @@ impl AggregationConfig {
     fn validate(&self) -> Result<()> {
         // The sum of one user's update is that update.
         if self.min_clients < 2 {
-            return Err(TrainingError::value(
+            return Err(CoordinatorError::value(
                 "aggregation.min_clients",
                 "at least 2",
                 self.min_clients,
@@ -279,7 +279,7 @@ impl AggregationConfig {
         if let Some(most) = self.max_clients
             && most < self.min_clients
         {
-            return Err(TrainingError::value(
+            return Err(CoordinatorError::value(
                 "aggregation.max_clients",
                 format!("at least min_clients = {}", self.min_clients),
                 most,
@@ -287,7 +287,7 @@ impl AggregationConfig {
         }
         if let Some(graph) = &self.graph {
             if self.sum != SumName::SecAgg {
-                return Err(TrainingError::value(
+                return Err(CoordinatorError::value(
                     "aggregation.graph",
                     "`sum = \"secagg\"` beside it",
                     "sum = \"plain\"",
@@ -302,7 +302,7 @@ impl AggregationConfig {
             | EncodingConfig::Skellam { scale } => positive("aggregation.encoding.scale", scale)?,
             EncodingConfig::Binomial { levels, trials, .. } => {
                 if levels < 2 {
-                    return Err(TrainingError::value(
+                    return Err(CoordinatorError::value(
                         "aggregation.encoding.levels",
                         "at least 2",
                         levels,
@@ -315,12 +315,12 @@ impl AggregationConfig {
         for (name, share) in self.dropout.shares() {
             if !(0.0..=1.0).contains(&share) {
                 let key = format!("aggregation.dropout.{name}");
-                return Err(TrainingError::value(&key, "a share from 0 to 1", share));
+                return Err(CoordinatorError::value(&key, "a share from 0 to 1", share));
             }
             total += share;
         }
         if total > 1.0 {
-            return Err(TrainingError::value(
+            return Err(CoordinatorError::value(
                 "aggregation.dropout",
                 "shares of at most 1 together",
                 total,

@@ -1,29 +1,37 @@
 //! `privacy.json`: the guarantee with everything a reader must know to use it, in the form of \[Gboard\] Appendix A.
 
-use undertone_data::VocabProvenance;
+use undertone_text::VocabProvenance;
 
-use super::account::Account;
+use crate::account::Account;
 use crate::cohort::Sampling;
-use crate::config::{AggregationConfig, Algorithm, EstimatorConfig, RunConfig, SumName};
-use crate::error::Result;
+use crate::coordinator_error::Result;
 use crate::identity::ParameterCounts;
-use crate::initial_model::{StatedGuarantee, Training, source_sha256};
 use crate::plan::{PrivacyPlan, StartCost};
 use crate::record::{GuaranteeRecord, LedgerEntry, PrivacyReport};
+use crate::task::{AggregationConfig, Algorithm, EstimatorConfig, SumName, TaskConfig};
+use crate::trainings::{StatedGuarantee, Training};
 use undertone_local::CLIP_MARGIN;
 
 /// Above this, (eps, delta) says close to nothing about any one person.
 const MEANINGLESS_EPSILON: f64 = 20.0;
 
 /// What `privacy.json` is made from beside the ledger: known before the first round.
-pub(crate) struct Claims<'a> {
-    pub(crate) config: &'a RunConfig,
-    pub(crate) counts: ParameterCounts,
-    pub(crate) plan: &'a PrivacyPlan,
+#[derive(Debug)]
+pub struct Claims<'a> {
+    /// The task.
+    pub task: &'a TaskConfig,
+    /// Whether cohorts and noise follow from a known seed.
+    pub seeded: bool,
+    /// Where the words of the model came from.
+    pub vocabulary: VocabProvenance,
+    /// How many parameters are trained, and how many stay as they are.
+    pub counts: ParameterCounts,
+    /// The plan of the task.
+    pub plan: &'a PrivacyPlan,
     /// [`PrivacyPlan::planned`].
-    pub(crate) planned: Option<GuaranteeRecord>,
+    pub planned: Option<GuaranteeRecord>,
     /// [`PrivacyPlan::estimated`].
-    pub(crate) estimate: Option<GuaranteeRecord>,
+    pub estimate: Option<GuaranteeRecord>,
 }
 
 impl Claims<'_> {
@@ -31,8 +39,8 @@ impl Claims<'_> {
     ///
     /// # Errors
     /// From the accountant; a ledger that is not the plan's.
-    pub(crate) fn report(&self, ledger: &[LedgerEntry]) -> Result<PrivacyReport> {
-        let mut account = Account::new(self.config, self.plan)?;
+    pub fn report(&self, ledger: &[LedgerEntry]) -> Result<PrivacyReport> {
+        let mut account = Account::new(self.task, self.plan)?;
         for entry in ledger {
             account.add(entry)?;
         }
@@ -40,8 +48,8 @@ impl Claims<'_> {
         let stated = observed.as_ref().or(self.planned.as_ref());
         Ok(PrivacyReport {
             private: self.plan.is_private(),
-            statements: statements(self.config, self.counts, self.plan),
-            warnings: warnings(self.config, self.plan, stated),
+            statements: statements(self.task, self.counts, self.plan),
+            warnings: self.warnings(stated),
             planned: self.planned.clone(),
             worst_case: account.worst_case()?,
             with_vocabulary: observed
@@ -55,32 +63,79 @@ impl Claims<'_> {
         })
     }
 
-    /// What the model of a run with this report says of the run, for runs that start from it.
-    ///
-    /// # Errors
-    /// As [`source_sha256`].
-    pub(crate) fn training(&self, report: &PrivacyReport) -> Result<Training> {
-        let source_sha256 = source_sha256(&self.config.data)?;
+    /// What the model of a run with this report says of the run, for runs that start from it. The digest names the run's
+    /// text.
+    #[must_use]
+    pub fn training(&self, report: &PrivacyReport, source_sha256: String) -> Training {
         if !report.private {
-            return Ok(Training::NotPrivate { source_sha256 });
+            return Training::NotPrivate { source_sha256 };
         }
         // PRIVACY: words without a guarantee leave the model without one.
         let stated = report.with_vocabulary.as_ref().or(report.observed.as_ref());
         let stated = stated.filter(|_| self.plan.vocabulary_warning().is_none());
-        Ok(Training::Private {
+        Training::Private {
             source_sha256,
             adjacency: self.plan.adjacency(),
             guarantee: stated.map(|record| StatedGuarantee {
                 epsilon: record.epsilon,
                 delta: record.delta,
             }),
-            seeded: self.config.seed.is_some(),
-        })
+            seeded: self.seeded,
+        }
+    }
+
+    fn warnings(&self, guarantee: Option<&GuaranteeRecord>) -> Vec<String> {
+        let (plan, vocabulary) = (self.plan, self.vocabulary);
+        let mut warnings = Vec::new();
+        if !plan.is_private() {
+            warnings.push("This run adds no noise and gives no guarantee.".to_owned());
+        }
+        if plan.is_private() && guarantee.is_none() {
+            warnings.push(
+                "The noise is so small that no guarantee can be stated for the people in this run."
+                    .to_owned(),
+            );
+        }
+        if plan.is_private() && self.seeded {
+            warnings.push("The run is seeded: whoever knows the seed can recompute the noise. The guarantee is for study only.".to_owned());
+        }
+        if !vocabulary.is_private_safe() && vocabulary != VocabProvenance::Private {
+            warnings.push("The vocabulary was taken from the training data and is not private: its words are outside the guarantee.".to_owned());
+        }
+        if let Some(warning) = plan.vocabulary_warning() {
+            warnings.push(warning.to_owned());
+        } else if vocabulary == VocabProvenance::Private {
+            warnings.push("The vocabulary was chosen from people's text with a guarantee of its own. Planned, worst case and observed speak of the training alone; `with_vocabulary` is both together, and `privacy.max_epsilon` bounds both together.".to_owned());
+        }
+        warnings.extend(
+            plan.start()
+                .map(StartCost::warnings)
+                .unwrap_or_default()
+                .iter()
+                .cloned(),
+        );
+        if plan.is_estimate() {
+            warnings.push("The noise is scaled for a larger cohort than the run has. `estimate` is the guarantee that such a larger run would have; it is not a guarantee for the people in this run.".to_owned());
+        }
+        if let Some(delta) = plan.delta()
+            && delta * plan.population().users as f64 >= 1.0
+        {
+            warnings.push("Delta is not below 1 / users: a mechanism that publishes one user's text would have such a delta.".to_owned());
+        }
+        if let Some(guarantee) = guarantee
+            && guarantee.epsilon > MEANINGLESS_EPSILON
+        {
+            warnings.push(format!(
+            "Epsilon is {}: above {MEANINGLESS_EPSILON} the guarantee says close to nothing about any one person.",
+            undertone_present::numbers::upper_bound(guarantee.epsilon)
+        ));
+        }
+        warnings
     }
 }
 
 /// What a reader must know to use the guarantee; nothing where there is none.
-fn statements(config: &RunConfig, counts: ParameterCounts, plan: &PrivacyPlan) -> Vec<String> {
+fn statements(config: &TaskConfig, counts: ParameterCounts, plan: &PrivacyPlan) -> Vec<String> {
     if config.privacy.is_none() {
         return Vec::new();
     }
@@ -155,7 +210,7 @@ fn statements(config: &RunConfig, counts: ParameterCounts, plan: &PrivacyPlan) -
 }
 
 /// What ULS and ELS bound, and what that rests on.
-fn of_gradients(config: &RunConfig, schema: bool) -> Option<String> {
+fn of_gradients(config: &TaskConfig, schema: bool) -> Option<String> {
     let update = &config.user_update;
     let group_size = update.group_size?;
     if update.algorithm == Algorithm::Uls {
@@ -187,7 +242,7 @@ fn of_gradients(config: &RunConfig, schema: bool) -> Option<String> {
 ///
 /// PRIVACY: the noise is added after a sum was brought back from residues. One participant who moves a coordinate close to
 /// half the modulus makes another one's step change that coordinate by the whole modulus, which no sensitivity accounts for.
-pub(crate) const FOLLOWS_THE_ENCODING: &str = "Condition of the aggregation: updates are added modulo a number before the \
+pub const FOLLOWS_THE_ENCODING: &str = "Condition of the aggregation: updates are added modulo a number before the \
     server adds its noise, so the guarantee holds if every participant follows the encoding. One participant who sends \
     integers outside of it can make the sum wrap around, and then the noise does not cover the others.";
 
@@ -220,52 +275,4 @@ fn of_aggregation(aggregation: &AggregationConfig) -> String {
          but participation in them counts.",
         aggregation.encoding.name()
     )
-}
-
-fn warnings(config: &RunConfig, plan: &PrivacyPlan, guarantee: Option<&GuaranteeRecord>) -> Vec<String> {
-    let vocabulary = config.data.vocabulary_provenance();
-    let mut warnings = Vec::new();
-    if !plan.is_private() {
-        warnings.push("This run adds no noise and gives no guarantee.".to_owned());
-    }
-    if plan.is_private() && guarantee.is_none() {
-        warnings.push(
-            "The noise is so small that no guarantee can be stated for the people in this run.".to_owned(),
-        );
-    }
-    if plan.is_private() && config.seed.is_some() {
-        warnings.push("The run is seeded: whoever knows the seed can recompute the noise. The guarantee is for study only.".to_owned());
-    }
-    if !vocabulary.is_private_safe() && vocabulary != VocabProvenance::Private {
-        warnings.push("The vocabulary was taken from the training data and is not private: its words are outside the guarantee.".to_owned());
-    }
-    if let Some(warning) = plan.vocabulary_warning() {
-        warnings.push(warning.to_owned());
-    } else if vocabulary == VocabProvenance::Private {
-        warnings.push("The vocabulary was chosen from people's text with a guarantee of its own. Planned, worst case and observed speak of the training alone; `with_vocabulary` is both together, and `privacy.max_epsilon` bounds both together.".to_owned());
-    }
-    warnings.extend(
-        plan.start()
-            .map(StartCost::warnings)
-            .unwrap_or_default()
-            .iter()
-            .cloned(),
-    );
-    if plan.is_estimate() {
-        warnings.push("The noise is scaled for a larger cohort than the run has. `estimate` is the guarantee that such a larger run would have; it is not a guarantee for the people in this run.".to_owned());
-    }
-    if let Some(delta) = plan.delta()
-        && delta * plan.population().users as f64 >= 1.0
-    {
-        warnings.push("Delta is not below 1 / users: a mechanism that publishes one user's text would have such a delta.".to_owned());
-    }
-    if let Some(guarantee) = guarantee
-        && guarantee.epsilon > MEANINGLESS_EPSILON
-    {
-        warnings.push(format!(
-            "Epsilon is {}: above {MEANINGLESS_EPSILON} the guarantee says close to nothing about any one person.",
-            undertone_present::numbers::upper_bound(guarantee.epsilon)
-        ));
-    }
-    warnings
 }

@@ -1,0 +1,159 @@
+//! The errors of the coordinator. Each variant names the key or the round, what was expected and what was found.
+
+use undertone_present::numbers::upper_bound;
+
+/// Result of this crate's functions.
+pub type Result<T, E = CoordinatorError> = std::result::Result<T, E>;
+
+/// Why a task cannot be planned, a round cannot be made, or a ledger is not that of the task.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CoordinatorError {
+    /// A value of the run file is outside its range or contradicts another.
+    #[error("configuration key `{key}`: expected {expected}, got {got}")]
+    ConfigValue {
+        /// Dotted key.
+        key: String,
+        /// What would be right.
+        expected: String,
+        /// What came.
+        got: String,
+    },
+    /// A key that the rest of the run file needs is missing.
+    #[error("configuration key `{key}` is missing: expected {expected}")]
+    ConfigMissing {
+        /// Dotted key.
+        key: String,
+        /// A value that would be valid.
+        expected: String,
+    },
+    /// A key or table that the rest of the run file rules out.
+    #[error("configuration key `{key}` must be left out: {reason}")]
+    ConfigConflict {
+        /// Dotted key.
+        key: String,
+        /// The setting that it conflicts with, and the reason.
+        reason: String,
+    },
+    /// The next round would exceed the privacy budget.
+    #[error(
+        "round {round} would raise epsilon to {} at delta {delta:e}, above the budget of {budget}; the run has spent {}{}",
+        upper_bound(*next),
+        upper_bound(*spent),
+        before_training(*vocabulary, *initial_model)
+    )]
+    BudgetExceeded {
+        /// The round that is refused.
+        round: u64,
+        /// Epsilon after it.
+        next: f64,
+        /// The budget.
+        budget: f64,
+        /// Epsilon before it.
+        spent: f64,
+        /// At this delta.
+        delta: f64,
+        /// How much of both the private choice of the words took.
+        vocabulary: f64,
+        /// How much of both the model took that the run started from.
+        initial_model: f64,
+    },
+    /// The participation schema leaves too few users for a round.
+    #[error("round {round}: expected at least {expected} users who may take part again, found {eligible}")]
+    TooFewEligible {
+        /// The round.
+        round: u64,
+        /// Number of users per round.
+        expected: usize,
+        /// Users that the schema admits.
+        eligible: usize,
+    },
+    /// The model diverged.
+    #[error(
+        "round {round}: the parameters are not finite after the server step; lower `server.learning_rate` or \
+         `user_update.learning_rate`"
+    )]
+    Diverged {
+        /// The round.
+        round: u64,
+    },
+    /// A round's participants do not keep to the declared schema.
+    #[error(transparent)]
+    Participation(#[from] crate::violation::Violation),
+    /// From the model.
+    #[error(transparent)]
+    Model(#[from] undertone_models::ModelError),
+    /// From clipping and summing.
+    #[error(transparent)]
+    Aggregation(#[from] undertone_aggregation::AggregationError),
+    /// From secure aggregation.
+    #[error(transparent)]
+    SecAgg(#[from] undertone_secagg::SecAggError),
+    /// From the noise.
+    #[error(transparent)]
+    Mechanism(#[from] undertone_mechanisms::MechanismError),
+    /// From the accountant.
+    #[error(transparent)]
+    Accounting(#[from] undertone_accounting::AccountingError),
+    /// A line of the ledger is not one of this task.
+    #[error("ledger.jsonl is damaged: {message}")]
+    Ledger {
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+/// What had been spent before the first round, in words.
+fn before_training(vocabulary: f64, initial_model: f64) -> String {
+    let part = |epsilon: f64, what: &str| match epsilon > 0.0 {
+        true => format!(", {} of it on {what}", upper_bound(epsilon)),
+        false => String::new(),
+    };
+    part(vocabulary, "the private choice of its words")
+        + &part(initial_model, "the training of its initial model")
+}
+
+impl From<undertone_local::LocalError> for CoordinatorError {
+    fn from(error: undertone_local::LocalError) -> Self {
+        use undertone_local::LocalError;
+        match error {
+            LocalError::Setting { key, expected, got } => Self::ConfigValue { key, expected, got },
+            LocalError::Missing { key, expected } => Self::ConfigMissing { key, expected },
+            LocalError::Conflict { key, reason } => Self::ConfigConflict { key, reason },
+            LocalError::Model(error) => Self::Model(error),
+            LocalError::Aggregation(error) => Self::Aggregation(error),
+            other => Self::value("user_update", "a user's work that can be computed", other),
+        }
+    }
+}
+
+impl CoordinatorError {
+    /// A required key that is missing.
+    #[must_use]
+    pub fn missing(key: &str, expected: impl Into<String>) -> Self {
+        Self::ConfigMissing {
+            key: key.to_owned(),
+            expected: expected.into(),
+        }
+    }
+
+    /// A key that the rest of the configuration rules out.
+    #[must_use]
+    pub fn conflict(key: &str, reason: impl Into<String>) -> Self {
+        Self::ConfigConflict {
+            key: key.to_owned(),
+            reason: reason.into(),
+        }
+    }
+
+    /// A value outside its range.
+    #[must_use]
+    #[allow(clippy::needless_pass_by_value)] // numbers and strings alike, without `&` at every call
+    pub fn value(key: &str, expected: impl Into<String>, got: impl ToString) -> Self {
+        Self::ConfigValue {
+            key: key.to_owned(),
+            expected: expected.into(),
+            got: got.to_string(),
+        }
+    }
+}
