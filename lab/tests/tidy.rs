@@ -8,7 +8,7 @@ mod circles;
 mod habits;
 
 /// Every package with the packages of ours that it may use, as ARCHITECTURE.md says.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("crates/simd", &[]),
     ("crates/present", &[]),
     ("crates/text", &[]),
@@ -20,19 +20,50 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("crates/models", &["simd", "aggregation"]),
     ("crates/local", &["text", "mechanisms", "aggregation", "models"]),
     (
-        "crates/training",
+        "crates/coordinator",
+        &[
+            "present",
+            "text",
+            "accounting",
+            "mechanisms",
+            "aggregation",
+            "secagg",
+            "models",
+            "local",
+        ],
+    ),
+    (
+        "crates/run",
         &[
             "present",
             "accounting",
             "mechanisms",
             "aggregation",
             "secagg",
-            "data",
             "models",
             "local",
+            "coordinator",
+            "data",
         ],
     ),
-    ("crates/undertone", &["accounting", "training"]),
+    ("crates/report", &["present", "coordinator", "run"]),
+    (
+        "crates/studies",
+        &[
+            "accounting",
+            "mechanisms",
+            "models",
+            "local",
+            "coordinator",
+            "data",
+            "run",
+            "report",
+        ],
+    ),
+    (
+        "crates/undertone",
+        &["accounting", "coordinator", "run", "report"],
+    ),
     (
         "crates/cli",
         &[
@@ -41,7 +72,10 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "accounting",
             "data",
             "mechanisms",
-            "training",
+            "coordinator",
+            "run",
+            "report",
+            "studies",
         ],
     ),
     ("crates/query", &["present", "data"]),
@@ -56,18 +90,31 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "secagg",
             "data",
             "models",
-            "training",
+            "local",
+            "coordinator",
+            "run",
+            "report",
+            "studies",
         ],
     ),
     (
         "tools/hostile",
-        &["accounting", "mechanisms", "data", "models", "training"],
+        &[
+            "accounting",
+            "mechanisms",
+            "data",
+            "models",
+            "coordinator",
+            "run",
+            "report",
+            "studies",
+        ],
     ),
     ("fuzz", &["hostile"]),
 ];
 
 /// Crates that do no I/O, read no clock and own no randomness.
-const PURE: [&str; 8] = [
+const PURE: [&str; 9] = [
     "simd",
     "present",
     "text",
@@ -76,6 +123,7 @@ const PURE: [&str; 8] = [
     "aggregation",
     "secagg",
     "models",
+    "coordinator",
 ];
 
 const IMPURE: [&str; 7] = [
@@ -189,6 +237,7 @@ fn the_inner_crates_link_no_files_threads_of_others_or_terminals() {
         "secagg",
         "models",
         "local",
+        "coordinator",
     ] {
         let output = std::process::Command::new(env!("CARGO"))
             .args([
@@ -324,16 +373,16 @@ fn example_run_files_are_valid() {
     let paths = entries.map(|entry| entry.expect("an entry").path());
     for path in paths.filter(|path| path.is_file()) {
         let read = if read(&path).contains("\n[training]\n") {
-            undertone_training::pretrain::PretrainFile::read(&path, &[]).map(drop)
+            undertone_run::pretrain::PretrainFile::read(&path, &[]).map(drop)
         } else if read(&path).contains("\n[timers]\n") {
-            undertone_training::simulate::SimulationFile::read(&path, &[]).map(drop)
+            undertone_studies::simulate::SimulationFile::read(&path, &[]).map(drop)
         } else {
-            undertone_training::config::RunFile::read(&path, &[]).map(drop)
+            undertone_run::config::RunFile::read(&path, &[]).map(drop)
         };
         read.unwrap_or_else(|error| panic!("{error}"));
     }
     for entry in std::fs::read_dir(root().join("examples/sweeps")).expect("sweeps") {
         let path = entry.expect("an entry").path();
-        undertone_training::sweep::Sweep::read(&path, &[]).unwrap_or_else(|error| panic!("{error}"));
+        undertone_studies::sweep::Sweep::read(&path, &[]).unwrap_or_else(|error| panic!("{error}"));
     }
 }

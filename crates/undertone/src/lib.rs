@@ -8,14 +8,14 @@
 use std::path::Path;
 
 pub use undertone_accounting::{Accountant, Event};
-pub use undertone_training::config::RunFile;
-pub use undertone_training::error::TrainingError as Error;
-pub use undertone_training::record::PrivacyReport;
-pub use undertone_training::run::{Observer, RunOptions, Silent, Summary};
+pub use undertone_coordinator::record::PrivacyReport;
+pub use undertone_report::ReportError as Error;
+pub use undertone_run::config::RunFile;
+pub use undertone_run::{Observer, RunOptions, Silent, Summary};
 
-use undertone_training::config::{EosTargets, EvaluationSplit};
-use undertone_training::evaluate::Metrics;
-use undertone_training::verify::Verification;
+use undertone_run::config::{EosTargets, EvaluationSplit};
+use undertone_run::evaluate::Metrics;
+use undertone_run::verify::Verification;
 
 /// Trains the run of a run file and writes its run directory under `options.out`, with its report.
 ///
@@ -28,7 +28,9 @@ use undertone_training::verify::Verification;
 /// [`Error`] names the file, key or line, what was expected and what was found. A run that fails after its first checkpoint
 /// can be continued by [`resume`].
 pub fn train(file: &RunFile, options: &RunOptions, observer: &dyn Observer) -> Result<Summary, Error> {
-    undertone_training::run::train(file, options, observer)
+    let summary = undertone_run::train(file, options, observer)?;
+    report(&summary.run_dir)?;
+    Ok(summary)
 }
 
 /// Continues a run from its last checkpoint; otherwise like [`train`].
@@ -43,7 +45,7 @@ pub fn resume(file: &RunFile, options: &RunOptions, observer: &dyn Observer) -> 
         resume: true,
         ..options.clone()
     };
-    undertone_training::run::train(file, &options, observer)
+    train(file, &options, observer)
 }
 
 /// Evaluates the released model of a finished run on the test users. The end of a sentence does not count as a target.
@@ -53,14 +55,14 @@ pub fn resume(file: &RunFile, options: &RunOptions, observer: &dyn Observer) -> 
 /// # Errors
 /// [`Error`] names a file that cannot be read, or that belongs to a different model or vocabulary.
 pub fn evaluate(run_dir: &Path, threads: usize) -> Result<Metrics, Error> {
-    undertone_training::run::evaluate(
+    Ok(undertone_run::evaluate(
         run_dir,
         None,
         EvaluationSplit::Test,
         EosTargets::Excluded,
         threads,
         &Silent,
-    )
+    )?)
 }
 
 /// Recomputes what a run directory claims from its files. [`Verification::holds`] says whether every claim was confirmed.
@@ -68,7 +70,7 @@ pub fn evaluate(run_dir: &Path, threads: usize) -> Result<Metrics, Error> {
 /// # Errors
 /// [`Error`] names a file that cannot be opened. Claims that fail are no errors; the verification lists them.
 pub fn verify(run_dir: &Path) -> Result<Verification, Error> {
-    undertone_training::verify::verify(run_dir)
+    Ok(undertone_run::verify::verify(run_dir)?)
 }
 
 /// Draws the report of a run again from the files of its directory: `report.html` and `plots/`.
@@ -76,5 +78,5 @@ pub fn verify(run_dir: &Path) -> Result<Verification, Error> {
 /// # Errors
 /// [`Error`] names a file that cannot be read, understood or written.
 pub fn report(run_dir: &Path) -> Result<(), Error> {
-    Ok(undertone_training::report::write(run_dir)?)
+    undertone_report::write(run_dir)
 }

@@ -2,8 +2,8 @@ use undertone_accounting::AccountingError;
 use undertone_aggregation::AggregationError;
 use undertone_mechanisms::MechanismError;
 use undertone_models::ModelError;
+use undertone_run::error::RunError;
 use undertone_secagg::SecAggError;
-use undertone_training::error::TrainingError;
 
 /// What can go wrong when a check runs. A number that does not match is a result, not an error.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -51,8 +51,8 @@ impl ReproduceError {
 }
 
 // Not the error itself: it can be neither cloned nor compared.
-impl From<TrainingError> for ReproduceError {
-    fn from(error: TrainingError) -> Self {
+impl From<RunError> for ReproduceError {
+    fn from(error: RunError) -> Self {
         Self::Training(error.to_string())
     }
 }

@@ -10,10 +10,10 @@ use undertone_data::{
     WordVotes, group, import, train_tokenizer,
 };
 use undertone_mechanisms::NoiseKey;
-use undertone_training::config::RunFile;
-use undertone_training::export::{Layout, export};
-use undertone_training::metrics::RoundRecord;
-use undertone_training::run::{self, Observer, RunOptions, Silent};
+use undertone_run::config::RunFile;
+use undertone_run::export::{Layout, export};
+use undertone_run::metrics::RoundRecord;
+use undertone_run::{Observer, RunOptions, Silent};
 
 /// Where run directories stand.
 pub(crate) const RUNS: &str = "runs";
@@ -356,11 +356,11 @@ impl World {
             resume: false,
         };
         let Some(rounds) = honest.cut_off else {
-            run::train(&run_file, &options, &Silent)?;
+            undertone_run::train(&run_file, &options, &Silent)?;
             return Ok(());
         };
         // The process ends here for the run: a panic of who watches leaves what a crash leaves.
-        let cut_off = std::panic::catch_unwind(|| run::train(&run_file, &options, &CutOff(rounds)));
+        let cut_off = std::panic::catch_unwind(|| undertone_run::train(&run_file, &options, &CutOff(rounds)));
         ensure!(cut_off.is_err(), "the run came to its end");
         Ok(())
     }
@@ -377,7 +377,7 @@ impl World {
         fs::write(&gpt2, without_description(&fs::read(&gpt2)?)?)?;
         fs::create_dir(self.path("adapted"))?;
         fs::copy(
-            self.run("adapters").join(run::MODEL_FILE),
+            self.run("adapters").join(undertone_run::files::names::MODEL_FILE),
             self.path("adapted/model.safetensors"),
         )?;
         Ok(())
@@ -389,7 +389,8 @@ impl World {
         fs::write(self.path("simulation.toml"), SIMULATION)?;
         fs::write(self.path("events.toml"), EVENTS)?;
         fs::copy(
-            self.run("correlated").join(run::MECHANISM_FILE),
+            self.run("correlated")
+                .join(undertone_run::files::names::MECHANISM_FILE),
             self.path("mechanism.json"),
         )?;
         Ok(())

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use undertone_present::numbers::{number, upper_bound};
-use undertone_training::advise::doubling::{Doubled, DoublingStep};
-use undertone_training::advise::{Advice, GroupSize, Question, Recommended, advise};
-use undertone_training::config::{Override, RunFile};
+use undertone_run::config::{Override, RunFile};
+use undertone_studies::advise::doubling::{Doubled, DoublingStep};
+use undertone_studies::advise::{Advice, GroupSize, Question, Recommended, advise};
 
 use super::train::{Progress, start_threads};
 use crate::output::{Output, facts};

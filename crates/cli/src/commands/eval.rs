@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use undertone_training::config::{EosTargets, EvaluationSplit};
-use undertone_training::run::{self, Silent};
+use undertone_run::Silent;
+use undertone_run::config::{EosTargets, EvaluationSplit};
 
 use crate::output::{Output, facts};
 
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> anyhow::Result<()> {
         .threads
         .or(std::thread::available_parallelism().ok())
         .map_or(1, std::num::NonZeroUsize::get);
-    let metrics = run::evaluate(&args.run, args.base.as_deref(), split, eos, threads, &Silent)?;
+    let metrics = undertone_run::evaluate(&args.run, args.base.as_deref(), split, eos, threads, &Silent)?;
     if output.json {
         return output.print_json(&metrics);
     }

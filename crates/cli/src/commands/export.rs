@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use undertone_present::numbers::grouped;
-use undertone_training::export::{Layout, export};
+use undertone_run::export::{Layout, export};
 
 use crate::output::{Output, facts};
 

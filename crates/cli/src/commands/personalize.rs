@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use undertone_training::files::write_atomic;
-use undertone_training::personalize::{self, Change, Personalization, PersonalizeOptions};
-use undertone_training::report;
-use undertone_training::run::Observer;
+use undertone_run::Observer;
+use undertone_run::files::write_atomic;
+use undertone_run::personalize::{self, Change, Personalization, PersonalizeOptions};
 
 use super::eval::{Eos, Split};
 use crate::output::{Output, facts};
@@ -84,7 +83,7 @@ pub(crate) fn run(args: &PersonalizeArgs, output: &Output) -> anyhow::Result<()>
     let done = personalize::personalize(&args.run, args.base.as_deref(), &options, &bar)?;
     bar.0.finish_and_clear();
     if let Some(file) = &args.svg {
-        let picture = report::personalization(&done)?;
+        let picture = undertone_report::personalization(&done)?;
         write_atomic(file, picture.svg.as_bytes()).context("--svg")?;
     }
     if output.json {

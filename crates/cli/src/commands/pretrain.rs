@@ -1,6 +1,6 @@
 //! `undertone pretrain CONFIG`.
 
-use undertone_training::pretrain::{NOT_PRIVATE, PretrainFile, pretrain};
+use undertone_run::pretrain::{NOT_PRIVATE, PretrainFile, pretrain};
 
 use super::train::{TrainArgs, show};
 use crate::output::Output;

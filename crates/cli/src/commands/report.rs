@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use undertone_training::report;
-
 use crate::output::{Output, facts};
 
 /// Arguments of `undertone report`.
@@ -20,16 +18,16 @@ struct Report<'a> {
     model: &'a str,
     rounds: usize,
     planned_rounds: u64,
-    evaluation: Option<&'a undertone_training::metrics::EvaluationRecord>,
-    privacy: Option<&'a undertone_training::record::PrivacyReport>,
+    evaluation: Option<&'a undertone_run::metrics::EvaluationRecord>,
+    privacy: Option<&'a undertone_coordinator::record::PrivacyReport>,
     report: PathBuf,
 }
 
 /// Makes the report of a run again and shows its summary.
 pub(crate) fn run(args: ReportArgs, output: &Output) -> anyhow::Result<()> {
     let ReportArgs { run } = args;
-    let data = report::read(&run)?;
-    report::write(&run)?;
+    let data = undertone_run::read::read(&run)?;
+    undertone_report::write(&run)?;
     let page = run.join("report.html");
     if output.json {
         return output.print_json(&Report {
@@ -42,7 +40,7 @@ pub(crate) fn run(args: ReportArgs, output: &Output) -> anyhow::Result<()> {
             report: page,
         });
     }
-    let mut rows = report::summary(&data);
+    let mut rows = undertone_report::summary(&data);
     let warnings = data.privacy.iter().flat_map(|privacy| &privacy.warnings);
     rows.extend(warnings.map(|warning| ("warning", warning.clone())));
     rows.push(("report", page.display().to_string()));

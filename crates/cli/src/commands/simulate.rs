@@ -7,9 +7,9 @@ mod text;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use undertone_training::config::Override;
-use undertone_training::files::write_atomic;
-use undertone_training::simulate::{self, Simulation, SimulationFile};
+use undertone_run::config::Override;
+use undertone_run::files::write_atomic;
+use undertone_studies::simulate::{self, Simulation, SimulationFile};
 
 use crate::output::{Output, value};
 use sweep::Sweep;

@@ -7,10 +7,10 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use undertone_training::config::Override;
-use undertone_training::files::write_atomic;
-use undertone_training::run::RunOptions;
-use undertone_training::sweep::{Comparison, Sweep, TrialState};
+use undertone_run::RunOptions;
+use undertone_run::config::Override;
+use undertone_run::files::write_atomic;
+use undertone_studies::sweep::{Comparison, Sweep, TrialState};
 
 use super::train::{Progress, start_threads};
 use crate::output::{Output, value};

@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use indicatif::ProgressBar;
+use undertone_coordinator::record::GuaranteeRecord;
 use undertone_present::numbers::{epsilon_delta, upper_bound};
-use undertone_training::config::{Override, RunFile};
-use undertone_training::metrics::{EvaluationRecord, RoundRecord, StartRecord};
-use undertone_training::record::GuaranteeRecord;
-use undertone_training::run::{self, Observer, RunOptions, Summary};
+use undertone_run::config::{Override, RunFile};
+use undertone_run::metrics::{EvaluationRecord, RoundRecord, StartRecord};
+use undertone_run::{Observer, RunOptions, Summary};
 
 use crate::output::{Output, facts, value};
 
@@ -57,7 +57,7 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> anyhow::Result<()> {
     let args = args.common;
     let file = RunFile::read(&args.config, &args.set)?;
     show(args, output, |options, observer| {
-        run::train(&file, options, observer)
+        undertone_run::train(&file, options, observer)
     })
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> anyhow::Result<()> {
 pub(super) fn show(
     args: TrainArgs,
     output: &Output,
-    train: impl FnOnce(&RunOptions, &dyn Observer) -> undertone_training::error::Result<Summary>,
+    train: impl FnOnce(&RunOptions, &dyn Observer) -> undertone_run::error::Result<Summary>,
 ) -> anyhow::Result<()> {
     let options = RunOptions {
         out: args.out,
@@ -76,6 +76,7 @@ pub(super) fn show(
     let result = train(&options, &progress);
     progress.clear();
     let summary = result?;
+    undertone_report::write(&summary.run_dir)?;
     if output.json {
         output.print_json(&summary)
     } else {

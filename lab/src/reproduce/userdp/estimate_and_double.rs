@@ -4,7 +4,7 @@ mod trained;
 
 use std::collections::BTreeMap;
 
-use undertone_training::advise::doubling::estimate_and_double;
+use undertone_studies::advise::doubling::estimate_and_double;
 
 use self::trained::Measured;
 use super::Promise;

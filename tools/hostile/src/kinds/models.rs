@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use undertone_coordinator::random::Randomness;
 use undertone_data::Vocab;
 use undertone_models::weights::{self, gpt2};
-use undertone_training::initial_model;
-use undertone_training::random::Randomness;
+use undertone_run::initial_model;
 
 use crate::world::World;
 

@@ -7,12 +7,11 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use undertone_data::EosTargets;
-use undertone_training::config::EvaluationSplit;
-use undertone_training::export::{Layout, export};
-use undertone_training::personalize::{PersonalizeOptions, personalize};
-use undertone_training::report;
-use undertone_training::run::{self, RunOptions, Silent};
-use undertone_training::verify::verify;
+use undertone_run::config::EvaluationSplit;
+use undertone_run::export::{Layout, export};
+use undertone_run::personalize::{PersonalizeOptions, personalize};
+use undertone_run::verify::verify;
+use undertone_run::{RunOptions, Silent};
 
 use crate::world::{RESUMED, RUNS, World, copy};
 
@@ -52,11 +51,10 @@ fn verified(folder: &Path) -> Result<()> {
 }
 
 fn reported(folder: &Path) -> Result<()> {
-    let data = report::read(folder)?;
-    report::plots(&data)?;
-    report::html(&data)?;
-    let _ = report::markdown(&data);
-    let _ = report::summary(&data);
+    let data = undertone_run::read::read(folder)?;
+    undertone_report::plots(&data)?;
+    undertone_report::html(&data)?;
+    let _ = undertone_report::summary(&data);
     Ok(())
 }
 
@@ -64,7 +62,7 @@ fn reported(folder: &Path) -> Result<()> {
 fn forge(folder: &Path) -> Result<()> {
     let read = |name: &str| fs::read(folder.join(name));
     let vocabulary = read("tokenizer.json").or_else(|_| read("vocab.txt"))?;
-    let mut head = undertone_training::ledger::genesis(
+    let mut head = undertone_run::ledger::genesis(
         &read("config.toml")?,
         read("mechanism.json").ok().as_deref(),
         &vocabulary,
@@ -115,7 +113,7 @@ pub(super) fn use_model(world: &World, place: &str) -> Result<()> {
     let (_, folder) = run_of(world, place)?;
     let base = Some(world.folder());
     let eos = EosTargets::Excluded;
-    let evaluated = run::evaluate(&folder, base, EvaluationSplit::Test, eos, 1, &Silent);
+    let evaluated = undertone_run::evaluate(&folder, base, EvaluationSplit::Test, eos, 1, &Silent);
     let options = PersonalizeOptions {
         split: EvaluationSplit::Test,
         most_users: Some(2),
@@ -153,6 +151,6 @@ pub(super) fn resume(world: &World, place: &str) -> Result<()> {
         threads: 1,
         resume: true,
     };
-    run::train(&world.run_file(&name)?, &options, &Silent)?;
+    undertone_run::train(&world.run_file(&name)?, &options, &Silent)?;
     Ok(())
 }

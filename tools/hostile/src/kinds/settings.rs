@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::Result;
-use undertone_training::config::RunFile;
-use undertone_training::pretrain::PretrainFile;
-use undertone_training::simulate::SimulationFile;
-use undertone_training::sweep::Sweep;
+use undertone_run::config::RunFile;
+use undertone_run::pretrain::PretrainFile;
+use undertone_studies::simulate::SimulationFile;
+use undertone_studies::sweep::Sweep;
 
 use crate::world::World;
 

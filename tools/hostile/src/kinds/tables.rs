@@ -7,8 +7,8 @@ use undertone_data::{
     Corpus, CorpusSpec, EosTargets, GroupOptions, Grouped, ImportOptions, NoProgress, PrivateVocabulary,
     SourceSpec, Split, StreamOptions, TableSource, WordCounts, group, import,
 };
-use undertone_training::config::EvaluationSplit;
-use undertone_training::run::{self, Silent};
+use undertone_run::Silent;
+use undertone_run::config::EvaluationSplit;
 
 use crate::world::{World, table_csv};
 
@@ -160,7 +160,7 @@ pub(super) fn tokens(world: &World, place: &str) -> Result<()> {
 pub(super) fn cached(world: &World, _place: &str) -> Result<()> {
     for name in ["sampled", "words", "tokens"] {
         let (folder, base) = (world.run(name), Some(world.folder()));
-        run::evaluate(
+        undertone_run::evaluate(
             &folder,
             base,
             EvaluationSplit::Test,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, ensure};
 use serde::Deserialize;
 use undertone_accounting::{Adjacency, Event, Recipe};
-use undertone_training::config::syntax_error;
+use undertone_run::config::syntax_error;
 
 use super::options::{Quantity, Setting, TargetArgs};
 use super::question::{self, Fact, Question, Stated};

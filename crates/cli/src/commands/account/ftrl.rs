@@ -9,7 +9,7 @@ use undertone_accounting::participation::{Gap, Participation, RoundsBetween};
 use undertone_accounting::sensitivity::toeplitz::Toeplitz;
 use undertone_accounting::sensitivity::{SquaredSensitivity, production, restart};
 use undertone_accounting::{Adjacency, Event, Recipe};
-use undertone_training::config::syntax_error;
+use undertone_run::config::syntax_error;
 
 use super::options::{Quantity, Setting, TargetArgs};
 use super::question::{self, Fact, Question, Stated};

@@ -7,7 +7,7 @@ use undertone_data::{
     CorpusSpec, CsvSource, Examples, GroupedSource, PrivateVocabulary, SourceSpec, SplitSpec,
     SyntheticSource, TableSource, TimePoint, VocabularySpec,
 };
-use undertone_training::config::syntax_error;
+use undertone_run::config::syntax_error;
 
 /// The part of a run file that these commands read.
 #[derive(serde::Deserialize)]

@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use undertone_present::Scale;
-use undertone_training::simulate::Simulation;
+use undertone_studies::simulate::Simulation;
 
 use undertone_present::curves::{COLOURS, MUTED, Pen, Picture};
 

@@ -5,9 +5,9 @@ use std::str::FromStr;
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use undertone_present::numbers::{number, upper_bound};
-use undertone_training::config::Override;
-use undertone_training::files::write_atomic;
-use undertone_training::simulate::{Simulation, SimulationFile};
+use undertone_run::config::Override;
+use undertone_run::files::write_atomic;
+use undertone_studies::simulate::{Simulation, SimulationFile};
 
 use super::{SimulateArgs, pictures, simulated, text, write_summary};
 use crate::output::Output;

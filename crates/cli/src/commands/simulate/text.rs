@@ -1,7 +1,7 @@
 //! A simulation as tables.
 
 use undertone_present::numbers::{number, upper_bound};
-use undertone_training::simulate::{Figures, PrivacyComparison, Simulation};
+use undertone_studies::simulate::{Figures, PrivacyComparison, Simulation};
 
 use crate::output::facts;
 use undertone_present::table::grid;

@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use undertone_present::Scale;
-use undertone_training::sweep::{Comparison, Row};
+use undertone_studies::sweep::{Comparison, Row};
 
 use undertone_present::curves::{COLOURS, Pen, Picture, range};
 

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 use undertone_present::numbers::{epsilon_delta, number};
-use undertone_training::sweep::{Comparison, Difference, Row, Spread};
+use undertone_studies::sweep::{Comparison, Difference, Row, Spread};
 
 use crate::output::value;
 

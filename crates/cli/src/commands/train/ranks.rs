@@ -1,9 +1,9 @@
 //! `undertone train --mpi`: one run in several processes.
 
 use anyhow::Context;
-use undertone_training::config::RunFile;
-use undertone_training::ranks::{MpiRanks, Ranks};
-use undertone_training::run::{self, RunOptions};
+use undertone_run::RunOptions;
+use undertone_run::config::RunFile;
+use undertone_run::ranks::{MpiRanks, Ranks};
 
 use super::{TrainArgs, show, start_threads};
 use crate::output::Output;
@@ -26,7 +26,7 @@ pub(super) fn run(args: TrainArgs, output: &Output) -> anyhow::Result<()> {
 fn lead(args: TrainArgs, ranks: &MpiRanks, output: &Output) -> anyhow::Result<()> {
     let file = RunFile::read(&args.config, &args.set)?;
     show(args, output, |options, observer| {
-        run::lead(&file, options, ranks, observer)
+        undertone_run::lead(&file, options, ranks, observer)
     })
 }
 
@@ -36,5 +36,5 @@ fn follow(args: TrainArgs, ranks: &MpiRanks) -> anyhow::Result<()> {
         threads: start_threads(args.threads)?,
         resume: false,
     };
-    Ok(run::follow(&options, ranks)?)
+    Ok(undertone_run::follow(&options, ranks)?)
 }

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use undertone_coordinator::random::Randomness;
 use undertone_data::{Corpus, NoProgress, Split};
-use undertone_training::advise::probe::Probe;
-use undertone_training::config::RunFile;
-use undertone_training::initial_model::starting_parameters;
-use undertone_training::pretrain::{PretrainFile, pretrain};
-use undertone_training::random::Randomness;
-use undertone_training::run::{MODEL_FILE, RunOptions, Silent};
+use undertone_run::config::RunFile;
+use undertone_run::files::names::MODEL_FILE;
+use undertone_run::initial_model::starting_parameters;
+use undertone_run::pretrain::{PretrainFile, pretrain};
+use undertone_run::{RunOptions, Silent};
+use undertone_studies::advise::probe::Probe;
 
 use crate::reproduce::{Conditions, ReproduceError};
 
@@ -119,7 +120,7 @@ impl Measured {
         )?;
         let file = RunFile::read(&private, &[])?;
         let corpus = Corpus::open(&file.config.data, &file.base, folder.path(), &NoProgress)
-            .map_err(undertone_training::error::TrainingError::from)?;
+            .map_err(undertone_run::error::RunError::from)?;
         let model = file.config.task.model.build(corpus.vocab().len())?;
         let start = folder.path().join("public").join(MODEL_FILE);
         let randomness = Randomness::seeded(1);

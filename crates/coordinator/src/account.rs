@@ -1,0 +1,111 @@
+//! What a ledger's rounds add up to: what they cost, and how users took part.
+
+use undertone_accounting::participation::Participation;
+
+use crate::error::{CoordinatorError, Result};
+use crate::participation::observed::Observed;
+use crate::participation::policy::{Enforcement, Policy};
+use crate::plan::{Cost, PrivacyPlan, Spending};
+use crate::record::{GuaranteeRecord, LedgerEntry};
+use crate::task::TaskConfig;
+
+/// The rounds of a ledger, composed one after another. A run writes its claims from it, and verification makes them again.
+#[derive(Debug, Clone)]
+pub struct Account<'a> {
+    config: &'a TaskConfig,
+    plan: &'a PrivacyPlan,
+    spending: Spending,
+    observed: Observed,
+    /// The declared schema, where there is one.
+    policy: Option<Policy>,
+}
+
+impl<'a> Account<'a> {
+    /// Before the first round.
+    ///
+    /// # Errors
+    /// From the accountant's types.
+    pub fn new(config: &'a TaskConfig, plan: &'a PrivacyPlan) -> Result<Self> {
+        let declared = match plan.participation() {
+            Some(participation) => Some(participation),
+            None => PrivacyPlan::declared(config)?,
+        };
+        let enforcement = config
+            .participation
+            .map_or(Enforcement::Refuse, |participation| participation.on_violation);
+        Ok(Self {
+            config,
+            plan,
+            spending: Spending::new(plan),
+            observed: Observed::new(),
+            policy: declared.map(|declared| Policy::new(declared, enforcement)),
+        })
+    }
+
+    /// Adds the next round.
+    ///
+    /// PRIVACY: the ledger's noise is priced with the plan's sampling, so the two must agree on it.
+    ///
+    /// # Errors
+    /// A line of another sampling, or whose participants break the declared schema; from the accountant.
+    pub fn add(&mut self, entry: &LedgerEntry) -> Result<()> {
+        let planned = (
+            self.config.cohort.sampling.name(),
+            self.plan.sampling_probability(),
+            self.plan.population().users,
+        );
+        let found = (&entry.sampling[..], entry.sampling_probability, entry.population);
+        if planned != found {
+            return Err(CoordinatorError::Ledger {
+                message: format!(
+                    "round {}: sampled as {found:?}, the run samples as {planned:?}",
+                    entry.round
+                ),
+            });
+        }
+        self.spending.compose(self.plan, Cost::from(entry), 1)?;
+        self.observed.record(entry.round, &entry.participants)?;
+        if let Some(policy) = &mut self.policy {
+            policy.admit(entry.round, &entry.participants)?;
+        }
+        Ok(())
+    }
+
+    /// The schema that is accounted for so far: the declared one, or wider where violations are accounted.
+    fn accounted(&self) -> Result<Option<Participation>> {
+        self.policy.as_ref().map(Policy::accounted).transpose()
+    }
+
+    /// What a running guarantee is computed from: the rounds so far, under the schema that is accounted for.
+    ///
+    /// # Errors
+    /// From the accountant.
+    pub fn running(&self) -> Result<Spending> {
+        Ok(match self.accounted()? {
+            Some(schema) => self.spending.clone().under(schema),
+            None => self.spending.clone(),
+        })
+    }
+
+    /// What the ledger shows.
+    ///
+    /// # Errors
+    /// From the accountant.
+    pub fn observed(&self) -> Result<Option<GuaranteeRecord>> {
+        match (self.spending.participation(), self.observed.participation()?) {
+            (Some(_), Some(schema)) => self.spending.clone().under(schema).record(self.plan),
+            _ => self.spending.record(self.plan),
+        }
+    }
+
+    /// The rounds so far for everyone who keeps to the schema that is accounted for, where there is one.
+    ///
+    /// # Errors
+    /// From the accountant.
+    pub fn worst_case(&self) -> Result<Option<GuaranteeRecord>> {
+        match self.accounted()? {
+            Some(_) => self.running()?.record(self.plan),
+            None => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The noise of a run between two rounds: independent in every round, or one mechanism over many.
+
+use std::io::{Read, Write};
+
+use undertone_aggregation::{BoundedSum, Estimator};
+use undertone_mechanisms::{
+    CorrelatedGaussian, Denominator, IndependentGaussian, KeyOrigin, MechanismError, NoiseKey, NoisedAverage,
+    NonPrivate, RawAverage, RawSum,
+};
+
+use crate::error::Result;
+use crate::plan::{Bounded, PrivacyPlan, RoundPlan};
+use crate::random::{NoiseOf, Randomness};
+use undertone_present::numbers::hex;
+
+/// What adds the noise, and what it keeps between rounds.
+///
+/// # Guarantee
+/// The noise is that of the plan: in a run whose guarantee rests on a participation schema all rounds of a segment come
+/// from one mechanism value, the one that the plan accounts for. A round's noise is made once in this process, and under
+/// a key that no other process has: a run without a seed draws a new one whenever it starts.
+#[derive(Debug)]
+pub struct Noise {
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    None,
+    Independent(NoiseKey),
+    /// The users'; the key names what theirs come from.
+    Shares(NoiseKey),
+    Correlated(Box<Correlated>),
+}
+
+/// The rounds between two changes of the clip norm under one mechanism; all rounds, where it never changes.
+#[derive(Debug)]
+struct Correlated {
+    bounded: Bounded,
+    segment: usize,
+    sum: CorrelatedGaussian,
+    /// The noise on how many users were below the norm, where clipping is adaptive.
+    bits: Option<CorrelatedGaussian>,
+}
+
+impl Noise {
+    /// Before the first round.
+    ///
+    /// # Errors
+    /// From the mechanism: noise that the fixed-point grid cannot hold, not enough memory.
+    pub fn new(plan: &PrivacyPlan, randomness: &Randomness) -> Result<Self> {
+        Ok(match plan.bounded() {
+            Some(bounded) => {
+                let clip_norm = bounded.first_clip_norm();
+                let correlated = Correlated::new(bounded.clone(), 0, clip_norm, randomness)?;
+                Self {
+                    source: Source::Correlated(Box::new(correlated)),
+                }
+            }
+            None if plan.shares().is_some() => Self {
+                source: Source::Shares(randomness.noise_key(NoiseOf::Shares, 0)),
+            },
+            None if plan.is_private() => Self::independent(randomness),
+            None => Self::none(),
+        })
+    }
+
+    /// Noise of its own in every round, in whatever size the round's plan says.
+    #[must_use]
+    pub fn independent(randomness: &Randomness) -> Self {
+        Self {
+            source: Source::Independent(randomness.noise_key(NoiseOf::Rounds, 0)),
+        }
+    }
+
+    /// No noise, for runs that promise nothing.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { source: Source::None }
+    }
+
+    /// Adds the noise of `round` to its average.
+    ///
+    /// # Errors
+    /// From the mechanism.
+    pub fn privatize(&mut self, round: u64, plan: &RoundPlan, average: RawAverage) -> Result<NoisedAverage> {
+        Ok(match &mut self.source {
+            Source::None => NonPrivate.privatize(round, average)?,
+            // PRIVACY: a sum without the users' noise in a run whose noise is theirs.
+            Source::Shares(_) => return Err(MechanismError::UnboundedSensitivity.into()),
+            Source::Independent(key) => {
+                IndependentGaussian::new(plan.noise_std, key.clone())?.privatize(round, average)?
+            }
+            Source::Correlated(correlated) => {
+                let first = correlated.bounded.segment(correlated.segment).start;
+                correlated.sum.privatize(round - first, average)?
+            }
+        })
+    }
+
+    /// Leaves out a round that released nothing: its row of correlated noise is made, and never used.
+    ///
+    /// # Errors
+    /// From the mechanism.
+    pub fn skip(&mut self, round: u64, plan: &RoundPlan, dim: usize, estimator: &Estimator) -> Result<()> {
+        if self.has_state() {
+            let nothing = RawSum::new(vec![0; dim], 0);
+            // PRIVACY: the noise alone, dropped here.
+            drop(self.privatize(round, plan, estimator.apply(nothing)?)?);
+        }
+        Ok(())
+    }
+
+    /// The noised mean of the users' bits less one half, where clipping is adaptive: the increment of its prefix sum.
+    ///
+    /// # Errors
+    /// From the mechanism.
+    pub fn privatize_bits(&mut self, round: u64, bits: BoundedSum) -> Result<Option<f64>> {
+        let Source::Correlated(correlated) = &mut self.source else {
+            return Ok(None);
+        };
+        let (Some(mechanism), Some(clients)) = (&mut correlated.bits, correlated.bounded.clients()) else {
+            return Ok(None);
+        };
+        let first = correlated.bounded.segment(correlated.segment).start;
+        let average = bits.into_raw()?.average(Denominator::Fixed(clients))?;
+        let released = mechanism.privatize(round - first, average)?;
+        Ok(released.values().first().copied().map(f64::from))
+    }
+
+    /// Begins the segment that starts at `round`, if one does: a new tree for a new clip norm.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn begin_segment(&mut self, round: u64, clip_norm: f64, randomness: &Randomness) -> Result<bool> {
+        let Source::Correlated(correlated) = &mut self.source else {
+            return Ok(false);
+        };
+        let next = correlated.segment + 1;
+        if next >= correlated.bounded.segments() || correlated.bounded.segment(next).start != round {
+            return Ok(false);
+        }
+        **correlated = Correlated::new(correlated.bounded.clone(), next, clip_norm, randomness)?;
+        Ok(true)
+    }
+
+    /// A public name of the key that the next round's noise comes from; `None` without noise.
+    ///
+    /// # Errors
+    /// From the mechanism.
+    pub fn key_id(&self) -> Result<Option<String>> {
+        let key_id = match &self.source {
+            Source::None => return Ok(None),
+            Source::Independent(key) | Source::Shares(key) => key.id()?,
+            Source::Correlated(correlated) => correlated.sum.key_id(),
+        };
+        Ok(Some(hex(&key_id[..8])))
+    }
+
+    /// Vectors of 8 bytes a parameter that are kept between rounds.
+    #[must_use]
+    pub fn kept_vectors(&self) -> usize {
+        match &self.source {
+            Source::None | Source::Independent(_) | Source::Shares(_) => 0,
+            Source::Correlated(correlated) => correlated.sum.kept_vectors(),
+        }
+    }
+
+    /// Whether something has to be kept for later rounds.
+    #[must_use]
+    pub fn has_state(&self) -> bool {
+        matches!(self.source, Source::Correlated(_))
+    }
+
+    /// Writes what later rounds need, except keys. PRIVACY: as secret as the noise.
+    ///
+    /// # Errors
+    /// From the mechanism and the writer.
+    pub fn save(&self, writer: &mut impl Write) -> Result<()> {
+        if let Source::Correlated(correlated) = &self.source {
+            correlated.sum.save(writer)?;
+            if let Some(bits) = &correlated.bits {
+                bits.save(writer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Continues a run at `round`, in the segment that holds it, whose clip norm is given.
+    ///
+    /// PRIVACY: a run without a seed continues under a new key. What earlier rounds left behind is in the state, and no
+    /// row of noise is ever made a second time for another sum.
+    ///
+    /// # Errors
+    /// A state of another mechanism, of another round or damaged; as [`new`](Self::new).
+    pub fn load(
+        plan: &PrivacyPlan,
+        round: u64,
+        clip_norm: Option<f64>,
+        randomness: &Randomness,
+        reader: &mut impl Read,
+    ) -> Result<Self> {
+        let Some(bounded) = plan.bounded() else {
+            return Self::new(plan, randomness);
+        };
+        let segment = bounded.segment_of(round);
+        let clip_norm = clip_norm.unwrap_or(bounded.first_clip_norm());
+        let mut correlated = Correlated::new(bounded.clone(), segment, clip_norm, randomness)?;
+        for mechanism in std::iter::once(&mut correlated.sum).chain(&mut correlated.bits) {
+            match randomness.noise_key(NoiseOf::Rounds, 0).origin() {
+                KeyOrigin::InsecureSeed => mechanism.load(reader)?,
+                KeyOrigin::Entropy => mechanism.load_with_fresh_key(reader)?,
+            }
+        }
+        Ok(Self {
+            source: Source::Correlated(Box::new(correlated)),
+        })
+    }
+}
+
+impl Correlated {
+    fn new(bounded: Bounded, segment: usize, clip_norm: f64, randomness: &Randomness) -> Result<Self> {
+        let place = segment as u64;
+        let sum = bounded.sum(segment, clip_norm, randomness.noise_key(NoiseOf::Rounds, place))?;
+        let bits = bounded.bits(segment, randomness.noise_key(NoiseOf::Bits, place))?;
+        Ok(Self {
+            bounded,
+            segment,
+            sum,
+            bits,
+        })
+    }
+}

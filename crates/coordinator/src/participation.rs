@@ -1,0 +1,39 @@
+//! Who takes part when, where no sampling is assumed: policies that promise a participation schema, and what the ledger
+//! shows afterwards.
+//!
+//! Correlated noise asks how often one user takes part and how far apart, not with what probability. A schema is either
+//! promised by construction ([`epochs`]: the same order of all users in every epoch), or an outcome of many devices that
+//! each keep to a timer ([`timers`]). Either way the ledger names every round's participants by [`participant`](crate::participant), [`policy`]
+//! holds the run to what was declared, and [`observed`] and [`exact`] recompute from the ledger what was really spent.
+//!
+//! ```
+//! use undertone_coordinator::participation::{ParticipationKey, epochs::ShuffledEpochs, policy::{Enforcement, Policy}};
+//!
+//! let key = ParticipationKey::from_bytes([7; 32]);
+//! let epochs = ShuffledEpochs::new(100, 10, &key)?;
+//! let mut policy = Policy::new(epochs.participation(25)?, Enforcement::Refuse);
+//! let salt = key.salt();
+//! for round in 0..25 {
+//!     let cohort: Vec<_> = epochs.cohort(round).iter().map(|&user| salt.pseudonym(u64::from(user))).collect();
+//!     policy.admit(round, &cohort)?;
+//! }
+//! assert_eq!(policy.observed().max_participation(), 3);
+//! # Ok::<(), undertone_coordinator::error::CoordinatorError>(())
+//! ```
+//!
+//! PRIVACY: a guarantee for an observed schema is one for the participation that happened. Under the zero-out relation
+//! neighbouring data sets have the same participation; that holds as long as who takes part does not depend on what users
+//! wrote, nor on anything that was computed from it.
+//!
+//! Source: \[Gboard\] section 2.2 and Appendix A; \[BLT\] section 3.2.
+
+pub mod epochs;
+pub mod exact;
+mod key;
+pub mod observed;
+pub mod policy;
+pub mod timers;
+
+pub use crate::participant::ParticipantId;
+pub use crate::violation::Violation;
+pub use key::ParticipationKey;

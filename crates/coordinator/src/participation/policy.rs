@@ -1,0 +1,305 @@
+//! A declared schema, held to round by round.
+
+use serde::{Deserialize, Serialize};
+use undertone_accounting::participation::{Gap, Participation, Spacing};
+
+use super::observed::Observed;
+use super::{ParticipantId, Violation};
+use crate::error::Result;
+
+/// What happens to a round that would break the declared schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Enforcement {
+    /// It is refused: the run keeps the guarantee that was planned, or stops.
+    #[default]
+    Refuse,
+    /// It is made, and the schema that is accounted for widens: the run ends with the guarantee that it deserves.
+    Account,
+}
+
+/// A participation schema that every round is checked against before it is made.
+///
+/// Its state is what a ledger shows, so a resumed run builds it again by admitting the ledger's rounds. Memory is
+/// proportional to the users that took part.
+///
+/// # Guarantee
+/// Under [`Enforcement::Refuse`] every user of the admitted rounds keeps to the declared schema; under
+/// [`Enforcement::Account`], to [`Policy::accounted`]. A user that a round names twice is refused under both, because no
+/// schema describes that.
+///
+/// # Example
+/// ```
+/// use undertone_accounting::participation::{Gap, Participation};
+/// use undertone_coordinator::participation::{ParticipantId, policy::{Enforcement, Policy}};
+///
+/// let declared = Participation::at_least(Gap::new(3)?, 2)?;
+/// let mut policy = Policy::new(declared, Enforcement::Refuse);
+/// let cohort = [ParticipantId::new(0xc0ffee)];
+/// policy.admit(0, &cohort)?;
+/// assert_eq!(
+///     policy.admit(2, &cohort).unwrap_err().to_string(),
+///     "round 2, user 0000000000c0ffee: expected a gap of at least 3 rounds to the user's last participation, got 2 (round 0)"
+/// );
+/// policy.admit(3, &cohort)?;
+/// assert!(policy.admit(9, &cohort).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Policy {
+    declared: Participation,
+    enforcement: Enforcement,
+    observed: Observed,
+    violations: u64,
+    first_violation: Option<Violation>,
+}
+
+impl Policy {
+    /// A policy before the first round.
+    #[must_use]
+    pub fn new(declared: Participation, enforcement: Enforcement) -> Self {
+        Self {
+            declared,
+            enforcement,
+            observed: Observed::new(),
+            violations: 0,
+            first_violation: None,
+        }
+    }
+
+    /// Admits a round with these participants, or says why not. A refused round changes nothing: another cohort can be
+    /// admitted in its place.
+    ///
+    /// # Errors
+    /// The first [`Violation`] in the order of the cohort.
+    pub fn admit(&mut self, round: u64, cohort: &[ParticipantId]) -> Result<(), Violation> {
+        // PRIVACY: all checks before the first change, so that no round is half admitted.
+        self.observed.check(round, cohort)?;
+        let mut broken = cohort.iter().filter_map(|&user| self.violation(round, user));
+        if let Some(first) = broken.next() {
+            if self.enforcement == Enforcement::Refuse {
+                return Err(first);
+            }
+            self.violations += 1 + broken.count() as u64;
+            self.first_violation.get_or_insert(first);
+        }
+        self.observed.record(round, cohort)
+    }
+
+    /// How this user's participation in this round would break the declared schema.
+    #[must_use]
+    pub fn violation(&self, round: u64, user: ParticipantId) -> Option<Violation> {
+        let last = self.observed.last(user)?;
+        let (expected, came) = (self.declared.gap().get(), round.saturating_sub(last.round));
+        let in_gap = match self.declared.spacing() {
+            Spacing::AtLeast => came >= expected,
+            Spacing::Exactly => came == expected,
+        };
+        let last_round = last.round;
+        if !in_gap {
+            return Some(match self.declared.spacing() {
+                Spacing::AtLeast => Violation::TooSoon {
+                    round,
+                    user,
+                    expected,
+                    came,
+                    last: last_round,
+                },
+                Spacing::Exactly => Violation::OutOfStep {
+                    round,
+                    user,
+                    expected,
+                    came,
+                    last: last_round,
+                },
+            });
+        }
+        let (expected, came) = (self.declared.max_participation(), last.participations + 1);
+        (came > expected).then_some(Violation::TooOften {
+            round,
+            user,
+            expected,
+            came,
+        })
+    }
+
+    /// The schema that was declared.
+    #[must_use]
+    pub fn declared(&self) -> Participation {
+        self.declared
+    }
+
+    /// What the admitted rounds show.
+    #[must_use]
+    pub fn observed(&self) -> &Observed {
+        &self.observed
+    }
+
+    /// Participations that broke the declared schema and were admitted.
+    #[must_use]
+    pub fn violations(&self) -> u64 {
+        self.violations
+    }
+
+    /// The first of them.
+    #[must_use]
+    pub fn first_violation(&self) -> Option<&Violation> {
+        self.first_violation.as_ref()
+    }
+
+    /// The schema that rounds admitted so far and rounds to come are accounted for: the declared one while nobody broke
+    /// it, widened to hold what was observed after that.
+    ///
+    /// # Errors
+    /// From the accountant; none for what was admitted.
+    pub fn accounted(&self) -> Result<Participation> {
+        let observed = match self.observed.participation()? {
+            Some(observed) if self.violations > 0 => observed,
+            _ => return Ok(self.declared),
+        };
+        let most = u64::max(
+            self.declared.max_participation(),
+            self.observed.max_participation(),
+        );
+        // Users may still keep to the declared gap after others did not: only "at least" holds for both.
+        let gap = u64::min(self.declared.gap().get(), observed.gap().get());
+        let same = self.declared.spacing() == Spacing::Exactly
+            && observed.spacing() == Spacing::Exactly
+            && observed.gap() == self.declared.gap();
+        Ok(if same {
+            Participation::fixed_epochs(Gap::new(gap)?, most)?
+        } else {
+            Participation::at_least(Gap::new(gap)?, most)?
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_core::Rng;
+
+    use super::super::ParticipationKey;
+    use super::*;
+
+    fn at_least(gap: u64, most: u64) -> Participation {
+        Participation::at_least(Gap::new(gap).unwrap(), most).unwrap()
+    }
+
+    fn exactly(gap: u64, most: u64) -> Participation {
+        Participation::fixed_epochs(Gap::new(gap).unwrap(), most).unwrap()
+    }
+
+    fn name(user: u64) -> ParticipantId {
+        ParticipantId::new(user)
+    }
+
+    fn check(declared: Participation, rounds: &[(u64, &[u64])], refused: &str) {
+        let mut policy = Policy::new(declared, Enforcement::Refuse);
+        let (last, before) = rounds.split_last().unwrap();
+        let cohort = |users: &[u64]| users.iter().map(|&user| name(user)).collect::<Vec<_>>();
+        for (round, users) in before {
+            policy.admit(*round, &cohort(users)).unwrap();
+        }
+        let recorded = policy.observed().rounds();
+        let error = policy.admit(last.0, &cohort(last.1)).unwrap_err();
+        assert!(error.to_string().contains(refused), "{error}");
+        assert_eq!(policy.observed().rounds(), recorded);
+        // What was refused left nothing behind: another cohort takes its place.
+        if !matches!(error, Violation::OutOfOrder { .. }) {
+            policy.admit(last.0, &[name(77)]).unwrap();
+        }
+    }
+
+    #[test]
+    fn refusals_name_round_user_and_both_numbers() {
+        let two = "round 4, user 0000000000000002";
+        check(at_least(5, 9), &[(0, &[1, 2]), (4, &[3, 2])], two);
+        check(at_least(5, 9), &[(0, &[2]), (4, &[2])], "at least 5 rounds");
+        check(at_least(5, 9), &[(0, &[2]), (4, &[2])], "got 4 (round 0)");
+        check(
+            at_least(1, 2),
+            &[(0, &[2]), (1, &[2]), (2, &[2])],
+            "at most 2 participations, got 3",
+        );
+        check(exactly(5, 9), &[(0, &[2]), (6, &[2])], "exactly 5 rounds");
+        check(
+            at_least(5, 9),
+            &[(0, &[2]), (6, &[8, 8])],
+            "at most once per round",
+        );
+        check(
+            at_least(5, 9),
+            &[(4, &[2]), (4, &[3])],
+            "expected a number above 4",
+        );
+    }
+
+    #[test]
+    fn accounting_widens_what_is_accounted() {
+        let mut policy = Policy::new(at_least(5, 2), Enforcement::Account);
+        policy.admit(0, &[name(1), name(2)]).unwrap();
+        policy.admit(6, &[name(1)]).unwrap();
+        assert_eq!(policy.accounted().unwrap(), at_least(5, 2));
+        policy.admit(8, &[name(1), name(2)]).unwrap();
+        assert_eq!((policy.violations(), policy.observed().rounds()), (1, 9));
+        let first = policy.first_violation().unwrap().to_string();
+        assert!(first.contains("round 8, user 0000000000000001"), "{first}");
+        assert_eq!(policy.accounted().unwrap(), at_least(2, 3));
+        // The same user twice in one round has no schema.
+        assert!(policy.admit(9, &[name(3), name(3)]).is_err());
+    }
+
+    #[test]
+    fn accounting_for_fixed_epochs() {
+        let mut policy = Policy::new(exactly(3, 2), Enforcement::Account);
+        for round in 0..3 {
+            policy.admit(3 * round, &[name(1)]).unwrap();
+        }
+        assert_eq!(policy.accounted().unwrap(), exactly(3, 3));
+        policy.admit(10, &[name(1)]).unwrap();
+        assert_eq!(policy.accounted().unwrap(), at_least(3, 4));
+    }
+
+    /// After any random rounds: what was admitted keeps to the schema, by a quadratic scan; what was refused would not
+    /// have.
+    #[test]
+    fn admitted_is_what_keeps_to_the_schema() {
+        let mut generator = ParticipationKey::from_bytes([9; 32]).generator(b"test");
+        for declared in [at_least(3, 4), exactly(4, 3), at_least(1, 2)] {
+            let mut policy = Policy::new(declared, Enforcement::Refuse);
+            let mut kept: Vec<(u64, u64)> = Vec::new();
+            for round in 0..200 {
+                let user = generator.next_u64() % 8;
+                let mut candidate = kept.clone();
+                candidate.push((user, round));
+                let admissible = (0..8).all(|user| {
+                    let took: Vec<u64> = candidate.iter().filter(|t| t.0 == user).map(|t| t.1).collect();
+                    let gaps = took.windows(2).all(|pair| {
+                        let gap = pair[1] - pair[0];
+                        match declared.spacing() {
+                            Spacing::AtLeast => gap >= declared.gap().get(),
+                            Spacing::Exactly => gap == declared.gap().get(),
+                        }
+                    });
+                    gaps && took.len() as u64 <= declared.max_participation()
+                });
+                assert_eq!(policy.admit(round, &[name(user)]).is_ok(), admissible);
+                if admissible {
+                    kept = candidate;
+                }
+            }
+            // Built again from the ledger, it knows the same.
+            let mut again = Policy::new(declared, Enforcement::Refuse);
+            for (user, round) in kept {
+                again.admit(round, &[name(user)]).unwrap();
+            }
+            for user in 0..8 {
+                let next = policy.observed().rounds() + 1;
+                assert_eq!(
+                    again.violation(next, name(user)),
+                    policy.violation(next, name(user))
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,531 @@
+//! What every round will do to privacy, known before the first one: clip norm, sensitivity, noise, event, and what they
+//! add up to.
+
+mod bounded;
+mod budget;
+mod build;
+mod estimate;
+mod outlook;
+mod shares;
+mod spending;
+mod start;
+mod strategy;
+mod sum;
+mod vocabulary;
+
+use std::sync::OnceLock;
+
+use undertone_accounting::participation::Participation;
+use undertone_accounting::{
+    Adjacency, Delta, Event, Guarantee, NoiseMultiplier, Recipe, SamplingProbability,
+};
+use undertone_aggregation::{Clipping, Encoding, Estimator};
+use undertone_mechanisms::FRACTION_BITS;
+
+use crate::error::{CoordinatorError, Result};
+use crate::record::GuaranteeRecord;
+use crate::sampling::Sampling;
+use crate::task::ClipConfig;
+use crate::trainings::Training;
+use undertone_present::numbers::upper_bound;
+
+pub use bounded::{Bounded, WholeCost};
+use estimate::Estimate;
+pub use shares::Shares;
+pub use spending::{Cost, Spending};
+pub use start::StartCost;
+pub use vocabulary::VocabularyCost;
+
+/// The population that is sampled from, in numbers that the run treats as public.
+///
+/// See "The population is part of the promise" in `docs/guide/sharp-edges.md`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Population {
+    /// Users, `K`.
+    pub users: u64,
+    /// `W`: with example-level sampling the kept examples of all users, `|D_sub|`. Without weights the users. With weights
+    /// `sum_k w_k` in a run that is not private, and otherwise what the run file says: the expected weight over `q`.
+    pub total_weight: f64,
+}
+
+/// One round's clip, noise and event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RoundPlan {
+    /// The bound on every user's update.
+    pub clipping: Clipping,
+    /// L2 sensitivity of the released average under the sampling scheme's adjacency, with example-level sampling that to
+    /// one example; `None` without a bound.
+    pub sensitivity: Option<f64>,
+    /// Noise standard deviation per coordinate of the released average.
+    pub noise_std: f64,
+    /// `noise_std / sensitivity`; `None` when not private.
+    pub noise_multiplier: Option<f64>,
+}
+
+/// A run's privacy, before it starts.
+#[derive(Debug, Clone)]
+pub struct PrivacyPlan {
+    sampling: Sampling,
+    /// Whether the guarantee rests on a participation schema instead of the sampling.
+    by_schema: bool,
+    population: Population,
+    q: f64,
+    users_per_round: f64,
+    /// Example-level sampling: `G`, examples kept of one user at most. `q` is then an example's.
+    kept_per_user: Option<u32>,
+    rounds: u64,
+    /// Whether users weigh different amounts.
+    weighted: bool,
+    estimator: Estimator,
+    clip: ClipConfig,
+    groups: usize,
+    parameters: usize,
+    /// How updates become integers, if not in fixed point.
+    encoding: Option<Encoding>,
+    /// `(from_round, S, z)` in force from that round on; never empty.
+    phases: Vec<Phase>,
+    private: Option<Private>,
+    /// Epsilon of all rounds, once it was asked for.
+    whole: OnceLock<Option<f64>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Phase {
+    from_round: u64,
+    clip_norm: Option<f64>,
+    noise_multiplier: Option<f64>,
+}
+
+#[derive(Debug, Clone)]
+struct Private {
+    delta: Delta,
+    /// `target_epsilon`: of the training alone.
+    target: Option<f64>,
+    /// `max_epsilon`: of everything that people's text was used for, the choice of the words included.
+    most: Option<f64>,
+    estimate: Option<Estimate>,
+    basis: Basis,
+    vocabulary: Option<VocabularyCost>,
+    start: StartCost,
+}
+
+/// What the guarantee rests on.
+#[derive(Debug, Clone)]
+enum Basis {
+    /// The sampling of the cohorts; rounds are composed by this recipe.
+    Sampling(Recipe),
+    /// How often and how far apart one user takes part.
+    Participation(Box<Bounded>),
+    /// Noise of the users' own, and how often one takes part.
+    Shares(Box<Shares>),
+}
+
+impl PrivacyPlan {
+    fn mean_weight(&self) -> f64 {
+        self.population.total_weight / self.population.users as f64
+    }
+
+    /// Whether the run adds noise at all.
+    #[must_use]
+    pub fn is_private(&self) -> bool {
+        self.private.is_some()
+    }
+
+    /// Whether the noise is scaled for a larger run (`[estimate]`).
+    #[must_use]
+    pub fn is_estimate(&self) -> bool {
+        self.private
+            .as_ref()
+            .is_some_and(|private| private.estimate.is_some())
+    }
+
+    /// The estimator of the average.
+    #[must_use]
+    pub fn estimator(&self) -> &Estimator {
+        &self.estimator
+    }
+
+    /// Poisson probability of a user, with example-level sampling of an example, or cohort size over population.
+    #[must_use]
+    pub fn sampling_probability(&self) -> f64 {
+        self.q
+    }
+
+    /// Expected users a round; with example-level sampling at most so many.
+    #[must_use]
+    pub fn users_per_round(&self) -> f64 {
+        self.users_per_round
+    }
+
+    /// Example-level sampling: `G`, examples kept of one user at most.
+    #[must_use]
+    pub fn kept_per_user(&self) -> Option<u32> {
+        self.kept_per_user
+    }
+
+    /// The population.
+    #[must_use]
+    pub fn population(&self) -> Population {
+        self.population
+    }
+
+    /// The delta of all guarantees of the run.
+    #[must_use]
+    pub fn delta(&self) -> Option<f64> {
+        self.private.as_ref().map(|private| private.delta.get())
+    }
+
+    /// The neighbouring relation of every guarantee of the run.
+    #[must_use]
+    pub fn adjacency(&self) -> Adjacency {
+        match self.sampling {
+            _ if self.by_schema => Adjacency::ZeroOut,
+            Sampling::Poisson => Adjacency::AddOrRemoveOne,
+            _ => Adjacency::ReplaceOne,
+        }
+    }
+
+    /// The same run over words that were chosen privately: what they cost counts towards `privacy.max_epsilon`.
+    ///
+    /// The cost must be stated under the relation of the plan, [`adjacency`](Self::adjacency).
+    #[must_use]
+    pub fn with_vocabulary(mut self, cost: Option<VocabularyCost>) -> Self {
+        if let (Some(private), Some(cost)) = (&mut self.private, cost) {
+            private.vocabulary = Some(cost);
+        }
+        self
+    }
+
+    /// What the private choice of the words cost, where they were chosen privately.
+    #[must_use]
+    pub fn vocabulary(&self) -> Option<&VocabularyCost> {
+        self.private.as_ref()?.vocabulary.as_ref()
+    }
+
+    /// Why the private words have no guarantee, where they have none.
+    #[must_use]
+    pub fn vocabulary_warning(&self) -> Option<&'static str> {
+        let words = self.vocabulary().filter(|words| !words.is_known());
+        words.map(|_| budget::SEEDED_WORDS)
+    }
+
+    /// The same run from a model with these trainings, over the text with this name: what they cost the same people counts
+    /// towards `privacy.max_epsilon`.
+    #[must_use]
+    pub fn with_start(mut self, trainings: &[Training], source_sha256: &str) -> Self {
+        let adjacency = self.adjacency();
+        if let Some(private) = &mut self.private {
+            private.start = StartCost::new(trainings, source_sha256, adjacency);
+        }
+        self
+    }
+
+    /// What the model that the run starts from has cost; `None` when not private.
+    #[must_use]
+    pub fn start(&self) -> Option<&StartCost> {
+        Some(&self.private.as_ref()?.start)
+    }
+
+    /// The observed guarantee with that of the private words; `None` without private words and where they have no guarantee.
+    #[must_use]
+    pub fn with_words(&self, observed: &GuaranteeRecord) -> Option<GuaranteeRecord> {
+        self.vocabulary()?.with(observed)
+    }
+
+    /// The observed guarantee with those of the private words and of the initial model's trainings on the same source; `None`
+    /// without such trainings, and where no guarantee of everything together can be stated.
+    #[must_use]
+    pub fn with_initial_model(&self, observed: &GuaranteeRecord) -> Option<GuaranteeRecord> {
+        let private = self.private.as_ref()?;
+        let start = &private.start;
+        if !start.is_counted() || private.uncountable().is_some() {
+            return None;
+        }
+        let together = self.with_words(observed).unwrap_or_else(|| observed.clone());
+        let recipe = format!("{}; initial model: as its file states", together.recipe);
+        Some(together.composed_with(start.epsilon(), start.delta(), &recipe))
+    }
+
+    /// The mechanism of the run, where its guarantee rests on how often and how far apart one user takes part.
+    #[must_use]
+    pub fn bounded(&self) -> Option<&Bounded> {
+        match &self.private.as_ref()?.basis {
+            Basis::Participation(bounded) => Some(bounded),
+            Basis::Sampling(_) | Basis::Shares(_) => None,
+        }
+    }
+
+    /// The noise that users add, where its guarantee rests on that.
+    #[must_use]
+    pub fn shares(&self) -> Option<&Shares> {
+        match &self.private.as_ref()?.basis {
+            Basis::Shares(shares) => Some(shares),
+            Basis::Sampling(_) | Basis::Participation(_) => None,
+        }
+    }
+
+    /// The schema that the guarantee rests on, where it rests on one.
+    #[must_use]
+    pub fn participation(&self) -> Option<Participation> {
+        match &self.private.as_ref()?.basis {
+            Basis::Participation(bounded) => Some(bounded.mechanism().participation()),
+            Basis::Shares(shares) => Some(shares.participation()),
+            Basis::Sampling(_) => None,
+        }
+    }
+
+    /// How updates become integers, where a run file says so.
+    #[must_use]
+    pub fn encoding(&self) -> Option<&Encoding> {
+        self.encoding.as_ref()
+    }
+
+    /// What round `round` does.
+    #[must_use]
+    pub fn round(&self, round: u64) -> RoundPlan {
+        let phase = self.phase(round);
+        self.round_of(phase, phase.clip_norm)
+    }
+
+    /// What round `round` does at another clip norm than the plan's: where adaptive clipping has moved it.
+    #[must_use]
+    pub fn round_clipped(&self, round: u64, clip_norm: f64) -> RoundPlan {
+        self.round_of(self.phase(round), Some(clip_norm))
+    }
+
+    fn phase(&self, round: u64) -> &Phase {
+        self.phases
+            .iter()
+            .rev()
+            .find(|phase| phase.from_round <= round)
+            .unwrap_or(&self.phases[0])
+    }
+
+    fn round_of(&self, phase: &Phase, clip_norm: Option<f64>) -> RoundPlan {
+        let clipping = match (&self.clip, clip_norm) {
+            (ClipConfig::None, _) | (_, None) => Clipping::None,
+            (ClipConfig::Flat { .. } | ClipConfig::Adaptive { .. }, Some(clip_norm)) => {
+                Clipping::Flat { clip_norm }
+            }
+            (
+                ClipConfig::PerLayer {
+                    norms: Some(norms), ..
+                },
+                Some(clip_norm),
+            ) => {
+                // A schedule scales the given norms together.
+                let total = norms.iter().map(|norm| norm * norm).sum::<f64>().sqrt();
+                Clipping::PerLayer {
+                    clip_norms: norms.iter().map(|norm| norm * clip_norm / total).collect(),
+                }
+            }
+            (ClipConfig::PerLayer { .. }, Some(clip_norm)) => {
+                Clipping::per_layer_equal(clip_norm, self.groups)
+            }
+        };
+        let sensitivity = clipping
+            .bound()
+            .and_then(|bound| self.sensitivity(bound))
+            .map(|sensitivity| self.changes() * sensitivity);
+        let (noise_std, noise_multiplier) = match (&self.private, sensitivity) {
+            (Some(private), Some(sensitivity)) => self.noise(private, phase, clip_norm, sensitivity),
+            _ => (0.0, None),
+        };
+        RoundPlan {
+            clipping,
+            sensitivity,
+            noise_std,
+            noise_multiplier,
+        }
+    }
+
+    /// Noise per coordinate, and the noise over the sensitivity of this run.
+    fn noise(
+        &self,
+        private: &Private,
+        phase: &Phase,
+        clip_norm: Option<f64>,
+        sensitivity: f64,
+    ) -> (f64, Option<f64>) {
+        if let Basis::Participation(bounded) = &private.basis {
+            let z = bounded.mechanism().noise_multiplier().get();
+            let of_sums = bounded
+                .sum_noise_multiplier()
+                .map_or(f64::NAN, NoiseMultiplier::get);
+            return (of_sums * sensitivity, Some(z));
+        }
+        if let (Basis::Shares(shares), Estimator::FixedDenominator { expected_weight }) =
+            (&private.basis, self.estimator)
+        {
+            let std = shares.noise_std() / expected_weight;
+            return (std, Some(std / sensitivity));
+        }
+        let (Some(z), Some(clip_norm)) = (phase.noise_multiplier, clip_norm) else {
+            return (0.0, None);
+        };
+        // With [estimate] the noise is that of the larger cohort; this run's own multiplier is what comes out.
+        let larger = private.estimate.map(|larger| clip_norm / larger.weight_per_round);
+        let std = z * larger.unwrap_or(sensitivity);
+        (std, Some(std / sensitivity))
+    }
+
+    /// PRIVACY: replacing one user removes one update and adds another, so the sensitivity under replace-one adjacency,
+    /// the relation of fixed-size sampling, is twice that of Lemma 1. A participation schema speaks of zeroing one out.
+    fn changes(&self) -> f64 {
+        if self.sampling == Sampling::FixedSize && !self.by_schema {
+            2.0
+        } else {
+            1.0
+        }
+    }
+
+    /// The estimator's sensitivity, with room for bringing a data-dependent quotient back onto the fixed-point grid.
+    fn sensitivity(&self, bound: f64) -> Option<f64> {
+        // PRIVACY: rounding makes updates longer than the clip norm; 1 for fixed point.
+        let inflation = self.encoding.as_ref().map_or(1.0, |encoding| {
+            encoding.sensitivity().l2 / encoding.cohort().clip_norm
+        });
+        let lemma = self.estimator.sensitivity(bound)? * inflation;
+        let Estimator::ClippedDenominator { min_weight } = self.estimator else {
+            return Some(lemma);
+        };
+        // PRIVACY: the denominator grows by the weight that joins, so the quotient moves by 2S/(F+1) at most; truncation
+        // adds sqrt(d) steps of the grid. Lemma 1's 2S/F covers both unless F is enormous.
+        let grid = f64::exp2(-f64::from(FRACTION_BITS)) * (self.parameters as f64).sqrt();
+        Some(lemma.max(2.0 * bound / (min_weight + 1.0) + grid))
+    }
+
+    /// The event of a round with this noise multiplier.
+    ///
+    /// # Errors
+    /// From the accountant's types.
+    pub fn event(&self, noise_multiplier: Option<f64>) -> Result<Event> {
+        let Some(z) = noise_multiplier else {
+            return Ok(Event::NonPrivate);
+        };
+        Ok(self.event_with(SamplingProbability::new(self.q)?, NoiseMultiplier::new(z)?))
+    }
+
+    fn event_with(
+        &self,
+        sampling_probability: SamplingProbability,
+        noise_multiplier: NoiseMultiplier,
+    ) -> Event {
+        match (self.sampling, self.kept_per_user) {
+            (Sampling::Poisson, Some(group_size)) => Event::ExampleLevelSampling {
+                group_size,
+                sampling_probability,
+                noise_multiplier,
+            },
+            (Sampling::Poisson, None) => Event::PoissonGaussian {
+                sampling_probability,
+                noise_multiplier,
+            },
+            (Sampling::FixedSize, _) => Event::FixedSizeGaussian {
+                population: self.population.users,
+                cohort_size: self.users_per_round as u64,
+                noise_multiplier,
+            },
+            // PRIVACY: these amplify nothing; without privacy.mechanism a private run refuses them before it comes here.
+            (Sampling::ShuffledEpochs | Sampling::DeviceTimers, _) => Event::NonPrivate,
+        }
+    }
+
+    /// Refuses a run whose budget does not allow a round, or, where all rounds are one mechanism, all of them.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::BudgetExceeded`], [`CoordinatorError::ConfigValue`]; from the accountant.
+    pub fn check_budget(&self) -> Result<()> {
+        if let Some(private) = &self.private {
+            private.check_countable()?;
+        }
+        if self.bounded().is_none() {
+            return Spending::new(self).check_budget(self, 0, Cost::from(&self.round(0)));
+        }
+        let private = self.private.as_ref().filter(|private| private.has_budget());
+        let Some((private, planned)) = private.zip(self.planned()?) else {
+            return Ok(());
+        };
+        let Some(excess) = private.excess(planned.epsilon) else {
+            return Ok(());
+        };
+        let all = match (excess.vocabulary > 0.0, excess.initial_model > 0.0) {
+            (true, true) => "all rounds, the private choice of the words and the initial model",
+            (true, false) => "all rounds and the private choice of the words",
+            (false, true) => "all rounds and the initial model",
+            (false, false) => "all rounds",
+        };
+        Err(CoordinatorError::value(
+            "privacy.max_epsilon",
+            format!("at least the {} of {all}", upper_bound(excess.epsilon)),
+            excess.budget,
+        ))
+    }
+
+    /// Epsilon of all rounds, computed once; `None` when not private, and where none can be stated.
+    fn whole_epsilon(&self) -> Result<Option<f64>> {
+        if let Some(known) = self.whole.get() {
+            return Ok(*known);
+        }
+        let found = self.spent_by_all()?.epsilon(self)?;
+        Ok(*self.whole.get_or_init(|| found))
+    }
+
+    /// The guarantee of all rounds, before they are run; `None` when not private.
+    ///
+    /// # Errors
+    /// From the accountant.
+    pub fn planned(&self) -> Result<Option<GuaranteeRecord>> {
+        self.spent_by_all()?.record(self)
+    }
+
+    fn spent_by_all(&self) -> Result<Spending> {
+        let mut spending = Spending::new(self);
+        for (index, phase) in self.phases.iter().enumerate() {
+            let end = self
+                .phases
+                .get(index + 1)
+                .map_or(self.rounds, |next| next.from_round.min(self.rounds));
+            if phase.from_round < end {
+                let cost = Cost::from(&self.round(phase.from_round));
+                spending.compose(self, cost, end - phase.from_round)?;
+            }
+        }
+        Ok(spending)
+    }
+}
+
+impl GuaranteeRecord {
+    /// This guarantee with another one for the same people under the same relation, by basic composition.
+    fn composed_with(&self, epsilon: f64, delta: f64, recipe: &str) -> Self {
+        let suffix = "; basic composition";
+        let recipe = recipe.replace(suffix, "") + suffix;
+        Self {
+            epsilon: self.epsilon + epsilon,
+            delta: self.delta + delta,
+            recipe,
+            points: Vec::new(),
+            ..self.clone()
+        }
+    }
+}
+
+impl From<&Guarantee> for GuaranteeRecord {
+    fn from(guarantee: &Guarantee) -> Self {
+        Self {
+            epsilon: guarantee.epsilon.get(),
+            delta: guarantee.delta.get(),
+            adjacency: guarantee.adjacency.to_string(),
+            sampling: guarantee.sampling.to_string(),
+            recipe: guarantee.recipe.to_string(),
+            rounds: 0,
+            population: 0,
+            users_per_round: 0.0,
+            group_size: None,
+            noise_multiplier: 0.0,
+            schema: None,
+            sampler_delta: None,
+            points: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! A guarantee that rests on how often and how far apart one user takes part: one mechanism for the whole run.
+
+use std::ops::Range;
+
+use undertone_accounting::adaptive_clipping::{BitNoise, sum_noise_multiplier};
+use undertone_accounting::participation::{Gap, Participation, Spacing};
+use undertone_accounting::{
+    Accountant, Adjacency, Delta, Epsilon, Event, Guarantee, NoiseMultiplier, Recipe, calibrate,
+};
+use undertone_mechanisms::{
+    CorrelatedGaussian, Denominator, History, Mechanism, NoiseKey, SamplerDistance, Strategy, Target, Tree,
+};
+
+use crate::error::{CoordinatorError, Result};
+use crate::record::SchemaRecord;
+use crate::task::{ClipConfig, RestartsConfig, TaskConfig};
+
+/// One mechanism for the whole run, as this run adds its noise.
+///
+/// # Guarantee
+/// For everyone who keeps to the schema, under the zero-out relation: that of [`Bounded::cost`]. With adaptive clipping
+/// the sums and the counts of users below the norm together are one Gaussian of the mechanism's noise multiplier.
+///
+/// # Source
+/// \[BLT\] section 2; \[Gboard\] Algorithm 1 and Theorem 1.
+#[derive(Debug, Clone)]
+pub struct Bounded {
+    mechanism: Mechanism,
+    target: Target,
+    /// The clip norm before the first round, and what one unit of it moves the average by.
+    clip_norm: f64,
+    adaptive: Option<Adaptive>,
+    segments: Vec<Range<u64>>,
+}
+
+/// What all rounds so far mean to the accountant.
+#[derive(Debug, Clone)]
+pub struct WholeCost {
+    event: Event,
+    distance: SamplerDistance,
+}
+
+impl WholeCost {
+    /// What the distance of all samples from ideal ones adds to delta at `epsilon`; [`WholeCost::guarantee`] counts it.
+    #[must_use]
+    pub fn sampler_delta(&self, epsilon: Epsilon) -> f64 {
+        self.distance.delta(epsilon)
+    }
+
+    /// The guarantee at a delta, exact for the event.
+    ///
+    /// # Errors
+    /// From the accountant; where the sampler's distance alone exceeds `delta`.
+    pub fn guarantee(&self, delta: Delta) -> Result<Guarantee> {
+        self.distance.guarantee(delta, |delta| {
+            let mut accountant = Accountant::under(Recipe::ExactGaussian, Adjacency::ZeroOut);
+            accountant.compose(&self.event, 1)?;
+            Ok(accountant.guarantee(delta)?)
+        })
+    }
+}
+
+/// Noise for the users' bits.
+#[derive(Debug, Clone, Copy)]
+struct Adaptive {
+    /// On the count of users below the norm.
+    bit_noise: BitNoise,
+    /// What the count is divided by.
+    clients: f64,
+}
+
+/// What a mechanism is made from besides the configuration.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Release {
+    /// Coordinates of the model.
+    pub(super) parameters: usize,
+    /// The clip norm before the first round.
+    pub(super) clip_norm: f64,
+    /// What one participation moves the average by, at that norm.
+    pub(super) sensitivity: f64,
+    pub(super) denominator: Denominator,
+    pub(super) users_per_round: f64,
+    /// How many times this run's users a round the mechanism is made for: 1, or more for the run that an estimate speaks of.
+    /// Its bits have so many times the noise, and the same noise in their mean.
+    pub(super) larger: f64,
+}
+
+impl Bounded {
+    /// The mechanism of this noise multiplier.
+    pub(super) fn new(
+        config: &TaskConfig,
+        strategy: Strategy,
+        participation: Participation,
+        release: Release,
+        noise_multiplier: NoiseMultiplier,
+    ) -> Result<Self> {
+        let rounds = usize::try_from(config.rounds).map_err(|_| {
+            CoordinatorError::value("rounds", "a number that fits into memory", config.rounds)
+        })?;
+        let adaptive = match config.clip {
+            ClipConfig::Adaptive { bit_noise_std, .. } => Some(Adaptive {
+                bit_noise: BitNoise::new(
+                    release.larger * bit_noise_std.unwrap_or(release.users_per_round / 20.0),
+                )?,
+                clients: release.larger * release.users_per_round,
+            }),
+            _ => None,
+        };
+        let bounded = Self {
+            mechanism: Mechanism::new(strategy, rounds, participation, noise_multiplier)?,
+            target: Target {
+                dim: release.parameters,
+                clip_norm: release.sensitivity,
+                denominator: release.denominator,
+                // Kept, so that a run can go on under another key after a crash.
+                history: Some(History::Keep),
+            },
+            clip_norm: release.clip_norm,
+            segments: match adaptive {
+                Some(_) => segments(config.rounds, restarts_of(config)),
+                None => std::iter::once(0..config.rounds).collect(),
+            },
+            adaptive,
+        };
+        if let Some(adaptive) = bounded.adaptive {
+            // Refuses bits that alone cost more than the whole.
+            sum_noise_multiplier(noise_multiplier, adaptive.bit_noise)?;
+        }
+        Ok(bounded)
+    }
+
+    /// The mechanism as a value: strategy, rounds, schema and noise multiplier.
+    #[must_use]
+    pub fn mechanism(&self) -> &Mechanism {
+        &self.mechanism
+    }
+
+    /// Clip norm before the first round.
+    #[must_use]
+    pub fn first_clip_norm(&self) -> f64 {
+        self.clip_norm
+    }
+
+    /// What the count of users below the norm is divided by, where clipping is adaptive.
+    #[must_use]
+    pub fn clients(&self) -> Option<f64> {
+        self.adaptive.map(|adaptive| adaptive.clients)
+    }
+
+    /// How many stretches of rounds have noise, and a clip norm, of their own.
+    #[must_use]
+    pub fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// The rounds of a segment.
+    #[must_use]
+    pub fn segment(&self, segment: usize) -> Range<u64> {
+        self.segments[segment.min(self.segments.len() - 1)].clone()
+    }
+
+    /// The segment that a round belongs to.
+    #[must_use]
+    pub fn segment_of(&self, round: u64) -> usize {
+        let after = self.segments.partition_point(|segment| segment.start <= round);
+        after.saturating_sub(1)
+    }
+
+    /// Noise multiplier of the clipped sums: the mechanism's own, or more where the users' bits are released beside them.
+    ///
+    /// # Errors
+    /// From the accountant.
+    pub fn sum_noise_multiplier(&self) -> Result<NoiseMultiplier> {
+        let whole = self.mechanism.noise_multiplier();
+        Ok(match self.adaptive {
+            Some(adaptive) => sum_noise_multiplier(whole, adaptive.bit_noise)?,
+            None => whole,
+        })
+    }
+
+    /// The releases of a segment's averages.
+    ///
+    /// # Errors
+    /// From the mechanism.
+    pub fn sum(&self, segment: usize, clip_norm: f64, key: NoiseKey) -> Result<CorrelatedGaussian> {
+        let mechanism = self.part(segment, self.sum_noise_multiplier()?)?;
+        let target = Target {
+            clip_norm: self.target.clip_norm * (clip_norm / self.clip_norm),
+            ..self.target
+        };
+        Ok(CorrelatedGaussian::new(mechanism, target, key)?)
+    }
+
+    /// The releases of a segment's counts of users below the norm; `None` unless clipping is adaptive.
+    ///
+    /// # Errors
+    /// From the mechanism.
+    pub fn bits(&self, segment: usize, key: NoiseKey) -> Result<Option<CorrelatedGaussian>> {
+        let Some(adaptive) = self.adaptive else {
+            return Ok(None);
+        };
+        // One user's bit, less one half, is one half.
+        let noise_multiplier = NoiseMultiplier::new(2.0 * adaptive.bit_noise.get())?;
+        let target = Target {
+            dim: 1,
+            clip_norm: 0.5 / adaptive.clients,
+            denominator: Denominator::Fixed(adaptive.clients),
+            history: self.target.history,
+        };
+        Ok(Some(CorrelatedGaussian::new(
+            self.part(segment, noise_multiplier)?,
+            target,
+            key,
+        )?))
+    }
+
+    /// The mechanism of one segment alone.
+    fn part(&self, segment: usize, noise_multiplier: NoiseMultiplier) -> Result<Mechanism> {
+        let rounds = self.segment(segment);
+        let whole = &self.mechanism;
+        if self.adaptive.is_none() {
+            return Ok(Mechanism::new(
+                whole.strategy().clone(),
+                whole.rounds(),
+                whole.participation(),
+                noise_multiplier,
+            )?);
+        }
+        // A restarted tree is several trees: `Tree` accounts for them together, and each makes its own noise.
+        let strategy = Strategy::Tree(Tree::new());
+        let rounds = (rounds.end - rounds.start) as usize;
+        Ok(Mechanism::new(
+            strategy,
+            rounds,
+            whole.participation(),
+            noise_multiplier,
+        )?)
+    }
+
+    /// What the first `rounds` rounds cost everyone who keeps to `participation`, roundings and the sampler's distance from
+    /// ideal noise counted. `clip_norms` are those of the segments so far; later ones count as the first.
+    ///
+    /// # Errors
+    /// From accountant and mechanism, also where there is no bound for this schema.
+    pub fn cost(&self, rounds: u64, participation: Participation, clip_norms: &[f64]) -> Result<WholeCost> {
+        // The key does not matter: nothing is drawn.
+        let key = || NoiseKey::from_bytes([0; 32]);
+        let whole = self.first(rounds, participation)?;
+        let Some(_) = self.adaptive else {
+            // What a run of these rounds alone would add; the whole run's roundings are no smaller.
+            let releases = CorrelatedGaussian::new(whole, self.target, key())?;
+            return Ok(WholeCost {
+                event: releases.event(),
+                distance: releases.sampler_distance(),
+            });
+        };
+        let mut distance = SamplerDistance::NONE;
+        let mut margin: f64 = 1.0;
+        for segment in 0..=self.segment_of(rounds.saturating_sub(1)) {
+            let clip_norm = clip_norms.get(segment).copied().unwrap_or(self.clip_norm);
+            for releases in
+                std::iter::once(self.sum(segment, clip_norm, key())?).chain(self.bits(segment, key())?)
+            {
+                distance += releases.sampler_distance();
+                margin = margin.max(widening(&releases));
+            }
+        }
+        let event = Event::CorrelatedGaussian {
+            sensitivity_squared: whole.sensitivity().squared.get() * margin,
+            noise_multiplier: whole.noise_multiplier(),
+        };
+        Ok(WholeCost { event, distance })
+    }
+
+    /// The first `rounds` rounds under the schema, as `privacy.json` states them.
+    ///
+    /// # Errors
+    /// From accountant and mechanism.
+    pub fn record(&self, rounds: u64, participation: Participation) -> Result<SchemaRecord> {
+        record(&self.first(rounds, participation)?)
+    }
+
+    fn first(&self, rounds: u64, participation: Participation) -> Result<Mechanism> {
+        Ok(Mechanism::new(
+            self.mechanism.strategy().clone(),
+            rounds as usize,
+            participation,
+            self.mechanism.noise_multiplier(),
+        )?)
+    }
+}
+
+/// A mechanism's schema and what it costs, in exact arithmetic.
+pub(super) fn record(mechanism: &Mechanism) -> Result<SchemaRecord> {
+    let participation = mechanism.participation();
+    let certified = mechanism.sensitivity();
+    Ok(SchemaRecord {
+        mechanism: mechanism.strategy().name(),
+        min_sep: participation.gap().get(),
+        exact_sep: participation.spacing() == Spacing::Exactly,
+        max_part: participation.max_participation(),
+        sensitivity: certified.squared.sensitivity(),
+        rho: certified.squared.rho(mechanism.noise_multiplier())?.get(),
+    })
+}
+
+/// By how much roundings widen the squared sensitivity of releases.
+fn widening(releases: &CorrelatedGaussian) -> f64 {
+    match releases.event() {
+        Event::CorrelatedGaussian {
+            sensitivity_squared, ..
+        } => sensitivity_squared / releases.mechanism().sensitivity().squared.get(),
+        _ => f64::NAN,
+    }
+}
+
+/// The stretches between restarts.
+fn segments(rounds: u64, restarts: Option<RestartsConfig>) -> Vec<Range<u64>> {
+    let mut segments = Vec::new();
+    let mut start = 0;
+    let mut length = restarts.map_or(rounds, |restarts| restarts.first);
+    while start < rounds {
+        let end = start.saturating_add(length).min(rounds);
+        segments.push(start..end);
+        start = end;
+        length = restarts.map_or(rounds, |restarts| restarts.every);
+    }
+    segments
+}
+
+fn restarts_of(config: &TaskConfig) -> Option<RestartsConfig> {
+    config.privacy.as_ref()?.mechanism.as_ref()?.restarts
+}
+
+/// The schema that a run promises.
+pub(super) fn participation(config: &TaskConfig, cohorts_an_epoch: u64) -> Result<Participation> {
+    let rounds = config.rounds;
+    Ok(match config.participation {
+        Some(declared) => {
+            let gap = Gap::new(declared.min_sep)?;
+            let fitting = gap.fitting(rounds);
+            Participation::at_least(gap, declared.max_part.unwrap_or(fitting).min(fitting))?
+        }
+        None => {
+            let gap = Gap::new(cohorts_an_epoch)?;
+            Participation::fixed_epochs(gap, gap.fitting(rounds))?
+        }
+    })
+}
+
+/// The least noise multiplier that keeps the whole run within a target.
+pub(super) fn calibrate(
+    target: (Epsilon, Delta),
+    mut make: impl FnMut(NoiseMultiplier) -> Result<Bounded>,
+) -> Result<Bounded> {
+    let first = make(NoiseMultiplier::new(1.0)?)?;
+    let (rounds, schema) = (first.mechanism.rounds() as u64, first.mechanism.participation());
+    let squared = first.mechanism.sensitivity().squared.get();
+    let event = |noise_multiplier| Event::CorrelatedGaussian {
+        sensitivity_squared: squared,
+        noise_multiplier,
+    };
+    let exact = calibrate::noise_multiplier_of(target, 1, Recipe::ExactGaussian, event)?.get();
+    // What roundings and the sampler cost on top is a few parts in a million million at most; widened until it is covered.
+    for widening in [0.0, 1e-12, 1e-9, 1e-6, 1e-3, 1e-1] {
+        let bounded = make(NoiseMultiplier::new(exact * (1.0 + widening))?)?;
+        let reached = bounded
+            .cost(rounds, schema, &[])
+            .and_then(|cost| cost.guarantee(target.1));
+        if reached.is_ok_and(|reached| reached.epsilon <= target.0) {
+            return Ok(bounded);
+        }
+    }
+    Err(CoordinatorError::value(
+        "privacy.target_epsilon",
+        format!("an epsilon that some noise reaches at delta {}", target.1.get()),
+        target.0.get(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_the_stretches_between_restarts() {
+        let restarts = Some(RestartsConfig { first: 3, every: 4 });
+        assert_eq!(segments(10, restarts), [0..3, 3..7, 7..10]);
+        assert_eq!(segments(3, restarts).len(), 1);
+        assert_eq!(segments(7, restarts), [0..3, 3..7]);
+    }
+}

@@ -1,0 +1,403 @@
+//! How a plan is made from a run file and a population.
+
+use std::sync::OnceLock;
+
+use undertone_accounting::participation::Participation;
+use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, Recipe, SamplingProbability, calibrate};
+use undertone_aggregation::{Estimator, ParamLayout};
+use undertone_mechanisms::{IndependentGaussian, NoiseKey, Strategy};
+
+use super::bounded::{self, Bounded};
+use super::estimate::Estimate;
+use super::shares::{self, Shares};
+use super::strategy;
+use super::{Basis, Phase, Population, PrivacyPlan, Private, StartCost};
+use crate::error::{CoordinatorError, Result};
+use crate::sampling::Sampling;
+use crate::task::{
+    AccountantName, Algorithm, ClipConfig, CohortSize, EstimatorConfig, MechanismConfig, PrivacyConfig,
+    TaskConfig,
+};
+
+/// The part of delta that calibration leaves to the sampler's distance from ideal noise, which needs far less.
+const SAMPLER_SHARE: f64 = 1e-9;
+
+/// The recipe for sampled cohorts: the one that the run file names, or the tightest that is valid for them.
+#[must_use]
+fn recipe(config: &TaskConfig) -> Recipe {
+    let named = config.privacy.as_ref().and_then(|privacy| privacy.accountant);
+    match (named, config.cohort.sampling) {
+        (Some(AccountantName::Rdp), _) => Recipe::Rdp,
+        (Some(AccountantName::Pld), _) => Recipe::Pld,
+        (Some(AccountantName::Moments2016), _) => Recipe::Moments2016,
+        // No loss distribution is known of a cohort of exact size.
+        (None, Sampling::FixedSize) => Recipe::Rdp,
+        (None, _) => Recipe::Pld,
+    }
+}
+
+impl PrivacyPlan {
+    /// The plan of a checked task over a population; `read` is the strategy of the file that `privacy.mechanism.file` names,
+    /// where it names one.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::ConfigValue`] when a cohort is larger than the population or the per-layer norms do not match the
+    /// model; from the accountant when a target is out of reach.
+    pub fn new(
+        config: &TaskConfig,
+        read: Option<&Strategy>,
+        layout: &ParamLayout,
+        population: Population,
+    ) -> Result<Self> {
+        Self::build(config, layout, population, &|mechanism, participation| {
+            strategy::strategy(config, mechanism, participation, read)
+        })
+    }
+
+    /// The plan of a run that was started with this strategy.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and for a run that needs a strategy where there is none.
+    pub fn with_strategy(
+        config: &TaskConfig,
+        strategy: Option<&Strategy>,
+        layout: &ParamLayout,
+        population: Population,
+    ) -> Result<Self> {
+        Self::build(config, layout, population, &|_, _| {
+            strategy.cloned().ok_or_else(|| {
+                let expected = "the mechanism.json that the run was started with";
+                CoordinatorError::missing("privacy.mechanism", expected)
+            })
+        })
+    }
+
+    /// The schema that a run file declares, private or not.
+    ///
+    /// # Errors
+    /// From the accountant's types.
+    pub fn declared(config: &TaskConfig) -> Result<Option<Participation>> {
+        match config.participation {
+            Some(_) => Ok(Some(bounded::participation(config, 1)?)),
+            None => Ok(None),
+        }
+    }
+
+    fn build(
+        config: &TaskConfig,
+        layout: &ParamLayout,
+        population: Population,
+        strategy: &dyn Fn(&MechanismConfig, Participation) -> Result<Strategy>,
+    ) -> Result<Self> {
+        let users = population.users as f64;
+        // Only example-level sampling samples something else than users.
+        let kept_per_user = match config.user_update.algorithm {
+            Algorithm::Els => config.user_update.group_size,
+            _ => None,
+        };
+        let (sampled_from, what) = match kept_per_user {
+            None => (users, "users"),
+            Some(_) => (population.total_weight, "kept examples"),
+        };
+        let (q, sampled) = match config.cohort_size()? {
+            CohortSize::Probability(q) => (q, q * sampled_from),
+            CohortSize::Count { count, key } if count > sampled_from => {
+                let expected =
+                    format!("at most the {sampled_from} {what} of the training partition (q <= 1)");
+                return Err(CoordinatorError::value(key, expected, count));
+            }
+            CohortSize::Count { count, .. } => (count / sampled_from, count),
+        };
+        // PRIVACY: what the run file gives stands for the weight of the population wherever that is asked for.
+        let population = match (config.estimator.expected_weight(), kept_per_user) {
+            (Some(expected_weight), None) => Population {
+                total_weight: expected_weight / q,
+                ..population
+            },
+            _ => population,
+        };
+        let mean_weight = population.total_weight / users;
+        let estimator = match config.estimator {
+            EstimatorConfig::FixedDenominator { expected_weight } => Estimator::FixedDenominator {
+                expected_weight: expected_weight.unwrap_or(q * population.total_weight),
+            },
+            EstimatorConfig::ClippedDenominator { min_weight } => {
+                // PRIVACY: no comparison with the weight of a private population, which follows from what people wrote.
+                if min_weight > population.total_weight {
+                    let expected = match config.privacy {
+                        Some(_) => format!("at most the number of users, {users}"),
+                        None => format!("at most the population's weight, {:.1}", population.total_weight),
+                    };
+                    return Err(CoordinatorError::value(
+                        "estimator.min_weight",
+                        expected,
+                        min_weight,
+                    ));
+                }
+                Estimator::ClippedDenominator {
+                    min_weight: q * min_weight,
+                }
+            }
+            EstimatorConfig::Exact => Estimator::Exact,
+        };
+        let groups = layout.groups().len();
+        if let ClipConfig::PerLayer {
+            norms: Some(norms), ..
+        } = &config.clip
+            && norms.len() != groups
+        {
+            return Err(CoordinatorError::value(
+                "clip.norms",
+                format!("{groups} norms, one a parameter vector"),
+                norms.len(),
+            ));
+        }
+        let mut plan = Self {
+            sampling: config.cohort.sampling,
+            by_schema: config
+                .privacy
+                .as_ref()
+                .is_some_and(|privacy| privacy.mechanism.is_some())
+                || config.encoding_is_noisy(),
+            population,
+            q,
+            users_per_round: sampled.min(users),
+            kept_per_user,
+            rounds: config.rounds,
+            weighted: config.user_update.weight_cap.is_some(),
+            estimator,
+            clip: config.clip.clone(),
+            groups,
+            parameters: layout.len(),
+            encoding: None,
+            phases: Vec::new(),
+            private: None,
+            whole: OnceLock::new(),
+        };
+        let clip_norm = match &config.clip {
+            ClipConfig::None => None,
+            ClipConfig::Flat { norm, .. } | ClipConfig::PerLayer { norm: Some(norm), .. } => Some(*norm),
+            ClipConfig::Adaptive { initial_norm, .. } => Some(*initial_norm),
+            ClipConfig::PerLayer { norms, .. } => {
+                Some(norms.iter().flatten().map(|norm| norm * norm).sum::<f64>().sqrt())
+            }
+        };
+        plan.phases.push(Phase {
+            from_round: 0,
+            clip_norm,
+            noise_multiplier: None,
+        });
+        plan.encoding = shares::encoding(config, &plan.encoding_setting(config, clip_norm)?)?;
+        if let Some(privacy) = &config.privacy {
+            plan.make_private(config, privacy, mean_weight, strategy)?;
+        }
+        for point in &config.schedule {
+            let before = plan.phases[plan.phases.len() - 1];
+            plan.phases.push(Phase {
+                from_round: point.from_round,
+                clip_norm: point.clip_norm.or(before.clip_norm),
+                noise_multiplier: point.noise_multiplier.or(before.noise_multiplier),
+            });
+        }
+        plan.check_noise()?;
+        Ok(plan)
+    }
+
+    fn make_private(
+        &mut self,
+        config: &TaskConfig,
+        privacy: &PrivacyConfig,
+        mean_weight: f64,
+        strategy: &dyn Fn(&MechanismConfig, Participation) -> Result<Strategy>,
+    ) -> Result<()> {
+        let delta = self.delta_of(config)?;
+        let estimate = match config.estimate {
+            None => None,
+            Some(estimate) => Some(Estimate {
+                population: estimate.population,
+                weight_per_round: estimate.users_per_round * mean_weight,
+                rounds: estimate.rounds.unwrap_or(config.rounds),
+                delta: estimate.delta.map_or(Ok(delta), Delta::new)?,
+            }),
+        };
+        let (basis, noise_multiplier) = match &privacy.mechanism {
+            None if config.encoding_is_noisy() => {
+                let participation = bounded::participation(config, self.cohorts_an_epoch())?;
+                let shares = self
+                    .encoding
+                    .as_ref()
+                    .and_then(|encoding| Shares::new(encoding, participation));
+                let shares = shares.ok_or_else(|| {
+                    CoordinatorError::missing("aggregation.encoding", "an encoding with noise")
+                })?;
+                (
+                    Basis::Shares(Box::new(shares)),
+                    privacy.noise_multiplier.unwrap_or(f64::NAN),
+                )
+            }
+            None => {
+                let recipe = recipe(config);
+                let noise_multiplier = self.sampled_noise(privacy, delta, recipe, estimate)?;
+                (Basis::Sampling(recipe), noise_multiplier)
+            }
+            Some(mechanism) => {
+                let participation = bounded::participation(config, self.cohorts_an_epoch())?;
+                let strategy = strategy(mechanism, participation)?;
+                let (bounded, noise_multiplier) =
+                    self.bounded_noise(config, privacy, (strategy, participation), delta, estimate)?;
+                (Basis::Participation(Box::new(bounded)), noise_multiplier)
+            }
+        };
+        self.phases[0].noise_multiplier = Some(noise_multiplier);
+        self.private = Some(Private {
+            delta,
+            target: privacy.target_epsilon,
+            most: privacy.max_epsilon,
+            estimate,
+            basis,
+            vocabulary: None,
+            start: StartCost::default(),
+        });
+        Ok(())
+    }
+
+    /// The delta of the run's guarantees.
+    fn delta_of(&self, config: &TaskConfig) -> Result<Delta> {
+        let delta = match config.privacy.as_ref().and_then(|privacy| privacy.delta) {
+            Some(delta) => delta,
+            // K^-1.1, as in Table 1 of [DPLM].
+            None => config
+                .estimate
+                .map_or(self.population.users as f64, |estimate| {
+                    estimate.population as f64
+                })
+                .powf(-1.1),
+        };
+        if delta >= 1.0 {
+            let expected = "a number in (0, 1): the default users^-1.1 needs more than one user";
+            return Err(CoordinatorError::value("privacy.delta", expected, delta));
+        }
+        Ok(Delta::new(delta)?)
+    }
+
+    fn encoding_setting(&self, config: &TaskConfig, clip_norm: Option<f64>) -> Result<shares::Setting> {
+        let schema = match config.encoding_is_noisy() {
+            true => Some(bounded::participation(config, self.cohorts_an_epoch())?),
+            false => None,
+        };
+        let users = self.population.users;
+        Ok(shares::Setting {
+            dim: self.parameters,
+            clip_norm,
+            most: match self.sampling {
+                Sampling::FixedSize => self.users_per_round as u64,
+                Sampling::ShuffledEpochs => users.div_ceil(self.cohorts_an_epoch().max(1)),
+                Sampling::DeviceTimers | Sampling::Poisson => users,
+            },
+            delta: match config.encoding_is_noisy() {
+                true => self.delta_of(config)?,
+                // Only noise that users add asks for it.
+                false => Delta::new(0.5)?,
+            },
+            participation: schema,
+        })
+    }
+
+    /// Refuses noise that the fixed-point grid cannot hold, before any user is trained.
+    fn check_noise(&self) -> Result<()> {
+        // The key does not matter: nothing is drawn.
+        let key = || NoiseKey::from_bytes([0; 32]);
+        if self.shares().is_some() {
+            return Ok(());
+        }
+        if let Some(bounded) = self.bounded() {
+            bounded.sum(0, bounded.first_clip_norm(), key())?;
+            return Ok(());
+        }
+        for phase in &self.phases {
+            let round = self.round(phase.from_round);
+            if round.noise_multiplier.is_some() {
+                let mechanism = IndependentGaussian::new(round.noise_std, key())?;
+                mechanism.check(self.estimator.denominator()?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The noise multiplier of sampled cohorts: the one given, or the least that reaches the target.
+    fn sampled_noise(
+        &self,
+        privacy: &PrivacyConfig,
+        delta: Delta,
+        recipe: Recipe,
+        estimate: Option<Estimate>,
+    ) -> Result<f64> {
+        let Some(target) = privacy.target_epsilon else {
+            return Ok(privacy.noise_multiplier.unwrap_or(f64::NAN));
+        };
+        let target_epsilon = Epsilon::new(target)?;
+        if let Some(estimate) = estimate {
+            let q = SamplingProbability::new(estimate.q(self.mean_weight()))?;
+            let target = (target_epsilon, estimate.delta);
+            return Ok(calibrate::noise_multiplier(target, q, estimate.rounds, recipe)?.get());
+        }
+        // Checked here, since the calibration's closure cannot fail.
+        let q = SamplingProbability::new(self.q)?;
+        // What the sampler's distance from ideal noise takes of delta, a part in 10^9, is left free.
+        let target = (target_epsilon, Delta::new(delta.get() * (1.0 - SAMPLER_SHARE))?);
+        let event = |noise_multiplier| self.event_with(q, noise_multiplier);
+        Ok(calibrate::noise_multiplier_of(target, self.rounds, recipe, event)?.get())
+    }
+
+    /// The mechanism of a run whose guarantee rests on participation, and the noise multiplier that its run file means:
+    /// this run's own, or with `[estimate]` that of the larger run.
+    fn bounded_noise(
+        &self,
+        config: &TaskConfig,
+        privacy: &PrivacyConfig,
+        (strategy, participation): (Strategy, Participation),
+        delta: Delta,
+        estimate: Option<Estimate>,
+    ) -> Result<(Bounded, f64)> {
+        let first = self.round(0);
+        let (Some(sensitivity), Some(clip_norm)) = (first.sensitivity, self.phases[0].clip_norm) else {
+            return Err(CoordinatorError::missing("clip", "a clip norm in a private run"));
+        };
+        let release = bounded::Release {
+            parameters: self.parameters,
+            clip_norm,
+            sensitivity,
+            denominator: self.estimator.denominator()?,
+            users_per_round: self.users_per_round,
+            larger: 1.0,
+        };
+        // The noise of the larger run, in units of this run's sensitivity.
+        let share = estimate.map_or(1.0, |larger| clip_norm / larger.weight_per_round / sensitivity);
+        let make_for = |larger: f64, noise_multiplier: NoiseMultiplier| {
+            let release = bounded::Release { larger, ..release };
+            Bounded::new(config, strategy.clone(), participation, release, noise_multiplier)
+        };
+        let make = |noise_multiplier: NoiseMultiplier| make_for(1.0, noise_multiplier);
+        let Some(target) = privacy.target_epsilon else {
+            let stated = privacy.noise_multiplier.unwrap_or(f64::NAN);
+            return Ok((make(NoiseMultiplier::new(stated * share)?)?, stated));
+        };
+        let target = Epsilon::new(target)?;
+        let Some(larger) = estimate else {
+            let bounded = bounded::calibrate((target, delta), make)?;
+            let found = bounded.mechanism().noise_multiplier().get();
+            return Ok((bounded, found));
+        };
+        // The larger run's own noise, in exact arithmetic: an estimate needs no more.
+        let larger_run = bounded::calibrate((target, larger.delta), |noise_multiplier| {
+            make_for(1.0 / share, noise_multiplier)
+        })?;
+        let stated = larger_run.mechanism().noise_multiplier().get();
+        Ok((make(NoiseMultiplier::new(stated * share)?)?, stated))
+    }
+
+    /// Cohorts that the population is cut into for an epoch.
+    pub(super) fn cohorts_an_epoch(&self) -> u64 {
+        (self.population.users as f64 / self.users_per_round).floor() as u64
+    }
+}

@@ -1,0 +1,202 @@
+//! A guarantee that rests on noise which users add to their own updates, and on how often one of them takes part.
+
+use undertone_accounting::participation::Participation;
+use undertone_accounting::{Accountant, Adjacency, Delta, Event, Recipe};
+use undertone_aggregation::{Cohort, Encoding, EncodingKind, Levels};
+
+use crate::error::{CoordinatorError, Result};
+use crate::task::{EncodingConfig, TaskConfig};
+
+/// Noise in shares, independent in every round.
+///
+/// # Guarantee
+/// Every release has the noise of at least the floor of survivors, or there is none: each costs at most
+/// [`Shares::event`], and a user pays for as many rounds as it takes part in. Nothing is amplified by sampling. Under the
+/// zero-out relation the cohorts are the same for both neighbours, and so is which rounds are abandoned.
+///
+/// Users who lie about their share are not covered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shares {
+    event: Event,
+    participation: Participation,
+    /// Of the floor's shares together, in the unit of the updates.
+    noise_std: f64,
+}
+
+impl Shares {
+    /// Of an encoding with noise of its own; `None` for the others.
+    pub(super) fn new(encoding: &Encoding, participation: Participation) -> Option<Self> {
+        let noise = encoding.client_noise()?;
+        Some(Self {
+            event: noise.event().clone(),
+            participation,
+            noise_std: noise.share_std() * (noise.least_clients() as f64).sqrt(),
+        })
+    }
+
+    /// What one release means to an accountant.
+    #[must_use]
+    pub fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// The schema that users keep to.
+    #[must_use]
+    pub fn participation(&self) -> Participation {
+        self.participation
+    }
+
+    /// Standard deviation of the least noise in a coordinate of the sum.
+    pub(super) fn noise_std(&self) -> f64 {
+        self.noise_std
+    }
+
+    /// The first `rounds` rounds for everyone who keeps to `participation`.
+    ///
+    /// # Errors
+    /// From the accountant.
+    pub fn accountant(&self, rounds: u64, participation: Participation) -> Result<Accountant> {
+        let recipe = match self.event {
+            // Of these a Renyi curve is known; of the others outcomes, or a statement, that loss distributions compose.
+            Event::DistributedDiscreteGaussian { .. } | Event::Skellam { .. } => Recipe::Rdp,
+            _ => Recipe::Pld,
+        };
+        let mut accountant = Accountant::under(recipe, Adjacency::ZeroOut);
+        accountant.compose(&self.event, times(rounds, participation))?;
+        Ok(accountant)
+    }
+
+    /// How often one user can have taken part in the first `rounds` rounds.
+    #[must_use]
+    pub fn times(&self, rounds: u64, participation: Participation) -> u64 {
+        times(rounds, participation)
+    }
+}
+
+fn times(rounds: u64, participation: Participation) -> u64 {
+    participation
+        .max_participation()
+        .min(participation.gap().fitting(rounds))
+}
+
+/// What an encoding is made from besides the configuration.
+pub(super) struct Setting {
+    pub(super) dim: usize,
+    pub(super) clip_norm: Option<f64>,
+    /// Most users of a round.
+    pub(super) most: u64,
+    /// The delta of the run.
+    pub(super) delta: Delta,
+    pub(super) participation: Option<Participation>,
+}
+
+/// The encoding of a run file; `None` where updates are simply added up.
+pub(super) fn encoding(config: &TaskConfig, setting: &Setting) -> Result<Option<Encoding>> {
+    let Some(aggregation) = &config.aggregation else {
+        return Ok(None);
+    };
+    let Some(clip_norm) = setting.clip_norm else {
+        return Err(CoordinatorError::missing(
+            "clip",
+            "a clip norm with [aggregation]",
+        ));
+    };
+    let noise_multiplier = config
+        .privacy
+        .as_ref()
+        .and_then(|privacy| privacy.noise_multiplier)
+        .unwrap_or(f64::NAN);
+    let kind = match aggregation.encoding {
+        EncodingConfig::Identity => EncodingKind::Identity,
+        EncodingConfig::RotatedRounding { scale } => EncodingKind::RotatedRounding { scale },
+        EncodingConfig::DiscreteGaussian { scale } => EncodingKind::DiscreteGaussian {
+            scale,
+            noise_multiplier,
+        },
+        EncodingConfig::Skellam { scale } => EncodingKind::Skellam {
+            scale,
+            noise_multiplier,
+        },
+        EncodingConfig::Binomial {
+            levels,
+            trials,
+            rotate,
+        } => EncodingKind::Binomial(Levels {
+            levels,
+            trials,
+            success_probability: (1, 2),
+            x_max: None,
+            rotate,
+            // Half of the run's delta over all rounds that one user takes part in; composing takes the rest.
+            delta: setting.delta.get()
+                / (2.0
+                    * setting
+                        .participation
+                        .map_or(config.rounds, |schema| schema.max_participation())
+                        as f64),
+        }),
+    };
+    let cohort = Cohort {
+        dim: setting.dim,
+        clip_norm,
+        min_clients: aggregation.min_clients,
+        max_clients: aggregation
+            .max_clients
+            .unwrap_or(setting.most)
+            .max(aggregation.min_clients),
+    };
+    if cohort.min_clients > setting.most {
+        return Err(CoordinatorError::value(
+            "aggregation.min_clients",
+            format!("at most the {} users that a round can have", setting.most),
+            cohort.min_clients,
+        ));
+    }
+    if cohort.max_clients < setting.most {
+        return Err(CoordinatorError::value(
+            "aggregation.max_clients",
+            format!("at least the {} users that a round can have", setting.most),
+            cohort.max_clients,
+        ));
+    }
+    Ok(Some(Encoding::new(kind, cohort)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use undertone_accounting::participation::Gap;
+
+    use super::*;
+
+    /// One user pays for the rounds it can have been in, and no others.
+    #[test]
+    fn a_user_pays_for_its_own_rounds() {
+        let event = Event::Skellam {
+            clip_norm: 1.0,
+            granularity: 1e-3,
+            dimension: 64,
+            conditional_beta: 0.6,
+            central_stddev: 3.0,
+        };
+        let schema = Participation::fixed_epochs(Gap::new(12).unwrap(), 3).unwrap();
+        let shares = Shares {
+            event: event.clone(),
+            participation: schema,
+            noise_std: 3.0,
+        };
+        let delta = Delta::new(1e-5).unwrap();
+        for (rounds, times) in [(1, 1), (12, 1), (13, 2), (24, 2), (25, 3), (60, 3)] {
+            let mut expected = Accountant::under(Recipe::Rdp, Adjacency::ZeroOut);
+            expected.compose(&event, times).unwrap();
+            let found = shares.accountant(rounds, schema).unwrap();
+            assert_eq!(
+                found.guarantee(delta).unwrap(),
+                expected.guarantee(delta).unwrap()
+            );
+            assert_eq!(shares.times(rounds, schema), times);
+        }
+        // Close to the Gaussian of the same size: epsilon of z = 3 and of three such releases.
+        let one = shares.accountant(1, schema).unwrap().guarantee(delta).unwrap();
+        assert!((1.2..1.6).contains(&one.epsilon.get()), "{one}");
+    }
+}

@@ -1,0 +1,278 @@
+//! `privacy.json`: the guarantee with everything a reader must know to use it, in the form of \[Gboard\] Appendix A.
+
+use undertone_text::VocabProvenance;
+
+use crate::account::Account;
+use crate::error::Result;
+use crate::identity::ParameterCounts;
+use crate::plan::{PrivacyPlan, StartCost};
+use crate::record::{GuaranteeRecord, LedgerEntry, PrivacyReport};
+use crate::sampling::Sampling;
+use crate::task::{AggregationConfig, Algorithm, EstimatorConfig, SumName, TaskConfig};
+use crate::trainings::{StatedGuarantee, Training};
+use undertone_local::CLIP_MARGIN;
+
+/// Above this, (eps, delta) says close to nothing about any one person.
+const MEANINGLESS_EPSILON: f64 = 20.0;
+
+/// What `privacy.json` is made from beside the ledger: known before the first round.
+#[derive(Debug)]
+pub struct Claims<'a> {
+    /// The task.
+    pub task: &'a TaskConfig,
+    /// Whether cohorts and noise follow from a known seed.
+    pub seeded: bool,
+    /// Where the words of the model came from.
+    pub vocabulary: VocabProvenance,
+    /// How many parameters are trained, and how many stay as they are.
+    pub counts: ParameterCounts,
+    /// The plan of the task.
+    pub plan: &'a PrivacyPlan,
+    /// [`PrivacyPlan::planned`].
+    pub planned: Option<GuaranteeRecord>,
+    /// [`PrivacyPlan::estimated`].
+    pub estimate: Option<GuaranteeRecord>,
+}
+
+impl Claims<'_> {
+    /// The report of a run with this ledger: what a run writes, and what verification compares it with.
+    ///
+    /// # Errors
+    /// From the accountant; a ledger that is not the plan's.
+    pub fn report(&self, ledger: &[LedgerEntry]) -> Result<PrivacyReport> {
+        let mut account = Account::new(self.task, self.plan)?;
+        for entry in ledger {
+            account.add(entry)?;
+        }
+        let observed = account.observed()?;
+        let stated = observed.as_ref().or(self.planned.as_ref());
+        Ok(PrivacyReport {
+            private: self.plan.is_private(),
+            statements: statements(self.task, self.counts, self.plan),
+            warnings: self.warnings(stated),
+            planned: self.planned.clone(),
+            worst_case: account.worst_case()?,
+            with_vocabulary: observed
+                .as_ref()
+                .and_then(|observed| self.plan.with_words(observed)),
+            with_initial_model: observed
+                .as_ref()
+                .and_then(|observed| self.plan.with_initial_model(observed)),
+            observed,
+            estimate: self.estimate.clone(),
+        })
+    }
+
+    /// What the model of a run with this report says of the run, for runs that start from it. The digest names the run's
+    /// text.
+    #[must_use]
+    pub fn training(&self, report: &PrivacyReport, source_sha256: String) -> Training {
+        if !report.private {
+            return Training::NotPrivate { source_sha256 };
+        }
+        // PRIVACY: words without a guarantee leave the model without one.
+        let stated = report.with_vocabulary.as_ref().or(report.observed.as_ref());
+        let stated = stated.filter(|_| self.plan.vocabulary_warning().is_none());
+        Training::Private {
+            source_sha256,
+            adjacency: self.plan.adjacency(),
+            guarantee: stated.map(|record| StatedGuarantee {
+                epsilon: record.epsilon,
+                delta: record.delta,
+            }),
+            seeded: self.seeded,
+        }
+    }
+
+    fn warnings(&self, guarantee: Option<&GuaranteeRecord>) -> Vec<String> {
+        let (plan, vocabulary) = (self.plan, self.vocabulary);
+        let mut warnings = Vec::new();
+        if !plan.is_private() {
+            warnings.push("This run adds no noise and gives no guarantee.".to_owned());
+        }
+        if plan.is_private() && guarantee.is_none() {
+            warnings.push(
+                "The noise is so small that no guarantee can be stated for the people in this run."
+                    .to_owned(),
+            );
+        }
+        if plan.is_private() && self.seeded {
+            warnings.push("The run is seeded: whoever knows the seed can recompute the noise. The guarantee is for study only.".to_owned());
+        }
+        if !vocabulary.is_private_safe() && vocabulary != VocabProvenance::Private {
+            warnings.push("The vocabulary was taken from the training data and is not private: its words are outside the guarantee.".to_owned());
+        }
+        if let Some(warning) = plan.vocabulary_warning() {
+            warnings.push(warning.to_owned());
+        } else if vocabulary == VocabProvenance::Private {
+            warnings.push("The vocabulary was chosen from people's text with a guarantee of its own. Planned, worst case and observed speak of the training alone; `with_vocabulary` is both together, and `privacy.max_epsilon` bounds both together.".to_owned());
+        }
+        warnings.extend(
+            plan.start()
+                .map(StartCost::warnings)
+                .unwrap_or_default()
+                .iter()
+                .cloned(),
+        );
+        if plan.is_estimate() {
+            warnings.push("The noise is scaled for a larger cohort than the run has. `estimate` is the guarantee that such a larger run would have; it is not a guarantee for the people in this run.".to_owned());
+        }
+        if let Some(delta) = plan.delta()
+            && delta * plan.population().users as f64 >= 1.0
+        {
+            warnings.push("Delta is not below 1 / users: a mechanism that publishes one user's text would have such a delta.".to_owned());
+        }
+        if let Some(guarantee) = guarantee
+            && guarantee.epsilon > MEANINGLESS_EPSILON
+        {
+            warnings.push(format!(
+            "Epsilon is {}: above {MEANINGLESS_EPSILON} the guarantee says close to nothing about any one person.",
+            undertone_present::numbers::upper_bound(guarantee.epsilon)
+        ));
+        }
+        warnings
+    }
+}
+
+/// What a reader must know to use the guarantee; nothing where there is none.
+fn statements(config: &TaskConfig, counts: ParameterCounts, plan: &PrivacyPlan) -> Vec<String> {
+    if config.privacy.is_none() {
+        return Vec::new();
+    }
+    let schema = config.encoding_is_noisy()
+        || config
+            .privacy
+            .as_ref()
+            .is_some_and(|privacy| privacy.mechanism.is_some());
+    let of_examples = config.user_update.algorithm == Algorithm::Els;
+    let (adjacency, assumption) = match config.cohort.sampling {
+        _ if schema => (
+            "Adjacency: two populations are neighbours if all the examples of one user are zeroed out.",
+            "Accounting assumption: who takes part, and when, does not depend on anyone's examples. Planned and worst case \
+             hold for everyone who keeps to the declared separation and number of participations; observed holds for the \
+             participation that the ledger shows.",
+        ),
+        Sampling::Poisson if of_examples => (
+            "Adjacency: two populations are neighbours if one has all the examples of one user more than the other.",
+            "Accounting assumption: in every round each kept example takes part independently with the stated probability.",
+        ),
+        Sampling::Poisson => (
+            "Adjacency: two populations are neighbours if one has all the examples of one user more than the other.",
+            "Accounting assumption: in every round each user takes part independently with the stated probability.",
+        ),
+        _ => (
+            "Adjacency: two populations are neighbours if all the examples of one user are replaced by another user's.",
+            "Accounting assumption: in every round the cohort is a uniform choice without replacement.",
+        ),
+    };
+    let taken_as_public = match config.estimator {
+        EstimatorConfig::FixedDenominator { .. }
+            if of_examples && config.cohort.sampling_probability.is_none() =>
+        {
+            "the number of users, the number of kept examples of all users, which the sampling probability of an example \
+             follows from, and this configuration with the denominator of the average"
+        }
+        EstimatorConfig::FixedDenominator {
+            expected_weight: Some(_),
+        } => "the number of users, and this configuration with the denominator of the average",
+        EstimatorConfig::FixedDenominator {
+            expected_weight: None,
+        } => {
+            "the number of users, which sampling and the denominator of the average follow from, and this configuration"
+        }
+        EstimatorConfig::ClippedDenominator { .. } => {
+            "the number of users, and this configuration with the lower bound on the population's weight, which floors the \
+             denominator of the average"
+        }
+        EstimatorConfig::Exact => "the number of users, and this configuration",
+    };
+    let mut statements = vec![
+        "Setting: central differential privacy; whoever runs the training is trusted to run it as configured.".to_owned(),
+        format!("Data accesses covered: this training run over the training partition. Choosing hyper-parameters or a checkpoint by looking at results is not covered, nor is the choice of the vocabulary or of caps.{}", plan.start().map_or("", StartCost::statement)),
+        "Mechanism output: the sequence of noised average updates, so every intermediate model and the final model.safetensors are covered. Not covered: metrics.jsonl, ledger.jsonl, report.html and the held-out partitions, which hold exact statistics.".to_owned(),
+        "Unit of privacy: a user, with all text they contributed.".to_owned(),
+        adjacency.to_owned(),
+        assumption.to_owned(),
+        format!("Taken as public: {taken_as_public}."),
+    ];
+    statements.extend(config.model.lora().map(|lora| {
+        format!(
+            "Adapters: {counts}, of rank {}. The others are those of the initial model: nobody's text here changes them.",
+            lora.rank
+        )
+    }));
+    statements.extend(of_gradients(config, schema));
+    if let Some(aggregation) = &config.aggregation {
+        statements.push(of_aggregation(aggregation));
+        statements.extend((!config.encoding_is_noisy()).then(|| FOLLOWS_THE_ENCODING.to_owned()));
+    }
+    statements
+}
+
+/// What ULS and ELS bound, and what that rests on.
+fn of_gradients(config: &TaskConfig, schema: bool) -> Option<String> {
+    let update = &config.user_update;
+    let group_size = update.group_size?;
+    if update.algorithm == Algorithm::Uls {
+        let amplification = match schema {
+            true => " Nothing is amplified by sampling: no figure of a Poisson sample applies.",
+            false => "",
+        };
+        return Some(format!(
+            "Bound: the average gradient of at most {group_size} examples that a user draws anew each round, clipped as a \
+             whole.{amplification}"
+        ));
+    }
+    let precision = match update.batch_size() {
+        1 => "Each gradient is clipped on its own, in exact arithmetic.".to_owned(),
+        size => format!(
+            "Gradients are bounded and added up in microbatches of {size}, in single precision: each is scaled to a norm of at \
+             most 1 - {CLIP_MARGIN} times the clip norm as computed, and it is assumed that this margin covers the roundings of \
+             norms and of the sums of the microbatches around one user's examples (`batch_size = 1` needs no such assumption). One \
+             user's examples change no other microbatch."
+        ),
+    };
+    Some(format!(
+        "Bound: the gradient of each example, of which at most {group_size} a user are ever read, chosen once at random. The \
+         guarantee is for the user, over all its examples that one round can sample. {precision}"
+    ))
+}
+
+/// What the guarantee of sums modulo a number rests on where the server adds the noise.
+///
+/// PRIVACY: the noise is added after a sum was brought back from residues. One participant who moves a coordinate close to
+/// half the modulus makes another one's step change that coordinate by the whole modulus, which no sensitivity accounts for.
+pub const FOLLOWS_THE_ENCODING: &str = "Condition of the aggregation: updates are added modulo a number before the \
+    server adds its noise, so the guarantee holds if every participant follows the encoding. One participant who sends \
+    integers outside of it can make the sum wrap around, and then the noise does not cover the others.";
+
+/// Who sees what of the updates, and whose noise the guarantee rests on.
+fn of_aggregation(aggregation: &AggregationConfig) -> String {
+    let seen = match aggregation.sum {
+        SumName::Plain => "every update is seen by whoever runs the training",
+        SumName::SecAgg => {
+            "only the sum of a round leaves secure aggregation, which this process ran with both sides in it, so that \
+             nothing was hidden from whoever runs the process"
+        }
+    };
+    let graph = match aggregation.graph {
+        Some(graph) if aggregation.sum == SumName::SecAgg => format!(
+            " (on a graph for {} of users dropping out and {} working with the server, except with probability 2^-{})",
+            graph.drop_out_rate, graph.corrupt_rate, graph.privacy_bits
+        ),
+        _ => String::new(),
+    };
+    let floor = aggregation.min_clients;
+    let noise = match aggregation.encoding.is_distributed() {
+        true => format!(
+            "the noise is that of at least {floor} users who add their share as they should; users who lie about it are \
+             not covered"
+        ),
+        false => "the noise is the server's, for the sensitivity of rounded updates".to_owned(),
+    };
+    format!(
+        "Aggregation: updates are encoded by `{}`; {seen}{graph}; {noise}. Rounds of fewer than {floor} survivors release nothing, \
+         but participation in them counts.",
+        aggregation.encoding.name()
+    )
+}

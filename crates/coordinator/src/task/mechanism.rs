@@ -1,0 +1,266 @@
+//! `[privacy.mechanism]` and `[participation]`: noise that is correlated over the rounds, and the schema that bounds it.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use undertone_mechanisms::Objective;
+use undertone_mechanisms::optimize::Kind;
+
+use super::validate::at_least_one;
+use super::{AccountantName, Algorithm, ClipConfig, PrivacyConfig, TaskConfig};
+use crate::error::{CoordinatorError, Result};
+use crate::participation::policy::Enforcement;
+use crate::sampling::Sampling;
+
+/// `[privacy.mechanism]`: which strategy makes the noise of the run.
+///
+/// With this table the guarantee rests on how often and how far apart one user takes part ([`ParticipationConfig`]),
+/// not on how users are sampled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MechanismConfig {
+    /// Kind of strategy, optimised for the run where there is something to optimise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
+    /// Instead of a kind: a strategy that `undertone mechanism optimize --out` wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// Buffers of a BLT; by default as many as lower the loss by a thousandth each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffers: Option<usize>,
+    /// Bands of a banded matrix; by default the separation `min_sep`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bands: Option<usize>,
+    /// When new trees begin; only for `kind = "tree"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarts: Option<RestartsConfig>,
+    /// What an optimised matrix is best for: the largest or the root mean squared error of the iterates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objective: Option<Objective>,
+    /// What the errors are of.
+    #[serde(default)]
+    pub workload: WorkloadName,
+}
+
+/// What a matrix is optimised for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkloadName {
+    /// Prefix sums of the updates, as in \[BLT\].
+    #[default]
+    PrefixSum,
+    /// The iterates of the run's own server optimizer: momentum and the falling learning rate.
+    Server,
+}
+
+/// `[privacy.mechanism.restarts]`: a new tree after the first `first` rounds and after every further `every`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RestartsConfig {
+    /// Rounds of the first tree; \[Gboard\] takes 128.
+    pub first: u64,
+    /// Rounds of every later tree; \[Gboard\] takes 1024.
+    pub every: u64,
+}
+
+/// `[participation]`: how often and how far apart one user may take part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParticipationConfig {
+    /// `b`: any two participations of one user are at least so many rounds apart (MinS + 1).
+    pub min_sep: u64,
+    /// `k`: most participations of one user; by default as many as fit into the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_part: Option<u64>,
+    /// What happens to a round that breaks this.
+    #[serde(default)]
+    pub on_violation: Enforcement,
+}
+
+impl MechanismConfig {
+    /// The key and the shape of every value.
+    pub(super) fn validate(&self) -> Result<()> {
+        let kind = match (self.kind, &self.file) {
+            (Some(kind), None) => Some(kind),
+            (None, Some(_)) => None,
+            (None, None) => {
+                return Err(CoordinatorError::missing(
+                    "privacy.mechanism.kind",
+                    "`kind` or `file` in the table",
+                ));
+            }
+            (Some(_), Some(_)) => {
+                return Err(CoordinatorError::value(
+                    "privacy.mechanism",
+                    "`kind` or `file`",
+                    "both",
+                ));
+            }
+        };
+        let name = kind.map_or("a file", Kind::name);
+        if let Some(buffers) = self.buffers {
+            at_least_one("privacy.mechanism.buffers", buffers)?;
+            if !kind.is_some_and(Kind::is_buffered) {
+                return Err(CoordinatorError::value(
+                    "privacy.mechanism.buffers",
+                    "kind `blt` or `normalised-blt` with it",
+                    name,
+                ));
+            }
+        }
+        if let Some(bands) = self.bands {
+            at_least_one("privacy.mechanism.bands", bands)?;
+            if !kind.is_some_and(Kind::is_banded) {
+                return Err(CoordinatorError::value(
+                    "privacy.mechanism.bands",
+                    "a banded kind with it",
+                    name,
+                ));
+            }
+        }
+        if let Some(restarts) = self.restarts {
+            at_least_one("privacy.mechanism.restarts.first", restarts.first as usize)?;
+            at_least_one("privacy.mechanism.restarts.every", restarts.every as usize)?;
+            if kind != Some(Kind::Tree) {
+                return Err(CoordinatorError::value(
+                    "privacy.mechanism.restarts",
+                    "kind `tree` with it",
+                    name,
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ParticipationConfig {
+    pub(super) fn validate(&self) -> Result<()> {
+        at_least_one("participation.min_sep", self.min_sep as usize)?;
+        at_least_one("participation.max_part", self.max_part.unwrap_or(1) as usize)
+    }
+}
+
+impl TaskConfig {
+    /// What sampling, participation, clipping and mechanism ask of each other.
+    pub(super) fn validate_participation(&self) -> Result<()> {
+        if let Some(participation) = &self.participation {
+            participation.validate()?;
+            let sampling = self.cohort.sampling;
+            if !matches!(sampling, Sampling::FixedSize | Sampling::DeviceTimers) {
+                return Err(CoordinatorError::value(
+                    "participation",
+                    "`fixed_size` or `device_timers` as cohort.sampling; epochs say it themselves, Poisson cohorts bound nothing",
+                    sampling.name(),
+                ));
+            }
+        }
+        match self.privacy.as_ref().map(|privacy| (privacy, &privacy.mechanism)) {
+            Some((privacy, Some(mechanism))) => {
+                mechanism.validate()?;
+                self.validate_bounded(privacy)?;
+            }
+            // Its own rules: see `validate_aggregation`.
+            Some((_, None)) if self.encoding_is_noisy() => {}
+            Some((_, None)) => self.validate_sampled()?,
+            None => {}
+        }
+        self.validate_adaptive()
+    }
+
+    /// A guarantee that rests on a participation schema.
+    fn validate_bounded(&self, privacy: &PrivacyConfig) -> Result<()> {
+        match self.cohort.sampling {
+            Sampling::Poisson => {
+                return Err(CoordinatorError::value(
+                    "cohort.sampling",
+                    "`shuffled_epochs`, `device_timers` or `fixed_size` with privacy.mechanism: Poisson cohorts keep to no schema",
+                    "poisson",
+                ));
+            }
+            Sampling::FixedSize | Sampling::DeviceTimers if self.participation.is_none() => {
+                return Err(CoordinatorError::missing(
+                    "participation",
+                    "a table with `min_sep`, on which the guarantee of privacy.mechanism depends",
+                ));
+            }
+            _ => {}
+        }
+        if !self.schedule.is_empty() {
+            return Err(CoordinatorError::conflict(
+                "schedule",
+                "the noise of privacy.mechanism has one size (`clip.kind = \"adaptive\"` changes the clip norm)",
+            ));
+        }
+        if privacy.accountant.is_some() {
+            return Err(CoordinatorError::conflict(
+                "privacy.accountant",
+                "the correlated noise of privacy.mechanism is a single Gaussian, whose epsilon is exact",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A guarantee that rests on the sampling of the cohorts.
+    fn validate_sampled(&self) -> Result<()> {
+        let sampling = self.cohort.sampling;
+        if !matches!(sampling, Sampling::Poisson | Sampling::FixedSize) {
+            return Err(CoordinatorError::missing(
+                "privacy.mechanism",
+                format!(
+                    "a table, because {} cohorts do not amplify privacy (`kind = \"independent\"` for independent noise)",
+                    sampling.name()
+                ),
+            ));
+        }
+        let accountant = self.privacy.as_ref().and_then(|privacy| privacy.accountant);
+        if let (Sampling::FixedSize, Some(name @ (AccountantName::Pld | AccountantName::Moments2016))) =
+            (sampling, accountant)
+        {
+            return Err(CoordinatorError::value(
+                "privacy.accountant",
+                "`rdp` with fixed_size cohorts: the other accountants have no bound for them",
+                name.name(),
+            ));
+        }
+        if self.participation.is_some() {
+            return Err(CoordinatorError::conflict(
+                "participation",
+                "without privacy.mechanism the guarantee needs a uniform sample of all users, and this table limits who may \
+                 take part",
+            ));
+        }
+        Ok(())
+    }
+
+    fn validate_adaptive(&self) -> Result<()> {
+        let ClipConfig::Adaptive { .. } = self.clip else {
+            return Ok(());
+        };
+        let mechanism = self
+            .privacy
+            .as_ref()
+            .and_then(|privacy| privacy.mechanism.as_ref());
+        if mechanism.is_none_or(|mechanism| mechanism.restarts.is_none()) {
+            return Err(CoordinatorError::value(
+                "clip.kind",
+                "privacy.mechanism of kind `tree` with `restarts` beside `adaptive`: the norm changes where the tree restarts",
+                "adaptive without",
+            ));
+        }
+        if self.user_update.algorithm == Algorithm::FedAvg && self.user_update.clip_every_step {
+            return Err(CoordinatorError::value(
+                "user_update.clip_every_step",
+                "false with adaptive clipping, whose quantile is that of whole updates",
+                true,
+            ));
+        }
+        if !self.estimator.is_fixed() {
+            return Err(CoordinatorError::value(
+                "estimator.kind",
+                "`fixed_denominator` with adaptive clipping",
+                self.estimator.kind(),
+            ));
+        }
+        Ok(())
+    }
+}

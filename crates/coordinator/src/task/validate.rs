@@ -1,0 +1,386 @@
+//! What the types of a run file do not say: ranges, and keys that need or exclude each other.
+
+use undertone_models::ModelSpec;
+
+use super::{Algorithm, Batching, ClipConfig, EstimatorConfig, OptimizerConfig, ServerConfig, TaskConfig};
+use crate::error::{CoordinatorError, Result};
+
+impl TaskConfig {
+    /// Checks every value that the type alone does not.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::ConfigValue`] naming the key, what was expected and what came.
+    pub fn validate(&self) -> Result<()> {
+        folder_name(&self.name)?;
+        at_least_one("rounds", self.rounds as usize)?;
+        if let (Batching::Stream, ModelSpec::Transformer { .. }) = (self.user_update.batching, &self.model) {
+            return Err(CoordinatorError::value(
+                "user_update.batching",
+                "`sentences` with a transformer, which carries no state",
+                "stream",
+            ));
+        }
+        self.user_update.validate()?;
+        self.validate_cohort()?;
+        self.validate_els()?;
+        self.clip.validate()?;
+        self.server.validate()?;
+        self.validate_estimator()?;
+        self.validate_privacy()?;
+        self.validate_participation()?;
+        self.validate_aggregation()?;
+        self.validate_schedule()
+    }
+
+    fn validate_estimator(&self) -> Result<()> {
+        match self.estimator {
+            EstimatorConfig::ClippedDenominator { min_weight } => {
+                return positive("estimator.min_weight", min_weight);
+            }
+            EstimatorConfig::Exact => return Ok(()),
+            EstimatorConfig::FixedDenominator { expected_weight } => {
+                if let Some(weight) = expected_weight {
+                    return positive("estimator.expected_weight", weight);
+                }
+            }
+        }
+        // PRIVACY: weights and kept examples follow from what people wrote. A denominator that was computed from them would
+        // be published by the size of the noise.
+        let (update, cohort) = (&self.user_update, &self.cohort);
+        let of_text = match (update.algorithm, update.weight_cap, cohort.sampling_probability) {
+            (Algorithm::Els, _, Some(_)) => Some((
+                "els by cohort.sampling_probability",
+                "the examples of a round that you expect",
+            )),
+            (_, Some(_), _) => Some((
+                "user_update.weight_cap",
+                "the users per round times a mean weight that you guess (at most 1)",
+            )),
+            _ => None,
+        };
+        match of_text.filter(|_| self.privacy.is_some()) {
+            None => Ok(()),
+            Some((cause, choice)) => Err(CoordinatorError::missing(
+                "estimator.expected_weight",
+                format!(
+                    "a number in a private run with {cause}: {choice}, chosen without looking at the users' text. Every \
+                     number keeps the guarantee and the signal to noise; it scales the step as server.learning_rate does"
+                ),
+            )),
+        }
+    }
+
+    fn validate_privacy(&self) -> Result<()> {
+        if let Some(estimate) = &self.estimate {
+            if self.privacy.is_none() {
+                return Err(CoordinatorError::missing(
+                    "privacy",
+                    "a table with the noise that [estimate] accounts for",
+                ));
+            }
+            positive("estimate.users_per_round", estimate.users_per_round)?;
+            if estimate.rounds == Some(0) {
+                return Err(CoordinatorError::value("estimate.rounds", "at least 1", 0));
+            }
+            if estimate.users_per_round > estimate.population as f64 {
+                return Err(CoordinatorError::value(
+                    "estimate.users_per_round",
+                    format!("at most estimate.population = {}", estimate.population),
+                    estimate.users_per_round,
+                ));
+            }
+            if let Some(delta) = estimate.delta {
+                open_unit("estimate.delta", delta)?;
+            }
+        }
+        let Some(privacy) = &self.privacy else {
+            return Ok(());
+        };
+        if let (Some(epsilon), Some(_)) = (privacy.max_epsilon, &self.estimate) {
+            // The budget would speak of a run that is not made; what this one spends is beyond any budget.
+            return Err(CoordinatorError::conflict(
+                "privacy.max_epsilon",
+                format!("a run with [estimate] has no budget, got {epsilon}"),
+            ));
+        }
+        if self.estimate.is_some() && !self.estimator.is_fixed() {
+            return Err(CoordinatorError::value(
+                "estimator.kind",
+                "`fixed_denominator` in a run with [estimate]",
+                self.estimator.kind(),
+            ));
+        }
+        if self.clip == ClipConfig::None {
+            return Err(CoordinatorError::value(
+                "clip.kind",
+                "`flat`, `per_layer` or `adaptive` in a private run",
+                "\"none\"",
+            ));
+        }
+        if self.estimator == EstimatorConfig::Exact {
+            return Err(CoordinatorError::value(
+                "estimator.kind",
+                "`fixed_denominator` or `clipped_denominator` in a private run",
+                "exact",
+            ));
+        }
+        if let Some(delta) = privacy.delta {
+            open_unit("privacy.delta", delta)?;
+        }
+        if let Some(epsilon) = privacy.max_epsilon {
+            positive("privacy.max_epsilon", epsilon)?;
+        }
+        match (privacy.noise_multiplier, privacy.target_epsilon) {
+            // The encoding says how much noise there is.
+            (None, None) if self.encoding_is_noisy() => Ok(()),
+            (Some(z), None) => positive("privacy.noise_multiplier", z),
+            (None, Some(epsilon)) => positive("privacy.target_epsilon", epsilon),
+            (None, None) => Err(CoordinatorError::missing(
+                "privacy.noise_multiplier",
+                "`noise_multiplier` or `target_epsilon` in the table [privacy]",
+            )),
+            (Some(_), Some(_)) => Err(CoordinatorError::value(
+                "privacy",
+                "`noise_multiplier` or `target_epsilon`",
+                "both",
+            )),
+        }
+    }
+
+    fn validate_schedule(&self) -> Result<()> {
+        let mut previous = 0;
+        for (index, point) in self.schedule.iter().enumerate() {
+            let key = |name: &str| format!("schedule[{index}].{name}");
+            if point.from_round <= previous {
+                return Err(CoordinatorError::value(
+                    &key("from_round"),
+                    format!("more than {previous}"),
+                    point.from_round,
+                ));
+            }
+            if point.from_round >= self.rounds {
+                return Err(CoordinatorError::value(
+                    &key("from_round"),
+                    format!("less than rounds = {}", self.rounds),
+                    point.from_round,
+                ));
+            }
+            previous = point.from_round;
+            if let Some(norm) = point.clip_norm {
+                positive(&key("clip_norm"), norm)?;
+                if self.clip == ClipConfig::None {
+                    return Err(CoordinatorError::value(
+                        &key("clip_norm"),
+                        "clip.kind other than `none`",
+                        norm,
+                    ));
+                }
+            }
+            if let Some(z) = point.noise_multiplier {
+                positive(&key("noise_multiplier"), z)?;
+                match &self.privacy {
+                    None => {
+                        return Err(CoordinatorError::value(
+                            &key("noise_multiplier"),
+                            "a [privacy] table",
+                            z,
+                        ));
+                    }
+                    Some(privacy) if privacy.target_epsilon.is_some() => {
+                        return Err(CoordinatorError::value(
+                            &key("noise_multiplier"),
+                            "no noise multiplier, since privacy.target_epsilon chooses one for the whole run",
+                            z,
+                        ));
+                    }
+                    Some(_) => {}
+                }
+            }
+            if point.clip_norm.is_none() && point.noise_multiplier.is_none() {
+                return Err(CoordinatorError::missing(
+                    &format!("schedule[{index}].clip_norm"),
+                    "`clip_norm` or `noise_multiplier` in each entry",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ClipConfig {
+    fn validate(&self) -> Result<()> {
+        match self {
+            Self::None => Ok(()),
+            Self::Flat { norm, .. } => positive("clip.norm", *norm),
+            Self::PerLayer {
+                norm: Some(norm),
+                norms: None,
+            } => positive("clip.norm", *norm),
+            Self::PerLayer {
+                norm: None,
+                norms: Some(norms),
+            } => norms.iter().try_for_each(|&norm| positive("clip.norms", norm)),
+            Self::PerLayer {
+                norm: None,
+                norms: None,
+            } => Err(CoordinatorError::missing(
+                "clip.norm",
+                "`norm` or `norms` in the table [clip]",
+            )),
+            Self::PerLayer {
+                norm: Some(_),
+                norms: Some(_),
+            } => Err(CoordinatorError::value("clip", "`norm` or `norms`", "both")),
+            Self::Adaptive {
+                initial_norm,
+                quantile,
+                learning_rate,
+                bit_noise_std,
+            } => {
+                positive("clip.initial_norm", *initial_norm)?;
+                open_unit("clip.quantile", *quantile)?;
+                positive("clip.learning_rate", *learning_rate)?;
+                bit_noise_std.map_or(Ok(()), |std| positive("clip.bit_noise_std", std))
+            }
+        }
+    }
+}
+
+impl ServerConfig {
+    /// Checks every value that the type alone does not.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::ConfigValue`] naming the key.
+    pub fn validate(&self) -> Result<()> {
+        positive("server.learning_rate", self.learning_rate)?;
+        match self.optimizer {
+            OptimizerConfig::Sgd { momentum } => below_one("server.optimizer.momentum", momentum)?,
+            OptimizerConfig::Adam {
+                beta1,
+                beta2,
+                epsilon,
+            } => adam(beta1, beta2, epsilon)?,
+            OptimizerConfig::AdamW {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            } => {
+                adam(beta1, beta2, epsilon)?;
+                if !(weight_decay >= 0.0 && weight_decay * self.learning_rate < 1.0) {
+                    let expected = "a number from 0 on, below 1 over server.learning_rate";
+                    return Err(CoordinatorError::value(
+                        "server.optimizer.weight_decay",
+                        expected,
+                        weight_decay,
+                    ));
+                }
+            }
+            OptimizerConfig::Adafactor {
+                decay_exponent,
+                epsilon,
+                clipping_threshold,
+            } => {
+                positive("server.optimizer.decay_exponent", decay_exponent)?;
+                // Kept in single precision, where less than this is zero.
+                if !(epsilon >= 1e-37 && epsilon.is_finite()) {
+                    let expected = "a finite number from 1e-37 on";
+                    return Err(CoordinatorError::value(
+                        "server.optimizer.epsilon",
+                        expected,
+                        epsilon,
+                    ));
+                }
+                positive("server.optimizer.clipping_threshold", clipping_threshold)?;
+            }
+        }
+        let Some(decay) = self.decay else { return Ok(()) };
+        if !(decay.last_fraction > 0.0 && decay.last_fraction <= 1.0) {
+            return Err(CoordinatorError::value(
+                "server.decay.last_fraction",
+                "a number in (0, 1]",
+                decay.last_fraction,
+            ));
+        }
+        if !(decay.final_factor >= 0.0 && decay.final_factor <= 1.0) {
+            return Err(CoordinatorError::value(
+                "server.decay.final_factor",
+                "a number in [0, 1]",
+                decay.final_factor,
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn adam(beta1: f64, beta2: f64, epsilon: f64) -> Result<()> {
+    below_one("server.optimizer.beta1", beta1)?;
+    below_one("server.optimizer.beta2", beta2)?;
+    positive("server.optimizer.epsilon", epsilon)
+}
+
+/// The name of a run is the name of its folder.
+///
+/// # Errors
+/// [`CoordinatorError::ConfigValue`] for an empty name, a hidden one, and one with a separator.
+pub fn folder_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']) {
+        return Err(CoordinatorError::value(
+            "name",
+            "a folder name",
+            format!("{name:?}"),
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn positive(key: &str, value: f64) -> Result<()> {
+    if value > 0.0 && value.is_finite() {
+        Ok(())
+    } else {
+        Err(CoordinatorError::value(key, "a finite number above 0", value))
+    }
+}
+
+fn open_unit(key: &str, value: f64) -> Result<()> {
+    if value > 0.0 && value < 1.0 {
+        Ok(())
+    } else {
+        Err(CoordinatorError::value(key, "a number in (0, 1)", value))
+    }
+}
+
+fn below_one(key: &str, value: f64) -> Result<()> {
+    if (0.0..1.0).contains(&value) {
+        Ok(())
+    } else {
+        Err(CoordinatorError::value(key, "a number in [0, 1)", value))
+    }
+}
+
+/// Refuses zero.
+///
+/// # Errors
+/// [`CoordinatorError::ConfigValue`] naming the key.
+pub fn at_least_one(key: &str, value: usize) -> Result<()> {
+    if value > 0 {
+        Ok(())
+    } else {
+        Err(CoordinatorError::value(key, "at least 1", value))
+    }
+}
+
+/// Refuses adapters without a model that they are added to: beside drawn parameters they would train a model that computes
+/// nothing of use.
+///
+/// # Errors
+/// [`CoordinatorError::ConfigMissing`] naming `initial_model`.
+pub fn needs_initial_model(spec: &ModelSpec, has_initial_model: bool) -> Result<()> {
+    if spec.lora().is_none() || has_initial_model {
+        return Ok(());
+    }
+    Err(CoordinatorError::missing(
+        "initial_model",
+        "the trained model that the adapters of `model.lora` are added to",
+    ))
+}

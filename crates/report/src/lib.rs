@@ -1,0 +1,58 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod error;
+mod page;
+mod personalization;
+mod pictures;
+mod summary;
+
+use std::path::Path;
+
+pub use error::ReportError;
+use undertone_run::files::{self, write_atomic};
+
+pub use personalization::personalization;
+pub use pictures::Picture;
+pub use summary::summary;
+pub use undertone_run::read::{RunData, read};
+
+/// Result of this module's functions.
+pub type Result<T, E = ReportError> = std::result::Result<T, E>;
+
+/// Draws every picture that the run has data for.
+///
+/// # Errors
+/// [`ReportError::Picture`].
+pub fn plots(run: &RunData) -> Result<Vec<Picture>> {
+    pictures::all(run)
+}
+
+/// The whole report as one HTML document that needs no other file and no script.
+///
+/// # Errors
+/// [`ReportError::Picture`].
+pub fn html(run: &RunData) -> Result<String> {
+    Ok(page::page(run, &plots(run)?))
+}
+
+/// Reads a run directory and writes `report.html` and `plots/*.svg` into it, each file at once.
+///
+/// # Errors
+/// Files that cannot be read, understood or written; the message names the file, and the line where there is one.
+pub fn write(run_dir: &Path) -> Result<()> {
+    let run = read(run_dir)?;
+    let plots = plots(&run)?;
+    let folder = run_dir.join("plots");
+    files::folder(&folder)?;
+    for plot in &plots {
+        write_atomic(&folder.join(format!("{}.svg", plot.name)), plot.svg.as_bytes())?;
+    }
+    Ok(write_atomic(
+        &run_dir.join("report.html"),
+        page::page(&run, &plots).as_bytes(),
+    )?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+//! The page: privacy first, then results, pictures, head words and the configuration.
+
+use std::fmt::Write;
+
+use super::RunData;
+use super::pictures::Picture;
+use super::summary::{duration, percent, summary};
+use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
+use undertone_present::numbers::{grouped, number, upper_bound};
+use undertone_run::evaluate::HeadWords;
+use undertone_run::privacy_page;
+
+const STYLE: &str = include_str!("style.css");
+
+pub(super) fn page(run: &RunData, pictures: &[Picture]) -> String {
+    let name = escaped(&run.start.run);
+    let body = [
+        header(run),
+        privacy(run),
+        tiles(run),
+        figures(pictures),
+        head_words(run),
+        facts(run),
+        configuration(run),
+    ]
+    .concat();
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{name} - Undertone run report</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n\
+         <footer>Made by Undertone from the files of the run directory. This page holds exact statistics of cohorts: it \
+         is for whoever runs the training, and no part of the private release.</footer>\n</body>\n</html>\n"
+    )
+}
+
+/// Text as HTML content or attribute value.
+pub(super) fn escaped(text: &str) -> String {
+    let mut result = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => result.push_str("&amp;"),
+            '<' => result.push_str("&lt;"),
+            '>' => result.push_str("&gt;"),
+            '"' => result.push_str("&quot;"),
+            '\'' => result.push_str("&#39;"),
+            other => result.push(other),
+        }
+    }
+    result
+}
+
+fn header(run: &RunData) -> String {
+    let start = &run.start;
+    let (done, all) = (run.rounds.len() as u64, start.rounds);
+    let state = if done < all {
+        format!("{} of {} rounds", grouped(done), grouped(all))
+    } else {
+        format!("finished, {} rounds", grouped(all))
+    };
+    format!(
+        "<header>\n<p class=\"kicker\">Undertone run report</p>\n<h1>{}</h1>\n<p class=\"lead\">{} with {}, trained \
+         on {} users and {} tokens <span class=\"state\">{state}</span></p>\n</header>\n",
+        escaped(&start.run),
+        escaped(&start.model),
+        start.counts(),
+        grouped(start.train_users as u64),
+        grouped(start.train_tokens),
+    )
+}
+
+fn privacy(run: &RunData) -> String {
+    let mut html = String::from("<section class=\"privacy\">\n<h2>Privacy</h2>\n");
+    match &run.privacy {
+        Some(privacy) => {
+            html += &warnings(&privacy.warnings);
+            if privacy.private {
+                html += &guarantees(privacy);
+            } else if privacy.warnings.is_empty() {
+                html += &warnings(&["This run gives no guarantee.".to_owned()]);
+            }
+            html += &statements(&privacy.statements);
+        }
+        None => match run.rounds.last().and_then(|round| round.epsilon) {
+            Some(epsilon) => {
+                let _ = writeln!(
+                    html,
+                    "<p>The run has not written its guarantee yet. Epsilon after {} rounds: <strong>{}</strong>.</p>",
+                    grouped(run.rounds.len() as u64),
+                    upper_bound(epsilon)
+                );
+            }
+            None => html += "<p>The run has not written its guarantee yet.</p>\n",
+        },
+    }
+    html + "</section>\n"
+}
+
+fn warnings(warnings: &[String]) -> String {
+    if warnings.is_empty() {
+        return String::new();
+    }
+    let items: String = warnings
+        .iter()
+        .map(|warning| format!("<li>{}</li>\n", escaped(warning)))
+        .collect();
+    let title = if warnings.len() == 1 {
+        "Warning"
+    } else {
+        "Warnings"
+    };
+    format!("<div class=\"warnings\" role=\"note\">\n<h3>{title}</h3>\n<ul>\n{items}</ul>\n</div>\n")
+}
+
+fn guarantees(privacy: &PrivacyReport) -> String {
+    let class = |name: &str| match name {
+        "Observed" => "main",
+        "Estimate" => "estimate",
+        _ => "",
+    };
+    let cards: String = privacy_page::named(privacy)
+        .map(|(name, how, record)| card(name, how, record, class(name)))
+        .collect();
+    format!("<div class=\"guarantees\">\n{cards}</div>\n")
+}
+
+fn card(title: &str, how: &str, record: &GuaranteeRecord, class: &str) -> String {
+    let rows: String = privacy_page::facts(record)
+        .iter()
+        .map(|(name, value)| (*name, escaped(value)))
+        .chain(record.points.iter().map(|point| {
+            let epsilon = format!("&epsilon; = {}", upper_bound(point.epsilon));
+            (
+                "At other deltas",
+                format!("{epsilon} at &delta; = {}", upper_bound(point.delta)),
+            )
+        }))
+        .map(|(name, value)| format!("<dt>{name}</dt><dd>{value}</dd>\n"))
+        .collect();
+    format!(
+        "<article class=\"guarantee {class}\">\n<h3>{title}</h3>\n<p class=\"how\">{how}</p>\n\
+         <p class=\"epsilon\"><span>&epsilon; =</span> {} <span>&delta; = {}</span></p>\n<dl>\n{rows}</dl>\n</article>\n",
+        upper_bound(record.epsilon),
+        upper_bound(record.delta),
+    )
+}
+
+fn statements(statements: &[String]) -> String {
+    if statements.is_empty() {
+        return String::new();
+    }
+    let item = |statement: &String| match statement.split_once(": ") {
+        Some((topic, rest)) => format!("<dt>{}</dt><dd>{}</dd>\n", escaped(topic), escaped(rest)),
+        None => format!("<dt></dt><dd>{}</dd>\n", escaped(statement)),
+    };
+    format!(
+        "<dl class=\"statements\">\n{}</dl>\n",
+        statements.iter().map(item).collect::<String>()
+    )
+}
+
+fn tiles(run: &RunData) -> String {
+    let mut tiles = Vec::new();
+    if let Some(evaluation) = run.evaluations.last() {
+        tiles.push((
+            percent(evaluation.metrics.top1),
+            format!("top-1 accuracy on {}", evaluation.split),
+        ));
+        if let Some(initial) = run.initial() {
+            tiles.push((percent(initial.top1), "top-1 of the initial model".to_owned()));
+        }
+        tiles.push((percent(evaluation.metrics.top3), "top-3 accuracy".to_owned()));
+        tiles.push((number(evaluation.metrics.perplexity), "perplexity".to_owned()));
+    }
+    if !run.rounds.is_empty() {
+        let seconds: f64 = run.rounds.iter().map(|round| round.seconds).sum();
+        let tokens: u64 = run
+            .rounds
+            .iter()
+            .map(|round| round.tokens)
+            .fold(0, u64::saturating_add);
+        tiles.push((duration(seconds), "training time".to_owned()));
+        if seconds > 0.0 {
+            tiles.push((
+                grouped((tokens as f64 / seconds).round() as u64),
+                "tokens a second".to_owned(),
+            ));
+        }
+    }
+    let tile = |(value, name): &(String, String)| {
+        format!(
+            "<div class=\"tile\"><strong>{}</strong><span>{}</span></div>\n",
+            escaped(value),
+            escaped(name)
+        )
+    };
+    if tiles.is_empty() {
+        String::new()
+    } else {
+        format!(
+            "<section class=\"tiles\">\n{}</section>\n",
+            tiles.iter().map(tile).collect::<String>()
+        )
+    }
+}
+
+fn figures(pictures: &[Picture]) -> String {
+    if pictures.is_empty() {
+        return "<section><h2>Rounds</h2>\n<p>No round has finished yet.</p></section>\n".to_owned();
+    }
+    let figure = |picture: &Picture| {
+        let caption = escaped(&picture.caption);
+        // The picture is described for those who cannot see it; its own size gives way to the column's.
+        let svg = picture.svg.replacen(
+            "<svg ",
+            &format!("<svg role=\"img\" aria-label=\"{caption}\" "),
+            1,
+        );
+        format!(
+            "<figure id=\"{}\">\n{svg}\n<figcaption>{caption}</figcaption>\n</figure>\n",
+            picture.name
+        )
+    };
+    format!(
+        "<section>\n<h2>Rounds</h2>\n<div class=\"figures\">\n{}</div>\n</section>\n",
+        pictures.iter().map(figure).collect::<String>()
+    )
+}
+
+fn head_words(run: &RunData) -> String {
+    let Some(evaluation) = run
+        .evaluations
+        .iter()
+        .rev()
+        .find(|evaluation| evaluation.metrics.head_words.is_some())
+    else {
+        return String::new();
+    };
+    let Some(HeadWords { top10, top50, top100 }) = &evaluation.metrics.head_words else {
+        return String::new();
+    };
+    let row = |(frequent, counts): (u32, &Vec<u64>)| {
+        let total = counts.iter().copied().fold(0, u64::saturating_add).max(1) as f64;
+        let cells: String = counts
+            .iter()
+            .map(|&count| {
+                let share = 100.0 * count as f64 / total;
+                format!("<td style=\"--share:{:.0}%\">{share:.1}</td>", share.sqrt() * 8.0)
+            })
+            .collect();
+        format!("<tr><th scope=\"row\">{frequent} most frequent</th>{cells}</tr>\n")
+    };
+    let rows: String = [(10, top10), (50, top50), (100, top100)]
+        .into_iter()
+        .map(row)
+        .collect();
+    let columns: String = (0..=10)
+        .map(|count| format!("<th scope=\"col\">{count}</th>"))
+        .collect();
+    format!(
+        "<section>\n<h2>Head words</h2>\n<p>How many of the ten likeliest predictions are among the most frequent words, in \
+         percent of the targets of {} after round {}. A model that has learnt little predicts frequent words only: its \
+         mass sits on the right.</p>\n<div class=\"scroll\"><table class=\"heads\">\n<thead><tr><th></th>{columns}</tr></thead>\n\
+         <tbody>\n{rows}</tbody>\n</table></div>\n</section>\n",
+        escaped(&evaluation.split),
+        grouped(evaluation.round),
+    )
+}
+
+fn facts(run: &RunData) -> String {
+    let row = |(name, value): (&str, String)| {
+        format!(
+            "<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n",
+            escaped(name),
+            escaped(&value)
+        )
+    };
+    let rows: String = summary(run).into_iter().map(row).collect();
+    format!(
+        "<section>\n<h2>Summary</h2>\n<table class=\"facts\">\n<tbody>\n{rows}</tbody>\n</table>\n</section>\n"
+    )
+}
+
+fn configuration(run: &RunData) -> String {
+    match &run.config {
+        Some(config) => format!(
+            "<section>\n<h2>Configuration</h2>\n<pre><code>{}</code></pre>\n</section>\n",
+            escaped(config.trim_end())
+        ),
+        None => String::new(),
+    }
+}

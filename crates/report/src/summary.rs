@@ -1,0 +1,150 @@
+//! The summary table: the same rows on the terminal and in the page.
+
+use super::RunData;
+use undertone_coordinator::record::GuaranteeRecord;
+use undertone_present::numbers::{grouped, number, upper_bound};
+use undertone_run::metrics::EvaluationRecord;
+
+/// What a reader asks first, as rows of name and value.
+#[must_use]
+pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
+    let start = &run.start;
+    let mut rows = vec![
+        ("run", start.run.clone()),
+        ("model", format!("{}, {}", start.model, start.counts())),
+        ("training users", grouped(start.train_users as u64)),
+        ("training tokens", grouped(start.train_tokens)),
+        (
+            "rounds",
+            format!(
+                "{} of {}",
+                grouped(run.rounds.len() as u64),
+                grouped(start.rounds)
+            ),
+        ),
+    ];
+    if !run.rounds.is_empty() {
+        let mean = run
+            .rounds
+            .iter()
+            .map(|round| round.cohort_size as f64)
+            .sum::<f64>()
+            / run.rounds.len() as f64;
+        let tokens: u64 = run
+            .rounds
+            .iter()
+            .map(|round| round.tokens)
+            .fold(0, u64::saturating_add);
+        let seconds: f64 = run.rounds.iter().map(|round| round.seconds).sum();
+        rows.push(("users per round (mean)", number(mean)));
+        rows.push(("tokens trained on", grouped(tokens)));
+        rows.push(("training time", duration(seconds)));
+    }
+    if let Some(EvaluationRecord {
+        round,
+        split,
+        metrics,
+        ..
+    }) = run.evaluations.last()
+    {
+        rows.push((
+            "evaluated on",
+            format!(
+                "{split}, after round {}, {} targets",
+                grouped(*round),
+                grouped(metrics.targets)
+            ),
+        ));
+        rows.push(("top-1 accuracy", percent(metrics.top1)));
+        rows.extend(run.initial().map(|initial| {
+            (
+                "initial model",
+                format!(
+                    "top-1 {}, perplexity {}",
+                    percent(initial.top1),
+                    number(initial.perplexity)
+                ),
+            )
+        }));
+        rows.push((
+            "top-3 / top-5",
+            format!("{} / {}", percent(metrics.top3), percent(metrics.top5)),
+        ));
+        rows.push(("top-1, UNK allowed", percent(metrics.top1_all_ids)));
+        rows.extend(
+            metrics
+                .in_vocab_top1
+                .map(|value| ("top-1 in vocabulary", percent(value))),
+        );
+        rows.push(("perplexity", number(metrics.perplexity)));
+    }
+    rows.extend(
+        start
+            .unigram_accuracy
+            .map(|value| ("most frequent word", percent(value))),
+    );
+    rows.extend(
+        start
+            .best_accuracy
+            .map(|value| ("best reachable", percent(value))),
+    );
+    match &run.privacy {
+        Some(privacy) if privacy.private => {
+            let named = [
+                ("planned", &privacy.planned),
+                ("worst case", &privacy.worst_case),
+                ("observed", &privacy.observed),
+                ("guarantee with the vocabulary", &privacy.with_vocabulary),
+                ("guarantee with the initial model", &privacy.with_initial_model),
+                ("estimate, not a guarantee", &privacy.estimate),
+            ];
+            for (name, record) in named {
+                rows.extend(record.as_ref().map(|record| (name, guarantee(record))));
+            }
+        }
+        Some(_) => rows.push(("privacy", "none: no noise was added".to_owned())),
+        None => {
+            let epsilon = run.rounds.last().and_then(|round| round.epsilon);
+            rows.extend(epsilon.map(|epsilon| ("epsilon so far", upper_bound(epsilon))));
+        }
+    }
+    rows
+}
+
+/// A guarantee in one line.
+pub(super) fn guarantee(record: &GuaranteeRecord) -> String {
+    format!(
+        "({}, {})-DP, {}",
+        upper_bound(record.epsilon),
+        upper_bound(record.delta),
+        record.adjacency
+    )
+}
+
+pub(super) fn percent(value: f64) -> String {
+    format!("{:.2} %", 100.0 * value)
+}
+
+pub(super) fn duration(seconds: f64) -> String {
+    let whole = seconds.max(0.0).round() as u64;
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, 0, _) => format!("{seconds:.1} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        let check = |got: String, expected: &str| assert_eq!(got, expected);
+        check(grouped(7), "7");
+        check(grouped(1_234_567), "1,234,567");
+        check(duration(3.25), "3.2 s");
+        check(duration(125.0), "2 min 5 s");
+        check(duration(7260.0), "2 h 1 min");
+    }
+}

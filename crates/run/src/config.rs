@@ -1,0 +1,207 @@
+//! The run file: a task with its data, its start and its seed, as one value.
+//!
+//! A run file is TOML; unknown keys are errors. The tables are the parts of \[DPLM\] Algorithm 1: `[data]`, `[model]`,
+//! `[cohort]` (who is sampled), `[user_update]` (what a user computes), `[clip]`, `[estimator]`, `[privacy]` (noise and
+//! budget), `[server]`, and beside them `[aggregation]`, `[[schedule]]`, `[estimate]`, `[evaluation]`, `[checkpoint]`.
+
+mod load;
+mod validate;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use undertone_data::CorpusSpec;
+pub use undertone_data::EosTargets;
+use undertone_models::ModelSpec;
+
+use undertone_coordinator::task::{
+    AggregationConfig, ClipConfig, CohortConfig, EstimateConfig, EstimatorConfig, ParticipationConfig,
+    PrivacyConfig, SchedulePoint, ServerConfig, TaskConfig, UserSettings,
+};
+
+pub use load::{Override, RunFile, parse_as, syntax_error};
+pub(crate) use validate::{fits_context, token_limits};
+
+/// A whole run: its task, and where this process takes data, start and randomness from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "RunText", into = "RunText")]
+pub struct RunConfig {
+    /// Everything that privacy depends on.
+    pub task: TaskConfig,
+    /// Fixes cohorts, initial parameters and noise. Seeded runs are for study: anyone who knows the seed can subtract the
+    /// noise.
+    pub seed: Option<u64>,
+    /// The corpus.
+    pub data: CorpusSpec,
+    /// Parameters to start from, such as those of `undertone pretrain`: a `model.safetensors` of the same model and words, or
+    /// weights in GPT-2's layout. `model.lora` is added to them.
+    pub initial_model: Option<PathBuf>,
+    /// When and on what the model is evaluated.
+    pub evaluation: EvaluationConfig,
+    /// How often the run can be resumed from.
+    pub checkpoint: CheckpointConfig,
+}
+
+/// A run as its file says it: one table, whose keys and their order are what `config.toml` holds.
+///
+/// The genesis digest of a ledger covers the text of `config.toml`, so the order of these fields is part of the format.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunText {
+    name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
+    rounds: u64,
+    data: CorpusSpec,
+    model: ModelSpec,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    initial_model: Option<PathBuf>,
+    cohort: CohortConfig,
+    user_update: UserSettings,
+    clip: ClipConfig,
+    #[serde(default)]
+    estimator: EstimatorConfig,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    participation: Option<ParticipationConfig>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    privacy: Option<PrivacyConfig>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    aggregation: Option<AggregationConfig>,
+    #[serde(default)]
+    server: ServerConfig,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    schedule: Vec<SchedulePoint>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    estimate: Option<EstimateConfig>,
+    #[serde(default)]
+    evaluation: EvaluationConfig,
+    #[serde(default)]
+    checkpoint: CheckpointConfig,
+}
+
+impl From<RunText> for RunConfig {
+    fn from(text: RunText) -> Self {
+        Self {
+            task: TaskConfig {
+                name: text.name,
+                rounds: text.rounds,
+                model: text.model,
+                cohort: text.cohort,
+                user_update: text.user_update,
+                clip: text.clip,
+                estimator: text.estimator,
+                participation: text.participation,
+                privacy: text.privacy,
+                aggregation: text.aggregation,
+                server: text.server,
+                schedule: text.schedule,
+                estimate: text.estimate,
+            },
+            seed: text.seed,
+            data: text.data,
+            initial_model: text.initial_model,
+            evaluation: text.evaluation,
+            checkpoint: text.checkpoint,
+        }
+    }
+}
+
+impl From<RunConfig> for RunText {
+    fn from(config: RunConfig) -> Self {
+        let task = config.task;
+        Self {
+            name: task.name,
+            seed: config.seed,
+            rounds: task.rounds,
+            data: config.data,
+            model: task.model,
+            initial_model: config.initial_model,
+            cohort: task.cohort,
+            user_update: task.user_update,
+            clip: task.clip,
+            estimator: task.estimator,
+            participation: task.participation,
+            privacy: task.privacy,
+            aggregation: task.aggregation,
+            server: task.server,
+            schedule: task.schedule,
+            estimate: task.estimate,
+            evaluation: config.evaluation,
+            checkpoint: config.checkpoint,
+        }
+    }
+}
+
+/// `[evaluation]`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvaluationConfig {
+    /// Evaluate after every so many rounds (and at the end); 0: only at the end.
+    pub every: u64,
+    /// The partition.
+    pub split: EvaluationSplit,
+    /// At most about this many tokens, of users chosen once at random, for evaluations during the run.
+    pub max_tokens: Option<u64>,
+    /// The same for the last evaluation; by default the whole partition.
+    pub final_max_tokens: Option<u64>,
+    /// Whether the end of a sentence counts as a target.
+    pub eos: EosTargets,
+}
+
+impl Default for EvaluationConfig {
+    fn default() -> Self {
+        Self {
+            every: 20,
+            split: EvaluationSplit::Validation,
+            max_tokens: Some(50_000),
+            final_max_tokens: None,
+            eos: EosTargets::Excluded,
+        }
+    }
+}
+
+/// The partition an evaluation reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EvaluationSplit {
+    /// Held-out users.
+    #[default]
+    Validation,
+    /// The test partition.
+    Test,
+}
+
+impl EvaluationSplit {
+    /// The name used in run files, metrics and messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Validation => "validation",
+            Self::Test => "test",
+        }
+    }
+}
+
+/// `[checkpoint]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckpointConfig {
+    /// Rounds between checkpoints; the last round always makes one.
+    pub every: u64,
+}
+
+impl Default for CheckpointConfig {
+    fn default() -> Self {
+        Self { every: 10 }
+    }
+}
+
+impl RunConfig {
+    /// Where relative paths of the run file start: the folder of the file.
+    #[must_use]
+    pub fn base_of(file: &Path) -> &Path {
+        file.parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."))
+    }
+}

@@ -1,0 +1,136 @@
+//! Reading a run file, with `--set key=value` on top.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::de::DeserializeOwned;
+
+use super::RunConfig;
+use crate::error::{Result, RunError};
+
+/// A run file as read: the configuration, and where its relative paths start.
+#[derive(Debug, Clone)]
+pub struct RunFile {
+    /// The checked configuration, overrides applied.
+    pub config: RunConfig,
+    /// Folder of the run file.
+    pub base: PathBuf,
+}
+
+/// One `--set key=value`: a dotted key and a TOML value; a value that is not TOML is taken as a string.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Override {
+    key: Vec<String>,
+    value: toml::Value,
+}
+
+impl FromStr for Override {
+    type Err = RunError;
+
+    fn from_str(given: &str) -> Result<Self> {
+        let fail = || RunError::Override {
+            given: given.to_owned(),
+        };
+        let (key, value) = given.split_once('=').ok_or_else(fail)?;
+        let key: Vec<String> = key.trim().split('.').map(str::to_owned).collect();
+        if key.iter().any(String::is_empty) {
+            return Err(fail());
+        }
+        let value = value.trim();
+        let value = toml::from_str::<toml::Table>(&format!("value = {value}"))
+            .ok()
+            .and_then(|mut table| table.remove("value"))
+            .unwrap_or_else(|| toml::Value::String(value.to_owned()));
+        Ok(Self { key, value })
+    }
+}
+
+impl Override {
+    /// A top-level key and its value.
+    #[must_use]
+    pub fn new(key: &str, value: impl Into<toml::Value>) -> Self {
+        Self {
+            key: vec![key.to_owned()],
+            value: value.into(),
+        }
+    }
+
+    fn apply(&self, table: &mut toml::Table) -> Result<()> {
+        let Some((last, parents)) = self.key.split_last() else {
+            return Ok(());
+        };
+        let mut here = table;
+        for (depth, name) in parents.iter().enumerate() {
+            let entry = here
+                .entry(name.clone())
+                .or_insert_with(|| toml::Value::Table(toml::Table::new()));
+            let got = entry.type_str();
+            here = entry.as_table_mut().ok_or_else(|| {
+                RunError::value(
+                    &self.key[..=depth].join("."),
+                    "a table",
+                    format!("a value of type {got}"),
+                )
+            })?;
+        }
+        here.insert(last.clone(), self.value.clone());
+        Ok(())
+    }
+}
+
+impl RunFile {
+    /// Reads and checks a run file.
+    ///
+    /// # Errors
+    /// [`RunError::Io`], [`RunError::ConfigSyntax`] with line and column, [`RunError::Coordinator`].
+    pub fn read(path: &Path, overrides: &[Override]) -> Result<Self> {
+        let text = crate::files::read_given_text(path)?;
+        let config = Self::parse(&text, path, overrides)?;
+        Ok(Self {
+            config,
+            base: RunConfig::base_of(path).to_owned(),
+        })
+    }
+
+    /// Parses and checks the text of a run file; `path` only names it in errors.
+    ///
+    /// # Errors
+    /// As [`RunFile::read`].
+    pub fn parse(text: &str, path: &Path, overrides: &[Override]) -> Result<RunConfig> {
+        let config: RunConfig = parse_as(text, path, overrides)?;
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+/// Parses the text of a configuration with overrides on top; `path` only names it in errors.
+///
+/// # Errors
+/// [`RunError::ConfigSyntax`] with line and column.
+pub fn parse_as<T: DeserializeOwned>(text: &str, path: &Path, overrides: &[Override]) -> Result<T> {
+    let syntax = |message: String| RunError::ConfigSyntax {
+        file: path.to_owned(),
+        message,
+    };
+    let mut merged = None;
+    if !overrides.is_empty() {
+        let mut table: toml::Table =
+            toml::from_str(text).map_err(|error| syntax(syntax_error(text, &error)))?;
+        overrides.iter().try_for_each(|change| change.apply(&mut table))?;
+        // Back to text, so that an error shows the line it is about.
+        merged = Some(toml::to_string(&table).map_err(|error| syntax(error.to_string()))?);
+    }
+    let text = merged.as_deref().unwrap_or(text);
+    toml::from_str(text).map_err(|error| syntax(syntax_error(text, &error)))
+}
+
+/// What is wrong with a TOML text, in one line: the parser's own message draws the place over several.
+#[must_use]
+pub fn syntax_error(text: &str, error: &toml::de::Error) -> String {
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
+        return error.message().to_owned();
+    };
+    let line = before.matches('\n').count() + 1;
+    let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+    format!("line {line}, column {column}: {}", error.message())
+}

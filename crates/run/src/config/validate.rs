@@ -1,0 +1,51 @@
+//! What the types of a run file do not say: how its tables fit the corpus, and the driver's own ranges.
+
+use undertone_data::CorpusSpec;
+use undertone_models::ModelSpec;
+
+use super::{EvaluationConfig, RunConfig};
+use crate::error::{Result, RunError};
+use undertone_coordinator::task::{at_least_one, needs_initial_model};
+
+impl RunConfig {
+    /// Checks every value that the type alone does not.
+    ///
+    /// # Errors
+    /// An error that names the key, what was expected and what was found.
+    pub fn validate(&self) -> Result<()> {
+        self.task.validate()?;
+        fits_context(&self.task.model, &self.data)?;
+        needs_initial_model(&self.task.model, self.initial_model.is_some())?;
+        at_least_one("checkpoint.every", self.checkpoint.every as usize)?;
+        token_limits(&self.evaluation)
+    }
+}
+
+/// A transformer reads no sentence that is longer than its context.
+pub(crate) fn fits_context(model: &ModelSpec, data: &CorpusSpec) -> Result<()> {
+    let ModelSpec::Transformer { context, .. } = *model else {
+        return Ok(());
+    };
+    // EOS, or BOS, is one more.
+    if data.max_sentence_tokens < context {
+        return Ok(());
+    }
+    Err(RunError::value(
+        "data.max_sentence_tokens",
+        format!("less than model.context = {context}"),
+        data.max_sentence_tokens,
+    ))
+}
+
+/// An evaluation of no tokens measures nothing.
+pub(crate) fn token_limits(evaluation: &EvaluationConfig) -> Result<()> {
+    for (key, tokens) in [
+        ("evaluation.max_tokens", evaluation.max_tokens),
+        ("evaluation.final_max_tokens", evaluation.final_max_tokens),
+    ] {
+        if tokens == Some(0) {
+            return Err(RunError::value(key, "at least 1", 0));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,290 @@
+//! A run from its configuration to its model: open or resume, rounds, evaluations, checkpoints, reports.
+
+mod entropy;
+mod finish;
+mod follow;
+mod open;
+mod orders;
+mod plan_inputs;
+mod rounds;
+mod work;
+pub(crate) mod workspace;
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use undertone_data::{Corpus, EosTargets, Partition, Split};
+use undertone_models::SequenceModel;
+
+use crate::config::{EvaluationSplit, RunConfig, RunFile};
+use crate::error::{Result, RunError};
+use crate::evaluate::{EvaluationSet, Metrics};
+use crate::initial_model::{self, Training};
+use crate::metrics::{EvaluationRecord, RoundRecord, StartRecord};
+use crate::ranks::{OneProcess, Ranks};
+use crate::secure_round::SecureRounds;
+use undertone_coordinator::adaptive_clip::AdaptiveClip;
+use undertone_coordinator::cohorts::Cohorts;
+use undertone_coordinator::identity::ModelIdentity;
+use undertone_coordinator::noise::Noise;
+use undertone_coordinator::participation::ParticipationKey;
+use undertone_coordinator::plan::{PrivacyPlan, Spending};
+use undertone_coordinator::random::{Purpose, Randomness};
+use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
+use undertone_coordinator::server_optimizer::ServerOptimizer;
+use undertone_local::LocalWorker;
+use undertone_present::numbers::hex;
+
+use workspace::RunDirectory;
+
+pub(crate) use crate::files::names::{
+    CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE,
+    PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+};
+pub(crate) use entropy::fresh_bytes;
+pub use entropy::randomness;
+pub use follow::follow;
+
+pub(crate) use plan_inputs::vocabulary_cost;
+pub(crate) use rounds::{evaluates, shows_epsilon, signal_to_noise};
+pub use workspace::{CACHE, CorpusProgress, config_digest, longest_example};
+pub(crate) use workspace::{genesis_of, strategy_of, trained_model, trainings_of, vocabulary_of};
+
+/// The files that a finished run's manifest covers. Not among them are `report.html` and `plots/`, which are drawn from these.
+pub(crate) const FINISHED_FILES: [&str; 11] = [
+    CONFIG_FILE,
+    INITIAL_MODEL_FILE,
+    LEDGER_FILE,
+    MECHANISM_FILE,
+    METRICS_FILE,
+    MODEL_FILE,
+    PRIVACY_FILE,
+    PRIVACY_PAGE,
+    TOKENIZER_FILE,
+    VOCAB_FILE,
+    VOCAB_PRIVACY_FILE,
+];
+
+/// Where a run writes and how it uses the machine; nothing here changes its result.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// Folder of run directories.
+    pub out: PathBuf,
+    /// Cores to use.
+    pub threads: usize,
+    /// Continue the run directory from its checkpoint.
+    pub resume: bool,
+}
+
+/// What happens in a run, for whoever shows it.
+pub trait Observer: Sync {
+    /// The corpus is being read: stage, amount done, total where it is known.
+    fn on_corpus(&self, _stage: &str, _done: u64, _total: Option<u64>) {}
+    /// Everything is ready; `planned` is the guarantee of the whole run, before the first round.
+    fn on_start(&self, _start: &StartRecord, _planned: Option<&GuaranteeRecord>, _resumed_at: u64) {}
+    /// A round starts with this many users, with example-level sampling this many microbatches.
+    fn on_round_start(&self, _round: u64, _cohort: usize) {}
+    /// A user (a microbatch) of the round is done. Called from several threads.
+    fn on_user(&self) {}
+    /// A round is done.
+    fn on_round(&self, _round: &RoundRecord) {}
+    /// The model was evaluated.
+    fn on_evaluation(&self, _evaluation: &EvaluationRecord) {}
+}
+
+/// An observer that shows nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Observer for Silent {}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Summary {
+    /// The run directory.
+    pub run_dir: PathBuf,
+    /// Rounds finished.
+    pub rounds: u64,
+    /// Why the run ended before its last round, if it did.
+    pub stopped_early: Option<String>,
+    /// Seconds of training, without data, evaluation and reports.
+    pub train_seconds: f64,
+    /// Target tokens trained on in this process.
+    pub tokens: u64,
+    /// The same evaluation of the model that the run started from, where it started from one: the difference is what this
+    /// training added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial: Option<Metrics>,
+    /// The final evaluation.
+    pub metrics: Metrics,
+    /// Accuracy of always predicting the most frequent training word, on the same partition.
+    pub unigram_accuracy: Option<f64>,
+    /// Best reachable accuracy, where the source knows it.
+    pub best_accuracy: Option<f64>,
+    /// Why the run had to come to nothing, and what would have helped, where its plan said so before it started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    /// What `privacy.json` says.
+    pub privacy: PrivacyReport,
+}
+
+/// Trains the run of a run file.
+///
+/// # Guarantee
+/// Every release is made by [`release`](crate::round::release) with the plan's noise; the guarantee in `privacy.json` is recomputed from
+/// the ledger of the rounds that were made. No round starts that would exceed `privacy.max_epsilon` or
+/// `privacy.target_epsilon`.
+///
+/// # Errors
+/// [`RunError`]; a run that fails after its first checkpoint can be resumed.
+pub fn train(file: &RunFile, options: &RunOptions, observer: &dyn Observer) -> Result<Summary> {
+    lead(file, options, &OneProcess, observer)
+}
+
+/// As [`train`], with the help of other processes: this one is rank 0, the others [`follow`]. The model's bytes are those of
+/// a run in one process.
+///
+/// # Guarantee
+/// That of [`train`]: noise is drawn here alone, once a round, and added to the sum over all processes.
+///
+/// # Errors
+/// As [`train`], and from the network. After an error the others wait in vain: whoever started them ends them.
+pub fn lead(
+    file: &RunFile,
+    options: &RunOptions,
+    ranks: &dyn Ranks,
+    observer: &dyn Observer,
+) -> Result<Summary> {
+    let config = &file.config;
+    config.validate()?;
+    RunDirectory::within(options, &config.task.name, |directory| {
+        train_in(directory, file, options, ranks, observer)
+    })
+}
+
+fn train_in(
+    directory: &RunDirectory,
+    file: &RunFile,
+    options: &RunOptions,
+    ranks: &dyn Ranks,
+    observer: &dyn Observer,
+) -> Result<Summary> {
+    let config = &file.config;
+    let corpus = directory.open_corpus(&config.data, &file.base, observer)?;
+    let initial = config.initial_model.as_deref();
+    let model = initial_model::model(&config.task.model, initial, &file.base, corpus.vocab())?;
+    let mut run = Run::open(file, directory, &corpus, model.as_ref(), options, ranks, observer)?;
+    run.rounds()?;
+    run.finish()
+}
+
+/// Evaluates the final model of a run directory on a partition.
+///
+/// Relative paths of the data settings start at `base`, by default where they started when the run was made.
+///
+/// # Errors
+/// [`RunError`], among them a model file of another model and a corpus with another vocabulary.
+pub fn evaluate(
+    run_dir: &Path,
+    base: Option<&Path>,
+    split: EvaluationSplit,
+    eos: EosTargets,
+    threads: usize,
+    observer: &dyn Observer,
+) -> Result<Metrics> {
+    let Finished {
+        corpus,
+        model,
+        parameters,
+    } = Finished::open(run_dir, base, observer)?;
+    let mut generator = Randomness::seeded(0).generator(Purpose::Evaluation, 0, 0);
+    let set = EvaluationSet::new(
+        &corpus.partition(data_split(split)),
+        split.name(),
+        None,
+        &mut generator,
+    )?;
+    set.evaluate(model.as_ref(), &parameters, eos, true, threads)
+}
+
+/// What a finished run trained, over the corpus that it was trained on.
+pub(crate) struct Finished {
+    pub(crate) corpus: Corpus,
+    pub(crate) model: Box<dyn SequenceModel>,
+    pub(crate) parameters: Vec<f32>,
+}
+
+impl Finished {
+    /// Relative paths of the data settings start at `base`, by default where they started when the run was made.
+    pub(crate) fn open(run_dir: &Path, base: Option<&Path>, observer: &dyn Observer) -> Result<Self> {
+        let config = workspace::Trained::read(&run_dir.join(CONFIG_FILE))?;
+        let directory = RunDirectory::existing(run_dir)?;
+        let base = directory.base(base, &config.data)?;
+        let corpus = directory.open_corpus(&config.data, &base, observer)?;
+        let path = workspace::vocabulary_file(run_dir);
+        let (expected, got) = (
+            hex(&Sha256::digest(crate::files::read(&path)?)),
+            corpus.vocab().digest(),
+        );
+        if expected != got {
+            return Err(RunError::VocabularyChanged { path, expected, got });
+        }
+        let (model, parameters) = trained_model(run_dir, &config.model, corpus.vocab())?;
+        Ok(Self {
+            corpus,
+            model,
+            parameters,
+        })
+    }
+}
+
+/// How many examples each user of a partition has. Counts saturate at `u32::MAX`.
+#[must_use]
+pub fn example_counts(users: &Partition<'_>) -> Vec<u32> {
+    let count = |examples: usize| u32::try_from(examples).unwrap_or(u32::MAX);
+    users.users().map(|user| count(user.num_examples())).collect()
+}
+
+pub(crate) fn data_split(split: EvaluationSplit) -> Split {
+    match split {
+        EvaluationSplit::Validation => Split::Validation,
+        EvaluationSplit::Test => Split::Test,
+    }
+}
+
+/// A run between two rounds.
+struct Run<'a> {
+    config: &'a RunConfig,
+    directory: &'a RunDirectory,
+    corpus: &'a Corpus,
+    users: Partition<'a>,
+    model: &'a dyn SequenceModel,
+    identity: ModelIdentity,
+    options: &'a RunOptions,
+    ranks: &'a dyn Ranks,
+    observer: &'a dyn Observer,
+    plan: PrivacyPlan,
+    /// What went into the model that the run starts from.
+    trainings: Vec<Training>,
+    planned: Option<GuaranteeRecord>,
+    estimated: Option<GuaranteeRecord>,
+    spending: Spending,
+    randomness: Randomness,
+    participation_key: ParticipationKey,
+    cohorts: Cohorts,
+    noise: Noise,
+    secure: Option<SecureRounds>,
+    adaptive_clip: Option<AdaptiveClip>,
+    workers: Vec<LocalWorker>,
+    periodic: EvaluationSet,
+    files: workspace::RunFiles,
+    parameters: Vec<f32>,
+    optimizer: ServerOptimizer,
+    round: u64,
+    train_seconds: f64,
+    /// What the last checkpoint took, until a round has recorded it.
+    checkpoint_seconds: f64,
+    tokens: u64,
+    start: StartRecord,
+    stopped_early: Option<String>,
+}

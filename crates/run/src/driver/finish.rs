@@ -1,0 +1,134 @@
+//! Checkpoints, and how a run ends.
+
+use std::time::Instant;
+
+use super::workspace;
+use super::{FINISHED_FILES, Run, Summary, data_split};
+use crate::checkpoint::{self, Snapshot, State};
+use crate::error::Result;
+use crate::evaluate::{EvaluationSet, Metrics};
+use crate::files::names::LEDGER_FILE;
+use crate::initial_model::source_sha256;
+use crate::ledger;
+use crate::manifest::Manifest;
+use undertone_coordinator::privacy_report::Claims;
+use undertone_coordinator::random::Purpose;
+use undertone_coordinator::record::PrivacyReport;
+
+impl Run<'_> {
+    pub(super) fn checkpoint(&mut self) -> Result<()> {
+        let started = Instant::now();
+        // PRIVACY: the ledger is durable before the parameters it accounts for can be read from disk.
+        self.files.ledger.sync()?;
+        self.files.metrics.sync()?;
+        self.write_privacy()?;
+        let (steps, [(_, first), (_, second)]) = self.optimizer.state();
+        let snapshot = Snapshot {
+            state: State {
+                rounds: self.round,
+                steps,
+                ledger_bytes: self.files.ledger.length(),
+                metrics_bytes: self.files.metrics.length(),
+                train_seconds: self.train_seconds,
+                model: self.identity.name(self.config.task.model.family()),
+                config_sha256: workspace::config_digest(self.config)?,
+                data_sha256: self.corpus.digest().to_owned(),
+                participation_key: Some(self.participation_key.clone()),
+                adaptive_clip: self.adaptive_clip,
+                noise_state: None,
+            },
+            parameters: &self.parameters,
+            first,
+            second,
+        };
+        // A run that is over keeps no noise.
+        let over = self.round == self.config.task.rounds;
+        snapshot.write(self.directory.path(), (!over).then_some(&self.noise))?;
+        self.checkpoint_seconds = started.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Evaluates the model on the sentences of the last evaluation.
+    pub(super) fn evaluate_whole(&mut self) -> Result<Metrics> {
+        let split = self.config.evaluation.split;
+        let held_out = self.corpus.partition(data_split(split));
+        let mut generator = self.randomness.generator(Purpose::Evaluation, 1, 0);
+        let set = EvaluationSet::new(
+            &held_out,
+            split.name(),
+            self.config.evaluation.final_max_tokens,
+            &mut generator,
+        )?;
+        let eos = self.config.evaluation.eos;
+        let metrics = set.evaluate(self.model, &self.parameters, eos, true, self.options.threads)?;
+        self.record_evaluation(metrics.clone())?;
+        Ok(metrics)
+    }
+
+    /// What the initial model was worth, as the run recorded it before its first round, in this process or an earlier one.
+    fn initial_metrics(&self) -> Result<Option<Metrics>> {
+        if self.config.initial_model.is_none() {
+            return Ok(None);
+        }
+        Ok(crate::read::read(self.directory.path())?.initial().cloned())
+    }
+
+    pub(super) fn finish(mut self) -> Result<Summary> {
+        let metrics = self.evaluate_whole()?;
+        self.checkpoint()?;
+        let initial = self.initial_metrics()?;
+        let privacy = self.write_privacy()?;
+        let mut trained_on = self.trainings.clone();
+        trained_on.push(
+            self.claims()
+                .training(&privacy, source_sha256(&self.config.data)?),
+        );
+        self.directory.write_model(
+            &self.config.task.model,
+            self.round,
+            self.corpus.vocab(),
+            self.model,
+            &self.parameters,
+            trained_on,
+        )?;
+        let ledger_head = self.files.ledger.head();
+        Manifest::of(self.directory.path(), &FINISHED_FILES, self.round, ledger_head)?
+            .write(self.directory.path())?;
+        // PRIVACY: with its manifest the run is over. Nothing that would tell who was sampled, or take noise off, stays.
+        checkpoint::remove(self.directory.path())?;
+        Ok(Summary {
+            run_dir: self.directory.path().to_owned(),
+            rounds: self.round,
+            stopped_early: self.stopped_early,
+            train_seconds: self.train_seconds,
+            tokens: self.tokens,
+            initial,
+            metrics,
+            unigram_accuracy: self.start.unigram_accuracy,
+            best_accuracy: self.start.best_accuracy,
+            warning: self.start.warning,
+            privacy,
+        })
+    }
+
+    fn claims(&self) -> Claims<'_> {
+        Claims {
+            task: &self.config.task,
+            seeded: self.config.seed.is_some(),
+            vocabulary: self.config.data.vocabulary_provenance(),
+            counts: self.identity.counts(),
+            plan: &self.plan,
+            planned: self.planned.clone(),
+            estimate: self.estimated.clone(),
+        }
+    }
+
+    /// Recomputes the guarantee from the ledger on disk and writes `privacy.json` and `privacy.md`.
+    fn write_privacy(&mut self) -> Result<PrivacyReport> {
+        self.files.ledger.sync()?;
+        let (entries, _) = ledger::read_chain(&self.directory.file(LEDGER_FILE), &self.files.genesis)?;
+        let report = self.claims().report(&entries)?;
+        self.directory.write_privacy(&self.config.task.name, &report)?;
+        Ok(report)
+    }
+}

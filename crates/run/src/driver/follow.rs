@@ -1,0 +1,101 @@
+//! A process that trains for rank 0.
+
+use std::path::Path;
+
+use undertone_data::{Corpus, NoProgress, Split};
+
+use super::RunOptions;
+use super::orders::{Order, Start};
+use super::workspace::{CACHE, longest_example};
+use crate::config::{RunConfig, parse_as};
+use crate::error::{Result, RunError};
+use crate::initial_model;
+use crate::ranks::Ranks;
+use crate::round;
+use undertone_coordinator::identity::ModelIdentity;
+use undertone_local::{LocalTask, LocalWorker};
+
+/// Trains what rank 0 says until it says that the run is over. Of `options`, the folder of the corpus cache and the cores
+/// matter; no other file is written.
+///
+/// # Guarantee
+/// No noise is drawn here: what leaves this process is its part of sums, and it goes to the processes of the run alone.
+///
+/// # Errors
+/// [`RunError::Rank`] for another corpus or initial model than those of rank 0; from corpus, model and local training.
+pub fn follow(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
+    let mut theta = Vec::new();
+    let start = match Order::receive(&mut theta, ranks)? {
+        Order::Start(start) => start,
+        Order::Over => return Ok(()),
+        Order::Round(_) => return Err(unexpected(ranks, "the start of a run", "a round")),
+    };
+    let Start {
+        config,
+        base,
+        data_sha256,
+        frozen_sha256,
+    } = start;
+    let config: RunConfig = parse_as(&config, Path::new("the configuration of rank 0"), &[])?;
+    let corpus = Corpus::open(&config.data, &base, &options.out.join(CACHE), &NoProgress)?;
+    if corpus.digest() != data_sha256 {
+        let expected = format!("the corpus of rank 0, SHA-256 {data_sha256}");
+        return Err(unexpected(ranks, &expected, corpus.digest()));
+    }
+    let initial = config.initial_model.as_deref();
+    let model = initial_model::model(&config.task.model, initial, &base, corpus.vocab())?;
+    let identity = ModelIdentity::new(model.as_ref());
+    if identity.frozen_sha256() != frozen_sha256.as_deref() {
+        let shown =
+            |digest: Option<&str>| digest.map_or("none".to_owned(), |digest| format!("SHA-256 {digest}"));
+        let expected = format!(
+            "the frozen parameters of rank 0, {}",
+            shown(frozen_sha256.as_deref())
+        );
+        return Err(unexpected(ranks, &expected, &shown(identity.frozen_sha256())));
+    }
+    let users = corpus.partition(Split::Train);
+    let most_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
+    let longest = longest_example(&users);
+    let mut workers: Vec<LocalWorker> = (0..options.threads.max(1))
+        .map(|_| LocalWorker::new(model.as_ref(), &config.task.user_update, longest, most_examples))
+        .collect();
+    loop {
+        let order = match Order::receive(&mut theta, ranks)? {
+            Order::Round(order) => order,
+            Order::Over => return Ok(()),
+            Order::Start(_) => return Err(unexpected(ranks, "a round", "a second start")),
+        };
+        let task = LocalTask {
+            round: order.round,
+            theta: &theta,
+            layout: model.layout(),
+            clipping: &order.clipping(),
+            estimate: order.estimate,
+            settings: &config.task.user_update,
+            non_finite: order.non_finite(),
+            special: users.special(),
+        };
+        match &order.microbatches {
+            Some(microbatches) => {
+                round::contribute_examples(microbatches, &users, &task, &mut workers, ranks)?;
+            }
+            None => round::contribute(
+                &order.users,
+                &order.order_seeds,
+                &users,
+                &task,
+                &mut workers,
+                ranks,
+            )?,
+        }
+    }
+}
+
+fn unexpected(ranks: &dyn Ranks, expected: &str, got: &str) -> RunError {
+    RunError::Rank {
+        rank: ranks.rank(),
+        expected: expected.to_owned(),
+        got: got.to_owned(),
+    }
+}

@@ -1,0 +1,288 @@
+//! A run before its first round, or after its last checkpoint.
+
+use std::io::BufReader;
+
+use undertone_data::{Corpus, EosTargets, Partition, Split};
+use undertone_models::SequenceModel;
+
+use super::entropy::randomness;
+use super::orders::{Order, Start};
+use super::plan_inputs::{named_strategy, vocabulary_cost};
+use super::workspace::{self, RunDirectory};
+use super::{Observer, Run, RunOptions, data_split, example_counts};
+use crate::checkpoint::Checkpoint;
+use crate::config::{RunConfig, RunFile};
+use crate::error::{Result, RunError};
+use crate::evaluate::EvaluationSet;
+use crate::files;
+use crate::initial_model::{self, source_sha256, starting_parameters};
+use crate::metrics::{MetricsLine, StartRecord};
+use crate::ranks::Ranks;
+use crate::secure_round::SecureRounds;
+use undertone_coordinator::account::Account;
+use undertone_coordinator::adaptive_clip::AdaptiveClip;
+use undertone_coordinator::cohorts::Cohorts;
+use undertone_coordinator::identity::ModelIdentity;
+use undertone_coordinator::kept_examples;
+use undertone_coordinator::noise::Noise;
+use undertone_coordinator::participation::ParticipationKey;
+use undertone_coordinator::plan::{Population, PrivacyPlan, Spending};
+use undertone_coordinator::random::Purpose;
+use undertone_coordinator::record::LedgerEntry;
+use undertone_coordinator::server_optimizer::ServerOptimizer;
+use undertone_coordinator::task::{Algorithm, UserSettings};
+use undertone_local::LocalWorker;
+
+impl<'a> Run<'a> {
+    pub(super) fn open(
+        file: &'a RunFile,
+        directory: &'a RunDirectory,
+        corpus: &'a Corpus,
+        model: &'a dyn SequenceModel,
+        options: &'a RunOptions,
+        ranks: &'a dyn Ranks,
+        observer: &'a dyn Observer,
+    ) -> Result<Self> {
+        let RunFile { config, base } = file;
+        let users = corpus.partition(Split::Train);
+        if users.num_users() == 0 {
+            let hint = "loosen `data.min_tokens` or `data.min_examples`, or check `data.split`";
+            return Err(RunError::EmptyPartition { split: "train", hint });
+        }
+        let randomness = randomness(config.seed)?;
+        if ranks.size() > 1 && config.task.aggregation.is_some() {
+            let expected = "no [aggregation] in a run of several processes";
+            return Err(RunError::value("aggregation", expected, "one"));
+        }
+        let identity = ModelIdentity::new(model);
+        let start = Start {
+            config: workspace::config_text(config)?,
+            base: std::path::absolute(base).unwrap_or_else(|_| base.to_owned()),
+            data_sha256: corpus.digest().to_owned(),
+            frozen_sha256: identity.frozen_sha256().map(str::to_owned),
+        };
+        Order::Start(start).send(&[], ranks)?;
+        let population = population(config, &users);
+        let checkpoint = match options.resume {
+            true => {
+                let name = identity.name(config.task.model.family());
+                Some(directory.read_checkpoint(config, corpus, &name, model.layout().len())?)
+            }
+            false => None,
+        };
+        let plan = match &checkpoint {
+            // The matrix that was run, not one that is optimised once more.
+            Some(_) => {
+                let strategy = workspace::strategy_of(directory.path())?;
+                PrivacyPlan::with_strategy(&config.task, strategy.as_ref(), model.layout(), population)?
+            }
+            None => {
+                let strategy = named_strategy(&config.task, base)?;
+                PrivacyPlan::new(&config.task, strategy.as_ref(), model.layout(), population)?
+            }
+        };
+        plan.check_sum(ranks.size())?;
+        // What the words cost must be known under the run's relation.
+        let words = vocabulary_cost(&plan, corpus.vocabulary_privacy())?;
+        let plan = plan.with_vocabulary(words);
+        let trainings = match (&checkpoint, &config.initial_model) {
+            // The file may be gone by now.
+            (Some(_), _) => workspace::trainings_of(directory.path())?,
+            (None, Some(file)) => initial_model::trained_on(&base.join(file))?,
+            (None, None) => Vec::new(),
+        };
+        let plan = plan.with_start(&trainings, &source_sha256(&config.data)?);
+        // Fails before any work when the budget does not allow a single round, or the accountant cannot evaluate the plan.
+        plan.check_budget()?;
+        let kept = checkpoint
+            .as_ref()
+            .and_then(|checkpoint| checkpoint.state.participation_key.clone());
+        let participation_key = kept.unwrap_or_else(|| ParticipationKey::new(&randomness));
+        let mut start = start_record(config, corpus, &users, &identity);
+        start.warning = plan.warning(&config.task, model.layout(), config.initial_model.is_some())?;
+        let split = config.evaluation.split;
+        let mut generator = randomness.generator(Purpose::Evaluation, 0, 0);
+        let periodic = EvaluationSet::new(
+            &corpus.partition(data_split(split)),
+            split.name(),
+            config.evaluation.max_tokens,
+            &mut generator,
+        )?;
+        let longest = workspace::longest_example(&users);
+        let most_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
+        let workers = (0..options.threads.max(1))
+            .map(|_| LocalWorker::new(model, &config.task.user_update, longest, most_examples))
+            .collect();
+        let initial = config.initial_model.as_deref().filter(|_| checkpoint.is_none());
+        let parameters = starting_parameters(
+            &config.task.model,
+            initial,
+            base,
+            model,
+            corpus.vocab(),
+            &randomness,
+        )?;
+        let optimizer = ServerOptimizer::new(config.task.server, model.layout(), config.task.rounds);
+        let (files, ledger) = match &checkpoint {
+            Some(checkpoint) => directory.reopen_files(&checkpoint.state)?,
+            None => (
+                directory.create_files(config, &plan, corpus, base, &trainings)?,
+                Vec::new(),
+            ),
+        };
+        let planned = plan.planned()?;
+        let mut run = Self {
+            planned,
+            estimated: plan.estimated()?,
+            spending: Spending::new(&plan),
+            noise: Noise::new(&plan, &randomness)?,
+            secure: SecureRounds::new(config, &plan, &workspace::config_digest(config)?, options.threads)?,
+            cohorts: Cohorts::new(&config.task, &plan, &example_counts(&users), &participation_key)?,
+            adaptive_clip: AdaptiveClip::new(&config.task.clip),
+            participation_key,
+            files,
+            config,
+            directory,
+            corpus,
+            users,
+            model,
+            identity,
+            options,
+            ranks,
+            observer,
+            plan,
+            trainings,
+            randomness,
+            workers,
+            periodic,
+            parameters,
+            optimizer,
+            round: 0,
+            train_seconds: 0.0,
+            checkpoint_seconds: 0.0,
+            tokens: 0,
+            start,
+            stopped_early: None,
+        };
+        let fresh = checkpoint.is_none();
+        match checkpoint {
+            Some(checkpoint) => run.restore(checkpoint, &ledger)?,
+            None => drop(run.files.metrics.append(&MetricsLine::Start(run.start.clone()))?),
+        }
+        observer.on_start(&run.start, run.planned.as_ref(), run.round);
+        if fresh {
+            // Before the first checkpoint, so that a run that goes on from there does not do it again.
+            if config.initial_model.is_some() {
+                run.evaluate_whole()?;
+            }
+            run.checkpoint()?;
+        }
+        Ok(run)
+    }
+
+    fn restore(&mut self, checkpoint: Checkpoint, ledger: &[LedgerEntry]) -> Result<()> {
+        let damaged = |message: String| RunError::Damaged {
+            path: crate::checkpoint::path(self.directory.path()),
+            message,
+        };
+        let state = &checkpoint.state;
+        if ledger.len() as u64 != state.rounds {
+            let message = format!("{} rounds, but the ledger has {}", state.rounds, ledger.len());
+            return Err(damaged(message));
+        }
+        if checkpoint.parameters.len() != self.parameters.len() {
+            return Err(damaged(format!(
+                "{} parameters, expected {}",
+                checkpoint.parameters.len(),
+                self.parameters.len()
+            )));
+        }
+        // PRIVACY: what was spent is what the ledger says, not what the configuration would have planned.
+        let mut account = Account::new(&self.config.task, &self.plan)?;
+        for entry in ledger {
+            account.add(entry)?;
+        }
+        self.spending = account.running()?;
+        self.cohorts.replay(ledger)?;
+        self.adaptive_clip = state.adaptive_clip.or(self.adaptive_clip);
+        let noise_file = checkpoint.noise_state(self.directory.path())?;
+        if state.rounds > 0
+            && state.rounds < self.config.task.rounds
+            && let Some(path) = noise_file
+        {
+            // How much of it is read follows from the plan, not from its size.
+            let file = files::open_at_most(&path, u64::MAX)?;
+            let clip_norm = self.adaptive_clip.map(|clip| clip.active());
+            self.noise = Noise::load(
+                &self.plan,
+                state.rounds,
+                clip_norm,
+                &self.randomness,
+                &mut BufReader::new(file),
+            )?;
+        }
+        if !self
+            .optimizer
+            .restore(state.steps, checkpoint.first, checkpoint.second)
+        {
+            return Err(damaged(
+                "its optimizer state does not fit `server.optimizer`".to_owned(),
+            ));
+        }
+        self.parameters = checkpoint.parameters;
+        self.round = checkpoint.state.rounds;
+        self.train_seconds = checkpoint.state.train_seconds;
+        Ok(())
+    }
+}
+
+fn start_record(
+    config: &RunConfig,
+    corpus: &Corpus,
+    users: &Partition<'_>,
+    identity: &ModelIdentity,
+) -> StartRecord {
+    let eos = config.evaluation.eos;
+    StartRecord {
+        run: config.task.name.clone(),
+        model: config.task.model.family().to_owned(),
+        parameters: identity.counts().trained,
+        frozen_parameters: identity.counts().frozen,
+        train_users: users.num_users(),
+        train_tokens: users.total_tokens(),
+        rounds: config.task.rounds,
+        user_sizes: workspace::user_sizes(users),
+        best_accuracy: corpus.best_accuracy().map(|best| match eos {
+            EosTargets::Included => best.with_eos,
+            EosTargets::Excluded => best.without_eos,
+        }),
+        unigram_accuracy: corpus.unigram_accuracy(data_split(config.evaluation.split), eos),
+        warning: None,
+    }
+}
+
+/// Number of training users and their total weight, for a private run no more than its bound; with example-level sampling
+/// every kept example weighs 1.
+fn population(config: &RunConfig, users: &Partition<'_>) -> Population {
+    let UserSettings {
+        algorithm,
+        group_size,
+        weight_cap,
+        ..
+    } = config.task.user_update;
+    let total_weight = match weight_cap {
+        None if algorithm == Algorithm::Els => {
+            kept_examples::count(&example_counts(users), group_size.unwrap_or(0)) as f64
+        }
+        None => users.num_users() as f64,
+        // PRIVACY: weights follow from what people wrote. The plan of a private run has its denominator from the run file.
+        Some(_) if config.task.privacy.is_some() => users.num_users() as f64,
+        Some(cap) => (0..users.num_users())
+            .map(|index| undertone_aggregation::user_weight(users.user(index).num_examples() as u64, cap))
+            .sum(),
+    };
+    Population {
+        users: users.num_users() as u64,
+        total_weight,
+    }
+}

@@ -1,0 +1,519 @@
+//! The run directory: which files a run has, how they are opened, and what belongs to a checkpoint.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use undertone_data::{Corpus, CorpusSpec, Partition, Progress, SourceSpec, Stage, Vocab, VocabularySpec};
+use undertone_mechanisms::{Mechanism, Strategy};
+use undertone_models::{Loaded, ModelSpec, SequenceModel};
+
+use super::{Observer, RunOptions};
+use crate::checkpoint::{Checkpoint, State};
+use crate::config::RunConfig;
+use crate::error::{Result, RunError};
+use crate::files::names::{
+    CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE,
+    PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+};
+use crate::files::{self, JsonLines};
+use crate::initial_model::{Description, Training};
+use crate::ledger::{self, Ledger};
+use crate::manifest::MANIFEST_FILE;
+use crate::metrics::Histogram;
+use crate::privacy_page;
+use undertone_coordinator::plan::PrivacyPlan;
+use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
+use undertone_coordinator::trainings::check;
+use undertone_present::numbers::hex;
+
+/// A run's folder, held by this process.
+#[derive(Debug)]
+pub(crate) struct RunDirectory {
+    path: PathBuf,
+    cache: PathBuf,
+    /// Holding the file holds the lock.
+    _lock: Option<File>,
+}
+
+/// The files that grow.
+#[derive(Debug)]
+pub(crate) struct RunFiles {
+    pub(crate) ledger: Ledger,
+    pub(crate) metrics: JsonLines,
+    /// What the ledger's first line is chained to.
+    pub(crate) genesis: String,
+}
+
+impl RunDirectory {
+    /// Takes the run directory of this name: a new one, or with `resume` the one that is there.
+    pub(crate) fn prepare(out: &Path, name: &str, resume: bool) -> Result<Self> {
+        let path = out.join(name);
+        if resume {
+            let expected = crate::checkpoint::path(&path);
+            if !files::exists(&expected) && !is_finished(&path) {
+                return Err(RunError::NothingToResume { path, expected });
+            }
+        } else {
+            fs::create_dir_all(out).map_err(|source| RunError::io("create", out, source))?;
+            match fs::create_dir(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                    // A run of ours that never got as far as its first checkpoint left nothing worth keeping. Without
+                    // our lock file the folder is somebody else's.
+                    if !files::exists(&path.join(LOCK_FILE)) || !is_unstarted(&path) {
+                        return Err(RunError::RunExists { path });
+                    }
+                }
+                other => other.map_err(|source| RunError::io("create", &path, source))?,
+            }
+        }
+        let lock_path = path.join(LOCK_FILE);
+        let lock = files::open_to_write(&lock_path)?;
+        if lock.try_lock().is_err() {
+            return Err(RunError::RunLocked { path });
+        }
+        if resume && is_finished(&path) {
+            // One that was killed between its last two steps has left its checkpoint.
+            crate::checkpoint::remove(&path)?;
+            return Err(RunError::RunFinished { path });
+        }
+        // The lock is ours: nobody is writing these any more.
+        for folder in [path.clone(), path.join("checkpoint"), path.join("plots")] {
+            files::remove_partial(&folder);
+        }
+        Ok(Self {
+            cache: out.join(CACHE),
+            path,
+            _lock: Some(lock),
+        })
+    }
+
+    /// Takes the run directory and works in it. Where that fails before the first checkpoint, there is no run: the name is
+    /// free again.
+    pub(crate) fn within<T>(
+        options: &RunOptions,
+        name: &str,
+        work: impl FnOnce(&Self) -> Result<T>,
+    ) -> Result<T> {
+        let directory = Self::prepare(&options.out, name, options.resume)?;
+        let result = work(&directory);
+        if result.is_err() {
+            directory.discard_unstarted();
+        }
+        result
+    }
+
+    /// A finished run's directory, for reading.
+    pub(crate) fn existing(path: &Path) -> Result<Self> {
+        // Made absolute, so that the folder above `.` is known too.
+        let path = path
+            .canonicalize()
+            .map_err(|source| RunError::io("read", path, source))?;
+        let cache = path.parent().unwrap_or(&path).join(CACHE);
+        Ok(Self {
+            path,
+            cache,
+            _lock: None,
+        })
+    }
+
+    /// Where relative paths of the configuration start: at `given`, or where they did when the run was made here.
+    ///
+    /// A run directory of somebody else could name any file of the user's as its data. So without `given` the paths of a run
+    /// are opened only where its directory is the very one in which the run was made, and not a copy.
+    pub(crate) fn base(&self, given: Option<&Path>, data: &CorpusSpec) -> Result<PathBuf> {
+        if let Some(given) = given {
+            return Ok(given.to_owned());
+        }
+        if let Some(bytes) = files::read_if_there(&self.file(BASE_FILE))?
+            && let Ok(base) = serde_json::from_slice::<Base>(&bytes)
+            && base.inode == inode_of(&self.path)?
+        {
+            return Ok(base.path);
+        }
+        let drawn = matches!(data.source, SourceSpec::Synthetic(_));
+        let counted = matches!(data.vocabulary, None | Some(VocabularySpec::TrainingData { .. }));
+        if drawn && counted {
+            return Ok(PathBuf::from("."));
+        }
+        Err(RunError::CopiedRun {
+            path: self.path.clone(),
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub(crate) fn open_corpus(
+        &self,
+        data: &CorpusSpec,
+        base: &Path,
+        observer: &dyn Observer,
+    ) -> Result<Corpus> {
+        Ok(Corpus::open(data, base, &self.cache, &CorpusProgress(observer))?)
+    }
+
+    /// The files of a new run.
+    pub(crate) fn create_files(
+        &self,
+        config: &RunConfig,
+        plan: &PrivacyPlan,
+        corpus: &Corpus,
+        base: &Path,
+        trainings: &[Training],
+    ) -> Result<RunFiles> {
+        self.write_setting(config, corpus, base, trainings)?;
+        if let Some(bounded) = plan.bounded() {
+            let path = self.file(MECHANISM_FILE);
+            files::write_atomic_with(&path, |file| {
+                serde_json::to_writer(file, bounded.mechanism())
+                    .map_err(|error| RunError::io("write", &path, error.into()))
+            })?;
+        }
+        let genesis = genesis_of(&self.path)?;
+        Ok(RunFiles {
+            ledger: Ledger::open(&self.file(LEDGER_FILE), 0, &genesis)?.0,
+            metrics: JsonLines::open(&self.file(METRICS_FILE), 0)?,
+            genesis,
+        })
+    }
+
+    /// Writes what a run starts from: configuration, vocabulary, what its initial model says of its training, and where
+    /// relative paths start.
+    pub(crate) fn write_setting<T: Serialize>(
+        &self,
+        config: &T,
+        corpus: &Corpus,
+        base: &Path,
+        trainings: &[Training],
+    ) -> Result<()> {
+        // A path that JSON cannot hold is left out: then it is asked for.
+        if let Ok(path) = base.canonicalize()
+            && let inode = inode_of(&self.path)?
+            && let Ok(bytes) = serde_json::to_vec(&Base { path, inode })
+        {
+            files::write_atomic(&self.file(BASE_FILE), &bytes)?;
+        }
+        files::write_atomic(&self.file(CONFIG_FILE), config_text(config)?.as_bytes())?;
+        files::write_atomic(
+            &self.file(corpus.vocab().file_name()),
+            corpus.vocab().to_file_contents().as_bytes(),
+        )?;
+        if !trainings.is_empty() {
+            let path = self.file(INITIAL_MODEL_FILE);
+            let mut text = serde_json::to_vec_pretty(trainings)
+                .map_err(|error| RunError::io("write", &path, error.into()))?;
+            text.push(b'\n');
+            files::write_atomic(&path, &text)?;
+        }
+        if let Some(record) = corpus.vocabulary_privacy() {
+            let path = self.file(VOCAB_PRIVACY_FILE);
+            files::write_atomic_with(&path, |file| {
+                serde_json::to_writer_pretty(file, record)
+                    .map_err(|error| RunError::io("write", &path, error.into()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes the privacy report of the run of this name, for programs and for people.
+    pub(crate) fn write_privacy(&self, run: &str, report: &PrivacyReport) -> Result<()> {
+        let path = self.file(PRIVACY_FILE);
+        let mut text =
+            serde_json::to_vec_pretty(report).map_err(|error| RunError::io("write", &path, error.into()))?;
+        text.push(b'\n');
+        files::write_atomic(&path, &text)?;
+        files::write_atomic(
+            &self.file(PRIVACY_PAGE),
+            privacy_page::document(run, report).as_bytes(),
+        )
+    }
+
+    /// Removes the folder of a run that never got as far as its first checkpoint.
+    fn discard_unstarted(&self) {
+        if is_unstarted(&self.path) {
+            // What is left behind otherwise is an empty run that the next attempt takes over; no reason to fail twice.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+
+    /// Ledger and metrics, cut back to what the checkpoint knows of: rounds after it were never released.
+    pub(crate) fn reopen_files(&self, state: &State) -> Result<(RunFiles, Vec<LedgerEntry>)> {
+        let genesis = genesis_of(&self.path)?;
+        let (ledger, entries) = Ledger::open(&self.file(LEDGER_FILE), state.ledger_bytes, &genesis)?;
+        let files = RunFiles {
+            ledger,
+            metrics: JsonLines::open(&self.file(METRICS_FILE), state.metrics_bytes)?,
+            genesis,
+        };
+        Ok((files, entries))
+    }
+
+    /// Writes the model of a run that is over.
+    pub(crate) fn write_model(
+        &self,
+        spec: &ModelSpec,
+        rounds: u64,
+        words: &Vocab,
+        model: &dyn SequenceModel,
+        parameters: &[f32],
+        trained_on: Vec<Training>,
+    ) -> Result<()> {
+        let description = Description::new(spec, rounds, words, trained_on).to_json()?;
+        let bytes = model.write_params(parameters, Some(&description))?;
+        files::write_atomic(&self.file(MODEL_FILE), &bytes)
+    }
+
+    pub(crate) fn read_checkpoint<T: Serialize>(
+        &self,
+        config: &T,
+        corpus: &Corpus,
+        model: &str,
+        parameters: usize,
+    ) -> Result<Checkpoint> {
+        let checkpoint = Checkpoint::read(&self.path, parameters)?;
+        checkpoint.check_belongs(&self.path, model, &config_digest(config)?, corpus.digest())?;
+        Ok(checkpoint)
+    }
+}
+
+/// Whether a run is over: its manifest is written last.
+fn is_finished(path: &Path) -> bool {
+    files::exists(&path.join(MANIFEST_FILE))
+}
+
+/// The file with what the ids of a run mean: its tokenizer or its words.
+pub(crate) fn vocabulary_file(folder: &Path) -> PathBuf {
+    let tokenizer = folder.join(TOKENIZER_FILE);
+    if files::exists(&tokenizer) {
+        tokenizer
+    } else {
+        folder.join(VOCAB_FILE)
+    }
+}
+
+/// The words or tokens of a run, from its folder.
+pub(crate) fn vocabulary_of(folder: &Path, data: &CorpusSpec) -> Result<Vocab> {
+    Ok(match &data.vocabulary {
+        Some(VocabularySpec::Tokenizer { bos, eos, .. }) => {
+            let path = folder.join(TOKENIZER_FILE);
+            undertone_data::parse_tokenizer(&path, files::read(&path)?, bos.as_deref(), eos.as_deref())?
+        }
+        _ => {
+            let path = folder.join(VOCAB_FILE);
+            undertone_data::parse_words(&path, &files::read(&path)?)?
+        }
+    })
+}
+
+/// Names and shapes of 12,000 tensors, and a description.
+const MAX_MODEL_HEADER: u64 = 4 << 20;
+
+/// The model of a finished run, and what it trained.
+pub(crate) fn trained_model(
+    folder: &Path,
+    spec: &ModelSpec,
+    vocab: &Vocab,
+) -> Result<(Box<dyn SequenceModel>, Vec<f32>)> {
+    let path = folder.join(MODEL_FILE);
+    // Adapters stand beside what they are added to.
+    let mut most = 4 * spec.layout(vocab.len())?.len() as u64 + MAX_MODEL_HEADER;
+    if spec.lora().is_some() {
+        most += 4 * spec.without_lora().layout(vocab.len())?.len() as u64;
+    }
+    let bytes = files::read_at_most(&path, most)?;
+    let Loaded { model, parameters } = spec.load(vocab.len(), &bytes)?;
+    let parameters = parameters.ok_or_else(|| RunError::Damaged {
+        path,
+        message: "it lacks the adapters that the run has trained".to_owned(),
+    })?;
+    Ok((model, parameters))
+}
+
+/// Digest of the files that say what a run is.
+pub(crate) fn genesis_of(folder: &Path) -> Result<String> {
+    let optional = |name: &str| files::read_if_there(&folder.join(name));
+    Ok(ledger::genesis(
+        &files::read(&folder.join(CONFIG_FILE))?,
+        optional(MECHANISM_FILE)?.as_deref(),
+        &files::read(&vocabulary_file(folder))?,
+        optional(VOCAB_PRIVACY_FILE)?.as_deref(),
+        optional(INITIAL_MODEL_FILE)?.as_deref(),
+    ))
+}
+
+/// What the model that a run started from says of its training; nothing where it started from drawn parameters.
+pub(crate) fn trainings_of(folder: &Path) -> Result<Vec<Training>> {
+    let path = folder.join(INITIAL_MODEL_FILE);
+    if !files::exists(&path) {
+        return Ok(Vec::new());
+    }
+    let trainings: Vec<Training> = files::read_json(&path)?;
+    let checked = match trainings.is_empty() {
+        true => Err("expected at least one training".to_owned()),
+        false => check(&trainings),
+    };
+    match checked {
+        Ok(()) => Ok(trainings),
+        Err(message) => Err(RunError::Damaged { path, message }),
+    }
+}
+
+/// The strategy that a run was started with, where it has one.
+pub(crate) fn strategy_of(folder: &Path) -> Result<Option<Strategy>> {
+    let path = folder.join(MECHANISM_FILE);
+    if !files::exists(&path) {
+        return Ok(None);
+    }
+    let mechanism: Mechanism = files::read_json(&path)?;
+    Ok(Some(mechanism.strategy().clone()))
+}
+
+/// What a finished run was trained on and what it trained: the part of its configuration that evaluating needs, the same
+/// in private runs and in pre-training.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Trained {
+    pub(crate) data: CorpusSpec,
+    pub(crate) model: ModelSpec,
+}
+
+impl Trained {
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        crate::config::parse_as(&files::read_text(path)?, path, &[])
+    }
+}
+
+/// Folder of tokenised corpora, beside the run directories.
+pub const CACHE: &str = ".corpora";
+
+/// Held while a run is being made.
+const LOCK_FILE: &str = ".lock";
+
+/// Where relative paths of the configuration start.
+const BASE_FILE: &str = ".base";
+
+/// What is in that file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Base {
+    path: PathBuf,
+    /// Number of the run directory in its file system: a copy, also by an archive or over a network, has another. Systems
+    /// without such numbers have none.
+    inode: Option<u64>,
+}
+
+fn inode_of(folder: &Path) -> Result<Option<u64>> {
+    let metadata = fs::metadata(folder).map_err(|source| RunError::io("read", folder, source))?;
+    #[cfg(unix)]
+    let inode = Some(std::os::unix::fs::MetadataExt::ino(&metadata));
+    #[cfg(not(unix))]
+    let inode = metadata.is_dir().then_some(0);
+    Ok(inode)
+}
+
+fn is_unstarted(path: &Path) -> bool {
+    !files::exists(&crate::checkpoint::path(path))
+        && fs::read_dir(path).is_ok_and(|entries| {
+            entries.flatten().all(|entry| {
+                let name = entry.file_name();
+                [
+                    LOCK_FILE,
+                    BASE_FILE,
+                    "checkpoint",
+                    PRIVACY_FILE,
+                    PRIVACY_PAGE,
+                    CONFIG_FILE,
+                    VOCAB_FILE,
+                    TOKENIZER_FILE,
+                    VOCAB_PRIVACY_FILE,
+                    METRICS_FILE,
+                    LEDGER_FILE,
+                    MECHANISM_FILE,
+                    INITIAL_MODEL_FILE,
+                ]
+                .iter()
+                .any(|known| name == *known)
+                    || files::is_partial(&name)
+            })
+        })
+}
+
+pub(super) fn config_text<T: Serialize>(config: &T) -> Result<String> {
+    toml::to_string(config)
+        .map_err(|error| RunError::value("configuration", "values that TOML can hold", error))
+}
+
+/// Digest of everything that the configuration says.
+///
+/// # Errors
+/// Values that TOML cannot hold.
+pub fn config_digest<T: Serialize>(config: &T) -> Result<String> {
+    Ok(hex(&Sha256::digest(config_text(config)?.as_bytes())))
+}
+
+/// Equal bins from 0 to the largest value.
+pub(crate) fn histogram(values: &[f64], bins: usize) -> Histogram {
+    let top = values.iter().copied().fold(0.0, f64::max);
+    if top <= 0.0 || !top.is_finite() {
+        return Histogram::default();
+    }
+    let edges = (0..=bins).map(|edge| top * edge as f64 / bins as f64).collect();
+    let mut counts = vec![0; bins];
+    for value in values {
+        counts[((value / top * bins as f64) as usize).min(bins - 1)] += 1;
+    }
+    Histogram { edges, counts }
+}
+
+/// Tokens per user in bins that double: 1, 2-3, 4-7, ...
+pub(crate) fn user_sizes(users: &Partition<'_>) -> Histogram {
+    let mut counts = Vec::new();
+    for index in 0..users.num_users() {
+        let bin = (users.user(index).num_tokens().max(1) as u64).ilog2() as usize;
+        counts.resize(counts.len().max(bin + 1), 0);
+        counts[bin] += 1;
+    }
+    Histogram {
+        edges: (0..=counts.len()).map(|edge| f64::exp2(edge as f64)).collect(),
+        counts,
+    }
+}
+
+/// Tokens of the longest example.
+#[must_use]
+pub fn longest_example(users: &Partition<'_>) -> usize {
+    users
+        .users()
+        .flat_map(|user| user.examples().map(<[u32]>::len))
+        .max()
+        .unwrap_or(0)
+}
+
+/// Hands a corpus's progress to the run's observer.
+#[expect(missing_debug_implementations, reason = "an observer cannot be shown")]
+pub struct CorpusProgress<'a>(pub &'a dyn Observer);
+
+impl Progress for CorpusProgress<'_> {
+    fn update(&self, stage: Stage, done: u64, total: Option<u64>) {
+        self.0.on_corpus(&stage.to_string(), done, total);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histograms_count_every_value_once() {
+        let histogram = histogram(&[0.0, 0.5, 1.0, 2.0], 4);
+        assert_eq!(histogram.edges, [0.0, 0.5, 1.0, 1.5, 2.0]);
+        assert_eq!(histogram.counts, [1, 1, 1, 1]);
+        assert_eq!(super::histogram(&[], 4), Histogram::default());
+        assert_eq!(super::histogram(&[0.0], 4), Histogram::default());
+    }
+}

@@ -1,0 +1,268 @@
+//! The errors of a run. Each variant names the file or key, what was expected and what was found.
+
+use std::path::{Path, PathBuf};
+
+use undertone_coordinator::error::CoordinatorError;
+
+/// Result of this crate's functions.
+pub type Result<T, E = RunError> = std::result::Result<T, E>;
+
+/// Why a run could not be configured, started, continued or finished.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The run file is not TOML or does not have the shape of a run file.
+    #[error("{file}: {message}")]
+    ConfigSyntax {
+        /// The run file.
+        file: PathBuf,
+        /// The parser's message with line, column and excerpt.
+        message: String,
+    },
+    /// A `--set` override is not `key=value`.
+    #[error("--set {given:?}: expected KEY=VALUE with a dotted key, for example `clip.norm=0.5`")]
+    Override {
+        /// The text given.
+        given: String,
+    },
+    /// A file or folder could not be read or written.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// The operation that failed, as a verb: "read", "write", ...
+        action: &'static str,
+        /// The path.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A file or folder of a run directory is a link, a pipe or a device, or larger than any honest one.
+    #[error("{path}: expected {expected}, got {got}")]
+    UnusableFile {
+        /// The file.
+        path: PathBuf,
+        /// What would be right.
+        expected: String,
+        /// A description of the kind of file found.
+        got: String,
+    },
+    /// The run directory is already there.
+    #[error(
+        "run directory {path} already exists: continue the run with --resume, or choose a new name with --set name=NAME"
+    )]
+    RunExists {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// There is nothing to resume.
+    #[error("no checkpoint to resume in {path}: expected {expected}")]
+    NothingToResume {
+        /// The directory.
+        path: PathBuf,
+        /// The file that is missing.
+        expected: PathBuf,
+    },
+    /// The run is over, so that nothing can be resumed.
+    #[error(
+        "run {path} is finished, so it has no checkpoint to resume from: to train again, choose a new name with --set \
+         name=NAME"
+    )]
+    RunFinished {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A run directory that is not where the run was made, and names files as its data.
+    #[error(
+        "{path} is a copy of a run directory, or comes from a different machine, so the data files that its config.toml names \
+         are not opened: give --base FOLDER to resolve its relative paths in that folder"
+    )]
+    CopiedRun {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Another process holds the run directory.
+    #[error("run directory {path} is in use by a different process; wait until that process has ended")]
+    RunLocked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The checkpoint belongs to another run.
+    #[error(
+        "checkpoint {path} belongs to a different {what}: expected {expected}, found {found}; resume with the run file and the \
+         --set options of the first start (config.toml in the run directory shows the values)"
+    )]
+    CheckpointMismatch {
+        /// The checkpoint file.
+        path: PathBuf,
+        /// What differs: model, configuration, data.
+        what: &'static str,
+        /// What this run has.
+        expected: String,
+        /// What the checkpoint has.
+        found: String,
+    },
+    /// The checkpoint or one of the run's files cannot be understood.
+    #[error("{path} is damaged: {message}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A training partition without users, or an evaluation partition without tokens.
+    #[error("the {split} partition of the corpus is empty: {hint}")]
+    EmptyPartition {
+        /// Which partition.
+        split: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The words or tokens are no longer those that the model was trained with.
+    #[error(
+        "the vocabulary of the corpus differs from {path}: expected SHA-256 {expected}, found {got}; the ids of the model would \
+         stand for different words"
+    )]
+    VocabularyChanged {
+        /// The run's vocabulary file.
+        path: PathBuf,
+        /// Digest of that file.
+        expected: String,
+        /// Digest of the corpus's vocabulary.
+        got: String,
+    },
+    /// The file that a run should start from does not hold a model of the run's kind.
+    #[error("initial model {path}: {source}")]
+    InitialModel {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it; names the tensor.
+        source: Box<undertone_models::ModelError>,
+    },
+    /// The file that a run should start from was trained with other words, or with another tokenizer.
+    #[error(
+        "initial model {path} has a different vocabulary: expected SHA-256 {expected}, found {found}; train both with the same \
+         `data.vocabulary`"
+    )]
+    InitialVocabulary {
+        /// The file.
+        path: PathBuf,
+        /// Digest of the corpus's vocabulary.
+        expected: String,
+        /// Digest recorded in the file.
+        found: String,
+    },
+    /// The file that a run should start from is of a model with the same tensors that computes something else.
+    #[error("initial model {path}: `model.{key}`: expected {expected}, found {found}")]
+    InitialSetting {
+        /// The file.
+        path: PathBuf,
+        /// Key in the table `[model]`.
+        key: &'static str,
+        /// What this run has.
+        expected: String,
+        /// What the file says.
+        found: String,
+    },
+    /// A process of a run over several does not fit the others.
+    #[error("MPI process {rank}: expected {expected}, got {got}")]
+    Rank {
+        /// The process.
+        rank: usize,
+        /// What would be right.
+        expected: String,
+        /// What came.
+        got: String,
+    },
+    /// The operating system gave no entropy.
+    #[error("cannot read random bytes for the noise from the operating system: {0}")]
+    Entropy(String),
+    /// A user's local training failed.
+    #[error("round {round}, user {user}: {source}")]
+    UserUpdate {
+        /// The round.
+        round: u64,
+        /// Index of the user in the training partition.
+        user: usize,
+        /// The reason.
+        source: Box<RunError>,
+    },
+    /// The gradients of some examples failed.
+    #[error("round {round}, examples of users {users:?}: {source}")]
+    Examples {
+        /// The round.
+        round: u64,
+        /// Indices of their users in the training partition.
+        users: Vec<usize>,
+        /// The reason.
+        source: Box<RunError>,
+    },
+    /// From the configuration of the task, its plan or one of its rounds.
+    #[error(transparent)]
+    Coordinator(#[from] CoordinatorError),
+    /// From the corpus.
+    #[error(transparent)]
+    Data(#[from] undertone_data::DataError),
+    /// A line of a file of the run directory is not what a run writes.
+    #[error("{file}, line {line}: expected {expected}: {message}")]
+    Line {
+        /// The file.
+        file: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+        /// The expected content of the line.
+        expected: &'static str,
+        /// The parser's reason.
+        message: String,
+    },
+    /// The run has not written its first line yet, or the folder is no run directory.
+    #[error("{file} has no start line: the run has not begun, or its folder is not a run directory")]
+    NotStarted {
+        /// The file.
+        file: PathBuf,
+    },
+}
+
+impl RunError {
+    /// A failed operation on a file, with the system's reason.
+    #[must_use]
+    pub fn io(action: &'static str, path: &Path, source: std::io::Error) -> Self {
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// A required key that is missing.
+    #[must_use]
+    pub fn missing(key: &str, expected: impl Into<String>) -> Self {
+        CoordinatorError::missing(key, expected).into()
+    }
+
+    /// A value outside its range.
+    #[must_use]
+    #[allow(clippy::needless_pass_by_value)] // numbers and strings alike, without `&` at every call
+    pub fn value(key: &str, expected: impl Into<String>, got: impl ToString) -> Self {
+        CoordinatorError::value(key, expected, got).into()
+    }
+}
+
+/// Errors of the crates below that a coordinator meets too are its errors here.
+macro_rules! by_the_coordinator {
+    ($($error:ty),+ $(,)?) => {
+        $(impl From<$error> for RunError {
+            fn from(error: $error) -> Self {
+                Self::Coordinator(error.into())
+            }
+        })+
+    };
+}
+
+by_the_coordinator!(
+    undertone_coordinator::violation::Violation,
+    undertone_accounting::AccountingError,
+    undertone_aggregation::AggregationError,
+    undertone_local::LocalError,
+    undertone_mechanisms::MechanismError,
+    undertone_models::ModelError,
+    undertone_secagg::SecAggError,
+);

@@ -1,0 +1,170 @@
+//! Files of one JSON value per line: written by appending, read one line at a time.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use super::names::METRICS_FILE;
+use super::{MIB, open, open_to_write, unusable};
+use crate::error::{Result, RunError};
+
+/// Maximum length in bytes of a line of a ledger: three million participants in one round.
+const MAX_LINE: u64 = 64 * MIB;
+
+/// Maximum length of a line of the metrics, which hold no list longer than a histogram.
+const MAX_METRICS_LINE: u64 = MIB;
+
+/// One line of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// Its number, from 1.
+    pub number: usize,
+    /// Its bytes, without the line feed.
+    pub bytes: &'a [u8],
+    /// Whether a line feed ends it. Only the last line of a file can lack one, as a crash leaves it.
+    pub whole: bool,
+}
+
+/// Reads a file line by line, so that neither a long file nor a long line fills the memory.
+#[derive(Debug)]
+pub struct Lines {
+    reader: BufReader<File>,
+    path: PathBuf,
+    number: usize,
+    buffer: Vec<u8>,
+    limit: u64,
+}
+
+impl Lines {
+    /// Opens a file of a run directory.
+    ///
+    /// # Errors
+    /// As [`open`].
+    pub fn open(path: &Path) -> Result<Self> {
+        Ok(Self::of(open(path)?, path))
+    }
+
+    /// Opens a file that the user named: links are followed.
+    ///
+    /// # Errors
+    /// [`RunError::Io`].
+    pub fn open_given(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|source| RunError::io("read", path, source))?;
+        Ok(Self::of(file, path))
+    }
+
+    fn of(file: File, path: &Path) -> Self {
+        let metrics = path.file_name().is_some_and(|name| name == METRICS_FILE);
+        Self {
+            reader: BufReader::with_capacity(1 << 16, file),
+            path: path.to_owned(),
+            number: 0,
+            buffer: Vec::new(),
+            limit: if metrics { MAX_METRICS_LINE } else { MAX_LINE },
+        }
+    }
+
+    /// The next line that is not empty.
+    ///
+    /// # Errors
+    /// [`RunError::Io`]; [`RunError::UnusableFile`] for a line that is longer than any honest one.
+    #[allow(clippy::should_implement_trait)] // the line borrows the buffer
+    pub fn next(&mut self) -> Result<Option<Line<'_>>> {
+        loop {
+            self.buffer.clear();
+            self.number += 1;
+            (&mut self.reader)
+                .take(self.limit + 1)
+                .read_until(b'\n', &mut self.buffer)
+                .map_err(|source| RunError::io("read", &self.path, source))?;
+            let whole = self.buffer.last() == Some(&b'\n');
+            if whole {
+                self.buffer.pop();
+            } else if self.buffer.is_empty() {
+                return Ok(None);
+            }
+            if self.buffer.len() as u64 > self.limit {
+                let expected = format!("at most {} bytes in line {}", self.limit, self.number);
+                return Err(unusable(&self.path, expected, "more"));
+            }
+            if !self.buffer.trim_ascii().is_empty() {
+                return Ok(Some(Line {
+                    number: self.number,
+                    bytes: &self.buffer,
+                    whole,
+                }));
+            }
+        }
+    }
+}
+
+/// A file of JSON lines that only grows, and can be cut back to a known length when a run resumes.
+#[derive(Debug)]
+pub struct JsonLines {
+    file: File,
+    path: PathBuf,
+    length: u64,
+}
+
+impl JsonLines {
+    /// Opens or creates `path` and cuts it to `length` bytes: lines after the checkpoint were never released.
+    ///
+    /// # Errors
+    /// [`RunError::Io`]; [`RunError::UnusableFile`] for a link or anything but a regular file, which stays as it
+    /// is; [`RunError::Damaged`] when the file is shorter than `length`.
+    pub fn open(path: &Path, length: u64) -> Result<Self> {
+        let mut file = open_to_write(path)?;
+        let present = file
+            .metadata()
+            .map_err(|source| RunError::io("read", path, source))?
+            .len();
+        if present < length {
+            return Err(RunError::Damaged {
+                path: path.to_owned(),
+                message: format!("the checkpoint expects {length} bytes, the file has {present}"),
+            });
+        }
+        file.set_len(length)
+            .and_then(|()| file.seek(SeekFrom::Start(length)))
+            .map_err(|source| RunError::io("write", path, source))?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            length,
+        })
+    }
+
+    /// Appends one line, and returns its bytes without the line feed.
+    ///
+    /// # Errors
+    /// [`RunError::Io`]; the file is cut back to its last whole line then.
+    pub fn append<T: serde::Serialize>(&mut self, line: &T) -> Result<Vec<u8>> {
+        let mut bytes =
+            serde_json::to_vec(line).map_err(|source| RunError::io("write", &self.path, source.into()))?;
+        bytes.push(b'\n');
+        if let Err(source) = self.file.write_all(&bytes) {
+            let _ = self.file.set_len(self.length);
+            let _ = self.file.seek(SeekFrom::Start(self.length));
+            return Err(RunError::io("write", &self.path, source));
+        }
+        self.length += bytes.len() as u64;
+        bytes.pop();
+        Ok(bytes)
+    }
+
+    /// Makes all lines durable.
+    ///
+    /// # Errors
+    /// [`RunError::Io`].
+    pub fn sync(&self) -> Result<()> {
+        self.file
+            .sync_data()
+            .map_err(|source| RunError::io("write", &self.path, source))
+    }
+
+    /// Bytes of whole lines.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+}

@@ -1,0 +1,127 @@
+//! Starting a run from parameters that were trained before, such as on public text.
+
+mod file;
+mod source;
+
+use std::path::Path;
+
+use rand_core::Rng;
+use serde::{Deserialize, Serialize};
+use undertone_data::Vocab;
+use undertone_models::{ModelSpec, SequenceModel};
+
+use crate::error::{Result, RunError};
+pub(crate) use file::GPT2_CONFIG;
+use file::ModelFile;
+pub use source::source_sha256;
+use undertone_coordinator::random::{Purpose, Randomness};
+use undertone_coordinator::task::needs_initial_model;
+pub use undertone_coordinator::trainings::{StatedGuarantee, Training};
+
+/// What a `model.safetensors` of ours says about itself in its header.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Description {
+    /// The model.
+    pub model: ModelSpec,
+    /// Rounds (or steps of pre-training) that it was trained for.
+    pub rounds: u64,
+    /// Name of the vocabulary file beside it: `vocab.txt` or `tokenizer.json`.
+    pub vocabulary: String,
+    /// Digest of that file; files written before it was recorded have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vocabulary_sha256: Option<String>,
+    /// The trainings that went into it, first to last; nothing in files written before it was recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trained_on: Vec<Training>,
+}
+
+impl Description {
+    /// The description of a model trained with these words, by these trainings.
+    #[must_use]
+    pub fn new(model: &ModelSpec, rounds: u64, vocab: &Vocab, trained_on: Vec<Training>) -> Self {
+        Self {
+            model: model.clone(),
+            rounds,
+            vocabulary: vocab.file_name().to_owned(),
+            vocabulary_sha256: Some(vocab.digest()),
+            trained_on,
+        }
+    }
+
+    /// As it stands in the header.
+    ///
+    /// # Errors
+    /// Values that JSON cannot hold.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self)
+            .map_err(|error| RunError::value("model", "values that JSON can hold", error))
+    }
+}
+
+/// What the model in a file was trained on, as the file says. Of a file that does not say it, one training that nothing is
+/// known of.
+///
+/// # Errors
+/// [`RunError::Io`], [`RunError::InitialModel`] for another kind of file, [`RunError::Damaged`] for a
+/// description that cannot be understood, or that states what is no guarantee.
+pub fn trained_on(file: &Path) -> Result<Vec<Training>> {
+    ModelFile::read(file)?.trained_on()
+}
+
+/// The model of a run. Adapters are added to the parameters of the file, relative to `base`, which stay as they are: those of
+/// a model without adapters, or those that the file's own adapters are added to. A model without adapters needs no file.
+///
+/// # Errors
+/// [`RunError::Coordinator`] for adapters without a file; as [`starting_parameters`].
+pub fn model(
+    spec: &ModelSpec,
+    file: Option<&Path>,
+    base: &Path,
+    vocab: &Vocab,
+) -> Result<Box<dyn SequenceModel>> {
+    needs_initial_model(spec, file.is_some())?;
+    match (spec.lora(), file) {
+        (Some(_), Some(file)) => Ok(ModelFile::read(&base.join(file))?.load(spec, vocab)?.model),
+        _ => Ok(spec.build(vocab.len())?),
+    }
+}
+
+/// What a new run starts from: the parameters of the file, relative to `base`, or without one drawn parameters. Adapters are
+/// drawn, too, where the file has none; where the file has some and the run's model none, they are added to what they adapt.
+///
+/// Names, shapes, types and finiteness of all tensors are checked, and where the file records them the vocabulary (equal
+/// shapes do not make equal words), attention heads and adapters. Files written by other programs are accepted with the
+/// layout alone, those of GPT-2 in its own, with the `config.json` beside them where there is one.
+///
+/// # Guarantee
+/// PRIVACY: none of its own. What the file was trained on is outside the guarantee of the run that starts from it. The run
+/// composes what the file says of private trainings on its own source, and warns of others: see [`trained_on`].
+///
+/// # Errors
+/// [`RunError::Io`], [`RunError::InitialModel`] naming file and tensor, [`RunError::InitialSetting`],
+/// [`RunError::InitialVocabulary`], [`RunError::Damaged`] for a description that is there and cannot be understood.
+///
+/// # Source
+/// \[Gboard\] section 2.3: private training starts from a model trained on public text.
+pub fn starting_parameters(
+    spec: &ModelSpec,
+    file: Option<&Path>,
+    base: &Path,
+    model: &dyn SequenceModel,
+    vocab: &Vocab,
+    randomness: &Randomness,
+) -> Result<Vec<f32>> {
+    let parameters = match file {
+        Some(file) => ModelFile::read(&base.join(file))?.load(spec, vocab)?.parameters,
+        None => None,
+    };
+    let Some(mut parameters) = parameters else {
+        let mut generator = randomness.generator(Purpose::Initialisation, 0, 0);
+        return Ok(model.initial_params(generator.next_u64()));
+    };
+    model.constrain(&mut parameters);
+    Ok(parameters)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! A file of trained parameters: what it says of itself, and whether a run's model can start from it.
+
+use std::path::{Path, PathBuf};
+
+use undertone_data::Vocab;
+use undertone_models::weights::{self, gpt2};
+use undertone_models::{Loaded, LoraSpec, ModelSpec};
+
+use super::{Description, Training};
+use crate::error::{Result, RunError};
+use crate::files;
+use undertone_coordinator::trainings;
+
+/// The file beside weights in GPT-2's layout.
+pub(crate) const GPT2_CONFIG: &str = "config.json";
+
+pub(super) struct ModelFile {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    /// Files of other programs have none.
+    description: Option<Description>,
+}
+
+impl ModelFile {
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let bytes = files::read_given(path, files::MAX_MODEL)?;
+        let text = weights::description(&bytes).map_err(|source| unusable(path, source))?;
+        let description = text
+            .map(|text| serde_json::from_str(&text))
+            .transpose()
+            .map_err(|error| damaged(path, format!("its description: {error}")))?;
+        Ok(Self {
+            path: path.to_owned(),
+            bytes,
+            description,
+        })
+    }
+
+    pub(super) fn trained_on(&self) -> Result<Vec<Training>> {
+        let said = self
+            .description
+            .as_ref()
+            .map_or(&[][..], |own| &own.trained_on[..]);
+        trainings::check(said).map_err(|error| damaged(&self.path, format!("its description: {error}")))?;
+        Ok(match said {
+            [] => vec![Training::Undescribed {}],
+            said => said.to_vec(),
+        })
+    }
+
+    /// The run's model with what the file holds of it; its adapters are `None` where the file has none.
+    pub(super) fn load(&self, spec: &ModelSpec, vocab: &Vocab) -> Result<Loaded> {
+        self.check_words(vocab)?;
+        self.check_heads(spec)?;
+        let of_file = |error| unusable(&self.path, error);
+        let adapted = self.description.as_ref().and_then(|own| own.model.lora());
+        match (adapted, spec.lora()) {
+            (Some(found), Some(expected)) => self.check_adapters(expected, found)?,
+            (Some(_), None) => return self.merged(spec, vocab),
+            (None, _) => {}
+        }
+        spec.load(vocab.len(), &self.bytes).map_err(of_file)
+    }
+
+    /// The run's model without adapters, from a file with some.
+    fn merged(&self, spec: &ModelSpec, vocab: &Vocab) -> Result<Loaded> {
+        let of_file = |error| unusable(&self.path, error);
+        let own = self.description.as_ref().map_or(spec, |own| &own.model);
+        let Loaded { model, parameters } = own.load(vocab.len(), &self.bytes).map_err(of_file)?;
+        let adapters = parameters
+            .ok_or_else(|| damaged(&self.path, "it lacks the adapters that it describes".to_owned()))?;
+        let merged = model.write_merged(&adapters, None).map_err(of_file)?;
+        spec.load(vocab.len(), &merged).map_err(of_file)
+    }
+
+    fn check_words(&self, vocab: &Vocab) -> Result<()> {
+        let found = self
+            .description
+            .as_ref()
+            .and_then(|own| own.vocabulary_sha256.as_ref());
+        let expected = vocab.digest();
+        match found {
+            Some(found) if *found != expected => Err(RunError::InitialVocabulary {
+                path: self.path.clone(),
+                expected,
+                found: found.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The number of heads stands in no tensor's shape.
+    fn check_heads(&self, spec: &ModelSpec) -> Result<()> {
+        let ModelSpec::Transformer { heads: expected, .. } = *spec else {
+            return Ok(());
+        };
+        if let Some(own) = &self.description {
+            return match own.model {
+                ModelSpec::Transformer { heads: found, .. } if found != expected => {
+                    Err(self.other_setting("heads", &expected, &found))
+                }
+                _ => Ok(()),
+            };
+        }
+        let beside = self.path.with_file_name(GPT2_CONFIG);
+        let of_file = |error| unusable(&self.path, error);
+        if !beside.exists() || !gpt2::is(&self.bytes).map_err(of_file)? {
+            return Ok(());
+        }
+        let text = files::read_given(&beside, files::MAX_GIVEN)?;
+        let config: gpt2::Gpt2Config =
+            serde_json::from_slice(&text).map_err(|error| damaged(&beside, error.to_string()))?;
+        config.check(expected).map_err(of_file)
+    }
+
+    /// Adapters of another shape or scale are another model's.
+    fn check_adapters(&self, expected: &LoraSpec, found: &LoraSpec) -> Result<()> {
+        if found.rank != expected.rank {
+            return Err(self.other_setting("lora.rank", &expected.rank, &found.rank));
+        }
+        if found.alpha != expected.alpha {
+            return Err(self.other_setting("lora.alpha", &expected.alpha, &found.alpha));
+        }
+        let names = |lora: &LoraSpec| {
+            let mut names: Vec<_> = lora.targets.iter().map(|target| target.name()).collect();
+            names.sort_unstable();
+            names.join(", ")
+        };
+        if names(found) != names(expected) {
+            return Err(self.other_setting("lora.targets", &names(expected), &names(found)));
+        }
+        Ok(())
+    }
+
+    fn other_setting(&self, key: &'static str, expected: &impl ToString, found: &impl ToString) -> RunError {
+        RunError::InitialSetting {
+            path: self.path.clone(),
+            key,
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
+}
+
+fn unusable(path: &Path, source: undertone_models::ModelError) -> RunError {
+    RunError::InitialModel {
+        path: path.to_owned(),
+        source: Box::new(source),
+    }
+}
+
+fn damaged(path: &Path, message: String) -> RunError {
+    RunError::Damaged {
+        path: path.to_owned(),
+        message,
+    }
+}

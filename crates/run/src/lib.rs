@@ -1,0 +1,33 @@
+#![doc = include_str!("../README.md")]
+//!
+//! Source: \[DPLM\] Algorithm 1 and section 3 (McMahan et al., "Learning Differentially Private Recurrent Language Models",
+//! ICLR 2018).
+
+#![forbid(unsafe_code)]
+
+pub mod checkpoint;
+pub mod config;
+mod driver;
+pub mod error;
+pub mod evaluate;
+pub mod export;
+pub mod files;
+pub mod initial_model;
+mod json_number;
+pub mod ledger;
+pub mod manifest;
+pub mod metrics;
+pub mod personalize;
+pub mod pretrain;
+pub mod privacy_page;
+pub mod ranks;
+pub mod read;
+pub mod round;
+pub mod secure_round;
+pub mod verify;
+
+pub use driver::{
+    CACHE, CorpusProgress, Observer, RunOptions, Silent, Summary, config_digest, evaluate, example_counts,
+    follow, lead, longest_example, randomness, train,
+};
+pub use error::{Result, RunError};

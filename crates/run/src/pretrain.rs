@@ -1,0 +1,375 @@
+//! Pre-training on public text: ordinary mini-batch training over the shuffled examples of all users.
+//!
+//! It is **not private**: no update is clipped and no noise is added, so the text has to be public. It leaves a run
+//! directory like a private run's (configuration, vocabulary, metrics, model, report), and private training starts from
+//! its `model.safetensors` (see [`initial_model`]).
+//!
+//! A step stands in the records where a round of a federated run would: its cohort are the users whose examples the step
+//! read.
+//!
+//! Source: \[Gboard\] section 2.3 and Figure 3 (Xu et al., "Federated Learning of Gboard Language Models with Differential
+//! Privacy", 2023): pre-training on public data before private training.
+
+mod config;
+mod gradient;
+mod order;
+mod setting;
+
+use std::time::Instant;
+
+use undertone_data::Split;
+
+use crate::checkpoint::{Checkpoint, Snapshot, State};
+use crate::driver::workspace::{self, RunDirectory};
+use crate::driver::{METRICS_FILE, Observer, RunOptions, Summary};
+use crate::error::{Result, RunError};
+use crate::evaluate::{EvaluationSet, Metrics};
+use crate::files::JsonLines;
+use crate::initial_model::{self, Training, source_sha256, starting_parameters};
+use crate::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
+use undertone_coordinator::error::CoordinatorError;
+use undertone_coordinator::identity::ModelIdentity;
+use undertone_coordinator::random::Randomness;
+use undertone_coordinator::server_optimizer::ServerOptimizer;
+
+pub use config::{CentralTrainingConfig, PretrainConfig, PretrainFile};
+use gradient::PartWorker;
+use order::ExampleOrder;
+use setting::Setting;
+
+/// What every pre-training says about itself.
+pub const NOT_PRIVATE: &str = "Pre-training is NOT private: nothing is clipped and no noise is added, so the model may \
+                               repeat what it read. Use it for public text only.";
+
+/// Pre-trains a model as a file says.
+///
+/// # Guarantee
+/// PRIVACY: none. With the same configuration the parameters have the same bits at any number of threads and after any
+/// resume (on processors with the same vector instructions).
+///
+/// # Errors
+/// [`RunError`]; what fails after its first checkpoint can be resumed.
+///
+/// # Example
+/// ```no_run
+/// use undertone_run::{pretrain, RunOptions, Silent};
+///
+/// let file = pretrain::PretrainFile::read("examples/public-pretrain.toml".as_ref(), &[])?;
+/// let options = RunOptions { out: "runs".into(), threads: 2, resume: false };
+/// let summary = pretrain::pretrain(&file, &options, &Silent)?;
+/// println!("{:.2} %", 100.0 * summary.metrics.top1);
+/// # Ok::<(), undertone_run::error::RunError>(())
+/// ```
+pub fn pretrain(file: &PretrainFile, options: &RunOptions, observer: &dyn Observer) -> Result<Summary> {
+    file.config.validate()?;
+    RunDirectory::within(options, &file.config.name, |directory| {
+        pretrain_in(directory, file, options, observer)
+    })
+}
+
+fn pretrain_in(
+    directory: &RunDirectory,
+    file: &PretrainFile,
+    options: &RunOptions,
+    observer: &dyn Observer,
+) -> Result<Summary> {
+    let config = &file.config;
+    let corpus = directory.open_corpus(&config.data, &file.base, observer)?;
+    let initial = config.initial_model.as_deref();
+    let model = initial_model::model(&config.model, initial, &file.base, corpus.vocab())?;
+    let users = corpus.partition(Split::Train);
+    let order = ExampleOrder::new(&users, config.training.batch_size)?;
+    let setting = Setting {
+        file,
+        directory,
+        corpus: &corpus,
+        model: model.as_ref(),
+        identity: &ModelIdentity::new(model.as_ref()),
+        users: &users,
+        options,
+        observer,
+    };
+    let mut pretraining = Pretraining::open(setting, order)?;
+    pretraining.steps()?;
+    pretraining.finish()
+}
+
+/// A pre-training between two steps.
+struct Pretraining<'a> {
+    setting: Setting<'a>,
+    order: ExampleOrder<'a>,
+    randomness: Randomness,
+    workers: Vec<PartWorker>,
+    periodic: EvaluationSet,
+    metrics: JsonLines,
+    parameters: Vec<f32>,
+    optimizer: ServerOptimizer,
+    step: u64,
+    train_seconds: f64,
+    tokens: u64,
+    start: StartRecord,
+    /// What went into the model that it starts from.
+    trainings: Vec<Training>,
+}
+
+impl<'a> Pretraining<'a> {
+    fn open(setting: Setting<'a>, order: ExampleOrder<'a>) -> Result<Self> {
+        let PretrainFile { config, base } = setting.file;
+        let randomness = Randomness::seeded(config.seed);
+        let longest = workspace::longest_example(setting.users);
+        let workers = (0..setting.options.threads.max(1))
+            .map(|_| PartWorker::new(setting.model, longest))
+            .collect();
+        let periodic = setting.evaluation_set(config.evaluation.max_tokens, &randomness, 0)?;
+        let checkpoint = match setting.options.resume {
+            true => {
+                let name = setting.model_name();
+                let parameters = setting.model.layout().len();
+                Some(
+                    setting
+                        .directory
+                        .read_checkpoint(config, setting.corpus, &name, parameters)?,
+                )
+            }
+            false => None,
+        };
+        let trainings = match (&checkpoint, &config.initial_model) {
+            (Some(_), _) => workspace::trainings_of(setting.directory.path())?,
+            (None, Some(file)) => initial_model::trained_on(&base.join(file))?,
+            (None, None) => Vec::new(),
+        };
+        let metrics_file = setting.directory.file(METRICS_FILE);
+        let metrics = match &checkpoint {
+            Some(checkpoint) => JsonLines::open(&metrics_file, checkpoint.state.metrics_bytes)?,
+            None => {
+                setting
+                    .directory
+                    .write_setting(config, setting.corpus, base, &trainings)?;
+                JsonLines::open(&metrics_file, 0)?
+            }
+        };
+        // A resumed training has its parameters from the checkpoint; the file may be gone by then.
+        let initial = config.initial_model.as_deref().filter(|_| checkpoint.is_none());
+        let words = setting.corpus.vocab();
+        let parameters =
+            starting_parameters(&config.model, initial, base, setting.model, words, &randomness)?;
+        let optimizer =
+            ServerOptimizer::new(config.training.optimizer(), setting.model.layout(), config.steps)
+                .with_warm_up(config.training.warm_up_steps);
+        let mut pretraining = Self {
+            order,
+            randomness,
+            workers,
+            periodic,
+            metrics,
+            parameters,
+            optimizer,
+            step: 0,
+            train_seconds: 0.0,
+            tokens: 0,
+            start: setting.start_record(),
+            trainings,
+            setting,
+        };
+        match checkpoint {
+            Some(checkpoint) => pretraining.restore(checkpoint)?,
+            None => {
+                let start = MetricsLine::Start(pretraining.start.clone());
+                pretraining.metrics.append(&start)?;
+                pretraining.checkpoint()?;
+            }
+        }
+        setting
+            .observer
+            .on_start(&pretraining.start, None, pretraining.step);
+        Ok(pretraining)
+    }
+
+    fn restore(&mut self, checkpoint: Checkpoint) -> Result<()> {
+        let Checkpoint {
+            state,
+            parameters,
+            first,
+            second,
+        } = checkpoint;
+        let fits = parameters.len() == self.parameters.len();
+        if !fits || !self.optimizer.restore(state.steps, first, second) {
+            return Err(RunError::Damaged {
+                path: crate::checkpoint::path(self.setting.directory.path()),
+                message: "its parameters or optimizer state do not fit the configuration".to_owned(),
+            });
+        }
+        self.parameters = parameters;
+        self.step = state.rounds;
+        self.train_seconds = state.train_seconds;
+        Ok(())
+    }
+
+    fn steps(&mut self) -> Result<()> {
+        let config = &self.setting.file.config;
+        while self.step < config.steps {
+            self.one_step()?;
+            let step = self.step;
+            let due = |every: u64| every > 0 && step.is_multiple_of(every);
+            let evaluates = due(config.evaluation.every) && self.step < config.steps;
+            if due(config.checkpoint.every) || self.step == config.steps {
+                self.checkpoint()?;
+            }
+            if evaluates {
+                let eos = config.evaluation.eos;
+                let threads = self.setting.options.threads;
+                let metrics =
+                    self.periodic
+                        .evaluate(self.setting.model, &self.parameters, eos, false, threads)?;
+                self.record_evaluation(metrics)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn one_step(&mut self) -> Result<()> {
+        let started = Instant::now();
+        let step = self.step;
+        let batch = self.order.batch(step, &self.randomness);
+        self.setting.observer.on_round_start(step, batch.users);
+        let bos = self.setting.users.special().bos;
+        let layout = std::sync::Arc::new(self.setting.model.layout().clone());
+        let (average, stats) = gradient::descent(
+            step,
+            &layout,
+            &self.parameters,
+            &batch.examples,
+            bos,
+            &mut self.workers,
+        )?;
+        let gradient_norm = average
+            .values()
+            .iter()
+            .map(|&value| f64::from(value).powi(2))
+            .sum::<f64>()
+            .sqrt();
+        self.optimizer
+            .apply(step, &average, &mut self.parameters)
+            .map_err(|error| match error {
+                CoordinatorError::Diverged { round } => RunError::value(
+                    "training.learning_rate",
+                    "a rate at which the parameters stay finite",
+                    format!("{} in step {round}", self.optimizer.learning_rate(round)),
+                ),
+                other => other.into(),
+            })?;
+        self.setting.model.constrain(&mut self.parameters);
+        self.step += 1;
+        let seconds = started.elapsed().as_secs_f64();
+        self.train_seconds += seconds;
+        self.tokens += stats.targets as u64;
+        let record = RoundRecord {
+            round: step,
+            cohort_size: batch.users,
+            survivors: None,
+            abandoned: false,
+            cohort_weight: batch.examples.len() as f64,
+            examples: None,
+            tokens: stats.targets as u64,
+            train_loss: stats.mean_loss(),
+            clip_norm: None,
+            discarded: 0,
+            clipped_fraction: 0.0,
+            update_norms: Histogram::default(),
+            release_norm: gradient_norm,
+            noise_std: 0.0,
+            signal_to_noise: None,
+            epsilon: None,
+            estimated_clip_norm: None,
+            ledger_sha256: None,
+            seconds,
+            phases: None,
+        };
+        self.metrics.append(&MetricsLine::Round(record.clone()))?;
+        self.setting.observer.on_round(&record);
+        Ok(())
+    }
+
+    fn record_evaluation(&mut self, metrics: Metrics) -> Result<()> {
+        let record = EvaluationRecord {
+            round: self.step,
+            split: self.setting.file.config.evaluation.split.name().to_owned(),
+            train_seconds: self.train_seconds,
+            metrics,
+        };
+        self.metrics.append(&MetricsLine::Evaluation(record.clone()))?;
+        self.setting.observer.on_evaluation(&record);
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Result<()> {
+        let Setting {
+            file,
+            directory,
+            corpus,
+            ..
+        } = self.setting;
+        self.metrics.sync()?;
+        let (steps, [(_, first), (_, second)]) = self.optimizer.state();
+        let snapshot = Snapshot {
+            state: State {
+                rounds: self.step,
+                steps,
+                // Nothing private is spent, so nothing is entered into a ledger.
+                ledger_bytes: 0,
+                metrics_bytes: self.metrics.length(),
+                train_seconds: self.train_seconds,
+                model: self.setting.model_name(),
+                config_sha256: workspace::config_digest(&file.config)?,
+                data_sha256: corpus.digest().to_owned(),
+                participation_key: None,
+                adaptive_clip: None,
+                noise_state: None,
+            },
+            parameters: &self.parameters,
+            first,
+            second,
+        };
+        snapshot.write(directory.path(), None)
+    }
+
+    fn finish(mut self) -> Result<Summary> {
+        let Setting {
+            file,
+            directory,
+            corpus,
+            model,
+            options,
+            ..
+        } = self.setting;
+        let config = &file.config;
+        let limit = config.evaluation.final_max_tokens;
+        let set = self.setting.evaluation_set(limit, &self.randomness, 1)?;
+        let eos = config.evaluation.eos;
+        let metrics = set.evaluate(model, &self.parameters, eos, true, options.threads)?;
+        self.record_evaluation(metrics.clone())?;
+        self.checkpoint()?;
+        self.trainings.push(Training::NotPrivate {
+            source_sha256: source_sha256(&config.data)?,
+        });
+        let (words, parameters) = (corpus.vocab(), &self.parameters);
+        directory.write_model(&config.model, self.step, words, model, parameters, self.trainings)?;
+        let privacy = self.setting.write_privacy()?;
+        Ok(Summary {
+            run_dir: directory.path().to_owned(),
+            rounds: self.step,
+            stopped_early: None,
+            train_seconds: self.train_seconds,
+            tokens: self.tokens,
+            initial: None,
+            metrics,
+            unigram_accuracy: self.start.unigram_accuracy,
+            best_accuracy: self.start.best_accuracy,
+            warning: None,
+            privacy,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+//! `undertone verify RUN`: what a run's own files prove about it, and what does not hold.
+//!
+//! Everything is recomputed from the files of the run directory: the chain of the ledger, every round's clip norm,
+//! sensitivity and noise, who took part and how far apart, the whole privacy report, the figures of the metrics that ledger
+//! and configuration determine, and the model that came out with what it says of itself. The report is made by the code that
+//! a run makes it with, from the ledger's lines, and compared leaf by leaf.
+//!
+//! What no file can prove: that the noise was drawn as the ledger says, that pseudonyms stand for different people, losses
+//! and accuracies, and that a directory was not forged as a whole. A copy of the ledger's last digest (`ledger_head` in
+//! `manifest.json`) in another place tells the last.
+//!
+//! Source: \[Gboard\] section 2.5, point 7; \[BLT\] Appendix A.
+
+mod directory;
+mod guarantee;
+mod ledger;
+mod mechanism;
+mod metrics;
+mod model;
+mod same;
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use undertone_data::{PrivateVocabulary, Vocab, VocabularySpec};
+
+use crate::config::{RunConfig, RunFile};
+use crate::driver::{
+    CONFIG_FILE, LEDGER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE, strategy_of, trainings_of, vocabulary_cost,
+    vocabulary_of,
+};
+use crate::error::{Result, RunError};
+use crate::files;
+use crate::initial_model::{Training, source_sha256};
+use undertone_coordinator::identity::ParameterCounts;
+use undertone_coordinator::plan::{Population, PrivacyPlan};
+use undertone_coordinator::privacy_report::{Claims, FOLLOWS_THE_ENCODING};
+use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry};
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// What was found, in a few words.
+    pub found: String,
+    /// What does not hold, each naming its file, line or figure; empty if the check passed.
+    pub problems: Vec<String>,
+}
+
+impl Check {
+    fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            found: String::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    fn problem(&mut self, problem: impl Display) {
+        self.problems.push(problem.to_string());
+    }
+
+    fn problems(&mut self, problems: Vec<String>) {
+        self.problems.extend(problems);
+    }
+
+    /// Says that two figures differ, if they do.
+    fn same(&mut self, place: impl Display, expected: &impl Figure, got: &impl Figure) {
+        let (expected, got) = (expected.value(), got.value());
+        // Recomputed on another machine, a last digit may differ.
+        let differ = match (expected, got) {
+            (Some(a), Some(b)) => (a - b).abs() > 1e-9 * a.abs().max(b.abs()) || a.is_nan() != b.is_nan(),
+            (a, b) => a.is_some() != b.is_some(),
+        };
+        if differ {
+            let shown = |value: Option<f64>| value.map_or("no value".to_owned(), |value| value.to_string());
+            self.problem(format!(
+                "{place}: expected {}, got {}",
+                shown(expected),
+                shown(got)
+            ));
+        }
+    }
+
+    /// Keeps the value, or the error as a problem.
+    fn keep<T, E: Display>(&mut self, result: std::result::Result<T, E>) -> Option<T> {
+        result.map_err(|error| self.problem(error)).ok()
+    }
+}
+
+/// A number, or none.
+trait Figure {
+    fn value(&self) -> Option<f64>;
+}
+
+impl Figure for f64 {
+    fn value(&self) -> Option<f64> {
+        Some(*self)
+    }
+}
+
+impl Figure for u64 {
+    fn value(&self) -> Option<f64> {
+        Some(*self as f64)
+    }
+}
+
+impl Figure for Option<f64> {
+    fn value(&self) -> Option<f64> {
+        *self
+    }
+}
+
+/// What a run directory proves.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verification {
+    /// The run directory.
+    pub run: PathBuf,
+    /// Every check, in order. Where one fails that others build on, they are missing.
+    pub checks: Vec<Check>,
+    /// The guarantee as recomputed from the ledger; `None` where it could not be, or the run promises none.
+    pub recomputed: Option<GuaranteeRecord>,
+    /// What the guarantee rests on beside the files, and which figures no file determines.
+    pub notes: Vec<&'static str>,
+}
+
+impl Verification {
+    /// Whether everything holds.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.checks.iter().all(|check| check.problems.is_empty())
+    }
+
+    /// Keeps a check; the value that later ones build on, if it passed.
+    fn then<T>(&mut self, (check, value): (Check, Option<T>)) -> Option<T> {
+        self.checks.push(check);
+        value
+    }
+}
+
+/// What later checks build on.
+struct Run<'a> {
+    folder: &'a Path,
+    config: RunConfig,
+    vocabulary: Vocab,
+    counts: ParameterCounts,
+    entries: Vec<LedgerEntry>,
+    plan: PrivacyPlan,
+    /// What the model that the run started from says of its training.
+    trainings: Vec<Training>,
+}
+
+impl Run<'_> {
+    /// What the report of the run is made from, made as before the first round.
+    fn claims(&self) -> Result<Claims<'_>> {
+        Ok(Claims {
+            task: &self.config.task,
+            seeded: self.config.seed.is_some(),
+            vocabulary: self.config.data.vocabulary_provenance(),
+            counts: self.counts,
+            plan: &self.plan,
+            planned: self.plan.planned()?,
+            estimate: self.plan.estimated()?,
+        })
+    }
+}
+
+/// Verifies a finished run.
+///
+/// # Errors
+/// [`RunError::Io`] where the folder is no run directory; everything else that is wrong is a problem of a check.
+pub fn verify(run_dir: &Path) -> Result<Verification> {
+    files::read(&run_dir.join(CONFIG_FILE))?;
+    let mut verification = Verification {
+        run: run_dir.to_owned(),
+        checks: Vec::new(),
+        recomputed: None,
+        notes: vec![metrics::NOT_DETERMINED],
+    };
+    if let Some(run) = open(run_dir, &mut verification) {
+        let of_sums = run.config.task.aggregation.is_some() && !run.config.task.encoding_is_noisy();
+        if of_sums && run.plan.is_private() {
+            verification.notes.push(FOLLOWS_THE_ENCODING);
+        }
+        verification.checks.push(mechanism::is_the_configuration_s(&run));
+        verification.checks.push(ledger::rounds(&run));
+        verification.checks.push(ledger::participation(&run));
+        let report = verification.then(guarantee::agree(&run));
+        verification.checks.push(metrics::agree(&run));
+        verification
+            .checks
+            .push(model::is_the_ledger_s(&run, report.as_ref()));
+        verification.recomputed = report.and_then(|report| report.observed);
+    }
+    Ok(verification)
+}
+
+fn open<'a>(folder: &'a Path, verification: &mut Verification) -> Option<Run<'a>> {
+    let (configuration, config) = configuration(folder);
+    verification
+        .checks
+        .push(directory::as_when_it_ended(folder, config.as_ref()));
+    verification.checks.push(configuration);
+    let config = config?;
+    let entries = verification.then(ledger::chain(folder))?;
+    verification.then(mechanism::is_one(folder, config.task.rounds))?;
+    let Settings {
+        vocabulary,
+        counts,
+        plan,
+        trainings,
+    } = verification.then(settings(folder, &config, &entries))?;
+    Some(Run {
+        folder,
+        config,
+        vocabulary,
+        counts,
+        entries,
+        plan,
+        trainings,
+    })
+}
+
+fn configuration(folder: &Path) -> (Check, Option<RunConfig>) {
+    let mut check = Check::new("configuration");
+    let path = folder.join(CONFIG_FILE);
+    let config = check.keep(files::read_text(&path).and_then(|text| RunFile::parse(&text, &path, &[])));
+    check.found = "config.toml is a valid run file".to_owned();
+    (check, config)
+}
+
+/// Model and plan, made again from configuration, vocabulary and mechanism.
+struct Settings {
+    vocabulary: Vocab,
+    counts: ParameterCounts,
+    plan: PrivacyPlan,
+    trainings: Vec<Training>,
+}
+
+fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Check, Option<Settings>) {
+    let mut check = Check::new("settings");
+    for (entry, line) in entries.iter().zip(1..).skip(1) {
+        let first = &entries[0];
+        let place = |what: &str| format!("{LEDGER_FILE}, line {line}, {what} as in line 1");
+        check.same(place("population"), &first.population, &entry.population);
+        check.same(place("total_weight"), &first.total_weight, &entry.total_weight);
+    }
+    let made = (|| {
+        let vocabulary = vocabulary_of(folder, &config.data)?;
+        let layout = config.task.model.layout(vocabulary.len())?;
+        let counts = ParameterCounts::of(&config.task.model, vocabulary.len())?;
+        let Some(first) = entries.first() else {
+            return Err(RunError::Damaged {
+                path: folder.join(crate::driver::LEDGER_FILE),
+                message: "no rounds".to_owned(),
+            });
+        };
+        let population = Population {
+            users: first.population,
+            total_weight: first.total_weight,
+        };
+        let strategy = strategy_of(folder)?;
+        let trainings = trainings_of(folder)?;
+        let plan = PrivacyPlan::with_strategy(&config.task, strategy.as_ref(), &layout, population)?;
+        let words = vocabulary_privacy(folder, config, &vocabulary)?;
+        let words = vocabulary_cost(&plan, words.as_ref())?;
+        let plan = plan
+            .with_vocabulary(words)
+            .with_start(&trainings, &source_sha256(&config.data)?);
+        Ok(Settings {
+            vocabulary,
+            counts,
+            plan,
+            trainings,
+        })
+    })();
+    let made = check.keep(made);
+    check.found = "vocabulary, model and mechanism fit the configuration".to_owned();
+    (check, made)
+}
+
+/// The record of the words, where the configuration says that they were chosen privately: checked, and of these words.
+fn vocabulary_privacy(
+    folder: &Path,
+    config: &RunConfig,
+    vocabulary: &Vocab,
+) -> Result<Option<PrivateVocabulary>> {
+    if !matches!(config.data.vocabulary, Some(VocabularySpec::Private { .. })) {
+        return Ok(None);
+    }
+    let path = folder.join(VOCAB_PRIVACY_FILE);
+    let record = PrivateVocabulary::parse(&path, &files::read(&path)?)?;
+    if record.matches(vocabulary) && record.words() == vocabulary.words().len() as u64 {
+        return Ok(Some(record));
+    }
+    Err(RunError::Damaged {
+        path,
+        message: format!("it is that of other words than those in {VOCAB_FILE}"),
+    })
+}

@@ -1,0 +1,102 @@
+//! The files of a run directory against its manifest, and which files there have to be.
+
+use std::path::Path;
+
+use undertone_data::VocabularySpec;
+
+use super::Check;
+use super::same::exactly;
+use crate::config::RunConfig;
+use crate::driver::{
+    FINISHED_FILES, INITIAL_MODEL_FILE, MECHANISM_FILE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+};
+use crate::files;
+use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
+
+/// Every file is what it was when the run ended, and there are those that the configuration asks for, no others.
+pub(super) fn as_when_it_ended(folder: &Path, config: Option<&RunConfig>) -> Check {
+    let mut check = Check::new("files");
+    let read = files::read(&folder.join(MANIFEST_FILE));
+    let manifest = match read.map(|bytes| exactly::<Manifest>(MANIFEST_FILE, &bytes)) {
+        Ok(Ok(manifest)) => manifest,
+        Ok(Err(problems)) => {
+            check.problems(problems);
+            return check;
+        }
+        Err(error) => {
+            check.problem(error);
+            check.problem(format!(
+                "{MANIFEST_FILE}: without it the run has not ended, or it was removed"
+            ));
+            return check;
+        }
+    };
+    if manifest.version != 1 {
+        check.problem(format!(
+            "{MANIFEST_FILE}, version: expected 1, got {}",
+            manifest.version
+        ));
+    }
+    let strangers = manifest
+        .files
+        .keys()
+        .filter(|name| !FINISHED_FILES.contains(&name.as_str()));
+    for name in strangers {
+        check.problem(format!("{MANIFEST_FILE}, files.{name}: the run has no such file"));
+    }
+    for name in FINISHED_FILES {
+        let path = folder.join(name);
+        let expected = config.is_none_or(|config| is_expected(name, config));
+        match (manifest.files.get(name), files::exists(&path)) {
+            (Some(_), true) | (None, true) if !expected => {
+                check.problem(format!("{name}: the configuration asks for no such file"));
+            }
+            (Some(expected), true) => {
+                if let Some(got) = check.keep(sha256_of(&path))
+                    && got != *expected
+                {
+                    check.problem(format!(
+                        "{name}: changed since the run ended (SHA-256 {got}, {MANIFEST_FILE} says {expected})"
+                    ));
+                }
+            }
+            (Some(_), false) => check.problem(format!("{name}: missing")),
+            (None, true) => check.problem(format!("{name}: not in {MANIFEST_FILE}")),
+            (None, false) if expected && config.is_some() => {
+                check.problem(format!("{name}: missing, and not in {MANIFEST_FILE}"));
+            }
+            (None, false) => {}
+        }
+    }
+    left_over(folder, &mut check);
+    check.found = format!("{} files as when the run ended", manifest.files.len());
+    check
+}
+
+/// Whether a finished run of this configuration has the file.
+fn is_expected(name: &str, config: &RunConfig) -> bool {
+    let vocabulary = config.data.vocabulary.as_ref();
+    let of_tokens = matches!(vocabulary, Some(VocabularySpec::Tokenizer { .. }));
+    match name {
+        INITIAL_MODEL_FILE => config.initial_model.is_some(),
+        MECHANISM_FILE => config
+            .task
+            .privacy
+            .as_ref()
+            .is_some_and(|privacy| privacy.mechanism.is_some()),
+        TOKENIZER_FILE => of_tokens,
+        VOCAB_FILE => !of_tokens,
+        VOCAB_PRIVACY_FILE => matches!(vocabulary, Some(VocabularySpec::Private { .. })),
+        _ => true,
+    }
+}
+
+/// PRIVACY: a checkpoint holds the key of participation, which tells from the ledger who was sampled, and what correlated noise
+/// keeps between rounds.
+fn left_over(folder: &Path, check: &mut Check) {
+    if files::exists(&folder.join("checkpoint")) {
+        check.problem(
+            "checkpoint: a finished run keeps none, because it tells who was sampled; `undertone train --resume` removes it",
+        );
+    }
+}

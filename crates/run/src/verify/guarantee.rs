@@ -1,0 +1,109 @@
+//! `privacy.json` and `privacy.md` against the report that ledger and configuration give.
+
+use serde_json::Value;
+
+use super::mechanism::keys_of;
+use super::same::{Precision, differences, exactly};
+use super::{Check, Run};
+use crate::driver::{MECHANISM_FILE, PRIVACY_FILE, PRIVACY_PAGE};
+use crate::error::{Result, RunError};
+use undertone_coordinator::account::Account;
+use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
+use undertone_present::numbers::epsilon_delta;
+
+/// Makes the whole report again, as a run makes it, and compares every leaf with what was written.
+pub(super) fn agree(run: &Run<'_>) -> (Check, Option<PrivacyReport>) {
+    let mut check = Check::new("guarantee");
+    let claims = match check.keep(run.claims()) {
+        Some(claims) => claims,
+        None => return (check, None),
+    };
+    let made = check.keep(claims.report(&run.entries));
+    let Some(bytes) = check.keep(crate::files::read(&run.folder.join(PRIVACY_FILE))) else {
+        return (check, None);
+    };
+    let damaged = |error: serde_json::Error| RunError::Damaged {
+        path: run.folder.join(PRIVACY_FILE),
+        message: error.to_string(),
+    };
+    let written: Result<Value> = serde_json::from_slice(&bytes).map_err(damaged);
+    if let (Some(made), Some(written)) = (&made, check.keep(written))
+        && let Some(expected) = check.keep(serde_json::to_value(made).map_err(damaged))
+    {
+        check.problems(differences(
+            PRIVACY_FILE,
+            &expected,
+            &written,
+            Precision::Recomputed,
+        ));
+        matrix(run, made, &written, &mut check);
+    }
+    match exactly::<PrivacyReport>(PRIVACY_FILE, &bytes) {
+        Ok(written) => page(run, &written, &mut check),
+        // What differs from the report that was made has been named.
+        Err(problems) if check.problems.is_empty() => check.problems(problems),
+        Err(_) => {}
+    }
+    check.keep(budget(run)).unwrap_or_default();
+    check.found = match &made {
+        Some(made) if !made.private => "no noise, no guarantee".to_owned(),
+        Some(made) => match &made.observed {
+            Some(observed) => format!("observed {}", stated(observed)),
+            None => "the noise is too small for any guarantee to be stated".to_owned(),
+        },
+        None => String::new(),
+    };
+    (check, made)
+}
+
+/// The figures of an optimised matrix are what was run: only their sensitivity can be compared with what was claimed.
+fn matrix(run: &Run<'_>, made: &PrivacyReport, written: &Value, check: &mut Check) {
+    let (Some(bounded), Some(planned)) = (run.plan.bounded(), &made.planned) else {
+        return;
+    };
+    let Some(schema) = &planned.schema else { return };
+    let claimed = written["planned"]["schema"]["sensitivity"].as_f64();
+    if claimed.is_some_and(|claimed| Precision::Recomputed.same("sensitivity", schema.sensitivity, claimed)) {
+        return;
+    }
+    check.problem(format!(
+        "{MECHANISM_FILE}, strategy ({}): its sensitivity is {}, {PRIVACY_FILE} says {}",
+        keys_of(bounded.mechanism().strategy()),
+        schema.sensitivity,
+        written["planned"]["schema"]["sensitivity"]
+    ));
+}
+
+/// `privacy.md` is the page of this `privacy.json`.
+fn page(run: &Run<'_>, report: &PrivacyReport, check: &mut Check) {
+    let Some(got) = check.keep(crate::files::read(&run.folder.join(PRIVACY_PAGE))) else {
+        return;
+    };
+    let expected = crate::privacy_page::document(&run.config.task.name, report);
+    let got = String::from_utf8_lossy(&got);
+    let mut lines = expected.lines().zip(got.lines()).zip(1..);
+    if let Some(((expected, got), line)) = lines.find(|((expected, got), _)| expected != got) {
+        check.problem(format!(
+            "{PRIVACY_PAGE}, line {line}: expected {expected:?}, got {got:?}"
+        ));
+    } else if *expected != *got {
+        check.problem(format!(
+            "{PRIVACY_PAGE}: expected the {} lines that {PRIVACY_FILE} gives, got {} lines",
+            expected.lines().count(),
+            got.lines().count()
+        ));
+    }
+}
+
+/// No round was made beyond a budget of the run file.
+fn budget(run: &Run<'_>) -> Result<()> {
+    let mut account = Account::new(&run.config.task, &run.plan)?;
+    for entry in &run.entries {
+        account.add(entry)?;
+    }
+    Ok(account.running()?.check_spent(&run.plan)?)
+}
+
+fn stated(record: &GuaranteeRecord) -> String {
+    epsilon_delta(record.epsilon, record.delta)
+}

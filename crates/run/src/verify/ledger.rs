@@ -1,0 +1,296 @@
+//! The ledger against itself and the configuration.
+
+use std::path::Path;
+
+use super::same::exactly;
+use super::{Check, Run};
+use crate::driver::{LEDGER_FILE, genesis_of};
+use crate::error::Result;
+use crate::files::{Line, Lines};
+use crate::ledger;
+use crate::manifest::Manifest;
+use undertone_coordinator::participation::observed::Observed;
+use undertone_coordinator::participation::policy::{Enforcement, Policy};
+use undertone_coordinator::plan::PrivacyPlan;
+use undertone_coordinator::record::LedgerEntry;
+use undertone_coordinator::sampling::Sampling;
+
+/// Every line follows the one before it, and the first the settings of the run.
+pub(super) fn chain(folder: &Path) -> (Check, Option<Vec<LedgerEntry>>) {
+    let mut check = Check::new("ledger");
+    let path = folder.join(LEDGER_FILE);
+    let read = only_what_a_run_writes(&path, &mut check);
+    check.keep(read);
+    let read = genesis_of(folder).and_then(|genesis| ledger::read_chain(&path, &genesis));
+    let Some((entries, head)) = check.keep(read) else {
+        return (check, None);
+    };
+    if let Ok(manifest) = Manifest::read(folder) {
+        if manifest.ledger_head != head {
+            check.problem(format!(
+                "{LEDGER_FILE}: ends in {head}, the manifest's ledger_head is {}",
+                manifest.ledger_head
+            ));
+        }
+        check.same("manifest.json, rounds", &(entries.len() as u64), &manifest.rounds);
+    }
+    check.found = format!("{} rounds, chained from the settings on", entries.len());
+    (check, Some(entries))
+}
+
+/// Every line has the keys of a ledger's line, each once, and no others.
+fn only_what_a_run_writes(path: &Path, check: &mut Check) -> Result<()> {
+    let mut lines = Lines::open(path)?;
+    while let Some(Line { number, bytes, .. }) = lines.next()? {
+        let place = format!("{LEDGER_FILE}, line {number}");
+        check.problems(exactly::<LedgerEntry>(&place, bytes).err().unwrap_or_default());
+    }
+    Ok(())
+}
+
+/// Every round's clip norm, sensitivity and noise are what the configuration means.
+pub(super) fn rounds(run: &Run<'_>) -> Check {
+    let mut check = Check::new("rounds");
+    if run.entries.len() as u64 > run.config.task.rounds {
+        check.problem(format!(
+            "{LEDGER_FILE}: {} rounds, config.toml allows {}",
+            run.entries.len(),
+            run.config.task.rounds
+        ));
+    }
+    let adaptive = run
+        .plan
+        .bounded()
+        .is_some_and(|bounded| bounded.clients().is_some());
+    for (index, entry) in run.entries.iter().enumerate() {
+        let place = |what: &str| format!("{LEDGER_FILE}, line {}, {what}", index + 1);
+        let planned = match (adaptive, entry.clip_norm) {
+            // Where clipping is adaptive the norm is an outcome, and changes where a segment begins.
+            (true, Some(clip_norm)) => run.plan.round_clipped(entry.round, clip_norm),
+            _ => run.plan.round(entry.round),
+        };
+        let sampling = run.config.task.cohort.sampling.name();
+        if entry.sampling != sampling {
+            check.problem(format!(
+                "{}: expected {sampling}, got {}",
+                place("sampling"),
+                entry.sampling
+            ));
+        }
+        check.same(
+            place("sampling_probability"),
+            &run.plan.sampling_probability(),
+            &entry.sampling_probability,
+        );
+        check.same(
+            place("population"),
+            &run.plan.population().users,
+            &entry.population,
+        );
+        check_size(run, index, &mut check);
+        check.same(
+            place("total_weight"),
+            &run.plan.population().total_weight,
+            &entry.total_weight,
+        );
+        check.same(place("clip_norm"), &planned.clipping.bound(), &entry.clip_norm);
+        check.same(place("sensitivity"), &planned.sensitivity, &entry.sensitivity);
+        check.same(place("noise_std"), &planned.noise_std, &entry.noise_std);
+        check.same(
+            place("noise_multiplier"),
+            &planned.noise_multiplier,
+            &entry.noise_multiplier,
+        );
+        check_survivors(run, index, &mut check);
+        check_examples(run, index, &mut check);
+        let named = entry.noise_key.as_deref().map(is_key_id);
+        if named != planned.noise_multiplier.map(|_| true) {
+            check.problem(format!(
+                "{}: expected 16 hexadecimal digits in private runs, and nothing in others",
+                place("noise_key")
+            ));
+        }
+    }
+    if adaptive {
+        segments(run, &mut check);
+    }
+    check.found = "clip norm, sensitivity and noise of every round as configured".to_owned();
+    check
+}
+
+/// Whether a text is the name of a key.
+fn is_key_id(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The size of a cohort, where the configuration determines it.
+fn check_size(run: &Run<'_>, index: usize, check: &mut Check) {
+    let (users, goal) = (run.plan.population().users, run.plan.users_per_round() as u64);
+    let sizes = match run.config.task.cohort.sampling {
+        Sampling::FixedSize => goal..=goal,
+        Sampling::ShuffledEpochs => {
+            let cohorts = (users / goal.max(1)).max(1);
+            users / cohorts..=users.div_ceil(cohorts)
+        }
+        Sampling::Poisson | Sampling::DeviceTimers => 0..=users,
+    };
+    let size = run.entries[index].cohort_size;
+    if !sizes.contains(&size) {
+        check.problem(format!(
+            "{LEDGER_FILE}, line {}, cohort_size: expected from {} to {}, got {size}",
+            index + 1,
+            sizes.start(),
+            sizes.end()
+        ));
+    }
+}
+
+/// ULS and ELS: every participant gave one example at least, and `group_size` at most.
+fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
+    let entry = &run.entries[index];
+    let place = |what: &str| format!("{LEDGER_FILE}, line {}, {what}", index + 1);
+    let group_size = run.config.task.user_update.group_size;
+    check.same(
+        place("group_size"),
+        &group_size.map(f64::from),
+        &entry.group_size.map(f64::from),
+    );
+    let Some(group_size) = group_size else {
+        if entry.examples.is_some() {
+            check.problem(format!(
+                "{}: a run without a group size has no such value",
+                place("examples")
+            ));
+        }
+        return;
+    };
+    let most = entry.cohort_size.saturating_mul(u64::from(group_size));
+    let within = |examples| (entry.cohort_size..=most).contains(&examples);
+    // Of users who failed on the way nothing is in the sum.
+    if entry.survivors.is_none() && !entry.examples.is_some_and(within) {
+        check.problem(format!(
+            "{}: expected from {} to {most} of {} participants, got {}",
+            place("examples"),
+            entry.cohort_size,
+            entry.cohort_size,
+            entry
+                .examples
+                .map_or("no value".to_owned(), |examples| examples.to_string()),
+        ));
+    }
+}
+
+/// A round below the floor of survivors is abandoned, and leaves the parameters as they were.
+fn check_survivors(run: &Run<'_>, index: usize, check: &mut Check) {
+    let entry = &run.entries[index];
+    let place = |what: &str| format!("{LEDGER_FILE}, line {}, {what}", index + 1);
+    let Some(encoding) = run.plan.encoding() else {
+        if entry.survivors.is_some() || entry.abandoned {
+            check.problem(format!(
+                "{}: a run without [aggregation] has no such value",
+                place("survivors")
+            ));
+        }
+        return;
+    };
+    let cohort = encoding.cohort();
+    let survivors = entry.survivors.unwrap_or(0);
+    if survivors > entry.cohort_size || survivors > cohort.max_clients {
+        let most = entry.cohort_size.min(cohort.max_clients);
+        check.problem(format!(
+            "{}: expected at most {most}, got {survivors}",
+            place("survivors")
+        ));
+    }
+    if entry.survivors.is_none() {
+        check.problem(format!(
+            "{}: expected a number with [aggregation]",
+            place("survivors")
+        ));
+    }
+    if survivors < cohort.min_clients && !entry.abandoned {
+        check.problem(format!(
+            "{}: {survivors} survivors, released below the floor of {}",
+            place("abandoned"),
+            cohort.min_clients
+        ));
+    }
+    let before = index
+        .checked_sub(1)
+        .map(|before| &run.entries[before].parameters_sha256);
+    if entry.abandoned && before.is_some_and(|before| *before != entry.parameters_sha256) {
+        check.problem(format!(
+            "{}: an abandoned round changed the parameters",
+            place("parameters_sha256")
+        ));
+    }
+}
+
+/// An adaptive clip norm stays as it is between restarts, and starts as configured.
+fn segments(run: &Run<'_>, check: &mut Check) {
+    let Some(bounded) = run.plan.bounded() else { return };
+    let mut active = Some(bounded.first_clip_norm());
+    for (index, entry) in run.entries.iter().enumerate() {
+        let segment = bounded.segment_of(entry.round);
+        if segment > 0 && bounded.segment(segment).start == entry.round {
+            active = entry.clip_norm;
+        }
+        check.same(
+            format!("{LEDGER_FILE}, line {}, clip_norm between restarts", index + 1),
+            &active,
+            &entry.clip_norm,
+        );
+    }
+}
+
+/// Every round names distinct participants, as many as it counts, who keep to the declared schema.
+pub(super) fn participation(run: &Run<'_>) -> Check {
+    let mut check = Check::new("participation");
+    let mut observed = Observed::new();
+    let declared = match run.plan.participation() {
+        Some(participation) => Some(participation),
+        None => check.keep(PrivacyPlan::declared(&run.config.task)).flatten(),
+    };
+    let enforcement = run
+        .config
+        .task
+        .participation
+        .map_or(Enforcement::Refuse, |participation| participation.on_violation);
+    let mut policy = declared.map(|declared| Policy::new(declared, enforcement));
+    for (index, entry) in run.entries.iter().enumerate() {
+        let line = format!("{LEDGER_FILE}, line {}", index + 1);
+        if entry.participants.len() as u64 != entry.cohort_size {
+            check.problem(format!(
+                "{line}: cohort_size is {}, {} participants are named",
+                entry.cohort_size,
+                entry.participants.len()
+            ));
+        }
+        if let Err(violation) = observed.record(entry.round, &entry.participants) {
+            check.problem(format!("{line}: {violation}"));
+        }
+        if let Some(policy) = &mut policy
+            && let Err(violation) = policy.admit(entry.round, &entry.participants)
+        {
+            check.problem(format!("{line}: {violation}"));
+        }
+    }
+    let population = run.plan.population().users;
+    if observed.users() > population {
+        check.problem(format!(
+            "{LEDGER_FILE}: {} different participants in a population of {population}",
+            observed.users()
+        ));
+    }
+    let between = observed.min_sep();
+    check.found = format!(
+        "{} of {population} users took part, at most {} times, {}",
+        observed.users(),
+        observed.max_participation(),
+        between.map_or("nobody twice".to_owned(), |between| format!(
+            "MinS {}",
+            between.get()
+        )),
+    );
+    check
+}

@@ -1,0 +1,81 @@
+//! `mechanism.json` against the configuration.
+
+use std::path::Path;
+
+use undertone_mechanisms::{Mechanism, Strategy};
+
+use super::same::{Precision, differences, exactly};
+use super::{Check, Run};
+use crate::driver::MECHANISM_FILE;
+
+/// Checks that the file, if there is one, has the keys and the values of a mechanism for the rounds of the configuration.
+pub(super) fn is_one(folder: &Path, rounds: u64) -> (Check, Option<()>) {
+    let mut check = Check::new("mechanism file");
+    let read = check.keep(crate::files::read_if_there(&folder.join(MECHANISM_FILE)));
+    match read.flatten().map(|bytes| {
+        has_rounds(&bytes, rounds)?;
+        exactly::<Mechanism>(MECHANISM_FILE, &bytes)
+    }) {
+        None => check.found = "none".to_owned(),
+        Some(Ok(mechanism)) => check.found = mechanism.strategy().name(),
+        Some(Err(problems)) => check.problems(problems),
+    }
+    let holds = check.problems.is_empty().then_some(());
+    (check, holds)
+}
+
+/// Compares the number of rounds before anything is computed. Reading a mechanism computes its sensitivity, whose cost grows with
+/// the rounds, so a changed number would make the reader work for a time that the file chooses.
+fn has_rounds(bytes: &[u8], expected: u64) -> Result<(), Vec<String>> {
+    #[derive(serde::Deserialize)]
+    struct Rounds {
+        rounds: u64,
+    }
+    match serde_json::from_slice::<Rounds>(bytes) {
+        Ok(Rounds { rounds }) if rounds != expected => Err(vec![format!(
+            "{MECHANISM_FILE}, rounds: expected {expected} as in config.toml, got {rounds}"
+        )]),
+        // A file without rounds is refused below, with the names of all keys that are missing.
+        _ => Ok(()),
+    }
+}
+
+/// The mechanism is the one that the configuration means: its rounds, its schema, its noise, and every figure of a matrix
+/// that needs no search. The figures of an optimised matrix are in its sensitivity, which the guarantee rests on.
+pub(super) fn is_the_configuration_s(run: &Run<'_>) -> Check {
+    let mut check = Check::new("mechanism");
+    let Some(bounded) = run.plan.bounded() else {
+        check.found = "none: noise of its own in every round, or none at all".to_owned();
+        return check;
+    };
+    let Some(bytes) = check.keep(crate::files::read(&run.folder.join(MECHANISM_FILE))) else {
+        return check;
+    };
+    // What is wrong with its keys has been named before the plan was made from it.
+    let Ok(mechanism) = exactly::<Mechanism>(MECHANISM_FILE, &bytes) else {
+        return check;
+    };
+    let value = |mechanism: &Mechanism| serde_json::to_value(mechanism).unwrap_or_default();
+    let (made, got) = (value(bounded.mechanism()), value(&mechanism));
+    check.problems(differences(MECHANISM_FILE, &made, &got, Precision::Recomputed));
+    let unsearched = run.plan.unsearched_strategy(&run.config.task);
+    if let Some(expected) = unsearched.and_then(|made| check.keep(made)) {
+        let strategy = |strategy: &Strategy| serde_json::to_value(strategy).unwrap_or_default();
+        let (made, got) = (strategy(&expected), strategy(mechanism.strategy()));
+        check.problems(differences(
+            &format!("{MECHANISM_FILE}, strategy"),
+            &made,
+            &got,
+            Precision::Recomputed,
+        ));
+    }
+    check.found = format!("{}, as configured", mechanism.strategy().name());
+    check
+}
+
+/// The names of a matrix's figures.
+pub(super) fn keys_of(strategy: &Strategy) -> String {
+    let strategy = serde_json::to_value(strategy).unwrap_or_default();
+    let keys = strategy.as_object().into_iter().flat_map(|fields| fields.keys());
+    keys.map(String::as_str).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,451 @@
+//! `metrics.jsonl` against ledger and configuration: every figure that they determine, and the order of the records.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sha2::{Digest, Sha256};
+
+use super::mechanism::keys_of;
+use super::same::{Precision, differences, exactly};
+use super::{Check, Run};
+use crate::driver::{LEDGER_FILE, METRICS_FILE, evaluates, shows_epsilon, signal_to_noise};
+use crate::error::{Result, RunError};
+use crate::evaluate::Metrics;
+use crate::files::{Line, Lines};
+use crate::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
+use undertone_coordinator::account::Account;
+use undertone_coordinator::adaptive_clip::AdaptiveClip;
+use undertone_coordinator::plan::Spending;
+use undertone_coordinator::record::LedgerEntry;
+use undertone_coordinator::task::Algorithm;
+use undertone_local::on_threads;
+use undertone_present::numbers::hex;
+
+/// What `metrics.jsonl` says that nobody can compute from the files of a run.
+pub(super) const NOT_DETERMINED: &str = "Losses, accuracies, norms, tokens and times in metrics.jsonl, who the pseudonyms are, \
+    and that the noise was drawn as the ledger says: no file determines them, and they are the word of whoever ran the \
+    training.";
+
+/// Every record is where a run writes it, and says what ledger and configuration determine.
+pub(super) fn agree(run: &Run<'_>) -> Check {
+    let mut check = Check::new("metrics");
+    let Some(lines) = lines(run, &mut check) else {
+        return check;
+    };
+    let Some((MetricsLine::Start(start), rest)) = lines.split_first() else {
+        check.problem(format!(
+            "{METRICS_FILE}, line 1, kind: expected the start of a run"
+        ));
+        return check;
+    };
+    check_start(run, start, &mut check);
+    let digests = check.keep(ledger_digests(run)).unwrap_or_default();
+    let epsilons = check.keep(epsilons(run)).unwrap_or_default();
+    let mut rounds: Vec<&RoundRecord> = Vec::new();
+    let mut evaluations = vec![0_u64; run.entries.len() + 1];
+    for (line, number) in rest.iter().zip(2..) {
+        match line {
+            MetricsLine::Start(_) => {
+                check.problem(format!("{METRICS_FILE}, line {number}, kind: a second start"));
+            }
+            MetricsLine::Evaluation(record) => {
+                if let Some(count) = evaluations.get_mut(rounds.len()) {
+                    *count += 1;
+                }
+                check_evaluation(run, record, &rounds, number, &mut check);
+            }
+            MetricsLine::Round(record) => {
+                let index = rounds.len();
+                match run.entries.get(index) {
+                    None => check.problem(format!(
+                        "{METRICS_FILE}, line {number}, round: the ledger has only {} rounds",
+                        run.entries.len()
+                    )),
+                    Some(entry) => {
+                        let expected = Determined {
+                            entry,
+                            ledger_sha256: digests.get(index).cloned(),
+                            epsilon: epsilons.get(index).copied().flatten(),
+                        };
+                        check_round(run, record, &expected, &mut check);
+                    }
+                }
+                rounds.push(record);
+            }
+        }
+    }
+    if rounds.len() < run.entries.len() {
+        check.problem(format!(
+            "{METRICS_FILE}: {} rounds, the ledger has {}",
+            rounds.len(),
+            run.entries.len()
+        ));
+    }
+    check_adaptive(run, &rounds, &mut check);
+    check_evaluations(run, &evaluations, &mut check);
+    check.found = format!(
+        "{} rounds and {} evaluations",
+        rounds.len(),
+        evaluations.iter().sum::<u64>()
+    );
+    check
+}
+
+/// Every line of the metrics; `None` where one is not what a run writes.
+fn lines(run: &Run<'_>, check: &mut Check) -> Option<Vec<MetricsLine>> {
+    let mut records = Vec::new();
+    let mut read = || -> Result<()> {
+        let mut lines = Lines::open(&run.folder.join(METRICS_FILE))?;
+        while let Some(Line { number, bytes, .. }) = lines.next()? {
+            match exactly::<MetricsLine>(&format!("{METRICS_FILE}, line {number}"), bytes) {
+                Ok(record) => records.push(record),
+                Err(problems) => check.problems(problems),
+            }
+        }
+        Ok(())
+    };
+    let read = read();
+    check.keep(read);
+    check.problems.is_empty().then_some(records)
+}
+
+/// SHA-256 of every line of the ledger.
+fn ledger_digests(run: &Run<'_>) -> Result<Vec<String>> {
+    let mut digests = Vec::new();
+    let mut lines = Lines::open(&run.folder.join(LEDGER_FILE))?;
+    while let Some(Line { bytes, .. }) = lines.next()? {
+        digests.push(hex(&Sha256::digest(bytes)));
+    }
+    Ok(digests)
+}
+
+/// The running guarantee after every round for which a run states it, computed as the run did, on all cores.
+fn epsilons(run: &Run<'_>) -> Result<Vec<Option<f64>>> {
+    let mut account = Account::new(&run.config.task, &run.plan)?;
+    let mut asked: Vec<(usize, Spending)> = Vec::new();
+    for (index, entry) in run.entries.iter().enumerate() {
+        account.add(entry)?;
+        if shows_epsilon(&run.config, &run.plan, entry.round + 1) {
+            asked.push((index, account.running()?));
+        }
+    }
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(vec![None; run.entries.len()]);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    on_threads(&mut vec![(); threads], |()| -> Result<()> {
+        while let Some((index, spending)) = asked.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let epsilon = spending.epsilon(&run.plan)?;
+            // A poisoned lock means that another thread panicked; its panic is what the caller will see.
+            if let Ok(mut found) = found.lock() {
+                found[*index] = epsilon;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(found.into_inner().unwrap_or_default())
+}
+
+/// Counts of a foreign file may add up to more than 64 bits hold.
+fn total(counts: &[u64]) -> u64 {
+    counts.iter().copied().fold(0, u64::saturating_add)
+}
+
+fn check_start(run: &Run<'_>, start: &StartRecord, check: &mut Check) {
+    let place = format!("{METRICS_FILE}, start");
+    let layout = run.config.task.model.layout(run.vocabulary.len());
+    let warning = layout.map_err(RunError::from).and_then(|layout| {
+        let started = run.config.initial_model.is_some();
+        Ok(run.plan.warning(&run.config.task, &layout, started)?)
+    });
+    let expected = StartRecord {
+        run: run.config.task.name.clone(),
+        model: run.config.task.model.family().to_owned(),
+        parameters: run.counts.trained,
+        frozen_parameters: run.counts.frozen,
+        train_users: run.plan.population().users as usize,
+        rounds: run.config.task.rounds,
+        warning: check.keep(warning).flatten(),
+        ..start.clone()
+    };
+    determined(&place, &expected, start, check);
+    possible_histogram(&format!("{place}.user_sizes"), &start.user_sizes, check);
+    let users = total(&start.user_sizes.counts);
+    if users != start.train_users as u64 {
+        check.problem(format!(
+            "{place}.user_sizes.counts: expected {} users, got {users}",
+            start.train_users
+        ));
+    }
+    for (name, share) in [
+        ("best_accuracy", start.best_accuracy),
+        ("unigram_accuracy", start.unigram_accuracy),
+    ] {
+        possible(&format!("{place}.{name}"), share.unwrap_or(0.0), 0.0..=1.0, check);
+    }
+}
+
+/// What ledger and configuration say of a round.
+struct Determined<'a> {
+    entry: &'a LedgerEntry,
+    ledger_sha256: Option<String>,
+    epsilon: Option<f64>,
+}
+
+fn check_round(run: &Run<'_>, record: &RoundRecord, determined_by: &Determined<'_>, check: &mut Check) {
+    let Determined {
+        entry,
+        ledger_sha256,
+        epsilon,
+    } = determined_by;
+    let place = format!("{METRICS_FILE}, round {}", entry.round);
+    let expected = RoundRecord {
+        round: entry.round,
+        cohort_size: entry.cohort_size as usize,
+        survivors: entry.survivors,
+        abandoned: entry.abandoned,
+        examples: entry.examples,
+        clip_norm: entry.clip_norm,
+        noise_std: entry.noise_std,
+        signal_to_noise: signal_to_noise(
+            &run.plan,
+            entry.noise_std,
+            run.counts.trained,
+            record.release_norm,
+        ),
+        epsilon: *epsilon,
+        ledger_sha256: ledger_sha256.clone(),
+        ..record.clone()
+    };
+    if record.ledger_sha256.is_none() {
+        check.problem(format!(
+            "{place}, ledger_sha256: missing; runs of older versions have none"
+        ));
+    } else if record.ledger_sha256 != expected.ledger_sha256 {
+        let matrix = run
+            .plan
+            .bounded()
+            .map(|bounded| format!(" with its {}", keys_of(bounded.mechanism().strategy())));
+        check.problem(format!(
+            "{LEDGER_FILE}, line {}: the line that {METRICS_FILE} knows has the SHA-256 {} (ledger_sha256), got {}; if nothing \
+             else is wrong, then participants, noise_key, parameters_sha256, or what the first line follows (config.toml, \
+             mechanism.json{}, initial_model.json, the vocabulary) is not that of the run",
+            entry.round + 1,
+            record.ledger_sha256.as_deref().unwrap_or("none"),
+            expected.ledger_sha256.as_deref().unwrap_or("none"),
+            matrix.unwrap_or_default(),
+        ));
+    }
+    let without_digest = RoundRecord {
+        ledger_sha256: None,
+        ..record.clone()
+    };
+    let expected = RoundRecord {
+        ledger_sha256: None,
+        ..expected
+    };
+    determined(&place, &expected, &without_digest, check);
+    possible_round(run, record, entry, &place, check);
+}
+
+/// Figures that no file determines can still be impossible.
+fn possible_round(run: &Run<'_>, record: &RoundRecord, entry: &LedgerEntry, place: &str, check: &mut Check) {
+    let at = |name: &str| format!("{place}.{name}");
+    let summed = entry.survivors.unwrap_or(entry.cohort_size);
+    // Of a round that was abandoned nothing is known.
+    let least = if entry.abandoned { 0 } else { summed };
+    let (least, parts) = match run.config.task.user_update.algorithm {
+        Algorithm::Els => (entry.examples.unwrap_or(0), entry.examples.unwrap_or(0)),
+        _ => (least, summed),
+    };
+    let weights = match run.config.task.user_update.weight_cap {
+        None => least as f64..=parts as f64,
+        Some(_) => 0.0..=parts as f64,
+    };
+    possible(&at("cohort_weight"), record.cohort_weight, weights, check);
+    possible(
+        &at("discarded"),
+        record.discarded as f64,
+        0.0..=parts as f64,
+        check,
+    );
+    possible(&at("clipped_fraction"), record.clipped_fraction, 0.0..=1.0, check);
+    for (name, figure) in [
+        ("train_loss", record.train_loss),
+        ("release_norm", record.release_norm),
+        ("seconds", record.seconds),
+    ] {
+        possible(&at(name), figure, 0.0..=f64::MAX, check);
+    }
+    possible_histogram(&at("update_norms"), &record.update_norms, check);
+    let norms = total(&record.update_norms.counts);
+    if norms != 0 && !(least..=parts).contains(&norms) {
+        check.problem(format!(
+            "{}: expected {parts} norms, got {norms}",
+            at("update_norms.counts")
+        ));
+    }
+    let adaptive = AdaptiveClip::new(&run.config.task.clip).is_some();
+    if record.estimated_clip_norm.is_some() != adaptive {
+        check.problem(format!(
+            "{}: expected a number with adaptive clipping, and nothing without",
+            at("estimated_clip_norm")
+        ));
+    }
+}
+
+fn possible_histogram(place: &str, histogram: &Histogram, check: &mut Check) {
+    let Histogram { edges, counts } = histogram;
+    let shape = edges.len() == counts.len() + 1 || (edges.is_empty() && counts.is_empty());
+    let rising =
+        edges.windows(2).all(|pair| pair[0] < pair[1]) && edges.first().is_none_or(|&edge| edge >= 0.0);
+    if !shape {
+        check.problem(format!(
+            "{place}: {} edges of {} counts",
+            edges.len(),
+            counts.len()
+        ));
+    } else if !rising {
+        check.problem(format!("{place}.edges: expected rising numbers"));
+    }
+}
+
+/// Where the trees restart, the norm that was estimated comes into force.
+fn check_adaptive(run: &Run<'_>, rounds: &[&RoundRecord], check: &mut Check) {
+    let Some(bounded) = run.plan.bounded().filter(|bounded| bounded.clients().is_some()) else {
+        return;
+    };
+    for segment in 1..bounded.segments() {
+        let start = bounded.segment(segment).start as usize;
+        let estimated = rounds
+            .get(start - 1)
+            .and_then(|record| record.estimated_clip_norm);
+        if let Some(entry) = run.entries.get(start)
+            && entry.clip_norm != estimated
+        {
+            check.problem(format!(
+                "{LEDGER_FILE}, line {}, clip_norm: expected the estimated_clip_norm of {METRICS_FILE}, round {}, {estimated:?}, \
+                 got {:?}",
+                start + 1,
+                start - 1,
+                entry.clip_norm
+            ));
+        }
+    }
+}
+
+fn check_evaluation(
+    run: &Run<'_>,
+    record: &EvaluationRecord,
+    rounds: &[&RoundRecord],
+    line: usize,
+    check: &mut Check,
+) {
+    let place = format!("{METRICS_FILE}, line {line}, evaluation");
+    let expected = EvaluationRecord {
+        round: rounds.len() as u64,
+        split: run.config.evaluation.split.name().to_owned(),
+        // Added up in the same order as by the run.
+        train_seconds: rounds.iter().fold(0.0, |sum, record| sum + record.seconds),
+        ..record.clone()
+    };
+    determined(&place, &expected, record, check);
+    possible_metrics(&format!("{place}.metrics"), &record.metrics, check);
+}
+
+fn possible_metrics(place: &str, metrics: &Metrics, check: &mut Check) {
+    let at = |name: &str| format!("{place}.{name}");
+    let targets = metrics.targets as f64;
+    let unknown = metrics.out_of_vocabulary as f64;
+    possible(&at("out_of_vocabulary"), unknown, 0.0..=targets, check);
+    // A target outside the vocabulary is always a mistake.
+    let known = (targets - unknown).max(0.0);
+    let best = known / targets.max(1.0);
+    possible(&at("top5"), metrics.top5, 0.0..=best, check);
+    possible(&at("top3"), metrics.top3, 0.0..=metrics.top5, check);
+    possible(&at("top1"), metrics.top1, 0.0..=metrics.top3, check);
+    possible(
+        &at("top1_all_ids"),
+        metrics.top1_all_ids,
+        0.0..=metrics.top1,
+        check,
+    );
+    // NaN where a model that diverged was evaluated.
+    if metrics.perplexity < 1.0 - 1e-6 {
+        check.problem(format!(
+            "{}: expected at least 1, got {}",
+            at("perplexity"),
+            metrics.perplexity
+        ));
+    }
+    let in_vocab = (known > 0.0).then(|| metrics.top1 * targets.max(1.0) / known);
+    check.same(at("in_vocab_top1"), &in_vocab, &metrics.in_vocab_top1);
+    for (name, share) in [
+        ("top1", metrics.top1),
+        ("top3", metrics.top3),
+        ("top5", metrics.top5),
+        ("top1_all_ids", metrics.top1_all_ids),
+    ] {
+        let right = share * targets.max(1.0);
+        if (right - right.round()).abs() > 1e-6 * right.max(1.0) {
+            check.problem(format!(
+                "{}: expected a share of {targets} targets, got {share}",
+                at(name)
+            ));
+        }
+    }
+    if let Some(words) = &metrics.head_words {
+        for (name, counts) in [
+            ("top10", &words.top10),
+            ("top50", &words.top50),
+            ("top100", &words.top100),
+        ] {
+            if total(counts) != metrics.targets {
+                let place = at(&format!("head_words.{name}"));
+                check.problem(format!("{place}: expected {targets} predictions"));
+            }
+        }
+    }
+}
+
+/// The model is evaluated when the configuration says so, and at the end.
+fn check_evaluations(run: &Run<'_>, evaluations: &[u64], check: &mut Check) {
+    let last = evaluations.len() - 1;
+    for (rounds, &count) in evaluations.iter().enumerate() {
+        let due = u64::from(match rounds {
+            // What a run starts from is evaluated before its first round.
+            0 => run.config.initial_model.is_some(),
+            _ => evaluates(&run.config, rounds as u64),
+        });
+        let holds = match rounds {
+            // A run that was resumed after its end was evaluated again.
+            _ if rounds == last => count > due,
+            _ => count == due,
+        };
+        if !holds {
+            let expected = due + u64::from(rounds == last);
+            check.problem(format!(
+                "{METRICS_FILE}, evaluation: expected {expected} after round {rounds}, got {count}"
+            ));
+        }
+    }
+}
+
+/// Compares two records of one kind leaf by leaf.
+fn determined<T: serde::Serialize>(place: &str, expected: &T, got: &T, check: &mut Check) {
+    let value = |record: &T| serde_json::to_value(record).unwrap_or_default();
+    let (expected, got) = (value(expected), value(got));
+    check.problems(differences(place, &expected, &got, Precision::Recomputed));
+}
+
+fn possible(place: &str, figure: f64, range: std::ops::RangeInclusive<f64>, check: &mut Check) {
+    // Sums of roundings.
+    let slack = 1e-9 * range.end().clamp(1.0, 1e6);
+    let holds = figure >= range.start() - slack && figure <= range.end() + slack;
+    if !holds {
+        check.problem(format!(
+            "{place}: expected from {} to {}, got {figure}",
+            range.start(),
+            range.end()
+        ));
+    }
+}

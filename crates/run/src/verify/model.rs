@@ -1,0 +1,57 @@
+//! The final model against the ledger's last line, and what it says of itself against the report.
+
+use undertone_models::weights;
+
+use super::same::{Precision, differences, exactly};
+use super::{Check, Run};
+use crate::driver::{MODEL_FILE, trained_model};
+use crate::error::Result;
+use crate::initial_model::{Description, source_sha256};
+use undertone_coordinator::identity::ModelIdentity;
+use undertone_coordinator::record::PrivacyReport;
+
+/// The parameters are those that the last round ended with, and what adapters are added to is what it was.
+pub(super) fn is_the_ledger_s(run: &Run<'_>, report: Option<&PrivacyReport>) -> Check {
+    let mut check = Check::new("model");
+    let read = trained_model(run.folder, &run.config.task.model, &run.vocabulary);
+    let (Some((model, parameters)), Some(last)) = (check.keep(read), run.entries.last()) else {
+        return check;
+    };
+    let digest = ModelIdentity::new(model.as_ref()).digest(&parameters);
+    if digest != last.parameters_sha256 {
+        check.problem(format!(
+            "{MODEL_FILE}: parameters of SHA-256 {digest}, the ledger's last round ended with {} (parameters_sha256)",
+            last.parameters_sha256
+        ));
+    }
+    if let Some(report) = report {
+        match description(run, report, &mut check) {
+            Ok(()) => {}
+            Err(error) => check.problem(error),
+        }
+    }
+    check.found = format!("{}, those of round {}", run.counts, last.round);
+    check
+}
+
+/// The file says which model it holds, of which words, and with which guarantee it was trained.
+fn description(run: &Run<'_>, report: &PrivacyReport, check: &mut Check) -> Result<()> {
+    let mut trained_on = run.trainings.clone();
+    trained_on.push(run.claims()?.training(report, source_sha256(&run.config.data)?));
+    let rounds = run.entries.len() as u64;
+    let made = Description::new(&run.config.task.model, rounds, &run.vocabulary, trained_on);
+    let place = format!("{MODEL_FILE}, its description");
+    let Some(text) = weights::description(&crate::files::read(&run.folder.join(MODEL_FILE))?)? else {
+        check.problem(format!("{place}: missing"));
+        return Ok(());
+    };
+    match exactly::<Description>(&place, text.as_bytes()) {
+        Ok(written) => {
+            let value = |of: &Description| serde_json::to_value(of).unwrap_or_default();
+            let (made, written) = (value(&made), value(&written));
+            check.problems(differences(&place, &made, &written, Precision::Recomputed));
+        }
+        Err(problems) => check.problems(problems),
+    }
+    Ok(())
+}

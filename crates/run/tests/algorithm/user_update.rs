@@ -1,0 +1,288 @@
+//! What a user computes and what a round releases, recomputed step by step.
+
+use undertone_aggregation::{Clipping, Estimator, NonFinite};
+use undertone_coordinator::noise::Noise;
+use undertone_coordinator::plan::RoundPlan;
+use undertone_coordinator::random::Randomness;
+use undertone_data::{SpecialIds, Split};
+use undertone_local::batch;
+use undertone_local::{LocalTask, LocalWorker};
+use undertone_models::StateMode;
+use undertone_run::round::{self, Release, RoundUsers};
+
+use crate::support::{World, config, norm, trained};
+
+/// One user's update in one batch and one epoch, so that the order of examples cannot matter.
+fn single_step(changes: &[&str], clipping: &Clipping) -> (Vec<f32>, Vec<f32>) {
+    let mut changes = changes.to_vec();
+    changes.push("user_update.batch_size=100000");
+    let config = config(&changes);
+    let world = World::new(&config);
+    let theta = world.model.initial_params(5);
+    let users = world.corpus.partition(Split::Train);
+    let user = users.user(0);
+    let randomness = Randomness::seeded(1);
+    let layout = world.model.layout();
+    let task = LocalTask {
+        special: SpecialIds::WORDS,
+        round: 0,
+        theta: &theta,
+        layout,
+        clipping,
+        settings: &config.task.user_update,
+        estimate: None,
+        non_finite: NonFinite::Refuse,
+    };
+    let mut sized = config.task.user_update.clone();
+    sized.batch_size = Some(user.num_examples());
+    let mut worker = LocalWorker::new(world.model.as_ref(), &sized, world.longest(), 100_000);
+    let examples: Vec<&[u32]> = user.examples().collect();
+    let (_, update) =
+        trained(&mut worker, &examples, randomness.user_seeds(0, 0).order, &task).expect("training");
+
+    let all = batch::sentences(&examples, examples.len(), SpecialIds::WORDS.bos);
+    let mut gradient = vec![0.0; layout.len()];
+    let mut reference = world
+        .model
+        .worker(examples.len(), examples.len() * world.longest());
+    reference
+        .gradient(&theta, &all[0].batch(), &mut gradient)
+        .expect("a gradient");
+    let step = gradient.iter().map(|value| -0.5 * value).collect();
+    (update, step)
+}
+
+fn check_close(got: &[f32], expected: &[f32]) {
+    let distance = norm(got.iter().zip(expected).map(|(a, b)| a - b));
+    // Local parameters are f32 numbers around 0.3, so an update carries their rounding whatever its own size.
+    let rounding = 0.3 * f64::from(f32::EPSILON) * (got.len() as f64).sqrt();
+    let allowed = rounding + 2e-5 * norm(expected.iter().copied());
+    assert!(distance <= allowed, "distance {distance}, allowed {allowed}");
+}
+
+#[test]
+fn one_fedavg_step_is_a_gradient_step() {
+    let (update, step) = single_step(&[], &Clipping::None);
+    check_close(&update, &step);
+}
+
+#[test]
+fn fedsgd_is_the_gradient_of_the_mean_over_all_tokens() {
+    let (update, step) = single_step(&["user_update.algorithm=fedsgd"], &Clipping::None);
+    check_close(&update, &step);
+}
+
+#[test]
+fn a_clipped_update_is_the_scaled_one() {
+    for algorithm in ["user_update.algorithm=fedavg", "user_update.algorithm=fedsgd"] {
+        let (update, step) = single_step(&[algorithm], &Clipping::Flat { clip_norm: 0.01 });
+        let scale = (0.01 / norm(step.iter().copied())) as f32;
+        assert!(scale < 1.0);
+        check_close(
+            &update,
+            &step.iter().map(|value| scale * value).collect::<Vec<_>>(),
+        );
+        assert!(norm(update) <= 0.01);
+    }
+}
+
+/// Several local steps with a projection after each one, as Algorithm 1 has it; a projection at the end alone differs.
+#[test]
+fn fedavg_projects_after_every_step() {
+    let config = config(&["user_update.epochs=3"]);
+    let world = World::new(&config);
+    let (theta, layout) = (world.model.initial_params(5), world.model.layout());
+    let users = world.corpus.partition(Split::Train);
+    // A user with one example has the same batches whatever the shuffle.
+    let index = (0..users.num_users())
+        .min_by_key(|&index| users.user(index).num_examples())
+        .expect("a user");
+    let user = users.user(index);
+    let randomness = Randomness::seeded(1);
+    let clipping = Clipping::Flat { clip_norm: 0.1 };
+    let mut config = config.task.user_update;
+    config.batch_size = Some(user.num_examples());
+    let task = LocalTask {
+        special: SpecialIds::WORDS,
+        round: 0,
+        theta: &theta,
+        layout,
+        clipping: &clipping,
+        settings: &config,
+        estimate: None,
+        non_finite: NonFinite::Refuse,
+    };
+    let mut worker = LocalWorker::new(world.model.as_ref(), &config, world.longest(), 100_000);
+    let examples: Vec<&[u32]> = user.examples().collect();
+    let (_, update) = trained(
+        &mut worker,
+        &examples,
+        randomness.user_seeds(0, index as u64).order,
+        &task,
+    )
+    .expect("training");
+
+    let all = batch::sentences(&examples, examples.len(), SpecialIds::WORDS.bos);
+    let mut reference = world
+        .model
+        .worker(examples.len(), examples.len() * world.longest());
+    let run = |projected: bool, reference: &mut dyn undertone_models::SequenceWorker| {
+        let mut local = theta.clone();
+        for _ in 0..3 {
+            reference
+                .sgd_step(&mut local, &all[0].batch(), 0.5, StateMode::Zero)
+                .expect("a step");
+            let length = norm(local.iter().zip(&theta).map(|(a, b)| a - b));
+            if projected && length > 0.1 {
+                let scale = (0.1 / length) as f32;
+                local
+                    .iter_mut()
+                    .zip(&theta)
+                    .for_each(|(a, b)| *a = b + scale * (*a - b));
+            }
+        }
+        local.iter().zip(&theta).map(|(a, b)| a - b).collect::<Vec<_>>()
+    };
+    let free = run(false, reference.as_mut());
+    assert!(norm(free) > 0.1, "the clip norm is not reached");
+    let expected = run(true, reference.as_mut());
+    let distance = norm(update.iter().zip(&expected).map(|(a, b)| a - b));
+    assert!(distance < 1e-4 * 0.1, "{distance}");
+}
+
+/// The released average is `sum w_k D_k` over the estimator's denominator, and noise of the planned size comes on top.
+#[test]
+fn a_round_releases_the_weighted_average() {
+    let config = config(&[
+        "user_update.weight_cap=30.0",
+        "estimator={kind='fixed_denominator',expected_weight=5.0}",
+    ]);
+    let world = World::new(&config);
+    let (theta, layout) = (world.model.initial_params(5), world.model.layout());
+    let users = world.corpus.partition(Split::Train);
+    let randomness = Randomness::seeded(1);
+    let clipping = Clipping::Flat { clip_norm: 0.3 };
+    let task = LocalTask {
+        special: SpecialIds::WORDS,
+        round: 4,
+        theta: &theta,
+        layout,
+        clipping: &clipping,
+        settings: &config.task.user_update,
+        estimate: None,
+        non_finite: NonFinite::Refuse,
+    };
+    let cohort = [3, 8, 20, 31];
+    let mut workers: Vec<_> = (0..2)
+        .map(|_| {
+            LocalWorker::new(
+                world.model.as_ref(),
+                &config.task.user_update,
+                world.longest(),
+                100_000,
+            )
+        })
+        .collect();
+
+    let mut sum = vec![0.0; layout.len()];
+    let mut total = 0.0;
+    for index in cohort {
+        let examples: Vec<&[u32]> = users.user(index).examples().collect();
+        let order = randomness.user_seeds(4, index as u64).order;
+        let (outcome, update) = trained(&mut workers[0], &examples, order, &task).expect("training");
+        let expected = (users.user(index).num_examples() as f64 / 30.0).min(1.0);
+        assert!((outcome.weight - expected).abs() < 1e-8);
+        total += outcome.weight;
+        sum.iter_mut()
+            .zip(update)
+            .for_each(|(sum, value)| *sum += outcome.weight * f64::from(value));
+    }
+    let seeds = cohort.map(|user| randomness.user_seeds(4, user as u64));
+    let round_users = RoundUsers {
+        cohort: &cohort,
+        seeds: &seeds,
+        partition: &users,
+    };
+    let mut release = |estimator: &Estimator, noise_std: f64| {
+        let noise_multiplier = (noise_std > 0.0).then_some(1.0);
+        let plan = RoundPlan {
+            clipping: clipping.clone(),
+            sensitivity: Some(1.0),
+            noise_std,
+            noise_multiplier,
+        };
+        let mut noise = match noise_multiplier {
+            Some(_) => Noise::independent(&randomness),
+            None => Noise::none(),
+        };
+        let mut release = Release {
+            plan: &plan,
+            estimator,
+            noise: &mut noise,
+            secure: None,
+            randomness: &randomness,
+            ranks: &undertone_run::ranks::OneProcess,
+        };
+        let (released, outcomes) =
+            round::release(&round_users, &task, &mut release, &mut workers, &|| ()).expect("a release");
+        assert_eq!(outcomes.len(), cohort.len());
+        released.average.unwrap().values().to_vec()
+    };
+    for (estimator, denominator) in [
+        (Estimator::FixedDenominator { expected_weight: 5.0 }, 5.0),
+        (Estimator::ClippedDenominator { min_weight: 0.5 }, total.max(0.5)),
+        (Estimator::ClippedDenominator { min_weight: 50.0 }, 50.0),
+        (Estimator::Exact, total),
+    ] {
+        let expected: Vec<f32> = sum.iter().map(|value| (value / denominator) as f32).collect();
+        check_close(&release(&estimator, 0.0), &expected);
+        if estimator != Estimator::Exact {
+            let noise = norm(
+                release(&estimator, 0.25)
+                    .iter()
+                    .zip(&expected)
+                    .map(|(a, b)| a - b),
+            );
+            // Chi-square with d degrees: the norm is 0.25 sqrt(d) within 5 deviations of 0.25 / sqrt(2) (rate 6e-7).
+            let mean = 0.25 * (layout.len() as f64).sqrt();
+            assert!(
+                (noise - mean).abs() < 5.0 * 0.25 / 2f64.sqrt(),
+                "{noise} against {mean}"
+            );
+        }
+    }
+}
+
+/// One user's text cannot make a private run fail: a training that runs away contributes nothing.
+#[test]
+fn runaway_training_is_a_zero_update_or_an_error() {
+    let config = config(&["user_update.learning_rate=1e30", "user_update.epochs=4"]);
+    let world = World::new(&config);
+    let (theta, layout) = (world.model.initial_params(5), world.model.layout());
+    let users = world.corpus.partition(Split::Train);
+    let randomness = Randomness::seeded(1);
+    let mut worker = LocalWorker::new(
+        world.model.as_ref(),
+        &config.task.user_update,
+        world.longest(),
+        100_000,
+    );
+    let mut train = |non_finite| {
+        let clipping = Clipping::Flat { clip_norm: 1e29 };
+        let task = LocalTask {
+            special: SpecialIds::WORDS,
+            round: 0,
+            theta: &theta,
+            layout,
+            clipping: &clipping,
+            estimate: None,
+            settings: &config.task.user_update,
+            non_finite,
+        };
+        let examples: Vec<&[u32]> = users.user(0).examples().collect();
+        trained(&mut worker, &examples, randomness.user_seeds(0, 0).order, &task)
+            .map(|(outcome, update)| (outcome.discarded, norm(update.iter().copied())))
+    };
+    assert!(train(NonFinite::Refuse).is_err());
+    assert_eq!(train(NonFinite::Zero).expect("a zero update"), (true, 0.0));
+}

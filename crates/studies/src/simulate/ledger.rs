@@ -1,0 +1,100 @@
+//! `ledger.jsonl` of a simulation: one released round a line, its participants by their pseudonyms.
+
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+
+use undertone_coordinator::participation::ParticipantId;
+use undertone_coordinator::participation::timers::SimulatedRound;
+use undertone_run::error::{Result, RunError};
+use undertone_run::files::{self, Line, Lines};
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LedgerLine {
+    /// Number of the round among the released ones, from 0.
+    pub round: u64,
+    /// Simulated seconds from midnight UTC to its begin.
+    pub started: u64,
+    /// And to its release.
+    pub ended: u64,
+    /// Attempts abandoned before it.
+    pub abandoned: u64,
+    /// Participants.
+    pub cohort_size: u64,
+    /// Who they were, in the order of the pseudonyms.
+    pub participants: Vec<ParticipantId>,
+}
+
+impl LedgerLine {
+    pub(super) fn new(round: &SimulatedRound, participants: Vec<ParticipantId>) -> Self {
+        Self {
+            round: round.round,
+            started: round.started,
+            ended: round.ended,
+            abandoned: round.abandoned,
+            cohort_size: participants.len() as u64,
+            participants,
+        }
+    }
+}
+
+/// Lines that take the file's name when all are written.
+#[derive(Debug)]
+pub(super) struct LedgerWriter {
+    path: PathBuf,
+    file: BufWriter<NamedTempFile>,
+}
+
+impl LedgerWriter {
+    pub(super) fn create(path: &Path) -> Result<Self> {
+        let file = files::temporary_beside(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            file: BufWriter::with_capacity(1 << 16, file),
+        })
+    }
+
+    pub(super) fn append(&mut self, line: &LedgerLine) -> Result<()> {
+        serde_json::to_writer(&mut self.file, line)
+            .map_err(std::io::Error::from)
+            .and_then(|()| self.file.write_all(b"\n"))
+            .map_err(|source| RunError::io("write", &self.path, source))
+    }
+
+    pub(super) fn finish(self) -> Result<()> {
+        let fail = |source| RunError::io("write", &self.path, source);
+        let file = self.file.into_inner().map_err(|error| fail(error.into_error()))?;
+        file.persist(&self.path)
+            .map(drop)
+            .map_err(|error| fail(error.error))
+    }
+}
+
+/// Reads a ledger, line by line.
+///
+/// # Errors
+/// [`RunError::Io`]; [`RunError::Damaged`] naming the line, also where a line's size is not its number of
+/// participants; what `on_line` returns.
+pub fn read(path: &Path, mut on_line: impl FnMut(LedgerLine) -> Result<()>) -> Result<()> {
+    let mut lines = Lines::open_given(path)?;
+    while let Some(Line { number, bytes, .. }) = lines.next()? {
+        let damaged = |message: String| RunError::Damaged {
+            path: path.to_owned(),
+            message: format!("line {number}: {message}"),
+        };
+        let line: LedgerLine = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
+        let came = line.participants.len() as u64;
+        if came != line.cohort_size {
+            return Err(damaged(format!(
+                "expected cohort_size = {} participants, got {came}",
+                line.cohort_size
+            )));
+        }
+        on_line(line)?;
+    }
+    Ok(())
+}
