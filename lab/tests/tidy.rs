@@ -36,6 +36,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
         "crates/run",
         &[
             "present",
+            "text",
             "accounting",
             "mechanisms",
             "aggregation",
@@ -267,6 +268,47 @@ fn the_inner_crates_link_no_files_threads_of_others_or_terminals() {
             let is_known = ["models", "local"].contains(&name) && part == "tempfile";
             assert!(is_known || !FORBIDDEN.contains(&part), "{name} links {used}");
         }
+    }
+}
+
+/// A release without the checks of a round, or noise on one path of a driver only, cannot be written: outside of `mechanisms` the
+/// noise is called in one file, and that file is called by the head of a run alone.
+#[test]
+fn the_head_is_the_only_caller_of_the_noise() {
+    let names = [
+        ".privatize(",
+        ".privatize_bits(",
+        ".privatize_residues(",
+        ".skip(self.round",
+        "client_noise())",
+    ];
+    for folder in [
+        "coordinator",
+        "run",
+        "report",
+        "studies",
+        "undertone",
+        "cli",
+        "local",
+    ] {
+        for file in sources(&root().join("crates").join(folder).join("src")) {
+            let text = read(&file);
+            for line in code(&text) {
+                let found = names.iter().any(|name| line.contains(name));
+                let is_known =
+                    file.ends_with("coordinator/src/noise.rs") || file.ends_with("coordinator/src/head.rs");
+                assert!(!found || is_known, "{}: {line}", file.display());
+            }
+        }
+    }
+    let callers = ["noise.privatize(", "noise.privatize_bits("];
+    let head = read(&root().join("crates/coordinator/src/head.rs"));
+    for caller in callers {
+        assert_eq!(
+            code(&head).filter(|line| line.contains(caller)).count(),
+            1,
+            "{caller}"
+        );
     }
 }
 

@@ -69,7 +69,7 @@ impl Added {
 /// assert_eq!(broken, [0.0, 0.0]);
 /// # Ok::<(), undertone_aggregation::AggregationError>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Bound {
     layout: Arc<ParamLayout>,
     clipping: Clipping,
@@ -85,6 +85,24 @@ impl Bound {
             clipping,
             non_finite,
         }
+    }
+
+    /// The layout of the updates.
+    #[must_use]
+    pub fn layout(&self) -> &ParamLayout {
+        &self.layout
+    }
+
+    /// The clip norms.
+    #[must_use]
+    pub fn clipping(&self) -> &Clipping {
+        &self.clipping
+    }
+
+    /// The treatment of updates that are not finite.
+    #[must_use]
+    pub fn non_finite(&self) -> NonFinite {
+        self.non_finite
     }
 
     /// Clips a contribution in place.
@@ -192,6 +210,12 @@ impl BoundedSum {
         let added = self.bound.enforce_by(&clipping, update)?;
         self.sum.add(update, 1.0)?;
         Ok(added)
+    }
+
+    /// The bound that the sum enforces.
+    #[must_use]
+    pub fn bound(&self) -> &Bound {
+        &self.bound
     }
 
     /// Replaces the sum of this process by that of all `processes` of a run. `all_reduce` adds slices of equal length up over

@@ -77,12 +77,33 @@ pub enum CoordinatorError {
         /// The round.
         round: u64,
     },
+    /// A round was opened by another head, or by this one before another round was closed.
+    #[error("the opened round is not the next one: expected {expected}, got {got}")]
+    ForeignRound {
+        /// The place of the head.
+        expected: String,
+        /// The place of the opened round.
+        got: String,
+    },
+    /// A sum that is not of the kind, or has not the bound, that the task asks for.
+    #[error("round {round}: expected {expected}, got {got}")]
+    ForeignSum {
+        /// The round.
+        round: u64,
+        /// What the task asks for.
+        expected: String,
+        /// What came.
+        got: String,
+    },
     /// A round's participants do not keep to the declared schema.
     #[error(transparent)]
     Participation(#[from] crate::violation::Violation),
     /// From the model.
     #[error(transparent)]
     Model(#[from] undertone_models::ModelError),
+    /// From the engine that computes updates.
+    #[error(transparent)]
+    Engine(undertone_local::LocalError),
     /// From clipping and summing.
     #[error(transparent)]
     Aggregation(#[from] undertone_aggregation::AggregationError),
@@ -122,7 +143,7 @@ impl From<undertone_local::LocalError> for CoordinatorError {
             LocalError::Conflict { key, reason } => Self::ConfigConflict { key, reason },
             LocalError::Model(error) => Self::Model(error),
             LocalError::Aggregation(error) => Self::Aggregation(error),
-            other => Self::value("user_update", "a user's work that can be computed", other),
+            other => Self::Engine(other),
         }
     }
 }

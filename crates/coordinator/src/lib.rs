@@ -7,8 +7,11 @@
 
 pub mod account;
 pub mod adaptive_clip;
+pub mod chain;
 pub mod cohorts;
+pub mod entropy;
 pub mod error;
+pub mod head;
 pub mod identity;
 pub mod kept_examples;
 pub mod noise;
@@ -20,6 +23,8 @@ pub mod random;
 pub mod record;
 pub mod sampling;
 pub mod server_optimizer;
+pub mod session_terms;
+pub mod source;
 pub mod task;
 pub mod trainings;
 pub mod violation;

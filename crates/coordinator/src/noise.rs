@@ -2,23 +2,24 @@
 
 use std::io::{Read, Write};
 
-use undertone_aggregation::{BoundedSum, Estimator};
+use undertone_aggregation::Estimator;
 use undertone_mechanisms::{
-    CorrelatedGaussian, Denominator, IndependentGaussian, KeyOrigin, MechanismError, NoiseKey, NoisedAverage,
+    CorrelatedGaussian, Denominator, IndependentGaussian, MechanismError, NoiseKey, NoisedAverage,
     NonPrivate, RawAverage, RawSum,
 };
 
+use crate::entropy::RoundEntropy;
 use crate::error::Result;
 use crate::plan::{Bounded, PrivacyPlan, RoundPlan};
-use crate::random::{NoiseOf, Randomness};
+use crate::random::NoiseOf;
 use undertone_present::numbers::hex;
 
 /// What adds the noise, and what it keeps between rounds.
 ///
 /// # Guarantee
 /// The noise is that of the plan: in a run whose guarantee rests on a participation schema all rounds of a segment come
-/// from one mechanism value, the one that the plan accounts for. A round's noise is made once in this process, and under
-/// a key that no other process has: a run without a seed draws a new one whenever it starts.
+/// from one mechanism value, the one that the plan accounts for. The rows of a round come from the [`RoundEntropy`] of that round. Only
+/// [`RunHead::close`](crate::head::RunHead::close) draws them.
 #[derive(Debug)]
 pub struct Noise {
     source: Source,
@@ -44,46 +45,54 @@ struct Correlated {
 }
 
 impl Noise {
-    /// Before the first round.
+    /// Before the first round. The key of this entropy is replaced before the first row is drawn.
     ///
     /// # Errors
     /// From the mechanism: noise that the fixed-point grid cannot hold, not enough memory.
-    pub fn new(plan: &PrivacyPlan, randomness: &Randomness) -> Result<Self> {
-        Ok(match plan.bounded() {
+    pub fn new(plan: &PrivacyPlan, entropy: &RoundEntropy) -> Result<Self> {
+        let source = match plan.bounded() {
             Some(bounded) => {
                 let clip_norm = bounded.first_clip_norm();
-                let correlated = Correlated::new(bounded.clone(), 0, clip_norm, randomness)?;
-                Self {
-                    source: Source::Correlated(Box::new(correlated)),
+                let correlated = Correlated::new(bounded.clone(), 0, clip_norm, entropy)?;
+                Source::Correlated(Box::new(correlated))
+            }
+            None if plan.shares().is_some() => Source::Shares(entropy.key(NoiseOf::Shares, 0)),
+            None if plan.is_private() => Source::Independent(entropy.key(NoiseOf::Rounds, 0)),
+            None => Source::None,
+        };
+        Ok(Self { source })
+    }
+
+    /// Lets the next rows come from this entropy.
+    ///
+    /// # Errors
+    /// From the mechanism, before anything has changed.
+    pub(crate) fn rekey(&mut self, entropy: &RoundEntropy) -> Result<()> {
+        match &mut self.source {
+            Source::None => {}
+            Source::Independent(key) => *key = entropy.key(NoiseOf::Rounds, 0),
+            Source::Shares(key) => *key = entropy.key(NoiseOf::Shares, 0),
+            Source::Correlated(correlated) => {
+                let place = correlated.segment as u64;
+                correlated.sum.rekey(entropy.key(NoiseOf::Rounds, place))?;
+                if let Some(bits) = &mut correlated.bits {
+                    bits.rekey(entropy.key(NoiseOf::Bits, place))?;
                 }
             }
-            None if plan.shares().is_some() => Self {
-                source: Source::Shares(randomness.noise_key(NoiseOf::Shares, 0)),
-            },
-            None if plan.is_private() => Self::independent(randomness),
-            None => Self::none(),
-        })
-    }
-
-    /// Noise of its own in every round, in whatever size the round's plan says.
-    #[must_use]
-    pub fn independent(randomness: &Randomness) -> Self {
-        Self {
-            source: Source::Independent(randomness.noise_key(NoiseOf::Rounds, 0)),
         }
-    }
-
-    /// No noise, for runs that promise nothing.
-    #[must_use]
-    pub fn none() -> Self {
-        Self { source: Source::None }
+        Ok(())
     }
 
     /// Adds the noise of `round` to its average.
     ///
     /// # Errors
     /// From the mechanism.
-    pub fn privatize(&mut self, round: u64, plan: &RoundPlan, average: RawAverage) -> Result<NoisedAverage> {
+    pub(crate) fn privatize(
+        &mut self,
+        round: u64,
+        plan: &RoundPlan,
+        average: RawAverage,
+    ) -> Result<NoisedAverage> {
         Ok(match &mut self.source {
             Source::None => NonPrivate.privatize(round, average)?,
             // PRIVACY: a sum without the users' noise in a run whose noise is theirs.
@@ -102,7 +111,13 @@ impl Noise {
     ///
     /// # Errors
     /// From the mechanism.
-    pub fn skip(&mut self, round: u64, plan: &RoundPlan, dim: usize, estimator: &Estimator) -> Result<()> {
+    pub(crate) fn skip(
+        &mut self,
+        round: u64,
+        plan: &RoundPlan,
+        dim: usize,
+        estimator: &Estimator,
+    ) -> Result<()> {
         if self.has_state() {
             let nothing = RawSum::new(vec![0; dim], 0);
             // PRIVACY: the noise alone, dropped here.
@@ -115,7 +130,7 @@ impl Noise {
     ///
     /// # Errors
     /// From the mechanism.
-    pub fn privatize_bits(&mut self, round: u64, bits: BoundedSum) -> Result<Option<f64>> {
+    pub(crate) fn privatize_bits(&mut self, round: u64, bits: RawSum) -> Result<Option<f64>> {
         let Source::Correlated(correlated) = &mut self.source else {
             return Ok(None);
         };
@@ -123,25 +138,30 @@ impl Noise {
             return Ok(None);
         };
         let first = correlated.bounded.segment(correlated.segment).start;
-        let average = bits.into_raw()?.average(Denominator::Fixed(clients))?;
+        let average = bits.average(Denominator::Fixed(clients))?;
         let released = mechanism.privatize(round - first, average)?;
         Ok(released.values().first().copied().map(f64::from))
     }
 
-    /// Begins the segment that starts at `round`, if one does: a new tree for a new clip norm.
+    /// The start of the segment after the current one, where the plan has one.
+    pub(crate) fn next_segment(&self) -> Option<u64> {
+        let Source::Correlated(correlated) = &self.source else {
+            return None;
+        };
+        let next = correlated.segment + 1;
+        (next < correlated.bounded.segments()).then(|| correlated.bounded.segment(next).start)
+    }
+
+    /// Begins the next segment: a new tree for a new clip norm.
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn begin_segment(&mut self, round: u64, clip_norm: f64, randomness: &Randomness) -> Result<bool> {
-        let Source::Correlated(correlated) = &mut self.source else {
-            return Ok(false);
-        };
-        let next = correlated.segment + 1;
-        if next >= correlated.bounded.segments() || correlated.bounded.segment(next).start != round {
-            return Ok(false);
+    pub(crate) fn begin_segment(&mut self, clip_norm: f64, entropy: &RoundEntropy) -> Result<()> {
+        if let Source::Correlated(correlated) = &mut self.source {
+            let next = correlated.segment + 1;
+            **correlated = Correlated::new(correlated.bounded.clone(), next, clip_norm, entropy)?;
         }
-        **correlated = Correlated::new(correlated.bounded.clone(), next, clip_norm, randomness)?;
-        Ok(true)
+        Ok(())
     }
 
     /// A public name of the key that the next round's noise comes from; `None` without noise.
@@ -176,11 +196,11 @@ impl Noise {
     ///
     /// # Errors
     /// From the mechanism and the writer.
-    pub fn save(&self, writer: &mut impl Write) -> Result<()> {
+    pub fn save(&self, mut writer: &mut dyn Write) -> Result<()> {
         if let Source::Correlated(correlated) = &self.source {
-            correlated.sum.save(writer)?;
+            correlated.sum.save(&mut writer)?;
             if let Some(bits) = &correlated.bits {
-                bits.save(writer)?;
+                bits.save(&mut writer)?;
             }
         }
         Ok(())
@@ -197,19 +217,19 @@ impl Noise {
         plan: &PrivacyPlan,
         round: u64,
         clip_norm: Option<f64>,
-        randomness: &Randomness,
-        reader: &mut impl Read,
+        entropy: &RoundEntropy,
+        reader: &mut dyn Read,
     ) -> Result<Self> {
         let Some(bounded) = plan.bounded() else {
-            return Self::new(plan, randomness);
+            return Self::new(plan, entropy);
         };
         let segment = bounded.segment_of(round);
         let clip_norm = clip_norm.unwrap_or(bounded.first_clip_norm());
-        let mut correlated = Correlated::new(bounded.clone(), segment, clip_norm, randomness)?;
+        let mut correlated = Correlated::new(bounded.clone(), segment, clip_norm, entropy)?;
         for mechanism in std::iter::once(&mut correlated.sum).chain(&mut correlated.bits) {
-            match randomness.noise_key(NoiseOf::Rounds, 0).origin() {
-                KeyOrigin::InsecureSeed => mechanism.load(reader)?,
-                KeyOrigin::Entropy => mechanism.load_with_fresh_key(reader)?,
+            match entropy.is_seeded() {
+                true => mechanism.load(&mut &mut *reader)?,
+                false => mechanism.load_with_fresh_key(&mut &mut *reader)?,
             }
         }
         Ok(Self {
@@ -219,10 +239,10 @@ impl Noise {
 }
 
 impl Correlated {
-    fn new(bounded: Bounded, segment: usize, clip_norm: f64, randomness: &Randomness) -> Result<Self> {
+    fn new(bounded: Bounded, segment: usize, clip_norm: f64, entropy: &RoundEntropy) -> Result<Self> {
         let place = segment as u64;
-        let sum = bounded.sum(segment, clip_norm, randomness.noise_key(NoiseOf::Rounds, place))?;
-        let bits = bounded.bits(segment, randomness.noise_key(NoiseOf::Bits, place))?;
+        let sum = bounded.sum(segment, clip_norm, entropy.key(NoiseOf::Rounds, place))?;
+        let bits = bounded.bits(segment, entropy.key(NoiseOf::Bits, place))?;
         Ok(Self {
             bounded,
             segment,

@@ -13,13 +13,13 @@ mod strategy;
 mod sum;
 mod vocabulary;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use undertone_accounting::participation::Participation;
 use undertone_accounting::{
     Adjacency, Delta, Event, Guarantee, NoiseMultiplier, Recipe, SamplingProbability,
 };
-use undertone_aggregation::{Clipping, Encoding, Estimator};
+use undertone_aggregation::{Clipping, Encoding, Estimator, ParamLayout};
 use undertone_mechanisms::FRACTION_BITS;
 
 use crate::error::{CoordinatorError, Result};
@@ -78,8 +78,7 @@ pub struct PrivacyPlan {
     weighted: bool,
     estimator: Estimator,
     clip: ClipConfig,
-    groups: usize,
-    parameters: usize,
+    layout: Arc<ParamLayout>,
     /// How updates become integers, if not in fixed point.
     encoding: Option<Encoding>,
     /// `(from_round, S, z)` in force from that round on; never empty.
@@ -161,6 +160,12 @@ impl PrivacyPlan {
     #[must_use]
     pub fn kept_per_user(&self) -> Option<u32> {
         self.kept_per_user
+    }
+
+    /// The layout of the updates.
+    #[must_use]
+    pub fn layout(&self) -> Arc<ParamLayout> {
+        self.layout.clone()
     }
 
     /// The population.
@@ -320,7 +325,7 @@ impl PrivacyPlan {
                 }
             }
             (ClipConfig::PerLayer { .. }, Some(clip_norm)) => {
-                Clipping::per_layer_equal(clip_norm, self.groups)
+                Clipping::per_layer_equal(clip_norm, self.layout.groups().len())
             }
         };
         let sensitivity = clipping
@@ -391,7 +396,7 @@ impl PrivacyPlan {
         };
         // PRIVACY: the denominator grows by the weight that joins, so the quotient moves by 2S/(F+1) at most; truncation
         // adds sqrt(d) steps of the grid. Lemma 1's 2S/F covers both unless F is enormous.
-        let grid = f64::exp2(-f64::from(FRACTION_BITS)) * (self.parameters as f64).sqrt();
+        let grid = f64::exp2(-f64::from(FRACTION_BITS)) * (self.layout.len() as f64).sqrt();
         Some(lemma.max(2.0 * bound / (min_weight + 1.0) + grid))
     }
 

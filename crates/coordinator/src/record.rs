@@ -38,6 +38,10 @@ pub struct LedgerEntry {
     /// Whether too few were left, so that nothing was released. Participation counts all the same.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub abandoned: bool,
+    /// Whether the parameters would not have been finite after the round, so that they stayed as they were. The round is spent all
+    /// the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quarantined: bool,
     /// Who contributed: the participants' pseudonyms, 16 hexadecimal digits each, under the run's salt.
     pub participants: Vec<ParticipantId>,
     /// Bound `S` on every user's update, with example-level sampling on every example's gradient; `None` without clipping.

@@ -27,6 +27,36 @@ pub struct ServerOptimizer {
     adafactor: Option<Adafactor>,
 }
 
+/// The constants of one step of Adam.
+struct AdamStep {
+    rate: f32,
+    epsilon: f32,
+    beta1: f32,
+    beta2: f32,
+}
+
+impl AdamStep {
+    fn new((beta1, beta2): (f64, f64), epsilon: f64, rate: f64, steps: u64) -> Self {
+        // Both bias corrections folded into the step size and epsilon.
+        let correction1 = 1.0 - beta1.powf(steps as f64);
+        let correction2 = (1.0 - beta2.powf(steps as f64)).sqrt();
+        Self {
+            rate: (rate * correction2 / correction1) as f32,
+            epsilon: (epsilon * correction2) as f32,
+            beta1: beta1 as f32,
+            beta2: beta2 as f32,
+        }
+    }
+
+    /// Both moments after a value, and how far the parameter moves.
+    #[inline(always)]
+    fn step(&self, first: f32, second: f32, value: f32) -> (f32, f32, f32) {
+        let first = self.beta1 * first + (1.0 - self.beta1) * value;
+        let second = self.beta2 * second + (1.0 - self.beta2) * value * value;
+        (first, second, self.rate * first / (second.sqrt() + self.epsilon))
+    }
+}
+
 impl ServerOptimizer {
     /// An optimizer for parameters of this layout over a run of `rounds`.
     #[must_use]
@@ -82,14 +112,68 @@ impl ServerOptimizer {
     /// Applies a released average.
     ///
     /// # Errors
-    /// [`CoordinatorError::Diverged`] when a parameter is no longer finite; `parameters` is then not to be used.
+    /// [`CoordinatorError::Diverged`] where a parameter would not be finite. Nothing has changed then.
     pub fn apply(&mut self, round: u64, average: &NoisedAverage, parameters: &mut [f32]) -> Result<()> {
-        self.step(round, average.values(), parameters);
-        if parameters.iter().all(|value| value.is_finite()) {
-            Ok(())
-        } else {
-            Err(CoordinatorError::Diverged { round })
+        if !self.stays_finite(round, average.values(), parameters) {
+            return Err(CoordinatorError::Diverged { round });
         }
+        self.step(round, average.values(), parameters);
+        Ok(())
+    }
+
+    /// Whether [`step`](Self::step) would leave every parameter finite: the same arithmetic without writing.
+    fn stays_finite(&self, round: u64, average: &[f32], parameters: &[f32]) -> bool {
+        let rate = self.learning_rate(round);
+        let mut moved = parameters.iter().zip(average);
+        match self.config.optimizer {
+            OptimizerConfig::Sgd { momentum } if momentum > 0.0 => {
+                let (momentum, rate) = (momentum as f32, rate as f32);
+                moved.zip(&self.first).all(|((parameter, value), velocity)| {
+                    (parameter + rate * (momentum * velocity + value)).is_finite()
+                })
+            }
+            OptimizerConfig::Sgd { .. } => {
+                let rate = rate as f32;
+                moved.all(|(parameter, value)| (parameter + rate * value).is_finite())
+            }
+            OptimizerConfig::Adam {
+                beta1,
+                beta2,
+                epsilon,
+            } => self.adam_stays_finite((beta1, beta2), epsilon, rate, 1.0, moved),
+            OptimizerConfig::AdamW {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            } => {
+                let kept = (1.0 - rate * weight_decay) as f32;
+                self.adam_stays_finite((beta1, beta2), epsilon, rate, kept, moved)
+            }
+            OptimizerConfig::Adafactor { .. } => {
+                // Its step depends on norms over whole tensors, so it is made on a copy.
+                let mut copy = (self.clone(), parameters.to_vec());
+                copy.0.step(round, average, &mut copy.1);
+                copy.1.iter().all(|value| value.is_finite())
+            }
+        }
+    }
+
+    fn adam_stays_finite<'a>(
+        &self,
+        betas: (f64, f64),
+        epsilon: f64,
+        rate: f64,
+        kept: f32,
+        moved: impl Iterator<Item = (&'a f32, &'a f32)>,
+    ) -> bool {
+        let adam = AdamStep::new(betas, epsilon, rate, self.steps + 1);
+        let moments = self.first.iter().zip(&self.second);
+        moved
+            .zip(moments)
+            .all(|((parameter, &value), (&first, &second))| {
+                (parameter * kept + adam.step(first, second, value).2).is_finite()
+            })
     }
 
     fn step(&mut self, round: u64, average: &[f32], parameters: &mut [f32]) {
@@ -142,17 +226,12 @@ impl ServerOptimizer {
         average: &[f32],
         parameters: &mut [f32],
     ) {
-        // Both bias corrections folded into the step size and epsilon.
-        let correction1 = 1.0 - beta1.powf(self.steps as f64);
-        let correction2 = (1.0 - beta2.powf(self.steps as f64)).sqrt();
-        let rate = (rate * correction2 / correction1) as f32;
-        let epsilon = (epsilon * correction2) as f32;
-        let (beta1, beta2) = (beta1 as f32, beta2 as f32);
+        let adam = AdamStep::new((beta1, beta2), epsilon, rate, self.steps);
         let moments = self.first.iter_mut().zip(&mut self.second);
         for ((parameter, (first, second)), &value) in parameters.iter_mut().zip(moments).zip(average) {
-            *first = beta1 * *first + (1.0 - beta1) * value;
-            *second = beta2 * *second + (1.0 - beta2) * value * value;
-            *parameter += rate * *first / (second.sqrt() + epsilon);
+            let (next_first, next_second, moved) = adam.step(*first, *second, value);
+            (*first, *second) = (next_first, next_second);
+            *parameter += moved;
         }
     }
 

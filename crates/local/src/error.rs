@@ -36,6 +36,22 @@ pub enum LocalError {
         /// The setting that it conflicts with, and the reason.
         reason: String,
     },
+    /// An engine delivered a piece of work twice, or one that nobody asked for.
+    #[error("the engine delivered piece {place}: expected each of {pieces} pieces once")]
+    Delivery {
+        /// The place of the user, or the number of the microbatch.
+        place: usize,
+        /// The number of pieces asked for.
+        pieces: usize,
+    },
+    /// An engine ended without an error and left a piece of work out.
+    #[error("the engine never delivered piece {place} of {pieces}")]
+    Undelivered {
+        /// The place of the user, or the number of the microbatch.
+        place: usize,
+        /// The number of pieces asked for.
+        pieces: usize,
+    },
     /// From the model.
     #[error(transparent)]
     Model(#[from] ModelError),

@@ -5,12 +5,14 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod engine;
 mod error;
 mod seeds;
 mod settings;
 mod update;
 mod workers;
 
+pub use engine::{CohortText, CpuEngine, Engine, EngineError, EngineTimes, UpdateSink, Work};
 pub use error::{LocalError, Result};
 pub use seeds::UserSeeds;
 pub use settings::{Algorithm, Batching, UserSettings};

@@ -48,14 +48,6 @@ pub enum MechanismError {
         /// The sum of the weights, as a plain number.
         got: f64,
     },
-    /// An average or a noised value left the range of the fixed-point grid.
-    #[error("coordinate {index} leaves the fixed-point range of +-{limit}")]
-    Overflow {
-        /// First offending coordinate.
-        index: usize,
-        /// Largest magnitude that fits.
-        limit: f64,
-    },
     /// A stream's memory does not fit.
     #[error("{vectors} vectors of {dimension} numbers do not fit into memory")]
     StateTooLarge {

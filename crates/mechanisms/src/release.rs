@@ -14,9 +14,6 @@ pub const FRACTION_BITS: u32 = 40;
 /// One step of the fixed-point grid, `2^-FRACTION_BITS`.
 pub(crate) const GRID: f64 = 1.0 / (1u64 << FRACTION_BITS) as f64;
 
-/// Largest magnitude of a fixed-point value.
-pub(crate) const LIMIT: f64 = (1u64 << (63 - FRACTION_BITS)) as f64;
-
 /// The exact sum of weighted user updates, in fixed point, with the sum of the weights.
 ///
 /// It can be built and turned into an average, nothing else:
@@ -110,14 +107,9 @@ impl RawSum {
             }),
             Denominator::FlooredWeight(floor) => {
                 let reciprocal = positive("denominator", floor)?.max(weight).recip();
-                if let Some(index) = values
-                    .iter()
-                    .position(|&v| (v as f64 * reciprocal).abs() >= LIMIT / GRID)
-                {
-                    return Err(MechanismError::Overflow { index, limit: LIMIT });
-                }
                 // PRIVACY: the grid of the release must not depend on the data, so a data-dependent quotient is
-                // brought back onto the common grid before noise is added.
+                // brought back onto the common grid before noise is added. A quotient beyond the range saturates, which moves
+                // no two averages apart.
                 values
                     .iter_mut()
                     .for_each(|value| *value = (*value as f64 * reciprocal) as i64);
@@ -294,7 +286,11 @@ mod tests {
         check(Denominator::ObservedWeight, 0, None);
         check(Denominator::Fixed(-1.0), 1, None);
         check(Denominator::FlooredWeight(f64::NAN), 1, None);
-        check(Denominator::FlooredWeight(1e-7), 0, None);
+        check(
+            Denominator::FlooredWeight(1e-7),
+            0,
+            Some(&[8_388_608.0, -8_388_608.0]),
+        );
     }
 
     #[test]

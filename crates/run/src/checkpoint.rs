@@ -18,7 +18,7 @@ use crate::error::{Result, RunError};
 use crate::files;
 use undertone_coordinator::adaptive_clip::AdaptiveClip;
 use undertone_coordinator::error::CoordinatorError;
-use undertone_coordinator::noise::Noise;
+use undertone_coordinator::head::RunHead;
 use undertone_coordinator::participation::ParticipationKey;
 
 /// Where a run stands, as it is read back.
@@ -120,17 +120,17 @@ impl Snapshot<'_> {
     ///
     /// # Errors
     /// [`RunError::Io`]; from the noise.
-    pub fn write(mut self, run_dir: &Path, noise: Option<&Noise>) -> Result<()> {
+    pub fn write(mut self, run_dir: &Path, head: Option<&RunHead>) -> Result<()> {
         let path = path(run_dir);
         let folder = path.parent().unwrap_or(run_dir);
         files::secret_folder(folder)?;
         // The state of the noise has a name of its own round, so that it is there before the checkpoint points to it.
-        self.state.noise_state = match noise.filter(|noise| noise.has_state()) {
-            Some(noise) => {
+        self.state.noise_state = match head.filter(|head| head.has_secret()) {
+            Some(head) => {
                 let name = format!("{NOISE_PREFIX}{}{NOISE_SUFFIX}", self.state.rounds);
                 let path = folder.join(&name);
                 files::write_secret_with(&path, |file| {
-                    noise.save(file).map_err(|error| named(error.into(), &path))
+                    head.save_secret(file).map_err(|error| named(error.into(), &path))
                 })?;
                 Some(name)
             }

@@ -4,13 +4,13 @@ mod entropy;
 mod finish;
 mod follow;
 mod open;
-mod orders;
+pub(crate) mod orders;
 mod plan_inputs;
 mod rounds;
-mod work;
 pub(crate) mod workspace;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use undertone_data::{Corpus, EosTargets, Partition, Split};
@@ -22,17 +22,12 @@ use crate::evaluate::{EvaluationSet, Metrics};
 use crate::initial_model::{self, Training};
 use crate::metrics::{EvaluationRecord, RoundRecord, StartRecord};
 use crate::ranks::{OneProcess, Ranks};
-use crate::secure_round::SecureRounds;
-use undertone_coordinator::adaptive_clip::AdaptiveClip;
 use undertone_coordinator::cohorts::Cohorts;
 use undertone_coordinator::identity::ModelIdentity;
-use undertone_coordinator::noise::Noise;
 use undertone_coordinator::participation::ParticipationKey;
-use undertone_coordinator::plan::{PrivacyPlan, Spending};
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
-use undertone_coordinator::server_optimizer::ServerOptimizer;
-use undertone_local::LocalWorker;
+use undertone_coordinator::source::UpdateSource;
 use undertone_present::numbers::hex;
 
 use workspace::RunDirectory;
@@ -131,7 +126,7 @@ pub struct Summary {
 /// Trains the run of a run file.
 ///
 /// # Guarantee
-/// Every release is made by [`release`](crate::round::release) with the plan's noise; the guarantee in `privacy.json` is recomputed from
+/// Every release is made by [`RunHead::close`](undertone_coordinator::head::RunHead::close) with the plan's noise; the guarantee in `privacy.json` is recomputed from
 /// the ledger of the rounds that were made. No round starts that would exceed `privacy.max_epsilon` or
 /// `privacy.target_epsilon`.
 ///
@@ -173,9 +168,10 @@ fn train_in(
     let corpus = directory.open_corpus(&config.data, &file.base, observer)?;
     let initial = config.initial_model.as_deref();
     let model = initial_model::model(&config.task.model, initial, &file.base, corpus.vocab())?;
-    let mut run = Run::open(file, directory, &corpus, model.as_ref(), options, ranks, observer)?;
-    run.rounds()?;
-    run.finish()
+    let model = Arc::from(model);
+    let (mut run, head) = Run::open(file, directory, &corpus, &model, options, ranks, observer)?;
+    let head = run.rounds(head)?;
+    run.finish(&head)
 }
 
 /// Evaluates the final model of a run directory on a partition.
@@ -252,35 +248,26 @@ pub(crate) fn data_split(split: EvaluationSplit) -> Split {
     }
 }
 
-/// A run between two rounds.
+/// The driver of a run: everything that a round needs beside the head, which it never holds.
 struct Run<'a> {
     config: &'a RunConfig,
     directory: &'a RunDirectory,
     corpus: &'a Corpus,
-    users: Partition<'a>,
-    model: &'a dyn SequenceModel,
+    model: Arc<dyn SequenceModel>,
     identity: ModelIdentity,
     options: &'a RunOptions,
     ranks: &'a dyn Ranks,
     observer: &'a dyn Observer,
-    plan: PrivacyPlan,
     /// What went into the model that the run starts from.
     trainings: Vec<Training>,
     planned: Option<GuaranteeRecord>,
     estimated: Option<GuaranteeRecord>,
-    spending: Spending,
     randomness: Randomness,
     participation_key: ParticipationKey,
     cohorts: Cohorts,
-    noise: Noise,
-    secure: Option<SecureRounds>,
-    adaptive_clip: Option<AdaptiveClip>,
-    workers: Vec<LocalWorker>,
+    source: Box<dyn UpdateSource<Error = RunError> + 'a>,
     periodic: EvaluationSet,
     files: workspace::RunFiles,
-    parameters: Vec<f32>,
-    optimizer: ServerOptimizer,
-    round: u64,
     train_seconds: f64,
     /// What the last checkpoint took, until a round has recorded it.
     checkpoint_seconds: f64,

@@ -4,42 +4,36 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
+use undertone_coordinator::chain::Chain;
+
 use crate::error::{Result, RunError};
 use crate::files::{JsonLines, Line, Lines};
 use undertone_coordinator::record::LedgerEntry;
 use undertone_present::numbers::hex;
 
-/// A ledger that a run appends to.
-///
-/// # Guarantee
-/// Lines are chained by SHA-256 from the run's settings on: a line that was changed, left out or put elsewhere shows in
-/// every reading. Whoever can rewrite all lines after it, and `privacy.json`, can still forge a run as a whole.
+/// A ledger that a run appends to. Its lines come from a [`RunHead`](undertone_coordinator::head::RunHead), which chains them.
 #[derive(Debug)]
 pub struct Ledger {
     lines: JsonLines,
-    head: String,
 }
 
 impl Ledger {
-    /// Opens or creates the ledger of a run and cuts it to `length` bytes; returns what it holds up to there.
+    /// Opens or creates the ledger of a run and cuts it to `length` bytes; returns what it holds up to there, and its end.
     ///
     /// # Errors
     /// [`RunError::Io`]; [`RunError::Damaged`] naming the first line that is not what was written.
-    pub fn open(path: &Path, length: u64, genesis: &str) -> Result<(Self, Vec<LedgerEntry>)> {
+    pub fn open(path: &Path, length: u64, genesis: &str) -> Result<(Self, Vec<LedgerEntry>, Chain)> {
         let lines = JsonLines::open(path, length)?;
         let (entries, head) = read_chain(path, genesis)?;
-        Ok((Self { lines, head }, entries))
+        Ok((Self { lines }, entries, Chain::at(head)))
     }
 
-    /// Appends a round; its link to the line before is set here.
+    /// Appends the line of a round.
     ///
     /// # Errors
     /// [`RunError::Io`]; the file is cut back to its last whole line then.
-    pub fn append(&mut self, mut entry: LedgerEntry) -> Result<()> {
-        entry.previous_sha256.clone_from(&self.head);
-        let line = self.lines.append(&entry)?;
-        self.head = hex(&Sha256::digest(line));
-        Ok(())
+    pub fn append(&mut self, line: &[u8]) -> Result<()> {
+        self.lines.append_bytes(line)
     }
 
     /// Makes all lines durable.
@@ -54,12 +48,6 @@ impl Ledger {
     #[must_use]
     pub fn length(&self) -> u64 {
         self.lines.length()
-    }
-
-    /// Digest of the last line.
-    #[must_use]
-    pub fn head(&self) -> &str {
-        &self.head
     }
 }
 

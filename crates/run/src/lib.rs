@@ -22,8 +22,7 @@ pub mod pretrain;
 pub mod privacy_page;
 pub mod ranks;
 pub mod read;
-pub mod round;
-pub mod secure_round;
+pub mod source;
 pub mod verify;
 
 pub use driver::{

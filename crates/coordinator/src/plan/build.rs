@@ -1,6 +1,6 @@
 //! How a plan is made from a run file and a population.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use undertone_accounting::participation::Participation;
 use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, Recipe, SamplingProbability, calibrate};
@@ -167,8 +167,7 @@ impl PrivacyPlan {
             weighted: config.user_update.weight_cap.is_some(),
             estimator,
             clip: config.clip.clone(),
-            groups,
-            parameters: layout.len(),
+            layout: Arc::new(layout.clone()),
             encoding: None,
             phases: Vec::new(),
             private: None,
@@ -287,7 +286,7 @@ impl PrivacyPlan {
         };
         let users = self.population.users;
         Ok(shares::Setting {
-            dim: self.parameters,
+            dim: self.layout.len(),
             clip_norm,
             most: match self.sampling {
                 Sampling::FixedSize => self.users_per_round as u64,
@@ -364,7 +363,7 @@ impl PrivacyPlan {
             return Err(CoordinatorError::missing("clip", "a clip norm in a private run"));
         };
         let release = bounded::Release {
-            parameters: self.parameters,
+            parameters: self.layout.len(),
             clip_norm,
             sensitivity,
             denominator: self.estimator.denominator()?,

@@ -72,7 +72,7 @@ impl PrivacyPlan {
             let errors = bounded.mechanism().errors(&Workload::prefix_sum())?;
             variance = (self.round(0).noise_std * errors.max_error).powi(2);
         }
-        let noise = (variance * self.parameters as f64).sqrt();
+        let noise = (variance * self.layout.len() as f64).sqrt();
         Ok((noise > 0.0).then(|| signal / noise))
     }
 
@@ -186,11 +186,11 @@ impl Remedies<'_> {
 
     fn fewer_parameters(&self) -> String {
         // Noise has the norm sigma sqrt(d).
-        let enough = (self.plan.parameters as f64 / (self.factor * self.factor)).max(1.0);
+        let enough = (self.plan.layout.len() as f64 / (self.factor * self.factor)).max(1.0);
         format!(
             "at most {} trained parameters instead of {} (a smaller model, or adapters of a public one: `model.lora`)",
             grouped(enough as u64),
-            grouped(self.plan.parameters as u64)
+            grouped(self.plan.layout.len() as u64)
         )
     }
 

@@ -125,7 +125,8 @@ impl Spending {
                 if cost.noise_multiplier.is_some() {
                     // The key does not matter: nothing is drawn.
                     let mechanism = IndependentGaussian::new(cost.noise_std, NoiseKey::from_bytes([0; 32]))?;
-                    let round = mechanism.sampler_distance(plan.estimator.denominator()?, plan.parameters)?;
+                    let round =
+                        mechanism.sampler_distance(plan.estimator.denominator()?, plan.layout.len())?;
                     *sampler += round.times(rounds);
                 }
             }

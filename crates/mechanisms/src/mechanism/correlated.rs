@@ -246,8 +246,7 @@ impl CorrelatedGaussian {
     /// # Errors
     /// [`MechanismError::WrongRound`] for any but the next round, [`MechanismError::NoMoreRounds`] beyond the plan,
     /// [`MechanismError::WrongDimension`], [`MechanismError::WrongGrid`], [`MechanismError::UnboundedSensitivity`]; nothing
-    /// has happened then. [`MechanismError::Overflow`] where a release leaves the range of the grid: the mechanism cannot go
-    /// on after it, [`MechanismError::Interrupted`] says so.
+    /// has happened then. A release that leaves the range of the grid saturates, so that no error depends on a value.
     pub fn privatize(&mut self, round: u64, average: RawAverage) -> Result<NoisedAverage> {
         if self.interrupted {
             return Err(MechanismError::Interrupted);
@@ -288,6 +287,45 @@ impl CorrelatedGaussian {
         self.interrupted = false;
         self.round += 1;
         Ok(released)
+    }
+
+    /// Draws the rows of later rounds from another key. The same key again changes nothing.
+    ///
+    /// # Guarantee
+    /// Of the same law as under one key: with a history that is kept, every row of fresh noise is made in one round only, and
+    /// later rounds take from earlier ones nothing but the memory. A caller that brings a new key for every round can load a
+    /// saved state twice and never makes one row for two sums.
+    ///
+    /// # Errors
+    /// [`MechanismError::HistoryNotRemade`] where rows of earlier rounds would be made again ([`History::Remake`]);
+    /// [`MechanismError::StateMismatch`] for a seed after keys from entropy; [`MechanismError::Interrupted`].
+    pub fn rekey(&mut self, key: NoiseKey) -> Result<()> {
+        if self.interrupted {
+            return Err(MechanismError::Interrupted);
+        }
+        let key_id = state::key_id(&key)?;
+        if key_id == self.key_id {
+            return Ok(());
+        }
+        if self.round > 0 && !self.rounded.keeps_all() {
+            return Err(MechanismError::HistoryNotRemade);
+        }
+        // PRIVACY: noise from a secret key never goes on under a seed.
+        if (self.round > 0, self.key_origin, key.origin())
+            == (true, KeyOrigin::Entropy, KeyOrigin::InsecureSeed)
+        {
+            return Err(MechanismError::StateMismatch {
+                what: "origin of the key",
+                expected: KeyOrigin::Entropy.to_string(),
+                got: key.origin().to_string(),
+            });
+        }
+        self.key_origin = match self.round {
+            0 => key.origin(),
+            _ => self.key_origin.and(key.origin()),
+        };
+        (self.key, self.key_id) = (key, key_id);
+        Ok(())
     }
 
     /// Forgets all earlier noise, so that later rounds are those of a new run of the same matrix.

@@ -50,6 +50,46 @@ fn a_resumed_mechanism_goes_on_with_the_same_bytes() {
     }
 }
 
+/// A new key within one process makes the same noise as the same key after a save and a load.
+#[test]
+fn a_new_key_goes_on_as_after_a_load() {
+    for strategy in strategies() {
+        let dim = 40;
+        let new = |key| {
+            let target = Target {
+                history: Some(History::Keep),
+                ..target(dim)
+            };
+            CorrelatedGaussian::new(mechanism(strategy.clone(), 24), target, key).unwrap()
+        };
+        let second_key = || NoiseKey::from_bytes([77; 32]);
+        let mut first = new(key());
+        values(&mut first, 0..11);
+        let mut bytes = Vec::new();
+        first.save(&mut bytes).unwrap();
+        first.rekey(second_key()).unwrap();
+        let mut loaded = new(second_key());
+        loaded.load_with_fresh_key(&mut &bytes[..]).unwrap();
+        assert_eq!(first.key_id(), loaded.key_id());
+        assert!(
+            values(&mut first, 11..24) == values(&mut loaded, 11..24),
+            "{}",
+            strategy.name()
+        );
+    }
+}
+
+#[test]
+fn a_seed_never_goes_on_after_keys_from_entropy() {
+    let blt = strategies().remove(4);
+    let mut releases = releases(blt, 8);
+    let seed = || NoiseKey::from_bytes([5; 32]).with_origin(KeyOrigin::InsecureSeed);
+    values(&mut releases, 0..2);
+    let error = releases.rekey(seed()).unwrap_err().to_string();
+    assert!(error.contains("origin of the key"), "{error}");
+    assert_eq!(releases.key_id(), key().id().unwrap());
+}
+
 #[test]
 fn a_foreign_state_is_refused_and_nothing_goes_on_after_it() {
     let mut bytes = Vec::new();

@@ -199,7 +199,8 @@ impl Rounded {
                     let mut make = |row: u64, out: &mut [i64]| maker.fill(row, block, size(row), out);
                     let noise = &mut space.noise[..values.len()];
                     step.integers(round as u64, noise, state, kept, &mut space.spare, &mut make)?;
-                    add(values, noise, block)
+                    add(values, noise);
+                    Ok(())
                 }),
             Memory::Reals(field) => values
                 .par_chunks_mut(BLOCK)
@@ -216,7 +217,8 @@ impl Rounded {
                         &mut space.spare,
                         &mut make,
                     )?;
-                    add(values, noise, block)
+                    add(values, noise);
+                    Ok(())
                 }),
         }
     }

@@ -3,7 +3,6 @@
 use zeroize::Zeroize;
 
 use crate::error::{MechanismError, Result};
-use crate::release::LIMIT;
 use crate::sampler::snapped::{Scratch, SnappedGaussian};
 use crate::sampler::uniform::NoiseKey;
 
@@ -69,22 +68,26 @@ impl Drop for Maker<'_> {
     }
 }
 
-/// Adds a block's noise in place.
+/// Adds a block's noise in place. A value that leaves the range becomes the end of the range.
 ///
-/// # Errors
-/// [`MechanismError::Overflow`] at the first coordinate that leaves the range.
-pub(crate) fn add(values: &mut [i64], noise: &[i64], block: usize) -> Result<()> {
-    for (place, (value, noise)) in values.iter_mut().zip(noise).enumerate() {
-        let (index, limit) = (block * BLOCK + place, LIMIT);
-        let sum = value.checked_add(*noise);
-        *value = sum.ok_or(MechanismError::Overflow { index, limit })?;
+/// PRIVACY: whether a release succeeds must not depend on a value. Saturation is a function of the exact sum of value and noise,
+/// so it is post-processing.
+pub(crate) fn add(values: &mut [i64], noise: &[i64]) {
+    for (value, noise) in values.iter_mut().zip(noise) {
+        *value = value.saturating_add(*noise);
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sum_beyond_the_range_is_the_end_of_the_range() {
+        let mut values = [i64::MAX - 1, i64::MIN + 1, 5];
+        add(&mut values, &[3, -3, -7]);
+        assert_eq!(values, [i64::MAX, i64::MIN, -2]);
+    }
 
     #[test]
     fn noise_suits_its_grid() {

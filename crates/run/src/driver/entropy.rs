@@ -1,6 +1,7 @@
 //! Random bytes of the operating system.
 
 use crate::error::{Result, RunError};
+use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::random::Randomness;
 
 /// The randomness of a run: it follows from the seed, or without one from 32 fresh bytes of the operating system.
@@ -12,6 +13,17 @@ pub fn randomness(seed: Option<u64>) -> Result<Randomness> {
         Some(seed) => Ok(Randomness::seeded(seed)),
         // PRIVACY: without a seed, cohorts and noise come from the operating system's entropy alone.
         None => Ok(Randomness::from_entropy(fresh_bytes()?)),
+    }
+}
+
+/// The randomness of one attempt at a round: that of the seed, or 32 fresh bytes.
+///
+/// # Errors
+/// [`RunError::Entropy`] if the operating system gives none.
+pub(crate) fn round_entropy(seed: Option<u64>) -> Result<RoundEntropy> {
+    match seed {
+        Some(seed) => Ok(RoundEntropy::seeded(seed)),
+        None => Ok(RoundEntropy::fresh(fresh_bytes()?)),
     }
 }
 

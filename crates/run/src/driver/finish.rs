@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use undertone_coordinator::head::RunHead;
+
 use super::workspace;
 use super::{FINISHED_FILES, Run, Summary, data_split};
 use crate::checkpoint::{self, Snapshot, State};
@@ -16,16 +18,19 @@ use undertone_coordinator::random::Purpose;
 use undertone_coordinator::record::PrivacyReport;
 
 impl Run<'_> {
-    pub(super) fn checkpoint(&mut self) -> Result<()> {
+    pub(super) fn checkpoint(&mut self, head: &RunHead) -> Result<()> {
         let started = Instant::now();
         // PRIVACY: the ledger is durable before the parameters it accounts for can be read from disk.
         self.files.ledger.sync()?;
         self.files.metrics.sync()?;
-        self.write_privacy()?;
-        let (steps, [(_, first), (_, second)]) = self.optimizer.state();
+        self.write_privacy(head)?;
+        let Some(trained) = head.trained() else {
+            return Ok(());
+        };
+        let (steps, [(_, first), (_, second)]) = trained.optimizer.state();
         let snapshot = Snapshot {
             state: State {
-                rounds: self.round,
+                rounds: head.round(),
                 steps,
                 ledger_bytes: self.files.ledger.length(),
                 metrics_bytes: self.files.metrics.length(),
@@ -34,22 +39,22 @@ impl Run<'_> {
                 config_sha256: workspace::config_digest(self.config)?,
                 data_sha256: self.corpus.digest().to_owned(),
                 participation_key: Some(self.participation_key.clone()),
-                adaptive_clip: self.adaptive_clip,
+                adaptive_clip: head.clip(),
                 noise_state: None,
             },
-            parameters: &self.parameters,
+            parameters: &trained.parameters,
             first,
             second,
         };
         // A run that is over keeps no noise.
-        let over = self.round == self.config.task.rounds;
-        snapshot.write(self.directory.path(), (!over).then_some(&self.noise))?;
+        let over = head.round() == self.config.task.rounds;
+        snapshot.write(self.directory.path(), (!over).then_some(head))?;
         self.checkpoint_seconds = started.elapsed().as_secs_f64();
         Ok(())
     }
 
     /// Evaluates the model on the sentences of the last evaluation.
-    pub(super) fn evaluate_whole(&mut self) -> Result<Metrics> {
+    pub(super) fn evaluate_whole(&mut self, head: &RunHead) -> Result<Metrics> {
         let split = self.config.evaluation.split;
         let held_out = self.corpus.partition(data_split(split));
         let mut generator = self.randomness.generator(Purpose::Evaluation, 1, 0);
@@ -60,8 +65,14 @@ impl Run<'_> {
             &mut generator,
         )?;
         let eos = self.config.evaluation.eos;
-        let metrics = set.evaluate(self.model, &self.parameters, eos, true, self.options.threads)?;
-        self.record_evaluation(metrics.clone())?;
+        let metrics = set.evaluate(
+            self.model.as_ref(),
+            head.parameters(),
+            eos,
+            true,
+            self.options.threads,
+        )?;
+        self.record_evaluation(head.round(), metrics.clone())?;
         Ok(metrics)
     }
 
@@ -73,32 +84,36 @@ impl Run<'_> {
         Ok(crate::read::read(self.directory.path())?.initial().cloned())
     }
 
-    pub(super) fn finish(mut self) -> Result<Summary> {
-        let metrics = self.evaluate_whole()?;
-        self.checkpoint()?;
+    pub(super) fn finish(mut self, head: &RunHead) -> Result<Summary> {
+        let metrics = self.evaluate_whole(head)?;
+        self.checkpoint(head)?;
         let initial = self.initial_metrics()?;
-        let privacy = self.write_privacy()?;
+        let privacy = self.write_privacy(head)?;
         let mut trained_on = self.trainings.clone();
         trained_on.push(
-            self.claims()
+            self.claims(head)
                 .training(&privacy, source_sha256(&self.config.data)?),
         );
         self.directory.write_model(
             &self.config.task.model,
-            self.round,
+            head.round(),
             self.corpus.vocab(),
-            self.model,
-            &self.parameters,
+            self.model.as_ref(),
+            head.parameters(),
             trained_on,
         )?;
-        let ledger_head = self.files.ledger.head();
-        Manifest::of(self.directory.path(), &FINISHED_FILES, self.round, ledger_head)?
-            .write(self.directory.path())?;
+        Manifest::of(
+            self.directory.path(),
+            &FINISHED_FILES,
+            head.round(),
+            head.chain().head(),
+        )?
+        .write(self.directory.path())?;
         // PRIVACY: with its manifest the run is over. Nothing that would tell who was sampled, or take noise off, stays.
         checkpoint::remove(self.directory.path())?;
         Ok(Summary {
             run_dir: self.directory.path().to_owned(),
-            rounds: self.round,
+            rounds: head.round(),
             stopped_early: self.stopped_early,
             train_seconds: self.train_seconds,
             tokens: self.tokens,
@@ -111,23 +126,23 @@ impl Run<'_> {
         })
     }
 
-    fn claims(&self) -> Claims<'_> {
+    fn claims<'h>(&'h self, head: &'h RunHead) -> Claims<'h> {
         Claims {
             task: &self.config.task,
             seeded: self.config.seed.is_some(),
             vocabulary: self.config.data.vocabulary_provenance(),
             counts: self.identity.counts(),
-            plan: &self.plan,
+            plan: head.plan(),
             planned: self.planned.clone(),
             estimate: self.estimated.clone(),
         }
     }
 
     /// Recomputes the guarantee from the ledger on disk and writes `privacy.json` and `privacy.md`.
-    fn write_privacy(&mut self) -> Result<PrivacyReport> {
+    fn write_privacy(&mut self, head: &RunHead) -> Result<PrivacyReport> {
         self.files.ledger.sync()?;
         let (entries, _) = ledger::read_chain(&self.directory.file(LEDGER_FILE), &self.files.genesis)?;
-        let report = self.claims().report(&entries)?;
+        let report = self.claims(head).report(&entries)?;
         self.directory.write_privacy(&self.config.task.name, &report)?;
         Ok(report)
     }

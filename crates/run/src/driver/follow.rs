@@ -1,6 +1,7 @@
 //! A process that trains for rank 0.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use undertone_data::{Corpus, NoProgress, Split};
 
@@ -11,9 +12,11 @@ use crate::config::{RunConfig, parse_as};
 use crate::error::{Result, RunError};
 use crate::initial_model;
 use crate::ranks::Ranks;
-use crate::round;
+use crate::source::RoundText;
+use crate::source::local::{ExamplePart, UserPart};
+use undertone_aggregation::Bound;
 use undertone_coordinator::identity::ModelIdentity;
-use undertone_local::{LocalTask, LocalWorker};
+use undertone_local::{CpuEngine, LocalTask};
 
 /// Trains what rank 0 says until it says that the run is over. Of `options`, the folder of the corpus cache and the cores
 /// matter; no other file is written.
@@ -57,9 +60,13 @@ pub fn follow(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
     let users = corpus.partition(Split::Train);
     let most_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
     let longest = longest_example(&users);
-    let mut workers: Vec<LocalWorker> = (0..options.threads.max(1))
-        .map(|_| LocalWorker::new(model.as_ref(), &config.task.user_update, longest, most_examples))
-        .collect();
+    let mut engine = CpuEngine::new(
+        model.as_ref(),
+        &config.task.user_update,
+        options.threads,
+        longest,
+        most_examples,
+    );
     loop {
         let order = match Order::receive(&mut theta, ranks)? {
             Order::Round(order) => order,
@@ -76,18 +83,26 @@ pub fn follow(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
             non_finite: order.non_finite(),
             special: users.special(),
         };
+        let bound = Bound::new(
+            Arc::new(model.layout().clone()),
+            order.clipping(),
+            order.non_finite(),
+        );
         match &order.microbatches {
-            Some(microbatches) => {
-                round::contribute_examples(microbatches, &users, &task, &mut workers, ranks)?;
+            Some(all) => {
+                let part = ExamplePart { users: &users, all };
+                part.gather(&mut engine, &task, &bound, ranks, &|| ())?;
             }
-            None => round::contribute(
-                &order.users,
-                &order.order_seeds,
-                &users,
-                &task,
-                &mut workers,
-                ranks,
-            )?,
+            None => {
+                let part = UserPart {
+                    text: RoundText {
+                        partition: &users,
+                        users: &order.users,
+                        orders: &order.order_seeds,
+                    },
+                };
+                part.gather(&mut engine, &task, &bound, ranks, &|| ())?;
+            }
         }
     }
 }

@@ -1,11 +1,26 @@
 //! A run before its first round, or after its last checkpoint.
 
-use std::io::BufReader;
+use std::io::{BufReader, Read};
+use std::sync::Arc;
 
+use undertone_coordinator::chain::Chain;
+use undertone_coordinator::cohorts::Cohorts;
+use undertone_coordinator::entropy::RoundEntropy;
+use undertone_coordinator::head::{RunHead, Trained};
+use undertone_coordinator::identity::ModelIdentity;
+use undertone_coordinator::kept_examples;
+use undertone_coordinator::participation::ParticipationKey;
+use undertone_coordinator::plan::{Population, PrivacyPlan};
+use undertone_coordinator::random::Purpose;
+use undertone_coordinator::record::LedgerEntry;
+use undertone_coordinator::server_optimizer::ServerOptimizer;
+use undertone_coordinator::source::UpdateSource;
+use undertone_coordinator::task::{Algorithm, UserSettings};
 use undertone_data::{Corpus, EosTargets, Partition, Split};
+use undertone_local::CpuEngine;
 use undertone_models::SequenceModel;
 
-use super::entropy::randomness;
+use super::entropy::{randomness, round_entropy};
 use super::orders::{Order, Start};
 use super::plan_inputs::{named_strategy, vocabulary_cost};
 use super::workspace::{self, RunDirectory};
@@ -18,31 +33,19 @@ use crate::files;
 use crate::initial_model::{self, source_sha256, starting_parameters};
 use crate::metrics::{MetricsLine, StartRecord};
 use crate::ranks::Ranks;
-use crate::secure_round::SecureRounds;
-use undertone_coordinator::account::Account;
-use undertone_coordinator::adaptive_clip::AdaptiveClip;
-use undertone_coordinator::cohorts::Cohorts;
-use undertone_coordinator::identity::ModelIdentity;
-use undertone_coordinator::kept_examples;
-use undertone_coordinator::noise::Noise;
-use undertone_coordinator::participation::ParticipationKey;
-use undertone_coordinator::plan::{Population, PrivacyPlan, Spending};
-use undertone_coordinator::random::Purpose;
-use undertone_coordinator::record::LedgerEntry;
-use undertone_coordinator::server_optimizer::ServerOptimizer;
-use undertone_coordinator::task::{Algorithm, UserSettings};
-use undertone_local::LocalWorker;
+use crate::source::local::Local;
+use crate::source::secagg::{SecAggSimulation, SecureRounds};
 
 impl<'a> Run<'a> {
     pub(super) fn open(
         file: &'a RunFile,
         directory: &'a RunDirectory,
         corpus: &'a Corpus,
-        model: &'a dyn SequenceModel,
+        model: &Arc<dyn SequenceModel>,
         options: &'a RunOptions,
         ranks: &'a dyn Ranks,
         observer: &'a dyn Observer,
-    ) -> Result<Self> {
+    ) -> Result<(Self, RunHead)> {
         let RunFile { config, base } = file;
         let users = corpus.partition(Split::Train);
         if users.num_users() == 0 {
@@ -54,7 +57,7 @@ impl<'a> Run<'a> {
             let expected = "no [aggregation] in a run of several processes";
             return Err(RunError::value("aggregation", expected, "one"));
         }
-        let identity = ModelIdentity::new(model);
+        let identity = ModelIdentity::new(model.as_ref());
         let start = Start {
             config: workspace::config_text(config)?,
             base: std::path::absolute(base).unwrap_or_else(|_| base.to_owned()),
@@ -110,77 +113,110 @@ impl<'a> Run<'a> {
         )?;
         let longest = workspace::longest_example(&users);
         let most_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
-        let workers = (0..options.threads.max(1))
-            .map(|_| LocalWorker::new(model, &config.task.user_update, longest, most_examples))
-            .collect();
+        let engine = CpuEngine::new(
+            model.as_ref(),
+            &config.task.user_update,
+            options.threads,
+            longest,
+            most_examples,
+        );
         let initial = config.initial_model.as_deref().filter(|_| checkpoint.is_none());
         let parameters = starting_parameters(
             &config.task.model,
             initial,
             base,
-            model,
+            model.as_ref(),
             corpus.vocab(),
             &randomness,
         )?;
         let optimizer = ServerOptimizer::new(config.task.server, model.layout(), config.task.rounds);
-        let (files, ledger) = match &checkpoint {
+        let (files, ledger, chain) = match &checkpoint {
             Some(checkpoint) => directory.reopen_files(&checkpoint.state)?,
-            None => (
-                directory.create_files(config, &plan, corpus, base, &trainings)?,
-                Vec::new(),
-            ),
+            None => {
+                let files = directory.create_files(config, &plan, corpus, base, &trainings)?;
+                let chain = Chain::at(&files.genesis);
+                (files, Vec::new(), chain)
+            }
         };
-        let planned = plan.planned()?;
+        let cohorts = Cohorts::new(&config.task, &plan, &example_counts(&users), &participation_key)?;
+        let digest = workspace::config_digest(config)?;
+        let source: Box<dyn UpdateSource<Error = RunError> + 'a> =
+            match SecureRounds::new(config, &plan, &digest, options.threads)? {
+                Some(secure) => Box::new(SecAggSimulation {
+                    secure,
+                    engine,
+                    users: corpus.partition(Split::Train),
+                    settings: &config.task.user_update,
+                    randomness: super::entropy::randomness(config.seed)?,
+                }),
+                None => Box::new(Local {
+                    engine: Box::new(engine),
+                    users: corpus.partition(Split::Train),
+                    settings: &config.task.user_update,
+                    randomness: super::entropy::randomness(config.seed)?,
+                    ranks,
+                }),
+            };
+        let (planned, estimated) = (plan.planned()?, plan.estimated()?);
+        let trained = Trained {
+            model: model.clone(),
+            parameters,
+            optimizer,
+            identity: identity.clone(),
+        };
         let mut run = Self {
             planned,
-            estimated: plan.estimated()?,
-            spending: Spending::new(&plan),
-            noise: Noise::new(&plan, &randomness)?,
-            secure: SecureRounds::new(config, &plan, &workspace::config_digest(config)?, options.threads)?,
-            cohorts: Cohorts::new(&config.task, &plan, &example_counts(&users), &participation_key)?,
-            adaptive_clip: AdaptiveClip::new(&config.task.clip),
+            estimated,
+            cohorts,
+            source,
             participation_key,
             files,
             config,
             directory,
             corpus,
-            users,
-            model,
+            model: model.clone(),
             identity,
             options,
             ranks,
             observer,
-            plan,
             trainings,
             randomness,
-            workers,
             periodic,
-            parameters,
-            optimizer,
-            round: 0,
             train_seconds: 0.0,
             checkpoint_seconds: 0.0,
             tokens: 0,
             start,
             stopped_early: None,
         };
+        let entropy = round_entropy(config.seed)?;
         let fresh = checkpoint.is_none();
-        match checkpoint {
-            Some(checkpoint) => run.restore(checkpoint, &ledger)?,
-            None => drop(run.files.metrics.append(&MetricsLine::Start(run.start.clone()))?),
-        }
-        observer.on_start(&run.start, run.planned.as_ref(), run.round);
+        let head = match checkpoint {
+            Some(checkpoint) => run.restore(checkpoint, &ledger, chain, plan, trained, &entropy)?,
+            None => {
+                run.files.metrics.append(&MetricsLine::Start(run.start.clone()))?;
+                RunHead::new(&config.task, plan, Some(trained), &run.files.genesis, &entropy)?
+            }
+        };
+        observer.on_start(&run.start, run.planned.as_ref(), head.round());
         if fresh {
             // Before the first checkpoint, so that a run that goes on from there does not do it again.
             if config.initial_model.is_some() {
-                run.evaluate_whole()?;
+                run.evaluate_whole(&head)?;
             }
-            run.checkpoint()?;
+            run.checkpoint(&head)?;
         }
-        Ok(run)
+        Ok((run, head))
     }
 
-    fn restore(&mut self, checkpoint: Checkpoint, ledger: &[LedgerEntry]) -> Result<()> {
+    fn restore(
+        &mut self,
+        checkpoint: Checkpoint,
+        ledger: &[LedgerEntry],
+        chain: Chain,
+        plan: PrivacyPlan,
+        mut trained: Trained,
+        entropy: &RoundEntropy,
+    ) -> Result<RunHead> {
         let damaged = |message: String| RunError::Damaged {
             path: crate::checkpoint::path(self.directory.path()),
             message,
@@ -190,38 +226,22 @@ impl<'a> Run<'a> {
             let message = format!("{} rounds, but the ledger has {}", state.rounds, ledger.len());
             return Err(damaged(message));
         }
-        if checkpoint.parameters.len() != self.parameters.len() {
+        if checkpoint.parameters.len() != trained.parameters.len() {
             return Err(damaged(format!(
                 "{} parameters, expected {}",
                 checkpoint.parameters.len(),
-                self.parameters.len()
+                trained.parameters.len()
             )));
         }
-        // PRIVACY: what was spent is what the ledger says, not what the configuration would have planned.
-        let mut account = Account::new(&self.config.task, &self.plan)?;
-        for entry in ledger {
-            account.add(entry)?;
-        }
-        self.spending = account.running()?;
         self.cohorts.replay(ledger)?;
-        self.adaptive_clip = state.adaptive_clip.or(self.adaptive_clip);
         let noise_file = checkpoint.noise_state(self.directory.path())?;
-        if state.rounds > 0
-            && state.rounds < self.config.task.rounds
-            && let Some(path) = noise_file
-        {
+        let unfinished = state.rounds > 0 && state.rounds < self.config.task.rounds;
+        let mut noise = match noise_file.filter(|_| unfinished) {
             // How much of it is read follows from the plan, not from its size.
-            let file = files::open_at_most(&path, u64::MAX)?;
-            let clip_norm = self.adaptive_clip.map(|clip| clip.active());
-            self.noise = Noise::load(
-                &self.plan,
-                state.rounds,
-                clip_norm,
-                &self.randomness,
-                &mut BufReader::new(file),
-            )?;
-        }
-        if !self
+            Some(path) => Some(BufReader::new(files::open_at_most(&path, u64::MAX)?)),
+            None => None,
+        };
+        if !trained
             .optimizer
             .restore(state.steps, checkpoint.first, checkpoint.second)
         {
@@ -229,10 +249,12 @@ impl<'a> Run<'a> {
                 "its optimizer state does not fit `server.optimizer`".to_owned(),
             ));
         }
-        self.parameters = checkpoint.parameters;
-        self.round = checkpoint.state.rounds;
+        trained.parameters = checkpoint.parameters;
         self.train_seconds = checkpoint.state.train_seconds;
-        Ok(())
+        let (task, genesis) = (&self.config.task, &self.files.genesis);
+        let head = RunHead::new(task, plan, Some(trained), genesis, entropy)?;
+        let secret = noise.as_mut().map(|file| file as &mut dyn Read);
+        Ok(head.load(ledger, chain, checkpoint.state.adaptive_clip, secret, entropy)?)
     }
 }
 

@@ -9,11 +9,11 @@ use crate::error::{Result, RunError};
 use crate::ranks::Ranks;
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::kept_examples::Microbatch;
-use undertone_local::{LocalTask, UserSeeds};
+use undertone_local::LocalTask;
 
 /// One message.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum Order {
+pub(crate) enum Order {
     /// Before the first round.
     Start(Start),
     /// A round; the parameters come behind it.
@@ -24,15 +24,15 @@ pub(super) enum Order {
 
 /// What a process needs to train.
 #[derive(PartialEq, Serialize, Deserialize)]
-pub(super) struct Start {
+pub(crate) struct Start {
     /// The configuration, as TOML.
-    pub(super) config: String,
+    pub(crate) config: String,
     /// Where its relative paths start.
-    pub(super) base: PathBuf,
+    pub(crate) base: PathBuf,
     /// Of the corpus that rank 0 opened.
-    pub(super) data_sha256: String,
+    pub(crate) data_sha256: String,
     /// Of the parameters that adapters are added to.
-    pub(super) frozen_sha256: Option<String>,
+    pub(crate) frozen_sha256: Option<String>,
 }
 
 impl std::fmt::Debug for RoundOrder {
@@ -51,16 +51,16 @@ impl std::fmt::Debug for Start {
 
 /// A round, all but its parameters.
 #[derive(PartialEq, Serialize, Deserialize)]
-pub(super) struct RoundOrder {
-    pub(super) round: u64,
-    pub(super) estimate: Option<f64>,
+pub(crate) struct RoundOrder {
+    pub(crate) round: u64,
+    pub(crate) estimate: Option<f64>,
     clip: Clip,
     zero_update: bool,
-    pub(super) users: Vec<usize>,
+    pub(crate) users: Vec<usize>,
     /// For each user the seed of the order of its examples. PRIVACY: a follower gets these seeds and never the root of the run's
     /// randomness, from which the noise follows.
-    pub(super) order_seeds: Vec<[u8; 32]>,
-    pub(super) microbatches: Option<Vec<Microbatch>>,
+    pub(crate) order_seeds: Vec<[u8; 32]>,
+    pub(crate) microbatches: Option<Vec<Microbatch>>,
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -71,7 +71,7 @@ enum Clip {
 }
 
 impl RoundOrder {
-    pub(super) fn new(task: &LocalTask<'_>, cohort: &Cohort, seeds: &[UserSeeds]) -> Self {
+    pub(crate) fn new(task: &LocalTask<'_>, cohort: &Cohort, order_seeds: &[[u8; 32]]) -> Self {
         Self {
             round: task.round,
             estimate: task.estimate,
@@ -82,12 +82,12 @@ impl RoundOrder {
             },
             zero_update: task.non_finite == NonFinite::Zero,
             users: cohort.users.clone(),
-            order_seeds: seeds.iter().map(|seeds| seeds.order).collect(),
+            order_seeds: order_seeds.to_vec(),
             microbatches: cohort.microbatches.clone(),
         }
     }
 
-    pub(super) fn clipping(&self) -> Clipping {
+    pub(crate) fn clipping(&self) -> Clipping {
         match &self.clip {
             Clip::None => Clipping::None,
             Clip::Flat(clip_norm) => Clipping::Flat {
@@ -99,7 +99,7 @@ impl RoundOrder {
         }
     }
 
-    pub(super) fn non_finite(&self) -> NonFinite {
+    pub(crate) fn non_finite(&self) -> NonFinite {
         match self.zero_update {
             true => NonFinite::Zero,
             false => NonFinite::Refuse,
@@ -109,7 +109,7 @@ impl RoundOrder {
 
 impl Order {
     /// Tells all others, if there are any; `theta` goes with a round.
-    pub(super) fn send(&self, theta: &[f32], ranks: &dyn Ranks) -> Result<()> {
+    pub(crate) fn send(&self, theta: &[f32], ranks: &dyn Ranks) -> Result<()> {
         if ranks.size() == 1 {
             return Ok(());
         }
@@ -122,7 +122,7 @@ impl Order {
     }
 
     /// What rank 0 says next; the parameters of a round are put into `theta`.
-    pub(super) fn receive(theta: &mut Vec<f32>, ranks: &dyn Ranks) -> Result<Self> {
+    pub(crate) fn receive(theta: &mut Vec<f32>, ranks: &dyn Ranks) -> Result<Self> {
         let mut bytes = Vec::new();
         ranks.broadcast(&mut bytes)?;
         Self::read(&bytes, theta).ok_or_else(|| RunError::Rank {

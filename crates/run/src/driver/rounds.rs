@@ -2,8 +2,14 @@
 
 use std::time::Instant;
 
-use super::orders::{Order, RoundOrder};
-use super::work::Work;
+use undertone_coordinator::cohorts::Cohort;
+use undertone_coordinator::error::CoordinatorError;
+use undertone_coordinator::head::{CloseError, Next, Opened, RunHead, Step};
+use undertone_coordinator::plan::{PrivacyPlan, RoundPlan};
+use undertone_coordinator::source::Diagnostics;
+
+use super::entropy::round_entropy;
+use super::orders::Order;
 use super::{Run, workspace};
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
@@ -11,91 +17,58 @@ use crate::evaluate::Metrics;
 use crate::files::Lines;
 use crate::files::names::METRICS_FILE;
 use crate::metrics::{EvaluationRecord, MetricsLine, PhaseSeconds, RoundRecord};
-use crate::round::{self, Release, RoundUsers};
-use undertone_aggregation::NonFinite;
-use undertone_coordinator::cohorts::Cohort;
-use undertone_coordinator::error::CoordinatorError;
-use undertone_coordinator::plan::{Cost, PrivacyPlan, RoundPlan};
-use undertone_coordinator::record::LedgerEntry;
-use undertone_coordinator::task::ClipConfig;
-use undertone_local::{LocalTask, UserSeeds};
 
 impl Run<'_> {
-    pub(super) fn rounds(&mut self) -> Result<()> {
-        self.evaluate_again()?;
-        while self.round < self.config.task.rounds {
+    pub(super) fn rounds(&mut self, mut head: RunHead) -> Result<RunHead> {
+        self.evaluate_again(&head)?;
+        while head.round() < self.config.task.rounds {
             let started = Instant::now();
-            let plan = self.round_plan();
-            let cohort = match self.admit(&plan) {
-                Ok(cohort) => cohort,
+            let (opened, cohort) = match self.admit(&head) {
+                Ok(admitted) => admitted,
                 Err(error) if error.refuses_round() => {
                     self.stopped_early = Some(error.to_string());
                     break;
                 }
                 Err(error) => return Err(error),
             };
-            self.one_round(&plan, &cohort, started)?;
-            let evaluates = self.evaluates();
+            head = self.one_round(head, opened, &cohort, started)?;
+            let evaluates = evaluates(self.config, head.round());
             // PRIVACY: a model whose accuracy is shown is a released model; its round can then no longer be made again.
             if evaluates
-                || self.round.is_multiple_of(self.config.checkpoint.every)
-                || self.round == self.config.task.rounds
+                || head.round().is_multiple_of(self.config.checkpoint.every)
+                || head.round() == self.config.task.rounds
             {
-                self.checkpoint()?;
+                self.checkpoint(&head)?;
             }
             if evaluates {
-                self.evaluate_periodic()?;
+                self.evaluate_periodic(&head)?;
             }
         }
         if self.stopped_early.is_some() {
-            self.checkpoint()?;
+            self.checkpoint(&head)?;
         }
-        Order::Over.send(&[], self.ranks)
+        Order::Over.send(&[], self.ranks)?;
+        Ok(head)
     }
 
-    /// Where the trees restart, the clip norm that was estimated comes into force.
-    fn begin_segment(&mut self) -> Result<()> {
-        let Some(clip) = &self.adaptive_clip else {
-            return Ok(());
+    /// The cohort of the next round and what the round does, if participation and budget admit it.
+    fn admit(&mut self, head: &RunHead) -> Result<(Opened, Cohort)> {
+        let cohort = self.cohorts.draw(head.round(), &self.randomness)?;
+        let widened = match cohort.widened {
+            true => self.cohorts.accounted()?,
+            false => None,
         };
-        let mut next = *clip;
-        next.restart();
-        if self
-            .noise
-            .begin_segment(self.round, next.active(), &self.randomness)?
-        {
-            self.adaptive_clip = Some(next);
-        }
-        Ok(())
+        Ok((head.open(widened)?, cohort))
     }
 
-    fn round_plan(&self) -> RoundPlan {
-        match &self.adaptive_clip {
-            Some(clip) => self.plan.round_clipped(self.round, clip.active()),
-            None => self.plan.round(self.round),
-        }
-    }
-
-    /// The cohort of the next round, if budget and participation admit the round.
-    fn admit(&mut self, plan: &RoundPlan) -> Result<Cohort> {
-        if self.plan.bounded().is_none() {
-            self.spending
-                .check_budget(&self.plan, self.round, Cost::from(plan))?;
-        }
-        let cohort = self.cohorts.draw(self.round, &self.randomness)?;
-        if cohort.widened
-            && let Some(participation) = self.cohorts.accounted()?
-        {
-            // PRIVACY: a violation that is accounted costs all rounds more, those that are out already included.
-            let spending = self.spending.clone().under(participation);
-            spending.check_budget(&self.plan, self.round, Cost::from(plan))?;
-            self.spending = spending;
-        }
-        Ok(cohort)
-    }
-
-    fn one_round(&mut self, plan: &RoundPlan, cohort: &Cohort, started: Instant) -> Result<()> {
-        let round = self.round;
+    fn one_round(
+        &mut self,
+        head: RunHead,
+        opened: Opened,
+        cohort: &Cohort,
+        started: Instant,
+    ) -> Result<RunHead> {
+        let round = opened.round();
         let mut phases = PhaseSeconds {
             cohort: started.elapsed().as_secs_f64(),
             checkpoint: std::mem::take(&mut self.checkpoint_seconds),
@@ -103,126 +76,68 @@ impl Run<'_> {
         };
         let pieces = cohort.microbatches.as_ref().map_or(cohort.users.len(), Vec::len);
         self.observer.on_round_start(round, pieces);
-        let task = LocalTask {
-            round,
-            theta: &self.parameters,
-            layout: self.model.layout(),
-            clipping: &plan.clipping,
-            estimate: self.adaptive_clip.map(|clip| clip.estimate()),
-            special: self.users.special(),
-            settings: &self.config.task.user_update,
-            non_finite: if self.plan.is_private() {
-                NonFinite::Zero
-            } else {
-                NonFinite::Refuse
-            },
-        };
-        let seeds: Vec<UserSeeds> = cohort
-            .users
-            .iter()
-            .map(|&user| self.randomness.user_seeds(round, user as u64))
-            .collect();
         let observer = self.observer;
-        let noise_key = self.noise.key_id()?;
-        let mut release = Release {
-            plan,
-            estimator: self.plan.estimator(),
-            noise: &mut self.noise,
-            secure: self.secure.as_ref(),
-            randomness: &self.randomness,
-            ranks: self.ranks,
-        };
-        Order::Round(RoundOrder::new(&task, cohort, &seeds)).send(&self.parameters, self.ranks)?;
-        let (users, workers) = (&self.users, &mut self.workers[..]);
-        let on_piece = || observer.on_user();
-        let (released, work): (_, Work) = match &cohort.microbatches {
-            Some(microbatches) => {
-                let (released, outcomes) =
-                    round::release_examples(microbatches, users, &task, &mut release, workers, &on_piece)?;
-                (released, outcomes.into_iter().collect())
-            }
-            None => {
-                let round_users = RoundUsers {
-                    cohort: &cohort.users,
-                    seeds: &seeds,
-                    partition: users,
-                };
-                let (released, outcomes) =
-                    round::release(&round_users, &task, &mut release, workers, &on_piece)?;
-                (released, outcomes.into_iter().collect())
-            }
-        };
-        let times = released.times;
+        let mut gathered = self
+            .source
+            .gather(&opened, cohort, head.parameters(), &|| observer.on_user())?;
+        let diagnostics = std::mem::take(&mut gathered.diagnostics);
+        let times = diagnostics.times;
         phases.training = (times.users.saturating_sub(times.clip + times.sum)).as_secs_f64();
         phases.clip = times.clip.as_secs_f64();
         phases.sum = times.sum.as_secs_f64();
-        phases.noise = times.noise.as_secs_f64();
-        let serving = Instant::now();
-        let mut release_norm = 0.0;
-        // Of an abandoned round nothing is released: the parameters stay as they are.
-        let abandoned = released.average.is_none();
-        if let Some(average) = released.average {
-            release_norm = norm_of(average.values());
-            let average = match normalising_norm(self.config, plan) {
-                Some(clip_norm) => average.scaled(1.0 / clip_norm),
-                None => average,
-            };
-            self.optimizer.apply(round, &average, &mut self.parameters)?;
-            self.model.constrain(&mut self.parameters);
-        }
-        if let (Some(clip), Some(bits)) = (&mut self.adaptive_clip, released.centred_bits) {
-            clip.observe(bits);
-        }
-        phases.server = serving.elapsed().as_secs_f64();
-        let entering = Instant::now();
-        self.spending.compose(&self.plan, Cost::from(plan), 1)?;
-        self.files.ledger.append(LedgerEntry {
-            round,
-            sampling: self.config.task.cohort.sampling.name().to_owned(),
-            sampling_probability: self.plan.sampling_probability(),
-            population: self.users.num_users() as u64,
-            total_weight: self.plan.population().total_weight,
-            cohort_size: cohort.users.len() as u64,
-            group_size: self.config.task.user_update.group_size,
-            examples: self.config.task.user_update.group_size.map(|_| work.examples),
-            survivors: released.survivors,
-            abandoned,
-            participants: cohort.pseudonyms.clone(),
-            clip_norm: plan.clipping.bound(),
-            sensitivity: plan.sensitivity,
-            noise_std: plan.noise_std,
-            noise_multiplier: plan.noise_multiplier,
-            noise_key,
-            parameters_sha256: self.identity.digest(&self.parameters),
-            previous_sha256: String::new(),
-        })?;
-        phases.ledger = entering.elapsed().as_secs_f64();
-        self.round += 1;
-        self.begin_segment()?;
+        let plan = opened.plan().clone();
+        let entropy = round_entropy(self.config.seed)?;
+        let mut closing = Instant::now();
+        let next = head.close(opened, gathered, &entropy, &mut |step| {
+            let seconds = closing.elapsed().as_secs_f64();
+            closing = Instant::now();
+            match step {
+                Step::Noise => phases.noise = seconds,
+                Step::Server => phases.server = seconds,
+                Step::Entry => phases.ledger = seconds,
+            }
+        });
+        let Next {
+            head,
+            line,
+            entry,
+            quarantined,
+            release_norm,
+            ..
+        } = next.map_err(CloseError::why)?;
+        self.files.ledger.append(&line)?;
         let seconds = started.elapsed().as_secs_f64();
         self.train_seconds += seconds;
-        let mut record = self.record(round, plan, &work, release_norm, seconds)?;
-        record.phases = Some(phases);
-        record.cohort_size = cohort.users.len();
-        record.survivors = released.survivors;
-        record.abandoned = abandoned;
-        record.ledger_sha256 = Some(self.files.ledger.head().to_owned());
+        let record = RoundRecord {
+            cohort_size: cohort.users.len(),
+            survivors: entry.survivors,
+            abandoned: entry.abandoned,
+            ledger_sha256: Some(head.chain().head().to_owned()),
+            phases: Some(phases),
+            ..self.record(&head, &plan, &diagnostics, release_norm, seconds)?
+        };
         self.tokens += record.tokens;
         self.files.metrics.append(&MetricsLine::Round(record.clone()))?;
         self.observer.on_round(&record);
-        Ok(())
+        if quarantined {
+            // PRIVACY: the noise of the round was drawn, so the round is spent and is never made again.
+            self.checkpoint(&head)?;
+            return Err(CoordinatorError::Diverged { round }.into());
+        }
+        Ok(head)
     }
 
     fn record(
         &self,
-        round: u64,
+        head: &RunHead,
         plan: &RoundPlan,
-        work: &Work,
+        work: &Diagnostics,
         release_norm: f64,
         seconds: f64,
     ) -> Result<RoundRecord> {
+        let parameters = head.parameters().len();
         Ok(RoundRecord {
-            round,
+            round: head.round() - 1,
             cohort_size: work.parts,
             survivors: None,
             abandoned: false,
@@ -236,55 +151,47 @@ impl Run<'_> {
             update_norms: workspace::histogram(&work.norms, 24),
             release_norm,
             noise_std: plan.noise_std,
-            signal_to_noise: signal_to_noise(&self.plan, plan.noise_std, self.parameters.len(), release_norm),
-            epsilon: self.running_epsilon()?,
-            estimated_clip_norm: self.adaptive_clip.map(|clip| clip.estimate()),
+            signal_to_noise: signal_to_noise(head.plan(), plan.noise_std, parameters, release_norm),
+            epsilon: match shows_epsilon(self.config, head.plan(), head.round()) {
+                true => head.epsilon()?,
+                false => None,
+            },
+            estimated_clip_norm: head.clip().map(|clip| clip.estimate()),
             ledger_sha256: None,
             seconds,
             phases: None,
         })
     }
 
-    fn running_epsilon(&self) -> Result<Option<f64>> {
-        match shows_epsilon(self.config, &self.plan, self.round) {
-            true => Ok(self.spending.epsilon(&self.plan)?),
-            false => Ok(None),
-        }
-    }
-
-    /// Whether the model is evaluated after so many rounds, before the last.
-    fn evaluates(&self) -> bool {
-        evaluates(self.config, self.round)
-    }
-
     /// A resumed run whose checkpoint is older than the evaluation that followed it evaluates again.
-    fn evaluate_again(&mut self) -> Result<()> {
-        if !self.evaluates() {
+    fn evaluate_again(&mut self, head: &RunHead) -> Result<()> {
+        if !evaluates(self.config, head.round()) {
             return Ok(());
         }
         let mut lines = Lines::open(&self.directory.file(METRICS_FILE))?;
         let mut evaluated = false;
         while let Some(line) = lines.next()? {
             let record = serde_json::from_slice(line.bytes);
-            evaluated = matches!(record, Ok(MetricsLine::Evaluation(last)) if last.round == self.round);
+            evaluated = matches!(record, Ok(MetricsLine::Evaluation(last)) if last.round == head.round());
         }
         match evaluated {
             true => Ok(()),
-            false => self.evaluate_periodic(),
+            false => self.evaluate_periodic(head),
         }
     }
 
-    fn evaluate_periodic(&mut self) -> Result<()> {
+    fn evaluate_periodic(&mut self, head: &RunHead) -> Result<()> {
         let eos = self.config.evaluation.eos;
-        let metrics =
-            self.periodic
-                .evaluate(self.model, &self.parameters, eos, false, self.options.threads)?;
-        self.record_evaluation(metrics)
+        let (model, threads) = (self.model.as_ref(), self.options.threads);
+        let metrics = self
+            .periodic
+            .evaluate(model, head.parameters(), eos, false, threads)?;
+        self.record_evaluation(head.round(), metrics)
     }
 
-    pub(super) fn record_evaluation(&mut self, metrics: Metrics) -> Result<()> {
+    pub(super) fn record_evaluation(&mut self, round: u64, metrics: Metrics) -> Result<()> {
         let record = EvaluationRecord {
-            round: self.round,
+            round,
             split: self.config.evaluation.split.name().to_owned(),
             train_seconds: self.train_seconds,
             metrics,
@@ -339,17 +246,4 @@ pub(crate) fn signal_to_noise(
     let noise_norm = noise_std * (parameters as f64).sqrt();
     let independent = plan.bounded().is_none() && noise_norm > 0.0;
     independent.then(|| (release_norm.powi(2) - noise_norm.powi(2)).max(0.0).sqrt() / noise_norm)
-}
-
-/// What the released average is divided by before the optimizer sees it: post-processing of a release.
-fn normalising_norm(config: &RunConfig, plan: &RoundPlan) -> Option<f64> {
-    match config.task.clip {
-        ClipConfig::Flat { normalised: true, .. } => plan.clipping.bound(),
-        _ => None,
-    }
-}
-
-fn norm_of(values: &[f32]) -> f64 {
-    let squares = values.iter().map(|&value| f64::from(value).powi(2));
-    squares.sum::<f64>().sqrt()
 }

@@ -23,6 +23,7 @@ use crate::ledger::{self, Ledger};
 use crate::manifest::MANIFEST_FILE;
 use crate::metrics::Histogram;
 use crate::privacy_page;
+use undertone_coordinator::chain::Chain;
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
 use undertone_coordinator::trainings::check;
@@ -244,15 +245,15 @@ impl RunDirectory {
     }
 
     /// Ledger and metrics, cut back to what the checkpoint knows of: rounds after it were never released.
-    pub(crate) fn reopen_files(&self, state: &State) -> Result<(RunFiles, Vec<LedgerEntry>)> {
+    pub(crate) fn reopen_files(&self, state: &State) -> Result<(RunFiles, Vec<LedgerEntry>, Chain)> {
         let genesis = genesis_of(&self.path)?;
-        let (ledger, entries) = Ledger::open(&self.file(LEDGER_FILE), state.ledger_bytes, &genesis)?;
+        let (ledger, entries, chain) = Ledger::open(&self.file(LEDGER_FILE), state.ledger_bytes, &genesis)?;
         let files = RunFiles {
             ledger,
             metrics: JsonLines::open(&self.file(METRICS_FILE), state.metrics_bytes)?,
             genesis,
         };
-        Ok((files, entries))
+        Ok((files, entries, chain))
     }
 
     /// Writes the model of a run that is over.

@@ -134,22 +134,29 @@ impl JsonLines {
         })
     }
 
-    /// Appends one line, and returns its bytes without the line feed.
+    /// Appends one value as a line.
     ///
     /// # Errors
     /// [`RunError::Io`]; the file is cut back to its last whole line then.
-    pub fn append<T: serde::Serialize>(&mut self, line: &T) -> Result<Vec<u8>> {
-        let mut bytes =
+    pub fn append<T: serde::Serialize>(&mut self, line: &T) -> Result<()> {
+        let bytes =
             serde_json::to_vec(line).map_err(|source| RunError::io("write", &self.path, source.into()))?;
-        bytes.push(b'\n');
+        self.append_bytes(&bytes)
+    }
+
+    /// Appends one line of these bytes, which hold no line feed.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_bytes(&mut self, line: &[u8]) -> Result<()> {
+        let bytes = [line, b"\n"].concat();
         if let Err(source) = self.file.write_all(&bytes) {
             let _ = self.file.set_len(self.length);
             let _ = self.file.seek(SeekFrom::Start(self.length));
             return Err(RunError::io("write", &self.path, source));
         }
         self.length += bytes.len() as u64;
-        bytes.pop();
-        Ok(bytes)
+        Ok(())
     }
 
     /// Makes all lines durable.

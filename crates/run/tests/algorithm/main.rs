@@ -2,6 +2,7 @@
 //! the plan's figures, personalisation.
 
 mod bounded;
+mod engines;
 mod forger;
 mod personalize;
 mod plan;

@@ -1,16 +1,15 @@
 //! What a user computes and what a round releases, recomputed step by step.
 
-use undertone_aggregation::{Clipping, Estimator, NonFinite};
-use undertone_coordinator::noise::Noise;
-use undertone_coordinator::plan::RoundPlan;
+use undertone_aggregation::{Clipping, NonFinite};
+use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::random::Randomness;
+use undertone_coordinator::task::{EstimatorConfig, PrivacyConfig, TaskConfig};
 use undertone_data::{SpecialIds, Split};
 use undertone_local::batch;
 use undertone_local::{LocalTask, LocalWorker};
 use undertone_models::StateMode;
-use undertone_run::round::{self, Release, RoundUsers};
 
-use crate::support::{World, config, norm, trained};
+use crate::support::{Round, World, config, norm, trained};
 
 /// One user's update in one batch and one epoch, so that the order of examples cannot matter.
 fn single_step(changes: &[&str], clipping: &Clipping) -> (Vec<f32>, Vec<f32>) {
@@ -164,7 +163,7 @@ fn a_round_releases_the_weighted_average() {
     let clipping = Clipping::Flat { clip_norm: 0.3 };
     let task = LocalTask {
         special: SpecialIds::WORDS,
-        round: 4,
+        round: 0,
         theta: &theta,
         layout,
         clipping: &clipping,
@@ -173,23 +172,19 @@ fn a_round_releases_the_weighted_average() {
         non_finite: NonFinite::Refuse,
     };
     let cohort = [3, 8, 20, 31];
-    let mut workers: Vec<_> = (0..2)
-        .map(|_| {
-            LocalWorker::new(
-                world.model.as_ref(),
-                &config.task.user_update,
-                world.longest(),
-                100_000,
-            )
-        })
-        .collect();
+    let mut worker = LocalWorker::new(
+        world.model.as_ref(),
+        &config.task.user_update,
+        world.longest(),
+        100_000,
+    );
 
     let mut sum = vec![0.0; layout.len()];
     let mut total = 0.0;
     for index in cohort {
         let examples: Vec<&[u32]> = users.user(index).examples().collect();
-        let order = randomness.user_seeds(4, index as u64).order;
-        let (outcome, update) = trained(&mut workers[0], &examples, order, &task).expect("training");
+        let order = randomness.user_seeds(0, index as u64).order;
+        let (outcome, update) = trained(&mut worker, &examples, order, &task).expect("training");
         let expected = (users.user(index).num_examples() as f64 / 30.0).min(1.0);
         assert!((outcome.weight - expected).abs() < 1e-8);
         total += outcome.weight;
@@ -197,48 +192,58 @@ fn a_round_releases_the_weighted_average() {
             .zip(update)
             .for_each(|(sum, value)| *sum += outcome.weight * f64::from(value));
     }
-    let seeds = cohort.map(|user| randomness.user_seeds(4, user as u64));
-    let round_users = RoundUsers {
-        cohort: &cohort,
-        seeds: &seeds,
-        partition: &users,
+    let released = |estimator: &EstimatorConfig, noise_std: f64| {
+        let mut config = config.task.clone();
+        config.estimator = *estimator;
+        config.privacy = None;
+        let round = |task: &TaskConfig| {
+            let round = Round {
+                world: &world,
+                task,
+                theta: &theta,
+                total_weight: 1000.0,
+            };
+            let (released, work) = round.released(&round.cohort(&cohort, None), 2);
+            assert_eq!(work.parts, cohort.len());
+            released
+        };
+        if noise_std == 0.0 {
+            return round(&config);
+        }
+        // The noise multiplier of this noise, by the sensitivity that the plan states.
+        let privacy = |z: f64| PrivacyConfig {
+            noise_multiplier: Some(z),
+            target_epsilon: None,
+            delta: Some(1e-5),
+            max_epsilon: None,
+            accountant: None,
+            mechanism: None,
+        };
+        config.privacy = Some(privacy(1.0));
+        let population = Population {
+            users: 60,
+            total_weight: 1000.0,
+        };
+        let plan = PrivacyPlan::new(&config, None, layout, population).expect("a plan");
+        config.privacy = Some(privacy(noise_std / plan.round(0).noise_std));
+        round(&config)
     };
-    let mut release = |estimator: &Estimator, noise_std: f64| {
-        let noise_multiplier = (noise_std > 0.0).then_some(1.0);
-        let plan = RoundPlan {
-            clipping: clipping.clone(),
-            sensitivity: Some(1.0),
-            noise_std,
-            noise_multiplier,
-        };
-        let mut noise = match noise_multiplier {
-            Some(_) => Noise::independent(&randomness),
-            None => Noise::none(),
-        };
-        let mut release = Release {
-            plan: &plan,
-            estimator,
-            noise: &mut noise,
-            secure: None,
-            randomness: &randomness,
-            ranks: &undertone_run::ranks::OneProcess,
-        };
-        let (released, outcomes) =
-            round::release(&round_users, &task, &mut release, &mut workers, &|| ()).expect("a release");
-        assert_eq!(outcomes.len(), cohort.len());
-        released.average.unwrap().values().to_vec()
+    let clipped = |min_weight| EstimatorConfig::ClippedDenominator { min_weight };
+    let fixed = EstimatorConfig::FixedDenominator {
+        expected_weight: Some(5.0),
     };
+    // Of 60 users 12 are expected: a fifth of the lower bound on the population's weight is the floor of a round.
     for (estimator, denominator) in [
-        (Estimator::FixedDenominator { expected_weight: 5.0 }, 5.0),
-        (Estimator::ClippedDenominator { min_weight: 0.5 }, total.max(0.5)),
-        (Estimator::ClippedDenominator { min_weight: 50.0 }, 50.0),
-        (Estimator::Exact, total),
+        (fixed, 5.0),
+        (clipped(2.5), total.max(0.5)),
+        (clipped(250.0), 50.0),
+        (EstimatorConfig::Exact, total),
     ] {
         let expected: Vec<f32> = sum.iter().map(|value| (value / denominator) as f32).collect();
-        check_close(&release(&estimator, 0.0), &expected);
-        if estimator != Estimator::Exact {
+        check_close(&released(&estimator, 0.0), &expected);
+        if estimator != EstimatorConfig::Exact {
             let noise = norm(
-                release(&estimator, 0.25)
+                released(&estimator, 0.25)
                     .iter()
                     .zip(&expected)
                     .map(|(a, b)| a - b),

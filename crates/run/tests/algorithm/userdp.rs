@@ -3,22 +3,20 @@
 use std::path::Path;
 
 use undertone_accounting::{Accountant, Delta, Event, NoiseMultiplier, Recipe, SamplingProbability};
-use undertone_aggregation::{Clipping, Estimator, NonFinite};
+use undertone_aggregation::{Clipping, NonFinite};
 use undertone_coordinator::kept_examples::{self, KeptExamples};
-use undertone_coordinator::noise::Noise;
 use undertone_coordinator::participation::ParticipationKey;
-use undertone_coordinator::plan::RoundPlan;
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::record::LedgerEntry;
+use undertone_coordinator::task::{ClipConfig, EstimatorConfig};
 use undertone_data::{SpecialIds, Split};
 use undertone_local::batch;
 use undertone_local::{CLIP_MARGIN, LocalTask, LocalWorker};
 use undertone_run::config::{RunConfig, RunFile};
 use undertone_run::initial_model::starting_parameters;
-use undertone_run::round::{self, Release};
 use undertone_run::{RunOptions, Silent, example_counts};
 
-use crate::support::{World, config, norm, trained};
+use crate::support::{Round, World, config, norm, trained};
 
 const ULS: &[&str] = &["user_update={algorithm='uls',group_size=4}"];
 const ELS: &[&str] = &[
@@ -125,36 +123,29 @@ impl Start {
         denominator: f64,
         threads: usize,
     ) -> Vec<f32> {
-        let users = self.world.corpus.partition(Split::Train);
-        let plan = RoundPlan {
-            clipping: clipping.clone(),
-            sensitivity: None,
-            noise_std: 0.0,
-            noise_multiplier: None,
-        };
-        let mut release = Release {
-            plan: &plan,
-            estimator: &Estimator::FixedDenominator {
-                expected_weight: denominator,
+        let mut task = self.config.task.clone();
+        task.privacy = None;
+        task.clip = match *clipping {
+            Clipping::Flat { clip_norm } => ClipConfig::Flat {
+                norm: clip_norm,
+                normalised: false,
             },
-            noise: &mut Noise::none(),
-            secure: None,
-            randomness: &self.randomness,
-            ranks: &undertone_run::ranks::OneProcess,
+            _ => ClipConfig::None,
         };
-        let size = self.config.task.user_update.batch_size();
-        let (released, outcomes) = round::release_examples(
-            &self.kept().microbatches(examples, size),
-            &users,
-            &self.task(clipping),
-            &mut release,
-            &mut self.workers(threads),
-            &|| (),
-        )
-        .expect("a release");
-        let count: usize = outcomes.iter().map(|outcome| outcome.examples).sum();
-        assert_eq!(count, examples.len());
-        released.average.expect("an average").into_values()
+        task.estimator = EstimatorConfig::FixedDenominator {
+            expected_weight: Some(denominator),
+        };
+        let size = task.user_update.batch_size();
+        let microbatches = self.kept().microbatches(examples, size);
+        let round = Round {
+            world: &self.world,
+            task: &task,
+            theta: &self.theta,
+            total_weight: 1000.0,
+        };
+        let (released, work) = round.released(&round.cohort(&[], Some(microbatches)), threads);
+        assert_eq!(work.parts, examples.len());
+        released
     }
 }
 

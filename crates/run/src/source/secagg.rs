@@ -2,25 +2,31 @@
 //! decoded by the server; and users who fail on the way.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rand_core::Rng;
 use sha2::{Digest, Sha256};
 use undertone_aggregation::{AggregationError, Bound, Decoded, Encoder, Encoding, ModularVec};
-use undertone_mechanisms::NoiseKey;
-use undertone_secagg::{
-    Context, Digest32, DropOut, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, Setting, SumRequest,
-    Terms,
-};
-
-use crate::config::RunConfig;
-use crate::error::{Result, RunError};
-use crate::round::{RoundUsers, bound_of, examples_of};
+use undertone_coordinator::cohorts::Cohort;
+use undertone_coordinator::head::Opened;
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::random::{Purpose, Randomness};
+use undertone_coordinator::session_terms::SessionTerms;
+use undertone_coordinator::source::{
+    Diagnostics, GatherTimes, Gathered, Participants, RoundSum, UpdateSource,
+};
 use undertone_coordinator::task::{DropoutConfig, SumName};
-use undertone_local::{LocalTask, LocalWorker, UserOutcome};
+use undertone_data::Partition;
+use undertone_local::{CohortText, CpuEngine, LocalTask, LocalWorker, UserOutcome, UserSeeds, UserSettings};
+use undertone_mechanisms::NoiseKey;
+use undertone_secagg::{
+    DropOut, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, Setting, SumRequest, Terms,
+};
+
+use super::{RoundText, task_of};
+use crate::config::RunConfig;
+use crate::driver::fresh_bytes;
+use crate::error::{Result, RunError};
 
 /// Of a user's neighbours, the share that opens its masks: more than half.
 const THRESHOLD_PERCENT: u32 = 51;
@@ -38,7 +44,7 @@ pub struct SecureRounds {
     dropout: DropoutConfig,
     /// Rotations are shared by all; nothing rests on their being secret.
     rotations: NoiseKey,
-    names: SessionNames,
+    names: SessionTerms,
     pool: rayon::ThreadPool,
 }
 
@@ -50,20 +56,98 @@ impl std::fmt::Debug for SecureRounds {
     }
 }
 
-/// What a round's users add up to.
-#[expect(
-    missing_debug_implementations,
-    reason = "PRIVACY: a sum without noise must not be printable"
-)]
-pub struct Gathered {
-    /// The sum; `None` if too few users were left.
-    pub sum: Option<Decoded>,
+/// The users of a round.
+struct RoundUsers<'a> {
+    /// Their text, by their place in the cohort.
+    text: RoundText<'a>,
+    /// Their secrets, in the order of the cohort.
+    seeds: &'a [UserSeeds],
+}
+
+/// The sum of a round before it is lifted, with what is known of its users.
+struct Summed {
+    sum: RoundSum,
     /// Users that were not lost before their update was sent.
-    pub survivors: u64,
-    /// What the training of those in the sum was like, in cohort order.
-    pub outcomes: Vec<UserOutcome>,
-    /// Encoding and summing: what is not local training, of a worker's mean.
-    pub summing: Duration,
+    survivors: u64,
+    /// The training of the users in the sum, in cohort order.
+    outcomes: Vec<UserOutcome>,
+    /// Encoding and summing: what is not local training, of the mean of the workers.
+    summing: Duration,
+}
+
+/// A secure sum over simulated users: every round runs the machines of the protocol on both sides in this process.
+pub struct SecAggSimulation<'a> {
+    /// How updates become sums.
+    pub secure: SecureRounds,
+    /// Computes the updates, one after another as the protocol asks for them.
+    pub engine: CpuEngine,
+    /// The text of all training users.
+    pub users: Partition<'a>,
+    /// What each user computes.
+    pub settings: &'a UserSettings,
+    /// Drop-outs, masks and the secrets of users come from it.
+    pub randomness: Randomness,
+}
+
+impl std::fmt::Debug for SecAggSimulation<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SecAggSimulation")
+            .field("secure", &self.secure)
+            .finish_non_exhaustive()
+    }
+}
+
+impl UpdateSource for SecAggSimulation<'_> {
+    type Error = RunError;
+
+    fn gather(
+        &mut self,
+        opened: &Opened,
+        cohort: &Cohort,
+        parameters: &[f32],
+        on_contribution: &(dyn Fn() + Sync),
+    ) -> Result<Gathered> {
+        let started = Instant::now();
+        let task = task_of(opened, parameters, self.settings, self.users.special());
+        let seeds: Vec<UserSeeds> = cohort
+            .users
+            .iter()
+            .map(|&user| self.randomness.user_seeds(task.round, user as u64))
+            .collect();
+        let orders: Vec<[u8; 32]> = seeds.iter().map(|seeds| seeds.order).collect();
+        let round_users = RoundUsers {
+            text: RoundText {
+                partition: &self.users,
+                users: &cohort.users,
+                orders: &orders,
+            },
+            seeds: &seeds,
+        };
+        let workers = self.engine.workers_mut();
+        let summed = self.secure.sum(
+            &round_users,
+            &task,
+            opened.bound(),
+            &self.randomness,
+            workers,
+            on_contribution,
+        )?;
+        let mut diagnostics: Diagnostics = summed.outcomes.into_iter().collect();
+        diagnostics.times = GatherTimes {
+            users: started.elapsed(),
+            clip: self.engine.take_clipping(),
+            sum: summed.summing,
+        };
+        Ok(Gathered {
+            sum: summed.sum,
+            who: Participants {
+                names: cohort.pseudonyms.clone(),
+                survivors: Some(summed.survivors),
+                examples: self.settings.group_size.map(|_| diagnostics.examples),
+            },
+            diagnostics,
+        })
+    }
 }
 
 impl SecureRounds {
@@ -117,38 +201,33 @@ impl SecureRounds {
             backend,
             terms,
             dropout: aggregation.dropout,
-            rotations: NoiseKey::from_bytes(digest(&[b"undertone rotations\0", run.as_bytes()])),
-            names: SessionNames::new(run)?,
+            rotations: NoiseKey::from_bytes(rotation_seed(run)),
+            names: SessionTerms::new(run, &fresh_bytes()?),
             pool,
         }))
-    }
-
-    /// The encoding of the updates.
-    #[must_use]
-    pub fn encoding(&self) -> &Encoding {
-        &self.encoding
     }
 
     /// Trains those of the cohort whose updates are needed, and adds them up.
     ///
     /// # Errors
     /// [`RunError::UserUpdate`] naming round and user; from encoding and protocol. Too few survivors are no error.
-    pub fn sum(
+    fn sum(
         &self,
         round_users: &RoundUsers<'_>,
         task: &LocalTask<'_>,
+        bound: &Bound,
         randomness: &Randomness,
         workers: &mut [LocalWorker],
         on_user: &(dyn Fn() + Sync),
-    ) -> Result<Gathered> {
-        let cohort = round_users.cohort;
+    ) -> Result<Summed> {
+        let cohort = round_users.text.users;
         let started = Instant::now();
         let round = self.encoding.for_round(&self.rotations, task.round)?;
         let threads = workers.len().max(1) as u32;
         let shift = Shift {
             users: round_users,
             task,
-            bound: bound_of(task),
+            bound: bound.clone(),
             idle: Mutex::new(
                 workers
                     .iter_mut()
@@ -196,12 +275,16 @@ impl SecureRounds {
                     .iter()
                     .filter_map(|&client| outcomes[client as usize])
                     .collect();
-                (Some(round.decode(summed.sum, included)?), outcomes, included)
+                let sum = match round.decode(summed.sum, included)? {
+                    Decoded::Raw(sum) => RoundSum::Lifted(sum),
+                    Decoded::ClientNoised(sum) => RoundSum::WithClientNoise(sum),
+                };
+                (sum, outcomes, included)
             }
-            Err(SecAggError::TooFew { .. }) => (None, Vec::new(), survivors),
+            Err(SecAggError::TooFew { .. }) => (RoundSum::Abandoned, Vec::new(), survivors),
             Err(error) => return Err(error.into()),
         };
-        Ok(Gathered {
+        Ok(Summed {
             sum,
             survivors,
             outcomes,
@@ -230,41 +313,6 @@ impl SecureRounds {
     }
 }
 
-/// The names of a run's secure sums.
-///
-/// # Guarantee
-/// No two sums have the same name: neither in two runs of one configuration, nor where a resumed run makes a round again.
-/// The run's name holds fresh entropy of this process, and the attempt counts the sums that the process made.
-struct SessionNames {
-    run: Digest32,
-    plan: Digest32,
-    sums: AtomicU32,
-}
-
-impl SessionNames {
-    fn new(config_digest: &str) -> Result<Self> {
-        let fresh = crate::driver::fresh_bytes()?;
-        Ok(Self {
-            run: digest(&[b"undertone run\0", &fresh, config_digest.as_bytes()]),
-            plan: digest(&[b"undertone plan\0", config_digest.as_bytes()]),
-            sums: AtomicU32::new(0),
-        })
-    }
-
-    /// The context of the next sum.
-    fn next(&self, round: u64, theta: &[f32], terms: Terms) -> Context {
-        Context {
-            run: self.run,
-            round,
-            attempt: self.sums.fetch_add(1, Ordering::Relaxed),
-            shard: 0,
-            plan_digest: self.plan,
-            model_digest: digest(&[undertone_coordinator::identity::digest_of(theta).as_bytes()]),
-            terms,
-        }
-    }
-}
-
 /// The users of one round at work.
 struct Shift<'a, 'w> {
     users: &'a RoundUsers<'a>,
@@ -285,7 +333,7 @@ struct Done {
 impl Shift<'_, '_> {
     /// Trains the user at this place of the cohort and writes its residues.
     fn work(&self, place: usize, vector: &mut ModularVec) -> std::result::Result<(), AggregationError> {
-        let user = self.users.cohort[place];
+        let user = self.users.text.users[place];
         // There is a worker for every thread.
         let (worker, mut encoder) = self
             .idle
@@ -295,7 +343,7 @@ impl Shift<'_, '_> {
             .ok_or(AggregationError::Poisoned)?;
         let started = Instant::now();
         let seeds = &self.users.seeds[place];
-        let trained = worker.train(&examples_of(self.users.partition, user), seeds.order, self.task);
+        let trained = worker.train(&self.users.text.examples(place), seeds.order, self.task);
         let training = started.elapsed();
         let encoded = trained.map_err(RunError::from).and_then(|outcome| {
             let update = worker.update_mut();
@@ -327,29 +375,8 @@ impl Shift<'_, '_> {
     }
 }
 
-fn digest(parts: &[&[u8]]) -> Digest32 {
-    let mut hash = Sha256::new();
-    parts.iter().for_each(|part| hash.update(part));
-    hash.finalize().into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_two_sums_of_any_runs_of_one_configuration_have_the_same_name() {
-        let terms = Terms::new(2, 1000, Setting::HonestButCurious).unwrap();
-        let mut seen = std::collections::BTreeSet::new();
-        for _ in 0..3 {
-            // Each start of a process, a resumed one too, makes its own.
-            let names = SessionNames::new("a configuration").unwrap();
-            for round in [1, 2, 2, 1] {
-                let context = names.next(round, &[1.0, 2.0], terms);
-                assert!(seen.insert(context.digest()), "round {round} twice");
-                assert_ne!(context.run, context.plan_digest);
-            }
-        }
-        assert_eq!(seen.len(), 12);
-    }
+/// The seed of the rotations of a run with this digest of its configuration.
+fn rotation_seed(run: &str) -> [u8; 32] {
+    let hash = Sha256::new().chain_update(b"undertone rotations\0");
+    hash.chain_update(run.as_bytes()).finalize().into()
 }

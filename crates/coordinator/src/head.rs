@@ -1,0 +1,590 @@
+//! A training between two rounds, and the only way from one round to the next.
+//!
+//! [`RunHead::open`] says what the next round is. A source gathers the contributions. [`RunHead::close`] takes the head by value,
+//! draws the noise, and gives the next head back with the release and the line of the ledger. A program that loses a head, because
+//! it crashed or could not store a line, has to load the stored one: no value of this crate makes a round twice.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use undertone_accounting::participation::Participation;
+use undertone_aggregation::{Bound, Estimator, NonFinite};
+use undertone_mechanisms::NoisedAverage;
+use undertone_models::SequenceModel;
+
+use crate::account::Account;
+use crate::adaptive_clip::AdaptiveClip;
+use crate::chain::Chain;
+use crate::entropy::RoundEntropy;
+use crate::error::{CoordinatorError, Result};
+use crate::identity::ModelIdentity;
+use crate::noise::Noise;
+use crate::plan::{Cost, PrivacyPlan, RoundPlan, Spending};
+use crate::record::LedgerEntry;
+use crate::server_optimizer::ServerOptimizer;
+use crate::source::{Gathered, Participants, RoundSum};
+use crate::task::{ClipConfig, TaskConfig};
+
+/// A training between two rounds: what was spent, what the noise keeps, the parameters, and the end of the ledger.
+///
+/// # Guarantee
+/// [`close`](Self::close) is the only caller of the noise. It draws the noise of a round once, for a sum that is bounded as the
+/// plan says, and composes its cost before anything of the round can leave.
+///
+/// A head cannot be copied aside,
+/// ```compile_fail,E0599
+/// fn copy(head: &undertone_coordinator::head::RunHead) -> undertone_coordinator::head::RunHead {
+///     head.clone()
+/// }
+/// ```
+/// and a round cannot be closed twice:
+/// ```compile_fail,E0382
+/// use undertone_coordinator::{head::{Opened, RunHead}, source::Gathered, entropy::RoundEntropy};
+/// fn twice(head: RunHead, opened: (Opened, Opened), sums: (Gathered, Gathered), fresh: (RoundEntropy, RoundEntropy)) {
+///     let _ = head.close(opened.0, sums.0, &fresh.0, &mut |_| ());
+///     let _ = head.close(opened.1, sums.1, &fresh.1, &mut |_| ());
+/// }
+/// ```
+pub struct RunHead {
+    task: TaskConfig,
+    plan: PrivacyPlan,
+    spending: Spending,
+    noise: Noise,
+    clip: Option<AdaptiveClip>,
+    trained: Option<Trained>,
+    genesis: String,
+    chain: Chain,
+    round: u64,
+}
+
+impl std::fmt::Debug for RunHead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunHead")
+            .field("round", &self.round)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The model that a training moves: parameters, the optimizer, and the canonical form of the model.
+pub struct Trained {
+    /// The model, for its layout and its canonical form.
+    pub model: Arc<dyn SequenceModel>,
+    /// The parameters.
+    pub parameters: Vec<f32>,
+    /// The optimizer with its moments.
+    pub optimizer: ServerOptimizer,
+    /// The name of the model in ledgers.
+    pub identity: ModelIdentity,
+}
+
+impl std::fmt::Debug for Trained {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trained")
+            .field("parameters", &self.parameters.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A round that a head has opened: its plan, the bound on each contribution, and the place in the ledger that it follows.
+///
+/// Only [`RunHead::open`] makes one:
+/// ```compile_fail,E0451
+/// let opened = undertone_coordinator::head::Opened { round: 3, ..todo!() };
+/// ```
+#[derive(Debug, Clone)]
+pub struct Opened {
+    genesis: String,
+    chain: Chain,
+    round: u64,
+    plan: RoundPlan,
+    bound: Bound,
+    estimate: Option<f64>,
+    widened: Option<Participation>,
+}
+
+impl Opened {
+    /// The index of the round, from 0.
+    #[must_use]
+    pub fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// Clip norm, sensitivity and noise of the round.
+    #[must_use]
+    pub fn plan(&self) -> &RoundPlan {
+        &self.plan
+    }
+
+    /// The bound on each contribution. A sum must have been made with this bound, or [`RunHead::close`] refuses it.
+    #[must_use]
+    pub fn bound(&self) -> &Bound {
+        &self.bound
+    }
+
+    /// Adaptive clipping: the norm that the bit of a user compares with.
+    #[must_use]
+    pub fn estimate(&self) -> Option<f64> {
+        self.estimate
+    }
+}
+
+/// A closed round.
+#[derive(Debug)]
+pub struct Next {
+    /// The head of the round after this one.
+    pub head: RunHead,
+    /// The line of the ledger, without its line feed. It has to be durable before anything of the round leaves the process.
+    pub line: Vec<u8>,
+    /// The same line as a value.
+    pub entry: LedgerEntry,
+    /// The released average; `None` of an abandoned round.
+    pub average: Option<NoisedAverage>,
+    /// Whether the parameters would no longer have been finite. They are those of the round before then; the round is spent all
+    /// the same, since its noise was drawn.
+    pub quarantined: bool,
+    /// The L2 norm of the released average; 0 of an abandoned round.
+    pub release_norm: f64,
+}
+
+/// Why a round was not closed.
+#[derive(Debug, thiserror::Error)]
+pub enum CloseError {
+    /// Nothing was drawn; the sum is gone. The same round can be opened again.
+    #[error("{why}")]
+    Refused {
+        /// The head as it was.
+        head: Box<RunHead>,
+        /// Why.
+        why: CoordinatorError,
+    },
+    /// The head is gone with the noise that it may have drawn: load the stored one.
+    #[error(transparent)]
+    Lost {
+        /// Why.
+        #[from]
+        why: CoordinatorError,
+    },
+}
+
+impl CloseError {
+    /// Why, without the head.
+    #[must_use]
+    pub fn why(self) -> CoordinatorError {
+        match self {
+            Self::Refused { why, .. } | Self::Lost { why } => why,
+        }
+    }
+}
+
+/// A step of [`RunHead::close`] that has just ended, for callers that measure time; this crate reads no clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Averaging and noise.
+    Noise,
+    /// The server optimizer.
+    Server,
+    /// The line of the ledger, and what the round cost.
+    Entry,
+}
+
+/// A sum that has passed every check, ready for the noise.
+enum Checked {
+    Raw(
+        undertone_mechanisms::RawAverage,
+        Option<undertone_mechanisms::RawSum>,
+    ),
+    WithClientNoise(undertone_mechanisms::ClientNoisedSum, f64),
+    Abandoned,
+}
+
+impl RunHead {
+    /// Before the first round. `genesis` is the digest of the settings that the first line of the ledger follows; `first` only
+    /// gives the mechanism a key that is replaced before the first row.
+    ///
+    /// # Errors
+    /// From the mechanism: noise that the fixed-point grid cannot hold, not enough memory.
+    pub fn new(
+        task: &TaskConfig,
+        plan: PrivacyPlan,
+        trained: Option<Trained>,
+        genesis: &str,
+        first: &RoundEntropy,
+    ) -> Result<Self> {
+        Ok(Self {
+            spending: Spending::new(&plan),
+            noise: Noise::new(&plan, first)?,
+            clip: AdaptiveClip::new(&task.clip),
+            task: task.clone(),
+            plan,
+            trained,
+            genesis: genesis.to_owned(),
+            chain: Chain::at(genesis),
+            round: 0,
+        })
+    }
+
+    /// Goes on after the rounds of a ledger, of which `chain` is the end. `clip` and `secret` are what [`clip`](Self::clip) and
+    /// [`save_secret`](Self::save_secret) gave; `secret` is `None` where nothing was kept.
+    ///
+    /// # Errors
+    /// A ledger that is not that of the task; a state of another mechanism, of another round or damaged.
+    pub fn load(
+        mut self,
+        ledger: &[LedgerEntry],
+        chain: Chain,
+        clip: Option<AdaptiveClip>,
+        secret: Option<&mut dyn Read>,
+        first: &RoundEntropy,
+    ) -> Result<Self> {
+        // PRIVACY: what was spent is what the ledger says, not what the configuration would have planned.
+        let mut account = Account::new(&self.task, &self.plan)?;
+        for entry in ledger {
+            account.add(entry)?;
+        }
+        self.spending = account.running()?;
+        self.round = ledger.len() as u64;
+        self.chain = chain;
+        self.clip = clip.or(self.clip);
+        if let Some(reader) = secret {
+            let clip_norm = self.clip.map(|clip| clip.active());
+            self.noise = Noise::load(&self.plan, self.round, clip_norm, first, reader)?;
+        }
+        Ok(self)
+    }
+
+    /// What the next round is, if the budget admits it: a pure function of the head. `widened` is the schema to account for from
+    /// this round on, where the cohort of the round has broken the declared one and the task accounts for that.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::BudgetExceeded`]; from the accountant: a check that cannot be evaluated refuses the round too.
+    pub fn open(&self, widened: Option<Participation>) -> Result<Opened> {
+        let plan = match &self.clip {
+            Some(clip) => self.plan.round_clipped(self.round, clip.active()),
+            None => self.plan.round(self.round),
+        };
+        let cost = Cost::from(&plan);
+        // All rounds of one mechanism were checked before the first.
+        if self.plan.bounded().is_none() {
+            self.spending.check_budget(&self.plan, self.round, cost)?;
+        }
+        if let Some(widened) = widened {
+            // PRIVACY: a violation that is accounted costs all rounds more, those that are out already included.
+            let spending = self.spending.clone().under(widened);
+            spending.check_budget(&self.plan, self.round, cost)?;
+        }
+        let non_finite = match self.plan.is_private() {
+            true => NonFinite::Zero,
+            false => NonFinite::Refuse,
+        };
+        Ok(Opened {
+            genesis: self.genesis.clone(),
+            chain: self.chain.clone(),
+            round: self.round,
+            bound: Bound::new(self.plan.layout(), plan.clipping.clone(), non_finite),
+            plan,
+            estimate: self.clip.map(|clip| clip.estimate()),
+            widened,
+        })
+    }
+
+    /// Closes the round: noise, server optimizer, cost and ledger line. `fresh` is drawn for this call alone.
+    ///
+    /// Everything that can be refused is refused before any noise is drawn, and gives the head back. Nothing after that depends on a
+    /// value: a release saturates at the ends of its range, and parameters that would not be finite leave the round quarantined.
+    ///
+    /// # Errors
+    /// [`CloseError::Refused`] for an opened round of another head, a sum with another bound or of another kind than the task's;
+    /// [`CloseError::Lost`] where the mechanism cannot go on.
+    pub fn close(
+        mut self,
+        opened: Opened,
+        gathered: Gathered,
+        fresh: &RoundEntropy,
+        ended: &mut dyn FnMut(Step),
+    ) -> Result<Next, CloseError> {
+        let Gathered { sum, who, .. } = gathered;
+        let ready = self.ready(&opened, sum, fresh);
+        let (checked, spending) = match ready {
+            Ok(ready) => ready,
+            Err(why) => {
+                return Err(CloseError::Refused {
+                    head: Box::new(self),
+                    why,
+                });
+            }
+        };
+        let noise_key = self.noise.key_id()?;
+        let (average, bits) = self.finish(checked, &opened)?;
+        ended(Step::Noise);
+        let release_norm = average.as_ref().map_or(0.0, |average| norm_of(average.values()));
+        let quarantined = self.apply(average.as_ref(), &opened)?;
+        if let (Some(clip), Some(bits)) = (&mut self.clip, bits) {
+            clip.observe(bits);
+        }
+        ended(Step::Server);
+        self.spending = spending;
+        let mut entry = self.entry(&opened, who, average.is_none(), quarantined, noise_key);
+        let (line, chain) = self.chain.line(&mut entry)?;
+        self.chain = chain;
+        self.round += 1;
+        self.begin_segment(fresh)?;
+        ended(Step::Entry);
+        Ok(Next {
+            head: self,
+            line,
+            entry,
+            average,
+            quarantined,
+            release_norm,
+        })
+    }
+
+    /// Everything that can be refused: the sum, what the round costs, and the key of its noise.
+    fn ready(&mut self, opened: &Opened, sum: RoundSum, fresh: &RoundEntropy) -> Result<(Checked, Spending)> {
+        let checked = self.check(opened, sum)?;
+        let mut spending = self.spending.clone();
+        if let Some(widened) = opened.widened {
+            spending = spending.under(widened);
+        }
+        spending.compose(&self.plan, Cost::from(&opened.plan), 1)?;
+        self.noise.rekey(fresh)?;
+        Ok((checked, spending))
+    }
+
+    /// Refuses what is not a sum of this round, before any noise is drawn.
+    fn check(&self, opened: &Opened, sum: RoundSum) -> Result<Checked> {
+        let place =
+            |head: &str, chain: &Chain, round: u64| format!("round {round} after {} of {head}", chain.head());
+        if (&opened.genesis, &opened.chain, opened.round) != (&self.genesis, &self.chain, self.round) {
+            return Err(CoordinatorError::ForeignRound {
+                expected: place(&self.genesis, &self.chain, self.round),
+                got: place(&opened.genesis, &opened.chain, opened.round),
+            });
+        }
+        let kind = |expected: &str, got: &str| {
+            Err(CoordinatorError::ForeignSum {
+                round: self.round,
+                expected: expected.to_owned(),
+                got: got.to_owned(),
+            })
+        };
+        let (encoded, distributed) = (self.plan.encoding().is_some(), self.plan.shares().is_some());
+        let estimator = self.plan.estimator();
+        match sum {
+            RoundSum::Users { .. } | RoundSum::Examples(_) if encoded => {
+                kind("a sum of encoded updates", "a sum of updates")
+            }
+            RoundSum::Users { sum, bits } => {
+                if sum.bound() != &opened.bound {
+                    return kind(
+                        "a sum with the bound of the round",
+                        "a sum with a different bound",
+                    );
+                }
+                let bits = match (self.clip.is_some(), bits) {
+                    (true, Some(bits)) => Some(bits.into_raw()?),
+                    (false, None) => None,
+                    (true, None) => return kind("a sum of bits for adaptive clipping", "none"),
+                    (false, Some(_)) => return kind("no sum of bits without adaptive clipping", "one"),
+                };
+                Ok(Checked::Raw(estimator.apply(sum.into_raw()?)?, bits))
+            }
+            RoundSum::Examples(sum) => {
+                if sum.bound() != &opened.bound {
+                    return kind(
+                        "a sum with the bound of the round",
+                        "a sum with a different bound",
+                    );
+                }
+                Ok(Checked::Raw(estimator.apply(sum.into_raw()?)?, None))
+            }
+            RoundSum::Lifted(_) | RoundSum::WithClientNoise(_) | RoundSum::Abandoned if !encoded => {
+                kind("a sum of updates", "a sum of encoded updates")
+            }
+            RoundSum::Lifted(_) if distributed => {
+                kind("a sum with the noise of the clients", "a sum without noise")
+            }
+            RoundSum::Lifted(sum) => Ok(Checked::Raw(estimator.apply(sum)?, None)),
+            RoundSum::WithClientNoise(sum) => match estimator {
+                Estimator::FixedDenominator { expected_weight } if distributed => {
+                    Ok(Checked::WithClientNoise(sum, *expected_weight))
+                }
+                _ => kind(
+                    "a sum for the noise of the server",
+                    "a sum with the noise of the clients",
+                ),
+            },
+            RoundSum::Abandoned => Ok(Checked::Abandoned),
+        }
+    }
+
+    /// The one place where a sum becomes a release.
+    fn finish(&mut self, checked: Checked, opened: &Opened) -> Result<(Option<NoisedAverage>, Option<f64>)> {
+        match checked {
+            Checked::Raw(average, bits) => {
+                let average = self.noise.privatize(self.round, &opened.plan, average)?;
+                let bits = match bits {
+                    Some(bits) => self.noise.privatize_bits(self.round, bits)?,
+                    None => None,
+                };
+                Ok((Some(average), bits))
+            }
+            Checked::WithClientNoise(sum, denominator) => {
+                let noise = self.plan.encoding().and_then(|encoding| encoding.client_noise());
+                let noise = noise.ok_or_else(|| {
+                    CoordinatorError::missing("aggregation.encoding", "an encoding with noise")
+                })?;
+                Ok((Some(noise.release(sum, denominator)?), None))
+            }
+            Checked::Abandoned => {
+                let dim = opened.bound.layout().len();
+                self.noise
+                    .skip(self.round, &opened.plan, dim, self.plan.estimator())?;
+                Ok((None, None))
+            }
+        }
+    }
+
+    /// Moves the parameters; whether they would not have been finite, so that they stay as they are.
+    fn apply(&mut self, average: Option<&NoisedAverage>, opened: &Opened) -> Result<bool> {
+        let (Some(trained), Some(average)) = (&mut self.trained, average) else {
+            return Ok(false);
+        };
+        // Post-processing of a release: learning rate and clip norm decouple.
+        let applied = match (&self.task.clip, opened.plan.clipping.bound()) {
+            (ClipConfig::Flat { normalised: true, .. }, Some(clip_norm)) => trained.optimizer.apply(
+                self.round,
+                &average.clone().scaled(1.0 / clip_norm),
+                &mut trained.parameters,
+            ),
+            _ => trained
+                .optimizer
+                .apply(self.round, average, &mut trained.parameters),
+        };
+        match applied {
+            Ok(()) => {
+                trained.model.constrain(&mut trained.parameters);
+                Ok(false)
+            }
+            Err(CoordinatorError::Diverged { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where the trees restart, the clip norm that was estimated comes into force.
+    fn begin_segment(&mut self, fresh: &RoundEntropy) -> Result<()> {
+        let (Some(clip), Some(start)) = (&self.clip, self.noise.next_segment()) else {
+            return Ok(());
+        };
+        if start != self.round {
+            return Ok(());
+        }
+        let mut next = *clip;
+        next.restart();
+        self.noise.begin_segment(next.active(), fresh)?;
+        self.clip = Some(next);
+        Ok(())
+    }
+
+    fn entry(
+        &self,
+        opened: &Opened,
+        who: Participants,
+        abandoned: bool,
+        quarantined: bool,
+        noise_key: Option<String>,
+    ) -> LedgerEntry {
+        let plan = &opened.plan;
+        LedgerEntry {
+            round: self.round,
+            sampling: self.task.cohort.sampling.name().to_owned(),
+            sampling_probability: self.plan.sampling_probability(),
+            population: self.plan.population().users,
+            total_weight: self.plan.population().total_weight,
+            cohort_size: who.names.len() as u64,
+            group_size: self.task.user_update.group_size,
+            examples: who.examples,
+            survivors: who.survivors,
+            abandoned,
+            quarantined,
+            participants: who.names,
+            clip_norm: plan.clipping.bound(),
+            sensitivity: plan.sensitivity,
+            noise_std: plan.noise_std,
+            noise_multiplier: plan.noise_multiplier,
+            noise_key,
+            parameters_sha256: self.trained.as_ref().map_or_else(String::new, |trained| {
+                trained.identity.digest(&trained.parameters)
+            }),
+            previous_sha256: String::new(),
+        }
+    }
+
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> &PrivacyPlan {
+        &self.plan
+    }
+
+    /// Rounds closed.
+    #[must_use]
+    pub fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// The end of the ledger.
+    #[must_use]
+    pub fn chain(&self) -> &Chain {
+        &self.chain
+    }
+
+    /// Adaptive clipping: the estimate and the norm in force.
+    #[must_use]
+    pub fn clip(&self) -> Option<AdaptiveClip> {
+        self.clip
+    }
+
+    /// The model that is trained; `None` where only sums are released.
+    #[must_use]
+    pub fn trained(&self) -> Option<&Trained> {
+        self.trained.as_ref()
+    }
+
+    /// The parameters; empty where only sums are released.
+    #[must_use]
+    pub fn parameters(&self) -> &[f32] {
+        self.trained.as_ref().map_or(&[], |trained| &trained.parameters)
+    }
+
+    /// Epsilon of the rounds so far at the delta of the task; `None` when not private, or where none can be stated.
+    ///
+    /// # Errors
+    /// From the accountant.
+    pub fn epsilon(&self) -> Result<Option<f64>> {
+        self.spending.epsilon(&self.plan)
+    }
+
+    /// Whether [`save_secret`](Self::save_secret) writes anything.
+    #[must_use]
+    pub fn has_secret(&self) -> bool {
+        self.noise.has_state()
+    }
+
+    /// Writes what correlated noise keeps for later rounds, except keys: a loaded head has none.
+    ///
+    /// PRIVACY: as secret as the noise.
+    ///
+    /// # Errors
+    /// From the mechanism and the writer.
+    pub fn save_secret(&self, writer: &mut dyn Write) -> Result<()> {
+        self.noise.save(writer)
+    }
+}
+
+fn norm_of(values: &[f32]) -> f64 {
+    let squares = values.iter().map(|&value| f64::from(value).powi(2));
+    squares.sum::<f64>().sqrt()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+use undertone_aggregation::{BoundedSum, Clipping, ParamLayout};
+use undertone_models::ModelSpec;
+
+use super::*;
+use crate::participation::ParticipantId;
+use crate::plan::Population;
+use crate::source::Diagnostics;
+
+const TASK: &str = r#"
+    name = "head"
+    rounds = 8
+    model = { family = "dplm", embed = 4, hidden = 6 }
+    cohort = { sampling = "fixed_size", users_per_round = 4 }
+    user_update = { algorithm = "fedavg", batch_size = 4, learning_rate = 0.5 }
+    clip = { kind = "flat", norm = 0.5 }
+"#;
+
+fn task(more: &str) -> TaskConfig {
+    toml::from_str(&format!("{TASK}{more}")).unwrap()
+}
+
+fn head_of(task: &TaskConfig, genesis: &str, entropy: &RoundEntropy) -> RunHead {
+    let spec: ModelSpec = task.model.clone();
+    let model: Arc<dyn SequenceModel> = Arc::from(spec.build(10).unwrap());
+    let layout = model.layout().clone();
+    let population = Population {
+        users: 40,
+        total_weight: 40.0,
+    };
+    let plan = PrivacyPlan::new(task, None, &layout, population).unwrap();
+    let trained = Trained {
+        parameters: model.initial_params(3),
+        optimizer: ServerOptimizer::new(task.server, &layout, task.rounds),
+        identity: ModelIdentity::new(model.as_ref()),
+        model,
+    };
+    RunHead::new(task, plan, Some(trained), genesis, entropy).unwrap()
+}
+
+fn sum_of(opened: &Opened, value: f32) -> BoundedSum {
+    let sum = BoundedSum::new(opened.bound().clone());
+    sum.add(&mut vec![value; opened.bound().layout().len()], 1.0)
+        .unwrap();
+    sum
+}
+
+fn gathered(sum: RoundSum) -> Gathered {
+    Gathered {
+        sum,
+        who: Participants {
+            names: (0..4).map(ParticipantId::new).collect(),
+            survivors: None,
+            examples: None,
+        },
+        diagnostics: Diagnostics::default(),
+    }
+}
+
+fn users(opened: &Opened, value: f32) -> Gathered {
+    let mut gathered = gathered(RoundSum::Users {
+        sum: sum_of(opened, value),
+        bits: None,
+    });
+    // Others in every round, so that no schema is broken.
+    let first = 4 * opened.round();
+    gathered.who.names = (first..first + 4).map(ParticipantId::new).collect();
+    gathered
+}
+
+fn close(
+    head: RunHead,
+    opened: Opened,
+    gathered: Gathered,
+    entropy: &RoundEntropy,
+) -> Result<Next, CloseError> {
+    head.close(opened, gathered, entropy, &mut |_| ())
+}
+
+fn refused(result: Result<Next, CloseError>, expected: &str) -> RunHead {
+    match result {
+        Err(CloseError::Refused { head, why }) => {
+            assert!(why.to_string().contains(expected), "{why} instead of {expected}");
+            *head
+        }
+        Err(CloseError::Lost { why }) => panic!("lost: {why}"),
+        Ok(_) => panic!("closed, although {expected}"),
+    }
+}
+
+const PRIVATE: &str = "privacy = { noise_multiplier = 1.0, delta = 1e-3 }\n";
+const CORRELATED: &str = "privacy = { noise_multiplier = 2.0, delta = 1e-3, mechanism = { kind = \"tree\" } }\n\
+                          participation = { min_sep = 2 }\n";
+
+#[test]
+fn rounds_follow_one_another_and_their_lines_are_chained() {
+    let (task, entropy) = (task(PRIVATE), RoundEntropy::seeded(7));
+    let mut head = head_of(&task, "genesis", &entropy);
+    let mut before = "genesis".to_owned();
+    for round in 0..3 {
+        let opened = head.open(None).unwrap();
+        assert_eq!(opened.round(), round);
+        let sum = users(&opened, 0.01);
+        let next = close(head, opened, sum, &entropy).unwrap();
+        assert_eq!((next.entry.round, &next.entry.previous_sha256), (round, &before));
+        assert_eq!(next.entry.cohort_size, 4);
+        let line: LedgerEntry = serde_json::from_slice(&next.line).unwrap();
+        assert_eq!(line, next.entry);
+        assert!(next.average.unwrap().is_noised() && !next.quarantined);
+        before = next.head.chain().head().to_owned();
+        head = next.head;
+    }
+    assert_eq!(head.round(), 3);
+    assert!(head.epsilon().unwrap().unwrap() > 0.0);
+}
+
+#[test]
+fn a_stale_round_and_one_of_another_run_are_refused_and_give_the_head_back() {
+    let (task, entropy) = (task(PRIVATE), RoundEntropy::seeded(7));
+    let head = head_of(&task, "genesis", &entropy);
+    let (opened, stale) = (head.open(None).unwrap(), head.open(None).unwrap());
+    let (first, again) = (users(&opened, 0.01), users(&stale, 0.02));
+    let head = close(head, opened, first, &entropy).unwrap().head;
+    let head = refused(close(head, stale, again, &entropy), "not the next one");
+    let foreign = head_of(&task, "another genesis", &entropy).open(None).unwrap();
+    let sum = users(&foreign, 0.01);
+    let head = refused(close(head, foreign, sum, &entropy), "another genesis");
+    assert_eq!(head.round(), 1);
+    // The head is as it was: the round can be opened again.
+    let opened = head.open(None).unwrap();
+    let sum = users(&opened, 0.01);
+    assert_eq!(close(head, opened, sum, &entropy).unwrap().head.round(), 2);
+}
+
+#[test]
+fn a_sum_of_another_bound_or_kind_is_refused_before_any_noise() {
+    let entropy = RoundEntropy::seeded(7);
+    let mut head = head_of(&task(CORRELATED), "genesis", &entropy);
+    let louder = |opened: &Opened, clip_norm: f64| {
+        let layout = Arc::new(opened.bound().layout().clone());
+        let clipping = Clipping::Flat { clip_norm };
+        let sum = BoundedSum::new(Bound::new(layout, clipping, opened.bound().non_finite()));
+        gathered(RoundSum::Users { sum, bits: None })
+    };
+    let kinds: [(&dyn Fn(&Opened) -> Gathered, &str); 4] = [
+        (&|opened| louder(opened, 0.6), "a different bound"),
+        (
+            &|opened| {
+                let (sum, bits) = (sum_of(opened, 0.01), Some(sum_of(opened, 0.01)));
+                gathered(RoundSum::Users { sum, bits })
+            },
+            "no sum of bits",
+        ),
+        (
+            &|opened| {
+                let dim = opened.bound().layout().len();
+                let sum = undertone_mechanisms::RawSum::new(vec![0; dim], 0);
+                gathered(RoundSum::Lifted(sum))
+            },
+            "got a sum of encoded updates",
+        ),
+        (&|_| gathered(RoundSum::Abandoned), "got a sum of encoded updates"),
+    ];
+    for (make, expected) in kinds {
+        let opened = head.open(None).unwrap();
+        let sum = make(&opened);
+        head = refused(close(head, opened, sum, &entropy), expected);
+    }
+    // No row of the tree was drawn: round 0 is still to come.
+    let opened = head.open(None).unwrap();
+    let sum = users(&opened, 0.01);
+    assert_eq!(close(head, opened, sum, &entropy).unwrap().entry.round, 0);
+}
+
+#[test]
+fn a_poisoned_sum_is_refused() {
+    let (task, entropy) = (task(PRIVATE), RoundEntropy::seeded(7));
+    let head = head_of(&task, "genesis", &entropy);
+    let opened = head.open(None).unwrap();
+    let layout = ParamLayout::with_tensor_groups(vec![("short".into(), vec![3])]).unwrap();
+    let bound = Bound::new(
+        Arc::new(layout),
+        opened.bound().clipping().clone(),
+        opened.bound().non_finite(),
+    );
+    let sum = RoundSum::Users {
+        sum: BoundedSum::new(bound),
+        bits: None,
+    };
+    refused(close(head, opened, gathered(sum), &entropy), "a different bound");
+}
+
+#[test]
+fn parameters_that_would_not_be_finite_leave_the_round_spent_and_quarantined() {
+    for kind in [
+        "kind = \"sgd\"",
+        "kind = \"sgd\", momentum = 0.9",
+        "kind = \"adam\"",
+        "kind = \"adafactor\"",
+    ] {
+        let more = format!("{PRIVATE}server = {{ learning_rate = 1e40, optimizer = {{ {kind} }} }}\n");
+        let (task, entropy) = (task(&more), RoundEntropy::seeded(7));
+        let head = head_of(&task, "genesis", &entropy);
+        let before = head.parameters().to_vec();
+        let opened = head.open(None).unwrap();
+        let sum = users(&opened, 0.5);
+        let next = close(head, opened, sum, &entropy).unwrap();
+        assert!(next.quarantined && next.entry.quarantined, "{more}");
+        assert!(next.line.windows(18).any(|text| text == b"\"quarantined\":true"));
+        assert_eq!(next.head.parameters(), before);
+        assert!(next.head.epsilon().unwrap().unwrap() > 0.0);
+        assert_eq!(next.head.open(None).unwrap().round(), 1);
+    }
+}
+
+/// Every close brings a key of its own, and a head that is loaded goes on with the noise that was kept.
+#[test]
+fn every_round_has_its_own_key_and_a_loaded_head_goes_on() {
+    let task = task(CORRELATED);
+    let fresh = |byte| RoundEntropy::fresh([byte; 32]);
+    let mut head = head_of(&task, "genesis", &fresh(0));
+    let (mut entries, mut keys) = (Vec::new(), std::collections::BTreeSet::new());
+    for round in 0..3 {
+        let opened = head.open(None).unwrap();
+        let sum = users(&opened, 0.01);
+        let next = close(head, opened, sum, &fresh(10 + round)).unwrap();
+        assert!(keys.insert(next.entry.noise_key.clone().unwrap()));
+        entries.push(next.entry);
+        head = next.head;
+    }
+    let mut secret = Vec::new();
+    assert!(head.has_secret());
+    head.save_secret(&mut secret).unwrap();
+    let load = |byte| {
+        head_of(&task, "genesis", &fresh(byte))
+            .load(
+                &entries,
+                head.chain().clone(),
+                None,
+                Some(&mut &secret[..]),
+                &fresh(byte),
+            )
+            .unwrap()
+    };
+    let release = |head: RunHead, byte| {
+        let opened = head.open(None).unwrap();
+        let sum = users(&opened, 0.01);
+        let next = close(head, opened, sum, &fresh(byte)).unwrap();
+        (next.entry.round, next.average.unwrap().into_values())
+    };
+    let (one, two, other) = (
+        release(load(20), 30),
+        release(load(21), 30),
+        release(load(22), 31),
+    );
+    assert_eq!(one, two);
+    assert_eq!(one.0, 3);
+    assert_ne!(one.1, other.1);
+    // Under the same key, the head that was never stored goes on with the same noise.
+    assert_eq!(release(head, 30), one);
+}

@@ -1,0 +1,351 @@
+//! Sums of updates and of gradients: computed by an engine of this process, with the help of other processes, in fixed point.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use undertone_aggregation::{Bound, BoundedSum, Clipping, NonFinite, ParamLayout};
+use undertone_coordinator::cohorts::Cohort;
+use undertone_coordinator::head::Opened;
+use undertone_coordinator::kept_examples::Microbatch;
+use undertone_coordinator::random::Randomness;
+use undertone_coordinator::source::{
+    Diagnostics, GatherTimes, Gathered, Participants, RoundSum, UpdateSource,
+};
+use undertone_data::Partition;
+use undertone_local::{
+    Engine, EngineError, EngineTimes, LocalError, LocalOutcome, LocalTask, MicrobatchOutcome, UpdateSink,
+    UserOutcome, UserSettings, Work,
+};
+
+use super::{AllText, RoundText, task_of};
+use crate::driver::orders::{Order, RoundOrder};
+use crate::error::{Result, RunError};
+use crate::ranks::{Ranks, USER_WORDS, exchange, microbatch_words, share};
+
+/// Computes the contributions of a cohort with an engine, and shares the work with the other processes of a run.
+///
+/// The sum is taken in fixed point, so it has the same bits at any number of threads and processes, and in any order of arrival.
+///
+/// # Guarantee
+/// The sum bounds whatever the engine delivers, and takes each contribution once.
+pub struct Local<'a> {
+    /// Computes the updates.
+    pub engine: Box<dyn Engine + 'a>,
+    /// The text of all training users.
+    pub users: Partition<'a>,
+    /// What each user computes.
+    pub settings: &'a UserSettings,
+    /// The seeds of the users come from it.
+    pub randomness: Randomness,
+    /// The processes that train; the others train their part of a cohort and see nothing else of the round.
+    pub ranks: &'a dyn Ranks,
+}
+
+impl std::fmt::Debug for Local<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Local").finish_non_exhaustive()
+    }
+}
+
+impl UpdateSource for Local<'_> {
+    type Error = RunError;
+
+    fn gather(
+        &mut self,
+        opened: &Opened,
+        cohort: &Cohort,
+        parameters: &[f32],
+        on_contribution: &(dyn Fn() + Sync),
+    ) -> Result<Gathered> {
+        let started = Instant::now();
+        let task = task_of(opened, parameters, self.settings, self.users.special());
+        let orders: Vec<[u8; 32]> = cohort
+            .users
+            .iter()
+            .map(|&user| self.randomness.user_seeds(task.round, user as u64).order)
+            .collect();
+        Order::Round(RoundOrder::new(&task, cohort, &orders)).send(parameters, self.ranks)?;
+        let engine = self.engine.as_mut();
+        let (sum, mut diagnostics, times) = match &cohort.microbatches {
+            Some(all) => {
+                let part = ExamplePart {
+                    users: &self.users,
+                    all,
+                };
+                let (sum, outcomes, times) =
+                    part.gather(engine, &task, opened.bound(), self.ranks, on_contribution)?;
+                let diagnostics: Diagnostics = outcomes.into_iter().collect();
+                (RoundSum::Examples(sum), diagnostics, times)
+            }
+            None => {
+                let part = UserPart {
+                    text: RoundText {
+                        partition: &self.users,
+                        users: &cohort.users,
+                        orders: &orders,
+                    },
+                };
+                let (sums, outcomes, times) =
+                    part.gather(engine, &task, opened.bound(), self.ranks, on_contribution)?;
+                let diagnostics: Diagnostics = outcomes.into_iter().collect();
+                (sums.into_round(task.estimate), diagnostics, times)
+            }
+        };
+        diagnostics.times = GatherTimes {
+            users: started.elapsed(),
+            clip: times.clip,
+            sum: times.sink,
+        };
+        Ok(Gathered {
+            sum,
+            who: Participants {
+                names: cohort.pseudonyms.clone(),
+                survivors: None,
+                examples: self.settings.group_size.map(|_| diagnostics.examples),
+            },
+            diagnostics,
+        })
+    }
+}
+
+/// The sums over the users of a round.
+pub(crate) struct Sums {
+    updates: BoundedSum,
+    /// Adaptive clipping: bits less one half.
+    bits: BoundedSum,
+}
+
+impl Sums {
+    fn new(bound: &Bound) -> Result<Self> {
+        let bit = ParamLayout::with_tensor_groups(vec![("bit".into(), vec![1])])?;
+        // PRIVACY: a bit less one half moves the sum of bits by one half.
+        let half = Clipping::Flat { clip_norm: 0.5 };
+        Ok(Self {
+            updates: BoundedSum::new(bound.clone()),
+            bits: BoundedSum::new(Bound::new(Arc::new(bit), half, NonFinite::Refuse)),
+        })
+    }
+
+    fn into_round(self, estimate: Option<f64>) -> RoundSum {
+        RoundSum::Users {
+            sum: self.updates,
+            bits: estimate.map(|_| self.bits),
+        }
+    }
+}
+
+/// Takes each piece that was asked for once.
+struct Pieces<T> {
+    /// Pieces that may not come, or no longer.
+    taken: Vec<AtomicBool>,
+    outcomes: Mutex<Vec<Option<T>>>,
+}
+
+impl<T: Clone> Pieces<T> {
+    fn new(number: usize, asked: &[usize]) -> Self {
+        let taken: Vec<AtomicBool> = (0..number).map(|_| AtomicBool::new(true)).collect();
+        for &place in asked {
+            taken[place].store(false, Ordering::Relaxed);
+        }
+        Self {
+            taken,
+            outcomes: Mutex::new(vec![None; number]),
+        }
+    }
+
+    /// PRIVACY: before anything is added. A contribution that came twice would move the sum twice.
+    fn take(&self, place: usize) -> Result<(), LocalError> {
+        match self.taken.get(place) {
+            Some(taken) if !taken.swap(true, Ordering::Relaxed) => Ok(()),
+            _ => Err(LocalError::Delivery {
+                place,
+                pieces: self.taken.len(),
+            }),
+        }
+    }
+
+    fn record(&self, place: usize, outcome: T) {
+        // A poisoned lock means that another thread panicked; its panic is what the caller will see.
+        if let Ok(mut outcomes) = self.outcomes.lock() {
+            outcomes[place] = Some(outcome);
+        }
+    }
+
+    /// The outcomes of the pieces asked for.
+    fn finish(self, asked: &[usize]) -> Result<Vec<Option<T>>, EngineError> {
+        let outcomes = self.outcomes.into_inner().unwrap_or_default();
+        for &place in asked {
+            if outcomes.get(place).is_none_or(Option::is_none) {
+                let pieces = outcomes.len();
+                return Err(EngineError {
+                    place,
+                    source: LocalError::Undelivered { place, pieces },
+                });
+            }
+        }
+        Ok(outcomes)
+    }
+}
+
+/// The updates of the users of a round, of which each process trains a part.
+pub(crate) struct UserPart<'a> {
+    pub(crate) text: RoundText<'a>,
+}
+
+struct UserSink<'a> {
+    sums: &'a Sums,
+    pieces: &'a Pieces<UserOutcome>,
+    estimate: Option<f64>,
+    on_contribution: &'a (dyn Fn() + Sync),
+}
+
+impl UpdateSink for UserSink<'_> {
+    fn accept(&self, place: usize, update: &mut [f32], outcome: LocalOutcome) -> Result<(), LocalError> {
+        self.pieces.take(place)?;
+        let added = self.sums.updates.add(update, outcome.weight)?;
+        let outcome = outcome.added(added, self.estimate);
+        if let Some(below) = outcome.below {
+            self.sums.bits.add(&mut [if below { 0.5 } else { -0.5 }], 1.0)?;
+        }
+        self.pieces.record(place, outcome);
+        (self.on_contribution)();
+        Ok(())
+    }
+
+    fn accept_microbatch(
+        &self,
+        number: usize,
+        _: &mut [f32],
+        _: MicrobatchOutcome,
+    ) -> Result<(), LocalError> {
+        Err(LocalError::Delivery {
+            place: number,
+            pieces: 0,
+        })
+    }
+}
+
+impl UserPart<'_> {
+    pub(crate) fn gather(
+        &self,
+        engine: &mut dyn Engine,
+        task: &LocalTask<'_>,
+        bound: &Bound,
+        ranks: &dyn Ranks,
+        on_contribution: &(dyn Fn() + Sync),
+    ) -> Result<(Sums, Vec<UserOutcome>, EngineTimes)> {
+        let RoundText { partition, users, .. } = self.text;
+        let mut sums = Sums::new(bound)?;
+        // The largest users first, so that no core is left alone with a long one at the end.
+        let mut order: Vec<usize> = (0..users.len()).collect();
+        order.sort_by_key(|&place| std::cmp::Reverse(partition.user(users[place]).num_tokens()));
+        let places: Vec<usize> = share(&order, ranks).collect();
+        let pieces = Pieces::new(users.len(), &places);
+        let sink = UserSink {
+            sums: &sums,
+            pieces: &pieces,
+            estimate: task.estimate,
+            on_contribution,
+        };
+        let work = Work::Users {
+            text: &self.text,
+            places: &places,
+        };
+        let of_user = |EngineError { place, source }| RunError::UserUpdate {
+            round: task.round,
+            user: users.get(place).copied().unwrap_or(place),
+            source: Box::new(source.into()),
+        };
+        let times = engine.train(task, &work, &sink).map_err(of_user)?;
+        let outcomes = pieces.finish(&places).map_err(of_user)?;
+        let all_reduce = |values: &mut [i64]| ranks.all_reduce(values);
+        sums.updates.combine(ranks.size(), all_reduce)?;
+        if task.estimate.is_some() {
+            sums.bits.combine(ranks.size(), all_reduce)?;
+        }
+        Ok((sums, exchange(outcomes, USER_WORDS, ranks)?, times))
+    }
+}
+
+/// The gradients of the sampled examples of a round, of which each process computes a part.
+pub(crate) struct ExamplePart<'a> {
+    pub(crate) users: &'a Partition<'a>,
+    pub(crate) all: &'a [Microbatch],
+}
+
+struct ExampleSink<'a> {
+    sum: &'a BoundedSum,
+    pieces: &'a Pieces<MicrobatchOutcome>,
+    all: &'a [Microbatch],
+    clips_in_kernel: bool,
+    on_contribution: &'a (dyn Fn() + Sync),
+}
+
+impl UpdateSink for ExampleSink<'_> {
+    fn accept(&self, place: usize, _: &mut [f32], _: LocalOutcome) -> Result<(), LocalError> {
+        Err(LocalError::Delivery { place, pieces: 0 })
+    }
+
+    fn accept_microbatch(
+        &self,
+        number: usize,
+        update: &mut [f32],
+        mut outcome: MicrobatchOutcome,
+    ) -> Result<(), LocalError> {
+        self.pieces.take(number)?;
+        match NonZeroU32::new(self.all[number].len() as u32) {
+            Some(examples) if self.clips_in_kernel => {
+                self.sum.add_examples(update, examples)?;
+            }
+            _ => outcome.added(self.sum.add(update, 1.0)?),
+        }
+        self.pieces.record(number, outcome);
+        (self.on_contribution)();
+        Ok(())
+    }
+}
+
+impl ExamplePart<'_> {
+    pub(crate) fn gather(
+        &self,
+        engine: &mut dyn Engine,
+        task: &LocalTask<'_>,
+        bound: &Bound,
+        ranks: &dyn Ranks,
+        on_contribution: &(dyn Fn() + Sync),
+    ) -> Result<(BoundedSum, Vec<MicrobatchOutcome>, EngineTimes)> {
+        let mut sum = BoundedSum::new(bound.clone());
+        let order: Vec<usize> = (0..self.all.len()).collect();
+        let numbers: Vec<usize> = share(&order, ranks).collect();
+        let pieces = Pieces::new(self.all.len(), &numbers);
+        let sink = ExampleSink {
+            sum: &sum,
+            pieces: &pieces,
+            all: self.all,
+            clips_in_kernel: task.clips_in_kernel(),
+            on_contribution,
+        };
+        let text = AllText(self.users);
+        let work = Work::Microbatches {
+            text: &text,
+            all: self.all,
+            numbers: &numbers,
+        };
+        let of_examples = |EngineError { place, source }| RunError::Examples {
+            round: task.round,
+            users: self
+                .all
+                .get(place)
+                .map(|microbatch| microbatch.iter().map(|&(user, _)| user).collect())
+                .unwrap_or_default(),
+            source: Box::new(source.into()),
+        };
+        let times = engine.train(task, &work, &sink).map_err(of_examples)?;
+        let outcomes = pieces.finish(&numbers).map_err(of_examples)?;
+        sum.combine(ranks.size(), |values| ranks.all_reduce(values))?;
+        let words = microbatch_words(task.settings.batch_size());
+        Ok((sum, exchange(outcomes, words, ranks)?, times))
+    }
+}
