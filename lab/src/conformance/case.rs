@@ -251,6 +251,8 @@ pub(crate) fn whole(value: f64) -> anyhow::Result<u64> {
 /// What the tests of all checkers do with a file.
 #[cfg(test)]
 pub(crate) mod testing {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     /// The verdict on a whole file.
@@ -258,6 +260,20 @@ pub(crate) mod testing {
         let mut tally = Tally::default();
         check(file, &mut tally).unwrap();
         tally.verdict()
+    }
+
+    /// How many cases and outputs each family of a list has.
+    pub(crate) fn counts(cases: &Value) -> Vec<(&str, usize, usize)> {
+        let mut counts = BTreeMap::new();
+        for case in cases.as_array().unwrap() {
+            let (cases, outputs) = counts.entry(case["family"].as_str().unwrap()).or_default();
+            *cases += 1;
+            *outputs += case["outputs"].as_object().unwrap().len();
+        }
+        let counts = counts.into_iter();
+        counts
+            .map(|(family, (cases, outputs))| (family, cases, outputs))
+            .collect()
     }
 
     /// The first case of a family, with a changed part, or with a changed key in it.

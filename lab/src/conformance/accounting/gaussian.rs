@@ -41,7 +41,7 @@ pub(super) fn zcdp(case: &Case<'_>) -> anyhow::Result<()> {
         "rho of the noise multiplier",
         of_noise,
         rho.get(),
-        EXACT * rho.get(),
+        1e-12 * rho.get(),
     );
     let loose = zcdp::epsilon_bun_steinke(rho, delta)?.get();
     case.close("eps_bun_steinke", loose, EXACT)?;

@@ -20,8 +20,7 @@ pub(super) fn heterogeneous(case: &Case<'_>) -> anyhow::Result<()> {
     let rounds: u64 = phases.iter().map(|(rounds, _)| rounds).sum();
     if let Some(want) = case.expected("epsilon_rdp")? {
         let got = compose(Recipe::Rdp)?.guarantee(case.delta()?)?.epsilon.get();
-        // As in the accountant's own family: the peer drops up to e^-30 of every step.
-        case.near("epsilon_rdp", got, want, EXACT * want + rounds as f64 * 1e-13);
+        case.near("epsilon_rdp", got, want, EXACT * want);
     }
     if let Some(reference) = case.expected("epsilon_pld")? {
         let grid = Grid::new(case.number("vdi")?, rounds);

@@ -89,7 +89,8 @@ pub(super) fn rdp_accountant(case: &Case<'_>) -> anyhow::Result<()> {
         match accountant.delta_for(Epsilon::new(epsilon)?) {
             Ok(got) => {
                 let (delta, order) = (got.delta.get(), got.optimal_order.map_or(2.0, |best| best.order));
-                let tolerance = (EXACT + dropped) * want;
+                // Only a million steps bring what the peer drops to the ninth digit of delta.
+                let tolerance = if steps < 1_000_000 { EXACT } else { EXACT + dropped } * want;
                 // Below order 2 the peer has infinities where we have values, and so a larger delta.
                 if !(order < 2.0 && delta <= want) {
                     case.near(&what, delta, want, tolerance);

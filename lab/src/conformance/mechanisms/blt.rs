@@ -144,7 +144,11 @@ pub(super) fn table(case: &Case<'_>) -> anyhow::Result<()> {
         let schema = schema::at_least(whole("min_sep")?, most)?;
         let effective = schema.effective(rounds)?.participation;
         let rounds = usize::try_from(rounds)?;
-        let squared = strategy.squared_sensitivity(rounds, &schema)?.squared;
+        let certified = strategy.squared_sensitivity(rounds, &schema)?;
+        case.ensure(certified.exact, || {
+            format!("row {index}: the sensitivity is not exact")
+        });
+        let squared = certified.squared;
         for (&name, want) in columns.iter().zip(row) {
             let errors = || strategy.errors(rounds, &undertone_mechanisms::Workload::prefix_sum());
             let got = match name {
@@ -191,7 +195,7 @@ pub(super) fn column_normalised(case: &Case<'_>) -> anyhow::Result<()> {
         ("MaxLoss_k6_lower", "MaxLoss_k6_upper", cost.losses.max_loss),
         ("RmsLoss_k6_lower", "RmsLoss_k6_upper", cost.losses.rms_loss),
     ] {
-        case.at_most(upper, got, tolerance)?;
+        case.close(upper, got, tolerance)?;
         let least = case.required(lower)?;
         case.ensure(got >= least * (1.0 - tolerance), || {
             format!("{lower}: expected at least {least:e}, got {got:e}")
