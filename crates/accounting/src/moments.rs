@@ -46,3 +46,29 @@ fn minimum(values: impl Iterator<Item = (f64, u32)>) -> (f64, u32) {
         |best, next| if next.0 < best.0 { next } else { best },
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_moment_equals_the_direct_sum() {
+        let (q, z) = (0.01f64, 1.5f64);
+        let mut choose = 1.0;
+        let mut direct = 0.0;
+        for i in 0..=6u32 {
+            if i > 0 {
+                choose *= f64::from(7 - i) / f64::from(i);
+            }
+            let n = f64::from(i);
+            direct += choose * q.powf(n) * (1.0 - q).powf(6.0 - n) * ((n * n - n) / (2.0 * z * z)).exp();
+        }
+        let got = log_moment(
+            SamplingProbability::new(q).unwrap(),
+            NoiseMultiplier::new(z).unwrap(),
+            5,
+        );
+        let want = direct.ln();
+        assert!((got - want).abs() <= 1e-11 * want.abs(), "got {got}, want {want}");
+    }
+}
