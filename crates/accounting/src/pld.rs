@@ -19,27 +19,25 @@
 //! epsilon of 10,000 is as precise as any other; [`compose`](self) works level by level, so that a million rounds
 //! take milliseconds.
 
-mod atoms;
-mod cells;
+mod buffers;
 mod compose;
-mod direction;
+mod connect_the_dots;
+mod convolve;
+mod discretize;
 mod fourier;
+mod gaussian_grid;
+mod integrate_one;
 mod lattice;
-mod look;
+mod loss_range;
 mod mixture;
 mod pair;
-mod pass;
-mod pool;
-mod probe;
 mod query;
-mod rare;
-mod shares;
-mod single;
+mod readout;
 mod spectrum;
-mod tail;
-mod total;
+mod tail_split;
+mod tilt_search;
 
-pub(crate) use atoms::Bound;
+pub(crate) use discretize::Bound;
 pub(crate) use mixture::GaussianMixtures;
 pub(crate) use pair::Pair;
 pub(crate) use query::{ACCURACY, Composition};

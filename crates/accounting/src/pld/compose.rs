@@ -16,11 +16,11 @@
 //! Koskela, Jalko, Honkela (2020) for Fourier accounting; Doroshenko et al. (2022) for connect-the-dots; Ghazi et
 //! al. (2022) for composing on a lattice that evolves. The tilt and the bounds of the wrapped mass are ours.
 
-use super::atoms::Bound;
+use super::connect_the_dots::Shares;
+use super::discretize::Bound;
 use super::fourier::{self, Spectrum};
 use super::lattice::{Cut, Lattice};
-use super::probe::{Sum, Tails};
-use super::shares::Shares;
+use super::loss_range::{Sum, Tails};
 
 /// Releases per level, about, and the growth of the lattice, its square root.
 const RADIX: u64 = 16;
@@ -306,7 +306,7 @@ pub(crate) fn range(tails: &Tails, releases: u64, count: u64, allowance: Allowan
 
 #[cfg(test)]
 mod tests {
-    use super::super::atoms::Atom;
+    use super::super::discretize::Atom;
     use super::super::lattice::WHOLE;
     use super::*;
 

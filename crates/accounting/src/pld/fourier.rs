@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use realfft::num_complex::Complex64;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 
-use super::pool::Buffer;
+use super::buffers::Buffer;
 
 /// Transforms by length.
 type Plans<T> = LazyLock<Mutex<HashMap<usize, Arc<T>>>>;

@@ -1,8 +1,8 @@
 //! Distributions of a privacy loss on evenly spaced points, exponentially tilted.
 
-use super::atoms::{Atom, Bound};
-use super::pool::Buffer;
-use super::shares::{Shares, Sharing};
+use super::buffers::Buffer;
+use super::connect_the_dots::{Shares, Sharing};
+use super::discretize::{Atom, Bound};
 use crate::special::LogSum;
 
 /// The loss of the composition so far: mass `masses[i] e^{log_scale - tilt l_i}` under `P` at loss
@@ -249,7 +249,7 @@ impl Lattice {
     /// `ln` of the hockey-stick divergence at `epsilon` (of the finite losses).
     #[cfg(test)]
     pub(crate) fn log_delta(&self, epsilon: f64) -> f64 {
-        super::tail::Tail::new(self).log_delta(epsilon)
+        super::readout::Tail::new(self).log_delta(epsilon)
     }
 }
 

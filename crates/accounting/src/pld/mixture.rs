@@ -5,7 +5,7 @@
 //! `nu_j <= 0`. Then `P / N(0, sigma^2)` never falls and `Q / N(0, sigma^2)` never rises in `x`, so the loss
 //! `L(x) = ln P/Q` never falls, and the outcomes of loss above any level are a half line.
 
-use super::probe::Node;
+use super::loss_range::Node;
 use crate::special::{LogSum, ln_normal_cdf};
 
 /// Gauss-Legendre with three nodes on `[0, 1]`.

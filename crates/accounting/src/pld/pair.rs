@@ -1,9 +1,9 @@
 //! The two distributions that one release of an event is worst on.
 
-use super::atoms::{Atom, Atoms, Bound};
+use super::discretize::{Atom, Atoms, Bound};
 use super::lattice::WHOLE;
+use super::loss_range::{Node, Probe};
 use super::mixture::GaussianMixtures;
-use super::probe::{Node, Probe};
 use crate::discrete::Outcomes;
 use crate::special::LogSum;
 

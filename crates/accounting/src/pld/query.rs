@@ -1,10 +1,10 @@
 //! Epsilon at a delta and delta at an epsilon of composed pairs.
 
-use super::atoms::Bound;
-use super::direction::{Direction, Outline};
+use super::convolve::Setting;
+use super::discretize::Bound;
+use super::integrate_one::SingleRelease;
 use super::pair::Pair;
-use super::pass::Setting;
-use super::single::SingleRelease;
+use super::tilt_search::{Direction, Outline};
 
 /// Relative accuracy of epsilon aimed at: of the upper bound, of the lower bound, and of a first look.
 pub(crate) const ACCURACY: f64 = 8e-7;

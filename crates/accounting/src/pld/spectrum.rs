@@ -2,8 +2,8 @@
 
 use realfft::num_complex::Complex64;
 
+use super::connect_the_dots::Shares;
 use super::fourier::Spectrum;
-use super::shares::Shares;
 
 /// Bins that are worked on at a time, parted into real and imaginary numbers.
 const BLOCK: usize = 128;

@@ -6,7 +6,7 @@
 //! suits the terms that decide is not spoiled by those that do not, which Chernoff's bound settles.
 
 use super::compose;
-use super::probe::Probe;
+use super::loss_range::Probe;
 use crate::special::LogSum;
 
 /// Expected number of rare losses, at most.

@@ -1,6 +1,6 @@
 //! A pair of Gaussian mixtures as atoms: cells of neighbouring outcomes, and what each of them weighs.
 
-use super::atoms::{Atoms, Bound};
+use super::discretize::{Atoms, Bound};
 use super::mixture::{Edge, GaussianMixtures, SMALL, Scaled, excess};
 use super::pair::Resolution;
 

@@ -1,13 +1,13 @@
 //! A composition that was looked at, composed: its parts put on lattices, each added to itself, and to one another.
 
-use super::atoms::{Atom, Atoms, Bound};
 use super::compose::{self, Allowance, Wrapped};
-use super::direction::{Direction, NOISE, Outline, Pass, spare};
+use super::discretize::{Atom, Atoms, Bound};
 use super::lattice::{Cut, Lattice, WHOLE};
+use super::loss_range::{Moments, Sum, Tails};
 use super::pair::{Pair, Resolution};
-use super::probe::{Moments, Sum, Tails};
-use super::rare::{Parted, Term};
-use super::total::Total;
+use super::readout::Total;
+use super::tail_split::{Parted, Term};
+use super::tilt_search::{Direction, NOISE, Outline, Pass, spare};
 
 /// Tilted mass that windows may cut off, relative to what lies at the losses that decide.
 const LOG_TILTED_SPARE: f64 = -20.0;
