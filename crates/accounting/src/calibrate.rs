@@ -1,10 +1,10 @@
 //! From a target guarantee to the parameter that reaches it.
 //!
 //! Every function returns the safe side: the guarantee recomputed at the returned value is within the target.
-//! Every accountant is monotone in what is searched. Loss distributions are costly: their search starts where Renyi
-//! divergences, which are not, and coarser loss distributions foresee the answer, so that it is tried once or twice.
+//! Every accountant is monotone in what is searched. Loss distributions are costly. Their search starts where Renyi
+//! divergences and coarse loss distributions, which cost less, predict the answer, so one or two values are tried.
 
-pub use crate::search::{Precision, Search, excess};
+pub use crate::search::{Bisection, Precision, excess};
 use crate::{
     Accountant, AccountingError, Delta, Epsilon, Event, NoiseMultiplier, Recipe, SamplingProbability,
     gaussian, pld::ACCURACY as LOSS_ACCURACY,
@@ -26,20 +26,22 @@ const PLD: Precision = Precision::Real {
     width: 1e-7,
     close: 1e-6,
 };
-/// The same for where to start, by Renyi divergences and by rough loss distributions.
-const ROUGH: Precision = Precision::Real {
+/// Where the search for a start by Renyi divergences ends.
+const START_PRECISION_RENYI: Precision = Precision::Real {
     width: 1e-3,
     close: 1e-3,
 };
-const NEAR: Precision = Precision::Real {
+/// Where the search for a start by coarse loss distributions ends.
+const START_PRECISION_PLD: Precision = Precision::Real {
     width: 1e-3,
     close: 1e-2,
 };
-/// Relative accuracies of the epsilons that foresee an answer by loss distributions: each costs a fifth of the next.
-const ROUGHLY: f64 = 25.0 * NEARLY;
-const NEARLY: f64 = 25.0 * LOSS_ACCURACY;
-/// Distance, on a logarithmic scale, over which the slope is taken there.
-const NEARBY: f64 = 5e-3;
+/// Relative accuracy of the epsilons that predict an answer first; they cost a fifth of the medium ones.
+const COARSE_REL_TOL: f64 = 25.0 * MEDIUM_REL_TOL;
+/// Relative accuracy of the epsilons that correct the prediction; they cost a fifth of the final ones.
+const MEDIUM_REL_TOL: f64 = 25.0 * LOSS_ACCURACY;
+/// Step in the logarithm of a value over which the slope of the predicted excess is taken.
+const SLOPE_LOG_STEP: f64 = 5e-3;
 
 /// What epsilon is computed by.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -118,7 +120,7 @@ pub fn noise_multiplier_of(
     // rho with rho + 2 sqrt(rho ln(1/delta)) = epsilon, and the z of that rho per round, as if none were sampled.
     let log_term = -delta.get().ln();
     let root = epsilon.get() / ((log_term + epsilon.get()).sqrt() + log_term.sqrt());
-    let search = Search {
+    let search = Bisection {
         safe: NOISE_RANGE.1,
         risky: NOISE_RANGE.0,
         start: (0.5 * rounds as f64).sqrt() / root,
@@ -186,7 +188,7 @@ pub fn rounds_of(target: (Epsilon, Delta), event: &Event, recipe: Recipe) -> Res
         by.epsilon(&accountant, delta)
     };
     let excess_at = |rounds: f64, by| Ok(excess(epsilon_at(rounds, by)?, epsilon.get()));
-    let search = Search {
+    let search = Bisection {
         safe: 1.0,
         risky: MAX_ROUNDS as f64,
         start: 1.0,
@@ -224,7 +226,7 @@ pub fn sampling_probability(
         epsilon_of(&event, rounds, delta, by)
     };
     let excess_at = |q: f64, by| Ok(excess(epsilon_at(q, by)?, epsilon.get()));
-    let search = Search {
+    let search = Bisection {
         safe: MIN_PROBABILITY,
         risky: 1.0,
         start: 1.0,
@@ -250,32 +252,32 @@ fn precision(recipe: Recipe) -> Precision {
     if recipe == Recipe::Pld { PLD } else { EXACT }
 }
 
-/// By loss distributions: the same search from where the answer is foreseen, if it is; `improved` may know a better
-/// start than the answer by Renyi divergences.
+/// The search from the predicted answer, by loss distributions; other recipes keep their start. `improved` may know a
+/// better start than the answer by Renyi divergences.
 fn started(
-    search: Search,
+    search: Bisection,
     recipe: Recipe,
     excess_at: impl Fn(f64, By) -> Result<f64, AccountingError>,
     improved: impl Fn(f64) -> Option<f64>,
-) -> Search {
+) -> Bisection {
     if recipe != Recipe::Pld {
         return search;
     }
     // A start that is not found, or is far off, costs time only.
-    let mut rough = Search {
-        precision: ROUGH,
+    let mut rough = Bisection {
+        precision: START_PRECISION_RENYI,
         ..search
     };
     let by_renyi = rough.run(|value| excess_at(value, By::Recipe(Recipe::Rdp)));
     let start = by_renyi.ok().flatten().unwrap_or(search.start);
     rough.start = improved(start).unwrap_or(start);
-    rough.precision = NEAR;
-    foreseen(&rough, excess_at, search.precision.aim()).map_or(
-        Search {
+    rough.precision = START_PRECISION_PLD;
+    predicted(&rough, excess_at, search.precision.aim()).map_or(
+        Bisection {
             start: rough.start,
             ..search
         },
-        |(start, slope)| Search {
+        |(start, slope)| Bisection {
             start,
             slope,
             ..search
@@ -283,31 +285,31 @@ fn started(
     )
 }
 
-/// Where loss distributions should reach `aim`, and the slope there; by rough ones, what they exceed fine ones by, and one
-/// of medium accuracy.
+/// The value at which fine loss distributions should reach `aim`, and the slope there: predicted by coarse ones, what they
+/// exceed fine ones by, and one of medium accuracy.
 ///
 /// The excess at accuracy `a` is that at `a = 0` plus nearly the same multiple of `a` everywhere.
-fn foreseen(
-    rough: &Search,
+fn predicted(
+    rough: &Bisection,
     excess_at: impl Fn(f64, By) -> Result<f64, AccountingError>,
     aim: f64,
 ) -> Option<(f64, f64)> {
     let excess_at = |value, accuracy| excess_at(value, By::RoughLosses(accuracy));
     let mut tried = Vec::new();
     let found = rough.run(|value| {
-        let excess = excess_at(value, ROUGHLY)?;
+        let excess = excess_at(value, COARSE_REL_TOL)?;
         tried.push((value, excess));
         Ok::<_, AccountingError>(excess)
     });
     let found = found.ok()??;
     let (value, here) = tried.into_iter().find(|(value, _)| *value == found)?;
-    let nearby = excess_at(value * NEARBY.exp(), ROUGHLY).ok()?;
-    let slope = (nearby - here) / NEARBY;
+    let nearby = excess_at(value * SLOPE_LOG_STEP.exp(), COARSE_REL_TOL).ok()?;
+    let slope = (nearby - here) / SLOPE_LOG_STEP;
     // Where rough ones exceed fine ones by as much as they may.
-    let closer = value * ((aim + ROUGHLY - here) / slope).exp();
-    let there = excess_at(closer, NEARLY).ok()?;
-    let multiple = (aim + ROUGHLY - there) / (ROUGHLY - NEARLY);
-    let fine = there - multiple * (NEARLY - LOSS_ACCURACY);
+    let closer = value * ((aim + COARSE_REL_TOL - here) / slope).exp();
+    let there = excess_at(closer, MEDIUM_REL_TOL).ok()?;
+    let multiple = (aim + COARSE_REL_TOL - there) / (COARSE_REL_TOL - MEDIUM_REL_TOL);
+    let fine = there - multiple * (MEDIUM_REL_TOL - LOSS_ACCURACY);
     let start = closer * ((aim - fine) / slope).exp();
     (start.is_normal() && slope.is_normal()).then_some((start, slope.abs()))
 }

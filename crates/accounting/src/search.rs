@@ -8,15 +8,15 @@
 ///
 /// # Example
 /// ```
-/// use undertone_accounting::calibrate::{Precision, Search, excess};
+/// use undertone_accounting::calibrate::{Precision, Bisection, excess};
 /// // Of f(x) = 6 / x^2, the smallest x with f(x) <= 1.5.
 /// let precision = Precision::Real { width: 1e-9, close: 0.0 };
-/// let search = Search { safe: 1e6, risky: 1e-6, start: 1.0, slope: 1.0, precision };
+/// let search = Bisection { safe: 1e6, risky: 1e-6, start: 1.0, slope: 1.0, precision };
 /// let found = search.run(|x| Ok::<_, std::convert::Infallible>(excess(6.0 / (x * x), 1.5))).unwrap();
 /// assert!((2.0..2.000_000_01).contains(&found.unwrap()));
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Search {
+pub struct Bisection {
     /// The end at which the target holds if it does anywhere.
     pub safe: f64,
     /// The end that is best, if the target holds there.
@@ -29,7 +29,7 @@ pub struct Search {
     pub precision: Precision,
 }
 
-/// When a [`Search`] stops.
+/// When a [`Bisection`] stops.
 #[derive(Debug, Clone, Copy)]
 pub enum Precision {
     /// Whole numbers: the target holds at the answer and fails at the next number.
@@ -110,7 +110,7 @@ impl Precision {
     }
 }
 
-impl Search {
+impl Bisection {
     /// The value nearest to `risky` at which the target holds; `None` if it fails even at `safe`.
     ///
     /// # Errors
@@ -299,7 +299,7 @@ mod tests {
     ) -> (Option<f64>, u32) {
         let mut tried = 0;
         let (safe, risky) = ends;
-        let search = Search {
+        let search = Bisection {
             safe,
             risky,
             start,

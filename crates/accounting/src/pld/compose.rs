@@ -16,7 +16,7 @@
 //! Koskela, Jalko, Honkela (2020) for Fourier accounting; Doroshenko et al. (2022) for connect-the-dots; Ghazi et
 //! al. (2022) for composing on a lattice that evolves. The tilt and the bounds of the wrapped mass are ours.
 
-use super::connect_the_dots::Shares;
+use super::connect_the_dots::PointSplit;
 use super::discretize::Bound;
 use super::fourier::{self, Spectrum};
 use super::lattice::{Cut, Lattice};
@@ -275,8 +275,8 @@ fn windowed(bound: Bound, product: Spectrum, like: &Lattice, window: Window, rat
     let coarse_start = (((window.bottom - window.origin) / like.step - 2.0) / points).floor();
     let at_once = bound == Bound::Upper && ratio > 1;
     let masses = if at_once {
-        let shares = Shares::new(like.tilt, like.step, ratio);
-        product.thinned(&shares).sequence(coarse_start as i64)
+        let split = PointSplit::new(like.tilt, like.step, ratio);
+        product.thinned(&split).sequence(coarse_start as i64)
     } else {
         product.sequence((coarse_start * points) as i64)
     };

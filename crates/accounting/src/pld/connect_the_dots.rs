@@ -29,11 +29,11 @@ impl Sharing {
     }
 }
 
-/// What each point of a lattice leaves to the next coarser one: of `ratio` points from one coarse point on, the share
-/// that stays there and the share that goes to the next.
-pub(crate) struct Shares(pub(crate) Vec<(f64, f64)>);
+/// The split of each point of a lattice between two points of the next coarser one: for each of the `ratio` points from
+/// a coarse point on, the fraction that stays at that coarse point and the fraction that goes to the next.
+pub(crate) struct PointSplit(pub(crate) Vec<(f64, f64)>);
 
-impl Shares {
+impl PointSplit {
     /// From points `step` apart to points `ratio` times as far apart.
     pub(crate) fn new(tilt: f64, step: f64, ratio: usize) -> Self {
         let sharing = Sharing::new(tilt, ratio as f64 * step);

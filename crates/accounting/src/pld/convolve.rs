@@ -1,4 +1,4 @@
-//! A composition that was looked at, composed: its parts put on lattices, each added to itself, and to one another.
+//! The composition step: put each loss distribution on a lattice, raise it to its number of rounds, then convolve the pairs.
 
 use super::compose::{self, Allowance, Wrapped};
 use super::discretize::{Atom, Atoms, Bound};
@@ -12,8 +12,8 @@ use super::tilt_search::{Direction, NOISE, Outline, Pass, spare};
 /// Tilted mass that windows may cut off, relative to what lies at the losses that decide.
 const LOG_TILTED_SPARE: f64 = -20.0;
 
-/// What is composed, how finely, and on which side of the truth.
-pub(super) struct Setting<'a> {
+/// One convolution: the pairs, the accuracy, and the side of the truth that the result must lie on.
+pub(super) struct Convolution<'a> {
     pub(super) parts: &'a [(Pair, u64)],
     pub(super) direction: &'a Direction,
     pub(super) outline: &'a Outline,
@@ -84,7 +84,7 @@ impl Mesh {
     }
 }
 
-impl Setting<'_> {
+impl Convolution<'_> {
     /// All terms of all passes.
     pub(super) fn total(&self) -> Total {
         let mut all = Composed::default();

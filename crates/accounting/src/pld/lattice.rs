@@ -1,7 +1,7 @@
 //! Distributions of a privacy loss on evenly spaced points, exponentially tilted.
 
 use super::buffers::Buffer;
-use super::connect_the_dots::{Shares, Sharing};
+use super::connect_the_dots::{PointSplit, Sharing};
 use super::discretize::{Atom, Bound};
 use crate::special::LogSum;
 
@@ -91,10 +91,10 @@ impl Lattice {
         };
         match bound {
             Bound::Upper => {
-                let Shares(shares) = Shares::new(self.tilt, self.step, ratio);
+                let PointSplit(split) = PointSplit::new(self.tilt, self.step, ratio);
                 for (index, chunk) in self.masses.chunks(ratio).enumerate() {
                     let (mut left, mut right) = (0.0, 0.0);
-                    for (mass, share) in chunk.iter().zip(&shares) {
+                    for (mass, share) in chunk.iter().zip(&split) {
                         left += mass * share.0;
                         right += mass * share.1;
                     }

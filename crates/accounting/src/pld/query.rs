@@ -1,6 +1,6 @@
 //! Epsilon at a delta and delta at an epsilon of composed pairs.
 
-use super::convolve::Setting;
+use super::convolve::Convolution;
 use super::discretize::Bound;
 use super::integrate_one::SingleRelease;
 use super::pair::Pair;
@@ -19,9 +19,9 @@ pub(crate) struct Composition {
     pub(super) parts: Vec<(Pair, u64)>,
 }
 
-/// What is asked: the smallest epsilon at `ln delta`, or `ln delta` at an epsilon.
+/// The number to solve for: the smallest epsilon at `ln delta`, or `ln delta` at an epsilon.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Target {
+pub(super) enum Solve {
     LogDelta(f64),
     Epsilon(f64),
 }
@@ -36,7 +36,7 @@ impl Composition {
         if let Some(single) = self.single_mixture() {
             return single.epsilon(log_delta);
         }
-        self.answer(bound, Target::LogDelta(log_delta))
+        self.answer(bound, Solve::LogDelta(log_delta))
     }
 
     /// An upper bound on epsilon of another relative accuracy. By how much it is too large is nearly in proportion.
@@ -44,7 +44,7 @@ impl Composition {
         if let Some(single) = self.single_mixture() {
             return single.epsilon(log_delta);
         }
-        let target = Target::LogDelta(log_delta);
+        let target = Solve::LogDelta(log_delta);
         self.upper(target, |direction| {
             let closer = self.closer(direction, target).1;
             self.resolve(&closer, Bound::Upper, accuracy, target)
@@ -56,7 +56,7 @@ impl Composition {
         if let Some(single) = self.single_mixture() {
             return single.log_delta(epsilon);
         }
-        self.answer(bound, Target::Epsilon(epsilon)).min(0.0)
+        self.answer(bound, Solve::Epsilon(epsilon)).min(0.0)
     }
 
     /// One release alone is integrated, not composed: exact on both sides.
@@ -67,7 +67,7 @@ impl Composition {
         }
     }
 
-    fn answer(&self, bound: Bound, target: Target) -> f64 {
+    fn answer(&self, bound: Bound, target: Solve) -> f64 {
         match bound {
             Bound::Upper => self.upper(target, |direction| {
                 let (coarse, closer) = self.closer(direction, target);
@@ -87,7 +87,7 @@ impl Composition {
     }
 
     /// The larger of the upper bounds that `refined` makes of the two directions.
-    fn upper(&self, target: Target, refined: impl Fn(&Direction) -> f64) -> f64 {
+    fn upper(&self, target: Solve, refined: impl Fn(&Direction) -> f64) -> f64 {
         let [first, second] = self.directions(target);
         let answer = refined(&first);
         // The other direction is usually the more private one by far: then a coarse bound settles it.
@@ -99,25 +99,25 @@ impl Composition {
     }
 
     /// The two directions, the one first that looks less private.
-    fn directions(&self, target: Target) -> [Direction; 2] {
+    fn directions(&self, target: Solve) -> [Direction; 2] {
         let mut directions = [self.look(false, target), self.look(true, target)];
         let weight = |direction: &Direction| match target {
-            Target::LogDelta(_) => direction.epsilon,
-            Target::Epsilon(_) => direction.log_delta,
+            Solve::LogDelta(_) => direction.epsilon,
+            Solve::Epsilon(_) => direction.log_delta,
         };
         directions.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
         directions
     }
 
-    /// How the parts are composed as `outline` says.
-    pub(super) fn setting<'a>(
+    /// The convolution of the parts that `outline` describes.
+    pub(super) fn convolution<'a>(
         &'a self,
         direction: &'a Direction,
         outline: &'a Outline,
         bound: Bound,
         accuracy: f64,
-    ) -> Setting<'a> {
-        Setting {
+    ) -> Convolution<'a> {
+        Convolution {
             parts: &self.parts,
             direction,
             outline,
@@ -128,16 +128,16 @@ impl Composition {
         }
     }
 
-    pub(super) fn resolve(&self, direction: &Direction, bound: Bound, accuracy: f64, target: Target) -> f64 {
+    pub(super) fn resolve(&self, direction: &Direction, bound: Bound, accuracy: f64, target: Solve) -> f64 {
         let outline = direction.outline();
-        let mut setting = self.setting(direction, &outline, bound, accuracy);
-        let whole = setting.total().answer(target);
+        let mut convolution = self.convolution(direction, &outline, bound, accuracy);
+        let whole = convolution.total().answer(target);
         match bound {
             Bound::Upper => whole,
             // Where rare losses decide, forgetting all about the others costs less than rounding them.
             Bound::Lower => {
-                setting.forget = true;
-                whole.max(setting.total().answer(target))
+                convolution.forget = true;
+                whole.max(convolution.total().answer(target))
             }
         }
     }
@@ -158,8 +158,8 @@ mod tests {
 
     /// The upper bound lies at most `slack`, relative, above the truth, and the lower bound at most `gap` below it.
     fn check(composition: &Composition, log_delta: f64, truth: f64, slack: f64, gap: f64) {
-        let upper = composition.answer(Bound::Upper, Target::LogDelta(log_delta));
-        let lower = composition.answer(Bound::Lower, Target::LogDelta(log_delta));
+        let upper = composition.answer(Bound::Upper, Solve::LogDelta(log_delta));
+        let lower = composition.answer(Bound::Lower, Solve::LogDelta(log_delta));
         assert!(
             upper >= truth * (1.0 - 1e-9) && upper <= truth * (1.0 + slack),
             "upper {upper}, truth {truth}"
@@ -168,7 +168,7 @@ mod tests {
             lower <= truth && lower >= truth - gap,
             "lower {lower}, truth {truth}"
         );
-        let back = composition.answer(Bound::Upper, Target::Epsilon(upper));
+        let back = composition.answer(Bound::Upper, Solve::Epsilon(upper));
         assert!(
             (back - log_delta).abs() < 2e-6 * log_delta.abs() + 5e-4,
             "delta {back}, target {log_delta}"

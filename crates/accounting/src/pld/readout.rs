@@ -4,7 +4,7 @@ use super::buffers::Buffer;
 use super::compose::Wrapped;
 use super::discretize::Bound;
 use super::lattice::Lattice;
-use super::query::Target;
+use super::query::Solve;
 use super::tail_split::Term;
 use crate::special::LogSum;
 
@@ -25,10 +25,10 @@ pub(crate) struct Total {
 }
 
 impl Total {
-    pub(super) fn answer(&self, target: Target) -> f64 {
+    pub(super) fn answer(&self, target: Solve) -> f64 {
         match target {
-            Target::LogDelta(log_delta) => self.epsilon(log_delta),
-            Target::Epsilon(epsilon) => self.log_delta(epsilon),
+            Solve::LogDelta(log_delta) => self.epsilon(log_delta),
+            Solve::Epsilon(epsilon) => self.log_delta(epsilon),
         }
     }
 

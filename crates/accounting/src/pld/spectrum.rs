@@ -2,7 +2,7 @@
 
 use realfft::num_complex::Complex64;
 
-use super::connect_the_dots::Shares;
+use super::connect_the_dots::PointSplit;
 use super::fourier::Spectrum;
 
 /// Bins that are worked on at a time, parted into real and imaginary numbers.
@@ -21,14 +21,14 @@ impl Spectrum {
         self
     }
 
-    /// Of the sequence whose points are put on every `ratio`-th of them by `shares`: the filter first, then bins that no
+    /// Of the sequence whose points are put on every `ratio`-th of them by `split`: the filter first, then bins that no
     /// longer differ are added up.
     ///
-    /// On the circle the shares of the last points go to the first.
-    pub(crate) fn thinned(mut self, shares: &Shares) -> Self {
-        let ratio = shares.0.len();
+    /// On the circle the fractions of the last points go to the first.
+    pub(crate) fn thinned(mut self, split: &PointSplit) -> Self {
+        let ratio = split.0.len();
         let (length, most) = (self.length / ratio, self.length / 2);
-        filter(&mut self.bins, self.length, &Taps::new(shares));
+        filter(&mut self.bins, self.length, &Taps::new(split));
         for bin in 0..=length / 2 {
             // Bins beyond half of the length are conjugates of those before it; none was written to yet.
             let alias = |fold: usize| match bin + fold * length {
@@ -53,11 +53,11 @@ struct Taps {
 
 impl Taps {
     /// What comes to a coarse point from the points around it: from one `j` after it, and from one `j` before it.
-    fn new(Shares(shares): &Shares) -> Self {
-        let ratio = shares.len();
-        let pair = |j: usize| (shares[j].0, shares[ratio - j].1);
+    fn new(PointSplit(split): &PointSplit) -> Self {
+        let ratio = split.len();
+        let pair = |j: usize| (split[j].0, split[ratio - j].1);
         Self {
-            stays: shares[0].0,
+            stays: split[0].0,
             others: (1..ratio)
                 .map(pair)
                 .map(|(after, before)| (after + before, after - before))
@@ -176,20 +176,20 @@ mod tests {
 
     /// Longer than a block, in bins and in aliases.
     #[test]
-    fn thinning_shares_every_point_between_two_coarse_ones() {
+    fn thinning_splits_every_point_between_two_coarse_ones() {
         for (length, ratio) in [(24usize, 4usize), (720, 4), (1024, 4), (48, 2), (360, 3)] {
             let values: Vec<f64> = (0..length).map(|index| ((index * index) % 17) as f64).collect();
-            let shares: Vec<(f64, f64)> = (0..ratio)
+            let split: Vec<(f64, f64)> = (0..ratio)
                 .map(|residue| (1.0 - 0.2 * residue as f64, 0.3 * residue as f64))
                 .collect();
             let mut want = vec![0.0; length / ratio];
             for (index, value) in values.iter().enumerate() {
-                let (coarse, share) = (index / ratio, shares[index % ratio]);
+                let (coarse, share) = (index / ratio, split[index % ratio]);
                 want[coarse] += share.0 * value;
                 want[(coarse + 1) % (length / ratio)] += share.1 * value;
             }
             let got = Spectrum::new(&values, length)
-                .thinned(&Shares(shares))
+                .thinned(&PointSplit(split))
                 .sequence(0);
             assert_eq!(got.len(), want.len());
             for (got, want) in got.iter().zip(&want) {

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use super::discretize::Bound;
 use super::loss_range::Probe;
 use super::pair::Pair;
-use super::query::{COARSE, Composition, LEAST_LOG_DELTA, Target};
+use super::query::{COARSE, Composition, LEAST_LOG_DELTA, Solve};
 use super::tail_split::{EXPECTED, Parted, Term, WORTH};
 use crate::search::minimum;
 
@@ -159,37 +159,37 @@ impl Direction {
 impl Composition {
     /// A coarse upper bound, with the scale and the slope that coarse bounds find: Chernoff's are far off where a single
     /// large loss shapes the tail.
-    pub(super) fn closer(&self, direction: &Direction, target: Target) -> (f64, Direction) {
+    pub(super) fn closer(&self, direction: &Direction, target: Solve) -> (f64, Direction) {
         let mut closer = direction.clone();
         let mut first = f64::INFINITY;
         for _ in 0..8 {
             let outline = closer.outline();
-            let coarse = self.setting(&closer, &outline, Bound::Upper, COARSE).total();
+            let coarse = self.convolution(&closer, &outline, Bound::Upper, COARSE).total();
             let here = coarse.answer(target);
             first = first.min(here);
             let (epsilon, log_delta, near) = match target {
-                Target::LogDelta(log_delta) => {
+                Solve::LogDelta(log_delta) => {
                     let near = (first - closer.epsilon).abs() <= 0.2 * first;
                     (first, log_delta, near)
                 }
                 // What was assumed too large hides what is smaller; what was assumed too small costs little.
-                Target::Epsilon(epsilon) if here > closer.log_delta + 3.0 => {
+                Solve::Epsilon(epsilon) if here > closer.log_delta + 3.0 => {
                     (epsilon, closer.log_delta - 8.0, false)
                 }
-                Target::Epsilon(epsilon) => (epsilon, here - 1.0, here > closer.log_delta - 3.0),
+                Solve::Epsilon(epsilon) => (epsilon, here - 1.0, here > closer.log_delta - 3.0),
             };
             if !(epsilon > 0.0 && epsilon.is_finite() && log_delta > LEAST_LOG_DELTA) {
                 break;
             }
             let steepness = match target {
-                Target::LogDelta(log_delta) if near => {
-                    0.1 / (coarse.answer(Target::LogDelta(log_delta - 0.1)) - here)
+                Solve::LogDelta(log_delta) if near => {
+                    0.1 / (coarse.answer(Solve::LogDelta(log_delta - 0.1)) - here)
                 }
-                Target::Epsilon(epsilon) if near => {
+                Solve::Epsilon(epsilon) if near => {
                     let apart = 0.1 / closer.tilt;
-                    (here - coarse.answer(Target::Epsilon(epsilon + apart))) / apart
+                    (here - coarse.answer(Solve::Epsilon(epsilon + apart))) / apart
                 }
-                Target::LogDelta(_) | Target::Epsilon(_) => f64::NAN,
+                Solve::LogDelta(_) | Solve::Epsilon(_) => f64::NAN,
             };
             if log_delta != closer.log_delta {
                 closer.probes = self.probes(direction.reversed, log_delta);
@@ -207,10 +207,10 @@ impl Composition {
         (first, closer)
     }
 
-    pub(super) fn look(&self, reversed: bool, target: Target) -> Direction {
+    pub(super) fn look(&self, reversed: bool, target: Solve) -> Direction {
         let mut log_delta = match target {
-            Target::LogDelta(log_delta) => return self.look_at(reversed, target, log_delta),
-            Target::Epsilon(_) => -20.0,
+            Solve::LogDelta(log_delta) => return self.look_at(reversed, target, log_delta),
+            Solve::Epsilon(_) => -20.0,
         };
         // The outcomes looked at must be those that the delta to come asks for: reach out until they are, and come back.
         loop {
@@ -236,7 +236,7 @@ impl Composition {
         }
     }
 
-    fn look_at(&self, reversed: bool, target: Target, log_delta: f64) -> Direction {
+    fn look_at(&self, reversed: bool, target: Solve, log_delta: f64) -> Direction {
         let probes = self.probes(reversed, log_delta);
         let cumulant = |tilt: f64| -> f64 {
             probes
@@ -252,18 +252,18 @@ impl Composition {
             let tilt = log_tilt.exp();
             match target {
                 // Canonne, Kamath, Steinke (2020), Proposition 12, at order 1 + tilt.
-                Target::LogDelta(log_delta) => {
+                Solve::LogDelta(log_delta) => {
                     cumulant(tilt) / tilt - tilt.recip().ln_1p() - (log_delta + tilt.ln_1p()) / tilt
                 }
-                Target::Epsilon(epsilon) => {
+                Solve::Epsilon(epsilon) => {
                     cumulant(tilt) - tilt * epsilon - tilt * tilt.recip().ln_1p() - tilt.ln_1p()
                 }
             }
         });
         let (epsilon, log_delta) = match target {
-            Target::LogDelta(log_delta) => (best, log_delta),
+            Solve::LogDelta(log_delta) => (best, log_delta),
             // Chernoff's bound lies above the truth, rarely by more than a factor of e^3.
-            Target::Epsilon(epsilon) => (epsilon, best.min(0.0) - 3.0),
+            Solve::Epsilon(epsilon) => (epsilon, best.min(0.0) - 3.0),
         };
         Direction {
             reversed,
@@ -331,7 +331,7 @@ mod tests {
             GaussianMixtures::new(1.2174, &[(0.0, 1.0 - 2.405e-4), (1.0, 2.405e-4)], &[(0.0, 1.0)]);
         composition.push(Pair::Mixtures(mixtures), 93);
         for (epsilon, reversed) in [(0.452, false), (0.01, true), (3.0, false)] {
-            let direction = composition.look(reversed, Target::Epsilon(epsilon));
+            let direction = composition.look(reversed, Solve::Epsilon(epsilon));
             let asked = composition.probes(reversed, direction.log_delta);
             let reach = |probes: &[(Probe, f64)]| probes[0].0.reach();
             assert_eq!(reach(&direction.probes), reach(&asked), "{epsilon} {reversed}");

@@ -73,7 +73,7 @@ impl Search<'_> {
         let (epsilon, delta) = self.target;
         let one = gaussian::noise_multiplier(epsilon, delta)?.get();
         let rounds = self.setting.rounds.unwrap_or(1) as f64;
-        let search = calibrate::Search {
+        let search = calibrate::Bisection {
             safe: NOISE.1,
             risky: NOISE.0,
             start: one * rounds.sqrt(),
@@ -91,7 +91,7 @@ impl Search<'_> {
                 ..*self.setting
             })
         };
-        let search = calibrate::Search {
+        let search = calibrate::Bisection {
             safe: LEAST_PROBABILITY,
             risky: 1.0,
             start: 1.0,
@@ -109,7 +109,7 @@ impl Search<'_> {
                 ..*self.setting
             })
         };
-        let search = calibrate::Search {
+        let search = calibrate::Bisection {
             safe: 1.0,
             risky: MOST_ROUNDS as f64,
             start: 1.0,
@@ -127,7 +127,7 @@ impl Search<'_> {
     /// The setting `with` the value that is found.
     fn run(
         &self,
-        search: calibrate::Search,
+        search: calibrate::Bisection,
         with: impl Fn(f64) -> anyhow::Result<Setting>,
     ) -> anyhow::Result<Setting> {
         let target = self.target.0.get();
