@@ -58,7 +58,7 @@ pub use strategy::banded::Banded;
 pub use strategy::banded_toeplitz::BandedToeplitz;
 pub use strategy::blt::{Blt, BltInverse};
 pub use strategy::dense::Dense;
-pub use strategy::identity::Identity;
+pub use strategy::identity::IdentityMatrix;
 pub use strategy::independent::IndependentGaussian;
 pub use strategy::inverse_toeplitz::InverseToeplitz;
 pub use strategy::normalised_blt::NormalisedBlt;

@@ -47,9 +47,9 @@ const VERSION: u32 = 1;
 /// # Example
 /// ```
 /// use undertone_accounting::{Delta, NoiseMultiplier, participation::Participation};
-/// use undertone_mechanisms::{Identity, Mechanism, Strategy, Workload};
+/// use undertone_mechanisms::{IdentityMatrix, Mechanism, Strategy, Workload};
 ///
-/// let strategy = Strategy::Independent(Identity);
+/// let strategy = Strategy::Independent(IdentityMatrix);
 /// let noise = NoiseMultiplier::new(4.0)?;
 /// let mechanism = Mechanism::new(strategy, 100, Participation::single(), noise)?;
 /// assert_eq!(mechanism.sensitivity().squared.get(), 1.0);
@@ -275,7 +275,7 @@ mod tests {
     use undertone_accounting::sensitivity::SquaredSensitivity;
 
     use super::*;
-    use crate::strategy::identity::Identity;
+    use crate::strategy::identity::IdentityMatrix;
     use crate::strategy::tree::Tree;
 
     fn mechanism(strategy: Strategy, noise: f64) -> Mechanism {
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(tree.digest().unwrap(), <[u8; 32]>::from(Sha256::digest(&json)));
         let others = [
             mechanism(Strategy::Tree(Tree::default()), 5.1),
-            mechanism(Strategy::Independent(Identity), 5.0),
+            mechanism(Strategy::Independent(IdentityMatrix), 5.0),
         ];
         for other in others {
             assert_ne!(other, tree);

@@ -11,7 +11,7 @@ use banded::Banded;
 use banded_toeplitz::BandedToeplitz;
 use blt::Blt;
 use dense::Dense;
-use identity::Identity;
+use identity::IdentityMatrix;
 use inverse_toeplitz::InverseToeplitz;
 use normalised_blt::NormalisedBlt;
 use normalised_inverse_toeplitz::NormalisedInverseToeplitz;
@@ -49,7 +49,7 @@ const LEAST_SQUARED: f64 = 1e-280;
 #[non_exhaustive]
 pub enum Strategy {
     /// `C = I`: independent noise.
-    Independent(Identity),
+    Independent(IdentityMatrix),
     /// The binary tree, online.
     Tree(Tree),
     /// The binary tree with the full decoder.

@@ -14,7 +14,7 @@ use crate::strategy::Strategy;
 use crate::strategy::banded::Banded;
 use crate::strategy::banded_toeplitz::BandedToeplitz;
 use crate::strategy::blt::Blt;
-use crate::strategy::identity::Identity;
+use crate::strategy::identity::IdentityMatrix;
 use crate::strategy::inverse_toeplitz::InverseToeplitz;
 use crate::strategy::tree::Tree;
 use crate::strategy::tree_full::{TreeFull, TreeLayout};
@@ -158,7 +158,7 @@ pub(super) fn strategies() -> Vec<Strategy> {
         .flat_map(|t: usize| if t == 0 { vec![0.8] } else { vec![0.6, 0.8] })
         .collect();
     vec![
-        Strategy::Independent(Identity),
+        Strategy::Independent(IdentityMatrix),
         Strategy::Tree(Tree::new()),
         Strategy::Tree(Tree::with_restarts(8, 8).unwrap()),
         Strategy::TreeFull(TreeFull::new(24, TreeLayout::CompleteNodes).unwrap()),

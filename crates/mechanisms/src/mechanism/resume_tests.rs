@@ -11,7 +11,7 @@ use crate::recurrence::Recurrence;
 use crate::release::Denominator;
 use crate::sampler::uniform::{KeyOrigin, NoiseKey};
 use crate::strategy::Strategy;
-use crate::strategy::identity::Identity;
+use crate::strategy::identity::IdentityMatrix;
 use crate::stream::engine::History;
 use crate::stream::reference::matrix;
 use crate::stream::tree::Place;
@@ -187,7 +187,7 @@ fn a_fresh_key_goes_on_with_the_law_of_the_matrix() {
 
         let recurrence = strategy.recurrence(24).unwrap();
         let identity = Mechanism::new(
-            Strategy::Independent(Identity),
+            Strategy::Independent(IdentityMatrix),
             48,
             Participation::single(),
             NoiseMultiplier::new(4.0).unwrap(),

@@ -9,7 +9,7 @@ use super::{
 use crate::error::{MechanismError, Result};
 use crate::strategy::Strategy;
 use crate::strategy::banded_toeplitz::BandedToeplitz;
-use crate::strategy::identity::Identity;
+use crate::strategy::identity::IdentityMatrix;
 use crate::strategy::inverse_toeplitz::InverseToeplitz;
 use crate::strategy::normalised_toeplitz::NormalisedToeplitz;
 use crate::strategy::tree::Tree;
@@ -240,7 +240,7 @@ impl Kind {
         let bands = sizes.bands_of(self, problem)?;
         let mut search = None;
         let strategy = match self {
-            Self::Independent => Strategy::Independent(Identity),
+            Self::Independent => Strategy::Independent(IdentityMatrix),
             Self::Tree => Strategy::Tree(Tree::new()),
             Self::TreeFull => Strategy::TreeFull(TreeFull::new(rounds, TreeLayout::CompleteNodes)?),
             Self::Blt => {

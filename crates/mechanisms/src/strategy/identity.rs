@@ -11,9 +11,9 @@ use crate::workload::Workload;
 
 /// The identity matrix, for any number of rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Identity;
+pub struct IdentityMatrix;
 
-impl Identity {
+impl IdentityMatrix {
     pub(super) fn name(&self) -> String {
         "independent".to_owned()
     }
@@ -84,13 +84,15 @@ mod tests {
 
     #[test]
     fn errors_are_those_of_the_workload() {
-        let errors = Identity.errors(4, &Workload::prefix_sum()).unwrap();
+        let errors = IdentityMatrix.errors(4, &Workload::prefix_sum()).unwrap();
         assert_eq!((errors.max_error, errors.rms_error), (2.0, 2.5f64.sqrt()));
         let rates = Workload::momentum(0.5).unwrap().with_learning_rates(vec![1.0; 4]);
-        let scheduled = Identity.errors(4, &rates.unwrap()).unwrap();
-        let plain = Identity.errors(4, &Workload::momentum(0.5).unwrap()).unwrap();
+        let scheduled = IdentityMatrix.errors(4, &rates.unwrap()).unwrap();
+        let plain = IdentityMatrix
+            .errors(4, &Workload::momentum(0.5).unwrap())
+            .unwrap();
         assert!((scheduled.rms_error - plain.rms_error).abs() < 1e-15);
-        assert!(Identity.errors(0, &Workload::prefix_sum()).is_err());
+        assert!(IdentityMatrix.errors(0, &Workload::prefix_sum()).is_err());
     }
 
     #[test]
@@ -105,7 +107,7 @@ mod tests {
                 .to_string();
             assert!(error.contains("at most 2^26"), "{error}");
         }
-        let forever = crate::Strategy::Independent(Identity);
+        let forever = crate::Strategy::Independent(IdentityMatrix);
         assert!(
             forever
                 .squared_sensitivity(1 << 60, &Participation::single())
@@ -116,7 +118,7 @@ mod tests {
     #[test]
     fn every_participation_costs_one() {
         let schema = Participation::at_least(Gap::new(3).unwrap(), 9).unwrap();
-        let certified = Identity.squared_sensitivity(10, &schema).unwrap();
+        let certified = IdentityMatrix.squared_sensitivity(10, &schema).unwrap();
         assert_eq!((certified.squared.get(), certified.exact), (4.0, true));
     }
 }

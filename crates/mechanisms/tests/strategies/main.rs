@@ -11,7 +11,7 @@ use crate::matrices::{Matrix, brute_force, inverse, noise};
 use proptest::prelude::*;
 use undertone_accounting::participation::{Gap, Participation};
 use undertone_mechanisms::{
-    Banded, BandedToeplitz, Blt, Dense, Identity, InverseToeplitz, NormalisedInverseToeplitz,
+    Banded, BandedToeplitz, Blt, Dense, IdentityMatrix, InverseToeplitz, NormalisedInverseToeplitz,
     NormalisedToeplitz, Strategy, TreeFull, TreeLayout, Workload,
 };
 
@@ -154,7 +154,7 @@ proptest! {
 fn others_too() {
     for (gap, most) in [(1, 3), (4, 2), (3, 4)] {
         let schema = Participation::at_least(Gap::new(gap).unwrap(), most).unwrap();
-        check(&Strategy::Independent(Identity), 14, &schema);
+        check(&Strategy::Independent(IdentityMatrix), 14, &schema);
         let blt = Blt::new(&[0.9, 0.4], &[0.3, 0.2]).unwrap();
         assert!(check(&Strategy::Blt(blt), 14, &schema));
     }

@@ -3,7 +3,7 @@
 use undertone_accounting::participation::{Gap, Participation};
 use undertone_accounting::{Delta, NoiseMultiplier};
 use undertone_coordinator::plan::{Cost, Population, PrivacyPlan, Spending};
-use undertone_mechanisms::{Identity, Mechanism, Strategy, Tree};
+use undertone_mechanisms::{IdentityMatrix, Mechanism, Strategy, Tree};
 
 use crate::support::{World, config};
 
@@ -83,7 +83,7 @@ fn planned_is_the_mechanism_s_own_guarantee() {
     };
     check(
         "privacy.mechanism={kind='independent'}",
-        Strategy::Independent(Identity),
+        Strategy::Independent(IdentityMatrix),
     );
     check("privacy.mechanism={kind='tree'}", Strategy::Tree(Tree::new()));
     check(
@@ -101,7 +101,12 @@ fn independent_noise_costs_the_root_of_the_participations() {
     ]);
     let planned = planned.planned().expect("a plan").expect("private");
     assert_eq!(planned.schema.map(|schema| schema.sensitivity), Some(2.0));
-    let alone = epsilon(Strategy::Independent(Identity), 1, Participation::single(), 4.0);
+    let alone = epsilon(
+        Strategy::Independent(IdentityMatrix),
+        1,
+        Participation::single(),
+        4.0,
+    );
     assert!(close(planned.epsilon, alone));
 }
 

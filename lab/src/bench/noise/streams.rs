@@ -7,8 +7,8 @@ use serde_json::json;
 use undertone_accounting::NoiseMultiplier;
 use undertone_accounting::participation::Participation;
 use undertone_mechanisms::{
-    BandedToeplitz, Blt, CorrelatedGaussian, Denominator, History, Identity, InverseToeplitz, Mechanism,
-    NoiseKey, NoiseStream, RawSum, Recurrence, Shape, Strategy, StreamOptions, Target, Tree,
+    BandedToeplitz, Blt, CorrelatedGaussian, Denominator, History, IdentityMatrix, InverseToeplitz,
+    Mechanism, NoiseKey, NoiseStream, RawSum, Recurrence, Shape, Strategy, StreamOptions, Target, Tree,
 };
 
 use super::Bench;
@@ -39,7 +39,7 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
     stream(bench, "lambda-stream", &lambda, dim, options)?;
     stream(bench, "lambda-stream-remade", &lambda, dim, remake)?;
     stream(bench, "bands-400-stream", &bands, dim.min(WIDE_DIM), options)?;
-    let independent = Strategy::Independent(Identity);
+    let independent = Strategy::Independent(IdentityMatrix);
     release(bench, "independent-release", &independent, dim)?;
     release(bench, "blt-4-release", &blt, dim)?;
     release(bench, "tree-release", &tree, dim)?;

@@ -3,7 +3,7 @@
 use undertone_accounting::participation::Participation;
 use undertone_accounting::sensitivity::production::BLT_400;
 use undertone_mechanisms::optimize::{self, Problem};
-use undertone_mechanisms::{BandedToeplitz, Blt, Identity, Strategy, Workload};
+use undertone_mechanisms::{BandedToeplitz, Blt, IdentityMatrix, Strategy, Workload};
 
 use super::EVALUATED;
 use crate::conformance::case::Case;
@@ -22,7 +22,7 @@ pub(super) fn workload_momentum_lr(case: &Case<'_>) -> anyhow::Result<()> {
     case.close_list("A_last_row", &row(rounds - 1)?, EVALUATED)?;
 
     let single = Participation::single();
-    let identity = Strategy::Independent(Identity).errors(rounds, &workload)?;
+    let identity = Strategy::Independent(IdentityMatrix).errors(rounds, &workload)?;
     case.close("identity_RmsError", identity.rms_error, EVALUATED)?;
     let fhu = Strategy::BandedToeplitz(BandedToeplitz::fhu(rounds)?);
     let sensitivity = fhu.squared_sensitivity(rounds, &single)?.squared.sensitivity();

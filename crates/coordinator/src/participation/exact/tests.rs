@@ -3,8 +3,8 @@
 use undertone_accounting::NoiseMultiplier;
 use undertone_accounting::participation::{Gap, Participation, Spacing};
 use undertone_mechanisms::{
-    Banded, BandedToeplitz, Blt, Dense, Identity, InverseToeplitz, NormalisedBlt, NormalisedInverseToeplitz,
-    NormalisedToeplitz, Tree, TreeFull,
+    Banded, BandedToeplitz, Blt, Dense, IdentityMatrix, InverseToeplitz, NormalisedBlt,
+    NormalisedInverseToeplitz, NormalisedToeplitz, Tree, TreeFull,
 };
 
 use super::super::ParticipationKey;
@@ -90,7 +90,7 @@ fn cases() -> Vec<(Strategy, Matrix)> {
     let inverse = InverseToeplitz::lambda(0.5).unwrap();
     vec![
         (
-            Strategy::Independent(Identity),
+            Strategy::Independent(IdentityMatrix),
             toeplitz_matrix(|i| f64::from(u8::from(i == 0))),
         ),
         (Strategy::Blt(blt_of()), toeplitz_matrix(blt)),
