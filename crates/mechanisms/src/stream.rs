@@ -19,13 +19,13 @@ use crate::recurrence::Recurrence;
 use crate::sampler::uniform::{KeyOrigin, NoiseKey};
 use crate::state::{self, Header, Keys};
 use engine::{Engine, StreamOptions};
-use plan::Plan;
+use program::RecurrenceProgram;
 
 pub(crate) mod engine;
 pub(crate) mod field;
 pub(crate) mod kernel;
 pub(crate) mod past;
-pub(crate) mod plan;
+pub(crate) mod program;
 #[cfg(test)]
 pub(crate) mod reference;
 mod source;
@@ -106,12 +106,12 @@ impl NoiseStream {
             crate::sampler::uniform::Purpose::Gaussian32,
             2 * shape.rounds as u64,
         )?;
-        let plan = Plan::new(recurrence, shape.rounds)?;
+        let program = RecurrenceProgram::new(recurrence, shape.rounds)?;
         let mut hash = Sha256::new();
         hash.update(b"undertone noise stream\0");
         hash.update(noise_std.to_le_bytes());
-        plan.hash(&mut hash);
-        let engine = Engine::new(plan, shape.rounds, shape.dim, options)?;
+        program.hash(&mut hash);
+        let engine = Engine::new(program, shape.rounds, shape.dim, options)?;
         engine.hash(&mut hash);
         Ok(Self {
             engine,

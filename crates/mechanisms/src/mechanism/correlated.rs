@@ -14,7 +14,7 @@ use crate::sampler::fresh;
 use crate::sampler::uniform::{KeyOrigin, NoiseKey, Purpose};
 use crate::state::{self, Header, Keys};
 use crate::stream::engine::History;
-use crate::stream::plan::{Plan, Source, Weights};
+use crate::stream::program::{RecurrenceProgram, Source, Weights};
 
 /// What a mechanism's noise is added to.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -98,16 +98,17 @@ impl CorrelatedGaussian {
         let scale = target.denominator.grid_step()?;
         let clip_norm = positive("clip_norm", target.clip_norm)?;
         let rounds = mechanism.rounds();
-        let plan = Plan::new(&mechanism.strategy().recurrence(rounds)?, rounds)?;
+        let program = RecurrenceProgram::new(&mechanism.strategy().recurrence(rounds)?, rounds)?;
         let noise_std = mechanism.noise_multiplier().get() * clip_norm;
         let steps = noise_std / scale;
-        for factor in (0..rounds).map(|round| slack::fresh_factor(&plan, round)) {
+        for factor in (0..rounds).map(|round| slack::fresh_factor(&program, round)) {
             fresh::steps(noise_std * factor, scale)?;
         }
         // Rows of trees are numbered up to twice the round; all have to fit a key's 48 bits.
         key.stream(Purpose::Snapped, 2 * rounds as u64)?;
-        let Some(bound) = slack::bound(&plan, rounds, steps) else {
-            let fits = |halvings: &i32| slack::bound(&plan, rounds, steps * 0.5f64.powi(*halvings)).is_some();
+        let Some(bound) = slack::bound(&program, rounds, steps) else {
+            let fits =
+                |halvings: &i32| slack::bound(&program, rounds, steps * 0.5f64.powi(*halvings)).is_some();
             let maximum = (1..64)
                 .find(fits)
                 .map_or(0.0, |halvings| noise_std * 0.5f64.powi(halvings));
@@ -122,7 +123,7 @@ impl CorrelatedGaussian {
             _ => (target.dim as f64).sqrt() * scale,
         };
         let rounded = Rounded::new(
-            plan,
+            program,
             rounds,
             target.dim,
             steps,
@@ -244,7 +245,7 @@ impl CorrelatedGaussian {
     /// not depend on their number. [`NoisedAverage::noise_std`] is that of an entry of `Z`.
     ///
     /// # Errors
-    /// [`MechanismError::WrongRound`] for any but the next round, [`MechanismError::NoMoreRounds`] beyond the plan,
+    /// [`MechanismError::WrongRound`] for any but the next round, [`MechanismError::NoMoreRounds`] beyond the last one,
     /// [`MechanismError::WrongDimension`], [`MechanismError::WrongGrid`], [`MechanismError::UnboundedSensitivity`]; nothing
     /// has happened then. A release that leaves the range of the grid saturates, so that no error depends on a value.
     pub fn privatize(&mut self, round: u64, average: RawAverage) -> Result<NoisedAverage> {
@@ -341,7 +342,7 @@ impl CorrelatedGaussian {
         if self.interrupted {
             return Err(MechanismError::Interrupted);
         }
-        if !non_negative(self.rounded.plan(), self.mechanism.rounds()) {
+        if !non_negative(self.rounded.program(), self.mechanism.rounds()) {
             return Err(MechanismError::RestartNotCovered {
                 strategy: self.mechanism.strategy().name(),
             });
@@ -453,18 +454,18 @@ impl std::fmt::Debug for CorrelatedGaussian {
 }
 
 /// Whether all entries of `C` are known to be non-negative, for factors `g` that are positive.
-fn non_negative(plan: &Plan, rounds: usize) -> bool {
-    match plan {
-        Plan::Identity => true,
+fn non_negative(program: &RecurrenceProgram, rounds: usize) -> bool {
+    match program {
+        RecurrenceProgram::Identity => true,
         // c_i = sum omega theta^(i - 1).
-        Plan::Buffers { output, .. } => output.iter().all(|weight| *weight >= 0.0),
+        RecurrenceProgram::Buffers { output, .. } => output.iter().all(|weight| *weight >= 0.0),
         // C[t][t - lag] / C[t][t] = -later.
-        Plan::History {
+        RecurrenceProgram::History {
             weights: weights @ Weights::Toeplitz { later, .. },
             source: Source::Outputs,
             ..
         } => weights.lead(0) > 0.0 && later.iter().all(|weight| *weight <= 0.0),
-        Plan::History {
+        RecurrenceProgram::History {
             weights: weights @ Weights::Rows { bands, entries },
             source: Source::Outputs,
             ..
@@ -475,7 +476,7 @@ fn non_negative(plan: &Plan, rounds: usize) -> bool {
                     .all(|row| row[1..].iter().all(|weight| *weight <= 0.0))
         }
         // The inverse of a matrix with non-positive entries off its positive diagonal is non-negative.
-        Plan::History {
+        RecurrenceProgram::History {
             weights: weights @ Weights::Toeplitz { later, .. },
             source: Source::Fresh,
             ..

@@ -19,7 +19,7 @@ use crate::strategy::inverse_toeplitz::InverseToeplitz;
 use crate::strategy::tree::Tree;
 use crate::strategy::tree_full::{TreeFull, TreeLayout};
 use crate::stream::engine::History;
-use crate::stream::plan::Plan;
+use crate::stream::program::RecurrenceProgram;
 use crate::stream::reference::{SAMPLE_ROUNDS, matrix, samples};
 
 pub(super) const BLOCK: usize = crate::sampler::fresh::BLOCK;
@@ -32,9 +32,9 @@ pub(super) fn key() -> NoiseKey {
 }
 
 fn rounded(recurrence: &Recurrence, rounds: usize, dim: usize, history: Option<History>) -> Option<Rounded> {
-    let plan = Plan::new(recurrence, rounds).unwrap();
-    let bits = slack::bound(&plan, rounds, STEPS).unwrap().fraction_bits;
-    Rounded::new(plan, rounds, dim, STEPS, bits, history).ok()
+    let program = RecurrenceProgram::new(recurrence, rounds).unwrap();
+    let bits = slack::bound(&program, rounds, STEPS).unwrap().fraction_bits;
+    Rounded::new(program, rounds, dim, STEPS, bits, history).ok()
 }
 
 fn advance(rounded: &mut Rounded, round: usize, values: &mut [i64]) {
@@ -65,7 +65,7 @@ fn each(mut test: impl FnMut(&str, &Recurrence, Option<History>)) {
 #[test]
 fn noise_is_that_of_the_matrix_up_to_rounding() {
     let dim = 30;
-    let identity = Plan::new(&Recurrence::Identity, 2 * SAMPLE_ROUNDS).unwrap();
+    let identity = RecurrenceProgram::new(&Recurrence::Identity, 2 * SAMPLE_ROUNDS).unwrap();
     let mut identity = Rounded::new(identity, 2 * SAMPLE_ROUNDS, dim, STEPS, 0, None).unwrap();
     let z = noise(&mut identity, dim, 0..2 * SAMPLE_ROUNDS);
     each(|name, recurrence, history| {
@@ -361,10 +361,10 @@ fn events_count_what_rounding_adds() {
 fn slack_is_small_at_full_size() {
     // A phone model over 2000 rounds: what the roundings add to the sensitivity is some parts in a million at most.
     let blt = Strategy::Blt(Blt::new(&[0.999_999, 0.99, 0.9, 0.5], &[0.03, 0.06, 0.12, 0.25]).unwrap());
-    let plan = Plan::new(&blt.recurrence(2000).unwrap(), 2000).unwrap();
+    let program = RecurrenceProgram::new(&blt.recurrence(2000).unwrap(), 2000).unwrap();
     let clip_steps = (1u64 << 40) as f64;
     for noise_multiplier in [0.5, 7.0, 100.0] {
-        let slack = slack::bound(&plan, 2000, noise_multiplier * clip_steps).unwrap();
+        let slack = slack::bound(&program, 2000, noise_multiplier * clip_steps).unwrap();
         let relative = (6.4e6 * slack.squared_per_coordinate).sqrt() / clip_steps;
         assert!(
             relative < 1e-6 + 2e-8 * noise_multiplier,

@@ -17,7 +17,7 @@ use crate::sampler::uniform::NoiseKey;
 use crate::stream::engine::{History, LONG};
 use crate::stream::field::Field;
 use crate::stream::past::Past;
-use crate::stream::plan::Plan;
+use crate::stream::program::RecurrenceProgram;
 use crate::stream::tree::{self, Place};
 
 mod arithmetic;
@@ -29,7 +29,7 @@ use step::{Step, Workspace};
 
 /// A recurrence in integers with its memory.
 pub(crate) struct Rounded {
-    plan: Plan,
+    program: RecurrenceProgram,
     rounds: usize,
     /// Standard deviation of every entry of `Z`, in grid steps.
     steps: f64,
@@ -48,32 +48,34 @@ pub(crate) enum Memory {
 
 impl Rounded {
     pub(crate) fn new(
-        plan: Plan,
+        program: RecurrenceProgram,
         rounds: usize,
         dim: usize,
         steps: f64,
         fraction_bits: u32,
         history: Option<History>,
     ) -> Result<Self> {
-        let kept = plan.keeps(history)?;
-        let length = plan.look_back(rounds);
+        let kept = program.keeps(history)?;
+        let length = program.look_back(rounds);
         let past = Past {
             length,
             kept,
             ahead: length >= LONG,
         };
-        let memory = match &plan {
-            Plan::Identity => Memory::Integers(Field::new(0, dim)?),
-            Plan::Buffers { complement, .. } => Memory::Integers(Field::new(complement.len(), dim)?),
-            Plan::History { .. } => Memory::Reals(Field::new(past.slots(), dim)?),
-            Plan::Tree { .. } if !kept => Memory::Integers(Field::new(0, dim)?),
-            Plan::Tree { .. } => Memory::Integers(Field::new(tree::heights(rounds), dim)?),
-            Plan::Blocks { leaves, .. } => {
+        let memory = match &program {
+            RecurrenceProgram::Identity => Memory::Integers(Field::new(0, dim)?),
+            RecurrenceProgram::Buffers { complement, .. } => {
+                Memory::Integers(Field::new(complement.len(), dim)?)
+            }
+            RecurrenceProgram::History { .. } => Memory::Reals(Field::new(past.slots(), dim)?),
+            RecurrenceProgram::Tree { .. } if !kept => Memory::Integers(Field::new(0, dim)?),
+            RecurrenceProgram::Tree { .. } => Memory::Integers(Field::new(tree::heights(rounds), dim)?),
+            RecurrenceProgram::Blocks { leaves, .. } => {
                 Memory::Integers(Field::new(tree::heights(rounds.min(*leaves)), dim)?)
             }
         };
         Ok(Self {
-            plan,
+            program,
             rounds,
             steps,
             fraction_bits,
@@ -90,13 +92,13 @@ impl Rounded {
         self.kept
     }
 
-    /// What the layout of the memory depends on besides the plan.
+    /// What the layout of the memory depends on besides the program.
     pub(crate) fn layout(&self) -> [u8; 3] {
         [self.kept, self.past.kept, self.past.ahead].map(u8::from)
     }
 
-    pub(crate) fn plan(&self) -> &Plan {
-        &self.plan
+    pub(crate) fn program(&self) -> &RecurrenceProgram {
+        &self.program
     }
 
     pub(crate) fn kept_vectors(&self) -> usize {
@@ -124,47 +126,47 @@ impl Rounded {
 
     /// Samples of fresh noise that a whole run draws in one coordinate.
     pub(crate) fn samples(&self) -> f64 {
-        match self.plan {
+        match self.program {
             // A tree of n leaves has fewer than 2 n nodes.
-            Plan::Tree { .. } => 2.0 * self.rounds as f64,
+            RecurrenceProgram::Tree { .. } => 2.0 * self.rounds as f64,
             _ => self.rounds as f64,
         }
     }
 
     /// Total variation between all of them and ideal ones.
     pub(crate) fn total_variation(&self) -> Result<f64> {
-        if matches!(self.plan, Plan::Tree { .. }) {
+        if matches!(self.program, RecurrenceProgram::Tree { .. }) {
             return Ok(self.samples() * reach::total_variation(self.steps)?);
         }
-        let factor = |round| fresh_factor(&self.plan, round);
+        let factor = |round| fresh_factor(&self.program, round);
         (0..self.rounds)
             .map(|round| reach::total_variation(self.steps * factor(round)))
             .sum()
     }
 
     fn step(&self, round: usize) -> Step {
-        match &self.plan {
-            Plan::Identity => Step::Fresh,
-            Plan::Buffers {
+        match &self.program {
+            RecurrenceProgram::Identity => Step::Fresh,
+            RecurrenceProgram::Buffers {
                 complement, output, ..
             } => {
-                let factor = f64::from(self.fraction_bits).exp2() / self.plan.scale(round);
+                let factor = f64::from(self.fraction_bits).exp2() / self.program.scale(round);
                 Step::Buffers {
                     weights: output.iter().map(|weight| weight / factor).collect(),
                     complement: complement.clone(),
                     factor,
                 }
             }
-            Plan::History { source, .. } => Step::History {
+            RecurrenceProgram::History { source, .. } => Step::History {
                 step: self.past.step(round, self.restarted, self.rounds, |at, lag| {
-                    integer_weight(&self.plan, at, lag)
+                    integer_weight(&self.program, at, lag)
                 }),
                 source: *source,
             },
-            Plan::Tree { restarts } => Step::Tree {
+            RecurrenceProgram::Tree { restarts } => Step::Tree {
                 place: Place::new(round, self.restarted, restarts),
             },
-            Plan::Blocks {
+            RecurrenceProgram::Blocks {
                 leaves,
                 begins,
                 weights,
@@ -183,11 +185,11 @@ impl Rounded {
     /// Adds the noise of a round to `values`. After a failure the memory is of no round.
     pub(crate) fn advance(&mut self, round: usize, key: &NoiseKey, values: &mut [i64]) -> Result<()> {
         let step = self.step(round);
-        let (plan, steps, kept) = (&self.plan, self.steps, self.kept);
+        let (program, steps, kept) = (&self.program, self.steps, self.kept);
         // A row of fresh noise has the number of its round, in trees of its node, whose noise is all of one size.
-        let size = |row: u64| match plan {
-            Plan::Tree { .. } => steps,
-            _ => steps * fresh_factor(plan, row as usize),
+        let size = |row: u64| match program {
+            RecurrenceProgram::Tree { .. } => steps,
+            _ => steps * fresh_factor(program, row as usize),
         };
         let begin = || (Maker::new(key), Workspace::new());
         match &mut self.memory {

@@ -1,4 +1,4 @@
-//! How far rounding can move what a release pays for: a bound for every coordinate, computed from the plan.
+//! How far rounding can move what a release pays for: a bound for every coordinate, computed from the program.
 //!
 //! # The argument
 //! Everything is an integer number of grid steps: the average `x_t`, the fresh noise `k_t` and the release
@@ -35,12 +35,12 @@
 //! [`rounded`](super::rounded). Neither does independent noise.
 //!
 //! # What it assumes
-//! Coefficients are the `f64` numbers of the plan; that the certified sensitivity belongs to exactly these, and was itself
+//! Coefficients are the `f64` numbers of the program; that the certified sensitivity belongs to exactly these, and was itself
 //! computed in `f64`, is covered by a relative margin of `1e-9` ([`MARGIN`]). The averages of neighbours differ in a round
 //! by at most the stated norm: for fixed denominators user updates are truncated toward zero before they are summed, which
 //! lengthens none; for floored weights the quotient is truncated, which adds a step a coordinate (counted).
 
-use crate::stream::plan::{Plan, Source, Weights};
+use crate::stream::program::{RecurrenceProgram, Source, Weights};
 
 /// Reach of a sample of fresh noise, in standard deviations, rounding included.
 pub(crate) const LARGEST: f64 = super::reach::LARGEST;
@@ -51,7 +51,7 @@ pub(crate) const MARGIN: f64 = 1e-9;
 /// Half the distance of 1 to the next `f64`.
 const ROUNDOFF: f64 = f64::EPSILON / 2.0;
 
-/// What rounding can do to a plan at a noise level.
+/// What rounding can do to a program at a noise level.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Slack {
     /// Sum over the rounds of the squared move of one coordinate, in squared steps.
@@ -61,46 +61,46 @@ pub(crate) struct Slack {
 }
 
 /// Standard deviation of the fresh noise of a round for standard deviation 1 in `Z`: `g_t`, positive.
-pub(crate) fn fresh_factor(plan: &Plan, round: usize) -> f64 {
-    lead(plan, round).abs()
+pub(crate) fn fresh_factor(program: &RecurrenceProgram, round: usize) -> f64 {
+    lead(program, round).abs()
 }
 
-fn lead(plan: &Plan, round: usize) -> f64 {
-    match plan {
-        Plan::Identity | Plan::Tree { .. } => 1.0,
-        Plan::Buffers { .. } => plan.scale(round),
-        Plan::History { weights, .. } => plan.scale(round) * weights.lead(round),
-        Plan::Blocks { diagonal, .. } => diagonal[round],
+fn lead(program: &RecurrenceProgram, round: usize) -> f64 {
+    match program {
+        RecurrenceProgram::Identity | RecurrenceProgram::Tree { .. } => 1.0,
+        RecurrenceProgram::Buffers { .. } => program.scale(round),
+        RecurrenceProgram::History { weights, .. } => program.scale(round) * weights.lead(round),
+        RecurrenceProgram::Blocks { diagonal, .. } => diagonal[round],
     }
 }
 
 /// The weight of an earlier round's integers in a round's integer recurrence: outputs, or fresh noise.
-pub(crate) fn integer_weight(plan: &Plan, round: usize, lag: usize) -> f64 {
-    let Plan::History { weights, source, .. } = plan else {
+pub(crate) fn integer_weight(program: &RecurrenceProgram, round: usize, lag: usize) -> f64 {
+    let RecurrenceProgram::History { weights, source, .. } = program else {
         return 0.0;
     };
     let earlier = match source {
-        Source::Outputs => plan.scale(round - lag),
-        Source::Fresh => lead(plan, round - lag),
+        Source::Outputs => program.scale(round - lag),
+        Source::Fresh => lead(program, round - lag),
     };
-    plan.scale(round) * weights.later(round, lag) / earlier
+    program.scale(round) * weights.later(round, lag) / earlier
 }
 
 /// Bounds for `rounds` rounds with noise of `steps` steps; `None` where the memory's integers would not hold the noise.
-pub(crate) fn bound(plan: &Plan, rounds: usize, steps: f64) -> Option<Slack> {
-    let slack = match plan {
-        Plan::Identity | Plan::Tree { .. } => Some(Slack {
+pub(crate) fn bound(program: &RecurrenceProgram, rounds: usize, steps: f64) -> Option<Slack> {
+    let slack = match program {
+        RecurrenceProgram::Identity | RecurrenceProgram::Tree { .. } => Some(Slack {
             squared_per_coordinate: 0.0,
             fraction_bits: 0,
         }),
-        Plan::Buffers {
+        RecurrenceProgram::Buffers {
             complement, output, ..
-        } => buffers(plan, complement, output, rounds, steps),
-        Plan::History { weights, source, .. } => match source {
-            Source::Outputs => outputs(plan, weights, rounds, steps),
-            Source::Fresh => fresh(plan, weights, rounds, steps),
+        } => buffers(program, complement, output, rounds, steps),
+        RecurrenceProgram::History { weights, source, .. } => match source {
+            Source::Outputs => outputs(program, weights, rounds, steps),
+            Source::Fresh => fresh(program, weights, rounds, steps),
         },
-        Plan::Blocks {
+        RecurrenceProgram::Blocks {
             leaves,
             diagonal,
             begins,
@@ -126,7 +126,13 @@ fn checked(error: f64, steps: f64, factor: f64) -> Option<f64> {
     (error < 0.5 * steps * factor).then_some(error)
 }
 
-fn buffers(plan: &Plan, complement: &[f64], output: &[f64], rounds: usize, steps: f64) -> Option<Slack> {
+fn buffers(
+    program: &RecurrenceProgram,
+    complement: &[f64],
+    output: &[f64],
+    rounds: usize,
+    steps: f64,
+) -> Option<Slack> {
     // Sums of absolute responses to a unit of Z: of the output y, and of each buffer.
     let mut state = vec![0.0; output.len()];
     let (mut of_output, mut of_state) = (0.0, vec![0.0; output.len()]);
@@ -161,7 +167,7 @@ fn buffers(plan: &Plan, complement: &[f64], output: &[f64], rounds: usize, steps
     }
     let mut squared = 0.0;
     for t in 0..rounds {
-        let scale = plan.scale(t);
+        let scale = program.scale(t);
         checked(1.0 + scale * error, steps, scale)?;
         squared += (scale.recip() + 2.0 * error).powi(2);
     }
@@ -176,10 +182,10 @@ fn sum_error(terms: usize) -> f64 {
     (terms + 20) as f64 * ROUNDOFF
 }
 
-fn outputs(plan: &Plan, weights: &Weights, rounds: usize, steps: f64) -> Option<Slack> {
+fn outputs(program: &RecurrenceProgram, weights: &Weights, rounds: usize, steps: f64) -> Option<Slack> {
     let responses = absolute_responses(weights, rounds);
     let entry = largest_entry(steps);
-    let output = |t: usize| plan.scale(t) * responses[t] * entry;
+    let output = |t: usize| program.scale(t) * responses[t] * entry;
     let mut squared = 0.0;
     for t in 0..rounds {
         if output(t) >= EXACT {
@@ -187,9 +193,9 @@ fn outputs(plan: &Plan, weights: &Weights, rounds: usize, steps: f64) -> Option<
         }
         let lags = weights.bands().min(t + 1) - 1;
         let magnitude: f64 = (1..=lags)
-            .map(|lag| integer_weight(plan, t, lag).abs() * output(t - lag))
+            .map(|lag| integer_weight(program, t, lag).abs() * output(t - lag))
             .sum();
-        let factor = fresh_factor(plan, t);
+        let factor = fresh_factor(program, t);
         let error = checked(1.0 + 2.0 * sum_error(lags) * magnitude, steps, factor)?;
         squared += (error / factor).powi(2);
     }
@@ -229,8 +235,8 @@ fn absolute_responses(weights: &Weights, rounds: usize) -> Vec<f64> {
     sums
 }
 
-fn fresh(plan: &Plan, weights: &Weights, rounds: usize, steps: f64) -> Option<Slack> {
-    let sample = |t: usize| fresh_factor(plan, t) * largest_entry(steps);
+fn fresh(program: &RecurrenceProgram, weights: &Weights, rounds: usize, steps: f64) -> Option<Slack> {
+    let sample = |t: usize| fresh_factor(program, t) * largest_entry(steps);
     // Moves of the fresh noise: |a_t| <= |e_t| + sum |V| |a|, which is |C| |e| where C^-1 has no positive entry off its
     // diagonal, and above it otherwise.
     let mut moves: Vec<f64> = Vec::with_capacity(rounds);
@@ -239,14 +245,14 @@ fn fresh(plan: &Plan, weights: &Weights, rounds: usize, steps: f64) -> Option<Sl
         let lags = weights.bands().min(t + 1) - 1;
         let (mut magnitude, mut through) = (0.0, 0.0);
         for lag in 1..=lags {
-            let weight = integer_weight(plan, t, lag).abs();
+            let weight = integer_weight(program, t, lag).abs();
             magnitude += weight * sample(t - lag);
             through += weight * moves[t - lag];
         }
         if magnitude + sample(t) >= EXACT {
             return None;
         }
-        let factor = fresh_factor(plan, t);
+        let factor = fresh_factor(program, t);
         let error = checked(1.0 + 2.0 * sum_error(lags) * magnitude, steps, factor)?;
         moves.push(error + through);
         squared += (moves[t] / factor).powi(2);

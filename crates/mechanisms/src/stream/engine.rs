@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 use super::field::{Field, slot_mut};
 use super::kernel::{self, LOOK_AHEAD, single};
 use super::past::{self, Past};
-use super::plan::{Plan, Source};
+use super::program::{RecurrenceProgram, Source};
 use super::source::Maker;
 use super::tree::{self, Place};
 use crate::error::{MechanismError, Result};
@@ -42,7 +42,7 @@ pub struct StreamOptions {
 
 /// A recurrence with its memory.
 pub(crate) struct Engine {
-    plan: Plan,
+    program: RecurrenceProgram,
     rounds: usize,
     past: Past,
     /// Whether a tree keeps its nodes' estimates.
@@ -79,24 +79,29 @@ enum Step {
 }
 
 impl Engine {
-    pub(crate) fn new(plan: Plan, rounds: usize, dim: usize, options: StreamOptions) -> Result<Self> {
-        let kept = plan.keeps(options.history)?;
-        let length = plan.look_back(rounds);
+    pub(crate) fn new(
+        program: RecurrenceProgram,
+        rounds: usize,
+        dim: usize,
+        options: StreamOptions,
+    ) -> Result<Self> {
+        let kept = program.keeps(options.history)?;
+        let length = program.look_back(rounds);
         let past = Past {
             length,
             kept,
             ahead: length > 0 && options.look_ahead.unwrap_or(length >= LONG),
         };
-        let vectors = match &plan {
-            Plan::Identity => 0,
-            Plan::Buffers { complement, .. } => complement.len(),
-            Plan::History { .. } => past.slots(),
-            Plan::Tree { .. } if !kept => 0,
-            Plan::Tree { .. } => tree::heights(rounds),
-            Plan::Blocks { leaves, .. } => tree::heights(rounds.min(*leaves)),
+        let vectors = match &program {
+            RecurrenceProgram::Identity => 0,
+            RecurrenceProgram::Buffers { complement, .. } => complement.len(),
+            RecurrenceProgram::History { .. } => past.slots(),
+            RecurrenceProgram::Tree { .. } if !kept => 0,
+            RecurrenceProgram::Tree { .. } => tree::heights(rounds),
+            RecurrenceProgram::Blocks { leaves, .. } => tree::heights(rounds.min(*leaves)),
         };
         Ok(Self {
-            plan,
+            program,
             rounds,
             past,
             kept,
@@ -106,7 +111,7 @@ impl Engine {
         })
     }
 
-    /// What the bytes of the noise and the layout of the memory depend on besides the plan.
+    /// What the bytes of the noise and the layout of the memory depend on besides the program.
     pub(crate) fn hash(&self, hash: &mut Sha256) {
         let flags = [self.kept, self.past.kept, self.past.ahead, self.cumulative];
         hash.update(flags.map(u8::from));
@@ -122,28 +127,28 @@ impl Engine {
         self.field.clear();
     }
 
-    /// Continues where another engine of the same plan stood; the field comes by itself.
+    /// Continues where another engine of the same program stood; the field comes by itself.
     pub(crate) fn set_restarted(&mut self, round: usize) {
         self.restarted = round;
     }
 
     fn step(&self, round: usize) -> Step {
-        match &self.plan {
-            Plan::Identity => Step::Fresh,
-            Plan::Buffers {
+        match &self.program {
+            RecurrenceProgram::Identity => Step::Fresh,
+            RecurrenceProgram::Buffers {
                 complement, output, ..
             } => Step::Buffers {
                 output: output.iter().map(|&value| value as f32).collect(),
                 complement: complement.iter().map(|&value| value as f32).collect(),
             },
-            Plan::History { weights, source, .. } => Step::History {
+            RecurrenceProgram::History { weights, source, .. } => Step::History {
                 lead: weights.lead(round) as f32,
                 step: self.past.step(round, self.restarted, self.rounds, |at, lag| {
                     weights.later(at, lag)
                 }),
                 source: *source,
             },
-            Plan::Tree { restarts } => {
+            RecurrenceProgram::Tree { restarts } => {
                 let place = Place::new(round, self.restarted, restarts);
                 if self.kept {
                     return Step::Tree { place };
@@ -155,7 +160,7 @@ impl Engine {
                         .collect(),
                 }
             }
-            Plan::Blocks {
+            RecurrenceProgram::Blocks {
                 leaves,
                 diagonal,
                 begins,
@@ -187,7 +192,7 @@ impl Engine {
         if key.is_none() && step.needs_key() {
             return Err(MechanismError::HistoryNotRemade);
         }
-        let gain = (gain * self.plan.scale(round)) as f32;
+        let gain = (gain * self.program.scale(round)) as f32;
         let cumulative = self.cumulative;
         let slots = self.field.slots() - usize::from(cumulative);
         out.par_chunks_mut(BLOCK)

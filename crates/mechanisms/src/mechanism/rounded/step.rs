@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::sampler::fresh::BLOCK;
 use crate::stream::field::{slot, slot_mut};
 use crate::stream::past;
-use crate::stream::plan::Source;
+use crate::stream::program::Source;
 use crate::stream::tree::{self, Place};
 
 /// A round's work, the same for all blocks.

@@ -15,9 +15,9 @@ struct Replay {
 }
 
 impl Replay {
-    fn new(plan: Plan, rounds: usize, steps: f64) -> Self {
-        let bits = slack::bound(&plan, rounds, steps).unwrap().fraction_bits;
-        let rounded = Rounded::new(plan, rounds, 1, steps, bits, Some(History::Keep)).unwrap();
+    fn new(program: RecurrenceProgram, rounds: usize, steps: f64) -> Self {
+        let bits = slack::bound(&program, rounds, steps).unwrap().fraction_bits;
+        let rounded = Rounded::new(program, rounds, 1, steps, bits, Some(History::Keep)).unwrap();
         let slots = rounded.kept_vectors();
         Self {
             rounded,
@@ -76,7 +76,11 @@ impl Replay {
     }
 
     fn try_noise_of_last(&self) -> i64 {
-        let mut again = Replay::new(self.rounded.plan.clone(), self.rounded.rounds, self.rounded.steps);
+        let mut again = Replay::new(
+            self.rounded.program.clone(),
+            self.rounded.rounds,
+            self.rounded.steps,
+        );
         self.fresh.iter().map(|&fresh| again.push(fresh)).last().unwrap()
     }
 }
@@ -91,23 +95,23 @@ fn neighbours_move_the_fresh_noise_by_no_more_than_the_slack() {
         if matches!(recurrence, crate::recurrence::Recurrence::Tree { .. }) {
             continue;
         }
-        let plan = Plan::new(&recurrence, rounds).unwrap();
+        let program = RecurrenceProgram::new(&recurrence, rounds).unwrap();
         let inverse = matrix(&recurrence, rounds);
         for exponent in [12, 30, 43] {
             let steps = f64::from(exponent).exp2();
-            let bound = slack::bound(&plan, rounds, steps)
+            let bound = slack::bound(&program, rounds, steps)
                 .unwrap()
                 .squared_per_coordinate
                 .sqrt();
             for moved_by in [0.0, 1.5, 1e-3 * steps, steps] {
                 let (mut one, mut two) = (
-                    Replay::new(plan.clone(), rounds, steps),
-                    Replay::new(plan.clone(), rounds, steps),
+                    Replay::new(program.clone(), rounds, steps),
+                    Replay::new(program.clone(), rounds, steps),
                 );
                 // z = C d, by forward substitution in the rows of C^-1.
                 let (mut z, mut squared): (Vec<f64>, f64) = (Vec::new(), 0.0);
                 for (t, row) in inverse.iter().enumerate() {
-                    let factor = fresh_factor(&plan, t);
+                    let factor = fresh_factor(&program, t);
                     let fresh = (3.0 * steps * factor * random(&mut seed)) as i64;
                     let difference = (moved_by * random(&mut seed)) as i64;
                     let noise = one.push(fresh);
@@ -135,7 +139,7 @@ fn neighbours_move_the_fresh_noise_by_no_more_than_the_slack() {
 #[test]
 fn trees_are_post_processing_of_node_sums() {
     let rounds = 45;
-    let plan = Plan::new(
+    let program = RecurrenceProgram::new(
         &crate::recurrence::Recurrence::Tree { restarts: vec![19] },
         rounds,
     )
@@ -146,7 +150,7 @@ fn trees_are_post_processing_of_node_sums() {
         .map(|_| (1e6 * random(&mut seed)) as i64)
         .collect();
     let run = |with_sums: bool| {
-        let rounded = Rounded::new(plan.clone(), rounds, 1, 1e6, 0, Some(History::Keep)).unwrap();
+        let rounded = Rounded::new(program.clone(), rounds, 1, 1e6, 0, Some(History::Keep)).unwrap();
         let mut slots = vec![0; rounded.kept_vectors()];
         let mut results = Vec::new();
         for round in 0..rounds {

@@ -1,4 +1,4 @@
-//! A recurrence, checked, in the form in which streams run it.
+//! The checked form of a recurrence, which streams run.
 
 use sha2::{Digest, Sha256};
 
@@ -6,9 +6,9 @@ use crate::error::{MechanismError, Result};
 use crate::recurrence::Recurrence;
 use crate::stream::engine::History;
 
-/// What a round's noise is made of.
+/// The recipe of a round's noise: a checked [`Recurrence`].
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Plan {
+pub(crate) enum RecurrenceProgram {
     /// Fresh noise alone.
     Identity,
     /// [`Recurrence::Buffers`].
@@ -83,14 +83,14 @@ impl Weights {
     }
 }
 
-impl Plan {
+impl RecurrenceProgram {
     /// Checks that every number a stream of `rounds` rounds needs is there and finite.
     pub(crate) fn new(recurrence: &Recurrence, rounds: usize) -> Result<Self> {
         if rounds == 0 {
             return Err(setting("rounds", "at least 1", 0.0));
         }
         Ok(match recurrence {
-            Recurrence::Identity => Plan::Identity,
+            Recurrence::Identity => RecurrenceProgram::Identity,
             Recurrence::Buffers {
                 decay_complement,
                 output,
@@ -101,7 +101,7 @@ impl Plan {
                 })?;
                 finite(output, "output weight")?;
                 enough(output, "number of output weights", decay_complement.len())?;
-                Plan::Buffers {
+                RecurrenceProgram::Buffers {
                     complement: decay_complement.clone(),
                     output: output[..decay_complement.len()].to_vec(),
                     scale: factors(scale, rounds)?,
@@ -114,7 +114,7 @@ impl Plan {
                     return Err(setting("first coefficient", "not 0", first));
                 }
                 let bands = coefficients.len().min(rounds);
-                Plan::History {
+                RecurrenceProgram::History {
                     weights: Weights::Toeplitz {
                         lead: first.recip(),
                         later: coefficients[1..bands].iter().map(|c| -c / first).collect(),
@@ -130,7 +130,7 @@ impl Plan {
                     return Err(setting("first coefficient", "not 0", first));
                 }
                 let bands = coefficients.len().min(rounds);
-                Plan::History {
+                RecurrenceProgram::History {
                     weights: Weights::Toeplitz {
                         lead: first,
                         later: coefficients[1..bands].to_vec(),
@@ -157,7 +157,7 @@ impl Plan {
                 finite(entries, "entry of the matrix")?;
                 let diagonal = |t: usize| entries[t * (t + 1) / 2 + t];
                 all_rounds(rounds, diagonal)?;
-                Plan::History {
+                RecurrenceProgram::History {
                     weights: Weights::Lower {
                         rounds,
                         entries: entries.to_vec(),
@@ -175,7 +175,7 @@ impl Plan {
                         restarts.len() as f64,
                     ));
                 }
-                Plan::Tree {
+                RecurrenceProgram::Tree {
                     restarts: restarts.clone(),
                 }
             }
@@ -195,15 +195,15 @@ impl Plan {
     pub(crate) fn keeps(&self, history: Option<History>) -> Result<bool> {
         let remakes = matches!(
             self,
-            Plan::Tree { .. }
-                | Plan::History {
+            RecurrenceProgram::Tree { .. }
+                | RecurrenceProgram::History {
                     source: Source::Fresh,
                     ..
                 }
         );
         let whole = matches!(
             self,
-            Plan::History {
+            RecurrenceProgram::History {
                 weights: Weights::Lower { .. },
                 ..
             }
@@ -218,20 +218,20 @@ impl Plan {
     /// Vectors that a round of a run of `rounds` looks back on at most.
     pub(crate) fn look_back(&self, rounds: usize) -> usize {
         match self {
-            Plan::History { weights, .. } => weights.bands().min(rounds) - 1,
+            RecurrenceProgram::History { weights, .. } => weights.bands().min(rounds) - 1,
             _ => 0,
         }
     }
 
-    /// Everything in the plan, for telling plans apart.
+    /// Everything in the program, for telling programs apart.
     pub(crate) fn hash(&self, hash: &mut Sha256) {
         let mut numbers = |values: &[f64]| {
             hash.update((values.len() as u64).to_le_bytes());
             values.iter().for_each(|value| hash.update(value.to_le_bytes()));
         };
         match self {
-            Plan::Identity => numbers(&[0.0]),
-            Plan::Buffers {
+            RecurrenceProgram::Identity => numbers(&[0.0]),
+            RecurrenceProgram::Buffers {
                 complement,
                 output,
                 scale,
@@ -241,7 +241,7 @@ impl Plan {
                     .into_iter()
                     .for_each(|values| numbers(values));
             }
-            Plan::History {
+            RecurrenceProgram::History {
                 weights,
                 source,
                 scale,
@@ -263,11 +263,11 @@ impl Plan {
                 }
                 numbers(scale);
             }
-            Plan::Tree { restarts } => {
+            RecurrenceProgram::Tree { restarts } => {
                 numbers(&[3.0]);
                 numbers(&restarts.iter().map(|&round| round as f64).collect::<Vec<_>>());
             }
-            Plan::Blocks {
+            RecurrenceProgram::Blocks {
                 leaves,
                 diagonal,
                 weights,
@@ -279,10 +279,10 @@ impl Plan {
         }
     }
 
-    /// The factor of a round's output; 1 where the plan has none.
+    /// The factor of a round's output; 1 where the program has none.
     pub(crate) fn scale(&self, round: usize) -> f64 {
         match self {
-            Plan::Buffers { scale, .. } | Plan::History { scale, .. } => {
+            RecurrenceProgram::Buffers { scale, .. } | RecurrenceProgram::History { scale, .. } => {
                 scale.get(round).copied().unwrap_or(1.0)
             }
             _ => 1.0,
@@ -291,7 +291,7 @@ impl Plan {
 }
 
 /// Rows of a banded `C` as the weights of its inverse's recurrence.
-fn rows(bands: usize, entries: &[f64], rounds: usize) -> Result<Plan> {
+fn rows(bands: usize, entries: &[f64], rounds: usize) -> Result<RecurrenceProgram> {
     if bands == 0 {
         return Err(setting("bands", "at least 1", 0.0));
     }
@@ -309,7 +309,7 @@ fn rows(bands: usize, entries: &[f64], rounds: usize) -> Result<Plan> {
             .chain(later)
             .collect::<Vec<f64>>()
     };
-    Ok(Plan::History {
+    Ok(RecurrenceProgram::History {
         weights: Weights::Rows {
             bands,
             entries: entries.chunks_exact(bands).flat_map(row).collect(),
@@ -319,7 +319,7 @@ fn rows(bands: usize, entries: &[f64], rounds: usize) -> Result<Plan> {
     })
 }
 
-fn blocks(leaves: usize, diagonal: &[f64], weights: &[f64], rounds: usize) -> Result<Plan> {
+fn blocks(leaves: usize, diagonal: &[f64], weights: &[f64], rounds: usize) -> Result<RecurrenceProgram> {
     if !leaves.is_power_of_two() {
         return Err(setting("leaves", "a power of two", leaves as f64));
     }
@@ -335,7 +335,7 @@ fn blocks(leaves: usize, diagonal: &[f64], weights: &[f64], rounds: usize) -> Re
     }
     enough(weights, "block weights", begin)?;
     finite(weights, "block weight")?;
-    Ok(Plan::Blocks {
+    Ok(RecurrenceProgram::Blocks {
         leaves,
         diagonal: diagonal.to_vec(),
         begins,
