@@ -40,7 +40,7 @@ pub use client_noise::{ClientNoise, ClientNoisedSum};
 pub use error::{MechanismError, Result};
 pub use loss::{Certified, Errors, Losses, Objective};
 pub use mechanism::Mechanism;
-pub use mechanism::correlated::{CorrelatedGaussian, Target};
+pub use mechanism::correlated::{CorrelatedGaussian, ReleaseShape};
 pub use recurrence::Recurrence;
 pub use release::{Denominator, FRACTION_BITS, NoisedAverage, NonPrivate, RawAverage, RawSum};
 pub use sampler::binomial::Binomial;

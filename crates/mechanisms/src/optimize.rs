@@ -16,6 +16,6 @@ pub use banded::{banded, banded_watched};
 pub use dense::dense;
 pub use descent::Progress;
 pub use inverse_toeplitz::{inverse_toeplitz, lambda, normalised_lambda};
-pub use kind::{Kind, Made, Search, Sizes};
+pub use kind::{BltDiagnostics, Kind, OptimizedStrategy, Sizes};
 pub use problem::Problem;
 pub use toeplitz::{banded_toeplitz, fewest_bands};

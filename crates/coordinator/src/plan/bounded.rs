@@ -8,7 +8,8 @@ use undertone_accounting::{
     Accountant, Adjacency, Delta, Epsilon, Event, Guarantee, NoiseMultiplier, Recipe, calibrate,
 };
 use undertone_mechanisms::{
-    CorrelatedGaussian, Denominator, History, Mechanism, NoiseKey, SamplerDistance, Strategy, Target, Tree,
+    CorrelatedGaussian, Denominator, History, Mechanism, NoiseKey, ReleaseShape, SamplerDistance, Strategy,
+    Tree,
 };
 
 use crate::error::{CoordinatorError, Result};
@@ -26,7 +27,7 @@ use crate::task::{ClipConfig, RestartsConfig, TaskConfig};
 #[derive(Debug, Clone)]
 pub struct Bounded {
     mechanism: Mechanism,
-    target: Target,
+    target: ReleaseShape,
     /// The clip norm before the first round, and what one unit of it moves the average by.
     clip_norm: f64,
     adaptive: Option<Adaptive>,
@@ -108,7 +109,7 @@ impl Bounded {
         };
         let bounded = Self {
             mechanism: Mechanism::new(strategy, rounds, participation, noise_multiplier)?,
-            target: Target {
+            target: ReleaseShape {
                 dim: release.parameters,
                 clip_norm: release.sensitivity,
                 denominator: release.denominator,
@@ -184,7 +185,7 @@ impl Bounded {
     /// From the mechanism.
     pub fn sum(&self, segment: usize, clip_norm: f64, key: NoiseKey) -> Result<CorrelatedGaussian> {
         let mechanism = self.part(segment, self.sum_noise_multiplier()?)?;
-        let target = Target {
+        let target = ReleaseShape {
             clip_norm: self.target.clip_norm * (clip_norm / self.clip_norm),
             ..self.target
         };
@@ -201,7 +202,7 @@ impl Bounded {
         };
         // One user's bit, less one half, is one half.
         let noise_multiplier = NoiseMultiplier::new(2.0 * adaptive.bit_noise.get())?;
-        let target = Target {
+        let target = ReleaseShape {
             dim: 1,
             clip_norm: 0.5 / adaptive.clients,
             denominator: Denominator::Fixed(adaptive.clients),

@@ -16,9 +16,9 @@ use crate::state::{self, Header, Keys};
 use crate::stream::engine::History;
 use crate::stream::program::{RecurrenceProgram, Source, Weights};
 
-/// What a mechanism's noise is added to.
+/// The averages that a mechanism adds noise to: their size, their bound and their denominator.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Target {
+pub struct ReleaseShape {
     /// Coordinates of an average.
     pub dim: usize,
     /// L2 norm by which one participation of one user moves the average at most: for a fixed denominator the clip norm of
@@ -56,14 +56,14 @@ pub struct Target {
 /// ```
 /// use undertone_accounting::{NoiseMultiplier, participation::Participation};
 /// use undertone_mechanisms::{
-///     CorrelatedGaussian, Denominator, Mechanism, NoiseKey, RawSum, Strategy, Target, Tree,
+///     CorrelatedGaussian, Denominator, Mechanism, NoiseKey, RawSum, ReleaseShape, Strategy, Tree,
 /// };
 ///
 /// let noise = NoiseMultiplier::new(3.0)?;
 /// let mechanism = Mechanism::new(Strategy::Tree(Tree::new()), 64, Participation::single(), noise)?;
-/// let target = Target { dim: 2, clip_norm: 0.01, denominator: Denominator::Fixed(100.0), history: None };
+/// let shape = ReleaseShape { dim: 2, clip_norm: 0.01, denominator: Denominator::Fixed(100.0), history: None };
 /// // In a run the key comes from the operating system's entropy.
-/// let mut releases = CorrelatedGaussian::new(mechanism, target, NoiseKey::from_bytes([7; 32]))?;
+/// let mut releases = CorrelatedGaussian::new(mechanism, shape, NoiseKey::from_bytes([7; 32]))?;
 /// let average = RawSum::new(vec![5 << 40, -(3 << 40)], 0).average(Denominator::Fixed(100.0))?;
 /// let released = releases.privatize(0, average)?;
 /// assert!((released.values()[0] - 0.05).abs() < 0.3);
@@ -72,7 +72,7 @@ pub struct Target {
 /// ```
 pub struct CorrelatedGaussian {
     mechanism: Mechanism,
-    target: Target,
+    shape: ReleaseShape,
     key: NoiseKey,
     key_id: [u8; 32],
     key_origin: KeyOrigin,
@@ -94,9 +94,9 @@ impl CorrelatedGaussian {
     /// [`MechanismError::UnboundedSensitivity`] for the observed weight as the denominator; a clip norm or denominator that
     /// is not positive and finite; [`MechanismError::NoiseBelowGrid`] and [`MechanismError::NoiseAboveGrid`] where the
     /// noise does not suit the grid; not enough memory.
-    pub fn new(mechanism: Mechanism, target: Target, key: NoiseKey) -> Result<Self> {
-        let scale = target.denominator.grid_step()?;
-        let clip_norm = positive("clip_norm", target.clip_norm)?;
+    pub fn new(mechanism: Mechanism, shape: ReleaseShape, key: NoiseKey) -> Result<Self> {
+        let scale = shape.denominator.grid_step()?;
+        let clip_norm = positive("clip_norm", shape.clip_norm)?;
         let rounds = mechanism.rounds();
         let program = RecurrenceProgram::new(&mechanism.strategy().recurrence(rounds)?, rounds)?;
         let noise_std = mechanism.noise_multiplier().get() * clip_norm;
@@ -117,18 +117,18 @@ impl CorrelatedGaussian {
                 maximum,
             });
         };
-        let slack = (target.dim as f64 * bound.squared_per_coordinate).sqrt() * scale;
-        let truncation = match target.denominator {
+        let slack = (shape.dim as f64 * bound.squared_per_coordinate).sqrt() * scale;
+        let truncation = match shape.denominator {
             Denominator::Fixed(_) => 0.0,
-            _ => (target.dim as f64).sqrt() * scale,
+            _ => (shape.dim as f64).sqrt() * scale,
         };
         let rounded = Rounded::new(
             program,
             rounds,
-            target.dim,
+            shape.dim,
             steps,
             bound.fraction_bits,
-            target.history,
+            shape.history,
         )?;
         let mut hash = Sha256::new();
         hash.update(b"undertone correlated release\0");
@@ -141,13 +141,13 @@ impl CorrelatedGaussian {
             key_id: state::key_id(&key)?,
             key_origin: key.origin(),
             mechanism,
-            target,
+            shape,
             key,
             digest: hash.finalize().into(),
             scale,
             rounding_slack: slack,
             truncation,
-            sampler_distance: SamplerDistance::new(target.dim as f64 * rounded.total_variation()?)?,
+            sampler_distance: SamplerDistance::new(shape.dim as f64 * rounded.total_variation()?)?,
             rounded,
             round: 0,
             interrupted: false,
@@ -168,8 +168,8 @@ impl CorrelatedGaussian {
 
     /// What the noise is added to.
     #[must_use]
-    pub fn target(&self) -> Target {
-        self.target
+    pub fn shape(&self) -> ReleaseShape {
+        self.shape
     }
 
     /// Where the keys of the noise came from, those of the rounds before a [`load`](Self::load) included.
@@ -200,7 +200,7 @@ impl CorrelatedGaussian {
     /// What the releases of the whole run mean to an accountant, roundings included.
     #[must_use]
     pub fn event(&self) -> Event {
-        let clip_norm = self.target.clip_norm;
+        let clip_norm = self.shape.clip_norm;
         let exact = self.mechanism.sensitivity().squared.sensitivity();
         // A truncated quotient moves by up to a step more in every coordinate of every participation.
         let sensitivity =
@@ -214,7 +214,7 @@ impl CorrelatedGaussian {
     /// Samples of fresh noise that the whole run draws.
     #[must_use]
     pub fn samples(&self) -> f64 {
-        self.rounded.samples() * self.target.dim as f64
+        self.rounded.samples() * self.shape.dim as f64
     }
 
     /// How far all samples of the run are from ideal rounded Gaussians.
@@ -267,9 +267,9 @@ impl CorrelatedGaussian {
         if !average.bounded_sensitivity {
             return Err(MechanismError::UnboundedSensitivity);
         }
-        if average.values.len() != self.target.dim {
+        if average.values.len() != self.shape.dim {
             return Err(MechanismError::WrongDimension {
-                expected: self.target.dim,
+                expected: self.shape.dim,
                 got: average.values.len(),
             });
         }
@@ -280,7 +280,7 @@ impl CorrelatedGaussian {
                 got: average.scale,
             });
         }
-        let noise_std = self.mechanism.noise_multiplier().get() * self.target.clip_norm;
+        let noise_std = self.mechanism.noise_multiplier().get() * self.shape.clip_norm;
         let (rounded, key, now) = (&mut self.rounded, &self.key, self.round);
         // From here on an error leaves a memory of no round.
         self.interrupted = true;
@@ -436,7 +436,7 @@ impl CorrelatedGaussian {
             digest: self.digest,
             key_id: self.key_id,
             key_origin: self.key_origin,
-            dim: self.target.dim as u64,
+            dim: self.shape.dim as u64,
             round: self.round as u64,
             restarted: self.rounded.restarted() as u64,
         }
@@ -447,7 +447,7 @@ impl std::fmt::Debug for CorrelatedGaussian {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CorrelatedGaussian")
             .field("strategy", &self.mechanism.strategy().name())
-            .field("target", &self.target)
+            .field("shape", &self.shape)
             .field("round", &self.round)
             .finish_non_exhaustive()
     }

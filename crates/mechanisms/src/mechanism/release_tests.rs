@@ -3,7 +3,7 @@
 use undertone_accounting::participation::{Gap, Participation};
 use undertone_accounting::{Delta, Epsilon, Event, NoiseMultiplier};
 
-use super::correlated::{CorrelatedGaussian, Target};
+use super::correlated::{CorrelatedGaussian, ReleaseShape};
 use super::rounded::Rounded;
 use super::{Mechanism, slack};
 use crate::error::MechanismError;
@@ -169,8 +169,8 @@ pub(super) fn strategies() -> Vec<Strategy> {
     ]
 }
 
-pub(super) fn target(dim: usize) -> Target {
-    Target {
+pub(super) fn shape(dim: usize) -> ReleaseShape {
+    ReleaseShape {
         dim,
         clip_norm: 0.01,
         denominator: Denominator::Fixed(100.0),
@@ -179,7 +179,7 @@ pub(super) fn target(dim: usize) -> Target {
 }
 
 pub(super) fn releases(strategy: Strategy, dim: usize) -> CorrelatedGaussian {
-    CorrelatedGaussian::new(mechanism(strategy, 24), target(dim), key()).unwrap()
+    CorrelatedGaussian::new(mechanism(strategy, 24), shape(dim), key()).unwrap()
 }
 
 pub(super) fn average(dim: usize, denominator: f64) -> RawAverage {
@@ -189,7 +189,7 @@ pub(super) fn average(dim: usize, denominator: f64) -> RawAverage {
 }
 
 pub(super) fn values(releases: &mut CorrelatedGaussian, rounds: std::ops::Range<u64>) -> Vec<Vec<f32>> {
-    let dim = releases.target().dim;
+    let dim = releases.shape().dim;
     rounds
         .map(|round| {
             releases
@@ -272,18 +272,18 @@ fn restarts_are_refused_where_they_are_not_covered() {
 }
 
 #[test]
-fn targets_are_checked() {
-    let check = |target: Target, message: &str| {
-        let result = CorrelatedGaussian::new(mechanism(Strategy::Tree(Tree::new()), 24), target, key());
+fn shapes_are_checked() {
+    let check = |shape: ReleaseShape, message: &str| {
+        let result = CorrelatedGaussian::new(mechanism(Strategy::Tree(Tree::new()), 24), shape, key());
         let error = result.err().map_or("ok".to_owned(), |error| error.to_string());
         assert!(error.contains(message), "{error} instead of {message}");
     };
-    let with = |clip_norm, denominator| Target {
+    let with = |clip_norm, denominator| ReleaseShape {
         clip_norm,
         denominator,
-        ..target(5)
+        ..shape(5)
     };
-    check(target(5), "ok");
+    check(shape(5), "ok");
     check(with(0.01, Denominator::FlooredWeight(9.0)), "ok");
     check(
         with(0.01, Denominator::ObservedWeight),
@@ -310,9 +310,9 @@ fn targets_are_checked() {
         with(1e4, Denominator::Fixed(1.0)),
         "too large for the fixed-point grid",
     );
-    let remake = Target {
+    let remake = ReleaseShape {
         history: Some(History::Remake),
-        ..target(5)
+        ..shape(5)
     };
     let blt = mechanism(Strategy::Blt(Blt::new(&[0.9], &[0.3]).unwrap()), 24);
     let error = CorrelatedGaussian::new(blt, remake, key()).unwrap_err();
@@ -346,9 +346,9 @@ fn events_count_what_rounding_adds() {
         let large = releases(strategy.clone(), 10_000);
         let ratio = large.rounding_slack() / small.rounding_slack();
         assert!(exact || (ratio - 10.0).abs() < 1e-9, "{name}: {ratio}");
-        let floored = Target {
+        let floored = ReleaseShape {
             denominator: Denominator::FlooredWeight(100.0),
-            ..target(10_000)
+            ..shape(10_000)
         };
         let floored = CorrelatedGaussian::new(mechanism(strategy, 24), floored, key()).unwrap();
         let truncation = 100.0 * 0.5f64.powi(40) / 0.01;

@@ -4,8 +4,8 @@ use undertone_accounting::NoiseMultiplier;
 use undertone_accounting::participation::Participation;
 
 use super::Mechanism;
-use super::correlated::{CorrelatedGaussian, Target};
-use super::release_tests::{BLOCK, average, key, mechanism, releases, strategies, target, values};
+use super::correlated::{CorrelatedGaussian, ReleaseShape};
+use super::release_tests::{BLOCK, average, key, mechanism, releases, shape, strategies, values};
 use crate::error::MechanismError;
 use crate::recurrence::Recurrence;
 use crate::release::Denominator;
@@ -97,22 +97,22 @@ fn a_foreign_state_is_refused_and_nothing_goes_on_after_it() {
     let check = |mut other: CorrelatedGaussian, bytes: &[u8], message: &str| {
         let error = other.load(&mut &bytes[..]).unwrap_err().to_string();
         assert!(error.contains(message), "{error} instead of {message}");
-        let refused = other.privatize(0, average(other.target().dim, 100.0));
+        let refused = other.privatize(0, average(other.shape().dim, 100.0));
         assert_eq!(refused.unwrap_err(), MechanismError::Interrupted);
         assert_eq!(other.save(&mut Vec::new()), Err(MechanismError::Interrupted));
         let mut own = Vec::new();
-        let again = CorrelatedGaussian::new(other.mechanism().clone(), other.target(), key()).unwrap();
+        let again = CorrelatedGaussian::new(other.mechanism().clone(), other.shape(), key()).unwrap();
         again.save(&mut own).unwrap();
         if other.load(&mut &own[..]).is_ok() {
             values(&mut other, 0..1);
         }
     };
-    let blt = |noise: f64, target: Target, key| {
+    let blt = |noise: f64, shape: ReleaseShape, key| {
         let mechanism = mechanism(strategies().remove(4), 24);
         let noise = NoiseMultiplier::new(noise).unwrap();
         let mechanism =
             Mechanism::new(mechanism.strategy().clone(), 24, mechanism.participation(), noise).unwrap();
-        CorrelatedGaussian::new(mechanism, target, key).unwrap()
+        CorrelatedGaussian::new(mechanism, shape, key).unwrap()
     };
     check(releases(strategies().remove(5), 30), &bytes, "element type");
     check(
@@ -120,15 +120,15 @@ fn a_foreign_state_is_refused_and_nothing_goes_on_after_it() {
         &bytes,
         "different mechanism",
     );
-    check(blt(4.1, target(30), key()), &bytes, "different mechanism");
-    let other = Target {
+    check(blt(4.1, shape(30), key()), &bytes, "different mechanism");
+    let other = ReleaseShape {
         clip_norm: 0.02,
-        ..target(30)
+        ..shape(30)
     };
     check(blt(4.0, other, key()), &bytes, "different mechanism");
-    let floored = Target {
+    let floored = ReleaseShape {
         denominator: Denominator::FlooredWeight(100.0),
-        ..target(30)
+        ..shape(30)
     };
     let mut floored = blt(4.0, floored, key());
     assert!(
@@ -139,23 +139,23 @@ fn a_foreign_state_is_refused_and_nothing_goes_on_after_it() {
             .contains("different mechanism")
     );
     check(
-        blt(4.0, target(31), key()),
+        blt(4.0, shape(31), key()),
         &bytes,
         "different dimension: expected 31, got 30",
     );
     check(
-        blt(4.0, target(30), NoiseKey::from_bytes([4; 32])),
+        blt(4.0, shape(30), NoiseKey::from_bytes([4; 32])),
         &bytes,
         "different key",
     );
     check(
-        blt(4.0, target(30), key()),
+        blt(4.0, shape(30), key()),
         &bytes[..bytes.len() - 1],
         "ends too early",
     );
     let mut changed = bytes.clone();
     *changed.last_mut().unwrap() ^= 1;
-    check(blt(4.0, target(30), key()), &changed, "checksum");
+    check(blt(4.0, shape(30), key()), &changed, "checksum");
 }
 
 /// Rows of `Z` that rounds before `round` use: those that come after are made later.
@@ -172,11 +172,11 @@ fn rows_before(recurrence: &Recurrence, round: usize) -> usize {
 fn a_fresh_key_goes_on_with_the_law_of_the_matrix() {
     let (dim, change, fresh) = (40, 11, || NoiseKey::from_bytes([8; 32]));
     for strategy in strategies() {
-        let target = Target {
+        let shape = ReleaseShape {
             history: Some(History::Keep),
-            ..target(dim)
+            ..shape(dim)
         };
-        let new = |key| CorrelatedGaussian::new(mechanism(strategy.clone(), 24), target, key).unwrap();
+        let new = |key| CorrelatedGaussian::new(mechanism(strategy.clone(), 24), shape, key).unwrap();
         let (mut first, mut second) = (new(key()), new(fresh()));
         values(&mut first, 0..change as u64);
         let mut bytes = Vec::new();
@@ -194,7 +194,7 @@ fn a_fresh_key_goes_on_with_the_law_of_the_matrix() {
         )
         .unwrap();
         let rows = |key, rounds| {
-            let mut fresh = CorrelatedGaussian::new(identity.clone(), target, key).unwrap();
+            let mut fresh = CorrelatedGaussian::new(identity.clone(), shape, key).unwrap();
             values(&mut fresh, rounds)
         };
         let split = rows_before(&recurrence, change) as u64;
@@ -222,9 +222,9 @@ fn a_fresh_key_goes_on_with_the_law_of_the_matrix() {
             }
         }
         // Without a history the earlier rows would be made again, as other noise.
-        let remade = Target {
+        let remade = ReleaseShape {
             history: Some(History::Remake),
-            ..target
+            ..shape
         };
         if let Ok(mut remade) = CorrelatedGaussian::new(mechanism(strategy.clone(), 24), remade, fresh()) {
             let refused = remade.load_with_fresh_key(&mut &bytes[..]).unwrap_err();
@@ -240,7 +240,7 @@ fn a_fresh_key_goes_on_with_the_law_of_the_matrix() {
 #[test]
 fn a_seed_is_never_forgotten_and_never_takes_over() {
     let blt = || strategies().remove(4);
-    let new = |key| CorrelatedGaussian::new(mechanism(blt(), 24), target(9), key).unwrap();
+    let new = |key| CorrelatedGaussian::new(mechanism(blt(), 24), shape(9), key).unwrap();
     let saved = |releases: &CorrelatedGaussian| {
         let mut bytes = Vec::new();
         releases.save(&mut bytes).unwrap();

@@ -73,18 +73,18 @@ pub struct Sizes {
     pub bands: Option<usize>,
 }
 
-/// A matrix, and what its optimiser told beside it.
+/// An optimised matrix and the diagnostics of its search.
 #[derive(Debug, Clone)]
-pub struct Made {
+pub struct OptimizedStrategy {
     /// The matrix.
     pub strategy: Strategy,
-    /// How the search for a BLT went.
-    pub search: Option<Search>,
+    /// Diagnostics of the search; `None` unless the matrix is a BLT.
+    pub search: Option<BltDiagnostics>,
 }
 
-/// What the search for a BLT told.
+/// Losses that the search for a BLT found beside the best one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Search {
+pub struct BltDiagnostics {
     /// The loss of the best matrix of 1, 2, .. buffers.
     pub loss_by_buffers: Vec<f64>,
     /// The best local optimum whose first decay is well below 1: where published parameters lie.
@@ -221,7 +221,7 @@ impl Kind {
     /// assert!(blt.rms_loss < 0.8 * tree.rms_loss);
     /// # Ok::<(), undertone_mechanisms::MechanismError>(())
     /// ```
-    pub fn make(self, problem: &Problem, sizes: Sizes) -> Result<Made> {
+    pub fn make(self, problem: &Problem, sizes: Sizes) -> Result<OptimizedStrategy> {
         self.make_watched(problem, sizes, &mut |_| ())
     }
 
@@ -235,7 +235,7 @@ impl Kind {
         problem: &Problem,
         sizes: Sizes,
         watch: &mut dyn FnMut(Progress),
-    ) -> Result<Made> {
+    ) -> Result<OptimizedStrategy> {
         let rounds = problem.rounds;
         let bands = sizes.bands_of(self, problem)?;
         let mut search = None;
@@ -245,7 +245,7 @@ impl Kind {
             Self::TreeFull => Strategy::TreeFull(TreeFull::new(rounds, TreeLayout::CompleteNodes)?),
             Self::Blt => {
                 let found = sizes.blt(problem)?.optimize()?;
-                search = Some(Search {
+                search = Some(BltDiagnostics {
                     loss_by_buffers: found.loss_by_buffers,
                     interior_loss: found
                         .interior
@@ -256,7 +256,7 @@ impl Kind {
             }
             Self::NormalisedBlt => {
                 let found = sizes.blt(problem)?.optimize_normalised()?;
-                search = Some(Search {
+                search = Some(BltDiagnostics {
                     loss_by_buffers: found.loss_by_buffers,
                     interior_loss: None,
                     edge_loss: None,
@@ -287,7 +287,7 @@ impl Kind {
             }
             Self::Dense => Strategy::Dense(dense(problem)?.0),
         };
-        Ok(Made { strategy, search })
+        Ok(OptimizedStrategy { strategy, search })
     }
 }
 

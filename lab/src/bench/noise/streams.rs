@@ -8,7 +8,7 @@ use undertone_accounting::NoiseMultiplier;
 use undertone_accounting::participation::Participation;
 use undertone_mechanisms::{
     BandedToeplitz, Blt, CorrelatedGaussian, Denominator, History, IdentityMatrix, InverseToeplitz,
-    Mechanism, NoiseKey, NoiseStream, RawSum, Recurrence, Shape, Strategy, StreamOptions, Target, Tree,
+    Mechanism, NoiseKey, NoiseStream, RawSum, Recurrence, ReleaseShape, Shape, Strategy, StreamOptions, Tree,
 };
 
 use super::Bench;
@@ -117,7 +117,7 @@ fn release(bench: &Bench<'_>, item: &str, strategy: &Strategy, dim: usize) -> an
     let noise = NoiseMultiplier::new(7.0)?;
     let mechanism = Mechanism::new(strategy.clone(), ROUNDS, Participation::single(), noise)?;
     let denominator = Denominator::Fixed(1000.0);
-    let target = Target {
+    let target = ReleaseShape {
         dim,
         clip_norm: 1e-3,
         denominator,

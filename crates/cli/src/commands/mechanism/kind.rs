@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use serde::Serialize;
 use undertone_mechanisms::Strategy;
-use undertone_mechanisms::optimize::{self, Made, Problem, Progress, Sizes};
+use undertone_mechanisms::optimize::{self, OptimizedStrategy, Problem, Progress, Sizes};
 
 use super::run::Run;
 
@@ -66,7 +66,7 @@ impl Kind {
     }
 
     /// The matrix of this kind for a problem.
-    pub(super) fn make(self, problem: &Problem, sizes: &SizeArgs) -> anyhow::Result<Made> {
+    pub(super) fn make(self, problem: &Problem, sizes: &SizeArgs) -> anyhow::Result<OptimizedStrategy> {
         self.make_watched(problem, sizes, &mut |_| ())
     }
 
@@ -76,7 +76,7 @@ impl Kind {
         problem: &Problem,
         sizes: &SizeArgs,
         watch: &mut dyn FnMut(Progress),
-    ) -> anyhow::Result<Made> {
+    ) -> anyhow::Result<OptimizedStrategy> {
         ensure!(sizes.bands != Some(0), "--bands: expected at least 1, got 0");
         let SizeArgs { buffers, bands } = *sizes;
         let made = self.0.make_watched(problem, Sizes { buffers, bands }, watch);

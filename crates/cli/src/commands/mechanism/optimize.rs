@@ -7,7 +7,7 @@ use anyhow::bail;
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 use serde::Serialize;
-use undertone_mechanisms::optimize::Search;
+use undertone_mechanisms::optimize::BltDiagnostics;
 use undertone_mechanisms::{Certified, Errors, Losses, Objective, Strategy};
 
 use super::description;
@@ -51,7 +51,7 @@ struct Found {
     losses: Losses,
     errors: Errors,
     memory: Memory,
-    search: Option<Search>,
+    search: Option<BltDiagnostics>,
     seconds: f64,
     privacy: Option<Stated>,
     #[serde(skip)]
