@@ -275,6 +275,20 @@ impl fmt::Display for EffectiveParticipation {
     }
 }
 
+/// The largest gap that a population sustains. Once every user has taken part, the first ones take part again.
+///
+/// # Errors
+/// [`AccountingError::CohortSize`] for a report goal of 0 or above the population.
+pub fn largest_gap(population: u64, report_goal: u64) -> Result<Gap, AccountingError> {
+    if report_goal == 0 || report_goal > population {
+        return Err(AccountingError::CohortSize {
+            population,
+            cohort_size: report_goal,
+        });
+    }
+    Gap::new(population / report_goal)
+}
+
 pub(crate) fn positive(value: u64, quantity: &'static str) -> Result<u64, AccountingError> {
     if value == 0 {
         return Err(AccountingError::OutOfRange {
@@ -289,6 +303,14 @@ pub(crate) fn positive(value: u64, quantity: &'static str) -> Result<u64, Accoun
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn separation_limits_of_the_paper() {
+        assert_eq!(largest_gap(1_000_000, 6500).unwrap().get(), 153);
+        assert_eq!(largest_gap(4_210_000, 6500).unwrap().get(), 647);
+        assert_eq!(largest_gap(10, 10).unwrap().get(), 1);
+        assert!(largest_gap(10, 11).is_err() && largest_gap(10, 0).is_err());
+    }
 
     fn check(gap: u64, max_participation: u64, rounds: u64, want: u64) {
         let schema = Participation::at_least(Gap::new(gap).unwrap(), max_participation).unwrap();

@@ -1,448 +1,198 @@
-//! Planning: from population, report goal, rounds and target to what is feasible.
+//! The mechanisms of production runs, with the noise that kept utility there.
 //!
-//! Two facts carry a plan. Scaling the report goal (clients a round) and the noise multiplier together keeps the
-//! noise in the average, and so the utility; and no separation can exceed the number of rounds the population
-//! lasts, `population / report_goal`. A larger report goal therefore buys noise and pays with participations.
-//!
-//! Mechanisms start from what production runs used ([`Mechanism`]). BandMF is not among them: its matrices are not
-//! published. Account for one of your own with [`crate::sensitivity::banded::Banded`] or
-//! [`crate::sensitivity::general::LowerTriangular`]; `undertone_mechanisms::plan` makes matrices for the question.
-//!
-//! ```
-//! use undertone_accounting::plan::{Mechanism, Question, Target};
-//! use undertone_accounting::{Delta, Rho};
-//!
-//! # fn main() -> Result<(), undertone_accounting::AccountingError> {
-//! // Ten million users, 2000 rounds.
-//! let question = Question::new(10_000_000, 2000, Delta::new(1e-10)?, Target::Rho(Rho::new(0.5)?))?;
-//! let option = question.option(Mechanism::Tree, 6500)?;
-//! assert_eq!(option.participation.participation.max_participation(), 2);
-//! assert!(option.meets_target && option.rho.get() < 0.35);
-//! // A smaller report goal would do.
-//! let options = question.over_report_goals(Mechanism::Tree, 6500)?;
-//! let smallest = options.iter().find(|option| option.meets_target).map(|option| option.report_goal);
-//! assert_eq!(smallest, Some(3100));
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! # Source
-//! \[Gboard\] sections 2.2 and 2.5, Figure 4; \[BLT\] section 5.1, Figures 8-9.
+//! BandMF is not among them, since its matrices are not published. Account for one of your own with
+//! [`crate::sensitivity::banded::Banded`] or [`crate::sensitivity::general::LowerTriangular`];
+//! `undertone_mechanisms::population_plan` makes matrices for a population.
 
-mod mechanism;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::participation::{EffectiveParticipation, Gap, Participation, RoundsBetween, positive};
-use crate::sensitivity::SquaredSensitivity;
-use crate::{AccountingError, Delta, Epsilon, NoiseMultiplier, Rho, gaussian, zcdp};
+use crate::participation::Participation;
+use crate::sensitivity::production::{self, BLT_100, BLT_400, BLT_1000, ProductionBlt};
+use crate::sensitivity::{SquaredSensitivity, tree};
+use crate::{AccountingError, NoiseMultiplier};
 
-pub use mechanism::Mechanism;
+/// Maximum participations for which a tree's sensitivity is computed exactly; a plan asks for hundreds of sensitivities.
+const MAX_EXACT: u64 = 100;
 
-/// What a run should promise.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// A mechanism of production runs, with the noise that kept utility in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Target {
-    /// At most this epsilon at the question's delta.
-    Epsilon(Epsilon),
-    /// At most this rho.
-    Rho(Rho),
+pub enum ProductionSetting {
+    /// Binary tree, one for the whole run; noise multiplier 7 at 6500 clients a round.
+    Tree,
+    /// The BLT optimised for gap 100; 3.12 at the 3000 clients a round of its run, 6.76 at 6500.
+    #[serde(rename = "blt-100")]
+    Blt100,
+    /// The BLT optimised for gap 400, the general default; 7.379 at 6500.
+    #[serde(rename = "blt-400")]
+    Blt400,
+    /// The BLT optimised for gap 1000; 8.681 at 6500.
+    #[serde(rename = "blt-1000")]
+    Blt1000,
+    /// Independent noise in every round, no sampling assumption: a reference. No production run used it; its noise
+    /// multiplier gives prefix sums the same root-mean-square error over the run as the tree's.
+    Independent,
 }
 
-impl Target {
-    /// The target as a rho; epsilon by the exact Gaussian, which these mechanisms are.
-    ///
-    /// # Errors
-    /// [`AccountingError::Unreachable`] for an epsilon next to zero.
-    pub fn rho(self, delta: Delta) -> Result<Rho, AccountingError> {
+impl ProductionSetting {
+    /// All of them.
+    pub const ALL: [ProductionSetting; 5] = [
+        ProductionSetting::Tree,
+        ProductionSetting::Blt100,
+        ProductionSetting::Blt400,
+        ProductionSetting::Blt1000,
+        ProductionSetting::Independent,
+    ];
+
+    /// Its name, as in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
-            Target::Rho(rho) => Ok(rho),
-            Target::Epsilon(epsilon) => zcdp::rho_of_gaussian(gaussian::noise_multiplier(epsilon, delta)?),
+            ProductionSetting::Tree => "tree",
+            ProductionSetting::Blt100 => BLT_100.name,
+            ProductionSetting::Blt400 => BLT_400.name,
+            ProductionSetting::Blt1000 => BLT_1000.name,
+            ProductionSetting::Independent => "independent",
         }
     }
-}
 
-/// What is given: a population, a length, a target.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Question {
-    /// Users who can take part.
-    pub population: u64,
-    /// Rounds of the run.
-    pub rounds: u64,
-    /// Delta of every epsilon.
-    pub delta: Delta,
-    /// What the run should promise.
-    pub target: Target,
-    /// The target as a rho.
-    pub target_rho: Rho,
-    /// Participations that devices are made to stop after; `None`: as many as the separation allows.
-    pub max_participation: Option<u64>,
-    /// How much of the largest possible separation the device timers reach.
-    pub separation_share: f64,
-    /// All noise multipliers in units of the production runs' at the same report goal.
-    pub noise_scale: f64,
-}
-
-/// One feasible run.
-///
-/// # Guarantee
-/// `rho` and `epsilon` hold under the zero-out relation for every user who keeps to `participation`, with no
-/// assumption on how users are sampled.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Feasible {
-    /// The mechanism.
-    pub mechanism: Mechanism,
-    /// Rounds of this run.
-    pub rounds: u64,
-    /// Clients a round.
-    pub report_goal: u64,
-    /// Noise standard deviation in clip norms of one user's update.
-    pub noise_multiplier: NoiseMultiplier,
-    /// The same separation as rounds between (MinS) and, in the schema, as a gap.
-    pub min_sep: RoundsBetween,
-    /// The schema that results, and whether its maximum was lowered.
-    pub participation: EffectiveParticipation,
-    /// Squared sensitivity of the strategy under the schema.
-    pub squared_sensitivity: SquaredSensitivity,
-    /// Whether that is the exact value or an upper bound (trees with more than a hundred participations).
-    pub exact: bool,
-    /// zCDP of the run.
-    pub rho: Rho,
-    /// Epsilon at the question's delta.
-    pub epsilon: Epsilon,
-    /// Whether `rho` is within the target.
-    pub meets_target: bool,
-    /// The noise multiplier that meets the target exactly at this report goal. Above `noise_multiplier` it
-    /// costs utility, below it gives some back.
-    pub noise_for_target: NoiseMultiplier,
-}
-
-/// The largest gap that a population sustains: after every user took part once, the first come again.
-///
-/// # Errors
-/// [`AccountingError::CohortSize`] for a report goal of 0 or above the population.
-pub fn largest_gap(population: u64, report_goal: u64) -> Result<Gap, AccountingError> {
-    if report_goal == 0 || report_goal > population {
-        return Err(AccountingError::CohortSize {
-            population,
-            cohort_size: report_goal,
-        });
-    }
-    Gap::new(population / report_goal)
-}
-
-impl Question {
-    /// A question with device timers at the largest separation and no other limit on participations.
-    ///
-    /// # Errors
-    /// [`AccountingError::OutOfRange`] for no population, no rounds or more than 10^6 of them, a target rho of 0;
-    /// otherwise as [`Target::rho`].
-    pub fn new(population: u64, rounds: u64, delta: Delta, target: Target) -> Result<Self, AccountingError> {
-        positive(population, "population")?;
-        check_rounds(rounds)?;
-        let target_rho = target.rho(delta)?;
-        if target_rho.get() <= 0.0 {
-            return Err(AccountingError::OutOfRange {
-                quantity: "target rho",
-                expected: "a finite number > 0",
-                got: target_rho.get(),
-            });
-        }
-        Ok(Self {
-            population,
-            rounds,
-            delta,
-            target,
-            target_rho,
-            max_participation: None,
-            separation_share: 1.0,
-            noise_scale: 1.0,
-        })
-    }
-
-    /// Devices stop after so many participations.
-    ///
-    /// # Errors
-    /// [`AccountingError::OutOfRange`] for 0.
-    pub fn with_max_participation(self, max_participation: u64) -> Result<Self, AccountingError> {
-        Ok(Self {
-            max_participation: Some(positive(max_participation, "max_participation")?),
-            ..self
-        })
-    }
-
-    /// Device timers reach only a share of the largest separation (the es-ES run of \[Gboard\]: 526 of 647).
-    ///
-    /// # Errors
-    /// [`AccountingError::OutOfRange`] outside `(0, 1]`.
-    pub fn with_separation_share(self, separation_share: f64) -> Result<Self, AccountingError> {
-        if !(separation_share > 0.0 && separation_share <= 1.0) {
-            return Err(AccountingError::OutOfRange {
-                quantity: "separation_share",
-                expected: "a number in (0, 1]",
-                got: separation_share,
-            });
-        }
-        Ok(Self {
-            separation_share,
-            ..self
-        })
-    }
-
-    /// All noise multipliers times `noise_scale`: what utility asks for differs between tasks.
-    ///
-    /// # Errors
-    /// [`AccountingError::OutOfRange`] for anything but a finite number above 0.
-    pub fn with_noise_scale(self, noise_scale: f64) -> Result<Self, AccountingError> {
-        if !(noise_scale.is_finite() && noise_scale > 0.0) {
-            return Err(AccountingError::OutOfRange {
-                quantity: "noise_scale",
-                expected: "a finite number > 0",
-                got: noise_scale,
-            });
-        }
-        Ok(Self { noise_scale, ..self })
-    }
-
-    /// Who takes part how often at a report goal: the gap is the share that timers reach of the largest one, and
-    /// participations are as many as fit or as devices stop after.
-    ///
-    /// # Errors
-    /// [`AccountingError::CohortSize`] as [`largest_gap`].
-    ///
-    /// # Example
-    /// ```
-    /// use undertone_accounting::plan::{Question, Target};
-    /// use undertone_accounting::{Delta, Rho};
-    /// # fn main() -> Result<(), undertone_accounting::AccountingError> {
-    /// let question = Question::new(4_210_000, 1900, Delta::new(1e-10)?, Target::Rho(Rho::new(0.5)?))?;
-    /// let schema = question.schema(6500)?.participation;
-    /// assert_eq!((schema.gap().get(), schema.max_participation()), (647, 3));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn schema(&self, report_goal: u64) -> Result<EffectiveParticipation, AccountingError> {
-        let largest = largest_gap(self.population, report_goal)?.get();
-        let gap = Gap::new(((largest as f64 * self.separation_share) as u64).clamp(1, largest))?;
-        let most = self.max_participation.unwrap_or_else(|| gap.fitting(self.rounds));
-        Participation::at_least(gap, most)?.effective(self.rounds)
-    }
-
-    /// The run with this mechanism and report goal.
-    ///
-    /// # Errors
-    /// [`AccountingError::CohortSize`] as [`largest_gap`]; [`AccountingError::OutOfRange`] on overflow.
-    pub fn option(&self, mechanism: Mechanism, report_goal: u64) -> Result<Feasible, AccountingError> {
-        let participation = self.schema(report_goal)?;
-        let noise_multiplier = mechanism.noise_multiplier(self.rounds, report_goal)?;
-        let noise_multiplier = NoiseMultiplier::new(noise_multiplier.get() * self.noise_scale)?;
-        let (squared_sensitivity, exact) =
-            mechanism.squared_sensitivity(self.rounds, &participation.participation)?;
-        let rho = squared_sensitivity.rho(noise_multiplier)?;
-        Ok(Feasible {
-            mechanism,
-            rounds: self.rounds,
-            report_goal,
-            noise_multiplier,
-            min_sep: participation.participation.gap().rounds_between(),
-            participation,
-            squared_sensitivity,
-            exact,
-            rho,
-            epsilon: zcdp::epsilon_of_gaussians(rho, self.delta)?,
-            meets_target: rho <= self.target_rho,
-            noise_for_target: squared_sensitivity.noise_multiplier(self.target_rho)?,
-        })
-    }
-
-    /// One option for every report goal of two significant digits from 10 up to `most`, and for `most` itself:
-    /// the curves of \[Gboard\] Figure 4 (a, b).
-    ///
-    /// # Errors
-    /// As [`Question::option`].
-    pub fn over_report_goals(
-        &self,
-        mechanism: Mechanism,
-        most: u64,
-    ) -> Result<Vec<Feasible>, AccountingError> {
-        largest_gap(self.population, most)?;
-        round_numbers(10, most)
+    /// The mechanism of a name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        ProductionSetting::ALL
             .into_iter()
-            .map(|goal| self.option(mechanism, goal))
-            .collect()
+            .find(|mechanism| mechanism.name() == name)
     }
 
-    /// One option for each of some forty lengths up to the question's rounds: the curves of \[BLT\] Figure 9.
-    ///
-    /// # Errors
-    /// As [`Question::option`].
-    pub fn over_rounds(
-        &self,
-        mechanism: Mechanism,
-        report_goal: u64,
-    ) -> Result<Vec<Feasible>, AccountingError> {
-        let step = self.rounds.div_ceil(40);
-        let lengths = (1..).map(|i| i * step).take_while(|&rounds| rounds < self.rounds);
-        let at = |rounds| Self { rounds, ..*self }.option(mechanism, report_goal);
-        lengths.chain([self.rounds]).map(at).collect()
-    }
-}
-
-fn check_rounds(rounds: u64) -> Result<u64, AccountingError> {
-    if rounds > 1_000_000 {
-        return Err(AccountingError::OutOfRange {
-            quantity: "rounds",
-            expected: "at most 10^6 in a plan",
-            got: rounds as f64,
-        });
-    }
-    positive(rounds, "rounds")
-}
-
-/// Numbers of at most two significant digits from `least` to `most`, and `most`.
-fn round_numbers(least: u64, most: u64) -> Vec<u64> {
-    let mut numbers = Vec::new();
-    let (mut mantissa, mut unit) = (10u64, (least / 10).max(1));
-    while mantissa.saturating_mul(unit) < most {
-        numbers.push(mantissa * unit);
-        mantissa += 1;
-        if mantissa == 100 {
-            (mantissa, unit) = (10, unit.saturating_mul(10));
+    fn blt(self) -> Option<&'static ProductionBlt> {
+        match self {
+            ProductionSetting::Blt100 => Some(&BLT_100),
+            ProductionSetting::Blt400 => Some(&BLT_400),
+            ProductionSetting::Blt1000 => Some(&BLT_1000),
+            ProductionSetting::Tree | ProductionSetting::Independent => None,
         }
     }
-    numbers.push(most);
-    numbers
+
+    /// Noise multiplier that keeps utility at `report_goal` clients a round: in proportion to the report goal.
+    ///
+    /// # Errors
+    /// [`AccountingError::OutOfRange`] for a report goal or rounds of 0.
+    ///
+    /// # Source
+    /// \[Gboard\] section 2.2 (500 clients at 0.54 did as well as 6500 at 7); \[BLT\] Table 4.
+    pub fn noise_multiplier(self, rounds: u64, report_goal: u64) -> Result<NoiseMultiplier, AccountingError> {
+        let (noise_multiplier, clients) = match self.blt() {
+            Some(blt) => (blt.noise_multiplier, blt.report_goal),
+            None if self == ProductionSetting::Tree => {
+                (production::TREE_NOISE_MULTIPLIER, production::REPORT_GOAL)
+            }
+            None => (
+                production::TREE_NOISE_MULTIPLIER * tree_over_independent(rounds),
+                production::REPORT_GOAL,
+            ),
+        };
+        NoiseMultiplier::new(noise_multiplier * report_goal as f64 / clients as f64)
+    }
+
+    /// Squared sensitivity under a schema, and whether it is exact; where not, it is an upper bound.
+    ///
+    /// # Errors
+    /// [`AccountingError::OutOfRange`] for no rounds.
+    pub fn squared_sensitivity(
+        self,
+        rounds: u64,
+        participation: &Participation,
+    ) -> Result<(SquaredSensitivity, bool), AccountingError> {
+        let most = participation.effective(rounds)?.participation.max_participation();
+        if let Some(blt) = self.blt() {
+            let rounds = usize::try_from(rounds).unwrap_or(usize::MAX);
+            return Ok((blt.strategy(rounds)?.squared_sensitivity(participation)?, true));
+        }
+        if self == ProductionSetting::Independent {
+            return Ok((SquaredSensitivity::new(most as f64)?, true));
+        }
+        if most > MAX_EXACT {
+            return Ok((tree::squared_sensitivity_bound(rounds, participation)?, false));
+        }
+        Ok((
+            tree::squared_sensitivity(rounds, participation)?.squared_sensitivity,
+            true,
+        ))
+    }
+}
+
+/// Root-mean-square error of the tree's prefix sums over that of independent noise, at equal noise multipliers.
+///
+/// After t rounds independent noise has variance t. The tree's prefix sum adds one node for every set bit h of t,
+/// each estimated from itself and all nodes below it, at variance `1 / (2 - 2^-h)`.
+///
+/// # Source
+/// Honaker, "Efficient Use of Differentially Private Binary Trees" (2015), the online estimator.
+fn tree_over_independent(rounds: u64) -> f64 {
+    // Numbers from 1 to `rounds` with bit h set: 2^h in each full period of 2^(h + 1), and part of the last.
+    let numbers = |height: u32| {
+        let (half, values) = (1u64 << height, rounds + 1);
+        values / (2 * half) * half + (values % (2 * half)).saturating_sub(half)
+    };
+    let heights = 0..u64::BITS - rounds.leading_zeros();
+    let tree: f64 = heights
+        .map(|h| numbers(h) as f64 / (2.0 - 0.5f64.powi(h as i32)))
+        .sum();
+    let independent = 0.5 * rounds as f64 * (rounds as f64 + 1.0);
+    (tree / independent).sqrt()
+}
+
+impl fmt::Display for ProductionSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
-    fn question(population: u64, rounds: u64, rho: f64) -> Question {
-        let target = Target::Rho(Rho::new(rho).unwrap());
-        Question::new(population, rounds, Delta::new(1e-10).unwrap(), target).unwrap()
+    #[test]
+    fn names_round_trip() {
+        for mechanism in ProductionSetting::ALL {
+            assert_eq!(ProductionSetting::by_name(mechanism.name()), Some(mechanism));
+            assert_eq!(serde_json::to_value(mechanism).unwrap(), mechanism.name());
+        }
+        assert_eq!(ProductionSetting::by_name("bandmf"), None);
     }
 
     #[test]
-    fn separation_limits_of_the_paper() {
-        assert_eq!(largest_gap(1_000_000, 6500).unwrap().get(), 153);
-        assert_eq!(largest_gap(4_210_000, 6500).unwrap().get(), 647);
-        assert_eq!(largest_gap(10, 10).unwrap().get(), 1);
-        assert!(largest_gap(10, 11).is_err() && largest_gap(10, 0).is_err());
+    fn production_noise() {
+        let noise =
+            |mechanism: ProductionSetting, goal| mechanism.noise_multiplier(2000, goal).unwrap().get();
+        assert_eq!(noise(ProductionSetting::Tree, 6500), 7.0);
+        assert_eq!(noise(ProductionSetting::Blt400, 6500), 7.379);
+        // [BLT] section 5: the pt-PT run had 3000 clients a round.
+        assert_eq!(noise(ProductionSetting::Blt100, 3000), 3.12);
+        assert!((noise(ProductionSetting::Blt100, 6500) - 6.76).abs() < 1e-12);
+        // The paper ran 500 clients at 0.54.
+        assert!((noise(ProductionSetting::Tree, 500) - 0.54).abs() < 0.002);
+        assert!(ProductionSetting::Tree.noise_multiplier(2000, 0).is_err());
     }
 
     #[test]
-    fn a_small_population_cannot_be_strong() {
-        // [Gboard] section 2.2: a million users and 3000 rounds; nineteen participations or more.
-        let option = question(1_000_000, 3000, 1.0)
-            .option(Mechanism::Tree, 6500)
-            .unwrap();
-        assert_eq!(option.min_sep.get(), 152);
-        assert_eq!(option.participation.participation.max_participation(), 20);
-        assert!(option.rho.get() > 4.0 && !option.meets_target, "{}", option.rho);
-        assert!(option.noise_for_target.get() > 2.0 * option.noise_multiplier.get());
-    }
-
-    #[test]
-    fn blt_beats_the_tree_and_the_tree_independent_noise() {
-        let question = question(5_000_000, 2000, 1.0);
-        let rho = |mechanism| question.option(mechanism, 6500).unwrap().rho.get();
-        assert!(rho(Mechanism::Blt400) < rho(Mechanism::Tree));
-        assert!(rho(Mechanism::Tree) < rho(Mechanism::Independent));
-    }
-
-    #[test]
-    fn impossible_participation_is_lowered_and_said() {
-        let question = question(6_500_000, 2000, 1.0).with_max_participation(9).unwrap();
-        let option = question.option(Mechanism::Tree, 6500).unwrap();
-        assert_eq!(
-            option.participation.to_string(),
-            "max participation lowered from 9 to 2: no more fit into 2000 rounds with a gap of 1000 rounds"
-        );
-        assert_eq!(
-            option.rho,
-            self::question(6_500_000, 2000, 1.0)
-                .option(Mechanism::Tree, 6500)
-                .unwrap()
-                .rho
-        );
-    }
-
-    #[test]
-    fn the_noise_for_the_target_meets_it() {
-        let question = question(3_000_000, 1500, 0.3);
-        for mechanism in Mechanism::ALL {
-            let option = question.option(mechanism, 6500).unwrap();
-            let scale = option.noise_for_target.get() / option.noise_multiplier.get();
-            let scaled = question.with_noise_scale(scale * (1.0 + 1e-12)).unwrap();
-            let scaled = scaled.option(mechanism, 6500).unwrap();
+    fn tree_error_is_the_sum_over_set_bits() {
+        for rounds in [1u64, 2, 3, 7, 8, 100, 1023, 2052] {
+            let row = |t: u64| -> f64 {
+                let set = (0..11).chain([11]).filter(|h| t >> h & 1 == 1);
+                set.map(|h| 1.0 / (2.0 - 0.5f64.powi(h))).sum()
+            };
+            let tree: f64 = (1..=rounds).map(row).sum();
+            let independent: f64 = (1..=rounds).map(|t| t as f64).sum();
+            let got = tree_over_independent(rounds);
             assert!(
-                scaled.meets_target && scaled.rho.get() > 0.3 * (1.0 - 1e-9),
-                "{mechanism}"
+                (got - (tree / independent).sqrt()).abs() < 1e-12,
+                "{rounds}: {got}"
             );
         }
-    }
-
-    #[test]
-    fn an_epsilon_target_is_the_exact_gaussian() {
-        let (epsilon, delta) = (Epsilon::new(9.01).unwrap(), Delta::new(1e-10).unwrap());
-        let rho = Target::Epsilon(epsilon).rho(delta).unwrap();
-        assert!((rho.get() - 0.89).abs() < 0.002, "{rho}");
-    }
-
-    #[test]
-    fn refusals() {
-        let (delta, target) = (Delta::new(1e-10).unwrap(), Target::Rho(Rho::new(1.0).unwrap()));
-        assert!(Question::new(0, 1, delta, target).is_err() && Question::new(1, 0, delta, target).is_err());
-        assert!(Question::new(1, 2_000_000, delta, target).is_err());
-        assert!(Question::new(1, 1, delta, Target::Rho(Rho::new(0.0).unwrap())).is_err());
-        let question = question(100, 10, 1.0);
-        assert!(question.with_separation_share(0.0).is_err() && question.with_separation_share(1.1).is_err());
-        assert!(question.with_noise_scale(f64::NAN).is_err() && question.with_max_participation(0).is_err());
-        assert!(question.option(Mechanism::Tree, 101).is_err());
-        assert!(question.over_report_goals(Mechanism::Tree, 101).is_err());
-    }
-
-    #[test]
-    fn curves() {
-        assert_eq!(round_numbers(10, 13), [10, 11, 12, 13]);
-        assert_eq!(round_numbers(10, 6500).len(), 90 + 90 + 56);
-        assert_eq!(round_numbers(10, 5), [5]);
-        assert_eq!(round_numbers(10, 1234).last(), Some(&1234));
-        let question = question(1_000_000, 410, 1.0);
-        let lengths = |options: Vec<Feasible>| options.iter().map(|option| option.rounds).collect::<Vec<_>>();
-        let lengths = lengths(question.over_rounds(Mechanism::Blt100, 1000).unwrap());
-        assert_eq!(
-            (lengths[0], lengths.len(), lengths[lengths.len() - 1]),
-            (11, 38, 410)
-        );
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(60))]
-
-        #[test]
-        fn monotone(
-            population in 50_000u64..20_000_000,
-            rounds in 10u64..3000,
-            more in 1u64..1000,
-            mechanism in prop::sample::select(Mechanism::ALL.to_vec()),
-        ) {
-            let base = question(population, rounds, 1.0);
-            let rho = |question: Question| question.option(mechanism, 6500).unwrap().rho.get() * (1.0 + 1e-12);
-            let least = rho(base) / (1.0 + 3e-12);
-            // More users are farther apart; more rounds, more participation and less separation only cost.
-            prop_assert!(rho(question(population + 1000 * more, rounds, 1.0)) <= rho(base) * (1.0 + 1e-12));
-            if mechanism != Mechanism::Independent {
-                // Its noise is set by the rounds.
-                prop_assert!(rho(question(population, rounds + more, 1.0)) >= least);
-            }
-            prop_assert!(rho(base.with_separation_share(0.5).unwrap()) >= least);
-            prop_assert!(rho(base.with_noise_scale(0.9).unwrap()) >= least);
-            let one = rho(base.with_max_participation(1).unwrap());
-            prop_assert!(one <= rho(base.with_max_participation(2).unwrap()) * (1.0 + 1e-12));
-        }
+        // One round: the same mechanism.
+        assert_eq!(tree_over_independent(1), 1.0);
     }
 }

@@ -24,7 +24,7 @@ mod loss;
 mod mechanism;
 mod moments;
 pub mod optimize;
-pub mod plan;
+pub mod population_plan;
 mod recurrence;
 mod release;
 mod sampler;

@@ -9,8 +9,10 @@ use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
-use undertone_accounting::plan::{Feasible, Mechanism, Question, Target, largest_gap};
+use undertone_accounting::participation::largest_gap;
+use undertone_accounting::plan::ProductionSetting;
 use undertone_accounting::{Delta, Epsilon, Rho};
+use undertone_mechanisms::population_plan::{Feasible, Goal, PopulationQuestion};
 use undertone_present::numbers::{number, upper_bound};
 
 use crate::output::Output;
@@ -51,7 +53,7 @@ pub(crate) struct PlanArgs {
     /// The names are tree, blt-100, blt-400, blt-1000 and independent. The BandMF matrices of production runs are not
     /// published, but `--kinds banded` computes such a matrix.
     #[arg(long = "mechanism", value_name = "NAME,...", value_delimiter = ',', value_parser = mechanism)]
-    mechanisms: Vec<Mechanism>,
+    mechanisms: Vec<ProductionSetting>,
     #[command(flatten)]
     made: made::MadeArgs,
     /// Draw epsilon or rho into this SVG file. With --kinds, draw the noise at the target.
@@ -70,15 +72,15 @@ enum Over {
     Rounds,
 }
 
-fn mechanism(name: &str) -> anyhow::Result<Mechanism> {
-    let known = Mechanism::ALL.map(Mechanism::name).join(", ");
-    Mechanism::by_name(name).ok_or_else(|| anyhow!("expected one of {known}, got '{name}'"))
+fn mechanism(name: &str) -> anyhow::Result<ProductionSetting> {
+    let known = ProductionSetting::ALL.map(ProductionSetting::name).join(", ");
+    ProductionSetting::by_name(name).ok_or_else(|| anyhow!("expected one of {known}, got '{name}'"))
 }
 
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Plan<'a> {
-    question: &'a Question,
+    question: &'a PopulationQuestion,
     adjacency: &'static str,
     at_report_goal: Vec<Feasible>,
     /// For each mechanism, the smallest report goal of two significant digits that meets the target.
@@ -90,7 +92,7 @@ struct Plan<'a> {
 
 #[derive(Serialize)]
 struct Smallest {
-    mechanism: Mechanism,
+    mechanism: ProductionSetting,
     option: Option<Feasible>,
 }
 
@@ -100,7 +102,7 @@ pub(crate) fn run(args: PlanArgs, output: &Output) -> anyhow::Result<()> {
     let question = question(&args)?;
     largest_gap(question.population, args.report_goal).context("--report-goal")?;
     let mechanisms = if args.mechanisms.is_empty() && !args.made.is_asked() {
-        Mechanism::ALL.to_vec()
+        ProductionSetting::ALL.to_vec()
     } else {
         args.mechanisms
     };
@@ -152,13 +154,13 @@ pub(crate) fn run(args: PlanArgs, output: &Output) -> anyhow::Result<()> {
     output.print(&parts.join("\n\n"))
 }
 
-fn question(args: &PlanArgs) -> anyhow::Result<Question> {
+fn question(args: &PlanArgs) -> anyhow::Result<PopulationQuestion> {
     let target = match (args.epsilon, args.rho) {
-        (Some(epsilon), None) => Target::Epsilon(Epsilon::new(epsilon)?),
-        (None, Some(rho)) => Target::Rho(Rho::new(rho)?),
+        (Some(epsilon), None) => Goal::Epsilon(Epsilon::new(epsilon)?),
+        (None, Some(rho)) => Goal::Rho(Rho::new(rho)?),
         _ => bail!("the target needs either --epsilon or --rho"),
     };
-    let question = Question::new(args.population, args.rounds, Delta::new(args.delta)?, target)?
+    let question = PopulationQuestion::new(args.population, args.rounds, Delta::new(args.delta)?, target)?
         .with_separation_share(args.separation_share)?
         .with_noise_scale(args.noise_scale)?;
     Ok(match args.max_participation {
@@ -171,10 +173,10 @@ fn write_svg(file: &Path, svg: &str) -> anyhow::Result<()> {
     std::fs::write(file, svg).with_context(|| format!("cannot write {}", file.display()))
 }
 
-fn header(question: &Question) -> String {
+fn header(question: &PopulationQuestion) -> String {
     let target = match question.target {
-        Target::Epsilon(epsilon) => format!("epsilon {epsilon} (rho {})", number(question.target_rho.get())),
-        Target::Rho(rho) => format!("rho {rho}"),
+        Goal::Epsilon(epsilon) => format!("epsilon {epsilon} (rho {})", number(question.target_rho.get())),
+        Goal::Rho(rho) => format!("rho {rho}"),
     };
     format!(
         "{} users, {} rounds, target {target} at delta {}; zero-out, no sampling assumed, separation enforced by timers",
@@ -279,7 +281,7 @@ mod tests {
                 .into_iter()
                 .find(|option| option.meets_target),
         };
-        let mechanisms = Mechanism::ALL;
+        let mechanisms = ProductionSetting::ALL;
         text(
             &mechanisms.map(option),
             &mechanisms.map(smallest),
@@ -327,7 +329,10 @@ mod tests {
         let unknown = parse("--population 10 --rounds 5 --rho 1 --mechanism bandmf").unwrap_err();
         assert!(unknown.contains("expected one of tree, blt-100"), "{unknown}");
         let args = parse("--population 10 --rounds 5 --rho 1 --mechanism tree,blt-400").unwrap();
-        assert_eq!(args.mechanisms, [Mechanism::Tree, Mechanism::Blt400]);
+        assert_eq!(
+            args.mechanisms,
+            [ProductionSetting::Tree, ProductionSetting::Blt400]
+        );
         let wrong = |line: &str| question(&parse(line).unwrap()).unwrap_err().to_string();
         assert!(wrong("--population 10 --rounds 0 --rho 1").contains("rounds: expected a whole number >= 1"));
         assert!(wrong("--population 10 --rounds 5 --rho 1 --delta 1").contains("delta: expected"));

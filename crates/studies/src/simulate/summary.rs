@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use undertone_accounting::participation::RoundsBetween;
-use undertone_accounting::plan::largest_gap;
+use undertone_accounting::participation::largest_gap;
 
 use super::config::SimulationConfig;
 use super::privacy::PrivacyComparison;

@@ -1,6 +1,6 @@
 //! Figure 8: population, rounds, report goal and min-sep against zCDP.
 
-use undertone_accounting::plan;
+use undertone_accounting::participation;
 use undertone_accounting::sensitivity::production::{BLT_400, REPORT_GOAL};
 
 use super::contenders::{STAND_IN, at, fitting, schema};
@@ -147,7 +147,7 @@ fn figure(title: &'static str, x_label: &'static str, x: &[u64], curves: Vec<Cur
 
 fn over_goals(title: &'static str, all: &[Deployed], population: u64) -> Result<Figure, ReproduceError> {
     let curves = curves(all, &GOALS, |mechanism, rounds, goal| {
-        let gap = plan::largest_gap(population, goal)?.get();
+        let gap = participation::largest_gap(population, goal)?.get();
         mechanism.rho(rounds, &fitting(rounds, gap)?, goal)
     })?;
     Ok(figure(title, "report goal (noise in proportion)", &GOALS, curves))

@@ -1,7 +1,8 @@
 //! Figure 4: population, rounds, report goal and separation against zCDP.
 
-use undertone_accounting::plan::{Mechanism, Question, Target};
+use undertone_accounting::plan::ProductionSetting;
 use undertone_accounting::{Delta, Rho};
+use undertone_mechanisms::population_plan::{Goal, PopulationQuestion};
 
 use super::{DELTA, table_1, table_2, tree_rho};
 use crate::reproduce::check::{Body, Check};
@@ -63,17 +64,13 @@ fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
 /// rho of a plan at a report goal, and with MaxP lowered where it is given.
 fn planned(population: u64, rounds: u64, goal: u64, most: Option<u64>) -> Result<f64, ReproduceError> {
     // The target does not enter rho.
-    let question = Question::new(
-        population,
-        rounds,
-        Delta::new(DELTA)?,
-        Target::Rho(Rho::new(1.0)?),
-    )?;
+    let question =
+        PopulationQuestion::new(population, rounds, Delta::new(DELTA)?, Goal::Rho(Rho::new(1.0)?))?;
     let question = match most {
         Some(most) => question.with_max_participation(most)?,
         None => question,
     };
-    Ok(question.option(Mechanism::Tree, goal)?.rho.get())
+    Ok(question.option(ProductionSetting::Tree, goal)?.rho.get())
 }
 
 /// rho at 6500 clients a round where exactly `min_sep` rounds lie between participations, or more.
@@ -134,7 +131,7 @@ fn tables() -> Result<(Vec<Row>, Statement), ReproduceError> {
         entries: vec![entry],
     };
     let two = Rounding::Nearest { decimals: 2 };
-    let one_client = Mechanism::Tree.noise_multiplier(1, 1)?.get();
+    let one_client = ProductionSetting::Tree.noise_multiplier(1, 1)?.get();
     let mut rows = vec![row(
         "section 2.2",
         "noise multiplier of 500 clients that keeps the utility of 7 at 6500".to_owned(),

@@ -1,6 +1,6 @@
 //! Numbers in the running text of section 2 and appendix A, and in the remark column of Table 1.
 
-use undertone_accounting::plan;
+use undertone_accounting::participation;
 
 use super::{DELTA, RECIPE, epsilon, tree_rho};
 use crate::reproduce::check::{Body, Check};
@@ -20,8 +20,9 @@ fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
         Rounding::Nearest { decimals: 2 },
         Rounding::Truncated { decimals: 0 },
     );
-    let largest_gap =
-        |population, report_goal| plan::largest_gap(population, report_goal).map(|gap| gap.get() as f64);
+    let largest_gap = |population, report_goal| {
+        participation::largest_gap(population, report_goal).map(|gap| gap.get() as f64)
+    };
     let rows = [
         (
             "Table 1",

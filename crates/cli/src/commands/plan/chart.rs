@@ -1,18 +1,19 @@
 //! The curves of a plan as one SVG picture: epsilon or rho, whichever the target names, on a logarithmic axis.
 
 use anyhow::{Context, anyhow};
-use undertone_accounting::plan::{Feasible, Mechanism, Question, Target};
+use undertone_accounting::plan::ProductionSetting;
+use undertone_mechanisms::population_plan::{Feasible, Goal, PopulationQuestion};
 
 use undertone_present::curves::{COLOURS, MUTED, Pen, Picture, range};
 
-fn pen(mechanism: Mechanism) -> Pen {
+fn pen(mechanism: ProductionSetting) -> Pen {
     let [tree, blt_100, blt_400, blt_1000, independent, ..] = COLOURS;
     let colour = match mechanism {
-        Mechanism::Tree => tree,
-        Mechanism::Blt100 => blt_100,
-        Mechanism::Blt400 => blt_400,
-        Mechanism::Blt1000 => blt_1000,
-        Mechanism::Independent => independent,
+        ProductionSetting::Tree => tree,
+        ProductionSetting::Blt100 => blt_100,
+        ProductionSetting::Blt400 => blt_400,
+        ProductionSetting::Blt1000 => blt_1000,
+        ProductionSetting::Independent => independent,
     };
     Pen {
         colour,
@@ -22,13 +23,13 @@ fn pen(mechanism: Mechanism) -> Pen {
 
 /// Draws one curve per mechanism, and the target as a dashed line. Empty curves are an error.
 pub(super) fn draw(
-    question: &Question,
+    question: &PopulationQuestion,
     curves: &[Vec<Feasible>],
     over_rounds: bool,
 ) -> anyhow::Result<String> {
     let (quantity, target) = match question.target {
-        Target::Epsilon(epsilon) => ("epsilon", epsilon.get()),
-        Target::Rho(rho) => ("rho", rho.get()),
+        Goal::Epsilon(epsilon) => ("epsilon", epsilon.get()),
+        Goal::Rho(rho) => ("rho", rho.get()),
     };
     let point = |option: &Feasible| {
         let x = if over_rounds {
@@ -37,8 +38,8 @@ pub(super) fn draw(
             option.report_goal
         };
         let y = match question.target {
-            Target::Epsilon(_) => option.epsilon.get(),
-            Target::Rho(_) => option.rho.get(),
+            Goal::Epsilon(_) => option.epsilon.get(),
+            Goal::Rho(_) => option.rho.get(),
         };
         (x as f64, y)
     };
@@ -101,8 +102,8 @@ mod tests {
 
     use super::*;
 
-    fn check(target: Target, over_rounds: bool, words: &[&str]) {
-        let question = Question::new(1_000_000, 300, Delta::new(1e-10).unwrap(), target).unwrap();
+    fn check(target: Goal, over_rounds: bool, words: &[&str]) {
+        let question = PopulationQuestion::new(1_000_000, 300, Delta::new(1e-10).unwrap(), target).unwrap();
         let curve = |mechanism| {
             if over_rounds {
                 question.over_rounds(mechanism, 2000).unwrap()
@@ -110,17 +111,17 @@ mod tests {
                 question.over_report_goals(mechanism, 2000).unwrap()
             }
         };
-        let svg = draw(&question, &Mechanism::ALL.map(curve), over_rounds).unwrap();
+        let svg = draw(&question, &ProductionSetting::ALL.map(curve), over_rounds).unwrap();
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
         for word in words {
             assert!(svg.contains(word), "{word}");
         }
-        assert!(svg.matches("<polyline").count() >= Mechanism::ALL.len());
+        assert!(svg.matches("<polyline").count() >= ProductionSetting::ALL.len());
     }
 
     #[test]
     fn pictures() {
-        let epsilon = Target::Epsilon(Epsilon::new(8.0).unwrap());
+        let epsilon = Goal::Epsilon(Epsilon::new(8.0).unwrap());
         check(
             epsilon,
             false,
@@ -130,7 +131,7 @@ mod tests {
                 "target",
             ],
         );
-        let rho = Target::Rho(Rho::new(0.5).unwrap());
+        let rho = Goal::Rho(Rho::new(0.5).unwrap());
         check(
             rho,
             true,
@@ -140,9 +141,9 @@ mod tests {
 
     #[test]
     fn one_point_and_none() {
-        let target = Target::Rho(Rho::new(0.5).unwrap());
-        let question = Question::new(100, 1, Delta::new(1e-10).unwrap(), target).unwrap();
-        let one = question.over_rounds(Mechanism::Tree, 10).unwrap();
+        let target = Goal::Rho(Rho::new(0.5).unwrap());
+        let question = PopulationQuestion::new(100, 1, Delta::new(1e-10).unwrap(), target).unwrap();
+        let one = question.over_rounds(ProductionSetting::Tree, 10).unwrap();
         assert!(draw(&question, &[one], true).is_ok());
         assert!(draw(&question, &[], true).is_err());
     }

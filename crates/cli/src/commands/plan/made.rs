@@ -4,9 +4,10 @@ use anyhow::{Context, anyhow, ensure};
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
-use undertone_accounting::plan::Question;
 use undertone_mechanisms::optimize::{Kind, Sizes};
-use undertone_mechanisms::plan::{Candidate, FeasibleRange, Outlook, Planned, Planner};
+use undertone_mechanisms::population_plan::{
+    Candidate, FeasibleRange, Outlook, Planned, Planner, PopulationQuestion,
+};
 use undertone_mechanisms::{Objective, Workload};
 use undertone_present::numbers::{number, upper_bound};
 
@@ -162,7 +163,7 @@ impl MadeArgs {
         Ok(candidates)
     }
 
-    fn planner(&self, question: Question, candidate: Candidate) -> anyhow::Result<Planner> {
+    fn planner(&self, question: PopulationQuestion, candidate: Candidate) -> anyhow::Result<Planner> {
         let workload = Workload::momentum(self.momentum).context("--momentum")?;
         Ok(Planner::new(question, candidate, self.objective(), workload)?)
     }
@@ -170,7 +171,7 @@ impl MadeArgs {
     /// What each candidate can do up to a report goal.
     pub(super) fn compare(
         &self,
-        question: &Question,
+        question: &PopulationQuestion,
         report_goal: u64,
         output: &Output,
     ) -> anyhow::Result<Comparison> {
@@ -201,7 +202,7 @@ impl MadeArgs {
     /// Noise at the target guarantee over report goals, or over lengths at the report goal, as a picture.
     pub(super) fn draw(
         &self,
-        question: &Question,
+        question: &PopulationQuestion,
         report_goal: u64,
         over_rounds: bool,
         output: &Output,
@@ -218,7 +219,7 @@ impl MadeArgs {
                     .collect();
                 lengths.dedup();
                 for rounds in lengths {
-                    let mut planner = self.planner(Question { rounds, ..*question }, candidate)?;
+                    let mut planner = self.planner(PopulationQuestion { rounds, ..*question }, candidate)?;
                     let option = planner.option(report_goal);
                     points.push((rounds as f64, noise(&option.context(name)?)));
                     keeps_utility.push((rounds as f64, planner.utility_noise()));

@@ -1,9 +1,8 @@
-//! Plans with matrices that are made for the question.
+//! Plans for a population: from its size, a number of rounds and a goal to the report goals that are feasible.
 //!
-//! [`undertone_accounting::plan`] asks what the matrices of production runs promise. Here every report goal gets the
-//! matrix that suits the participation it leads to, and two questions are answered: how much noise the target guarantee
-//! leaves in the iterates, which compares mechanisms at equal privacy, and what the guarantee is at the noise that keeps
-//! utility. Matrices are made in this crate, so the answers are too: `accounting` knows none of them.
+//! A [`PopulationQuestion`] states what the mechanisms of production runs promise. A [`Planner`] makes for each report goal
+//! the matrix that suits the participation it leads to, and answers two questions: how much noise the goal leaves in the
+//! iterates, which compares mechanisms at equal privacy, and what the guarantee is at the noise that keeps utility.
 //!
 //! # Source
 //! \[Gboard\] section 2.2: utility is kept where noise multiplier and clients a round grow together, so by the noise in the
@@ -11,15 +10,17 @@
 //! customized setting").
 
 mod candidate;
+mod question;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use undertone_accounting::participation::{EffectiveParticipation, Participation, RoundsBetween};
-use undertone_accounting::plan::{Mechanism, Question};
+use undertone_accounting::plan::ProductionSetting;
 use undertone_accounting::{Epsilon, NoiseMultiplier, Rho, zcdp};
 
 pub use candidate::Candidate;
+pub use question::{Feasible, Goal, PopulationQuestion};
 
 use crate::error::{MechanismError, Result};
 use crate::loss::{Certified, Errors, Losses, Objective};
@@ -38,14 +39,13 @@ const WIDTH: f64 = 0.01;
 ///
 /// # Example
 /// ```
-/// use undertone_accounting::plan::{Question, Target};
 /// use undertone_accounting::{Delta, Rho};
 /// use undertone_mechanisms::optimize::{Kind, Sizes};
-/// use undertone_mechanisms::plan::{Candidate, Planner};
+/// use undertone_mechanisms::population_plan::{Candidate, Goal, Planner, PopulationQuestion};
 /// use undertone_mechanisms::{Objective, Workload};
 ///
 /// // Half a million users, 256 rounds, one zCDP of 0.5.
-/// let question = Question::new(500_000, 256, Delta::new(1e-10)?, Target::Rho(Rho::new(0.5)?))?;
+/// let question = PopulationQuestion::new(500_000, 256, Delta::new(1e-10)?, Goal::Rho(Rho::new(0.5)?))?;
 /// let noise = |kind| -> undertone_mechanisms::Result<f64> {
 ///     let candidate = Candidate::Made(kind, Sizes::default());
 ///     let mut planner = Planner::new(question, candidate, Objective::RmsLoss, Workload::prefix_sum())?;
@@ -57,7 +57,7 @@ const WIDTH: f64 = 0.01;
 /// ```
 #[derive(Debug)]
 pub struct Planner {
-    question: Question,
+    question: PopulationQuestion,
     candidate: Candidate,
     /// The question's.
     rounds: usize,
@@ -65,11 +65,11 @@ pub struct Planner {
     workload: Workload,
     utility_noise: f64,
     /// By gap and participations.
-    made: BTreeMap<(u64, u64), Made>,
+    made: BTreeMap<(u64, u64), CandidateDetails>,
 }
 
 #[derive(Debug, Clone)]
-struct Made {
+struct CandidateDetails {
     strategy: String,
     sensitivity: Certified,
     errors: Errors,
@@ -99,16 +99,16 @@ pub struct Planned {
     /// Errors times sensitivity.
     pub losses: Losses,
     /// With the least noise that meets the target.
-    pub at_target: Setting,
+    pub at_target: NoiseLevel,
     /// With the noise that keeps utility ([`Planner::utility_noise`]).
-    pub at_utility: Setting,
+    pub at_utility: NoiseLevel,
     /// Whether the noise that keeps utility meets the target.
     pub is_feasible: bool,
 }
 
 /// A noise multiplier and what it means.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Setting {
+pub struct NoiseLevel {
     /// Standard deviation of the noise, before it is correlated, in clip norms.
     pub noise_multiplier: NoiseMultiplier,
     /// zCDP of the run.
@@ -148,7 +148,7 @@ impl Planner {
     /// # Errors
     /// A workload of fewer rounds than the question.
     pub fn new(
-        question: Question,
+        question: PopulationQuestion,
         candidate: Candidate,
         objective: Objective,
         workload: Workload,
@@ -156,7 +156,7 @@ impl Planner {
         let rounds = usize::try_from(question.rounds).unwrap_or(usize::MAX);
         let tree = Strategy::Tree(Tree::new()).errors(rounds, &workload)?;
         // What production trees left in the average of as many clients.
-        let one_client = Mechanism::Tree.noise_multiplier(question.rounds, 1)?;
+        let one_client = ProductionSetting::Tree.noise_multiplier(question.rounds, 1)?;
         Ok(Self {
             utility_noise: question.noise_scale * one_client.get() * error(tree, objective),
             question,
@@ -185,9 +185,9 @@ impl Planner {
         let made = self.make(&participation.participation)?;
         let errors = error(made.errors, self.objective);
         let squared = made.sensitivity.squared;
-        let setting = |noise_multiplier: NoiseMultiplier| -> Result<Setting> {
+        let noise_level = |noise_multiplier: NoiseMultiplier| -> Result<NoiseLevel> {
             let rho = squared.rho(noise_multiplier)?;
-            Ok(Setting {
+            Ok(NoiseLevel {
                 noise_multiplier,
                 rho,
                 epsilon: zcdp::epsilon_of_gaussians(rho, self.question.delta)?,
@@ -200,7 +200,7 @@ impl Planner {
             for_target = NoiseMultiplier::new(for_target.get().next_up())?;
         }
         let for_utility = NoiseMultiplier::new(self.utility_noise * report_goal as f64 / errors)?;
-        let at_utility = setting(for_utility)?;
+        let at_utility = noise_level(for_utility)?;
         Ok(Planned {
             candidate: self.candidate.name(),
             strategy: made.strategy,
@@ -210,7 +210,7 @@ impl Planner {
             participation,
             sensitivity: made.sensitivity,
             losses: made.errors.losses(squared),
-            at_target: setting(for_target)?,
+            at_target: noise_level(for_target)?,
             is_feasible: at_utility.rho <= self.question.target_rho,
             at_utility,
         })
@@ -300,7 +300,7 @@ impl Planner {
         Ok(FeasibleRange { least, most })
     }
 
-    fn make(&mut self, participation: &Participation) -> Result<Made> {
+    fn make(&mut self, participation: &Participation) -> Result<CandidateDetails> {
         // Who takes part once keeps every gap.
         let participation = match participation.max_participation() {
             1 => Participation::single(),
@@ -314,7 +314,7 @@ impl Planner {
             .with_objective(self.objective)
             .with_workload(self.workload.clone());
         let strategy = self.candidate.make(&problem)?;
-        let made = Made {
+        let made = CandidateDetails {
             strategy: strategy.name(),
             sensitivity: strategy.squared_sensitivity(self.rounds, &participation)?,
             errors: strategy.errors(self.rounds, &self.workload)?,

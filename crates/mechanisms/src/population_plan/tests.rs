@@ -1,18 +1,17 @@
-use undertone_accounting::plan::Target;
 use undertone_accounting::{Delta, gaussian};
 
 use super::*;
 use crate::optimize::{Kind, Sizes};
 
-fn question(population: u64, rounds: u64, target: Target) -> Question {
-    Question::new(population, rounds, Delta::new(1e-10).unwrap(), target).unwrap()
+fn question(population: u64, rounds: u64, target: Goal) -> PopulationQuestion {
+    PopulationQuestion::new(population, rounds, Delta::new(1e-10).unwrap(), target).unwrap()
 }
 
-fn rho(value: f64) -> Target {
-    Target::Rho(Rho::new(value).unwrap())
+fn rho(value: f64) -> Goal {
+    Goal::Rho(Rho::new(value).unwrap())
 }
 
-fn planner(question: Question, kind: Kind) -> Planner {
+fn planner(question: PopulationQuestion, kind: Kind) -> Planner {
     let candidate = Candidate::Made(kind, Sizes::default());
     Planner::new(question, candidate, Objective::RmsLoss, Workload::prefix_sum()).unwrap()
 }
@@ -26,7 +25,7 @@ fn the_tree_is_that_of_the_accountants_plan() {
         (65_000, 100, 6500),
     ] {
         let question = question(population, rounds, rho(0.5));
-        let theirs = question.option(Mechanism::Tree, goal).unwrap();
+        let theirs = question.option(ProductionSetting::Tree, goal).unwrap();
         let ours = planner(question, Kind::Tree).option(goal).unwrap();
         let close = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-12;
         assert_eq!(ours.participation, theirs.participation);
@@ -49,7 +48,7 @@ fn independent_noise_in_closed_form() {
     // k participations have a squared sensitivity of k; the t-th iterate adds up t rows of noise.
     let (population, rounds, goal) = (10_000u64, 40u64, 1000u64);
     let epsilon = Epsilon::new(3.0).unwrap();
-    let question = question(population, rounds, Target::Epsilon(epsilon));
+    let question = question(population, rounds, Goal::Epsilon(epsilon));
     let option = planner(question, Kind::Independent).option(goal).unwrap();
     let participations = 4.0f64;
     assert_eq!(option.sensitivity.squared.get(), participations);
