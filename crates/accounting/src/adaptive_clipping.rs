@@ -144,12 +144,12 @@ mod tests {
             let back = noise_multiplier(sum, bits(1.0)).unwrap().get();
             prop_assert!((back - whole).abs() <= 1e-11 * whole, "{} {}", back, whole);
             // Up to rounding.
-            let most = |value: f64| value * (1.0 + 1e-12);
+            let with_slack = |value: f64| value * (1.0 + 1e-12);
             let sum_for = |whole, factor| sum_noise_multiplier(noise(whole), bits(factor)).unwrap().get();
             prop_assert!(sum.get() >= whole);
-            prop_assert!(sum_for(whole, more) <= most(sum.get()));
-            prop_assert!(back <= most(noise_multiplier(sum, bits(more)).unwrap().get()));
-            prop_assert!(sum_for(whole / more, 1.0) <= most(sum.get()));
+            prop_assert!(sum_for(whole, more) <= with_slack(sum.get()));
+            prop_assert!(back <= with_slack(noise_multiplier(sum, bits(more)).unwrap().get()));
+            prop_assert!(sum_for(whole / more, 1.0) <= with_slack(sum.get()));
         }
     }
 }

@@ -105,15 +105,15 @@ impl ProductionSetting {
         rounds: u64,
         participation: &Participation,
     ) -> Result<(SquaredSensitivity, bool), AccountingError> {
-        let most = participation.effective(rounds)?.participation.max_participation();
+        let max_par = participation.effective(rounds)?.participation.max_participation();
         if let Some(blt) = self.blt() {
             let rounds = usize::try_from(rounds).unwrap_or(usize::MAX);
             return Ok((blt.strategy(rounds)?.squared_sensitivity(participation)?, true));
         }
         if self == ProductionSetting::Independent {
-            return Ok((SquaredSensitivity::new(most as f64)?, true));
+            return Ok((SquaredSensitivity::new(max_par as f64)?, true));
         }
-        if most > MAX_EXACT {
+        if max_par > MAX_EXACT {
             return Ok((tree::squared_sensitivity_bound(rounds, participation)?, false));
         }
         Ok((

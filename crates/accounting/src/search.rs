@@ -181,8 +181,8 @@ impl Bisection {
         // Every step may be twice as long as the one before, and must be four times as long as the shortest one:
         // neither a flat nor a jagged excess takes long.
         let reach = 2f64.powi(trials.len().min(500) as i32 - 1);
-        let least = (self.precision.step(newest.value) / newest.value).ln_1p();
-        let distance = aim.min(4f64.ln() * reach).max(least * reach * reach);
+        let min_step = (self.precision.step(newest.value) / newest.value).ln_1p();
+        let distance = aim.min(4f64.ln() * reach).max(min_step * reach * reach);
         if end > newest.value {
             let value = newest.value * distance.exp();
             let value = self.precision.between(value, newest.value, f64::INFINITY);
@@ -317,7 +317,7 @@ mod tests {
         (found.unwrap_or(None), tried)
     }
 
-    fn check(root: f64, slope: f64, start: f64, precision: Precision, most: u32) {
+    fn check(root: f64, slope: f64, start: f64, precision: Precision, max_tried: u32) {
         let excess = |x: f64| slope * (x / root).ln() + 0.1 * slope.signum() * (x / root).ln().powi(3);
         let ends = if slope < 0.0 { (1e12, 1e-12) } else { (1e-12, 1e12) };
         let (found, tried) = find(ends, start, precision, excess);
@@ -328,7 +328,7 @@ mod tests {
         if precision.close() == 0.0 {
             assert!(off <= 1e-9, "{found} is off {root} by {off:e}");
         }
-        assert!(tried <= most, "{tried} values tried for {root}");
+        assert!(tried <= max_tried, "{tried} values tried for {root}");
     }
 
     #[test]
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn ends_flats_and_jumps() {
-        let check = |precision, start, excess: &dyn Fn(f64) -> f64, expected: Option<f64>, most: u32| {
+        let check = |precision, start, excess: &dyn Fn(f64) -> f64, expected: Option<f64>, max_tried: u32| {
             let (found, tried) = find((1e6, 1e-6), start, precision, excess);
             let near = found
                 .zip(expected)
@@ -370,7 +370,7 @@ mod tests {
                 near.map_or(found == expected, |off| (0.0..1e-6).contains(&off)),
                 "{found:?} {expected:?}"
             );
-            assert!(tried <= most, "{tried} values tried for {expected:?}");
+            assert!(tried <= max_tried, "{tried} values tried for {expected:?}");
         };
         check(REAL, 1.0, &|_| 0.5, None, 20);
         check(REAL, 1.0, &|_| f64::INFINITY, None, 20);

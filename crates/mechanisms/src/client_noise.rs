@@ -39,7 +39,7 @@ impl ClientNoisedSum {
 /// What the clients' shares of noise amount to: the event for the accountant, and how many shares it takes.
 ///
 /// # Guarantee
-/// A release is refused unless at least the `least_clients` that the event counts on are in the sum: shares of clients that
+/// A release is refused unless at least the `min_clients` that the event counts on are in the sum: shares of clients that
 /// dropped out are not there. Clients that lie about their share are not noticed; choose the floor so that those who do
 /// not lie reach it.
 ///
@@ -59,30 +59,30 @@ impl ClientNoisedSum {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientNoise {
     event: Event,
-    least_clients: u64,
-    most_clients: u64,
+    min_clients: u64,
+    max_clients: u64,
     share_std: f64,
 }
 
 impl ClientNoise {
     /// Shares of standard deviation `share_std` in every coordinate, in the unit of the updates. `event` is what one
-    /// release means when `least_clients` of them are in the sum.
+    /// release means when `min_clients` of them are in the sum.
     ///
     /// # Errors
-    /// No clients, fewest above most, and a standard deviation that is not positive and finite.
-    pub fn new(event: Event, least_clients: u64, most_clients: u64, share_std: f64) -> Result<Self> {
-        if !(1..=most_clients).contains(&least_clients) {
+    /// No clients, a minimum above the maximum, and a standard deviation that is not positive and finite.
+    pub fn new(event: Event, min_clients: u64, max_clients: u64, share_std: f64) -> Result<Self> {
+        if !(1..=max_clients).contains(&min_clients) {
             return Err(MechanismError::Setting {
-                name: "least_clients",
-                expected: "at least 1 and at most the most clients of a sum",
-                got: least_clients as f64,
+                name: "min_clients",
+                expected: "at least 1 and at most max_clients",
+                got: min_clients as f64,
             });
         }
         let share_std = positive("share_std", share_std)?;
         Ok(Self {
             event,
-            least_clients,
-            most_clients,
+            min_clients,
+            max_clients,
             share_std,
         })
     }
@@ -93,10 +93,10 @@ impl ClientNoise {
         &self.event
     }
 
-    /// Fewest clients whose shares make the event's noise.
+    /// Minimum number of clients, whose shares make the event's noise.
     #[must_use]
-    pub fn least_clients(&self) -> u64 {
-        self.least_clients
+    pub fn min_clients(&self) -> u64 {
+        self.min_clients
     }
 
     /// Standard deviation of one client's share.
@@ -112,10 +112,10 @@ impl ClientNoise {
     /// may have; a denominator that is not positive and finite.
     pub fn release(&self, sum: ClientNoisedSum, denominator: f64) -> Result<NoisedAverage> {
         // PRIVACY: the one place where such a sum becomes readable.
-        if !(self.least_clients..=self.most_clients).contains(&sum.clients) {
+        if !(self.min_clients..=self.max_clients).contains(&sum.clients) {
             return Err(MechanismError::WrongClients {
-                least: self.least_clients,
-                most: self.most_clients,
+                min: self.min_clients,
+                max: self.max_clients,
                 got: sum.clients,
             });
         }

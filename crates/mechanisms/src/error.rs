@@ -61,12 +61,12 @@ pub enum MechanismError {
     #[error("the recurrence needs earlier noise that cannot be recomputed; keep the history instead")]
     HistoryNotRemade,
     /// Noise that the clients add in shares, with fewer clients than its guarantee counts on, or more than it allows.
-    #[error("the sum holds the noise of {got} clients; its guarantee needs from {least} to {most} clients")]
+    #[error("the sum holds the noise of {got} clients; its guarantee needs from {min} to {max} clients")]
     WrongClients {
-        /// Fewest clients whose shares make the stated noise.
-        least: u64,
-        /// Most clients of a sum.
-        most: u64,
+        /// Minimum number of clients, whose shares make the stated noise.
+        min: u64,
+        /// Maximum number of clients in a sum.
+        max: u64,
         /// Clients in the sum.
         got: u64,
     },

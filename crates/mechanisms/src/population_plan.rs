@@ -126,9 +126,11 @@ pub struct NoiseLevel {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FeasibleRange {
     /// The smallest report goal, to within a hundredth.
-    pub least: Planned,
+    #[serde(rename = "least")]
+    pub min: Planned,
     /// The largest.
-    pub most: Planned,
+    #[serde(rename = "most")]
+    pub max: Planned,
 }
 
 /// What a candidate can do up to a report goal.
@@ -216,19 +218,19 @@ impl Planner {
         })
     }
 
-    /// What the candidate can do with report goals up to `most`.
+    /// The outlook of the candidate over report goals up to `max_report_goal`.
     ///
-    /// A larger report goal buys noise until it costs a participation, so what is best lies at `most` or just before
+    /// A larger report goal buys noise until it costs a participation, so what is best lies at `max_report_goal` or just before
     /// another participation fits; ranges between those are searched for the report goals that are feasible.
     ///
     /// # Errors
     /// As [`Self::option`].
-    pub fn outlook(&mut self, most: u64) -> Result<Outlook> {
-        let at_report_goal = self.option(most)?;
+    pub fn outlook(&mut self, max_report_goal: u64) -> Result<Outlook> {
+        let at_report_goal = self.option(max_report_goal)?;
         let mut best = at_report_goal.clone();
         let mut feasible = Vec::new();
         let mut below = 0;
-        for last in self.range_ends(most)? {
+        for last in self.range_ends(max_report_goal)? {
             let end = self.option(last)?;
             if end.at_target.iterate_noise < best.at_target.iterate_noise {
                 best = end.clone();
@@ -245,31 +247,32 @@ impl Planner {
         })
     }
 
-    /// The candidate at each of some report goals from a thirtieth of `most` up, those before another participation among
+    /// The candidate at each of some report goals from a thirtieth of `max_report_goal` up, those before another participation among
     /// them: a curve.
     ///
     /// # Errors
     /// As [`Self::option`].
-    pub fn over_report_goals(&mut self, most: u64) -> Result<Vec<Planned>> {
+    pub fn over_report_goals(&mut self, max_report_goal: u64) -> Result<Vec<Planned>> {
         const STEPS: i32 = 16;
-        let step = |i: i32| (most as f64 * 30f64.powf(f64::from(i - STEPS) / f64::from(STEPS))) as u64;
-        let mut goals: Vec<u64> = (0..=STEPS).map(|i| step(i).clamp(1, most)).collect();
-        let least = goals.first().copied().unwrap_or(most);
-        let ends = self.range_ends(most)?;
+        let step =
+            |i: i32| (max_report_goal as f64 * 30f64.powf(f64::from(i - STEPS) / f64::from(STEPS))) as u64;
+        let mut goals: Vec<u64> = (0..=STEPS).map(|i| step(i).clamp(1, max_report_goal)).collect();
+        let min = goals.first().copied().unwrap_or(max_report_goal);
+        let ends = self.range_ends(max_report_goal)?;
         goals.extend(ends.iter().flat_map(|end| [*end, end + 1]));
-        goals.retain(|goal| (least..=most).contains(goal));
+        goals.retain(|goal| (min..=max_report_goal).contains(goal));
         goals.sort_unstable();
         goals.dedup();
         goals.into_iter().map(|goal| self.option(goal)).collect()
     }
 
-    /// The largest report goals of 1, 2, .. participations, and `most`.
-    fn range_ends(&self, most: u64) -> Result<Vec<u64>> {
+    /// The largest report goals of 1, 2, .. participations, and `max_report_goal`.
+    fn range_ends(&self, max_report_goal: u64) -> Result<Vec<u64>> {
         let participations =
             |goal| -> Result<u64> { Ok(self.question.schema(goal)?.participation.max_participation()) };
         let mut ends = Vec::new();
-        for wanted in participations(1)?..participations(most)?.min(APART + 1) {
-            let (mut within, mut beyond) = (ends.last().copied().unwrap_or(0), most);
+        for wanted in participations(1)?..participations(max_report_goal)?.min(APART + 1) {
+            let (mut within, mut beyond) = (ends.last().copied().unwrap_or(0), max_report_goal);
             while beyond - within > 1 {
                 let middle = within + (beyond - within) / 2;
                 if participations(middle)? <= wanted {
@@ -282,22 +285,22 @@ impl Planner {
                 ends.push(within);
             }
         }
-        ends.push(most);
+        ends.push(max_report_goal);
         Ok(ends)
     }
 
     /// The range above `below` that ends with a feasible report goal.
-    fn range(&mut self, below: u64, most: Planned) -> Result<FeasibleRange> {
-        let (mut missed, mut least) = (below, most.clone());
-        while (least.report_goal - missed) as f64 > (WIDTH * least.report_goal as f64).max(1.0) {
-            let middle = self.option(missed + (least.report_goal - missed) / 2)?;
+    fn range(&mut self, below: u64, max: Planned) -> Result<FeasibleRange> {
+        let (mut missed, mut min) = (below, max.clone());
+        while (min.report_goal - missed) as f64 > (WIDTH * min.report_goal as f64).max(1.0) {
+            let middle = self.option(missed + (min.report_goal - missed) / 2)?;
             if middle.is_feasible {
-                least = middle;
+                min = middle;
             } else {
                 missed = middle.report_goal;
             }
         }
-        Ok(FeasibleRange { least, most })
+        Ok(FeasibleRange { min, max })
     }
 
     fn make(&mut self, participation: &Participation) -> Result<CandidateDetails> {

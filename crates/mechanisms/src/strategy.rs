@@ -35,7 +35,7 @@ pub(crate) mod tree;
 pub(crate) mod tree_full;
 
 /// Least squared sensitivity: far enough above the smallest numbers that no square that matters is lost.
-const LEAST_SQUARED: f64 = 1e-280;
+const MIN_SQUARED: f64 = 1e-280;
 
 /// A strategy matrix `C`: the run releases `C X + Z`, and each round receives its sum plus its row of `C^-1 Z`.
 ///
@@ -123,7 +123,7 @@ impl Strategy {
         let certified: Certified =
             each!(self, strategy => strategy.squared_sensitivity(rounds, participation))?;
         // PRIVACY: a sensitivity whose square vanishes in double precision would make any noise look private.
-        if certified.squared.get() < LEAST_SQUARED {
+        if certified.squared.get() < MIN_SQUARED {
             return Err(MechanismError::Setting {
                 name: "squared sensitivity",
                 expected: "at least 1e-280: entries of the matrix as small as these lose their squares",

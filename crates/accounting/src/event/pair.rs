@@ -8,7 +8,7 @@ use crate::special::ln_binomial;
 use crate::{AccountingError, Adjacency};
 
 /// Losses grow like the inverse square: below this they leave the range of numbers.
-const LEAST_NOISE: f64 = 1e-60;
+const MIN_NOISE: f64 = 1e-60;
 
 /// The dominating pair of one release of `event` (validated, and supporting `adjacency`); `None` where only a
 /// Renyi curve is known. Outcomes of less mass than `e^log_tail` may be left out.
@@ -40,7 +40,7 @@ pub(crate) fn pair(
     | Event::ExampleLevelSampling { noise_multiplier, .. }
     | Event::MixtureOfGaussians { noise_multiplier, .. }
     | Event::TruncatedPoissonGaussian { noise_multiplier, .. } = event
-        && noise_multiplier.get() < LEAST_NOISE
+        && noise_multiplier.get() < MIN_NOISE
     {
         return Err(AccountingError::NoFiniteGuarantee {
             reason: "the noise multiplier is too small",
@@ -135,11 +135,11 @@ pub(crate) fn pair(
         Event::ApproximateDp { epsilon, delta } => {
             // Everything that satisfies the statement is a post-processing of this pair (Kairouz, Oh, Viswanath).
             let delta = delta.map_or(0.0, crate::Delta::get);
-            let (log_most, log_least) = (-(-epsilon.get()).exp().ln_1p(), -epsilon.get().exp().ln_1p());
+            let (log_max, log_min) = (-(-epsilon.get()).exp().ln_1p(), -epsilon.get().exp().ln_1p());
             let kept = (-delta).ln_1p();
             Pair::Outcomes(Outcomes {
-                log_p: vec![kept + log_most, kept + log_least, delta.ln(), f64::NEG_INFINITY],
-                log_q: vec![kept + log_least, kept + log_most, f64::NEG_INFINITY, delta.ln()],
+                log_p: vec![kept + log_max, kept + log_min, delta.ln(), f64::NEG_INFINITY],
+                log_q: vec![kept + log_min, kept + log_max, f64::NEG_INFINITY, delta.ln()],
                 missing_p: 0.0,
                 missing_q: 0.0,
             })
@@ -173,8 +173,8 @@ fn binomial(count: u32, q: f64) -> Vec<(f64, f64)> {
 }
 
 /// `Pr[Bin(trials, p) >= least]`.
-fn upper_tail(trials: u64, p: f64, least: u64) -> f64 {
-    if least > trials {
+fn upper_tail(trials: u64, p: f64, min: u64) -> f64 {
+    if min > trials {
         return 0.0;
     }
     if p == 1.0 {
@@ -183,7 +183,7 @@ fn upper_tail(trials: u64, p: f64, least: u64) -> f64 {
     let n = trials as f64;
     if n > 1e9 {
         // Too large for factorials in f64: Chernoff's bound, which is above.
-        let share = least as f64 / n;
+        let share = min as f64 / n;
         if share <= p {
             return 1.0;
         }
@@ -197,7 +197,7 @@ fn upper_tail(trials: u64, p: f64, least: u64) -> f64 {
     }
     let log_mass = |k: f64| ln_binomial(n, k) + k * p.ln() + (n - k) * (-p).ln_1p();
     // From the nearer side of the mode, terms fall geometrically.
-    let (least, mode) = (least as f64, p * (n + 1.0));
+    let (min, mode) = (min as f64, p * (n + 1.0));
     let sum = |from: f64, step: f64| {
         let (mut total, mut k) = (0.0, from);
         while (0.0..=n).contains(&k) {
@@ -210,10 +210,10 @@ fn upper_tail(trials: u64, p: f64, least: u64) -> f64 {
         }
         total
     };
-    if least > mode {
-        sum(least, 1.0)
+    if min > mode {
+        sum(min, 1.0)
     } else {
-        (1.0 - sum(least - 1.0, -1.0)).clamp(0.0, 1.0)
+        (1.0 - sum(min - 1.0, -1.0)).clamp(0.0, 1.0)
     }
 }
 
@@ -223,15 +223,15 @@ mod tests {
 
     #[test]
     fn upper_tails() {
-        let brute = |n: u64, p: f64, least: u64| -> f64 {
-            (least..=n)
+        let brute = |n: u64, p: f64, min: u64| -> f64 {
+            (min..=n)
                 .map(|k| {
                     (ln_binomial(n as f64, k as f64) + k as f64 * p.ln() + (n - k) as f64 * (-p).ln_1p())
                         .exp()
                 })
                 .sum()
         };
-        for (n, p, least) in [
+        for (n, p, min) in [
             (10, 0.3, 0),
             (10, 0.3, 4),
             (10, 0.3, 10),
@@ -239,8 +239,8 @@ mod tests {
             (99, 0.05, 12),
             (99, 0.05, 2),
         ] {
-            let (got, want) = (upper_tail(n, p, least), brute(n, p, least));
-            assert!((got - want).abs() < 1e-13, "{n} {p} {least}: {got} {want}");
+            let (got, want) = (upper_tail(n, p, min), brute(n, p, min));
+            assert!((got - want).abs() < 1e-13, "{n} {p} {min}: {got} {want}");
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use realfft::num_complex::Complex64;
 
 /// No more buffers of a kind are kept, and no longer ones: a few megabytes in all, but for the largest compositions.
-const MOST_KEPT: usize = 16;
+const MAX_KEPT: usize = 16;
 const LONGEST_KEPT: usize = 1 << 19;
 
 /// Buffers of one kind that wait for their next use.
@@ -92,7 +92,7 @@ impl<T: Pooled> Clone for Buffer<T> {
 impl<T: Pooled> Drop for Buffer<T> {
     fn drop(&mut self) {
         let mut pool = T::pool().0.lock().unwrap_or_else(PoisonError::into_inner);
-        if pool.len() < MOST_KEPT && self.values.len() <= LONGEST_KEPT {
+        if pool.len() < MAX_KEPT && self.values.len() <= LONGEST_KEPT {
             pool.push(std::mem::take(&mut self.values));
         }
     }

@@ -78,8 +78,8 @@ fn radices(count: u64) -> Vec<u64> {
     radices
 }
 
-/// How many of `count` releases, at least `least` of them, to leave out so that the others have few remainders.
-pub(crate) fn convenient(count: u64, least: u64) -> u64 {
+/// How many of `count` releases, at least `min` of them, to leave out so that the others have few remainders.
+pub(crate) fn convenient(count: u64, min: u64) -> u64 {
     let remainders = |count: u64| {
         let mut rest = count;
         let mut remainders = 0;
@@ -89,10 +89,10 @@ pub(crate) fn convenient(count: u64, least: u64) -> u64 {
         }
         remainders
     };
-    (least..least + 4)
+    (min..min + 4)
         .filter(|apart| *apart < count)
         .min_by_key(|apart| remainders(count - apart))
-        .unwrap_or(least)
+        .unwrap_or(min)
 }
 
 /// Levels that `count` releases take.
@@ -101,18 +101,18 @@ pub(crate) fn levels(count: u64) -> u32 {
 }
 
 /// The smallest distance of the lattice that keeps every level of `count` releases within the longest transform.
-pub(crate) fn least_step(tails: &Tails, count: u64, allowance: Allowance, growth: usize) -> f64 {
+pub(crate) fn min_step(tails: &Tails, count: u64, allowance: Allowance, growth: usize) -> f64 {
     let step = |releases: u64, growth: f64| {
         let (bottom, top) = range(tails, releases, count, allowance);
         (top - bottom) / (0.9 * MAX_POINTS * growth)
     };
     let mut releases = 1u64;
-    let mut least = step(1, 1.0);
+    let mut min = step(1, 1.0);
     for (level, radix) in radices(count).into_iter().chain([24]).enumerate() {
         releases = releases.saturating_mul(radix).min(count);
-        least = least.max(step(releases, (growth as f64).powi(level as i32)));
+        min = min.max(step(releases, (growth as f64).powi(level as i32)));
     }
-    least
+    min
 }
 
 /// Composes `count` releases of the loss in `single`, on lattices `growth` times as coarse at each level.

@@ -57,12 +57,12 @@ struct Mesh {
 
 impl Mesh {
     /// Kinks of the curve stay lattice points on every level, at most `step` apart at first; losses that all lie on a
-    /// lattice of their own keep it, as long as its distance is at least `least`.
+    /// lattice of their own keep it, as long as its distance is at least `min_gap`.
     fn new(
         pair: &Pair,
         atoms: &Atoms,
         step: f64,
-        least: f64,
+        min_gap: f64,
         growth_over_levels: impl Fn(usize) -> f64,
     ) -> Self {
         let mut mesh = Self {
@@ -73,7 +73,7 @@ impl Mesh {
         };
         if let Some(grid) = pair.grid(atoms) {
             mesh.anchor = grid.anchor;
-            if grid.whole && grid.gap >= least {
+            if grid.whole && grid.gap >= min_gap {
                 (mesh.step, mesh.growth) = (grid.gap, 1);
             } else {
                 mesh.step *= grid.gap / mesh.last_step / (grid.gap / mesh.last_step).ceil().max(1.0);
@@ -186,7 +186,7 @@ impl Convolution<'_> {
             releases,
             moments.variance.max(1e-300),
         );
-        let floor = |growth: usize| compose::least_step(&tails, together, allowance, growth);
+        let floor = |growth: usize| compose::min_step(&tails, together, allowance, growth);
         let step = cell.max(floor(compose::GROWTH));
         let decisive = match self.bound {
             Bound::Upper => (0.0, 0.0),
@@ -312,11 +312,11 @@ impl Convolution<'_> {
     }
 
     /// A range of losses of this direction, as one of the pair.
-    fn oriented(&self, (least, most): (f64, f64)) -> (f64, f64) {
+    fn oriented(&self, (lowest, highest): (f64, f64)) -> (f64, f64) {
         if self.direction.reversed {
-            (-most, -least)
+            (-highest, -lowest)
         } else {
-            (least, most)
+            (lowest, highest)
         }
     }
 }

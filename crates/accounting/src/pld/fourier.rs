@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn lengths() {
-        for (least, want) in [
+        for (min, want) in [
             (1, 16),
             (16, 16),
             (17, 24),
@@ -161,7 +161,7 @@ mod tests {
             (121, 128),
             (138_841, 147_456),
         ] {
-            assert_eq!(length(least), want);
+            assert_eq!(length(min), want);
         }
     }
 }

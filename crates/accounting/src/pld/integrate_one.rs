@@ -1,7 +1,7 @@
 //! One release alone: integrated, not composed.
 
 use super::mixture::GaussianMixtures;
-use super::query::LEAST_LOG_DELTA;
+use super::query::MIN_LOG_DELTA;
 use crate::{Epsilon, NoiseMultiplier, gaussian};
 
 /// One release of a pair of Gaussian mixtures.
@@ -18,7 +18,7 @@ impl SingleRelease<'_> {
                 .0
                 .log_hockey_stick(epsilon, log_tail)
                 .max(self.0.log_hockey_stick_reversed(epsilon, log_tail));
-            if log_delta > log_tail + 50.0 || log_tail < 2.0 * LEAST_LOG_DELTA {
+            if log_delta > log_tail + 50.0 || log_tail < 2.0 * MIN_LOG_DELTA {
                 return log_delta.min(0.0);
             }
             log_tail *= 2.0;

@@ -46,11 +46,11 @@ impl Lattice {
             .map(|atom| weight(atom.loss, atom.log_p))
             .fold(f64::NEG_INFINITY, f64::max);
         let tilted = |loss: f64, log_p: f64| (loss, (weight(loss, log_p) - log_scale).exp());
-        let (least, most) = kept().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), atom| {
-            (least.min(atom.loss), most.max(atom.loss))
+        let (lowest, highest) = kept().fold((f64::INFINITY, f64::NEG_INFINITY), |(lowest, highest), atom| {
+            (lowest.min(atom.loss), highest.max(atom.loss))
         });
-        let origin = anchor + (((least - anchor) / step).floor() - 1.0) * step;
-        let count = ((most - origin) / step).ceil().max(0.0) as usize + 2;
+        let origin = anchor + (((lowest - anchor) / step).floor() - 1.0) * step;
+        let count = ((highest - origin) / step).ceil().max(0.0) as usize + 2;
         let mut lattice = Self {
             tilt,
             origin,

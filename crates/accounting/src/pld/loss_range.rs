@@ -85,15 +85,15 @@ impl Probe {
         }
     }
 
-    /// The lowest threshold such that the losses above it have a mass of at most `most`, with that mass; `None` where no
+    /// The lowest threshold such that the losses above it have a mass of at most `max_mass`, with that mass; `None` where no
     /// losses are that rare.
-    pub(crate) fn rare_above(&self, most: f64) -> Option<(f64, f64)> {
+    pub(crate) fn rare_above(&self, max_mass: f64) -> Option<(f64, f64)> {
         let mut nodes: Vec<&Node> = self.nodes.iter().collect();
         nodes.sort_by(|a, b| b.loss.total_cmp(&a.loss));
         let mut mass = 0.0;
         for pair in nodes.windows(2) {
             let more = mass + pair[0].log_p.exp();
-            if more > most {
+            if more > max_mass {
                 return (mass > 0.0).then_some((pair[0].loss, mass));
             }
             mass = more;
@@ -169,8 +169,8 @@ impl Tails {
     pub(crate) fn new(bulk: &Probe, rare: Option<&Probe>, tilt: f64, count: f64, variance: f64) -> Self {
         const POINTS: i32 = 32;
         let deviation = variance.sqrt();
-        let (least, most) = (0.3 / (deviation * count.sqrt()), 100.0 / deviation);
-        let distance = |point: i32| least * (most / least).powf(f64::from(point) / f64::from(POINTS));
+        let (lowest, highest) = (0.3 / (deviation * count.sqrt()), 100.0 / deviation);
+        let distance = |point: i32| lowest * (highest / lowest).powf(f64::from(point) / f64::from(POINTS));
         let at = |tilt: f64| Cumulants {
             tilt,
             bulk: bulk.cumulant(tilt),
@@ -205,12 +205,9 @@ impl Tails {
         self
     }
 
-    /// For losses that were rounded down by `most` at most.
-    pub(crate) fn rounded_down(self, most: f64) -> Self {
-        Self {
-            rounding: most,
-            ..self
-        }
+    /// For losses that were rounded down by `rounding` at most.
+    pub(crate) fn rounded_down(self, rounding: f64) -> Self {
+        Self { rounding, ..self }
     }
 
     /// What being put on lattices adds to the cumulant of a release, per squared tilt.
@@ -228,19 +225,19 @@ impl Tails {
         };
         let reach =
             |end: fn(&(f64, f64)) -> f64| sum.bulk * end(&self.reach) + sum.rare * end(&self.rare_reach);
-        let (least, most) = (reach(|reach| reach.0), reach(|reach| reach.1));
+        let (lowest, highest) = (reach(|reach| reach.0), reach(|reach| reach.1));
         let top = self
             .above
             .iter()
             .chain([&self.here])
             .filter(|at| at.tilt > 0.0)
             .map(|at| (cumulant(at) + sum.log_ways - log_mass) / at.tilt)
-            .fold(most, f64::min);
+            .fold(highest, f64::min);
         let here = cumulant(&self.here);
         let change = |at: &Cumulants| (cumulant(at) - here - log_tilted_mass) / (at.tilt - self.tilt);
-        let tilted_top = self.above.iter().map(change).fold(most, f64::min);
+        let tilted_top = self.above.iter().map(change).fold(highest, f64::min);
         let top = top.max(tilted_top);
-        let bottom = self.below.iter().map(change).fold(least, f64::max);
+        let bottom = self.below.iter().map(change).fold(lowest, f64::max);
         // PRIVACY: what was rounded down further than the window reaches would come back at its upper end.
         let bottom = bottom - (sum.bulk + sum.rare) * self.rounding;
         (bottom, top.max(bottom))

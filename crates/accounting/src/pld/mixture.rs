@@ -120,8 +120,8 @@ impl GaussianMixtures {
 
     /// The largest distance between two components.
     pub(crate) fn largest_shift(&self) -> f64 {
-        let most = |components: &[Component]| components.iter().map(|c| c.shift.abs()).fold(0.0, f64::max);
-        most(&self.high) + most(&self.low)
+        let largest = |components: &[Component]| components.iter().map(|c| c.shift.abs()).fold(0.0, f64::max);
+        largest(&self.high) + largest(&self.low)
     }
 
     /// Points of the trapezoid rule for integrals over `P` and `Q`.

@@ -195,24 +195,24 @@ impl Pair {
 
 /// Atoms as nodes; very many of them in groups of nearly equal loss.
 fn nodes_of(atoms: &Atoms) -> Vec<Node> {
-    const MOST: usize = 4096;
+    const MAX_NODES: usize = 4096;
     let node = |atom: &Atom| Node {
         loss: atom.loss,
         log_p: atom.log_p,
         slope: 0.0,
     };
-    if atoms.atoms.len() <= MOST {
+    if atoms.atoms.len() <= MAX_NODES {
         return atoms.atoms.iter().map(node).collect();
     }
     let losses = || atoms.atoms.iter().map(|atom| atom.loss);
-    let (least, most) = (
+    let (lowest, highest) = (
         losses().fold(f64::INFINITY, f64::min),
         losses().fold(f64::NEG_INFINITY, f64::max),
     );
-    let width = (most - least) / MOST as f64;
-    let mut groups: Vec<Option<Node>> = vec![None; MOST + 1];
+    let width = (highest - lowest) / MAX_NODES as f64;
+    let mut groups: Vec<Option<Node>> = vec![None; MAX_NODES + 1];
     for atom in &atoms.atoms {
-        match &mut groups[((atom.loss - least) / width) as usize] {
+        match &mut groups[((atom.loss - lowest) / width) as usize] {
             // The group takes the loss of its first atom: close enough to choose a tilt by.
             Some(held) => {
                 let mut sum = LogSum::new();

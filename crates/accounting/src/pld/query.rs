@@ -11,7 +11,7 @@ pub(crate) const ACCURACY: f64 = 8e-7;
 const LOWER: f64 = 4e-7;
 pub(super) const COARSE: f64 = 5e-4;
 /// No delta below this is told apart from zero: the smallest normal number is e^-708.
-pub(super) const LEAST_LOG_DELTA: f64 = -800.0;
+pub(super) const MIN_LOG_DELTA: f64 = -800.0;
 
 /// Pairs with how often each is composed.
 #[derive(Debug, Clone, Default)]

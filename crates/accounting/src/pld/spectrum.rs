@@ -27,12 +27,12 @@ impl Spectrum {
     /// On the circle the fractions of the last points go to the first.
     pub(crate) fn thinned(mut self, split: &PointSplit) -> Self {
         let ratio = split.0.len();
-        let (length, most) = (self.length / ratio, self.length / 2);
+        let (length, middle) = (self.length / ratio, self.length / 2);
         filter(&mut self.bins, self.length, &Taps::new(split));
         for bin in 0..=length / 2 {
             // Bins beyond half of the length are conjugates of those before it; none was written to yet.
             let alias = |fold: usize| match bin + fold * length {
-                high if high > most => self.bins[self.length - high].conj(),
+                high if high > middle => self.bins[self.length - high].conj(),
                 low => self.bins[low],
             };
             let sum: Complex64 = (0..ratio).map(alias).sum();

@@ -12,9 +12,9 @@ use crate::special::LogSum;
 /// Expected number of rare losses, at most.
 pub(crate) const EXPECTED: f64 = 1e-4;
 /// More than so many rare losses at once have no term of their own.
-const MOST: u64 = 8;
+const MAX_RARE: u64 = 8;
 /// Compositions of fewer releases are not parted.
-const LEAST_RELEASES: u64 = 64;
+const MIN_RELEASES: u64 = 64;
 /// Share of the range of losses that has to be rare for a lattice so much shorter to be worth the terms.
 pub(super) const WORTH: f64 = 0.6;
 /// Terms whose Chernoff bound is so far below delta need not be computed.
@@ -31,7 +31,7 @@ pub(crate) struct Parted {
     /// losses that are followed.
     pub(crate) apart: u64,
     /// Largest number of rare losses that is followed.
-    pub(crate) most: u64,
+    pub(crate) max_rare: u64,
     releases: u64,
 }
 
@@ -76,7 +76,7 @@ impl Parted {
             bulk: probe.clone(),
             rare: None,
             apart: 0,
-            most: 0,
+            max_rare: 0,
             releases,
         }
     }
@@ -84,36 +84,36 @@ impl Parted {
     /// Parts the losses so that at most `expected` of the releases have a rare one, in the mean, and more than are
     /// followed have a mass of `e^log_mass` at most; if a share of `worth` of their range is rare.
     pub(crate) fn new(probe: &Probe, releases: u64, expected: f64, log_mass: f64, worth: f64) -> Self {
-        if releases < LEAST_RELEASES {
+        if releases < MIN_RELEASES {
             return Self::whole(probe, releases);
         }
-        // (T w)^k / k! at k = MOST + 1 is what is left out.
-        let expected = expected.min(((log_mass + log_factorial(MOST + 1)) / (MOST + 1) as f64).exp());
-        let (least, most) = probe.reach();
+        // (T w)^k / k! at k = MAX_RARE + 1 is what is left out.
+        let expected = expected.min(((log_mass + log_factorial(MAX_RARE + 1)) / (MAX_RARE + 1) as f64).exp());
+        let (lowest, highest) = probe.reach();
         let found = probe.rare_above(expected / releases as f64);
         let Some((threshold, mass)) =
-            found.filter(|(threshold, _)| most - threshold > worth * (most - least))
+            found.filter(|(threshold, _)| highest - threshold > worth * (highest - lowest))
         else {
             return Self::whole(probe, releases);
         };
         let log_expected = (mass * releases as f64).ln();
-        let most = (1..MOST)
-            .find(|most| log_more(*most, log_expected) <= log_mass)
-            .unwrap_or(MOST);
+        let max_rare = (1..MAX_RARE)
+            .find(|max_rare| log_more(*max_rare, log_expected) <= log_mass)
+            .unwrap_or(MAX_RARE);
         let (bulk, rare) = probe.parted(threshold);
         Self {
             threshold,
             bulk,
             rare: Some(rare),
-            apart: compose::convenient(releases, most),
-            most,
+            apart: compose::convenient(releases, max_rare),
+            max_rare,
             releases,
         }
     }
 
     /// `ln` of a bound on the mass of more rare losses than are followed, when one has the mass `mass`.
     pub(crate) fn log_more(&self, mass: f64) -> f64 {
-        log_more(self.most, (mass * self.releases as f64).ln())
+        log_more(self.max_rare, (mass * self.releases as f64).ln())
     }
 
     /// The terms of the sum over the number of rare losses; none where nothing was parted.
@@ -126,7 +126,7 @@ impl Parted {
             .map(|power| best_tilt * 1.5f64.powi(power))
             .map(|tilt| (tilt, self.bulk.cumulant(tilt), rare.cumulant(tilt)))
             .collect();
-        (0..=self.most)
+        (0..=self.max_rare)
             .map(|rare| {
                 let count = rare as f64;
                 let log_choices: f64 = (0..rare).map(|i| (releases - i as f64).ln()).sum();
@@ -162,7 +162,7 @@ fn log_factorial(n: u64) -> f64 {
     (2..=n).map(|i| (i as f64).ln()).sum()
 }
 
-/// `ln` of a bound on the probability of more than `most` events of which `e^log_expected` are expected.
-fn log_more(most: u64, log_expected: f64) -> f64 {
-    (most + 1) as f64 * log_expected - log_factorial(most + 1)
+/// `ln` of a bound on the probability of more than `max_rare` events of which `e^log_expected` are expected.
+fn log_more(max_rare: u64, log_expected: f64) -> f64 {
+    (max_rare + 1) as f64 * log_expected - log_factorial(max_rare + 1)
 }

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use super::discretize::Bound;
 use super::loss_range::Probe;
 use super::pair::Pair;
-use super::query::{COARSE, Composition, LEAST_LOG_DELTA, Solve};
+use super::query::{COARSE, Composition, MIN_LOG_DELTA, Solve};
 use super::tail_split::{EXPECTED, Parted, Term, WORTH};
 use crate::search::minimum;
 
@@ -95,8 +95,8 @@ impl Direction {
         }
         // Bulk losses alone may need another tilt than those beside rare ones.
         if best.log_share() < enough && best.terms.len() > 1 {
-            let most = best.terms.len() as u64 - 1;
-            let passes = [0..=0, 1..=most].map(|rare| self.pass(&best.parted, &best.terms, rare));
+            let max_rare = best.terms.len() as u64 - 1;
+            let passes = [0..=0, 1..=max_rare].map(|rare| self.pass(&best.parted, &best.terms, rare));
             if passes.iter().all(|pass| pass.log_share > best.log_share()) {
                 best.passes = passes.into();
             }
@@ -140,14 +140,14 @@ impl Direction {
             .map(|twentieth| 0.05 * f64::from(twentieth) * steepest)
             .map(|tilt| (tilt, log_share(tilt)))
             .collect();
-        let most = shares
+        let best = shares
             .iter()
             .map(|share| share.1)
             .fold(f64::NEG_INFINITY, f64::max);
         // Where even the best tilt leaves little there, because rare large losses take the mass, none is nearly as good.
-        let enough = LOG_SHARE.min(most - 3.0);
+        let enough = LOG_SHARE.min(best - 3.0);
         let found = shares.iter().find(|share| share.1 >= enough);
-        let (tilt, log_share) = found.copied().unwrap_or((self.tilt, most));
+        let (tilt, log_share) = found.copied().unwrap_or((self.tilt, best));
         Pass {
             tilt,
             log_share,
@@ -178,7 +178,7 @@ impl Composition {
                 }
                 Solve::Epsilon(epsilon) => (epsilon, here - 1.0, here > closer.log_delta - 3.0),
             };
-            if !(epsilon > 0.0 && epsilon.is_finite() && log_delta > LEAST_LOG_DELTA) {
+            if !(epsilon > 0.0 && epsilon.is_finite() && log_delta > MIN_LOG_DELTA) {
                 break;
             }
             let steepness = match target {
@@ -226,13 +226,13 @@ impl Composition {
                     ..direction
                 };
             }
-            if log_delta <= LEAST_LOG_DELTA {
+            if log_delta <= MIN_LOG_DELTA {
                 return Direction {
                     log_delta,
                     ..direction
                 };
             }
-            log_delta = (2.0 * log_delta).max(LEAST_LOG_DELTA);
+            log_delta = (2.0 * log_delta).max(MIN_LOG_DELTA);
         }
     }
 
@@ -247,7 +247,9 @@ impl Composition {
         let reach = probes
             .iter()
             .map(|(probe, _)| probe.reach())
-            .fold(1e-30_f64, |most, (low, high)| most.max(low.abs()).max(high.abs()));
+            .fold(1e-30_f64, |reach, (low, high)| {
+                reach.max(low.abs()).max(high.abs())
+            });
         let (log_tilt, best) = lowest((STEEPEST / reach).ln(), |log_tilt| {
             let tilt = log_tilt.exp();
             match target {
@@ -294,21 +296,21 @@ impl Composition {
 }
 
 /// The argument (on a log scale) and the value of the smallest value of a function with one valley.
-fn lowest(most: f64, f: impl Fn(f64) -> f64) -> (f64, f64) {
+fn lowest(highest: f64, f: impl Fn(f64) -> f64) -> (f64, f64) {
     // A coarse scan finds the valley, golden sections its floor.
     const REACH: f64 = 40.0;
     const STEP: f64 = 0.75;
-    let mut lowest = (most, f64::INFINITY);
+    let mut lowest = (highest, f64::INFINITY);
     let mut index = 0;
     while STEP * f64::from(index) <= REACH {
-        let at = most - STEP * f64::from(index);
+        let at = highest - STEP * f64::from(index);
         let value = f(at);
         if value < lowest.1 {
             lowest = (at, value);
         }
         index += 1;
     }
-    minimum(lowest.0 - STEP, (lowest.0 + STEP).min(most), |x| {
+    minimum(lowest.0 - STEP, (lowest.0 + STEP).min(highest), |x| {
         let value = f(x);
         if value < lowest.1 {
             lowest = (x, value);

@@ -88,10 +88,10 @@ pub fn curve(
     // Divergences rise with the order, so each order is bounded by all above it.
     let mut by_order: Vec<usize> = (0..orders.len()).collect();
     by_order.sort_by(|&a, &b| orders[b].total_cmp(&orders[a]));
-    let mut least = f64::INFINITY;
+    let mut lowest = f64::INFINITY;
     for index in by_order {
-        least = least.min(selected[index]);
-        selected[index] = least;
+        lowest = lowest.min(selected[index]);
+        selected[index] = lowest;
     }
     Ok(selected)
 }

@@ -219,14 +219,19 @@ mod tests {
     use crate::participation::Gap;
     use crate::sensitivity::exhaustive;
 
-    fn at_least(gap: u64, most: u64) -> Participation {
-        Participation::at_least(Gap::new(gap).unwrap(), most).unwrap()
+    fn at_least(gap: u64, max_par: u64) -> Participation {
+        Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap()
     }
 
     #[test]
     fn equal_norms_cost_the_number_of_participations() {
         let strategy = Banded::new(9, 3, &[0.6, 0.8, 0.0].repeat(9)).unwrap();
-        let squared = |gap, most| strategy.squared_sensitivity(&at_least(gap, most)).unwrap().get();
+        let squared = |gap, max_par| {
+            strategy
+                .squared_sensitivity(&at_least(gap, max_par))
+                .unwrap()
+                .get()
+        };
         // The last column is cut to 0.36.
         assert!((squared(3, 2) - 2.0).abs() < 1e-14 && (squared(4, 3) - 2.36).abs() < 1e-14);
         assert!((squared(8, 5) - 1.36).abs() < 1e-14);

@@ -8,14 +8,14 @@ use crate::participation::{Gap, Participation, Spacing};
 pub(super) fn sets(rounds: usize, participation: &Participation) -> Vec<Vec<usize>> {
     assert!(rounds <= 20, "two to the {rounds} subsets");
     let gap = usize::try_from(participation.gap().get()).unwrap_or(usize::MAX);
-    let most = participation.max_participation();
+    let max_par = participation.max_participation();
     let subset = |mask: u32| {
         (0..rounds)
             .filter(|round| mask >> round & 1 == 1)
             .collect::<Vec<_>>()
     };
     let admitted = |set: &Vec<usize>| {
-        set.len() as u64 <= most
+        set.len() as u64 <= max_par
             && set.windows(2).all(|pair| match participation.spacing() {
                 Spacing::AtLeast => pair[1] - pair[0] >= gap,
                 Spacing::Exactly => pair[1] - pair[0] == gap,
@@ -31,13 +31,13 @@ pub(super) fn maximum(rounds: usize, participation: &Participation, value: impl 
 }
 
 /// Both kinds of schema.
-pub(super) fn schema(most_gap: u64, most: u64) -> impl Strategy<Value = Participation> {
-    (1..=most_gap, 1..=most, prop::bool::weighted(0.7)).prop_map(|(gap, most, at_least)| {
+pub(super) fn schema(max_gap: u64, max_par: u64) -> impl Strategy<Value = Participation> {
+    (1..=max_gap, 1..=max_par, prop::bool::weighted(0.7)).prop_map(|(gap, max_par, at_least)| {
         let gap = Gap::new(gap).unwrap();
         if at_least {
-            Participation::at_least(gap, most).unwrap()
+            Participation::at_least(gap, max_par).unwrap()
         } else {
-            Participation::fixed_epochs(gap, most).unwrap()
+            Participation::fixed_epochs(gap, max_par).unwrap()
         }
     })
 }

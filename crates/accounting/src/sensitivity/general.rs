@@ -124,12 +124,12 @@ impl LowerTriangular {
     ) -> Result<SquaredSensitivity, AccountingError> {
         let effective = participation.effective(self.rounds as u64)?;
         let schema = effective.participation;
-        let most = schema.max_participation();
+        let max_par = schema.max_participation();
         let gap = self.gap(&effective);
-        if most == 1 {
+        if max_par == 1 {
             return self.largest_norm();
         }
-        if most == 2 {
+        if max_par == 2 {
             return self.best_pair(gap, schema.spacing());
         }
         let far = |i: usize| (i + gap..self.rounds).map(move |j| (i, j));
@@ -140,7 +140,7 @@ impl LowerTriangular {
             Spacing::AtLeast => match products.find(|(_, product)| *product != 0.0) {
                 None => {
                     let norms = self.squared_norms();
-                    SquaredSensitivity::new(largest_sum(&norms, Spacing::AtLeast, schema.gap(), most))
+                    SquaredSensitivity::new(largest_sum(&norms, Spacing::AtLeast, schema.gap(), max_par))
                 }
                 Some((position, found)) => Err(AccountingError::NoExactSensitivity {
                     expected: "columns that are orthogonal when the gap or more apart",
@@ -149,7 +149,7 @@ impl LowerTriangular {
                 }),
             },
             Spacing::Exactly => match products.find(|(_, product)| *product < 0.0) {
-                None => self.best_progression(gap, most),
+                None => self.best_progression(gap, max_par),
                 Some((position, found)) => Err(AccountingError::NoExactSensitivity {
                     expected: "no negative inner product of columns",
                     position,
@@ -180,13 +180,13 @@ impl LowerTriangular {
         let effective = participation.effective(self.rounds as u64)?;
         let schema = effective.participation;
         let gap = self.gap(&effective);
-        let most = usize::try_from(schema.max_participation()).unwrap_or(usize::MAX);
+        let max_par = usize::try_from(schema.max_participation()).unwrap_or(usize::MAX);
         let shares: Vec<f64> = (0..self.rounds)
             .map(|i| {
                 let row: Vec<f64> = (0..self.rounds).map(|j| self.product(i, j).abs()).collect();
                 match schema.spacing() {
-                    Spacing::AtLeast => share_at_least(&row, i, gap, most),
-                    Spacing::Exactly => share_exactly(&row, i, gap, most),
+                    Spacing::AtLeast => share_at_least(&row, i, gap, max_par),
+                    Spacing::Exactly => share_exactly(&row, i, gap, max_par),
                 }
             })
             .collect();
@@ -240,12 +240,12 @@ impl LowerTriangular {
     }
 
     /// Every place of the first participation; later ones only add.
-    fn best_progression(&self, gap: usize, most: u64) -> Result<SquaredSensitivity, AccountingError> {
+    fn best_progression(&self, gap: usize, max_par: u64) -> Result<SquaredSensitivity, AccountingError> {
         let mut best = 0.0;
         for start in 0..self.rounds {
             let set: Vec<usize> = (start..self.rounds)
                 .step_by(gap)
-                .take(usize::try_from(most).unwrap_or(usize::MAX))
+                .take(usize::try_from(max_par).unwrap_or(usize::MAX))
                 .collect();
             let pairs = set.iter().flat_map(|&i| set.iter().map(move |&j| (i, j)));
             best = f64::max(best, pairs.map(|(i, j)| self.product(i, j)).sum());
@@ -272,11 +272,11 @@ fn dot(x: &[f64], y: &[f64]) -> f64 {
 }
 
 /// The largest sum of `row` over sets that hold `i`: the others split over what lies before and after it.
-pub(super) fn share_at_least(row: &[f64], i: usize, gap: usize, most: usize) -> f64 {
+pub(super) fn share_at_least(row: &[f64], i: usize, gap: usize, max_par: usize) -> f64 {
     let before: Vec<f64> = row[..(i + 1).saturating_sub(gap)].iter().rev().copied().collect();
     let after = &row[(i + gap).min(row.len())..];
     let best = |weights: &[f64]| -> Vec<f64> {
-        let fitting = weights.len().div_ceil(gap).min(most - 1);
+        let fitting = weights.len().div_ceil(gap).min(max_par - 1);
         suffix_sums(weights, gap, fitting)
             .iter()
             .map(|tail| tail[0])
@@ -284,16 +284,16 @@ pub(super) fn share_at_least(row: &[f64], i: usize, gap: usize, most: usize) -> 
     };
     let (before, after) = (best(&before), best(after));
     let others = before.iter().enumerate().map(|(count, sum)| {
-        let rest = (most - 1).saturating_sub(count).min(after.len() - 1);
+        let rest = (max_par - 1).saturating_sub(count).min(after.len() - 1);
         sum + after[rest]
     });
     row[i] + others.fold(0.0, f64::max)
 }
 
-/// The largest sum of `row` over runs of at most `most` indices, `gap` apart, that hold `i`.
-pub(super) fn share_exactly(row: &[f64], i: usize, gap: usize, most: usize) -> f64 {
-    let starts = (0..most).map_while(|back| i.checked_sub(back.checked_mul(gap)?));
-    let sums = starts.map(|start| row[start..].iter().step_by(gap).take(most).sum());
+/// The largest sum of `row` over runs of at most `max_par` indices, `gap` apart, that hold `i`.
+pub(super) fn share_exactly(row: &[f64], i: usize, gap: usize, max_par: usize) -> f64 {
+    let starts = (0..max_par).map_while(|back| i.checked_sub(back.checked_mul(gap)?));
+    let sums = starts.map(|start| row[start..].iter().step_by(gap).take(max_par).sum());
     sums.fold(0.0, f64::max)
 }
 
@@ -306,8 +306,8 @@ mod tests {
     use crate::sensitivity::exhaustive;
     use crate::sensitivity::toeplitz::Toeplitz;
 
-    fn at_least(gap: u64, most: u64) -> Participation {
-        Participation::at_least(Gap::new(gap).unwrap(), most).unwrap()
+    fn at_least(gap: u64, max_par: u64) -> Participation {
+        Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap()
     }
 
     #[test]
@@ -442,13 +442,13 @@ mod tests {
         }
 
         #[test]
-        fn banded((rounds, mut entries) in matrix(-1.0), gap in 1u64..5, most in 1u64..5) {
+        fn banded((rounds, mut entries) in matrix(-1.0), gap in 1u64..5, max_par in 1u64..5) {
             for (index, entry) in entries.iter_mut().enumerate() {
                 if (index / rounds).saturating_sub(index % rounds) >= gap as usize {
                     *entry = 0.0;
                 }
             }
-            let (matrix, schema) = (LowerTriangular::new(rounds, &entries).unwrap(), at_least(gap, most));
+            let (matrix, schema) = (LowerTriangular::new(rounds, &entries).unwrap(), at_least(gap, max_par));
             let exact = matrix.squared_sensitivity(&schema).unwrap().get();
             let bound = matrix.squared_sensitivity_bound(&schema).unwrap().get();
             prop_assert!((exact - bound).abs() <= 1e-12 * bound);

@@ -160,16 +160,16 @@ impl NormalisedToeplitz {
         }
         let schema = participation.effective(rounds as u64)?.participation;
         let gap = usize::try_from(schema.gap().get()).unwrap_or(usize::MAX);
-        let most = schema.max_participation();
+        let max_par = schema.max_participation();
         let mut after_gap = self.coefficients[..rounds].iter().skip(gap);
-        if most == 1 || after_gap.all(|&coefficient| coefficient == 0.0) {
+        if max_par == 1 || after_gap.all(|&coefficient| coefficient == 0.0) {
             let norms: Vec<f64> = (0..rounds)
                 .map(|j| self.squares[rounds - j] / self.squares[total - j])
                 .collect();
-            let sum = largest_sum(&norms, schema.spacing(), schema.gap(), most);
+            let sum = largest_sum(&norms, schema.spacing(), schema.gap(), max_par);
             return SquaredSensitivity::new(sum).map(Ok);
         }
-        let early = self.early_squared_norm(rounds, gap, most);
+        let early = self.early_squared_norm(rounds, gap, max_par);
         let breach = match self.log_convex() {
             Ok(defect) => {
                 if rounds == total && defect <= ROUNDING {
@@ -223,11 +223,11 @@ impl NormalisedToeplitz {
     }
 
     /// Squared norm of the sum of the unit columns `0, b, 2 b, ...` over the first `rounds` rounds.
-    fn early_squared_norm(&self, rounds: usize, gap: usize, most: u64) -> f64 {
+    fn early_squared_norm(&self, rounds: usize, gap: usize, max_par: u64) -> f64 {
         let total = self.coefficients.len();
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let max_par = usize::try_from(max_par).unwrap_or(usize::MAX);
         let mut sum = vec![0.0; rounds];
-        for first in (0..rounds).step_by(gap).take(most) {
+        for first in (0..rounds).step_by(gap).take(max_par) {
             let scale = self.squares[total - first].sqrt().recip();
             for (entry, coefficient) in sum[first..].iter_mut().zip(&self.coefficients) {
                 *entry += scale * coefficient;
@@ -242,7 +242,7 @@ impl NormalisedToeplitz {
         let gap = usize::try_from(schema.gap().get())
             .unwrap_or(usize::MAX)
             .min(rounds);
-        let most = usize::try_from(schema.max_participation()).unwrap_or(usize::MAX);
+        let max_par = usize::try_from(schema.max_participation()).unwrap_or(usize::MAX);
         let (c, total) = (&self.coefficients[..rounds], self.coefficients.len());
         let norms = self.column_norms();
         // Inner products of column i of T with column i + h, and with column i - h: each is that of the row after plus
@@ -265,8 +265,8 @@ impl NormalisedToeplitz {
                 row[i - h] = f64::abs(left[h] / (norms[i] * norms[i - h]));
             }
             shares[i] = match schema.spacing() {
-                Spacing::AtLeast => share_at_least(&row, i, gap, most),
-                Spacing::Exactly => share_exactly(&row, i, gap, most),
+                Spacing::AtLeast => share_at_least(&row, i, gap, max_par),
+                Spacing::Exactly => share_exactly(&row, i, gap, max_par),
             };
         }
         let rows = largest_sum(
@@ -296,8 +296,8 @@ mod tests {
     use crate::sensitivity::general::LowerTriangular;
     use crate::sensitivity::toeplitz::Toeplitz;
 
-    fn at_least(gap: u64, most: u64) -> Participation {
-        Participation::at_least(Gap::new(gap).unwrap(), most).unwrap()
+    fn at_least(gap: u64, max_par: u64) -> Participation {
+        Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap()
     }
 
     /// The matrix itself, its first `rounds` rounds.

@@ -130,10 +130,10 @@ pub fn squared_sensitivity_bound(
     participation: &Participation,
 ) -> Result<SquaredSensitivity, AccountingError> {
     let schema = participation.effective(total(tree_rounds)?)?.participation;
-    let (gap, most) = (schema.gap(), schema.max_participation());
+    let (gap, max_par) = (schema.gap(), schema.max_participation());
     let longest = tree_rounds.iter().copied().fold(1, u64::max);
-    let most_below = (0..=longest.ilog2()).map(|height| most.min(gap.fitting(1 << height)) as f64);
-    SquaredSensitivity::new(most as f64 * most_below.sum::<f64>())
+    let max_below = (0..=longest.ilog2()).map(|height| max_par.min(gap.fitting(1 << height)) as f64);
+    SquaredSensitivity::new(max_par as f64 * max_below.sum::<f64>())
 }
 
 /// The squared sensitivity when one user takes part once in every tree, at the worst place of each.
@@ -315,12 +315,12 @@ mod tests {
 
         #[test]
         fn restarting_never_costs(
-            first in 1u64..500, second in 1u64..500, gap in 1u64..200, most in 1u64..8,
+            first in 1u64..500, second in 1u64..500, gap in 1u64..200, max_par in 1u64..8,
         ) {
             // Splitting only removes nodes where the first tree ends on a border of the whole one's nodes.
             let first = 1 << first.ilog2();
             let second = second.min(first);
-            let schema = Participation::at_least(Gap::new(gap).unwrap(), most).unwrap();
+            let schema = Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap();
             let split = squared_sensitivity(&[first, second], &schema).unwrap().squared_sensitivity;
             let whole = tree::squared_sensitivity(first + second, &schema).unwrap().squared_sensitivity;
             prop_assert!(split <= whole);

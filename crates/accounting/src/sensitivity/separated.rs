@@ -46,23 +46,23 @@ pub fn vec_sens(weights: &[f64], participation: &Participation) -> Result<f64, A
     ))
 }
 
-/// The largest sum of `weights` over sets of at most `most` indices spaced as told. O(indices x most) for
+/// The largest sum of `weights` over sets of at most `max_par` indices spaced as told. O(indices x most) for
 /// [`Spacing::AtLeast`].
 ///
 /// # Source
 /// Choquette-Choo et al., "(Amplified) Banded Matrix Factorization" (2023), Algorithm 4 (VecSens).
-pub(super) fn largest_sum(weights: &[f64], spacing: Spacing, gap: Gap, most: u64) -> f64 {
+pub(super) fn largest_sum(weights: &[f64], spacing: Spacing, gap: Gap, max_par: u64) -> f64 {
     let length = weights.len();
     let gap = usize::try_from(gap.get()).unwrap_or(usize::MAX);
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let max_par = usize::try_from(max_par).unwrap_or(usize::MAX);
     match spacing {
         Spacing::AtLeast => {
-            let tails = suffix_sums(weights, gap, most.min(length.div_ceil(gap)));
+            let tails = suffix_sums(weights, gap, max_par.min(length.div_ceil(gap)));
             tails.last().map_or(0.0, |tail| tail[0])
         }
         Spacing::Exactly => (0..length)
             .flat_map(|start| {
-                let run = weights[start..].iter().step_by(gap).take(most);
+                let run = weights[start..].iter().step_by(gap).take(max_par);
                 run.scan(0.0, |sum, weight| {
                     *sum += weight;
                     Some(*sum)
@@ -73,10 +73,10 @@ pub(super) fn largest_sum(weights: &[f64], spacing: Spacing, gap: Gap, most: u64
 }
 
 /// `[k][i]`: the largest sum of at most `k` weights at least `gap` apart among `weights[i..]`.
-pub(super) fn suffix_sums(weights: &[f64], gap: usize, most: usize) -> Vec<Vec<f64>> {
+pub(super) fn suffix_sums(weights: &[f64], gap: usize, max_par: usize) -> Vec<Vec<f64>> {
     let length = weights.len();
     let mut tails = vec![vec![0.0; length + 1]];
-    for count in 1..=most {
+    for count in 1..=max_par {
         let fewer = &tails[count - 1];
         let mut tail = vec![0.0; length + 1];
         for i in (0..length).rev() {

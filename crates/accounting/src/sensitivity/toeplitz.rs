@@ -184,7 +184,7 @@ fn columns_apart(
 ) -> Result<SquaredSensitivity, AccountingError> {
     let rounds = coefficients.len();
     let schema = effective.participation;
-    let most = usize::try_from(schema.max_participation()).unwrap_or(usize::MAX);
+    let max_par = usize::try_from(schema.max_participation()).unwrap_or(usize::MAX);
     let gap = usize::try_from(schema.gap().get())
         .unwrap_or(usize::MAX)
         .min(rounds);
@@ -196,7 +196,7 @@ fn columns_apart(
             norm
         })
         .collect();
-    SquaredSensitivity::new(norms.iter().rev().step_by(gap).take(most).sum())
+    SquaredSensitivity::new(norms.iter().rev().step_by(gap).take(max_par).sum())
 }
 
 /// The squared norm of the sum of columns `0, b, 2 b, ...`, in time linear in the rounds.
@@ -209,11 +209,11 @@ fn early_squared_norm(
     let gap = usize::try_from(schema.gap().get())
         .unwrap_or(usize::MAX)
         .min(rounds);
-    let most = usize::try_from(schema.max_participation()).unwrap_or(usize::MAX);
+    let max_par = usize::try_from(schema.max_participation()).unwrap_or(usize::MAX);
     let mut sum = 0.0;
     for first in 0..gap {
         let strided: Vec<f64> = coefficients[first..].iter().step_by(gap).copied().collect();
-        sum += window_sums(&strided, most)
+        sum += window_sums(&strided, max_par)
             .iter()
             .map(|entry| entry * entry)
             .sum::<f64>();
@@ -266,8 +266,8 @@ mod tests {
     use crate::sensitivity::exhaustive;
     use crate::{Delta, NoiseMultiplier, zcdp};
 
-    fn at_least(gap: u64, most: u64) -> Participation {
-        Participation::at_least(Gap::new(gap).unwrap(), most).unwrap()
+    fn at_least(gap: u64, max_par: u64) -> Participation {
+        Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap()
     }
 
     /// `|| C u ||^2` for the 0/1 vector of a set.
@@ -285,9 +285,9 @@ mod tests {
     #[test]
     fn production_runs() {
         let check =
-            |theta: &[f64], omega: &[f64], (rounds, min_sep, most), noise, squared: f64, epsilon: f64| {
+            |theta: &[f64], omega: &[f64], (rounds, min_sep, max_par), noise, squared: f64, epsilon: f64| {
                 let strategy = Toeplitz::buffered(theta, omega, rounds).unwrap();
-                let schema = Participation::at_least(RoundsBetween::new(min_sep).gap(), most).unwrap();
+                let schema = Participation::at_least(RoundsBetween::new(min_sep).gap(), max_par).unwrap();
                 let got = strategy.squared_sensitivity(&schema).unwrap();
                 assert!((got.get() - squared).abs() <= 1e-12 * squared, "{got} {squared}");
                 assert_eq!(strategy.squared_sensitivity_bound(&schema).unwrap(), got);
@@ -422,40 +422,40 @@ mod tests {
                 };
                 (0..coefficients.len()).map(|i| row(i) * row(i)).sum()
             };
-            let most = exhaustive::maximum(coefficients.len(), &schema, signed);
+            let largest = exhaustive::maximum(coefficients.len(), &schema, signed);
             let strategy = Toeplitz::new(coefficients.clone()).unwrap();
             let bound = strategy.squared_sensitivity_bound(&schema).unwrap().get();
-            prop_assert!(bound >= most * (1.0 - 1e-12), "{} {}", bound, most);
+            prop_assert!(bound >= largest * (1.0 - 1e-12), "{} {}", bound, largest);
         }
 
         #[test]
         fn exact_for_any_signs_where_columns_are_apart(
             coefficients in prop::collection::vec(-1.0..1.0f64, 1..=12),
             gap in 1u64..6,
-            most in 1u64..5,
+            max_par in 1u64..5,
             bands in 1usize..6,
         ) {
-            let most = if bands as u64 > gap { 1 } else { most };
+            let max_par = if bands as u64 > gap { 1 } else { max_par };
             let mut coefficients = coefficients;
-            if most > 1 {
+            if max_par > 1 {
                 coefficients.iter_mut().skip(bands).for_each(|coefficient| *coefficient = 0.0);
             }
-            let schema = at_least(gap, most);
+            let schema = at_least(gap, max_par);
             let want = exhaustive::maximum(coefficients.len(), &schema, |set| squared_norm(&coefficients, set));
             let got = Toeplitz::new(coefficients).unwrap().squared_sensitivity(&schema).unwrap().get();
             prop_assert!((got - want).abs() <= 1e-12 * want, "{} {}", got, want);
         }
 
         #[test]
-        fn monotone(decay in 0.1..1.0f64, scale in 0.0..1.0f64, gap in 1u64..40, most in 1u64..9, more in 1u64..20) {
-            let squared = |rounds, gap, most| {
+        fn monotone(decay in 0.1..1.0f64, scale in 0.0..1.0f64, gap in 1u64..40, max_par in 1u64..9, more in 1u64..20) {
+            let squared = |rounds, gap, max_par| {
                 let strategy = Toeplitz::buffered(&[decay], &[scale], rounds).unwrap();
-                strategy.squared_sensitivity(&at_least(gap, most)).unwrap().get() * (1.0 + 1e-12)
+                strategy.squared_sensitivity(&at_least(gap, max_par)).unwrap().get() * (1.0 + 1e-12)
             };
-            let base = squared(100, gap, most) / (1.0 + 1e-12);
-            prop_assert!(squared(100 + more as usize, gap, most) >= base);
-            prop_assert!(squared(100, gap, most + more) >= base);
-            prop_assert!(squared(100, gap + more, most) <= base * (1.0 + 3e-12));
+            let base = squared(100, gap, max_par) / (1.0 + 1e-12);
+            prop_assert!(squared(100 + more as usize, gap, max_par) >= base);
+            prop_assert!(squared(100, gap, max_par + more) >= base);
+            prop_assert!(squared(100, gap + more, max_par) <= base * (1.0 + 3e-12));
         }
 
         #[test]

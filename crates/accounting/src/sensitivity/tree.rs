@@ -93,8 +93,8 @@ mod tests {
     use crate::sensitivity::exhaustive;
     use crate::{Delta, NoiseMultiplier, zcdp};
 
-    fn at_least(gap: u64, most: u64) -> Participation {
-        Participation::at_least(Gap::new(gap).unwrap(), most).unwrap()
+    fn at_least(gap: u64, max_par: u64) -> Participation {
+        Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap()
     }
 
     /// Straight from the definition.
@@ -112,13 +112,13 @@ mod tests {
         sum as f64
     }
 
-    fn check(rounds: u64, min_sep: u64, most: u64, squared: f64, best: u64) {
-        let schema = Participation::at_least(RoundsBetween::new(min_sep).gap(), most).unwrap();
+    fn check(rounds: u64, min_sep: u64, max_par: u64, squared: f64, best: u64) {
+        let schema = Participation::at_least(RoundsBetween::new(min_sep).gap(), max_par).unwrap();
         let got = squared_sensitivity(rounds, &schema).unwrap();
         assert_eq!(
             (got.squared_sensitivity.get(), got.best_participation),
             (squared, best),
-            "{rounds} {min_sep} {most}"
+            "{rounds} {min_sep} {max_par}"
         );
         let bound = squared_sensitivity_bound(rounds, &schema).unwrap();
         assert!(bound >= got.squared_sensitivity, "{bound} for {squared}");
@@ -219,15 +219,15 @@ mod tests {
         }
 
         #[test]
-        fn monotone(rounds in 1u64..3000, gap in 1u64..400, most in 1u64..12, more in 1u64..50) {
-            let squared = |rounds, gap, most| {
-                squared_sensitivity(rounds, &at_least(gap, most)).unwrap().squared_sensitivity
+        fn monotone(rounds in 1u64..3000, gap in 1u64..400, max_par in 1u64..12, more in 1u64..50) {
+            let squared = |rounds, gap, max_par| {
+                squared_sensitivity(rounds, &at_least(gap, max_par)).unwrap().squared_sensitivity
             };
-            let base = squared(rounds, gap, most);
-            prop_assert!(squared(rounds + more, gap, most) >= base);
-            prop_assert!(squared(rounds, gap + more, most) <= base);
-            prop_assert!(squared(rounds, gap, most + more) >= base);
-            let epochs = Participation::fixed_epochs(Gap::new(gap).unwrap(), most).unwrap();
+            let base = squared(rounds, gap, max_par);
+            prop_assert!(squared(rounds + more, gap, max_par) >= base);
+            prop_assert!(squared(rounds, gap + more, max_par) <= base);
+            prop_assert!(squared(rounds, gap, max_par + more) >= base);
+            let epochs = Participation::fixed_epochs(Gap::new(gap).unwrap(), max_par).unwrap();
             prop_assert!(squared_sensitivity(rounds, &epochs).unwrap().squared_sensitivity <= base);
             prop_assert_eq!(epochs.spacing(), Spacing::Exactly);
         }

@@ -4,13 +4,13 @@ use super::*;
 
 /// The loss of `rounds` answers is `(2k - rounds) l` with `k` binomial: exact sums.
 fn two_losses(loss: f64, rounds: u64, kept: f64, delta: f64) -> f64 {
-    let most = 1.0 / (1.0 + (-loss).exp());
+    let high = 1.0 / (1.0 + (-loss).exp());
     let mut masses = vec![1.0];
     for _ in 0..rounds {
         let mut next = vec![0.0; masses.len() + 1];
         for (index, mass) in masses.iter().enumerate() {
-            next[index] += mass * (1.0 - most);
-            next[index + 1] += mass * most;
+            next[index] += mass * (1.0 - high);
+            next[index + 1] += mass * high;
         }
         masses = next;
     }

@@ -277,7 +277,7 @@ fn more_examples_of_a_user_cost_more() {
 
 #[test]
 fn truncation_vanishes_as_the_maximum_grows() {
-    let of = |most| upper(&truncated(500, 0.02, most, 1.5), 100, 1e-6);
+    let of = |max_count| upper(&truncated(500, 0.02, max_count, 1.5), 100, 1e-6);
     let plain = upper(&poisson(0.02, 1.5), 100, 1e-6);
     let epsilons = [5, 10, 15, 25, 500].map(of);
     for pair in epsilons.windows(2) {

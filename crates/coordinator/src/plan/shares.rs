@@ -30,7 +30,7 @@ impl Shares {
         Some(Self {
             event: noise.event().clone(),
             participation,
-            noise_std: noise.share_std() * (noise.least_clients() as f64).sqrt(),
+            noise_std: noise.share_std() * (noise.min_clients() as f64).sqrt(),
         })
     }
 

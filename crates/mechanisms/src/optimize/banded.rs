@@ -51,13 +51,13 @@ pub fn banded_watched(
     bands: usize,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<(Banded, Losses)> {
-    let strategy = Banded::from_triangular(least_error(problem, bands, watch)?);
+    let strategy = Banded::from_triangular(min_error(problem, bands, watch)?);
     let losses = problem.losses(&Strategy::Banded(strategy.clone()))?;
     Ok((strategy, losses))
 }
 
 /// The matrix of unit column norms and so many bands with the least error.
-pub(super) fn least_error(
+pub(super) fn min_error(
     problem: &Problem,
     bands: usize,
     watch: &mut dyn FnMut(Progress),
@@ -162,10 +162,10 @@ mod tests {
     use crate::loss::Objective;
     use crate::workload::Workload;
 
-    fn problem(rounds: usize, gap: u64, most: u64) -> Problem {
+    fn problem(rounds: usize, gap: u64, max_par: u64) -> Problem {
         Problem::new(
             rounds,
-            Participation::at_least(Gap::new(gap).unwrap(), most).unwrap(),
+            Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap(),
         )
     }
 

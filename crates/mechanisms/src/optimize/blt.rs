@@ -22,7 +22,7 @@ use crate::strategy::blt::Blt;
 use crate::strategy::identity::positive;
 use crate::strategy::normalised_blt::NormalisedBlt;
 use crate::workload::Workload;
-use interlaced::MOST_BUFFERS;
+use interlaced::MAX_BUFFERS;
 use problem::{Kind, Problem};
 use recursion::Iterates;
 use search::{Found, Search};
@@ -141,7 +141,7 @@ impl BltOptimizer {
     /// # Errors
     /// None, or more than 16.
     pub fn buffers(self, buffers: usize) -> Result<Self> {
-        if (1..=MOST_BUFFERS).contains(&buffers) {
+        if (1..=MAX_BUFFERS).contains(&buffers) {
             let buffers = Some(buffers);
             return Ok(Self { buffers, ..self });
         }
@@ -208,20 +208,20 @@ impl BltOptimizer {
 
     fn problem(&self, kind: Kind) -> Result<Problem> {
         let effective = self.participation.effective(self.rounds as u64)?.participation;
-        let most = effective.max_participation() as usize;
+        let max_par = effective.max_participation() as usize;
         let gap = usize::try_from(effective.gap().get()).map_or(self.rounds, |gap| gap.min(self.rounds));
         Ok(Problem {
             rounds: self.rounds,
             // One participation has no gap: the whole run is its tail.
-            gap: if most == 1 { self.rounds } else { gap },
-            most,
+            gap: if max_par == 1 { self.rounds } else { gap },
+            max_par,
             kind,
             iterates: Iterates::new(&self.workload, self.rounds, self.objective)?,
         })
     }
 
     fn extend(&self, search: &mut Search<'_>) {
-        while search.buffers() < self.buffers.unwrap_or(MOST_BUFFERS) {
+        while search.buffers() < self.buffers.unwrap_or(MAX_BUFFERS) {
             let gain = search.extend();
             if self.buffers.is_none() && gain < GAIN {
                 search.shorten();
@@ -251,8 +251,8 @@ mod tests {
     use super::*;
     use Objective::{MaxLoss, RmsLoss};
 
-    fn optimizer((rounds, gap, most): (usize, u64, u64), objective: Objective) -> BltOptimizer {
-        let schema = Participation::at_least(Gap::new(gap).unwrap(), most).unwrap();
+    fn optimizer((rounds, gap, max_par): (usize, u64, u64), objective: Objective) -> BltOptimizer {
+        let schema = Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap();
         BltOptimizer::new(rounds, schema).unwrap().objective(objective)
     }
 
@@ -396,9 +396,9 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(40))]
 
         #[test]
-        fn never_worse_with_more_buffers(rounds in 2usize..3000, gap in 1u64..500, most in 1u64..12, max in any::<bool>()) {
+        fn never_worse_with_more_buffers(rounds in 2usize..3000, gap in 1u64..500, max_par in 1u64..12, max in any::<bool>()) {
             let objective = if max { MaxLoss } else { RmsLoss };
-            let found = optima((rounds, gap, most), objective, 5);
+            let found = optima((rounds, gap, max_par), objective, 5);
             for pair in found.loss_by_buffers.windows(2) {
                 prop_assert!(pair[1] <= pair[0] * (1.0 + 1e-12), "{:?}", found.loss_by_buffers);
             }

@@ -2,7 +2,7 @@
 
 use undertone_accounting::participation::Spacing;
 
-use super::banded::least_error;
+use super::banded::min_error;
 use super::descent::Descent;
 use super::problem::Problem;
 use super::triangular_loss::TriangularLoss;
@@ -43,15 +43,15 @@ use crate::triangular::Triangular;
 pub fn dense(problem: &Problem) -> Result<(Dense, Losses)> {
     let rounds = problem.rounds;
     let schema = problem.participation.effective(rounds as u64)?.participation;
-    let most = usize::try_from(schema.max_participation()).unwrap_or(usize::MAX);
+    let max_par = usize::try_from(schema.max_participation()).unwrap_or(usize::MAX);
     let gap = usize::try_from(schema.gap().get()).map_or(rounds, |gap| gap.min(rounds));
-    let matrix = if most == 1 {
-        least_error(problem, rounds, &mut |_| ())?
+    let matrix = if max_par == 1 {
+        min_error(problem, rounds, &mut |_| ())?
     } else {
-        let banded = least_error(problem, gap, &mut |_| ())?;
+        let banded = min_error(problem, gap, &mut |_| ())?;
         match schema.spacing() {
             Spacing::AtLeast => widen(&banded)?,
-            Spacing::Exactly => epochs(problem, &widen(&banded)?, gap, most)?,
+            Spacing::Exactly => epochs(problem, &widen(&banded)?, gap, max_par)?,
         }
     };
     let strategy = Dense::from_triangular(matrix);
@@ -74,10 +74,10 @@ fn widen(matrix: &Triangular) -> Result<Triangular> {
 ///
 /// Where one user takes part in every round of an epoch's place, it is the sum of their squared column norms that costs:
 /// the descent goes over `X` divided by the roots of these sums. With fewer participations every norm is 1.
-fn epochs(problem: &Problem, start: &Triangular, gap: usize, most: usize) -> Result<Triangular> {
+fn epochs(problem: &Problem, start: &Triangular, gap: usize, max_par: usize) -> Result<Triangular> {
     let rounds = problem.rounds;
-    let apart = |i: usize, j: usize| i != j && (i - j).is_multiple_of(gap) && (i - j) / gap < most;
-    let all = rounds.div_ceil(gap) <= most;
+    let apart = |i: usize, j: usize| i != j && (i - j).is_multiple_of(gap) && (i - j) / gap < max_par;
+    let all = rounds.div_ceil(gap) <= max_par;
     let group = |i: usize| if all { i % gap } else { i };
     let loss = TriangularLoss::new(problem)?;
     let columns = start.columns(rounds);
@@ -200,7 +200,7 @@ mod tests {
     /// By jax-privacy 2.0.0, whose tolerance is 1e-3.
     #[test]
     fn reference_losses() {
-        let epochs = |gap, most| Participation::fixed_epochs(Gap::new(gap).unwrap(), most).unwrap();
+        let epochs = |gap, max_par| Participation::fixed_epochs(Gap::new(gap).unwrap(), max_par).unwrap();
         check(
             &Problem::new(64, Participation::single()),
             2.099_868_673_240_907_8,

@@ -147,18 +147,18 @@ mod tests {
     use super::*;
     use crate::loss::Objective;
 
-    fn problem(rounds: usize, gap: u64, most: u64) -> Problem {
+    fn problem(rounds: usize, gap: u64, max_par: u64) -> Problem {
         Problem::new(
             rounds,
-            Participation::at_least(Gap::new(gap).unwrap(), most).unwrap(),
+            Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap(),
         )
     }
 
     /// By jax-privacy's development version, 150 steps.
     #[test]
     fn reference_losses() {
-        let check = |rounds, bands, gap, most, best: f64| {
-            let problem = problem(rounds, gap, most);
+        let check = |rounds, bands, gap, max_par, best: f64| {
+            let problem = problem(rounds, gap, max_par);
             let (strategy, losses) = inverse_toeplitz(&problem, bands).unwrap();
             assert!(
                 losses.rms_loss <= best * (1.0 + 1e-5),

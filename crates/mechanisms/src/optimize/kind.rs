@@ -23,7 +23,7 @@ const INVERSE_BANDS: usize = 4;
 const SINGLE_BANDS: usize = 64;
 
 /// Longest run of a dense matrix: it has half of the square of the rounds as entries.
-const MOST_DENSE: usize = 4096;
+const MAX_DENSE: usize = 4096;
 
 /// A kind of strategy: what a run file or a command line names, and [`make`](Self::make) turns into a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -278,7 +278,7 @@ impl Kind {
             Self::NormalisedSquareRoot => {
                 Strategy::NormalisedToeplitz(NormalisedToeplitz::square_root(rounds)?)
             }
-            Self::Dense if rounds > MOST_DENSE => {
+            Self::Dense if rounds > MAX_DENSE => {
                 return Err(MechanismError::Setting {
                     name: "rounds of a dense matrix",
                     expected: "at most 4096; banded and banded-toeplitz take more",

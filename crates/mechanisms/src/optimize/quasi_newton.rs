@@ -4,10 +4,10 @@
 //! needs fewer evaluations.
 
 /// Iterations of one descent.
-const MOST_ITERATIONS: usize = 300;
+const MAX_ITERATIONS: usize = 300;
 
 /// Evaluations of one line search.
-const MOST_TRIALS: usize = 25;
+const MAX_TRIALS: usize = 25;
 
 /// Longest step in one variable; a box of softplus arguments has its structure at this scale.
 const LONGEST_STEP: f64 = 4.0;
@@ -36,7 +36,7 @@ pub(crate) fn minimise(
     let (mut trial, mut trial_gradient) = (vec![0.0; size], vec![0.0; size]);
     let (mut direction, mut step, mut change) = (vec![0.0; size], vec![0.0; size], vec![0.0; size]);
     let mut idle = 0;
-    for _ in 0..MOST_ITERATIONS {
+    for _ in 0..MAX_ITERATIONS {
         let free: Vec<bool> = point
             .iter()
             .zip(&gradient)
@@ -59,7 +59,7 @@ pub(crate) fn minimise(
         // Weak Wolfe conditions by bisection and doubling.
         let (mut length, mut low, mut high) = (1.0, 0.0, f64::INFINITY);
         let mut found = f64::INFINITY;
-        for _ in 0..MOST_TRIALS {
+        for _ in 0..MAX_TRIALS {
             for i in 0..size {
                 trial[i] = clamp(point[i] + length * direction[i]);
             }

@@ -64,7 +64,7 @@ pub fn banded_toeplitz(problem: &Problem, bands: usize) -> Result<(BandedToeplit
 }
 
 /// The optimal banded Toeplitz matrix of the fewest bands whose loss is within a factor `1 + slack` of the best found with
-/// at most `most_bands`, and its losses.
+/// at most `max_bands`, and its losses.
 ///
 /// A band costs a vector of the model's size in memory. Tried are powers of two, halfway between them, the gap and the
 /// limit: few participations pay for bands beyond the gap, many do not.
@@ -82,7 +82,7 @@ pub fn banded_toeplitz(problem: &Problem, bands: usize) -> Result<(BandedToeplit
 /// assert_eq!(strategy.coefficients().len(), 32);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn fewest_bands(problem: &Problem, most_bands: usize, slack: f64) -> Result<(BandedToeplitz, Losses)> {
+pub fn fewest_bands(problem: &Problem, max_bands: usize, slack: f64) -> Result<(BandedToeplitz, Losses)> {
     if slack.is_nan() || slack < 0.0 {
         return Err(MechanismError::Setting {
             name: "slack",
@@ -90,13 +90,13 @@ pub fn fewest_bands(problem: &Problem, most_bands: usize, slack: f64) -> Result<
             got: slack,
         });
     }
-    let most = most_bands.min(problem.rounds.max(1));
+    let widest = max_bands.min(problem.rounds.max(1));
     let gap = usize::try_from(problem.participation.gap().get()).unwrap_or(usize::MAX);
     let powers = (0..usize::BITS).map(|power| 1usize << power);
     let mut widths: Vec<usize> = powers
         .flat_map(|width| [width, width + width / 2])
-        .take_while(|width| *width < most)
-        .chain([gap.min(most), most])
+        .take_while(|width| *width < widest)
+        .chain([gap.min(widest), widest])
         .collect();
     widths.sort_unstable();
     widths.dedup();
@@ -108,7 +108,7 @@ pub fn fewest_bands(problem: &Problem, most_bands: usize, slack: f64) -> Result<
         .into_iter()
         .find(|candidate| loss(candidate) <= best * (1.0 + slack));
     // Some loss is the best, unless none is a number.
-    fewest.map_or_else(|| banded_toeplitz(problem, most), Ok)
+    fewest.map_or_else(|| banded_toeplitz(problem, widest), Ok)
 }
 
 #[cfg(test)]
@@ -152,8 +152,11 @@ mod tests {
 
     #[test]
     fn bands_by_participation() {
-        let bands = |gap, most, slack| {
-            let problem = Problem::new(64, Participation::at_least(Gap::new(gap).unwrap(), most).unwrap());
+        let bands = |gap, max_par, slack| {
+            let problem = Problem::new(
+                64,
+                Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap(),
+            );
             fewest_bands(&problem, 64, slack).unwrap().0.coefficients().len()
         };
         let (rare, frequent) = (bands(32, 1, 0.01), bands(4, 16, 0.01));

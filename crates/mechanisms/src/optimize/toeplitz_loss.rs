@@ -11,7 +11,7 @@ const SHARPNESS: f64 = 24.0;
 pub(super) struct ToeplitzLoss<'a> {
     problem: &'a Problem,
     gap: usize,
-    most: usize,
+    max_par: usize,
     /// Learning rates; empty if all are 1.
     rates: Vec<f64>,
 }
@@ -27,7 +27,7 @@ impl<'a> ToeplitzLoss<'a> {
         Ok(Self {
             problem,
             gap: usize::try_from(schema.gap().get()).map_or(problem.rounds, |gap| gap.min(problem.rounds)),
-            most: usize::try_from(schema.max_participation()).unwrap_or(usize::MAX),
+            max_par: usize::try_from(schema.max_participation()).unwrap_or(usize::MAX),
             rates: if constant { Vec::new() } else { rates },
         })
     }
@@ -37,10 +37,10 @@ impl<'a> ToeplitzLoss<'a> {
     /// the bound by the largest magnitude from each coefficient on. Writes the gradient.
     pub(super) fn log_sensitivity(&self, c: &[f64], gradient: &mut [f64]) -> f64 {
         let rounds = self.problem.rounds;
-        let starts = || (0..rounds).step_by(self.gap).take(self.most);
+        let starts = || (0..rounds).step_by(self.gap).take(self.max_par);
         gradient.fill(0.0);
         let mut squared = 0.0;
-        if self.most == 1 || c.len() <= self.gap {
+        if self.max_par == 1 || c.len() <= self.gap {
             for start in starts() {
                 for (entry, coefficient) in gradient.iter_mut().zip(c).take(rounds - start) {
                     squared += coefficient * coefficient;
@@ -183,8 +183,8 @@ mod tests {
         }
     }
 
-    fn check(objective: Objective, workload: Workload, gap: u64, most: u64, sharp: bool) {
-        let participation = Participation::at_least(Gap::new(gap).unwrap(), most).unwrap();
+    fn check(objective: Objective, workload: Workload, gap: u64, max_par: u64, sharp: bool) {
+        let participation = Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap();
         let problem = Problem::new(13, participation)
             .with_objective(objective)
             .with_workload(workload);
@@ -212,14 +212,14 @@ mod tests {
             .with_learning_rates(rates)
             .unwrap();
         for objective in [Objective::MaxLoss, Objective::RmsLoss] {
-            for (gap, most) in [(13, 1), (5, 3), (2, 4), (1, 13)] {
-                check(objective, Workload::prefix_sum(), gap, most, true);
-                check(objective, Workload::momentum(0.9).unwrap(), gap, most, true);
+            for (gap, max_par) in [(13, 1), (5, 3), (2, 4), (1, 13)] {
+                check(objective, Workload::prefix_sum(), gap, max_par, true);
+                check(objective, Workload::momentum(0.9).unwrap(), gap, max_par, true);
                 check(
                     objective,
                     scheduled.clone(),
                     gap,
-                    most,
+                    max_par,
                     objective == Objective::RmsLoss,
                 );
             }

@@ -206,8 +206,8 @@ impl PopulationQuestion {
     pub fn schema(&self, report_goal: u64) -> Result<EffectiveParticipation, AccountingError> {
         let largest = largest_gap(self.population, report_goal)?.get();
         let gap = Gap::new(((largest as f64 * self.separation_share) as u64).clamp(1, largest))?;
-        let most = self.max_participation.unwrap_or_else(|| gap.fitting(self.rounds));
-        Participation::at_least(gap, most)?.effective(self.rounds)
+        let max = self.max_participation.unwrap_or_else(|| gap.fitting(self.rounds));
+        Participation::at_least(gap, max)?.effective(self.rounds)
     }
 
     /// The run with this mechanism and report goal.
@@ -241,18 +241,18 @@ impl PopulationQuestion {
         })
     }
 
-    /// One option for every report goal of two significant digits from 10 up to `most`, and for `most` itself:
-    /// the curves of \[Gboard\] Figure 4 (a, b).
+    /// One option for each report goal with two significant digits from 10 up to `max_report_goal`, and for that maximum
+    /// itself: the curves of \[Gboard\] Figure 4 (a, b).
     ///
     /// # Errors
     /// As [`PopulationQuestion::option`].
     pub fn over_report_goals(
         &self,
         mechanism: ProductionSetting,
-        most: u64,
+        max_report_goal: u64,
     ) -> Result<Vec<Feasible>, AccountingError> {
-        largest_gap(self.population, most)?;
-        round_numbers(10, most)
+        largest_gap(self.population, max_report_goal)?;
+        round_numbers(10, max_report_goal)
             .into_iter()
             .map(|goal| self.option(mechanism, goal))
             .collect()
@@ -296,18 +296,18 @@ fn at_least_one(value: u64, quantity: &'static str) -> Result<u64, AccountingErr
     Ok(value)
 }
 
-/// Numbers of at most two significant digits from `least` to `most`, and `most`.
-fn round_numbers(least: u64, most: u64) -> Vec<u64> {
+/// Numbers of at most two significant digits from `min` to `max`, and `max`.
+fn round_numbers(min: u64, max: u64) -> Vec<u64> {
     let mut numbers = Vec::new();
-    let (mut mantissa, mut unit) = (10u64, (least / 10).max(1));
-    while mantissa.saturating_mul(unit) < most {
+    let (mut mantissa, mut unit) = (10u64, (min / 10).max(1));
+    while mantissa.saturating_mul(unit) < max {
         numbers.push(mantissa * unit);
         mantissa += 1;
         if mantissa == 100 {
             (mantissa, unit) = (10, unit.saturating_mul(10));
         }
     }
-    numbers.push(most);
+    numbers.push(max);
     numbers
 }
 
@@ -424,15 +424,15 @@ mod tests {
         ) {
             let base = question(population, rounds, 1.0);
             let rho = |question: PopulationQuestion| question.option(mechanism, 6500).unwrap().rho.get() * (1.0 + 1e-12);
-            let least = rho(base) / (1.0 + 3e-12);
+            let floor = rho(base) / (1.0 + 3e-12);
             // More users are farther apart; more rounds, more participation and less separation only cost.
             prop_assert!(rho(question(population + 1000 * more, rounds, 1.0)) <= rho(base) * (1.0 + 1e-12));
             if mechanism != ProductionSetting::Independent {
                 // Its noise is set by the rounds.
-                prop_assert!(rho(question(population, rounds + more, 1.0)) >= least);
+                prop_assert!(rho(question(population, rounds + more, 1.0)) >= floor);
             }
-            prop_assert!(rho(base.with_separation_share(0.5).unwrap()) >= least);
-            prop_assert!(rho(base.with_noise_scale(0.9).unwrap()) >= least);
+            prop_assert!(rho(base.with_separation_share(0.5).unwrap()) >= floor);
+            prop_assert!(rho(base.with_noise_scale(0.9).unwrap()) >= floor);
             let one = rho(base.with_max_participation(1).unwrap());
             prop_assert!(one <= rho(base.with_max_participation(2).unwrap()) * (1.0 + 1e-12));
         }

@@ -108,26 +108,28 @@ fn feasible_ranges_agree_with_every_report_goal() {
     let ranges: Vec<(u64, u64)> = outlook
         .feasible
         .iter()
-        .map(|range| (range.least.report_goal, range.most.report_goal))
+        .map(|range| (range.min.report_goal, range.max.report_goal))
         .collect();
     let mut best = f64::INFINITY;
     let (mut met, mut missed) = (0, 0);
     for goal in 1..=600u64 {
         let option = planner.option(goal).unwrap();
         best = best.min(option.at_target.iterate_noise);
-        let inside = ranges
-            .iter()
-            .any(|(least, most)| (*least..=*most).contains(&goal));
-        // The least of a range is searched to a hundredth.
+        let inside = ranges.iter().any(|(min, max)| (*min..=*max).contains(&goal));
+        // The minimum of a range is searched to a hundredth.
         let near = ranges
             .iter()
-            .any(|(least, _)| goal < *least && (least - goal) as f64 <= WIDTH * *least as f64 + 1.0);
+            .any(|(min, _)| goal < *min && (min - goal) as f64 <= WIDTH * *min as f64 + 1.0);
         assert!(option.is_feasible == inside || near, "{goal}: {ranges:?}");
         if option.is_feasible { met += 1 } else { missed += 1 }
     }
     assert!(met > 50 && missed > 50, "{met} {missed} {ranges:?}");
     assert_eq!(best, outlook.best.at_target.iterate_noise);
     assert_eq!(outlook.at_report_goal.report_goal, 600);
+    // Files of earlier versions have these keys.
+    let json = serde_json::to_value(&outlook.feasible[0]).unwrap();
+    assert_eq!(json["least"]["report_goal"], ranges[0].0);
+    assert_eq!(json["most"]["report_goal"], ranges[0].1);
 }
 
 #[test]

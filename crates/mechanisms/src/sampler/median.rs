@@ -51,8 +51,8 @@ impl PrivateMedian {
     /// # Errors
     /// [`MechanismError::Setting`] unless epsilon is from `2^-20` to 64 and `largest` from 1 to `2^20`.
     pub fn new(epsilon: f64, largest: u64) -> Result<Self> {
-        let least = 1.0 / EPSILON_STEPS as f64;
-        if !(least..=MAX_EPSILON).contains(&epsilon) {
+        let min = 1.0 / EPSILON_STEPS as f64;
+        if !(min..=MAX_EPSILON).contains(&epsilon) {
             return Err(MechanismError::Setting {
                 name: "epsilon of the median",
                 expected: "from 2^-20 to 64",

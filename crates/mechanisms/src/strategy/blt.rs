@@ -349,8 +349,8 @@ mod tests {
         assert!((got / want - 1.0).abs() <= tolerance, "{got} {want}");
     }
 
-    fn check_losses(blt: &Blt, (rounds, gap, most): (usize, u64, u64), want: [f64; 3]) {
-        let schema = Participation::at_least(Gap::new(gap).unwrap(), most).unwrap();
+    fn check_losses(blt: &Blt, (rounds, gap, max_par): (usize, u64, u64), want: [f64; 3]) {
+        let schema = Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap();
         let certified = blt.squared_sensitivity(rounds, &schema).unwrap();
         let errors = blt.errors(rounds, &Workload::prefix_sum()).unwrap();
         let losses = errors.losses(certified.squared);

@@ -33,8 +33,8 @@ impl IdentityMatrix {
         participation: &Participation,
     ) -> Result<Certified> {
         let effective = participation.effective(rounds as u64)?;
-        let most = effective.participation.max_participation();
-        Ok(Certified::exact(SquaredSensitivity::new(most as f64)?))
+        let max_par = effective.participation.max_participation();
+        Ok(Certified::exact(SquaredSensitivity::new(max_par as f64)?))
     }
 
     /// Squared row norms of the workload itself: `A A^T` on the diagonal.

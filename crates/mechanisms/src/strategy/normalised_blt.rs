@@ -245,23 +245,23 @@ mod tests {
     }
 
     fn schema() -> impl Strategy<Value = Participation> {
-        (1u64..7, 1u64..7, any::<bool>()).prop_map(|(gap, most, at_least)| {
+        (1u64..7, 1u64..7, any::<bool>()).prop_map(|(gap, max_par, at_least)| {
             let gap = Gap::new(gap).unwrap();
             if at_least {
-                Participation::at_least(gap, most).unwrap()
+                Participation::at_least(gap, max_par).unwrap()
             } else {
-                Participation::fixed_epochs(gap, most).unwrap()
+                Participation::fixed_epochs(gap, max_par).unwrap()
             }
         })
     }
 
     /// The largest `|| C u ||^2` over all sets, by the matrix.
     fn maximum(column: &[f64], norms: &[f64], rounds: usize, schema: &Participation) -> f64 {
-        let (gap, most) = (schema.gap().get() as usize, schema.max_participation());
+        let (gap, max_par) = (schema.gap().get() as usize, schema.max_participation());
         let mut largest = 0.0f64;
         for mask in 0u32..1 << rounds {
             let set: Vec<usize> = (0..rounds).filter(|round| mask >> round & 1 == 1).collect();
-            let admitted = set.len() as u64 <= most
+            let admitted = set.len() as u64 <= max_par
                 && set.windows(2).all(|pair| match schema.spacing() {
                     Spacing::AtLeast => pair[1] - pair[0] >= gap,
                     Spacing::Exactly => pair[1] - pair[0] == gap,

@@ -95,11 +95,11 @@ impl NormalisedInverseToeplitz {
         self.check(rounds)?;
         let coefficients = self.inverse.strategy_coefficients(self.rounds)?;
         let errors = self.inverse.coefficient_errors(&coefficients)?;
-        let most = participation
+        let max_par = participation
             .effective(rounds as u64)?
             .participation
             .max_participation();
-        let missing = most as f64 * largest_share(&errors, &coefficients);
+        let missing = max_par as f64 * largest_share(&errors, &coefficients);
         normalised_certified(coefficients, rounds, participation)?.widened(missing)
     }
 

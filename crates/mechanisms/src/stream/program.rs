@@ -374,8 +374,8 @@ fn all(values: &[f64], name: &'static str, expected: &'static str, test: impl Fn
     }
 }
 
-fn enough(values: &[f64], name: &'static str, least: usize) -> Result<()> {
-    if values.len() >= least {
+fn enough(values: &[f64], name: &'static str, min: usize) -> Result<()> {
+    if values.len() >= min {
         return Ok(());
     }
     Err(setting(

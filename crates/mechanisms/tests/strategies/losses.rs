@@ -6,8 +6,8 @@ use undertone_mechanisms::{
     TreeLayout, Workload,
 };
 
-fn check_losses(strategy: &Strategy, n: usize, gap: u64, most: u64, want: [f64; 2]) {
-    let schema = Participation::at_least(Gap::new(gap).unwrap(), most).unwrap();
+fn check_losses(strategy: &Strategy, n: usize, gap: u64, max_par: u64, want: [f64; 2]) {
+    let schema = Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap();
     let certified = strategy.squared_sensitivity(n, &schema).unwrap();
     let errors = strategy.errors(n, &Workload::prefix_sum()).unwrap();
     let losses = errors.losses(certified.squared);

@@ -71,12 +71,12 @@ fn check(strategy: &Strategy, n: usize, schema: &Participation) -> bool {
 
 fn schema() -> impl proptest::strategy::Strategy<Value = Participation> {
     let parts = (1u64..7, 1u64..5, prop::bool::weighted(0.7));
-    proptest::strategy::Strategy::prop_map(parts, |(gap, most, at_least)| {
+    proptest::strategy::Strategy::prop_map(parts, |(gap, max_par, at_least)| {
         let gap = Gap::new(gap).unwrap();
         if at_least {
-            Participation::at_least(gap, most).unwrap()
+            Participation::at_least(gap, max_par).unwrap()
         } else {
-            Participation::fixed_epochs(gap, most).unwrap()
+            Participation::fixed_epochs(gap, max_par).unwrap()
         }
     })
 }
@@ -152,8 +152,8 @@ proptest! {
 
 #[test]
 fn others_too() {
-    for (gap, most) in [(1, 3), (4, 2), (3, 4)] {
-        let schema = Participation::at_least(Gap::new(gap).unwrap(), most).unwrap();
+    for (gap, max_par) in [(1, 3), (4, 2), (3, 4)] {
+        let schema = Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap();
         check(&Strategy::Independent(IdentityMatrix), 14, &schema);
         let blt = Blt::new(&[0.9, 0.4], &[0.3, 0.2]).unwrap();
         assert!(check(&Strategy::Blt(blt), 14, &schema));

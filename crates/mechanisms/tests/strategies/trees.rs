@@ -69,11 +69,11 @@ fn online_trees_over_all_sets() {
                 start += length;
             }
             assert_eq!(start, n);
-            for (gap, most) in [(1, 1), (1, 3), (2, 4), (3, 5), (5, 2)] {
+            for (gap, max_par) in [(1, 1), (1, 3), (2, 4), (3, 5), (5, 2)] {
                 let gap = Gap::new(gap).unwrap();
                 for schema in [
-                    Participation::at_least(gap, most),
-                    Participation::fixed_epochs(gap, most),
+                    Participation::at_least(gap, max_par),
+                    Participation::fixed_epochs(gap, max_par),
                 ] {
                     let schema = schema.unwrap();
                     let want = brute_force(&measured, &schema);

@@ -19,7 +19,7 @@ use crate::sensitivity::SquaredSensitivity;
 
 /// Most pairs of points (or places, for fixed epochs) that are looked at before the exact maximum is refused:
 /// some ten seconds.
-const MOST_WORK: u64 = 1 << 28;
+const MAX_WORK: u64 = 1 << 28;
 
 #[derive(Clone, Copy)]
 struct Point {
@@ -45,17 +45,17 @@ pub(in crate::sensitivity) fn forest(
     let participation = schema.participation;
     // A longer gap than the run admits the same sets.
     let gap = participation.gap().get().min(schema.rounds);
-    let most = participation.max_participation();
-    // The last composition alone has about (most / 2)^2 pairs.
-    if most > 2 * MOST_WORK.isqrt() {
+    let max_par = participation.max_participation();
+    // The last composition alone has about (max_par / 2)^2 pairs.
+    if max_par > 2 * MAX_WORK.isqrt() {
         return Err(AccountingError::SensitivityTooLarge {
-            max_participation: most,
+            max_participation: max_par,
         });
     }
-    let (value, best_participation) = if participation.spacing() == Spacing::Exactly && most > 1 {
-        fixed_epochs(tree_rounds, schema.rounds, gap, most)?
+    let (value, best_participation) = if participation.spacing() == Spacing::Exactly && max_par > 1 {
+        fixed_epochs(tree_rounds, schema.rounds, gap, max_par)?
     } else {
-        Composition::new(gap, most).run(tree_rounds)?
+        Composition::new(gap, max_par).run(tree_rounds)?
     };
     Ok(TreeSensitivity {
         squared_sensitivity: SquaredSensitivity::new(value as f64)?,
@@ -65,7 +65,7 @@ pub(in crate::sensitivity) fn forest(
 
 struct Composition {
     gap: u64,
-    most: u64,
+    max_par: u64,
     /// Height of the tallest blocks with room for one participation only.
     base: u32,
     /// Tables of complete blocks, from height `base` on.
@@ -74,11 +74,11 @@ struct Composition {
 }
 
 impl Composition {
-    fn new(gap: u64, most: u64) -> Self {
+    fn new(gap: u64, max_par: u64) -> Self {
         let base = gap.ilog2();
         Self {
             gap,
-            most,
+            max_par,
             base,
             tables: vec![small_block(base, gap)],
             work: 0,
@@ -140,15 +140,15 @@ impl Composition {
     ) -> Result<Frontier, AccountingError> {
         let points = |frontier: &Frontier| frontier.iter().map(|points| points.len() as u64).sum::<u64>();
         self.work += points(left) * points(right);
-        if self.work > MOST_WORK {
+        if self.work > MAX_WORK {
             return Err(AccountingError::SensitivityTooLarge {
-                max_participation: self.most,
+                max_participation: self.max_par,
             });
         }
-        let most = self.most.min((left.len() + right.len() - 2) as u64);
+        let max_par = self.max_par.min((left.len() + right.len() - 2) as u64);
         let mut composed = Vec::new();
         let mut candidates = Vec::new();
-        for count in 0..=most as usize {
+        for count in 0..=max_par as usize {
             candidates.clear();
             let first = (count + 1).saturating_sub(right.len());
             for (left_count, left_points) in left.iter().enumerate().take(count + 1).skip(first) {
@@ -215,20 +215,20 @@ fn fixed_epochs(
     tree_rounds: &[u64],
     rounds: u64,
     gap: u64,
-    most: u64,
+    max_par: u64,
 ) -> Result<(u64, u64), AccountingError> {
     let work = rounds
-        .saturating_mul(most)
+        .saturating_mul(max_par)
         .saturating_mul(u64::from(rounds.ilog2() + 1));
-    if work > MOST_WORK {
+    if work > MAX_WORK {
         return Err(AccountingError::SensitivityTooLarge {
-            max_participation: most,
+            max_participation: max_par,
         });
     }
     let mut best = (0, std::cmp::Reverse(0));
     let mut set = Vec::new();
     for start in 0..rounds {
-        let count = most.min((rounds - start).div_ceil(gap));
+        let count = max_par.min((rounds - start).div_ceil(gap));
         set.clear();
         set.extend((0..count).map(|j| start + j * gap));
         best = best.max((value(tree_rounds, &set), std::cmp::Reverse(count)));

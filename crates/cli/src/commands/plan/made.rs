@@ -410,10 +410,10 @@ fn ranges(feasible: &[FeasibleRange]) -> String {
         return "no report goal".to_owned();
     }
     let shown = feasible.iter().map(|range| {
-        let most = range.most.participation.participation.max_participation();
+        let most = range.max.participation.participation.max_participation();
         format!(
             "{} to {} (MaxP {most})",
-            range.least.report_goal, range.most.report_goal
+            range.min.report_goal, range.max.report_goal
         )
     });
     shown.collect::<Vec<_>>().join(", ")

@@ -118,7 +118,7 @@ pub(super) fn error(
     0.5 * total.ln()
 }
 
-/// Logarithm of the sensitivity for `most` participations from round 0 on, `gap` apart, in `rounds` rounds; its gradient
+/// Logarithm of the sensitivity for `max_par` participations from round 0 on, `gap` apart, in `rounds` rounds; its gradient
 /// added to `by_residue` (of the chain's residues from place 1, in logarithms) and `by_log`.
 ///
 /// Between participation `s` and the next one, `u` rounds after it, the column is `sum_j omega_j E_sj theta_j^(u - 1)`
@@ -126,14 +126,14 @@ pub(super) fn error(
 pub(super) fn sensitivity(
     chain: &Interlaced,
     residues: &Places,
-    (rounds, gap, most): (usize, usize, usize),
+    (rounds, gap, max_par): (usize, usize, usize),
     by_residue: &mut Places,
     by_log: &mut Places,
 ) -> f64 {
     let buffers = chain.buffers;
     let place = |j: usize| 2 * j + 1;
     let between = gap as f64 - 1.0;
-    let last = (rounds - (most - 1) * gap) as f64 - 1.0;
+    let last = (rounds - (max_par - 1) * gap) as f64 - 1.0;
     // Per buffer: output scale, decay over a gap, decay over a gap less one round, E_s and its derivative in lambda.
     let zero: Places = [0.0; SIZE];
     let (mut scale, mut decay, mut arrival) = (zero, zero, zero);
@@ -149,7 +149,7 @@ pub(super) fn sensitivity(
     let mut pair_slopes = pairs;
     let mut total = 1.0;
     let (mut by_scale, mut by_own) = (zero, zero);
-    for _ in 1..most {
+    for _ in 1..max_par {
         for i in 0..buffers {
             for j in 0..buffers {
                 pairs[i][j] += sum[i] * sum[j];
@@ -182,7 +182,7 @@ pub(super) fn sensitivity(
                 by_scale[i] += 2.0 * scale[j] * both * geometric;
                 by_own[i] += 2.0 * outputs * (one * geometric + both * by_exponent);
             };
-            if most > 1 && between > 0.0 {
+            if max_par > 1 && between > 0.0 {
                 add(
                     inner[i].times(inner[j]).geometric(between),
                     pairs[i][j],

@@ -41,19 +41,19 @@ impl Columns {
         &self.norms
     }
 
-    /// Logarithm of the sensitivity for `most` participations from round 0 on, `gap` apart, the worst set of a
+    /// Logarithm of the sensitivity for `max_par` participations from round 0 on, `gap` apart, the worst set of a
     /// column-normalised BLT. Adds the gradient, and what `by_norm` holds of the error, to `by_residue` and `by_log`.
     pub(super) fn sensitivity(
         &self,
         chain: &Interlaced,
         residues: &Places,
-        (gap, most): (usize, usize),
+        (gap, max_par): (usize, usize),
         mut by_norm: Vec<f64>,
         by_residue: &mut Places,
         by_log: &mut Places,
     ) -> f64 {
         let (c, rounds) = (&self.coefficients, self.coefficients.len());
-        let starts = || (0..rounds).step_by(gap).take(most);
+        let starts = || (0..rounds).step_by(gap).take(max_par);
         let mut column = vec![0.0; rounds];
         for start in starts() {
             let scale = self.norms[start].recip();

@@ -5,12 +5,12 @@
 //! near decays are to each other or to 1, and all scales come out positive.
 
 /// Most buffers that an optimiser handles.
-pub(super) const MOST_BUFFERS: usize = 16;
+pub(super) const MAX_BUFFERS: usize = 16;
 
 /// Bound on the arguments of softplus: steps from 1.3e-14 to 32.
 pub(super) const BOUND: f64 = 32.0;
 
-pub(super) const SIZE: usize = 2 * MOST_BUFFERS + 1;
+pub(super) const SIZE: usize = 2 * MAX_BUFFERS + 1;
 
 /// Place 0 of a chain is the pole of the prefix sum, `lambda = 0`; odd places hold the decays, even ones the inverse's.
 pub(super) type Places = [f64; SIZE];

@@ -21,7 +21,7 @@ pub(super) struct Problem {
     pub(super) rounds: usize,
     pub(super) gap: usize,
     /// Participations that fit.
-    pub(super) most: usize,
+    pub(super) max_par: usize,
     pub(super) kind: Kind,
     pub(super) iterates: Iterates,
 }
@@ -68,7 +68,7 @@ impl Problem {
                 ) + columns.sensitivity(
                     &chain,
                     &of_sensitivity,
-                    (self.gap, self.most),
+                    (self.gap, self.max_par),
                     by_norm,
                     &mut by_sensitivity,
                     &mut by_log,
@@ -88,7 +88,7 @@ impl Problem {
         by_residue: &mut [f64; SIZE],
         by_log: &mut [f64; SIZE],
     ) -> f64 {
-        let run = (self.rounds, self.gap, self.most);
+        let run = (self.rounds, self.gap, self.max_par);
         closed_form::sensitivity(chain, residues, run, by_residue, by_log)
     }
 }
@@ -112,11 +112,11 @@ mod tests {
         run: (usize, usize, usize),
         arguments: &[f64],
     ) {
-        let (rounds, gap, most) = run;
+        let (rounds, gap, max_par) = run;
         let problem = Problem {
             rounds,
-            gap: if most == 1 { rounds } else { gap },
-            most,
+            gap: if max_par == 1 { rounds } else { gap },
+            max_par,
             kind,
             iterates: Iterates::new(workload, rounds, objective).unwrap(),
         };
@@ -130,7 +130,7 @@ mod tests {
         } else {
             Strategy::Blt(blt)
         };
-        let schema = Participation::at_least(Gap::new(gap as u64).unwrap(), most as u64).unwrap();
+        let schema = Participation::at_least(Gap::new(gap as u64).unwrap(), max_par as u64).unwrap();
         let certified = strategy.squared_sensitivity(rounds, &schema).unwrap();
         assert!(certified.exact);
         let want = strategy
