@@ -59,19 +59,108 @@ stored!(f32, 1, 4);
 stored!(f64, 2, 8);
 stored!(i64, 3, 8);
 
-/// What a state says of itself.
+/// The header of a saved state, in front of the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Header {
-    /// Of everything that the noise depends on but the key and the dimension.
-    pub(crate) digest: [u8; 32],
-    pub(crate) key_id: [u8; 32],
+struct Header {
+    /// Digest of everything that the noise depends on but the key and the dimension.
+    digest: [u8; 32],
+    key_id: [u8; 32],
     /// Where the key, and those of the rounds before, came from.
-    pub(crate) key_origin: KeyOrigin,
-    pub(crate) dim: u64,
+    key_origin: KeyOrigin,
+    dim: u64,
     /// Rounds made.
-    pub(crate) round: u64,
+    round: u64,
     /// The last round at which everything was forgotten.
-    pub(crate) restarted: u64,
+    restarted: u64,
+}
+
+/// The part of a noise source that its saved states are compared with, and its progress.
+pub(crate) struct Resumable {
+    header: Header,
+    /// Maximum number of rounds.
+    rounds: u64,
+}
+
+impl Resumable {
+    /// A source before its first round. `digest` covers everything that the noise depends on but the key and the dimension.
+    pub(crate) fn new(digest: [u8; 32], key: &NoiseKey, dim: usize, rounds: usize) -> Result<Self> {
+        Ok(Self {
+            header: Header {
+                digest,
+                key_id: key_id(key)?,
+                key_origin: key.origin(),
+                dim: dim as u64,
+                round: 0,
+                restarted: 0,
+            },
+            rounds: rounds as u64,
+        })
+    }
+
+    /// Name of the key.
+    pub(crate) fn key_id(&self) -> [u8; 32] {
+        self.header.key_id
+    }
+
+    /// Where the key, and those of the rounds before a [`load`](Self::load), came from.
+    pub(crate) fn key_origin(&self) -> KeyOrigin {
+        self.header.key_origin
+    }
+
+    /// Rounds made.
+    pub(crate) fn round(&self) -> usize {
+        self.header.round as usize
+    }
+
+    /// Counts one more round.
+    pub(crate) fn advance(&mut self) {
+        self.header.round += 1;
+    }
+
+    /// Sets the number of rounds made to zero.
+    pub(crate) fn rewind(&mut self) {
+        self.header.round = 0;
+    }
+
+    /// Writes a state whose memory is `payload`.
+    pub(crate) fn save<E: Stored>(
+        &self,
+        restarted: usize,
+        payload: &[E],
+        writer: &mut impl Write,
+    ) -> Result<()> {
+        let header = Header {
+            restarted: restarted as u64,
+            ..self.header
+        };
+        write(&header, payload, writer)
+    }
+
+    /// Reads a state into `payload`, takes over its progress, and returns the round of its last restart.
+    ///
+    /// On an error the progress stays as it is; a state that cannot be read leaves a payload of zeros.
+    pub(crate) fn load<E: Stored + Default>(
+        &mut self,
+        keys: Keys,
+        payload: &mut [E],
+        reader: &mut impl Read,
+    ) -> Result<usize> {
+        let read = read(&self.header, keys, self.rounds, payload, reader)?;
+        // PRIVACY: this value knows that later rounds are out; released again, with another average, they would show the
+        // difference without noise. To go back, a caller begins with a new value.
+        if read.round < self.header.round {
+            return Err(MechanismError::StateMismatch {
+                what: "round",
+                expected: format!("{} or later", self.header.round),
+                got: read.round.to_string(),
+            });
+        }
+        self.header = Header {
+            key_origin: self.header.key_origin.and(read.key_origin),
+            ..read
+        };
+        Ok(read.restarted as usize)
+    }
 }
 
 /// Under which key a saved state goes on.
@@ -91,7 +180,7 @@ pub(crate) fn key_id(key: &NoiseKey) -> Result<[u8; 32]> {
 }
 
 /// Writes a state.
-pub(crate) fn write<E: Stored>(header: &Header, payload: &[E], writer: &mut impl Write) -> Result<()> {
+fn write<E: Stored>(header: &Header, payload: &[E], writer: &mut impl Write) -> Result<()> {
     let mut hash = Sha256::new();
     let mut head = Vec::with_capacity(HEADER);
     head.extend_from_slice(&MAGIC);
@@ -127,10 +216,10 @@ pub(crate) fn write<E: Stored>(header: &Header, payload: &[E], writer: &mut impl
         .map_err(|error| io("written", &error))
 }
 
-/// Reads a state into `payload`, which has the length that the state must have, and returns what it says of itself.
+/// Reads a state into `payload`, which has the length that the state must have, and returns its header.
 ///
 /// On an error the payload is all zero.
-pub(crate) fn read<E: Stored + Default>(
+fn read<E: Stored + Default>(
     expected: &Header,
     keys: Keys,
     rounds: u64,

@@ -16,8 +16,8 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{MechanismError, Result};
 use crate::recurrence::Recurrence;
-use crate::sampler::uniform::{KeyOrigin, NoiseKey};
-use crate::state::{self, Header, Keys};
+use crate::sampler::uniform::NoiseKey;
+use crate::state::{Keys, Resumable};
 use engine::{Engine, StreamOptions};
 use program::RecurrenceProgram;
 
@@ -75,10 +75,7 @@ pub struct NoiseStream {
     shape: Shape,
     noise_std: f64,
     key: NoiseKey,
-    key_id: [u8; 32],
-    key_origin: KeyOrigin,
-    digest: [u8; 32],
-    round: usize,
+    state: Resumable,
 }
 
 impl NoiseStream {
@@ -117,11 +114,8 @@ impl NoiseStream {
             engine,
             shape,
             noise_std,
-            key_id: state::key_id(&key)?,
-            key_origin: key.origin(),
+            state: Resumable::new(hash.finalize().into(), &key, shape.dim, shape.rounds)?,
             key,
-            digest: hash.finalize().into(),
-            round: 0,
         })
     }
 
@@ -132,8 +126,8 @@ impl NoiseStream {
     pub fn next(&mut self, out: &mut [f32]) -> Result<()> {
         self.check(out)?;
         self.engine
-            .advance(self.round, self.noise_std, Some(&self.key), out)?;
-        self.round += 1;
+            .advance(self.round(), self.noise_std, Some(&self.key), out)?;
+        self.state.advance();
         Ok(())
     }
 
@@ -144,8 +138,8 @@ impl NoiseStream {
     /// As [`next`](Self::next), and [`MechanismError::HistoryNotRemade`] for recurrences that make rows from the key.
     pub fn correlate(&mut self, row: &mut [f32]) -> Result<()> {
         self.check(row)?;
-        self.engine.advance(self.round, self.noise_std, None, row)?;
-        self.round += 1;
+        self.engine.advance(self.round(), self.noise_std, None, row)?;
+        self.state.advance();
         Ok(())
     }
 
@@ -156,7 +150,7 @@ impl NoiseStream {
                 got: row.len(),
             });
         }
-        if self.round >= self.shape.rounds {
+        if self.round() >= self.shape.rounds {
             return Err(MechanismError::NoMoreRounds {
                 rounds: self.shape.rounds,
             });
@@ -167,13 +161,13 @@ impl NoiseStream {
     /// Forgets all earlier noise: the next rounds are those of a new stream with fresh noise, the noise of the rounds made
     /// so far stays as it is. Cumulative noise starts from zero.
     pub fn restart(&mut self) {
-        self.engine.restart(self.round);
+        self.engine.restart(self.round());
     }
 
     /// Rounds made.
     #[must_use]
     pub fn round(&self) -> usize {
-        self.round
+        self.state.round()
     }
 
     /// Vectors of the model's dimension that the stream keeps in memory.
@@ -190,7 +184,8 @@ impl NoiseStream {
     /// # Errors
     /// [`MechanismError::StateIo`].
     pub fn save(&self, writer: &mut impl Write) -> Result<()> {
-        state::write(&self.header(), self.engine.field.values(), writer)
+        let restarted = self.engine.restarted();
+        self.state.save(restarted, self.engine.field.values(), writer)
     }
 
     /// Continues where [`save`](Self::save) was called; the bytes of later rounds are those that would have come.
@@ -199,27 +194,12 @@ impl NoiseStream {
     /// [`MechanismError::StateMismatch`] naming what is different, [`MechanismError::StateDamaged`],
     /// [`MechanismError::StateIo`]. The stream is then as new.
     pub fn load(&mut self, reader: &mut impl Read) -> Result<()> {
-        let expected = self.header();
-        self.round = 0;
+        self.state.rewind();
         self.engine.set_restarted(0);
-        let rounds = self.shape.rounds as u64;
         let values = self.engine.field.values_mut();
-        let read = state::read(&expected, Keys::Same, rounds, values, reader)?;
-        self.key_origin = self.key_origin.and(read.key_origin);
-        self.round = read.round as usize;
-        self.engine.set_restarted(read.restarted as usize);
+        let restarted = self.state.load(Keys::Same, values, reader)?;
+        self.engine.set_restarted(restarted);
         Ok(())
-    }
-
-    fn header(&self) -> Header {
-        Header {
-            digest: self.digest,
-            key_id: self.key_id,
-            key_origin: self.key_origin,
-            dim: self.shape.dim as u64,
-            round: self.round as u64,
-            restarted: self.engine.restarted() as u64,
-        }
     }
 }
 
@@ -228,7 +208,7 @@ impl std::fmt::Debug for NoiseStream {
         f.debug_struct("NoiseStream")
             .field("shape", &self.shape)
             .field("noise_std", &self.noise_std)
-            .field("round", &self.round)
+            .field("round", &self.round())
             .finish_non_exhaustive()
     }
 }

@@ -12,7 +12,7 @@ use crate::release::{Denominator, NoisedAverage, RawAverage};
 use crate::sampler::distance::SamplerDistance;
 use crate::sampler::fresh;
 use crate::sampler::uniform::{KeyOrigin, NoiseKey, Purpose};
-use crate::state::{self, Header, Keys};
+use crate::state::{Keys, Resumable};
 use crate::stream::engine::History;
 use crate::stream::program::{RecurrenceProgram, Source, Weights};
 
@@ -74,16 +74,13 @@ pub struct CorrelatedGaussian {
     mechanism: Mechanism,
     shape: ReleaseShape,
     key: NoiseKey,
-    key_id: [u8; 32],
-    key_origin: KeyOrigin,
-    digest: [u8; 32],
+    state: Resumable,
     /// Worth of one grid step.
     scale: f64,
     rounding_slack: f64,
     truncation: f64,
     sampler_distance: SamplerDistance,
     rounded: Rounded,
-    round: usize,
     interrupted: bool,
 }
 
@@ -138,18 +135,15 @@ impl CorrelatedGaussian {
         }
         hash.update(rounded.layout());
         Ok(Self {
-            key_id: state::key_id(&key)?,
-            key_origin: key.origin(),
+            state: Resumable::new(hash.finalize().into(), &key, shape.dim, rounds)?,
             mechanism,
             shape,
             key,
-            digest: hash.finalize().into(),
             scale,
             rounding_slack: slack,
             truncation,
             sampler_distance: SamplerDistance::new(shape.dim as f64 * rounded.total_variation()?)?,
             rounded,
-            round: 0,
             interrupted: false,
         })
     }
@@ -157,7 +151,7 @@ impl CorrelatedGaussian {
     /// The name of the key, as [`NoiseKey::id`].
     #[must_use]
     pub fn key_id(&self) -> [u8; 32] {
-        self.key_id
+        self.state.key_id()
     }
 
     /// The mechanism whose noise this is.
@@ -175,13 +169,13 @@ impl CorrelatedGaussian {
     /// Where the keys of the noise came from, those of the rounds before a [`load`](Self::load) included.
     #[must_use]
     pub fn key_origin(&self) -> KeyOrigin {
-        self.key_origin
+        self.state.key_origin()
     }
 
     /// Rounds released.
     #[must_use]
     pub fn round(&self) -> usize {
-        self.round
+        self.state.round()
     }
 
     /// Vectors of 8 bytes a coordinate that are kept between rounds.
@@ -253,13 +247,13 @@ impl CorrelatedGaussian {
             return Err(MechanismError::Interrupted);
         }
         // PRIVACY: a round twice, or one out of order, would be noise that the guarantee does not know.
-        if round != self.round as u64 {
+        if round != self.round() as u64 {
             return Err(MechanismError::WrongRound {
-                expected: self.round as u64,
+                expected: self.round() as u64,
                 got: round,
             });
         }
-        if self.round >= self.mechanism.rounds() {
+        if self.round() >= self.mechanism.rounds() {
             return Err(MechanismError::NoMoreRounds {
                 rounds: self.mechanism.rounds(),
             });
@@ -281,12 +275,12 @@ impl CorrelatedGaussian {
             });
         }
         let noise_std = self.mechanism.noise_multiplier().get() * self.shape.clip_norm;
-        let (rounded, key, now) = (&mut self.rounded, &self.key, self.round);
+        let (rounded, key, now) = (&mut self.rounded, &self.key, self.state.round());
         // From here on an error leaves a memory of no round.
         self.interrupted = true;
         let released = average.release_with(noise_std, |values| rounded.advance(now, key, values))?;
         self.interrupted = false;
-        self.round += 1;
+        self.state.advance();
         Ok(released)
     }
 
@@ -347,7 +341,7 @@ impl CorrelatedGaussian {
                 strategy: self.mechanism.strategy().name(),
             });
         }
-        self.rounded.restart(self.round);
+        self.rounded.restart(self.state.round());
         Ok(())
     }
 
@@ -361,9 +355,10 @@ impl CorrelatedGaussian {
         if self.interrupted {
             return Err(MechanismError::Interrupted);
         }
+        let restarted = self.rounded.restarted();
         match &self.rounded.memory {
-            Memory::Integers(field) => state::write(&self.header(), field.values(), writer),
-            Memory::Reals(field) => state::write(&self.header(), field.values(), writer),
+            Memory::Integers(field) => self.state.save(restarted, field.values(), writer),
+            Memory::Reals(field) => self.state.save(restarted, field.values(), writer),
         }
     }
 
@@ -407,39 +402,15 @@ impl CorrelatedGaussian {
     }
 
     fn read(&mut self, keys: Keys, reader: &mut impl Read) -> Result<()> {
-        let (expected, rounds) = (self.header(), self.mechanism.rounds() as u64);
         // PRIVACY: after a failed attempt it must not begin again at round 0, whose noise may already be out.
         self.interrupted = true;
-        let read = match &mut self.rounded.memory {
-            Memory::Integers(field) => state::read(&expected, keys, rounds, field.values_mut(), reader)?,
-            Memory::Reals(field) => state::read(&expected, keys, rounds, field.values_mut(), reader)?,
+        let restarted = match &mut self.rounded.memory {
+            Memory::Integers(field) => self.state.load(keys, field.values_mut(), reader)?,
+            Memory::Reals(field) => self.state.load(keys, field.values_mut(), reader)?,
         };
-        let (round, restarted) = (read.round, read.restarted);
-        // PRIVACY: this value knows that later rounds are out; released again, with another average, they would show the
-        // difference without noise. Whoever has to go back begins with a new value.
-        if (round as usize) < self.round {
-            return Err(MechanismError::StateMismatch {
-                what: "round",
-                expected: format!("{} or later", self.round),
-                got: round.to_string(),
-            });
-        }
-        self.key_origin = self.key_origin.and(read.key_origin);
-        self.round = round as usize;
-        self.rounded.set_restarted(restarted as usize);
+        self.rounded.set_restarted(restarted);
         self.interrupted = false;
         Ok(())
-    }
-
-    fn header(&self) -> Header {
-        Header {
-            digest: self.digest,
-            key_id: self.key_id,
-            key_origin: self.key_origin,
-            dim: self.shape.dim as u64,
-            round: self.round as u64,
-            restarted: self.rounded.restarted() as u64,
-        }
     }
 }
 
@@ -448,7 +419,7 @@ impl std::fmt::Debug for CorrelatedGaussian {
         f.debug_struct("CorrelatedGaussian")
             .field("strategy", &self.mechanism.strategy().name())
             .field("shape", &self.shape)
-            .field("round", &self.round)
+            .field("round", &self.round())
             .finish_non_exhaustive()
     }
 }
