@@ -73,7 +73,7 @@ pub enum Recipe {
     Moments2016,
     /// Renyi divergences on [`crate::rdp::default_orders`] and the improved conversion.
     Rdp,
-    /// Privacy loss distributions, composed numerically ([`crate::pld`]): the tightest for most events, with a lower
+    /// Privacy loss distributions, composed numerically: the tightest for most events, with a lower
     /// bound beside it.
     Pld,
     /// Zero-concentrated differential privacy and the improved conversion over continuous orders; refuses sampled

@@ -22,7 +22,7 @@ mod guarantee;
 pub mod moments;
 pub mod participation;
 pub mod plan;
-pub mod pld;
+mod pld;
 mod quantity;
 pub mod rdp;
 mod search;
