@@ -15,7 +15,7 @@ const MAX_ROUNDS: u64 = 1 << 53;
 const LOG_TAIL_OF_DELTAS: f64 = -760.0;
 /// Enough to know whether an event has a loss distribution at all.
 const FIRST_LOOK: f64 = -40.0;
-/// What [`Recipe::Pld`] covers, in words.
+/// The events that [`Recipe::Pld`] covers, in words.
 const LOSS_EVENTS: &str = "events with a known loss distribution (no fixed-size cohorts, noise in shares, zero-concentrated or \
                            repeated events)";
 
@@ -69,7 +69,7 @@ struct Entry {
     cost: Cost,
 }
 
-/// What one round of an event costs.
+/// The cost of one round of an event.
 #[derive(Debug, Clone)]
 enum Cost {
     /// Per-round divergence (Rdp), log moment (Moments2016) or rho (Zcdp, ExactGaussian).

@@ -1,4 +1,4 @@
-//! How adaptive clipping splits the noise between the clipped sum and the clipped-fraction estimate.
+//! Adaptive clipping: the split of the noise between the clipped sum and the clipped-fraction estimate.
 //!
 //! With adaptive clipping every user returns a clipped update and one bit (whether the update was below the clip
 //! norm). Both sums are noised; together they must cost what one release at noise multiplier `z` costs. The bits

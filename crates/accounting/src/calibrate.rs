@@ -21,7 +21,7 @@ const EXACT: Precision = Precision::Real {
     width: 1e-9,
     close: 0.0,
 };
-/// The same for loss distributions, whose epsilon is itself accurate to 8e-7.
+/// Where a search by loss distributions ends, whose epsilon is itself accurate to 8e-7.
 const PLD: Precision = Precision::Real {
     width: 1e-7,
     close: 1e-6,
@@ -43,7 +43,7 @@ const MEDIUM_REL_TOL: f64 = 25.0 * LOSS_ACCURACY;
 /// Step in the logarithm of a value over which the slope of the predicted excess is taken.
 const SLOPE_LOG_STEP: f64 = 5e-3;
 
-/// What epsilon is computed by.
+/// The method that computes epsilon.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum By {
     Recipe(Recipe),
@@ -102,7 +102,8 @@ pub fn noise_multiplier(
     })
 }
 
-/// As [`noise_multiplier`], for any event with a noise multiplier (its guarantee must improve with it).
+/// The smallest noise multiplier that reaches the target, for any event with a noise multiplier (its guarantee must
+/// improve with it).
 ///
 /// # Errors
 /// As [`noise_multiplier`], and whatever composing the event gives.
@@ -164,7 +165,7 @@ pub fn rounds(
     rounds_of(target, &event, recipe)
 }
 
-/// As [`rounds`], for any event.
+/// The largest number of rounds within the target, for any event.
 ///
 /// # Errors
 /// As [`rounds`], and whatever composing the event gives.
@@ -323,7 +324,7 @@ fn central_noise(target: (Epsilon, Delta), q: SamplingProbability, rounds: u64) 
     Some(z.ln_1p().sqrt().recip()).filter(|z| z.is_normal())
 }
 
-/// As [`central_noise`], about the sampling probability.
+/// An estimate of the sampling probability that reaches the target, with the formula of [`central_noise`].
 fn central_probability(target: (Epsilon, Delta), z: NoiseMultiplier, rounds: u64) -> Option<f64> {
     let q = central_mu(target)? / (rounds as f64 * z.get().powi(-2).exp_m1()).sqrt();
     Some(q.min(1.0)).filter(|q| q.is_normal())

@@ -44,7 +44,7 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    /// The same pair with the roles of the two neighbours exchanged.
+    /// The pair with the roles of the two neighbours exchanged.
     #[must_use]
     pub fn reversed(&self) -> Outcomes {
         Outcomes {

@@ -3,9 +3,9 @@
 //! [`rounding`] gives the sensitivities of a vector rounded to a grid; [`discrete_gaussian`] and [`skellam`]
 //! the Renyi divergence of the noisy sum.
 //!
-//! # Guarantee
-//! Both are stated for clipped vectors of one user set to zero (zero-out; the user's share of the noise
-//! stays). Under replace-one the clip norm counts twice. They hold against whoever sees the sum, as long as
+//! Both are stated for clipped vectors of one user set to zero (zero-out; the user's part of the noise stays). Under
+//! replace-one the clip norm counts twice. They hold against every observer of the sum, as long as the stated number of
+//! parts was added: clients that drop out or collude must not be counted.
 //! the stated number of shares was really added: clients that drop out or collude must not be counted.
 //!
 //! Sampling earns no credit here. With a random number of participating clients the noise, too, is random,

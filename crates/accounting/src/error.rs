@@ -41,7 +41,7 @@ pub enum AccountingError {
     UnsupportedEvent {
         /// The recipe in use.
         recipe: Recipe,
-        /// What the recipe covers, in words.
+        /// The events that the recipe covers, in words.
         covers: &'static str,
         /// The event's kind, in words.
         event: &'static str,
@@ -51,7 +51,7 @@ pub enum AccountingError {
     UnsupportedInner {
         /// The outer event's kind, in words.
         outer: &'static str,
-        /// What it may wrap, in words.
+        /// The events that may be wrapped, in words.
         covers: &'static str,
         /// The inner event's kind, in words.
         inner: &'static str,
@@ -133,17 +133,17 @@ pub enum AccountingError {
         expected: &'static str,
         /// Index of the first coefficient, column or entry that breaks it (rounds are counted from 0).
         position: usize,
-        /// What is there.
+        /// The value found.
         found: f64,
     },
     /// Two sizes that do not belong together.
     #[error("{quantity}: expected {expected}, got {got}")]
     Size {
-        /// What is counted, in words.
+        /// Name of the counted things.
         quantity: &'static str,
-        /// How many there should be, in words.
+        /// The expected number, in words.
         expected: String,
-        /// How many came.
+        /// The number found.
         got: u64,
     },
     /// Noise on the clipped fraction that leaves nothing of the total for the sum.

@@ -124,7 +124,7 @@ pub enum Event {
     PoissonSampled {
         /// `q`.
         sampling_probability: SamplingProbability,
-        /// What is released about the sample.
+        /// The event on the sampled users.
         event: Box<Event>,
     },
     /// Shares of discrete Gaussian noise that the clients add before a secure sum.
@@ -193,7 +193,7 @@ impl Event {
         }
     }
 
-    /// Whether the event can be accounted for under `adjacency`.
+    /// Returns true if the event can be accounted for under `adjacency`.
     #[must_use]
     pub fn supports(&self, adjacency: Adjacency) -> bool {
         match self {
@@ -212,7 +212,7 @@ impl Event {
         }
     }
 
-    /// How the users of the event are chosen.
+    /// The way in which the users of the event are chosen.
     #[must_use]
     pub fn sampling(&self) -> Sampling {
         match self {

@@ -37,7 +37,7 @@ pub fn epsilon(noise_multiplier: NoiseMultiplier, delta: Delta) -> Result<Epsilo
     epsilon_at_log_delta(noise_multiplier, delta.get().ln())
 }
 
-/// As [`epsilon`], for a delta given by its logarithm (`log_delta < 0`, finite).
+/// The smallest epsilon at a delta that is given by its logarithm (`log_delta < 0`, finite).
 ///
 /// # Errors
 /// [`AccountingError::OutOfRange`] for any other `log_delta`; [`AccountingError::NoFiniteGuarantee`] as

@@ -38,7 +38,7 @@ impl fmt::Display for Adjacency {
     }
 }
 
-/// How the users of a round are chosen.
+/// The way in which the users of a round are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sampling {
@@ -63,7 +63,7 @@ impl fmt::Display for Sampling {
     }
 }
 
-/// How events become a guarantee. Every recipe gives an upper bound.
+/// The method that turns events into a guarantee. Every recipe gives an upper bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Recipe {
@@ -121,7 +121,7 @@ pub struct Guarantee {
     pub adjacency: Adjacency,
     /// The sampling scheme it relies on.
     pub sampling: Sampling,
-    /// How it was computed.
+    /// The recipe that computed it.
     pub recipe: Recipe,
     /// The order the bound was taken at; `None` where the recipe has no orders or nothing was composed.
     pub optimal_order: Option<OptimalOrder>,

@@ -37,7 +37,7 @@ impl RoundsBetween {
         self.0
     }
 
-    /// The same separation as a distance: one more.
+    /// The separation as a distance, which is one more.
     #[must_use]
     pub fn gap(self) -> Gap {
         // PRIVACY: at the end of the range this rounds the gap down, which admits more participations.
@@ -74,7 +74,7 @@ impl Gap {
         self.0
     }
 
-    /// The same separation as rounds strictly between: one less.
+    /// The separation as rounds strictly between, which is one less.
     #[must_use]
     pub fn rounds_between(self) -> RoundsBetween {
         RoundsBetween(self.0 - 1)
@@ -107,7 +107,7 @@ impl fmt::Display for Gap {
     }
 }
 
-/// How the distances of one user's participations are bound.
+/// The constraint on the distances between one user's participations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spacing {
@@ -200,7 +200,7 @@ impl Participation {
         Self::new(Spacing::Exactly, gap, max_participation)
     }
 
-    /// How distances are bound.
+    /// The constraint on distances.
     #[must_use]
     pub fn spacing(&self) -> Spacing {
         self.spacing
@@ -249,7 +249,7 @@ pub struct EffectiveParticipation {
 }
 
 impl EffectiveParticipation {
-    /// Whether fewer participations fit than were asked for.
+    /// Returns true if fewer participations fit than were requested.
     #[must_use]
     pub fn is_lowered(&self) -> bool {
         self.participation.max_participation < self.requested

@@ -20,9 +20,9 @@ const MAX_EXACT: u64 = 100;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProductionSetting {
-    /// Binary tree, one for the whole run; noise multiplier 7 at 6500 clients a round.
+    /// Binary tree, one for the whole run; noise multiplier 7 at 6500 clients per round.
     Tree,
-    /// The BLT optimised for gap 100; 3.12 at the 3000 clients a round of its run, 6.76 at 6500.
+    /// The BLT optimised for gap 100; 3.12 at the 3000 clients per round of its run, 6.76 at 6500.
     #[serde(rename = "blt-100")]
     Blt100,
     /// The BLT optimised for gap 400, the general default; 7.379 at 6500.
@@ -75,7 +75,7 @@ impl ProductionSetting {
         }
     }
 
-    /// Noise multiplier that keeps utility at `report_goal` clients a round: in proportion to the report goal.
+    /// Noise multiplier that keeps utility at `report_goal` clients per round: in proportion to the report goal.
     ///
     /// # Errors
     /// [`AccountingError::OutOfRange`] for a report goal or rounds of 0.

@@ -36,8 +36,8 @@ pub fn curve(event: &Event, orders: &[f64]) -> Result<Vec<f64>, AccountingError>
     )
 }
 
-/// As [`curve`], under any relation the event supports. `+inf` where no divergence is finite, or none is evaluated
-/// because the order is beyond any use.
+/// The Renyi divergences of an event at `orders`, under any relation that the event supports. `+inf` where no
+/// divergence is finite, or none is evaluated because the order is beyond any use.
 ///
 /// # Errors
 /// [`AccountingError::UnsupportedAdjacency`] for a relation that the event cannot be accounted for under;

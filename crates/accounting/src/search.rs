@@ -44,7 +44,7 @@ pub enum Precision {
     },
 }
 
-/// How far `epsilon` is off its target: the logarithm of their ratio, at most 0 if and only if the target holds.
+/// Distance of `epsilon` from its target: the logarithm of their ratio, at most 0 if and only if the target holds.
 #[must_use]
 pub fn excess(epsilon: f64, target: f64) -> f64 {
     let ratio = (epsilon.max(f64::MIN_POSITIVE) / target.max(f64::MIN_POSITIVE)).ln();
@@ -90,7 +90,7 @@ impl Precision {
         }
     }
 
-    /// Whether two values, one that holds and one that fails, leave nothing to try between them.
+    /// Returns true if nothing is left to try between two values, one that holds and one that fails.
     fn is_narrow(self, a: f64, b: f64) -> bool {
         (a - b).abs() < 2.0 * self.step(a.min(b))
     }

@@ -1,4 +1,4 @@
-//! What must hold for every input, and the divergence against brute force.
+//! Properties that hold for every input, and the divergence against brute force.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

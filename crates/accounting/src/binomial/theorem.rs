@@ -15,7 +15,7 @@ pub struct BinomialNoise {
     quantum: f64,
 }
 
-/// How far a neighbour can move the quantised vector, in the unit of the released values.
+/// The largest change that a neighbour makes to the quantised vector, in the unit of the released values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sensitivities {
     l1: f64,

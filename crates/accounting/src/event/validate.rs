@@ -1,4 +1,4 @@
-//! What an event's fields must obey beyond their types.
+//! Checks of an event's fields beyond their types.
 
 use super::Event;
 use crate::AccountingError;

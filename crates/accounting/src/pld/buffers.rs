@@ -15,7 +15,7 @@ const LONGEST_KEPT: usize = 1 << 19;
 /// Buffers of one kind that wait for their next use.
 pub(crate) struct Pool<T>(Mutex<Vec<Vec<T>>>);
 
-/// What buffers are made of.
+/// An element type of buffers.
 pub(crate) trait Pooled: Copy + Default + 'static {
     /// The pool of its kind.
     fn pool() -> &'static Pool<Self>;
@@ -38,7 +38,7 @@ impl Pooled for Complex64 {
 /// A buffer, which goes back to its pool when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Buffer<T: Pooled> {
-    /// As many elements as were ever asked of it.
+    /// Elements; their number is the largest length that was ever requested of this buffer.
     values: Vec<T>,
     length: usize,
 }

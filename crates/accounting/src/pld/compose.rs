@@ -32,7 +32,7 @@ const MAX_POINTS: f64 = (1u64 << 21) as f64;
 /// points may go to its first.
 const SLACK: usize = 16;
 
-/// What wrapped around at the ends of windows, as bounds.
+/// Bounds on the mass that wrapped around at the ends of windows.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wrapped {
     /// Mass of `P` at losses above.
@@ -51,7 +51,7 @@ impl Wrapped {
     }
 }
 
-/// How much mass may leave the windows.
+/// The mass that may leave the windows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowance {
     /// `ln` of the mass of `P`, over the whole composition.
@@ -60,7 +60,7 @@ pub(crate) struct Allowance {
     pub(crate) log_tilted_mass: f64,
 }
 
-/// How many releases of a level make one of the next, for each level but the last, which takes what remains.
+/// Number of releases of each level that make one of the next; the last level takes the remainder and has no number.
 ///
 /// A divisor near sixteen spares the transform of a remainder.
 fn radices(count: u64) -> Vec<u64> {
@@ -78,7 +78,7 @@ fn radices(count: u64) -> Vec<u64> {
     radices
 }
 
-/// How many of `count` releases, at least `min` of them, to leave out so that the others have few remainders.
+/// Number of releases, at least `min` of `count`, to leave out so that the others have few remainders.
 pub(crate) fn convenient(count: u64, min: u64) -> u64 {
     let remainders = |count: u64| {
         let mut rest = count;
@@ -310,7 +310,7 @@ mod tests {
     use super::super::lattice::WHOLE;
     use super::*;
 
-    /// What a coarse lattice makes of a sum depends on which points stay, and nothing else: not on when it is made.
+    /// The coarse lattice of a sum depends only on the points that stay, not on when it is made.
     #[test]
     fn coarser_at_once_is_coarsened_afterwards() {
         let atoms: Vec<Atom> = (0..40)

@@ -1,6 +1,6 @@
 //! Losses put on the points of a lattice, so that both `P` and `Q` keep their mass.
 
-/// How a loss between two points of a lattice is shared between them, tilted: connect the dots.
+/// The split of a loss between two points of a tilted lattice: connect the dots.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sharing {
     tilt: f64,
@@ -18,7 +18,7 @@ impl Sharing {
         }
     }
 
-    /// What an atom `above` a lattice point leaves there and gives to the next one.
+    /// The factors with which an atom `above` a lattice point adds to that point and to the next one.
     pub(crate) fn of(&self, above: f64) -> (f64, f64) {
         let right = (-above).exp_m1() / self.fall;
         let left = (1.0 - right).max(0.0);

@@ -21,11 +21,11 @@ pub(super) struct Convolution<'a> {
     pub(super) accuracy: f64,
     /// `ln` of the tail mass of one release that may be counted as lost.
     pub(super) log_tail: f64,
-    /// Whether all bulk losses of a release are one outcome.
+    /// True if all bulk losses of a release are one outcome.
     pub(super) forget: bool,
 }
 
-/// What passes computed.
+/// The results of the passes.
 #[derive(Default)]
 struct Composed {
     lattices: Vec<Lattice>,
@@ -293,7 +293,7 @@ impl Convolution<'_> {
         }
     }
 
-    /// What the windows of a pass may cut off.
+    /// The mass that the windows of a pass may cut off.
     fn allowance(&self, pass: &Pass) -> Allowance {
         Allowance {
             log_mass: self.direction.log_delta + spare(self.direction.log_delta),

@@ -17,7 +17,7 @@ const FRAC_1_SQRT_2PI: f64 = 0.398_942_280_401_432_7;
 const NARROW: f64 = 0.005;
 /// No panel is wider.
 const PANEL: f64 = 0.08;
-/// How far the exponents of summed densities may lie above or below the unit of the sum.
+/// Largest distance between the exponents of summed densities and the unit of the sum.
 const REACH: f64 = 200.0;
 
 /// Masses of `P` so far at the next atom, in units of `e^log_unit`.

@@ -19,7 +19,7 @@ pub(crate) struct Lattice {
     pub(crate) log_scale: f64,
 }
 
-/// What lies outside the range of a lattice.
+/// The mass outside the range of a lattice.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cut {
     /// Mass of `P` at the losses above.
@@ -74,7 +74,7 @@ impl Lattice {
         (lattice, cut)
     }
 
-    /// The same distribution on a lattice `ratio` times as coarse, again from the side of `bound`.
+    /// The distribution on a lattice `ratio` times as coarse, rounded to the side of `bound`.
     pub(crate) fn coarsened(&self, bound: Bound, ratio: usize) -> Self {
         let step = self.step * ratio as f64;
         // Upper: lattice points stay lattice points. Lower: the new points are the centres of `ratio` old ones.
@@ -126,7 +126,7 @@ impl Lattice {
             })
     }
 
-    /// Whether every number is one.
+    /// Returns true if every number is finite.
     pub(crate) fn is_sound(&self) -> bool {
         self.log_scale.is_finite()
             && self.origin.is_finite()

@@ -131,7 +131,7 @@ pub(crate) struct Tails {
     here: Cumulants,
     reach: (f64, f64),
     rare_reach: (f64, f64),
-    /// What being put on lattices adds: to the cumulant of a release, per squared distance from the tilt.
+    /// Increase of a release's cumulant by the rounding to lattices, per squared distance from the tilt.
     spread: f64,
     /// By how much the loss of a release may have been rounded down.
     rounding: f64,
@@ -197,7 +197,7 @@ impl Tails {
         self
     }
 
-    /// The same for sums that end on a lattice of distance `step`, on which a few losses are put directly.
+    /// Tails of sums that end on a lattice of distance `step`, on which a few losses are put directly.
     pub(crate) fn ending_on(mut self, step: f64, few: f64, count: f64) -> Self {
         self.spread += 0.125 * few / count * step * step;
         self.reach = (self.reach.0 - step, self.reach.1 + step);
@@ -210,7 +210,7 @@ impl Tails {
         Self { rounding, ..self }
     }
 
-    /// What being put on lattices adds to the cumulant of a release, per squared tilt.
+    /// Increase of a release's cumulant by the rounding to lattices, per squared tilt.
     pub(crate) fn spread(&self) -> f64 {
         self.spread
     }

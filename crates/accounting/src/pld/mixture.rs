@@ -27,7 +27,7 @@ pub(super) struct Edge {
     pub(super) x: f64,
     pub(super) loss: f64,
     pub(super) slope: f64,
-    /// How fast the slope grows.
+    /// Derivative of the slope.
     pub(super) curvature: f64,
 }
 
@@ -212,7 +212,7 @@ impl GaussianMixtures {
         sum.get() - 0.5 * (2.0 * std::f64::consts::PI).ln()
     }
 
-    /// As [`GaussianMixtures::log_hockey_stick`] for the pair `(Q, P)`.
+    /// The value of [`GaussianMixtures::log_hockey_stick`] for the pair `(Q, P)`.
     pub(crate) fn log_hockey_stick_reversed(&self, epsilon: f64, log_tail: f64) -> f64 {
         let mirrored = Self {
             high: self.low.iter().map(Component::mirrored).collect(),
@@ -262,8 +262,9 @@ pub(super) fn excess(components: &[Component], x: f64) -> Local {
 pub(super) struct Scaled {
     pub(super) peak: f64,
     pub(super) sum: f64,
-    /// The same sum times the shifts, and times their squares.
+    /// The sum with each term times its shift.
     weighted: f64,
+    /// The sum with each term times the square of its shift.
     squared: f64,
 }
 

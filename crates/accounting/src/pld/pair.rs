@@ -12,11 +12,11 @@ use crate::special::LogSum;
 pub(crate) struct Grid {
     pub(crate) gap: f64,
     pub(crate) anchor: f64,
-    /// Whether all losses lie on it.
+    /// True if all losses lie on it.
     pub(crate) whole: bool,
 }
 
-/// How finely a continuous pair becomes atoms.
+/// The resolution at which a continuous pair becomes atoms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Resolution {
     /// Distance of the lattice that the atoms will be put on.
@@ -115,7 +115,7 @@ impl Pair {
         Some(orders.iter().map(divergence).collect())
     }
 
-    /// Whether the quadrature for a Renyi order stays small.
+    /// Returns true if the quadrature for a Renyi order stays small.
     fn within_reach(&self, order: f64) -> bool {
         order * self.largest_shift() <= 400.0
     }

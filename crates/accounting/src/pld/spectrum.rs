@@ -1,4 +1,4 @@
-//! What sums and coarser lattices are to spectra: products of bins.
+//! Spectra of losses: sums and coarser lattices are products of bins.
 
 use realfft::num_complex::Complex64;
 
@@ -9,20 +9,20 @@ use super::fourier::Spectrum;
 const BLOCK: usize = 128;
 
 impl Spectrum {
-    /// Of the sum of `exponent >= 1` such losses.
+    /// The spectrum of the sum of `exponent >= 1` such losses.
     pub(crate) fn raised(mut self, exponent: u64) -> Self {
         raise(&mut self.bins, exponent);
         self
     }
 
-    /// Of the sum of two independent losses.
+    /// The spectrum of the sum of two independent losses.
     pub(crate) fn times(mut self, other: &Self) -> Self {
         multiply(&mut self.bins, &other.bins);
         self
     }
 
-    /// Of the sequence whose points are put on every `ratio`-th of them by `split`: the filter first, then bins that no
-    /// longer differ are added up.
+    /// The spectrum of the sequence whose points are put on every `ratio`-th of them by `split`: the filter first, then
+    /// bins that no longer differ are added up.
     ///
     /// On the circle the fractions of the last points go to the first.
     pub(crate) fn thinned(mut self, split: &PointSplit) -> Self {
@@ -52,7 +52,7 @@ struct Taps {
 }
 
 impl Taps {
-    /// What comes to a coarse point from the points around it: from one `j` after it, and from one `j` before it.
+    /// The weights with which points around a coarse point add to it: of one `j` after it, and of one `j` before it.
     fn new(PointSplit(split): &PointSplit) -> Self {
         let ratio = split.len();
         let pair = |j: usize| (split[j].0, split[ratio - j].1);

@@ -27,7 +27,7 @@ pub(crate) struct Parted {
     pub(crate) threshold: f64,
     pub(crate) bulk: Probe,
     pub(crate) rare: Option<Probe>,
-    /// How many of `releases` are not composed with the others but added at the end: at least the number of rare
+    /// Number of `releases` that are not composed with the others but added at the end: at least the number of rare
     /// losses that are followed.
     pub(crate) apart: u64,
     /// Largest number of rare losses that is followed.
@@ -35,7 +35,7 @@ pub(crate) struct Parted {
     releases: u64,
 }
 
-/// How many losses are rare, and `ln` of how many choices of releases there are for it.
+/// A number of rare losses, and `ln` of the number of ways to choose their releases.
 #[derive(Debug, Clone)]
 pub(crate) struct Term {
     pub(crate) rare: u64,
@@ -53,12 +53,12 @@ impl Term {
             .fold(f64::INFINITY, f64::min)
     }
 
-    /// Whether that bound is all that it takes.
+    /// Returns true if that bound suffices for the term.
     pub(crate) fn is_settled(&self, epsilon: f64, log_delta: f64) -> bool {
         self.log_bound(epsilon) < log_delta + LOG_SETTLED
     }
 
-    /// The same for losses that were moved to the points of lattices, which raises the cumulant by `spread` per squared
+    /// The term of losses that were moved to the points of lattices, which raises the cumulant by `spread` per squared
     /// tilt.
     pub(crate) fn spread_by(mut self, spread: f64) -> Self {
         for (tilt, exponent) in &mut self.bounds {

@@ -21,7 +21,7 @@ const LOG_SHARE: f64 = -6.0;
 /// Rounding error of the transforms relative to the tilted mass, for each release: every level multiplies the errors of
 /// those below by its sixteen releases.
 pub(super) const NOISE: f64 = 16.0 * f64::EPSILON;
-/// What rounding errors may add to delta, relative, before another way is looked for.
+/// Largest relative part of delta that rounding errors may add before another split is tried.
 const SLIGHT: f64 = 1e-5;
 
 /// Where delta is large, and the tilt small, a smaller share is given up.
@@ -38,14 +38,14 @@ pub(super) struct Direction {
     pub(super) tilt: f64,
     pub(super) epsilon: f64,
     pub(super) log_delta: f64,
-    /// How fast `ln delta` falls in epsilon.
+    /// Rate at which `ln delta` falls in epsilon.
     pub(super) steepness: f64,
 }
 
-/// How the losses are parted, and with which tilts the terms are computed.
+/// The split of the losses, and the tilts with which the terms are computed.
 pub(super) struct Outline {
     pub(super) parted: Vec<Parted>,
-    /// Of the only part; none where nothing was parted.
+    /// Terms of the only part; none where nothing was split.
     pub(super) terms: Vec<Term>,
     pub(super) passes: Vec<Pass>,
 }

@@ -12,7 +12,7 @@ use crate::discrete::positive;
 use crate::search::first_true;
 use crate::special::{LogSum, ln_1m_exp, ln_expm1};
 
-/// How many times the mechanism runs. The number of runs must not be revealed.
+/// The distribution of the number of runs. The number of runs must not be revealed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "distribution", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Repetitions {

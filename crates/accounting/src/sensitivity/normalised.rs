@@ -15,7 +15,7 @@ const SMALLEST_SQUARE: f64 = f64::MIN_POSITIVE / f64::EPSILON;
 /// Most that rounding in the coefficients may cost for a value to be called exact.
 const ROUNDING: f64 = 1e-9;
 
-/// `C = T D^-1`: `T` the lower-triangular Toeplitz matrix of one coefficient a round, `D` the norms of its columns.
+/// `C = T D^-1`: `T` the lower-triangular Toeplitz matrix of one coefficient per round, `D` the norms of its columns.
 ///
 /// Late columns of `T` are cut short by the end of the run and weigh less than the sensitivity allows; scaled to norm one
 /// they make late rounds cheaper at the same sensitivity of one participation.
@@ -42,8 +42,8 @@ pub struct NormalisedToeplitz {
 }
 
 impl NormalisedToeplitz {
-    /// One finite coefficient a round, the diagonal's first, whose square has to keep its digits; the run has as many
-    /// rounds.
+    /// A matrix from one finite coefficient per round, the diagonal's first, whose square has to keep its digits; the
+    /// run has as many rounds.
     ///
     /// # Errors
     /// [`AccountingError::Size`] for no coefficient; [`AccountingError::OutOfRange`] for one that is not finite, a first
@@ -75,7 +75,7 @@ impl NormalisedToeplitz {
         })
     }
 
-    /// Norms of the columns of `T`, one a round: what each round's noise is multiplied by.
+    /// Norms of the columns of `T`, one per round: the factors of each round's noise.
     #[must_use]
     pub fn column_norms(&self) -> Vec<f64> {
         self.squares[1..]
@@ -186,8 +186,8 @@ impl NormalisedToeplitz {
         Ok(Err(breach))
     }
 
-    /// Whether the coefficients are positive, never grow and are log-convex: the most that ratios which rounding makes
-    /// fall can add to the logarithm of the early set's squared norm. Otherwise the first offender.
+    /// Checks that the coefficients are positive, never grow and are log-convex. Returns the maximum that ratios which
+    /// rounding makes fall can add to the logarithm of the early set's squared norm, or else the first offender.
     ///
     /// With ratios `c_{t+1} / c_t` that fall by at most a factor `1 + eta` below any earlier one, each step of (1) above
     /// has a factor 2 to spare against `(1 + eta)^n`; the steps of (2) lose a factor `exp(delta c_m^2 / Q_m)` each,

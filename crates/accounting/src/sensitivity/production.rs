@@ -22,13 +22,13 @@ pub struct ProductionBlt {
     pub theta: [f64; 4],
     /// Output scales.
     pub omega: [f64; 4],
-    /// Noise multiplier of the production runs at [`Self::report_goal`] clients a round (Table 4).
+    /// Noise multiplier of the production runs at [`Self::report_goal`] clients per round (Table 4).
     pub noise_multiplier: f64,
-    /// Clients a round that the noise multiplier belongs to (section 5: 6500, but 3000 for pt-PT).
+    /// Clients per round that the noise multiplier belongs to (section 5: 6500, but 3000 for pt-PT).
     pub report_goal: u64,
 }
 
-/// Clients a round of the production runs, and what [`TREE_NOISE_MULTIPLIER`] belongs to.
+/// Clients per round of the production runs, to which [`TREE_NOISE_MULTIPLIER`] belongs.
 pub const REPORT_GOAL: u64 = 6500;
 
 /// Noise multiplier of tree aggregation at [`REPORT_GOAL`] (\[Gboard\] Tables 1-2, \[BLT\] Table 4).

@@ -3,8 +3,8 @@
 use crate::AccountingError;
 use crate::participation::{Gap, Participation, Spacing};
 
-/// The largest sum of `weights`, one a round, over the participation sets of a schema (VecSens). The empty set counts, so
-/// it is never negative.
+/// The largest sum of `weights`, one per round, over the participation sets of a schema (VecSens). The empty set
+/// counts, so it is never negative.
 ///
 /// # Errors
 /// [`AccountingError::Size`] for no weights, [`AccountingError::OutOfRange`] for one that is not finite.

@@ -24,7 +24,7 @@ pub struct Toeplitz {
 }
 
 impl Toeplitz {
-    /// One finite coefficient a round, the diagonal's first; the run has as many rounds.
+    /// A matrix from one finite coefficient per round, the diagonal's first; the run has as many rounds.
     ///
     /// # Errors
     /// [`AccountingError::Size`] for no coefficient, [`AccountingError::OutOfRange`] for one that is not finite.
@@ -105,7 +105,7 @@ impl Toeplitz {
         Self::new([1.0].into_iter().take(rounds).chain(decaying).collect())
     }
 
-    /// The coefficients, one a round.
+    /// The coefficients, one per round.
     #[must_use]
     pub fn coefficients(&self) -> &[f64] {
         &self.coefficients

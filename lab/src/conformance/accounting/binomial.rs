@@ -11,7 +11,7 @@ use crate::conformance::case::Case;
 
 /// Sums of binomial masses lose digits to `ln N!`, on either side.
 const SUMMED: f64 = 1e-8;
-/// What the lattice of a composition may add to a delta of order one, whose epsilons it keeps to 1e-6.
+/// Largest error that the lattice of a composition adds to a delta of order one, whose epsilons it keeps to 1e-6.
 const COMPOSED: f64 = 1e-5;
 
 pub(super) fn binomial_theorem(case: &Case<'_>) -> anyhow::Result<()> {

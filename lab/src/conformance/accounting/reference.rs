@@ -1,4 +1,4 @@
-//! What a number from somebody else's loss distribution allows ours to be.
+//! Bounds on our numbers from a number of somebody else's loss distribution.
 //!
 //! Such a number is an upper bound: losses were rounded up to a grid of `interval`. Ours may lie below it, by no more
 //! than that rounding can have added, and not above it, but for the rounding errors of the reference itself.
@@ -22,7 +22,7 @@ pub(super) struct Grid {
     rounds: f64,
     /// Standard deviation of one round's loss, where it may be far below the interval.
     deviation: Option<f64>,
-    /// Whether every loss was rounded up to the next point, instead of split between two.
+    /// True if every loss was rounded up to the next point, instead of split between two.
     rounded_up: bool,
 }
 
@@ -53,7 +53,7 @@ impl Grid {
         }
     }
 
-    /// How far below the reference the truth may lie.
+    /// Largest distance by which the truth may lie below the reference.
     ///
     /// A part in a thousand (of 1, if epsilon is smaller) covers the rounding of losses that are wider than the
     /// interval. Below it, rounding dominates: splitting a loss `x` between the two grid points around it adds a
