@@ -36,7 +36,7 @@ impl ClientNoisedSum {
     }
 }
 
-/// What the clients' shares of noise amount to: the event for the accountant, and how many shares it takes.
+/// The noise that the clients add together: its event for the accountant, and the number of clients that it takes.
 ///
 /// # Guarantee
 /// A release is refused unless at least the `min_clients` that the event counts on are in the sum: shares of clients that
@@ -87,7 +87,7 @@ impl ClientNoise {
         })
     }
 
-    /// What one release means to an accountant.
+    /// The event of one release.
     #[must_use]
     pub fn event(&self) -> &Event {
         &self.event

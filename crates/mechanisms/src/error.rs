@@ -1,4 +1,4 @@
-//! What can go wrong between a raw sum and its noised release.
+//! Errors between a raw sum and its noised release.
 
 /// Every error of this crate.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -99,7 +99,7 @@ pub enum MechanismError {
     SamplerExceedsDelta {
         /// Delta asked for.
         delta: f64,
-        /// What the sampler adds.
+        /// The part of delta that the sampler adds.
         sampler: f64,
     },
     /// An average on another grid than the mechanism's.
@@ -129,23 +129,23 @@ pub enum MechanismError {
     UncertainInverse {
         /// First coefficient without a bound.
         index: usize,
-        /// What came out.
+        /// The computed coefficient.
         value: f64,
     },
     /// A saved state cannot be continued here.
     #[error("the saved state has a different {what}: expected {expected}, got {got}")]
     StateMismatch {
-        /// What differs.
+        /// The property that differs.
         what: &'static str,
-        /// What is needed here.
+        /// The value that this mechanism needs.
         expected: String,
-        /// What the state has.
+        /// The value in the state.
         got: String,
     },
     /// A saved state is cut short or changed.
     #[error("the saved state is damaged: {what}")]
     StateDamaged {
-        /// What is wrong.
+        /// The damage, in words.
         what: &'static str,
     },
     /// A saved state could not be read or written.
@@ -161,7 +161,7 @@ pub enum MechanismError {
     /// A description cannot be read.
     #[error("the description of the mechanism cannot be used: {message}")]
     Description {
-        /// What is wrong.
+        /// The reason, in words.
         message: String,
     },
     /// The accountant refused a quantity of the event.

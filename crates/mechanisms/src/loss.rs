@@ -1,4 +1,4 @@
-//! How much noise a strategy leaves in the iterates, and what that costs at equal privacy.
+//! Errors and losses: the noise that a strategy leaves in the iterates, alone and at equal privacy.
 
 use std::fmt;
 
@@ -97,7 +97,7 @@ const EXACT: f64 = 1e-9;
 pub struct Certified {
     /// Per squared unit of clip norm. The true value is never larger.
     pub squared: SquaredSensitivity,
-    /// Whether some participation set of the schema attains it.
+    /// True if some participation set of the schema attains it.
     pub exact: bool,
 }
 

@@ -33,8 +33,8 @@ const VERSION: u32 = 1;
 /// releases), its certified sensitivity, its losses, the event that an accountant composes, and the description that is
 /// stored: none can be of another matrix than the others.
 ///
-/// The description serialises as `{version, strategy, rounds, participation, noise_multiplier}`. The sensitivity is not in
-/// it: whoever reads a description computes it again.
+/// The description serialises as `{version, strategy, rounds, participation, noise_multiplier}`. The sensitivity is not
+/// in it: a reader of a description computes it again.
 ///
 /// # Guarantee
 /// For everyone who keeps to the participation schema, under the zero-out relation: that of one Gaussian whose noise
@@ -172,7 +172,7 @@ impl Mechanism {
         Ok(self.errors(workload)?.losses(self.sensitivity.squared))
     }
 
-    /// What the whole run means to an accountant, in exact arithmetic; a release's own event, with what rounding adds, is
+    /// The event of the whole run, in exact arithmetic. A release has an event of its own, which counts the roundings:
     /// [`CorrelatedGaussian::event`](crate::CorrelatedGaussian::event).
     #[must_use]
     pub fn event(&self) -> Event {

@@ -5,9 +5,9 @@
 //! iterates, which compares mechanisms at equal privacy, and what the guarantee is at the noise that keeps utility.
 //!
 //! # Source
-//! \[Gboard\] section 2.2: utility is kept where noise multiplier and clients a round grow together, so by the noise in the
-//! average; \[BLT\] section 2 for errors and losses, section 5.1 for extrapolation ("on-the-fly optimization for given
-//! customized setting").
+//! \[Gboard\] section 2.2: utility is kept where noise multiplier and clients per round grow together, so by the noise
+//! in the average; \[BLT\] section 2 for errors and losses, section 5.1 for extrapolation ("on-the-fly optimization for
+//! given customized setting").
 
 mod candidate;
 mod question;
@@ -88,7 +88,7 @@ pub struct Planned {
     pub strategy: String,
     /// Rounds of the run.
     pub rounds: u64,
-    /// Clients a round.
+    /// Clients per round.
     pub report_goal: u64,
     /// The separation as rounds between (MinS); the schema has it as a gap.
     pub min_sep: RoundsBetween,
@@ -102,7 +102,7 @@ pub struct Planned {
     pub at_target: NoiseLevel,
     /// With the noise that keeps utility ([`Planner::utility_noise`]).
     pub at_utility: NoiseLevel,
-    /// Whether the noise that keeps utility meets the target.
+    /// True if the noise that keeps utility meets the goal.
     pub is_feasible: bool,
 }
 
@@ -133,7 +133,7 @@ pub struct FeasibleRange {
     pub max: Planned,
 }
 
-/// What a candidate can do up to a report goal.
+/// The options of a candidate up to a report goal.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outlook {
     /// At the report goal itself.
@@ -170,8 +170,8 @@ impl Planner {
         })
     }
 
-    /// The noise in the iterates, of averages, that keeps utility: what the tree of production runs leaves (noise
-    /// multiplier 7 at 6500 clients a round), times the question's noise scale.
+    /// The noise in the iterates, of averages, that keeps utility: the noise that the tree of production runs leaves
+    /// (noise multiplier 7 at 6500 clients per round), times the question's noise scale.
     #[must_use]
     pub fn utility_noise(&self) -> f64 {
         self.utility_noise

@@ -1,7 +1,7 @@
 //! The linear recurrences that turn independent noise `Z` into the noise `C^-1 Z` of each round.
 
-/// How the noise of a round comes from fresh noise and what is kept of earlier rounds: all that a stream needs to know
-/// of a strategy.
+/// The recurrence that makes the noise of a round from fresh noise and from memory of earlier rounds. A stream needs to
+/// know nothing else of a strategy.
 ///
 /// `z_t` is the independent standard normal row of round `t` (from 0), `n_t` the row that the round's sum receives. Where
 /// there is a `scale`, it is one factor a round (column-normalised strategies: `C = T D^-1`, `C^-1 = D T^-1`), and empty

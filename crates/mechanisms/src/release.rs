@@ -51,7 +51,7 @@ pub struct RawSum {
     weight: i64,
 }
 
-/// What the sum is divided by.
+/// The divisor of the sum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Denominator {
     /// A constant that does not depend on the data: the expected weight `q W` of \[DPLM\].
@@ -63,7 +63,7 @@ pub enum Denominator {
 }
 
 impl Denominator {
-    /// What one step of the integers of an average is worth.
+    /// The value of one step of the integers of an average.
     ///
     /// PRIVACY: it must not depend on the data: the grid of a release would tell of it.
     ///
@@ -157,11 +157,11 @@ impl RawSum {
 pub struct RawAverage {
     /// Integers to which noise is added.
     pub(crate) values: Vec<i64>,
-    /// What one integer step is worth.
+    /// The value of one integer step.
     pub(crate) scale: f64,
-    /// Whether some bound on the influence of one user holds.
+    /// True if some bound on the influence of one user holds.
     pub(crate) bounded_sensitivity: bool,
-    /// Whether the integers are truncated quotients, instead of the sum itself.
+    /// True if the integers are truncated quotients, false if they are the sum itself.
     pub(crate) truncated: bool,
 }
 
@@ -224,7 +224,7 @@ impl NoisedAverage {
         self.noise_std
     }
 
-    /// Whether noise was added; false for the output of [`NonPrivate`].
+    /// Returns true if noise was added, and false for the output of [`NonPrivate`].
     #[must_use]
     pub fn is_noised(&self) -> bool {
         self.noise_std > 0.0
@@ -256,7 +256,7 @@ impl NonPrivate {
         average.release_with(0.0, |_| Ok(()))
     }
 
-    /// What such a release means to an accountant.
+    /// The event of such a release.
     #[must_use]
     pub fn event(&self) -> undertone_accounting::Event {
         undertone_accounting::Event::NonPrivate

@@ -6,8 +6,8 @@
 //! The payload is the memory of the stream in the order in which it is stored; it is written and read in pieces, so a state
 //! as large as the machine's memory needs no second copy.
 //!
-//! PRIVACY: the payload is noise that later rounds subtract again. Whoever reads it together with the releases can take
-//! some of the noise off: store it as the key is stored. The key itself is never in it, only a name of it.
+//! PRIVACY: the payload is noise that later rounds subtract again. A reader who has it together with the releases can
+//! take some of the noise off: store it as the key is stored. The key itself is never in it, only a name of it.
 
 use std::io::{Read, Write};
 

@@ -66,7 +66,7 @@ pub enum Strategy {
     Banded(Banded),
     /// Toeplitz with a banded inverse: BISR, BandInvMF, DP-lambda-CGD.
     InverseToeplitz(InverseToeplitz),
-    /// The same with columns of norm one.
+    /// A Toeplitz matrix whose inverse is banded, with columns of norm one.
     NormalisedInverseToeplitz(NormalisedInverseToeplitz),
     /// Any lower-triangular matrix.
     Dense(Dense),

@@ -131,8 +131,8 @@ impl NoiseStream {
         Ok(())
     }
 
-    /// The same step for fresh noise of the caller's: `row` holds standard normal numbers and receives the noise of the
-    /// next round. For noise from a source of one's own, another processor for example.
+    /// Makes the next round's noise from fresh noise of the caller: `row` holds standard normal numbers and receives
+    /// the noise. The numbers may come from another source, for example another processor.
     ///
     /// # Errors
     /// As [`next`](Self::next), and [`MechanismError::HistoryNotRemade`] for recurrences that make rows from the key.

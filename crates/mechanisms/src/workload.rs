@@ -1,4 +1,4 @@
-//! What the server makes of the rounds' sums: the matrix whose product the noise has to suit.
+//! The workload: the matrix that the server applies to the rounds' sums, and that the noise has to suit.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ use crate::error::{MechanismError, Result};
 pub struct Workload {
     /// In `[0, 1)`.
     momentum: f64,
-    /// One a round; `None` is 1 in every round.
+    /// One rate per round; `None` is 1 in every round.
     learning_rates: Option<Vec<f64>>,
 }
 
@@ -79,7 +79,7 @@ impl Workload {
         }
     }
 
-    /// The same with a learning rate for each round.
+    /// The workload with a learning rate for each round.
     ///
     /// # Errors
     /// No rates, or one that is not finite or is negative.
@@ -108,7 +108,7 @@ impl Workload {
         })
     }
 
-    /// Whether this is the plain prefix sum.
+    /// Returns true if this is the plain prefix sum.
     #[must_use]
     pub fn is_prefix_sum(&self) -> bool {
         self.momentum == 0.0 && self.learning_rates.is_none()
@@ -154,7 +154,7 @@ impl Workload {
         }
     }
 
-    /// `x <- A x`, in linear time; `x` holds one number a round.
+    /// Computes `x <- A x` in linear time; `x` holds one number per round.
     ///
     /// # Errors
     /// More rounds than there are learning rates.

@@ -91,7 +91,7 @@ impl<'a> Case<'a> {
         whole(self.number(name)?).with_context(|| format!("input `{name}`"))
     }
 
-    /// As [`Case::whole`], as a length.
+    /// A whole number as a length.
     pub(crate) fn size(&self, name: &str) -> anyhow::Result<usize> {
         Ok(usize::try_from(self.whole(name)?)?)
     }
@@ -128,7 +128,7 @@ impl<'a> Case<'a> {
         Some(value)
     }
 
-    /// As [`Case::output`], as a number.
+    /// An output as a number, if the case has it; from now on it counts as looked at.
     pub(crate) fn expected(&self, name: &str) -> anyhow::Result<Option<f64>> {
         let value = self.output(name).map(number).transpose();
         value.with_context(|| format!("output `{name}`"))
@@ -182,7 +182,8 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// As [`Case::close_list`], within `relative` of the largest entry: for numbers that are known no better.
+    /// Every entry of `got` against the output `name`, within `relative` of the largest entry: for numbers that are
+    /// known no better.
     pub(crate) fn close_vector(&self, name: &str, got: &[f64], relative: f64) -> anyhow::Result<()> {
         let Some(want) = self.output(name) else {
             return Ok(());
@@ -248,7 +249,7 @@ pub(crate) fn whole(value: f64) -> anyhow::Result<u64> {
     Ok(value as u64)
 }
 
-/// What the tests of all checkers do with a file.
+/// Helpers for the tests of all checkers.
 #[cfg(test)]
 pub(crate) mod testing {
     use std::collections::BTreeMap;
@@ -262,7 +263,7 @@ pub(crate) mod testing {
         tally.verdict()
     }
 
-    /// How many cases and outputs each family of a list has.
+    /// The number of cases and outputs of each family of a list.
     pub(crate) fn counts(cases: &Value) -> Vec<(&str, usize, usize)> {
         let mut counts = BTreeMap::new();
         for case in cases.as_array().unwrap() {

@@ -104,7 +104,7 @@ fn project_single(layout: &ParamLayout, start: &[f32], theta: &mut [f32], radius
     Ok(())
 }
 
-/// The same in double precision, which the product has no need for.
+/// The projection in double precision, which the product has no need for.
 fn project_double(_: &ParamLayout, start: &[f64], theta: &mut [f64], radius: f64) -> anyhow::Result<()> {
     let norm = theta
         .iter()

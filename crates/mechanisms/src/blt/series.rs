@@ -49,7 +49,7 @@ impl Buffers<'_> {
         (0..rounds).map(next).collect()
     }
 
-    /// `x <- C x` or `x <- C^-1 x` for rows of `dimension` numbers, one row a round.
+    /// Computes `x <- C x` or `x <- C^-1 x` for rows of `dimension` numbers, one row per round.
     pub(crate) fn apply(self, x: &mut [f64], dimension: usize, inverse: bool) {
         let buffers = self.outputs.len();
         let mut state = vec![0.0; buffers * dimension];

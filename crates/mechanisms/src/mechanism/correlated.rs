@@ -32,9 +32,9 @@ pub struct ReleaseShape {
 
 /// Gaussian noise correlated over the rounds, added to the integers of each round's average.
 ///
-/// Everything is integers on the grid of the averages: fresh noise is rounded to the grid, what the recurrence takes from
-/// earlier rounds is rounded to the grid, and both are added to the integers of the average. Memory is 8 bytes a coordinate
-/// for every vector that the strategy keeps.
+/// Everything is integers on the grid of the averages: fresh noise is rounded to the grid, the recurrence's part from
+/// earlier rounds is rounded to the grid, and both are added to the integers of the average. Memory is 8 bytes per
+/// coordinate for every vector that the strategy keeps.
 ///
 /// # Guarantee
 /// All releases together are one Gaussian of squared sensitivity [`event`](Self::event)`.sensitivity_squared` for everyone
@@ -160,7 +160,7 @@ impl CorrelatedGaussian {
         &self.mechanism
     }
 
-    /// What the noise is added to.
+    /// The averages that the noise is added to.
     #[must_use]
     pub fn shape(&self) -> ReleaseShape {
         self.shape
@@ -178,7 +178,7 @@ impl CorrelatedGaussian {
         self.state.round()
     }
 
-    /// Vectors of 8 bytes a coordinate that are kept between rounds.
+    /// Vectors of 8 bytes per coordinate that are kept between rounds.
     #[must_use]
     pub fn kept_vectors(&self) -> usize {
         self.rounded.kept_vectors()
@@ -191,7 +191,7 @@ impl CorrelatedGaussian {
         self.rounding_slack
     }
 
-    /// What the releases of the whole run mean to an accountant, roundings included.
+    /// The event of all releases of the run, roundings included.
     #[must_use]
     pub fn event(&self) -> Event {
         let clip_norm = self.shape.clip_norm;
@@ -211,13 +211,13 @@ impl CorrelatedGaussian {
         self.rounded.samples() * self.shape.dim as f64
     }
 
-    /// How far all samples of the run are from ideal rounded Gaussians.
+    /// Distance of all samples of the run from ideal rounded Gaussians.
     #[must_use]
     pub fn sampler_distance(&self) -> SamplerDistance {
         self.sampler_distance
     }
 
-    /// What that distance adds to delta at `epsilon`: [`SamplerDistance::delta`].
+    /// The part of delta at `epsilon` that this distance adds: [`SamplerDistance::delta`].
     #[must_use]
     pub fn sampler_delta(&self, epsilon: Epsilon) -> f64 {
         self.sampler_distance.delta(epsilon)
@@ -424,7 +424,7 @@ impl std::fmt::Debug for CorrelatedGaussian {
     }
 }
 
-/// Whether all entries of `C` are known to be non-negative, for factors `g` that are positive.
+/// Returns true if all entries of `C` are known to be non-negative, for factors `g` that are positive.
 fn non_negative(program: &RecurrenceProgram, rounds: usize) -> bool {
     match program {
         RecurrenceProgram::Identity => true,

@@ -1,4 +1,4 @@
-//! How far samples reach: what integer arithmetic has to hold, and what it costs that it holds no more.
+//! The reach of samples: the largest integers that the arithmetic has to hold, and the cost of holding no larger ones.
 
 use crate::error::Result;
 use crate::sampler::snapped::SnappedGaussian;

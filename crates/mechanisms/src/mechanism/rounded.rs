@@ -1,6 +1,7 @@
-//! Recurrences in integers: rounded fresh noise and a rounded function of what came before.
+//! Recurrences in integers: rounded fresh noise and a rounded function of earlier rounds.
 //!
-//! Buffers are fixed-point numbers of 8 bytes a coordinate: their error is absolute, so it does not grow with the noise.
+//! Buffers are fixed-point numbers of 8 bytes per coordinate: their error is absolute, so it does not grow with the
+//! noise.
 //! Histories keep integers, exact in an `f64`, also 8 bytes. A tree keeps integer estimates: an estimate is
 //! `children + f(own - children)` with `f` a rounded multiple. The sum of the averages under a node is in `own` and in
 //! `children` alike, so it leaves the difference as it is: *estimates from noised node sums are that sum plus the estimates
@@ -40,7 +41,7 @@ pub(crate) struct Rounded {
     pub(crate) memory: Memory,
 }
 
-/// What is kept between rounds.
+/// The memory that is kept between rounds.
 pub(crate) enum Memory {
     Integers(Field<i64>),
     Reals(Field<f64>),
@@ -86,13 +87,13 @@ impl Rounded {
         })
     }
 
-    /// Whether what is kept determines, with fresh rows of rounds to come, everything that later rounds take from earlier
-    /// ones: no row is made a second time.
+    /// Returns true if the memory determines, with fresh rows of rounds to come, everything that later rounds take from
+    /// earlier ones: no row is made a second time.
     pub(crate) fn keeps_all(&self) -> bool {
         self.kept
     }
 
-    /// What the layout of the memory depends on besides the program.
+    /// The choices besides the program that the layout of the memory depends on.
     pub(crate) fn layout(&self) -> [u8; 3] {
         [self.kept, self.past.kept, self.past.ahead].map(u8::from)
     }

@@ -1,4 +1,5 @@
-//! How far rounding can move what a release pays for: a bound for every coordinate, computed from the program.
+//! The slack of rounding: a bound for every coordinate on how far rounding moves the noised release, computed from the
+//! program.
 //!
 //! # The argument
 //! Everything is an integer number of grid steps: the average `x_t`, the fresh noise `k_t` and the release
@@ -17,7 +18,7 @@
 //! 2. *How far a neighbour moves it.* Let `d_t = x_t - x'_t`, and let both runs have released the same. Then
 //!    `n_t - n'_t = -d_t`, and since `V_t` is linear
 //!    `c_t - c'_t = d_t + V_t(d_1 .. d_{t-1}) + e_t = g_t (C d)_t + e_t` with
-//!    `|e_t| <= 1 + 2 max |W_t - V_t|` in every coordinate: each of the two roundings adds at most half a step.
+//!    `|e_t| <= 1 + 2 max |W_t - V_t|` in every coordinate: each of the two roundings adds at most 1/2 step.
 //!    For recurrences over fresh noise `k_t - k'_t = -a_t` solves `a_t = d_t + e_t - V_t(a_1 .. a_{t-1})`, so the move is
 //!    `a = G C (d + e)` with `G = diag(g)`: here the errors go through `C`, too.
 //! 3. *Adding up.* In units of the rounds' standard deviations the moves `a_t / (s g_t)` have together at most the norm
@@ -51,7 +52,7 @@ pub(crate) const MARGIN: f64 = 1e-9;
 /// Half the distance of 1 to the next `f64`.
 const ROUNDOFF: f64 = f64::EPSILON / 2.0;
 
-/// What rounding can do to a program at a noise level.
+/// The effect of rounding on a program at a noise level.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Slack {
     /// Sum over the rounds of the squared move of one coordinate, in squared steps.

@@ -42,7 +42,7 @@ pub fn banded(problem: &Problem, bands: usize) -> Result<(Banded, Losses)> {
     banded_watched(problem, bands, &mut |_| ())
 }
 
-/// The same as [`banded`], and `watch` hears of every step: thousands of rounds take a minute.
+/// Optimises as [`banded`] does, and calls `watch` after every step: thousands of rounds take a minute.
 ///
 /// # Errors
 /// As [`banded`].

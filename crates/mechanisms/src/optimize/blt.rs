@@ -75,7 +75,7 @@ pub struct Optimum<S> {
     pub losses: Losses,
 }
 
-/// What the search for a BLT found.
+/// The results of the search for a BLT.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BltOptima {
     /// The smallest loss of all.
@@ -88,7 +88,7 @@ pub struct BltOptima {
     pub loss_by_buffers: Vec<f64>,
 }
 
-/// What the search for a column-normalised BLT found.
+/// The results of the search for a column-normalised BLT.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NormalisedBltOptima {
     /// The smallest loss found.

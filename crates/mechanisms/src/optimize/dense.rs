@@ -59,7 +59,7 @@ pub fn dense(problem: &Problem) -> Result<(Dense, Losses)> {
     Ok((strategy, losses))
 }
 
-/// The same matrix with all its zeros.
+/// A copy of the matrix with all its zeros stored.
 fn widen(matrix: &Triangular) -> Result<Triangular> {
     let rounds = matrix.rounds();
     let mut entries = Vec::with_capacity(rounds * (rounds + 1) / 2);

@@ -15,7 +15,7 @@ pub(super) struct Descent {
     pub(super) steps: usize,
     /// Ends when this many steps in a row gain less than `tolerance`.
     pub(super) patience: usize,
-    /// Of the function's value, absolute.
+    /// Absolute tolerance of the function's value.
     pub(super) tolerance: f64,
 }
 
@@ -30,7 +30,7 @@ impl Default for Descent {
     }
 }
 
-/// How far an optimiser has come.
+/// The progress of an optimiser.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
     /// Steps taken.
@@ -82,7 +82,7 @@ impl Descent {
         self.minimise_watched(x, function, &mut |_| ())
     }
 
-    /// The same, and `watch` hears of every step.
+    /// Minimises, and calls `watch` after every step.
     pub(super) fn minimise_watched(
         &self,
         x: Vec<f64>,

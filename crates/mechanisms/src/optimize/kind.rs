@@ -38,13 +38,13 @@ pub enum Kind {
     TreeFull,
     /// Buffered linear Toeplitz, optimised.
     Blt,
-    /// The same with columns of norm one, optimised for exactly the run.
+    /// A BLT with columns of norm one, optimised for exactly the run.
     NormalisedBlt,
     /// BandFHU: the first coefficients of the square root.
     Fhu,
     /// BandToep: banded Toeplitz, optimised.
     BandedToeplitz,
-    /// The same with columns of norm one.
+    /// BandToep with columns of norm one.
     NormalisedBandedToeplitz,
     /// BandMF: banded, every entry optimised.
     Banded,
@@ -54,11 +54,11 @@ pub enum Kind {
     InverseToeplitz,
     /// DP-lambda-CGD: each round takes back a share of the last round's noise.
     Lambda,
-    /// The same with columns of norm one.
+    /// DP-lambda-CGD with columns of norm one.
     NormalisedLambda,
     /// The square root of the prefix sum, all coefficients.
     SquareRoot,
-    /// The same with columns of norm one.
+    /// The square root with columns of norm one.
     NormalisedSquareRoot,
     /// Any lower-triangular matrix, optimised.
     Dense,
@@ -137,7 +137,7 @@ impl Kind {
         }
     }
 
-    /// What it is, in a line.
+    /// The description of the kind, in one line.
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
@@ -168,7 +168,7 @@ impl Kind {
         }
     }
 
-    /// Whether there is something to optimise.
+    /// Returns true if the kind has parameters to optimise.
     #[must_use]
     pub fn is_optimised(self) -> bool {
         matches!(
@@ -185,7 +185,7 @@ impl Kind {
         )
     }
 
-    /// Whether [`Sizes::bands`] means something to it.
+    /// Returns true if the kind uses [`Sizes::bands`].
     #[must_use]
     pub fn is_banded(self) -> bool {
         matches!(
@@ -199,7 +199,7 @@ impl Kind {
         )
     }
 
-    /// Whether [`Sizes::buffers`] means something to it.
+    /// Returns true if the kind uses [`Sizes::buffers`].
     #[must_use]
     pub fn is_buffered(self) -> bool {
         matches!(self, Self::Blt | Self::NormalisedBlt)
@@ -225,8 +225,8 @@ impl Kind {
         self.make_watched(problem, sizes, &mut |_| ())
     }
 
-    /// The same as [`make`](Self::make), and `watch` hears of every step of the one search that takes more than moments:
-    /// BandMF's.
+    /// Makes the matrix as [`make`](Self::make) does, and calls `watch` after every step of the one search that takes
+    /// more than moments: BandMF's.
     ///
     /// # Errors
     /// As [`make`](Self::make).

@@ -1,4 +1,4 @@
-//! What a strategy is optimised for.
+//! The run that a strategy is optimised for.
 
 use undertone_accounting::participation::Participation;
 
@@ -12,9 +12,9 @@ use crate::workload::Workload;
 pub struct Problem {
     /// Rounds of the run.
     pub rounds: usize,
-    /// How often, and how far apart, one user takes part.
+    /// The participation schema: how often, and how far apart, one user takes part.
     pub participation: Participation,
-    /// What the server makes of the sums.
+    /// The linear map that the server applies to the sums.
     pub workload: Workload,
     /// The loss to minimise.
     pub objective: Objective,
@@ -32,13 +32,13 @@ impl Problem {
         }
     }
 
-    /// The same run with another objective.
+    /// Replaces the objective.
     #[must_use]
     pub fn with_objective(self, objective: Objective) -> Self {
         Self { objective, ..self }
     }
 
-    /// The same run with another workload.
+    /// Replaces the workload.
     #[must_use]
     pub fn with_workload(self, workload: Workload) -> Self {
         Self { workload, ..self }

@@ -32,9 +32,9 @@ impl<'a> ToeplitzLoss<'a> {
         })
     }
 
-    /// Of the matrix with first column `c`, zeros after its end: exact as
-    /// [`squared_sensitivity`](undertone_accounting::sensitivity::toeplitz::Toeplitz::squared_sensitivity) is, otherwise
-    /// the bound by the largest magnitude from each coefficient on. Writes the gradient.
+    /// Logarithm of the sensitivity of the matrix with first column `c`, zeros after its end: exact as
+    /// [`squared_sensitivity`](undertone_accounting::sensitivity::toeplitz::Toeplitz::squared_sensitivity) is,
+    /// otherwise the bound by the largest magnitude from each coefficient on. Writes the gradient.
     pub(super) fn log_sensitivity(&self, c: &[f64], gradient: &mut [f64]) -> f64 {
         let rounds = self.problem.rounds;
         let starts = || (0..rounds).step_by(self.gap).take(self.max_par);
@@ -74,7 +74,8 @@ impl<'a> ToeplitzLoss<'a> {
         squared.ln()
     }
 
-    /// Of the matrix whose inverse has the first column `inverse`, zeros after its end. Writes the gradient.
+    /// Logarithm of the error of the matrix whose inverse has the first column `inverse`, zeros after its end. Writes
+    /// the gradient.
     pub(super) fn log_error(&self, inverse: &[f64], gradient: &mut [f64]) -> f64 {
         let rounds = self.problem.rounds;
         if !self.rates.is_empty() {
@@ -102,7 +103,7 @@ impl<'a> ToeplitzLoss<'a> {
         squared.ln()
     }
 
-    /// The same with learning rates: `A C^-1` is not Toeplitz, every column counts.
+    /// Logarithm of the error with learning rates: `A C^-1` is not Toeplitz, every column counts.
     fn log_error_of_rows(&self, inverse: &[f64], gradient: &mut [f64]) -> f64 {
         let rounds = self.problem.rounds;
         let power = match self.problem.objective {

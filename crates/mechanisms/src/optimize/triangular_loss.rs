@@ -47,14 +47,15 @@ impl<'a> TriangularLoss<'a> {
         value.unwrap_or(mean).ln_with(gradient)
     }
 
-    /// The same in the entries of `X = C^T C`: those of its lower triangle within the bands, each standing for two.
+    /// The logarithm of the error and its gradient in the entries of `X = C^T C`: those of its lower triangle within
+    /// the bands, each standing for two.
     pub(super) fn by_gram(&self, matrix: &Triangular, gradient: &mut [f64]) -> f64 {
         let (value, weights) = self.weigh(matrix);
         let mean = self.gradient(matrix, &weights, Side::Gram, gradient);
         value.unwrap_or(mean).ln_with(gradient)
     }
 
-    /// What each round's variance weighs in the gradient, and the objective's value where that needs a look before.
+    /// The weights of the rounds' variances in the gradient, and the objective's value for [`Objective::MaxLoss`].
     fn weigh(&self, matrix: &Triangular) -> (Option<Scaled>, Vec<f64>) {
         let rounds = self.problem.rounds;
         if self.problem.objective == Objective::RmsLoss {

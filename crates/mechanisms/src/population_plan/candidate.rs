@@ -3,7 +3,7 @@ use crate::optimize::{Kind, Problem, Sizes};
 use crate::strategy::Strategy;
 use crate::strategy::tree::Tree;
 
-/// What a plan considers.
+/// A family of matrices that a plan considers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Candidate {

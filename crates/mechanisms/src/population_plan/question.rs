@@ -67,13 +67,13 @@ pub struct PopulationQuestion {
     pub rounds: u64,
     /// Delta of every epsilon.
     pub delta: Delta,
-    /// What the run should promise.
+    /// The goal of the run.
     pub target: Goal,
     /// The target as a rho.
     pub target_rho: Rho,
     /// Participations that devices are made to stop after; `None`: as many as the separation allows.
     pub max_participation: Option<u64>,
-    /// How much of the largest possible separation the device timers reach.
+    /// Fraction of the largest possible separation that the device timers reach.
     pub separation_share: f64,
     /// All noise multipliers in units of the production runs' at the same report goal.
     pub noise_scale: f64,
@@ -90,23 +90,23 @@ pub struct Feasible {
     pub mechanism: ProductionSetting,
     /// Rounds of this run.
     pub rounds: u64,
-    /// Clients a round.
+    /// Clients per round.
     pub report_goal: u64,
     /// Noise standard deviation in clip norms of one user's update.
     pub noise_multiplier: NoiseMultiplier,
-    /// The same separation as rounds between (MinS) and, in the schema, as a gap.
+    /// The separation as rounds between (MinS); the schema has it as a gap.
     pub min_sep: RoundsBetween,
     /// The schema that results, and whether its maximum was lowered.
     pub participation: EffectiveParticipation,
     /// Squared sensitivity of the strategy under the schema.
     pub squared_sensitivity: SquaredSensitivity,
-    /// Whether that is the exact value or an upper bound (trees with more than a hundred participations).
+    /// True if that is the exact value, false for an upper bound (trees with more than a hundred participations).
     pub exact: bool,
     /// zCDP of the run.
     pub rho: Rho,
     /// Epsilon at the question's delta.
     pub epsilon: Epsilon,
-    /// Whether `rho` is within the target.
+    /// True if `rho` is within the goal.
     pub meets_target: bool,
     /// The noise multiplier that meets the target exactly at this report goal. Above `noise_multiplier` it
     /// costs utility, below it gives some back.

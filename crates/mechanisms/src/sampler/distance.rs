@@ -1,4 +1,4 @@
-//! What a real sampler's distance from the ideal one costs.
+//! The cost of a real sampler's distance from the ideal one.
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
@@ -7,8 +7,8 @@ use undertone_accounting::{Delta, Epsilon, Guarantee};
 
 use crate::error::{MechanismError, Result};
 
-/// How far the samples of one release, or of all releases of a run, are from ideal ones: a bound on the total variation
-/// distance between them.
+/// A bound on the total variation distance between the samples of one release, or of all releases of a run, and ideal
+/// ones.
 ///
 /// Distances of releases add up, also where each release depends on those before it: a run's is the sum of its rounds'.
 ///
@@ -69,7 +69,7 @@ impl SamplerDistance {
         self.total_variation
     }
 
-    /// That of so many releases, each at this distance.
+    /// The distance of so many releases, each at this distance.
     #[must_use]
     pub fn times(self, releases: u64) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl SamplerDistance {
         }
     }
 
-    /// What it adds to delta at `epsilon`: `(1 + e^epsilon) * total variation`.
+    /// The part of delta at `epsilon` that the distance adds: `(1 + e^epsilon) * total variation`.
     #[must_use]
     pub fn delta(self, epsilon: Epsilon) -> f64 {
         added_delta(self.total_variation, epsilon.get())

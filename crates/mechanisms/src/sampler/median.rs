@@ -11,7 +11,7 @@ const MAX_EPSILON: f64 = 64.0;
 /// Largest value that can be released.
 const LARGEST: u64 = 1 << 20;
 
-/// The exponential mechanism for the median of one whole number a user, over `1..=largest`.
+/// The exponential mechanism for the median of one whole number per user, over `1..=largest`.
 ///
 /// A value `x` comes out with probability proportional to `b(x) exp(-epsilon D(x) / 2)`, where `D(x) = max(0, 2 #{s < x} - n,
 /// 2 #{s > x} - n)` is twice the number of users by which `x` misses the median, and `b` gives every power of two up to the
@@ -73,13 +73,14 @@ impl PrivateMedian {
         })
     }
 
-    /// What one release costs; at most the epsilon that was asked for, and exact.
+    /// The exact epsilon of one release, at most the requested one.
     #[must_use]
     pub fn epsilon(&self) -> f64 {
         self.steps as f64 / EPSILON_STEPS as f64
     }
 
-    /// How many users, except with probability `beta`, the released value can be off the middle by, whatever the data.
+    /// Maximum number of users, except with probability `beta`, by which the released value is off the middle, for any
+    /// data.
     ///
     /// `P(D > t) <= exp(-epsilon t / 2) / b(m)` for the true median `m`, and `D` is twice the users.
     #[must_use]
@@ -89,7 +90,7 @@ impl PrivateMedian {
         (bins * rarest as f64 / beta).ln() / self.epsilon()
     }
 
-    /// Draws the median of `values`, one a user. Every round of a key is a release of its own.
+    /// Draws the median of `values`, one per user. Every round of a key is a release of its own.
     ///
     /// # Guarantee
     /// That of the type. Releases add up: two cost twice [`epsilon`](Self::epsilon).

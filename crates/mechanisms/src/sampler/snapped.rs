@@ -35,7 +35,7 @@ use crate::error::{MechanismError, Result};
 /// Pairs of samples in a block.
 const PAIRS: usize = 2048;
 
-/// Batches of ChaCha blocks behind one block of samples: four words of 32 bits a pair.
+/// Batches of ChaCha blocks behind one block of samples: four words of 32 bits per pair.
 const BATCHES: usize = 4 * PAIRS / (LANES * BLOCK_WORDS);
 
 /// Samples in a block; block `b` holds the samples from `b * BLOCK` on.
@@ -110,7 +110,8 @@ impl SnappedGaussian {
         0.5f64.powi(160) + self.steps * 0.5f64.powi(154)
     }
 
-    /// What `samples` samples in all add to delta at this epsilon: `(1 + e^epsilon) * samples * total variation`.
+    /// The part of delta at this epsilon that `samples` samples in all add: `(1 + e^epsilon) * samples * total
+    /// variation`.
     #[must_use]
     pub fn added_delta(&self, epsilon: f64, samples: u64) -> f64 {
         added_delta(samples as f64 * self.total_variation_per_sample(), epsilon)

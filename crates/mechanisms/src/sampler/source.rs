@@ -67,7 +67,7 @@ impl WordSource {
         }
     }
 
-    /// The same for bounds up to `2^32`.
+    /// A whole number below `bound`, which is positive and at most `2^32`, each with the same probability.
     #[inline]
     fn below_half(&mut self, bound: u64) -> u64 {
         loop {

@@ -32,7 +32,7 @@ pub enum KeyOrigin {
 }
 
 impl KeyOrigin {
-    /// That of noise that comes from both: guessable as soon as one of them is.
+    /// The origin of noise that comes from both: guessable as soon as one of them is.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -72,7 +72,7 @@ impl NoiseKey {
         Self::from_bytes(bytes).with_origin(KeyOrigin::InsecureSeed)
     }
 
-    /// The same bytes with another statement of where they came from.
+    /// Keeps the bytes and replaces the statement of their origin.
     #[must_use]
     pub fn with_origin(mut self, origin: KeyOrigin) -> Self {
         self.origin = origin;
@@ -138,7 +138,7 @@ impl std::fmt::Debug for NoiseKey {
     }
 }
 
-/// What random words are for; two purposes never share a word.
+/// The purpose of random words; two purposes never share a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum Purpose {

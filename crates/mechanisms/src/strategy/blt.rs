@@ -139,7 +139,7 @@ impl Blt {
         Self::from_complements(complements, scales)
     }
 
-    /// The same with all decays multiplied so that the largest is at most `largest`.
+    /// The BLT with all decays multiplied so that the largest is at most `largest`.
     ///
     /// # Errors
     /// A limit outside `(0, 1]`.
@@ -245,19 +245,20 @@ impl Blt {
         }
     }
 
-    /// First column of the matrix, one number a round.
+    /// First column of the matrix, one number per round.
     #[must_use]
     pub fn coefficients(&self, rounds: usize) -> Vec<f64> {
         self.series().coefficients(rounds)
     }
 
-    /// First column of the inverse, one number a round.
+    /// First column of the inverse, one number per round.
     #[must_use]
     pub fn inverse_coefficients(&self, rounds: usize) -> Vec<f64> {
         self.series().inverse_coefficients(rounds)
     }
 
-    /// `x <- C x`: rows of `dimension` numbers, one row a round. For small matrices and checks; runs use a stream.
+    /// Computes `x <- C x` for rows of `dimension` numbers, one row per round. For small matrices and checks; runs use
+    /// a stream.
     ///
     /// # Errors
     /// A length that is no multiple of the dimension.
@@ -270,7 +271,8 @@ impl Blt {
         Ok(())
     }
 
-    /// `x <- C^-1 x`: rows of `dimension` numbers, one row a round. For small matrices and checks; runs use a stream.
+    /// Computes `x <- C^-1 x` for rows of `dimension` numbers, one row per round. For small matrices and checks; runs
+    /// use a stream.
     ///
     /// # Errors
     /// A length that is no multiple of the dimension.

@@ -1,4 +1,4 @@
-//! What strategies given entry by entry share: sensitivity and errors of the first rounds of a triangular matrix.
+//! Sensitivity and errors of the first rounds of a triangular matrix, for strategies that are given entry by entry.
 
 use undertone_accounting::AccountingError;
 use undertone_accounting::participation::Participation;

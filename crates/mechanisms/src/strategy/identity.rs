@@ -62,7 +62,7 @@ impl IdentityMatrix {
     }
 }
 
-/// No run is longer: vectors of one number a round stay below half a gigabyte, whatever a description asks for.
+/// Maximum number of rounds: vectors of one number per round stay below half a gigabyte for every description.
 const MAX_ROUNDS: usize = 1 << 26;
 
 /// Refuses a run of no rounds, and one that no memory holds.

@@ -89,7 +89,7 @@ impl IndependentGaussian {
         }
     }
 
-    /// What one release means to an accountant, for cohorts that every user joins independently.
+    /// The event of one release, for cohorts that every user joins independently.
     ///
     /// `sensitivity` is that of adding or removing one user.
     ///
@@ -107,7 +107,7 @@ impl IndependentGaussian {
         })
     }
 
-    /// What one release means to an accountant, for cohorts of a fixed size drawn without replacement.
+    /// The event of one release, for cohorts of a fixed size drawn without replacement.
     ///
     /// `sensitivity` is that of adding or removing one user. The event is stated for replacing one, which is a removal
     /// and an addition: twice the sensitivity, half the noise multiplier.
@@ -123,7 +123,7 @@ impl IndependentGaussian {
         })
     }
 
-    /// Whether the noise suits the fixed-point grid of averages over this denominator; to ask before any work.
+    /// Checks that the noise suits the fixed-point grid of averages over this denominator; callers ask before any work.
     ///
     /// # Errors
     /// As [`sampler_distance`](Self::sampler_distance).
@@ -131,7 +131,7 @@ impl IndependentGaussian {
         self.sampler_distance(denominator, 0).map(|_| ())
     }
 
-    /// How far the samples of one round are from ideal rounded Gaussians, for averages of `dim` coordinates over this
+    /// Distance of the samples of one round from ideal rounded Gaussians, for averages of `dim` coordinates over this
     /// denominator. A run's is the sum over its rounds.
     ///
     /// # Errors
@@ -144,8 +144,8 @@ impl IndependentGaussian {
 
     /// Adds the noise of `round` to the average.
     ///
-    /// PRIVACY: call it once a round. Under one key the noise of a round is always the same, so two different averages
-    /// released for one round would show their difference without noise.
+    /// PRIVACY: call it once per round. Under one key the noise of a round is always the same, so two different
+    /// averages released for one round would show their difference without noise.
     ///
     /// # Errors
     /// [`MechanismError::UnboundedSensitivity`] for an average over the observed weight,

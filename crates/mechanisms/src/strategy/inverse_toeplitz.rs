@@ -90,7 +90,7 @@ impl InverseToeplitz {
         &self.coefficients
     }
 
-    /// First column of the matrix itself, one number a round.
+    /// First column of the matrix itself, one number per round.
     ///
     /// # Errors
     /// A series that overflows.
@@ -98,7 +98,7 @@ impl InverseToeplitz {
         toeplitz::inverse(&self.coefficients, rounds)
     }
 
-    /// How far each of these computed coefficients of the matrix can be from the exact one.
+    /// Bounds on the distance of each of these computed coefficients of the matrix from the exact one.
     pub(super) fn coefficient_errors(&self, coefficients: &[f64]) -> Result<Vec<f64>> {
         enclosure::inverse_errors(&self.coefficients, coefficients)
     }

@@ -61,7 +61,7 @@ impl NormalisedInverseToeplitz {
         self.inverse.coefficients()
     }
 
-    /// The diagonal of `D`: norms of the columns of `T`, one a round.
+    /// The diagonal of `D`: norms of the columns of `T`, one per round.
     ///
     /// # Errors
     /// None that construction did not see.

@@ -83,7 +83,7 @@ impl NormalisedToeplitz {
         &self.coefficients
     }
 
-    /// The diagonal of `D`: norms of the columns of `T`, one a round.
+    /// The diagonal of `D`: norms of the columns of `T`, one per round.
     #[must_use]
     pub fn column_norms(&self) -> Vec<f64> {
         toeplitz::column_norms(&self.coefficients, self.rounds)
@@ -144,7 +144,8 @@ impl NormalisedToeplitz {
     }
 }
 
-/// Of the first `rounds` rounds of `T D^-1`, from one coefficient a round of the whole run.
+/// The certified squared sensitivity of the first `rounds` rounds of `T D^-1`, from one coefficient per round of the
+/// whole run.
 pub(super) fn normalised_certified(
     coefficients: Vec<f64>,
     rounds: usize,

@@ -117,7 +117,7 @@ impl TreeFull {
         }
     }
 
-    /// Whether the node of this height over this round is measured.
+    /// Returns true if the node of this height over this round is measured.
     fn measured(&self, round: usize, height: u32) -> bool {
         match self.layout {
             TreeLayout::CompleteNodes => round >> height < self.rounds >> height,
@@ -271,7 +271,7 @@ impl TreeFull {
     }
 }
 
-/// What participating as early and as often as possible within the run attains.
+/// The squared norm that participating as early and as often as possible within the run attains.
 fn reached(trees: &[u64], rounds: u64, schema: &Participation) -> Result<SquaredSensitivity> {
     let gap = schema.gap().get();
     let early: Vec<u64> = (0..schema.max_participation())

@@ -33,10 +33,10 @@ pub enum History {
 pub struct StreamOptions {
     /// `None` keeps, except for `Dense`, whose history is the whole run.
     pub history: Option<History>,
-    /// Whether a pass over a long history serves 16 rounds, for 16 vectors more of memory. `None` does so from 64 on.
+    /// True if a pass over a long history serves 16 rounds, for 16 vectors more of memory. `None` does so from 64 on.
     pub look_ahead: Option<bool>,
-    /// Whether rounds give the noise in the sum of all rounds so far, instead of what the round's own sum receives. One
-    /// vector more.
+    /// True if rounds give the noise in the sum of all rounds so far, false if they give the noise of the round's own
+    /// sum. The sum takes one vector more.
     pub cumulative: bool,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Engine {
     program: RecurrenceProgram,
     rounds: usize,
     past: Past,
-    /// Whether a tree keeps its nodes' estimates.
+    /// True if a tree keeps its nodes' estimates.
     kept: bool,
     cumulative: bool,
     /// The last round at which everything was forgotten.
@@ -111,7 +111,7 @@ impl Engine {
         })
     }
 
-    /// What the bytes of the noise and the layout of the memory depend on besides the program.
+    /// Hashes the choices besides the program that the bytes of the noise and the layout of the memory depend on.
     pub(crate) fn hash(&self, hash: &mut Sha256) {
         let flags = [self.kept, self.past.kept, self.past.ahead, self.cumulative];
         hash.update(flags.map(u8::from));
@@ -219,7 +219,7 @@ impl Engine {
 }
 
 impl Step {
-    /// Whether more than the round's own row is made from the key.
+    /// Returns true if more than the round's own row is made from the key.
     fn needs_key(&self) -> bool {
         match self {
             Step::History { step, .. } => step.makes_rows(),

@@ -12,7 +12,7 @@ pub(crate) struct Field<E: Zeroize> {
     slots: usize,
     dim: usize,
     values: Vec<E>,
-    /// Whether anybody was let write.
+    /// True if the values were handed out for writing.
     written: bool,
 }
 

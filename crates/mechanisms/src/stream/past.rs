@@ -43,14 +43,14 @@ impl Number for f64 {
     }
 }
 
-/// How earlier vectors are remembered.
+/// The memory of earlier vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Past {
     /// Vectors that a round looks back on at most.
     pub(crate) length: usize,
-    /// Whether they are kept in a ring; otherwise they are made again.
+    /// True if they are kept in a ring; otherwise they are made again.
     pub(crate) kept: bool,
-    /// Whether the sums of [`LOOK_AHEAD`] rounds are made in one pass, and kept.
+    /// True if the sums of [`LOOK_AHEAD`] rounds are made in one pass, and kept.
     pub(crate) ahead: bool,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Step<N> {
     pass: Option<(Vec<Earlier>, Vec<[N; LOOK_AHEAD]>)>,
     /// First slot of the look-ahead sums and the place of this round among them.
     sums: Option<(usize, usize)>,
-    /// What this round adds up by itself.
+    /// The terms that this round adds up by itself.
     terms: Vec<(Earlier, N)>,
     /// Look-ahead sums that this round's vector goes into at once, since it is not kept.
     later: Vec<(usize, N)>,
@@ -188,7 +188,7 @@ impl<N: Number> Step<N> {
         Ok(())
     }
 
-    /// Whether `gather` makes rows again.
+    /// Returns true if `gather` makes rows again.
     pub(crate) fn makes_rows(&self) -> bool {
         let row = |earlier: &Earlier| matches!(earlier, Earlier::Row(_));
         self.terms.iter().any(|(earlier, _)| row(earlier))

@@ -47,7 +47,7 @@ pub(crate) enum Source {
 /// `value_t = lead(t) z_t + sum_{lag >= 1} later(t, lag) earlier_{t - lag}`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Weights {
-    /// The same in every round.
+    /// Weights that are equal in every round.
     Toeplitz { lead: f64, later: Vec<f64> },
     /// Row `t` has `bands` numbers: the lead, then by lag.
     Rows { bands: usize, entries: Vec<f64> },
@@ -187,8 +187,8 @@ impl RecurrenceProgram {
         })
     }
 
-    /// Whether what later rounds need of earlier ones is kept in memory, as asked for; without a wish it is, except for whole
-    /// matrices, whose history is the run.
+    /// Returns true if memory holds everything that later rounds need of earlier ones, as requested. Without a request
+    /// it does, except for whole matrices, whose history is the run.
     ///
     /// # Errors
     /// [`MechanismError::HistoryNotRemade`] where it cannot be made again from keys.

@@ -1,4 +1,4 @@
-//! How far a computed inverse series can be from the exact one.
+//! Bounds on the distance of a computed inverse series from the exact one.
 //!
 //! Where coefficients of an inverse cancel, `f64` loses their digits: of taps near `1e11` a matrix with entries near one
 //! keeps five. The matrix that is run is the exact inverse of the taps, so a sensitivity computed from the rounded one

@@ -94,7 +94,7 @@ pub(crate) fn noise(recurrence: &Recurrence, n: usize) -> Matrix {
     out
 }
 
-/// Of a lower-triangular matrix.
+/// The inverse of a lower-triangular matrix.
 pub(crate) fn inverse(matrix: &Matrix) -> Matrix {
     let n = matrix.len();
     let mut result = zeros(n);

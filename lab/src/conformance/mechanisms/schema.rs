@@ -39,14 +39,14 @@ pub(super) fn loss_name(objective: Objective) -> &'static str {
     }
 }
 
-/// What a strategy costs on prefix sums.
+/// The cost of a strategy on prefix sums.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cost {
     /// Noise in the iterates.
     pub(super) errors: Errors,
     /// Times the sensitivity.
     pub(super) losses: Losses,
-    /// Whether the sensitivity is attained.
+    /// True if the sensitivity is attained.
     pub(super) exact: bool,
 }
 

@@ -12,7 +12,7 @@ use crate::conformance::case::Case;
 
 /// A row of the table.
 enum Row {
-    /// As many bands as the gap.
+    /// A matrix with as many bands as the gap.
     Banded,
     /// Buffers, and the participations that the optimisation counted with.
     Blt { buffers: usize, most: u64 },

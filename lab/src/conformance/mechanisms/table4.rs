@@ -113,7 +113,7 @@ pub(super) fn seed_table4(case: &Case<'_>) -> anyhow::Result<()> {
     case.close("implied_sens_sq_from_paper", implied, EVALUATED)
 }
 
-/// Whether `value` is `printed` after rounding up to its decimals, two at least.
+/// Returns true if `value` is `printed` after rounding up to its decimals, two at least.
 fn rounds_up_to(value: f64, printed: &Value) -> anyhow::Result<bool> {
     let text = printed.to_string();
     let decimals = text

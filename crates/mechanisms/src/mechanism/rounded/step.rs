@@ -31,7 +31,7 @@ pub(super) enum Step {
     },
 }
 
-/// What a thread needs for a block; wiped.
+/// The scratch space of a thread for one block; wiped.
 pub(super) struct Workspace {
     pub(super) noise: Zeroizing<Vec<i64>>,
     pub(super) spare: Zeroizing<Vec<i64>>,

@@ -9,7 +9,7 @@ use crate::loss::Objective;
 /// Up to here `rounds * exponent` goes by its series.
 const SERIES_UP_TO: f64 = 0.02;
 
-/// What of a geometric sum depends on one decay: `1 - decay` and `1 - decay^terms`, for decay `e^-x`.
+/// The factors of a geometric sum that depend on one decay: `1 - decay` and `1 - decay^terms`, for decay `e^-x`.
 #[derive(Clone, Copy, Default)]
 struct Factor {
     exponent: f64,

@@ -38,7 +38,7 @@ impl Iterates {
     }
 
     /// Logarithm of the error; gradients with respect to the logarithms of the chain's residues from place 0, to the
-    /// chain, and to every factor of `scale` (one a round), each added up.
+    /// chain, and to every factor of `scale` (one per round), each added up.
     pub(super) fn error(
         &self,
         chain: &Interlaced,

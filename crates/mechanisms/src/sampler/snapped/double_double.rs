@@ -32,7 +32,7 @@ pub(super) struct Samples {
 /// `2^-129 / (u R) < 2^-103`, as `u >= 2^-28` and, near one, `1 - u >= 2^-50`. The rest of the factor 64 is margin.
 pub(super) const ERROR: f64 = 1.0 / (1u128 << 90) as f64;
 
-/// Whether a radius word is far enough from zero and one for this level.
+/// Returns true if a radius word is far enough from zero and one for this level.
 #[inline(always)]
 pub(super) fn in_range(radius: u64) -> bool {
     radius >= 1 << 36 && !radius >= 1 << 14
@@ -155,7 +155,7 @@ macro_rules! horner {
     }};
 }
 
-/// The same in plain `f64`.
+/// Evaluates a polynomial by Horner's rule in plain `f64`.
 macro_rules! plain_horner {
     ($x:expr, $first:expr $(, $coefficient:expr)+) => {{
         let mut value: f64 = $first;

@@ -27,7 +27,7 @@ impl Words<'_> {
     }
 }
 
-/// What the `f64` level makes of a pair.
+/// A pair of samples at the `f64` level.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pair {
     /// `steps R cos theta` and `steps R sin theta`.
@@ -35,7 +35,7 @@ pub(super) struct Pair {
     pub(super) sine: f64,
     /// Neither is further than this from any value that further bits of the words can give it.
     pub(super) margin: f64,
-    /// Whether the margin holds: it does not for radius words close to zero or one.
+    /// True if the margin holds, which it does not for radius words close to zero or one.
     pub(super) in_range: bool,
 }
 
