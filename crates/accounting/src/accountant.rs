@@ -9,17 +9,18 @@ use crate::{
     Sampling, event, gaussian, moments, zcdp,
 };
 
-/// Rounds are multiplied as `f64`; up to here that is exact.
+/// Maximum number of rounds: products with rounds are computed in `f64`, exactly up to here.
 const MAX_ROUNDS: u64 = 1 << 53;
-/// Outcomes rarer than this may be left out where a delta is asked for: the smallest delta is about e^-708.
+/// Logarithm of the probability below which outcomes may be left out when a delta is computed: the smallest delta is
+/// about e^-708.
 const LOG_TAIL_OF_DELTAS: f64 = -760.0;
-/// Enough to know whether an event has a loss distribution at all.
+/// Logarithm of a tail mass that suffices to learn whether an event has a loss distribution at all.
 const FIRST_LOOK: f64 = -40.0;
 /// The events that [`Recipe::Pld`] covers, in words.
 const LOSS_EVENTS: &str = "events with a known loss distribution (no fixed-size cohorts, noise in shares, zero-concentrated or \
                            repeated events)";
 
-/// Composes events by one recipe and states the guarantee at any point.
+/// An accountant composes events by one recipe and states the guarantee at any point.
 ///
 /// Events may differ from round to round. Equal events share one cached divergence vector, so a round of a
 /// constant schedule costs an integer addition, and [`Accountant::guarantee`] one pass over the orders.
@@ -53,11 +54,11 @@ const LOSS_EVENTS: &str = "events with a known loss distribution (no fixed-size 
 #[derive(Debug, Clone)]
 pub struct Accountant {
     recipe: Recipe,
-    /// The relation asked for, or that of the first event.
+    /// The requested relation, or that of the first event.
     adjacency: Option<Adjacency>,
     /// Renyi orders of the curves (Rdp), moments plus one (Moments2016), empty otherwise.
     orders: Arc<[f64]>,
-    /// Sorted by event, each event once.
+    /// The composed events, sorted, each once.
     entries: Vec<Entry>,
     rounds: u64,
 }
@@ -74,9 +75,9 @@ struct Entry {
 enum Cost {
     /// Per-round divergence (Rdp), log moment (Moments2016) or rho (Zcdp, ExactGaussian).
     Curve(Arc<[f64]>),
-    /// A loss distribution, built when it is asked for at the resolution that the question needs (Pld).
+    /// A loss distribution, built at the resolution of each question (Pld).
     Loss,
-    /// Everything: a release without noise.
+    /// An unlimited cost: a release without noise.
     Unbounded,
 }
 
@@ -305,7 +306,7 @@ impl Accountant {
         })
     }
 
-    /// Epsilon (`+inf` where it overflows) and where it was found.
+    /// Epsilon (`+inf` where it overflows) and the order at which it was found.
     pub(crate) fn epsilon(&self, delta: Delta) -> Result<(f64, Option<OptimalOrder>), AccountingError> {
         self.bounded()?;
         if self.rounds == 0 {
@@ -339,7 +340,8 @@ impl Accountant {
         })
     }
 
-    /// By loss distributions: epsilon, above the truth by at most about a share of `accuracy`. A coarser one is found sooner.
+    /// An upper bound on epsilon by loss distributions, too large by at most about the fraction `accuracy`. A coarser
+    /// one takes less time.
     pub(crate) fn rough_epsilon(&self, delta: Delta, accuracy: f64) -> Result<f64, AccountingError> {
         self.bounded()?;
         let log_delta = delta.get().ln();
@@ -401,7 +403,7 @@ impl Accountant {
         Ok(composition)
     }
 
-    /// Outcomes rarer than this may be left out of a release when delta is `e^log_delta`.
+    /// Logarithm of the probability below which outcomes of a release may be left out when delta is `e^log_delta`.
     fn log_tail(&self, log_delta: f64) -> f64 {
         log_delta - 30.0 - (self.rounds as f64).ln()
     }

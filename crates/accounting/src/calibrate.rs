@@ -1,7 +1,7 @@
-//! From a target guarantee to the parameter that reaches it.
+//! Calibration: from a target guarantee to the parameter that reaches it.
 //!
-//! Every function returns the safe side: the guarantee recomputed at the returned value is within the target.
-//! Every accountant is monotone in what is searched. Loss distributions are costly. Their search starts where Renyi
+//! Every function returns the safe side: the guarantee recomputed at the returned value is within the target. Every
+//! accountant is monotone in the searched parameter. Loss distributions are costly. Their search starts where Renyi
 //! divergences and coarse loss distributions, which cost less, predict the answer, so one or two values are tried.
 
 pub use crate::search::{Bisection, Precision, excess};
@@ -106,7 +106,7 @@ pub fn noise_multiplier(
 /// improve with it).
 ///
 /// # Errors
-/// As [`noise_multiplier`], and whatever composing the event gives.
+/// The errors of [`noise_multiplier`], and those of composing the event.
 pub fn noise_multiplier_of(
     target: (Epsilon, Delta),
     rounds: u64,
@@ -168,7 +168,7 @@ pub fn rounds(
 /// The largest number of rounds within the target, for any event.
 ///
 /// # Errors
-/// As [`rounds`], and whatever composing the event gives.
+/// The errors of [`rounds`], and those of composing the event.
 pub fn rounds_of(target: (Epsilon, Delta), event: &Event, recipe: Recipe) -> Result<u64, AccountingError> {
     let (epsilon, delta) = target;
     // One round at first: composing more on a clone adds an integer and keeps the curve.
@@ -207,7 +207,8 @@ pub fn rounds_of(target: (Epsilon, Delta), event: &Event, recipe: Recipe) -> Res
 /// The largest sampling probability with which `rounds` rounds hold `target`.
 ///
 /// # Guarantee
-/// As [`noise_multiplier`], failing at as much more.
+/// The target holds at the answer and fails at 1 + 1e-9 times the answer. By [`Recipe::Pld`], the tolerances of
+/// [`noise_multiplier`] apply.
 ///
 /// # Errors
 /// [`AccountingError::Unreachable`] if even a vanishing probability exceeds it.
@@ -315,7 +316,7 @@ fn predicted(
     (start.is_normal() && slope.is_normal()).then_some((start, slope.abs()))
 }
 
-/// About the noise multiplier that reaches the target if a sum of losses is normal: neither bound nor answer.
+/// An estimate of the noise multiplier that reaches the target if a sum of losses is normal: neither bound nor answer.
 ///
 /// # Source
 /// Bu, Dong, Long, Su, "Deep Learning with Gaussian Differential Privacy" (2020): `mu = q sqrt(T (e^{1/z^2} - 1))`.
@@ -335,8 +336,8 @@ fn central_mu((epsilon, delta): (Epsilon, Delta)) -> Option<f64> {
     Some(gaussian::noise_multiplier(epsilon, delta).ok()?.get().recip())
 }
 
-/// An event that cannot be composed at all is that error, not an unreachable target; one that cannot be composed
-/// with some values holds no target there.
+/// Passes on an error of the first value, where the event cannot be composed at all; at a later value an error means
+/// that the target is missed there.
 fn but_first_error(
     excess_at: impl Fn(f64) -> Result<f64, AccountingError>,
 ) -> impl FnMut(f64) -> Result<f64, AccountingError> {
@@ -351,7 +352,7 @@ fn but_first_error(
     }
 }
 
-/// Any noise holds any target over no rounds: a plan without rounds is a mistake.
+/// Refuses zero rounds, over which any noise holds any target: a plan without rounds is a mistake.
 fn at_least_one(rounds: u64) -> Result<(), AccountingError> {
     if rounds == 0 {
         return Err(AccountingError::OutOfRange {

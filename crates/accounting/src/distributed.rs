@@ -6,7 +6,6 @@
 //! Both are stated for clipped vectors of one user set to zero (zero-out; the user's part of the noise stays). Under
 //! replace-one the clip norm counts twice. They hold against every observer of the sum, as long as the stated number of
 //! parts was added: clients that drop out or collude must not be counted.
-//! the stated number of shares was really added: clients that drop out or collude must not be counted.
 //!
 //! Sampling earns no credit here. With a random number of participating clients the noise, too, is random,
 //! and the amplification theorems for a fixed mechanism do not apply; so there is no sampling probability to

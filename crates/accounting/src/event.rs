@@ -22,7 +22,7 @@ pub enum Event {
     /// Every user joins independently with `sampling_probability`; the sum of the joined users' bounded
     /// updates gets Gaussian noise. `sampling_probability = 1` is [`Event::Gaussian`].
     PoissonGaussian {
-        /// `q`.
+        /// Sampling probability `q`.
         sampling_probability: SamplingProbability,
         /// Noise standard deviation / add-or-remove sensitivity of the released quantity.
         noise_multiplier: NoiseMultiplier,
@@ -48,7 +48,7 @@ pub enum Event {
     TruncatedPoissonGaussian {
         /// Users in the population.
         population: u64,
-        /// `q`.
+        /// Sampling probability `q`.
         sampling_probability: SamplingProbability,
         /// Largest cohort, in `[1, population]`.
         max_cohort_size: u64,
@@ -86,7 +86,7 @@ pub enum Event {
     },
     /// Laplace noise on a number.
     Laplace {
-        /// Scale of the noise / sensitivity.
+        /// Scale of the noise divided by the sensitivity.
         scale: f64,
     },
     /// Discrete Laplace noise on an integer, `P(x)` proportional to `e^{-parameter |x|}`.
@@ -113,21 +113,21 @@ pub enum Event {
     },
     /// Binomial noise `Bin(trials, success_probability)` on an integer.
     Binomial {
-        /// `N`.
+        /// Number of trials `N`.
         trials: u64,
-        /// `p`.
+        /// Success probability `p`.
         success_probability: f64,
         /// Distance by which one user moves the integer.
         shift: u64,
     },
     /// One of the discrete or Laplace events over a Poisson sample of the users.
     PoissonSampled {
-        /// `q`.
+        /// Sampling probability `q`.
         sampling_probability: SamplingProbability,
         /// The event on the sampled users.
         event: Box<Event>,
     },
-    /// Shares of discrete Gaussian noise that the clients add before a secure sum.
+    /// Discrete Gaussian noise that each client adds before a secure sum.
     DistributedDiscreteGaussian {
         /// L2 norm of an update.
         clip_norm: f64,
@@ -137,12 +137,12 @@ pub enum Event {
         dimension: u64,
         /// Constant of conditional rounding; 0 accepts every rounding.
         conditional_beta: f64,
-        /// Standard deviation of one share.
+        /// Standard deviation of one client's noise.
         local_stddev: f64,
-        /// Shares that were surely added.
+        /// Minimum number of clients whose noise is in the sum.
         clients: u64,
     },
-    /// Skellam noise that the clients add in shares.
+    /// Skellam noise that the clients add before a secure sum.
     Skellam {
         /// L2 norm of an update.
         clip_norm: f64,
@@ -152,22 +152,22 @@ pub enum Event {
         dimension: u64,
         /// Constant of conditional rounding; 0 accepts every rounding.
         conditional_beta: f64,
-        /// Standard deviation of the sum of the shares.
+        /// Standard deviation of the sum of the clients' noise.
         central_stddev: f64,
     },
-    /// A release of which only concentrated differential privacy is known; for whatever relation it was stated.
+    /// A release with a bound on concentrated differential privacy, under the relation of that bound.
     ZeroConcentrated {
         /// Renyi divergence of order `a` at most `rho a`.
         rho: Rho,
     },
-    /// A release of which only an (epsilon, delta) statement is known; for whatever relation it was stated.
+    /// A release with an (epsilon, delta) statement, under the relation of that statement.
     ApproximateDp {
-        /// Its epsilon.
+        /// Epsilon of the statement.
         epsilon: Epsilon,
-        /// Its delta; `None` is pure differential privacy.
+        /// Delta of the statement; `None` is pure differential privacy.
         delta: Option<Delta>,
     },
-    /// A release repeated a random number of times of which only the best is published.
+    /// A mechanism that runs a random number of times and publishes only its best output.
     RepeatAndSelect {
         /// One run.
         event: Box<Event>,
@@ -179,7 +179,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The relation the event is stated for where nothing else is asked; `None` for those that fit any.
+    /// The relation that the event is stated for by default; `None` for events that fit any relation.
     #[must_use]
     pub fn adjacency(&self) -> Option<Adjacency> {
         match self {
@@ -319,7 +319,7 @@ impl Event {
         }
     }
 
-    /// A total order, so that composing in any order of rounds gives the same bits.
+    /// A total order of events, so that composing in any order of rounds gives the same bits.
     pub(crate) fn order(&self, other: &Self) -> Ordering {
         let (mut left, mut right) = (Vec::new(), Vec::new());
         self.key(&mut left);

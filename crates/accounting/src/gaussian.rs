@@ -7,7 +7,7 @@ use crate::search::first_true;
 use crate::special::{ln_1m_exp, ln_normal_cdf};
 use crate::{AccountingError, Delta, Epsilon, NoiseMultiplier};
 
-/// `ln delta` of one Gaussian release at `epsilon`; stays finite far below the smallest `f64` delta.
+/// The logarithm of delta of one Gaussian release at `epsilon`; stays finite far below the smallest `f64` delta.
 ///
 /// # Example
 /// ```

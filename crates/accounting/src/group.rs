@@ -34,8 +34,8 @@ impl Group {
         self.size
     }
 
-    /// The guarantee for the group, from `(epsilon, delta)` for one record: `K epsilon` and `delta (e^(K epsilon) - 1)
-    /// / (e^epsilon - 1)` (`K delta` at epsilon 0).
+    /// The guarantee for the group, from `(epsilon, delta)` for one record: `K epsilon` and
+    /// `delta (e^(K epsilon) - 1) / (e^epsilon - 1)` (`K delta` at epsilon 0).
     ///
     /// # Guarantee
     /// Holds for every mechanism; adding or removing (or replacing) up to `K` records, as the record-level

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Delta, Epsilon};
 
-/// Which pairs of populations a guarantee compares.
+/// The relation between the two populations that a guarantee compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Adjacency {
@@ -13,13 +13,13 @@ pub enum Adjacency {
     /// All data of one user is replaced by another's; the number of users is public. Costs more than
     /// add-or-remove: one replacement is a removal and an addition.
     ReplaceOne,
-    /// All that one user contributes is set to zero; the rounds take place as before. The relation of mechanisms
-    /// whose schedule may depend on who is there (\[Gboard\] Appendix A).
+    /// All that one user contributes is set to zero; the rounds take place as before. The relation of mechanisms whose
+    /// schedule may depend on which users are present (\[Gboard\] Appendix A).
     ZeroOut,
 }
 
 impl Adjacency {
-    /// By how much a sum of updates of norm at most 1 moves.
+    /// Maximum distance by which a sum of updates of norm at most 1 moves.
     pub(crate) fn sensitivity_factor(self) -> f64 {
         match self {
             Adjacency::AddOrRemoveOne | Adjacency::ZeroOut => 1.0,
@@ -42,13 +42,13 @@ impl fmt::Display for Adjacency {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sampling {
-    /// Each user independently with a fixed probability.
+    /// Each user joins independently with a fixed probability.
     Poisson,
     /// A uniform cohort of fixed size without replacement, fresh each round.
     FixedSize,
     /// Poisson sampling whose cohort is cut to a maximum size.
     TruncatedPoisson,
-    /// Every user in every round.
+    /// Every user takes part in every round.
     FullParticipation,
 }
 
@@ -95,12 +95,12 @@ impl fmt::Display for Recipe {
     }
 }
 
-/// Where the minimum over moments or Renyi orders was found.
+/// The order at which the minimum over moments or Renyi orders was found.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct OptimalOrder {
     /// The Renyi order (the 2016 recipe's moment plus one).
     pub order: f64,
-    /// The first or the last order of the grid: a wider grid may give a smaller epsilon (the bound holds
+    /// True if the order is the first or the last of the grid: a wider grid may give a smaller epsilon (the bound holds
     /// anyway).
     pub at_edge: bool,
 }
@@ -117,13 +117,13 @@ pub struct Guarantee {
     pub epsilon: Epsilon,
     /// Mass on which the bound may fail.
     pub delta: Delta,
-    /// The relation the statement holds under.
+    /// The relation under which the statement holds.
     pub adjacency: Adjacency,
-    /// The sampling scheme it relies on.
+    /// The sampling scheme that the statement relies on.
     pub sampling: Sampling,
     /// The recipe that computed it.
     pub recipe: Recipe,
-    /// The order the bound was taken at; `None` where the recipe has no orders or nothing was composed.
+    /// The order at which the bound was taken; `None` where the recipe has no orders or nothing was composed.
     pub optimal_order: Option<OptimalOrder>,
 }
 

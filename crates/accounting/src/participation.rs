@@ -206,7 +206,7 @@ impl Participation {
         self.spacing
     }
 
-    /// The distance b.
+    /// The distance b between participations.
     #[must_use]
     pub fn gap(&self) -> Gap {
         self.gap
@@ -218,7 +218,7 @@ impl Participation {
         self.max_participation
     }
 
-    /// The schema with no more participations than fit into `rounds`, and what was asked for.
+    /// The schema with no more participations than fit into `rounds`, beside the requested maximum.
     ///
     /// # Errors
     /// [`AccountingError::OutOfRange`] for no rounds.
@@ -242,7 +242,7 @@ impl Participation {
 pub struct EffectiveParticipation {
     /// Rounds of the run.
     pub rounds: u64,
-    /// The maximum that was asked for.
+    /// The requested maximum.
     pub requested: u64,
     /// The schema with the maximum that fits.
     pub participation: Participation,

@@ -5,7 +5,7 @@
 use crate::search::minimum;
 use crate::{AccountingError, Delta, Epsilon, NoiseMultiplier, Rho, gaussian};
 
-/// `rho = 1 / (2 z^2)` of one Gaussian release; composition adds the rhos.
+/// The rho of one Gaussian release, `1 / (2 z^2)`; composition adds the rhos.
 ///
 /// # Errors
 /// [`AccountingError::OutOfRange`] if `z` is so small that rho overflows.
@@ -16,7 +16,7 @@ pub fn rho_of_gaussian(noise_multiplier: NoiseMultiplier) -> Result<Rho, Account
     Rho::new(0.5 / noise_multiplier.get() / noise_multiplier.get())
 }
 
-/// `epsilon = rho + 2 sqrt(rho ln(1/delta))`.
+/// The conversion of Bun and Steinke: `epsilon = rho + 2 sqrt(rho ln(1/delta))`.
 ///
 /// # Source
 /// Bun and Steinke (2016), Proposition 1.3.

@@ -1,11 +1,11 @@
-//! Noise that the clients add in shares before a secure sum: the road of such a sum to a release.
+//! Noise that each client adds before a secure sum, and the release of such a sum.
 
 use undertone_accounting::Event;
 
 use crate::error::{MechanismError, Result, positive};
 use crate::release::NoisedAverage;
 
-/// A decoded sum to which every client has added its share of the noise already.
+/// A decoded sum to which every client has already added its part of the noise.
 ///
 /// PRIVACY: with too few clients there is too little noise in it, and only [`ClientNoise::release`] knows how many are
 /// enough. So it has no `Debug` of its contents, no serialisation and no reader, and it is another type than
@@ -29,7 +29,7 @@ pub struct ClientNoisedSum {
 }
 
 impl ClientNoisedSum {
-    /// The sum of the contributions of `clients`, each of which added its share. For decoders.
+    /// The sum of the contributions of `clients`, each of which added its part of the noise. For decoders.
     #[must_use]
     pub fn new(values: Vec<f32>, clients: u64) -> Self {
         Self { values, clients }
@@ -39,9 +39,9 @@ impl ClientNoisedSum {
 /// The noise that the clients add together: its event for the accountant, and the number of clients that it takes.
 ///
 /// # Guarantee
-/// A release is refused unless at least the `min_clients` that the event counts on are in the sum: shares of clients that
-/// dropped out are not there. Clients that lie about their share are not noticed; choose the floor so that those who do
-/// not lie reach it.
+/// A release is refused unless at least `min_clients` are in the sum, which the event counts on: the noise of clients
+/// that dropped out is missing. Clients that add less noise than they claim are not noticed; choose the minimum so that
+/// the honest clients reach it.
 ///
 /// # Example
 /// ```
@@ -65,8 +65,8 @@ pub struct ClientNoise {
 }
 
 impl ClientNoise {
-    /// Shares of standard deviation `share_std` in every coordinate, in the unit of the updates. `event` is what one
-    /// release means when `min_clients` of them are in the sum.
+    /// Noise of standard deviation `share_std` per client in every coordinate, in the unit of the updates. `event` is
+    /// the event of one release when the noise of `min_clients` is in the sum.
     ///
     /// # Errors
     /// No clients, a minimum above the maximum, and a standard deviation that is not positive and finite.
@@ -93,13 +93,13 @@ impl ClientNoise {
         &self.event
     }
 
-    /// Minimum number of clients, whose shares make the event's noise.
+    /// Minimum number of clients, whose noise together is that of the event.
     #[must_use]
     pub fn min_clients(&self) -> u64 {
         self.min_clients
     }
 
-    /// Standard deviation of one client's share.
+    /// Standard deviation of one client's noise.
     #[must_use]
     pub fn share_std(&self) -> f64 {
         self.share_std

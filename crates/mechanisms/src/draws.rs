@@ -4,7 +4,7 @@
 
 use rand_core::Rng;
 
-/// Every user of `0..population` independently with probability `q`; ascending.
+/// Draws every user of `0..population` independently with probability `q`; ascending.
 ///
 /// The probability realised is `q` rounded **down** to a multiple of 2^-64, so the accountant's `q` is an upper bound.
 pub fn poisson(population: usize, q: f64, generator: &mut impl Rng) -> Vec<usize> {
@@ -18,7 +18,7 @@ pub fn poisson(population: usize, q: f64, generator: &mut impl Rng) -> Vec<usize
         .collect()
 }
 
-/// Exactly `size` users of `0..population`, every subset equally likely; ascending.
+/// Draws exactly `size` users of `0..population`, every subset equally likely; ascending.
 pub fn fixed_size(population: usize, size: usize, generator: &mut impl Rng) -> Vec<usize> {
     // Floyd's algorithm: one draw per chosen user, whatever the population.
     let mut chosen = std::collections::BTreeSet::new();
@@ -31,7 +31,7 @@ pub fn fixed_size(population: usize, size: usize, generator: &mut impl Rng) -> V
     chosen.into_iter().collect()
 }
 
-/// A uniform integer below `bound`, without modulo bias: draws in the uneven last stretch are thrown away.
+/// Draws a uniform integer below `bound` without modulo bias: draws in the uneven last stretch are thrown away.
 pub fn below(bound: u64, generator: &mut impl Rng) -> u64 {
     debug_assert!(bound > 0);
     let limit = u64::MAX - u64::MAX % bound;

@@ -14,14 +14,14 @@ use crate::error::Result;
 /// root of the number of rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Errors {
-    /// Largest over the rounds.
+    /// The largest error over the rounds.
     pub max_error: f64,
-    /// Root mean square over the rounds.
+    /// The root mean square of the errors over the rounds.
     pub rms_error: f64,
 }
 
 impl Errors {
-    /// From the variance of the noise in each iterate: squared row norms of `B`, at least one.
+    /// The errors of iterates whose noise has the given variances: squared row norms of `B`, at least one.
     #[must_use]
     pub fn from_variances(variances: impl IntoIterator<Item = f64>) -> Self {
         let (mut largest, mut sum, mut rounds) = (0.0f64, 0.0, 0u64);
@@ -48,7 +48,7 @@ impl Errors {
     }
 }
 
-/// Error times sensitivity: what compares mechanisms at equal privacy.
+/// Error times sensitivity, by which mechanisms are compared at equal privacy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Losses {
     /// L2 sensitivity per unit of clip norm.
@@ -60,7 +60,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// The one that is being minimised.
+    /// The loss that `objective` minimises.
     #[must_use]
     pub fn get(&self, objective: Objective) -> f64 {
         match objective {
@@ -70,7 +70,7 @@ impl Losses {
     }
 }
 
-/// Which loss an optimiser minimises.
+/// The loss that an optimiser minimises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Objective {
@@ -95,20 +95,20 @@ const EXACT: f64 = 1e-9;
 /// A squared sensitivity and whether it is exact.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Certified {
-    /// Per squared unit of clip norm. The true value is never larger.
+    /// Squared sensitivity per squared unit of clip norm. The true value is never larger.
     pub squared: SquaredSensitivity,
     /// True if some participation set of the schema attains it.
     pub exact: bool,
 }
 
 impl Certified {
-    /// The value that is attained.
+    /// A squared sensitivity that is attained.
     #[must_use]
     pub fn exact(squared: SquaredSensitivity) -> Self {
         Self { squared, exact: true }
     }
 
-    /// A value that is proved never to be exceeded.
+    /// A squared sensitivity that is proved never to be exceeded.
     #[must_use]
     pub fn upper_bound(squared: SquaredSensitivity) -> Self {
         Self {

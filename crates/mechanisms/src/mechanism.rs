@@ -1,4 +1,4 @@
-//! A mechanism as one value: what makes the noise is what the accountant reads.
+//! A mechanism as one value: the noise and the accountant's event come from the same matrix.
 
 use std::sync::OnceLock;
 
@@ -37,9 +37,9 @@ const VERSION: u32 = 1;
 /// in it: a reader of a description computes it again.
 ///
 /// # Guarantee
-/// For everyone who keeps to the participation schema, under the zero-out relation: that of one Gaussian whose noise
-/// multiplier is `noise_multiplier / sensitivity`. No assumption on how users are sampled, nor on what earlier releases
-/// were used for.
+/// The guarantee of one Gaussian whose noise multiplier is `noise_multiplier / sensitivity`, for every user who keeps
+/// to the participation schema, under the zero-out relation. It assumes nothing about how users are sampled, nor about
+/// the uses of earlier releases.
 ///
 /// # Source
 /// \[BLT\] section 2; Denisov et al. (2022), Theorem 2.1, for sums that depend on earlier releases.
@@ -67,7 +67,7 @@ pub struct Mechanism {
     noise_multiplier: NoiseMultiplier,
     #[serde(skip)]
     sensitivity: Certified,
-    /// The digest is asked for often, and reads every number of the description.
+    /// The cached digest: computing it reads every number of the description.
     #[serde(skip)]
     digest: OnceLock<[u8; 32]>,
 }
@@ -144,7 +144,7 @@ impl Mechanism {
         self.participation
     }
 
-    /// Standard deviation of every entry of `Z` / clip norm.
+    /// Standard deviation of every entry of `Z`, in clip norms.
     #[must_use]
     pub fn noise_multiplier(&self) -> NoiseMultiplier {
         self.noise_multiplier
@@ -164,7 +164,7 @@ impl Mechanism {
         self.strategy.errors(self.rounds, workload)
     }
 
-    /// Errors times sensitivity: what compares mechanisms at equal privacy.
+    /// Errors times sensitivity, by which mechanisms are compared at equal privacy.
     ///
     /// # Errors
     /// A workload of fewer rounds.
@@ -255,7 +255,7 @@ fn guarantee_of(event: &Event, delta: Delta) -> Result<Guarantee> {
     Ok(accountant.guarantee(delta)?)
 }
 
-/// Hashes what is written: a description of millions of numbers is never in memory as text.
+/// A writer that hashes its input: a description of millions of numbers is never in memory as text.
 struct Hashing<'a>(&'a mut Sha256);
 
 impl std::io::Write for Hashing<'_> {

@@ -29,13 +29,13 @@ use crate::strategy::Strategy;
 use crate::strategy::tree::Tree;
 use crate::workload::Workload;
 
-/// Participations that get a range of report goals each; more of them share one.
+/// Maximum number of participations with a range of report goals of their own; more participations share one range.
 const APART: u64 = 8;
 
-/// Relative width at which the search for the least report goal of a range stops.
+/// Relative width at which the search for the minimum report goal of a range stops.
 const WIDTH: f64 = 0.01;
 
-/// Answers a question for one candidate. Matrices are made once for every participation schema.
+/// A planner answers a question for one candidate. Matrices are made once for every participation schema.
 ///
 /// # Example
 /// ```
@@ -59,12 +59,12 @@ const WIDTH: f64 = 0.01;
 pub struct Planner {
     question: PopulationQuestion,
     candidate: Candidate,
-    /// The question's.
+    /// Number of rounds of the question.
     rounds: usize,
     objective: Objective,
     workload: Workload,
     utility_noise: f64,
-    /// By gap and participations.
+    /// Details of the matrices made so far, by gap and participations.
     made: BTreeMap<(u64, u64), CandidateDetails>,
 }
 
@@ -78,8 +78,8 @@ struct CandidateDetails {
 /// A candidate at one report goal.
 ///
 /// # Guarantee
-/// The rho and epsilon of either setting hold under the zero-out relation for every user who keeps to `participation`,
-/// with no assumption on how users are sampled.
+/// The rho and epsilon of either noise level hold under the zero-out relation for every user who keeps to
+/// `participation`, with no assumption on how users are sampled.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Planned {
     /// Name of the candidate.
@@ -98,15 +98,15 @@ pub struct Planned {
     pub sensitivity: Certified,
     /// Errors times sensitivity.
     pub losses: Losses,
-    /// With the least noise that meets the target.
+    /// The minimum noise that meets the goal.
     pub at_target: NoiseLevel,
-    /// With the noise that keeps utility ([`Planner::utility_noise`]).
+    /// The noise that keeps utility ([`Planner::utility_noise`]).
     pub at_utility: NoiseLevel,
     /// True if the noise that keeps utility meets the goal.
     pub is_feasible: bool,
 }
 
-/// A noise multiplier and what it means.
+/// A noise multiplier and the guarantee and the error that follow from it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct NoiseLevel {
     /// Standard deviation of the noise, before it is correlated, in clip norms.
@@ -120,7 +120,7 @@ pub struct NoiseLevel {
     pub iterate_noise: f64,
 }
 
-/// Report goals that meet the target and keep utility.
+/// A range of report goals that meet the goal and keep utility.
 ///
 /// Within a range noise per client falls as the report goal grows, so the ends decide; both are computed, not inferred.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -128,7 +128,7 @@ pub struct FeasibleRange {
     /// The smallest report goal, to within a hundredth.
     #[serde(rename = "least")]
     pub min: Planned,
-    /// The largest.
+    /// The largest report goal.
     #[serde(rename = "most")]
     pub max: Planned,
 }
@@ -136,11 +136,11 @@ pub struct FeasibleRange {
 /// The options of a candidate up to a report goal.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outlook {
-    /// At the report goal itself.
+    /// The option at the report goal itself.
     pub at_report_goal: Planned,
-    /// The report goal that leaves least noise at the target: it may be a smaller one, that spares a participation.
+    /// The option with the minimum noise at the goal: its report goal may be smaller and so spare a participation.
     pub best: Planned,
-    /// Where the target is met at the noise that keeps utility, by rising report goals. Empty where it is nowhere.
+    /// Ranges of report goals, rising, that meet the goal at the noise that keeps utility. Empty where there is none.
     pub feasible: Vec<FeasibleRange>,
 }
 
@@ -177,7 +177,7 @@ impl Planner {
         self.utility_noise
     }
 
-    /// The candidate at a report goal.
+    /// The option of the candidate at a report goal.
     ///
     /// # Errors
     /// A report goal of 0 or above the population; a run that the candidate does not suit; a guarantee beyond what numbers
@@ -220,8 +220,8 @@ impl Planner {
 
     /// The outlook of the candidate over report goals up to `max_report_goal`.
     ///
-    /// A larger report goal buys noise until it costs a participation, so what is best lies at `max_report_goal` or just before
-    /// another participation fits; ranges between those are searched for the report goals that are feasible.
+    /// A larger report goal buys noise until it costs a participation, so the best option lies at `max_report_goal` or
+    /// just before another participation fits. The ranges between those are searched for feasible report goals.
     ///
     /// # Errors
     /// As [`Self::option`].
@@ -247,8 +247,8 @@ impl Planner {
         })
     }
 
-    /// The candidate at each of some report goals from a thirtieth of `max_report_goal` up, those before another participation among
-    /// them: a curve.
+    /// A curve: the options at some report goals from a thirtieth of `max_report_goal` up. Those just before another
+    /// participation fits are among them.
     ///
     /// # Errors
     /// As [`Self::option`].

@@ -1,4 +1,4 @@
-//! The road of a sum of user updates as types: raw sum, raw average, noised average.
+//! The states of a sum of user updates as types: raw sum, raw average, noised average.
 //!
 //! PRIVACY: a [`RawSum`] and a [`RawAverage`] are secrets. They have no `Debug`, no serialisation and no reader
 //! outside this crate; the only ways out are [`IndependentGaussian`](crate::IndependentGaussian) and, for runs that
@@ -183,7 +183,7 @@ impl RawAverage {
     }
 }
 
-/// The average update after the mechanism: what the server optimizer accepts.
+/// The average update after the mechanism, which the server optimizer accepts.
 #[derive(Clone, PartialEq)]
 pub struct NoisedAverage {
     values: Vec<f32>,
@@ -196,7 +196,7 @@ impl NoisedAverage {
         Self { values, noise_std }
     }
 
-    /// The released average, one value a parameter.
+    /// The released average, one value per parameter.
     #[must_use]
     pub fn values(&self) -> &[f32] {
         &self.values
@@ -248,10 +248,10 @@ impl NonPrivate {
     /// Releases the average as it is.
     ///
     /// # Guarantee
-    /// None: its event has no finite (eps, delta).
+    /// No guarantee: its event has no finite (eps, delta).
     ///
     /// # Errors
-    /// None today; the signature is that of the private mechanisms.
+    /// No error today; the signature is that of the private mechanisms.
     pub fn privatize(&self, _round: u64, average: RawAverage) -> Result<NoisedAverage> {
         average.release_with(0.0, |_| Ok(()))
     }

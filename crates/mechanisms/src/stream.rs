@@ -1,8 +1,8 @@
-//! Streams of correlated noise: one row of `C^-1 Z` a round, at the speed of memory.
+//! Streams of correlated noise: one row of `C^-1 Z` per round, at the speed of memory.
 //!
-//! A row of `Z` is made in blocks of 4096 coordinates that depend on key, round and place alone. Each block is made into
-//! cache, goes through the recurrence together with its part of the memory, and is written out: one pass over memory a
-//! round, on all threads, with the same bytes at any number of them.
+//! A row of `Z` is made in blocks of 4096 coordinates that depend on key, round and place alone. Each block is made
+//! into cache, goes through the recurrence together with its part of the memory, and is written out: one pass over
+//! memory per round, on all threads, with the same bytes at any number of them.
 //!
 //! **Accuracy.** Noise, memory and output are `f32`. The recurrence is stable (`C^-1` has bounded rows), so an error made
 //! in one round decays like noise of that round: after 2000 rounds of a four-buffer BLT rows are within `1e-5` standard
@@ -34,9 +34,9 @@ pub(crate) mod tree;
 /// Size of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Rounds at most.
+    /// Maximum number of rounds.
     pub rounds: usize,
-    /// Coordinates a row.
+    /// Coordinates per row.
     pub dim: usize,
 }
 

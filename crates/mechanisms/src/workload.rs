@@ -25,7 +25,7 @@ use crate::error::{MechanismError, Result};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct Workload {
-    /// In `[0, 1)`.
+    /// Momentum in `[0, 1)`.
     momentum: f64,
     /// One rate per round; `None` is 1 in every round.
     learning_rates: Option<Vec<f64>>,

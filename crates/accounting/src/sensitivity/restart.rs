@@ -139,7 +139,7 @@ pub fn squared_sensitivity_bound(
 /// The squared sensitivity when one user takes part once in every tree, at the worst place of each.
 ///
 /// # Guarantee
-/// Exact for a schema of one participation a tree without any gap; an upper bound with one.
+/// Exact for a schema of one participation per tree without any gap; an upper bound with one.
 ///
 /// # Errors
 /// [`AccountingError::OutOfRange`] as [`squared_sensitivity`].

@@ -46,7 +46,7 @@ pub fn vec_sens(weights: &[f64], participation: &Participation) -> Result<f64, A
     ))
 }
 
-/// The largest sum of `weights` over sets of at most `max_par` indices spaced as told. O(indices x most) for
+/// The largest sum of `weights` over sets of at most `max_par` indices spaced as told. O(indices x max_par) for
 /// [`Spacing::AtLeast`].
 ///
 /// # Source

@@ -21,12 +21,12 @@ use crate::stream::program::{RecurrenceProgram, Source, Weights};
 pub struct ReleaseShape {
     /// Coordinates of an average.
     pub dim: usize,
-    /// L2 norm by which one participation of one user moves the average at most: for a fixed denominator the clip norm of
-    /// the weighted update over the denominator.
+    /// Maximum L2 distance by which one participation of one user moves the average: for a fixed denominator the clip
+    /// norm of the weighted update over the denominator.
     pub clip_norm: f64,
     /// The denominator of every round's average.
     pub denominator: Denominator,
-    /// Where noise of earlier rounds comes from; `None` as in [`StreamOptions`](crate::StreamOptions).
+    /// Source of the noise of earlier rounds; `None` as in [`StreamOptions`](crate::StreamOptions).
     pub history: Option<History>,
 }
 
@@ -37,13 +37,13 @@ pub struct ReleaseShape {
 /// coordinate for every vector that the strategy keeps.
 ///
 /// # Guarantee
-/// All releases together are one Gaussian of squared sensitivity [`event`](Self::event)`.sensitivity_squared` for everyone
-/// who keeps to the participation schema, under the zero-out relation, also where averages depend on earlier releases. The
-/// sensitivity includes [`rounding_slack`](Self::rounding_slack): what the roundings can add, proved in the source
-/// (`mechanism/slack.rs`). For trees and independent noise it is zero.
+/// All releases together are one Gaussian of squared sensitivity [`event`](Self::event)`.sensitivity_squared` for every
+/// user who keeps to the participation schema, under the zero-out relation, also where averages depend on earlier
+/// releases. The sensitivity includes [`rounding_slack`](Self::rounding_slack), the part that the roundings add, proved
+/// in the source (`mechanism/slack.rs`). For trees and independent noise it is zero.
 ///
-/// This is for the ideal rounded Gaussian. What the real sampler's distance from it adds to delta is
-/// [`sampler_delta`](Self::sampler_delta), and [`guarantee`](Self::guarantee) counts it.
+/// This is for the ideal rounded Gaussian. The real sampler's distance from it adds
+/// [`sampler_delta`](Self::sampler_delta) to delta, and [`guarantee`](Self::guarantee) counts it.
 ///
 /// PRIVACY: one key, one run. A round is released once: the mechanism refuses a second time, but a process that was
 /// restored from a state before the release cannot know of it. Save the state before a release leaves the process, and
@@ -75,7 +75,7 @@ pub struct CorrelatedGaussian {
     shape: ReleaseShape,
     key: NoiseKey,
     state: Resumable,
-    /// Worth of one grid step.
+    /// Value of one grid step.
     scale: f64,
     rounding_slack: f64,
     truncation: f64,
@@ -166,7 +166,7 @@ impl CorrelatedGaussian {
         self.shape
     }
 
-    /// Where the keys of the noise came from, those of the rounds before a [`load`](Self::load) included.
+    /// Origin of the keys of the noise, those of the rounds before a [`load`](Self::load) included.
     #[must_use]
     pub fn key_origin(&self) -> KeyOrigin {
         self.state.key_origin()
@@ -184,8 +184,8 @@ impl CorrelatedGaussian {
         self.rounded.kept_vectors()
     }
 
-    /// The L2 norm, in the unit of the averages, by which all roundings of the run together can lengthen what one user does
-    /// to `C X`.
+    /// Maximum L2 distance, in the unit of the averages, that all roundings of the run together add to one user's
+    /// effect on `C X`.
     #[must_use]
     pub fn rounding_slack(&self) -> f64 {
         self.rounding_slack
@@ -223,7 +223,7 @@ impl CorrelatedGaussian {
         self.sampler_distance.delta(epsilon)
     }
 
-    /// The guarantee of the whole run: roundings and sampler counted.
+    /// The guarantee of the whole run. It counts the roundings and the sampler.
     ///
     /// # Errors
     /// [`MechanismError::Accounting`], also where the sampler's part alone exceeds `delta`.
@@ -326,8 +326,8 @@ impl CorrelatedGaussian {
     /// Forgets all earlier noise, so that later rounds are those of a new run of the same matrix.
     ///
     /// # Guarantee
-    /// The event stays valid: what one user does to the matrix with the entries between before and after left out is no
-    /// more than to the whole matrix, as all its entries are non-negative.
+    /// The event stays valid: all entries of the matrix are non-negative, so one user's effect without the entries
+    /// between before and after is no more than with them.
     ///
     /// # Errors
     /// [`MechanismError::RestartNotCovered`] where entries of the matrix are negative or not known here; restarts of trees
@@ -372,8 +372,8 @@ impl CorrelatedGaussian {
         self.read(Keys::Same, reader)
     }
 
-    /// Continues where [`save`](Self::save) was called, under the key of this value, which must be another one: for keys
-    /// that are kept nowhere, and so that no row of noise is ever made a second time.
+    /// Continues where [`save`](Self::save) was called, under the key of this value, which must be another one. For
+    /// keys that are kept nowhere, and so that no row of noise is ever made a second time.
     ///
     /// # Guarantee
     /// Of the same law as without the interruption. With a history that is kept, every row of `Z` is made in one round only

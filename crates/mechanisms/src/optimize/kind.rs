@@ -1,4 +1,4 @@
-//! Kinds of strategies by name, and how a matrix of each is made for a run.
+//! Kinds of strategies by name, each with the way to make its matrix for a run.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,14 +25,14 @@ const SINGLE_BANDS: usize = 64;
 /// Longest run of a dense matrix: it has half of the square of the rounds as entries.
 const MAX_DENSE: usize = 4096;
 
-/// A kind of strategy: what a run file or a command line names, and [`make`](Self::make) turns into a matrix.
+/// A kind of strategy: a name in a run file or on a command line, which [`make`](Self::make) turns into a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Kind {
     /// Independent noise in every round.
     Independent,
-    /// Binary tree, online: what a deployed TreeAgg pays.
+    /// Binary tree, online: the cost of a deployed TreeAgg.
     Tree,
     /// Binary tree with the full decoder.
     TreeFull,
@@ -52,7 +52,7 @@ pub enum Kind {
     Bisr,
     /// BandInvMF: Toeplitz with a banded inverse, optimised.
     InverseToeplitz,
-    /// DP-lambda-CGD: each round takes back a share of the last round's noise.
+    /// DP-lambda-CGD: each round takes back a fraction of the last round's noise.
     Lambda,
     /// DP-lambda-CGD with columns of norm one.
     NormalisedLambda,
@@ -205,7 +205,7 @@ impl Kind {
         matches!(self, Self::Blt | Self::NormalisedBlt)
     }
 
-    /// The matrix of this kind for a problem.
+    /// Makes the matrix of this kind for a problem.
     ///
     /// # Errors
     /// No bands or buffers; a dense matrix for more than 4096 rounds; as the optimisers.

@@ -186,7 +186,7 @@ impl PopulationQuestion {
         Ok(Self { noise_scale, ..self })
     }
 
-    /// Who takes part how often at a report goal: the gap is the share that timers reach of the largest one, and
+    /// The participation schema at a report goal: the gap is the fraction that timers reach of the largest one, and
     /// participations are as many as fit or as devices stop after.
     ///
     /// # Errors

@@ -11,9 +11,9 @@ use crate::error::Result;
 /// Sample `i` of a round is always the same for one key, whatever the length, the number of threads or the machine.
 ///
 /// # Guarantee
-/// That of ChaCha20 words through Box-Muller with tails to `2^-96` (`f32`) or `2^-128` (`f64`) a pair. The low bits of a
-/// floating-point sample are not those of a rounded real Gaussian, so a sum `x + noise` in floating point can show `x`
-/// to someone who looks at them: what leaves the server takes the snapped Gaussian.
+/// The samples are ChaCha20 words through Box-Muller with tails to `2^-96` (`f32`) or `2^-128` (`f64`) per pair. The
+/// low bits of a floating-point sample are not those of a rounded real Gaussian, so a sum `x + noise` in floating point
+/// can show `x` to an observer of those bits: releases take the snapped Gaussian.
 ///
 /// # Example
 /// ```

@@ -110,8 +110,8 @@ impl SnappedGaussian {
         0.5f64.powi(160) + self.steps * 0.5f64.powi(154)
     }
 
-    /// The part of delta at this epsilon that `samples` samples in all add: `(1 + e^epsilon) * samples * total
-    /// variation`.
+    /// The part of delta at this epsilon that `samples` samples in all add:
+    /// `(1 + e^epsilon) * samples * total variation`.
     #[must_use]
     pub fn added_delta(&self, epsilon: f64, samples: u64) -> f64 {
         added_delta(samples as f64 * self.total_variation_per_sample(), epsilon)

@@ -26,7 +26,7 @@ impl IdentityMatrix {
         0
     }
 
-    /// One unit a participation.
+    /// The squared sensitivity, which is one unit per participation.
     pub(super) fn squared_sensitivity(
         &self,
         rounds: usize,

@@ -26,7 +26,7 @@ use crate::sampler::uniform::{KeyOrigin, NoiseKey};
 /// comes from [`sampler_distance`](Self::sampler_distance), summed over the rounds:
 /// [`SamplerDistance::guarantee`] counts it.
 ///
-/// What it does not cover is time, which depends a little on the noise.
+/// The guarantee does not cover time, which depends a little on the noise.
 ///
 /// # Source
 /// \[DPLM\] Algorithm 1 and Theorem 1: `N(0, I sigma^2)` with `sigma = z S`. The samples: see [`SnappedGaussian`].
@@ -65,7 +65,7 @@ impl IndependentGaussian {
         self.noise_std
     }
 
-    /// Where the key of the noise came from.
+    /// Origin of the key of the noise.
     #[must_use]
     pub fn key_origin(&self) -> KeyOrigin {
         self.key.origin()

@@ -12,8 +12,8 @@ use crate::loss::{Certified, Errors};
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
 
-/// The matrix `C = T D^-1` for a fixed number of rounds: `T` a BLT, `D` the norms of its columns. The noise is `C^-1 =
-/// D T^-1`: that of the BLT times one number per round, with the same buffers.
+/// The matrix `C = T D^-1` for a fixed number of rounds: `T` a BLT, `D` the norms of its columns. The noise is
+/// `C^-1 = D T^-1`: that of the BLT times one number per round, with the same buffers.
 ///
 /// # Guarantee
 /// The sensitivity over all rounds is exact for every schema: as early as possible is the worst case

@@ -14,8 +14,8 @@ use crate::recurrence::Recurrence;
 use crate::toeplitz;
 use crate::workload::Workload;
 
-/// `C = T D^-1` over a fixed number of rounds: `T` the matrix of an [`InverseToeplitz`], `D` the norms of its columns.
-/// `C^-1 = D T^-1` is banded like `T^-1`; one more factor a round.
+/// The matrix `C = T D^-1` over a fixed number of rounds: `T` the matrix of an [`InverseToeplitz`], `D` the norms of
+/// its columns. `C^-1 = D T^-1` is banded like `T^-1`; one more factor per round.
 ///
 /// # Guarantee
 /// As [`NormalisedToeplitz`](crate::NormalisedToeplitz).

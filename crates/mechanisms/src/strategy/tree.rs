@@ -1,4 +1,4 @@
-//! Binary tree aggregation, online: what a deployed TreeAgg pays.
+//! Binary tree aggregation, online: the cost of a deployed TreeAgg.
 
 use serde::{Deserialize, Serialize};
 use undertone_accounting::AccountingError;

@@ -17,7 +17,7 @@ use crate::sampler::uniform::NoiseKey;
 /// A history of at least this length is worth a pass for several rounds.
 pub(crate) const LONG: usize = 64;
 
-/// Where the noise of earlier rounds comes from when a later round needs it.
+/// The source of the noise of earlier rounds when a later round needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum History {
@@ -28,7 +28,7 @@ pub enum History {
     Remake,
 }
 
-/// Trades of memory for time; what comes out is the same up to rounding.
+/// Trades of memory for time; the output is the same up to rounding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StreamOptions {
     /// `None` keeps, except for `Dense`, whose history is the whole run.

@@ -343,7 +343,7 @@ fn blocks(leaves: usize, diagonal: &[f64], weights: &[f64], rounds: usize) -> Re
     })
 }
 
-/// One factor a round, all positive; empty stays empty.
+/// One factor per round, all positive; empty stays empty.
 fn factors(scale: &[f64], rounds: usize) -> Result<Vec<f64>> {
     if scale.is_empty() {
         return Ok(Vec::new());
