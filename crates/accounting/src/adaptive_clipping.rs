@@ -85,8 +85,8 @@ pub fn sum_noise_multiplier(
     NoiseMultiplier::new(whole / ((1.0 - share) * (1.0 + share)).sqrt())
 }
 
-/// The other way round: what a release with `sum_noise_multiplier` on the sum and `bit_noise` on the bits costs
-/// together, `z = (z_D^-2 + (2 sigma_b)^-2)^(-1/2)`.
+/// The noise multiplier of the whole release, from `sum_noise_multiplier` on the sum and `bit_noise` on the bits:
+/// `z = (z_D^-2 + (2 sigma_b)^-2)^(-1/2)`.
 ///
 /// # Errors
 /// [`AccountingError::OutOfRange`] if the result underflows.

@@ -1,4 +1,4 @@
-//! Noise that the clients add in shares, so that only the (securely aggregated) sum carries all of it.
+//! Noise to which each client adds a part, so that only the (securely aggregated) sum carries all of it.
 //!
 //! [`rounding`] gives the sensitivities of a vector rounded to a grid; [`discrete_gaussian`] and [`skellam`]
 //! the Renyi divergence of the noisy sum.

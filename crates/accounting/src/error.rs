@@ -11,7 +11,7 @@ pub enum AccountingError {
         quantity: &'static str,
         /// Its domain, in words.
         expected: &'static str,
-        /// The value that came.
+        /// The value received.
         got: f64,
     },
     /// A fixed-size cohort that its population cannot supply.
@@ -22,7 +22,7 @@ pub enum AccountingError {
     CohortSize {
         /// Users in the population.
         population: u64,
-        /// Users asked for each round.
+        /// Users requested for each round.
         cohort_size: u64,
     },
     /// An event that is stated for another relation between neighbouring populations.
@@ -59,7 +59,7 @@ pub enum AccountingError {
     /// A relation that an event cannot be accounted for under.
     #[error("adjacency: a {event} event cannot be accounted for under '{adjacency}'")]
     UnsupportedAdjacency {
-        /// The relation asked for.
+        /// The requested relation.
         adjacency: Adjacency,
         /// The event's kind, in words.
         event: &'static str,
@@ -73,7 +73,7 @@ pub enum AccountingError {
     /// Nothing can be promised: an un-noised release took place, or the bound overflowed.
     #[error("guarantee: no finite guarantee exists, because {reason}")]
     NoFiniteGuarantee {
-        /// Why, in words.
+        /// The reason, in words.
         reason: &'static str,
     },
     /// More rounds than can be counted.
@@ -105,13 +105,13 @@ pub enum AccountingError {
     Unreachable {
         /// The quantity that was searched.
         quantity: &'static str,
-        /// The epsilon asked for.
+        /// The requested epsilon.
         target_epsilon: f64,
-        /// The delta asked for.
+        /// The requested delta.
         delta: f64,
         /// The smallest epsilon found (`+inf` if none is finite).
         best_epsilon: f64,
-        /// Where it was found.
+        /// The value at which it was found.
         at: f64,
     },
     /// Too many participations for the exact maximum over participation sets.

@@ -13,7 +13,7 @@
 //! | banded | [`banded::Banded::squared_sensitivity`] | for bands no wider than the gap; refuses others |
 //! | any lower-triangular matrix | [`general::LowerTriangular::squared_sensitivity`] | where a polynomial method is; refuses others |
 //!
-//! What refuses has a sibling ending in `_bound` that answers with a proved upper bound.
+//! Each function that refuses has a sibling ending in `_bound`, which answers with a proved upper bound.
 //!
 //! # Source
 //! McMahan, Xu, Zhang, "A Hassle-free Algorithm for Strong Differential Privacy in Federated Learning Systems"

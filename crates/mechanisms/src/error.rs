@@ -19,7 +19,7 @@ pub enum MechanismError {
         "noise with standard deviation {got:e} per coordinate is too small for the fixed-point grid: the min is {minimum:e}"
     )]
     NoiseBelowGrid {
-        /// Standard deviation asked for.
+        /// The requested standard deviation.
         got: f64,
         /// Smallest standard deviation that the mechanism accepts.
         minimum: f64,
@@ -29,7 +29,7 @@ pub enum MechanismError {
         "noise with standard deviation {got:e} per coordinate is too large for the fixed-point grid: the max is {maximum:e}"
     )]
     NoiseAboveGrid {
-        /// Standard deviation asked for.
+        /// The requested standard deviation.
         got: f64,
         /// Largest standard deviation that the mechanism accepts.
         maximum: f64,
@@ -60,10 +60,10 @@ pub enum MechanismError {
     /// be made again at all.
     #[error("the recurrence needs earlier noise that cannot be recomputed; keep the history instead")]
     HistoryNotRemade,
-    /// Noise that the clients add in shares, with fewer clients than its guarantee counts on, or more than it allows.
+    /// A sum with the noise of fewer clients than its guarantee counts on, or of more than it allows.
     #[error("the sum holds the noise of {got} clients; its guarantee needs from {min} to {max} clients")]
     WrongClients {
-        /// Minimum number of clients, whose shares make the stated noise.
+        /// Minimum number of clients, whose noise together is the stated noise.
         min: u64,
         /// Maximum number of clients in a sum.
         max: u64,
@@ -78,10 +78,10 @@ pub enum MechanismError {
         /// Coordinates received.
         got: usize,
     },
-    /// The plan has no more rounds.
+    /// All rounds of the mechanism are finished.
     #[error("all {rounds} rounds of the plan are finished")]
     NoMoreRounds {
-        /// Rounds of the plan.
+        /// Number of rounds.
         rounds: usize,
     },
     /// A release for another round than the next one.
@@ -92,12 +92,12 @@ pub enum MechanismError {
         /// The round received.
         got: u64,
     },
-    /// The sampler's distance from the ideal one alone costs more than the delta asked for.
+    /// The sampler's distance from the ideal one alone costs more than the requested delta.
     #[error(
         "the distance of the sampler from an ideal sampler adds {sampler:e} to delta, more than half of {delta:e}"
     )]
     SamplerExceedsDelta {
-        /// Delta asked for.
+        /// The requested delta.
         delta: f64,
         /// The part of delta that the sampler adds.
         sampler: f64,
@@ -105,9 +105,9 @@ pub enum MechanismError {
     /// An average on another grid than the mechanism's.
     #[error("expected averages in steps of {expected:e}, got steps of {got:e}: the denominators differ")]
     WrongGrid {
-        /// Worth of one step in the plan.
+        /// Value of one step of the mechanism's grid.
         expected: f64,
-        /// Worth of one step of the average.
+        /// Value of one step of the average.
         got: f64,
     },
     /// A release failed half way, so the memory belongs to no round any more.
@@ -121,7 +121,7 @@ pub enum MechanismError {
         /// Name of the strategy.
         strategy: String,
     },
-    /// A matrix cannot be computed from its inverse: what cancels leaves no digits, and no bound on what is missing.
+    /// A matrix cannot be computed from its inverse: cancellation leaves no digits, and no bound on the error.
     #[error(
         "the matrix cannot be computed from its inverse in double precision: the computed coefficient {index} is {value:e} \
          without a bound on its error; expected taps that do not cancel"

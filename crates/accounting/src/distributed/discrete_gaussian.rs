@@ -1,4 +1,4 @@
-//! Discrete Gaussian noise added in shares.
+//! Discrete Gaussian noise to which each client adds a part.
 //!
 //! # Source
 //! Kairouz, Liu, Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure
@@ -11,7 +11,7 @@ use crate::AccountingError;
 use crate::discrete::{at_least_one, positive};
 use crate::rdp::finite_order;
 
-/// Shares of discrete Gaussian noise on a grid; their sum is close to, but not itself, a discrete Gaussian.
+/// Discrete Gaussian noise of each of many clients on a grid; its sum is close to, but not itself, a discrete Gaussian.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DistributedDiscreteGaussian {
     sensitivity: RoundedSensitivity,
@@ -20,8 +20,8 @@ pub struct DistributedDiscreteGaussian {
 }
 
 impl DistributedDiscreteGaussian {
-    /// `clients` shares of standard deviation `local_stddev` each (in the unit of the clip norm), on the grid of
-    /// `sensitivity`.
+    /// The noise of `clients` clients of standard deviation `local_stddev` each (in the unit of the clip norm), on the
+    /// grid of `sensitivity`.
     ///
     /// # Errors
     /// [`AccountingError::OutOfRange`] if `clients` is 0 or `local_stddev` is not a finite number of at least half
@@ -60,8 +60,8 @@ impl DistributedDiscreteGaussian {
         })
     }
 
-    /// `tau`: bound of the log-ratio per coordinate between the sum of the shares and one discrete Gaussian of the
-    /// same variance.
+    /// The bound `tau` on the log-ratio per coordinate between the summed noise of the clients and one discrete
+    /// Gaussian of the same variance.
     #[must_use]
     pub fn tau(&self) -> f64 {
         /// The terms fall; from here on the last one computed stands for each of the rest.

@@ -9,7 +9,7 @@ use crate::AccountingError;
 use crate::discrete::positive;
 use crate::rdp::finite_order;
 
-/// Skellam noise on a grid. Shares of any number of clients add up to it exactly, so only the total matters.
+/// Skellam noise on a grid. The noise of any number of clients adds up to it exactly, so only the total matters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Skellam {
     sensitivity: RoundedSensitivity,

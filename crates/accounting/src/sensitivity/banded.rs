@@ -29,8 +29,8 @@ pub struct Banded {
 }
 
 impl Banded {
-    /// `columns` holds `bands` numbers for each of `rounds` columns: the diagonal entry first, then those below
-    /// it. What lies below the last row is not read (a column near the end is shorter).
+    /// A matrix from its columns: `columns` holds `bands` numbers for each of `rounds` columns, the diagonal entry
+    /// first, then those below it. Entries below the last row are not read (a column near the end is shorter).
     ///
     /// # Errors
     /// [`AccountingError::Size`] if the number of entries is not `rounds * bands`;

@@ -68,8 +68,8 @@ impl LowerTriangular {
         Ok(matrix)
     }
 
-    /// One column a round, each from its diagonal entry down; what is left out at its end is 0, what reaches beyond the
-    /// last row is dropped.
+    /// A matrix from one column per round, each from its diagonal entry down. Missing entries at the end of a column
+    /// are 0; entries beyond the last row are dropped.
     ///
     /// # Errors
     /// As [`LowerTriangular::new`].

@@ -9,10 +9,10 @@ use crate::sensitivity::SquaredSensitivity;
 /// Relative to the first coefficient, entries below it change no sum in double precision, nor do their squares.
 const NEGLIGIBLE: f64 = 1e-140;
 
-/// Least square of the first coefficient: smaller ones lose digits, and so do the norms of late columns.
+/// Minimum square of the first coefficient: smaller ones lose digits, and so do the norms of late columns.
 const SMALLEST_SQUARE: f64 = f64::MIN_POSITIVE / f64::EPSILON;
 
-/// Most that rounding in the coefficients may cost for a value to be called exact.
+/// Maximum error by rounding in the coefficients with which a value is still called exact.
 const ROUNDING: f64 = 1e-9;
 
 /// `C = T D^-1`: `T` the lower-triangular Toeplitz matrix of one coefficient per round, `D` the norms of its columns.
@@ -144,7 +144,7 @@ impl NormalisedToeplitz {
             .or_else(|_| SquaredSensitivity::new(self.bound(rounds, participation)?))
     }
 
-    /// The exact value, or where the last condition fails.
+    /// The exact value, or the place where the last condition fails.
     fn certified(
         &self,
         rounds: usize,

@@ -6,7 +6,7 @@
 use crate::AccountingError;
 use crate::sensitivity::toeplitz::Toeplitz;
 
-/// A BLT of four buffers with what it was optimised for and used with.
+/// A BLT of four buffers, with the run that it was optimised for and the noise that it was used with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct ProductionBlt {
@@ -34,7 +34,7 @@ pub const REPORT_GOAL: u64 = 6500;
 /// Noise multiplier of tree aggregation at [`REPORT_GOAL`] (\[Gboard\] Tables 1-2, \[BLT\] Table 4).
 pub const TREE_NOISE_MULTIPLIER: f64 = 7.0;
 
-/// For short separations (pt-PT).
+/// The BLT for short separations (pt-PT).
 pub static BLT_100: ProductionBlt = ProductionBlt {
     name: "blt-100",
     gap: 100,
@@ -56,7 +56,7 @@ pub static BLT_100: ProductionBlt = ProductionBlt {
     report_goal: 3000,
 };
 
-/// The paper's general default (es-ES, id-ID).
+/// The BLT of the paper's general default (es-ES, id-ID).
 pub static BLT_400: ProductionBlt = ProductionBlt {
     name: "blt-400",
     gap: 400,
@@ -78,7 +78,7 @@ pub static BLT_400: ProductionBlt = ProductionBlt {
     report_goal: REPORT_GOAL,
 };
 
-/// For large populations (pt-BR).
+/// The BLT for large populations (pt-BR).
 pub static BLT_1000: ProductionBlt = ProductionBlt {
     name: "blt-1000",
     gap: 1000,
@@ -100,7 +100,7 @@ pub static BLT_1000: ProductionBlt = ProductionBlt {
     report_goal: REPORT_GOAL,
 };
 
-/// All of them, by gap.
+/// All production BLTs, by gap.
 #[must_use]
 pub fn all() -> [&'static ProductionBlt; 3] {
     [&BLT_100, &BLT_400, &BLT_1000]

@@ -39,7 +39,7 @@
 //! Coefficients are the `f64` numbers of the program; that the certified sensitivity belongs to exactly these, and was itself
 //! computed in `f64`, is covered by a relative margin of `1e-9` ([`MARGIN`]). The averages of neighbours differ in a round
 //! by at most the stated norm: for fixed denominators user updates are truncated toward zero before they are summed, which
-//! lengthens none; for floored weights the quotient is truncated, which adds a step a coordinate (counted).
+//! lengthens none; for floored weights the quotient is truncated, which adds a step per coordinate (counted).
 
 use crate::stream::program::{RecurrenceProgram, Source, Weights};
 

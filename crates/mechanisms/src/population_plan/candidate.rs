@@ -9,7 +9,7 @@ use crate::strategy::tree::Tree;
 pub enum Candidate {
     /// The matrix of a kind, made for the rounds and the schema of each report goal.
     Made(Kind, Sizes),
-    /// Binary trees, a new one after `first` rounds and then every `period`: what adaptive clipping needs.
+    /// Binary trees, a new one after `first` rounds and then every `period`, as adaptive clipping needs.
     RestartedTree {
         /// Rounds of the first tree.
         first: u64,

@@ -26,7 +26,7 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// The target as a rho; epsilon by the exact Gaussian, which these mechanisms are.
+    /// The goal as a rho; epsilon by the exact Gaussian, which these mechanisms are.
     ///
     /// # Errors
     /// [`AccountingError::Unreachable`] for an epsilon next to zero.
@@ -69,13 +69,13 @@ pub struct PopulationQuestion {
     pub delta: Delta,
     /// The goal of the run.
     pub target: Goal,
-    /// The target as a rho.
+    /// The goal as a rho.
     pub target_rho: Rho,
-    /// Participations that devices are made to stop after; `None`: as many as the separation allows.
+    /// Maximum participations, after which devices stop; `None`: as many as the separation allows.
     pub max_participation: Option<u64>,
     /// Fraction of the largest possible separation that the device timers reach.
     pub separation_share: f64,
-    /// All noise multipliers in units of the production runs' at the same report goal.
+    /// Factor of all noise multipliers, relative to those of the production runs at the same report goal.
     pub noise_scale: f64,
 }
 
@@ -108,8 +108,8 @@ pub struct Feasible {
     pub epsilon: Epsilon,
     /// True if `rho` is within the goal.
     pub meets_target: bool,
-    /// The noise multiplier that meets the target exactly at this report goal. Above `noise_multiplier` it
-    /// costs utility, below it gives some back.
+    /// The noise multiplier that meets the goal exactly at this report goal. A value above `noise_multiplier` costs
+    /// utility, a value below it gains some.
     pub noise_for_target: NoiseMultiplier,
 }
 
@@ -142,7 +142,7 @@ impl PopulationQuestion {
         })
     }
 
-    /// Devices stop after so many participations.
+    /// Sets the maximum participations, after which devices stop.
     ///
     /// # Errors
     /// [`AccountingError::OutOfRange`] for 0.
@@ -153,7 +153,7 @@ impl PopulationQuestion {
         })
     }
 
-    /// Device timers reach only a share of the largest separation (the es-ES run of \[Gboard\]: 526 of 647).
+    /// Sets the fraction of the largest separation that device timers reach (the es-ES run of \[Gboard\]: 526 of 647).
     ///
     /// # Errors
     /// [`AccountingError::OutOfRange`] outside `(0, 1]`.
@@ -171,7 +171,7 @@ impl PopulationQuestion {
         })
     }
 
-    /// All noise multipliers times `noise_scale`: what utility asks for differs between tasks.
+    /// Sets the factor of all noise multipliers: the noise that keeps utility differs between tasks.
     ///
     /// # Errors
     /// [`AccountingError::OutOfRange`] for anything but a finite number above 0.

@@ -5,7 +5,7 @@
 //! the same key gives the same bits on every machine, and the loops run in vector registers.
 //!
 //! **Tail.** A radius word below `2^32` (once in `2^32` pairs) is continued with a second word, so `u` goes down to
-//! `2^-129` and `|x|` up to 13.3. What is cut off has probability at most `2^-128` a pair. A run that draws `N`
+//! `2^-129` and `|x|` up to 13.3. What is cut off has probability at most `2^-128` per pair. A run that draws `N`
 //! samples is within total variation `N 2^-129` of one with ideal tails: below `1e-26` for `N = 1e12`, and so adds at
 //! most `(1 + e^eps) 1e-26` to delta, far below any delta (`>= 1e-15`) that a run states.
 //!

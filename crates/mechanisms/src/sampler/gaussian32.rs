@@ -5,7 +5,7 @@
 //! into the system's mathematics library, so the same key gives the same bits on every machine.
 //!
 //! **Tail.** A radius word below `2^16` (once in `2^16` pairs) is continued with 64 more bits, so `u` goes down to
-//! `2^-97` and `|x|` up to 11.6. What is cut off has probability at most `2^-96` a pair.
+//! `2^-97` and `|x|` up to 11.6. What is cut off has probability at most `2^-96` per pair.
 //!
 //! **Resolution.** `u` carries 32 random bits (96 in the tail), the angle 32: a radius takes `2^32` values, whose
 //! distance is at most `2^-16` near zero and `4e-6` at the seam to the tail, and below `1e-9` times the radius in the

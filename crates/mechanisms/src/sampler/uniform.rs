@@ -21,13 +21,13 @@ pub struct NoiseKey {
     origin: KeyOrigin,
 }
 
-/// Where a noise key came from; it follows the noise into every report.
+/// The origin of a noise key; it follows the noise into every report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyOrigin {
     /// Secret bytes, as from the operating system's entropy.
     Entropy,
-    /// A seed that someone knows or can guess: who does can subtract the noise. For studies and tests.
+    /// A seed that someone may know or guess, and then subtract the noise. For studies and tests.
     InsecureSeed,
 }
 
@@ -79,7 +79,7 @@ impl NoiseKey {
         self
     }
 
-    /// Where the key came from.
+    /// The origin of the key.
     #[must_use]
     pub fn origin(&self) -> KeyOrigin {
         self.origin
@@ -166,7 +166,7 @@ pub(crate) enum Purpose {
     Skellam = 11,
     /// A name of the key in saved states.
     KeyId = 12,
-    /// Which way values are rounded.
+    /// Directions in which values are rounded.
     Rounding = 13,
     /// Signs of a random rotation, which everyone may know.
     Signs = 14,

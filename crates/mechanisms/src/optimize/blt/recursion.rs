@@ -2,8 +2,8 @@
 //!
 //! The noise of a round is `n_t = D_t (C^-1 z)_t`, the velocity `v_t = beta v_{t-1} + n_t`, the iterate
 //! `s_t = s_{t-1} + rate_t v_t`. The inverse has buffers `U_j <- tau_j U_j + z` of its own (`tau = theta_hat`), so the
-//! moments that involve the velocity or the iterate follow a recursion of one number a buffer, and those of the buffers
-//! themselves are partial sums of the inverse's coefficients.
+//! moments that involve the velocity or the iterate follow a recursion of one number per buffer, and those of the
+//! buffers themselves are partial sums of the inverse's coefficients.
 
 use super::interlaced::{Interlaced, Places};
 use crate::error::Result;
