@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn bits_that_cost_the_whole_budget_are_refused() {
         let message = |whole, clients| {
             let bits = BitNoise::for_clients(clients).unwrap();
             sum_noise_multiplier(noise(whole), bits).unwrap_err().to_string()

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn series_without_an_inverse_or_a_root_are_refused() {
         for bad in [&[][..], &[0.0, 1.0], &[f64::NAN]] {
             assert!(inverse(bad, 3).is_err() && square_root(bad, 3).is_err());
         }

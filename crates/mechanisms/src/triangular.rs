@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn sizes_that_do_not_fit_and_zero_diagonals_are_refused() {
         for (rounds, bands, entries) in [
             (0, 1, vec![]),
             (2, 0, vec![]),

@@ -286,7 +286,7 @@ mod tests {
 
     /// Sums over the exact probability mass function (scipy), both directions.
     #[test]
-    fn oracle() {
+    fn epsilons_and_deltas_match_sums_over_outcomes() {
         let check = |trials, p, shift, at, want: f64, half: f64, one: f64| {
             close(epsilon(trials, p, shift, at).unwrap(), want, 1e-8);
             close(delta(trials, p, shift, 0.5), half, 1e-8);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input() {
+    fn trials_probabilities_and_shifts_out_of_range_are_refused() {
         for p in [0.0, 1.0, -0.1, f64::NAN, f64::INFINITY] {
             assert!(ShiftedBinomial::new(10, p, 1).is_err(), "{p}");
         }

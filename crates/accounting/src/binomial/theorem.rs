@@ -255,7 +255,7 @@ mod tests {
 
     /// The formula evaluated independently in Python, constants exact.
     #[test]
-    fn oracle() {
+    fn epsilons_match_an_independent_evaluation() {
         let check = |(d, trials, p, s), (l1, l2, l_inf), at, want: f64, mse: f64| {
             let noise = BinomialNoise::new(d, trials, p, s).unwrap();
             let sensitivities = Sensitivities::new(l1, l2, l_inf).unwrap();
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input() {
+    fn noise_and_sensitivities_out_of_range_are_refused() {
         assert!(BinomialNoise::new(0, 1, 0.5, 1.0).is_err());
         assert!(BinomialNoise::new(1, 0, 0.5, 1.0).is_err());
         for p in [0.0, 1.0, f64::NAN] {

@@ -86,7 +86,7 @@ mod tests {
 
     /// Hockey-stick divergences by mpmath at 40 digits; the last one by dp-accounting 0.6.0.
     #[test]
-    fn oracle() {
+    fn deltas_match_high_precision_values() {
         let check = |sigma, sensitivity, epsilon, want: f64| {
             let got = outcomes(sigma, sensitivity, -80.0).unwrap();
             let delta = got.delta(Epsilon::new(epsilon).unwrap());
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input() {
+    fn scales_sensitivities_and_tails_out_of_range_are_refused() {
         for sigma in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e9] {
             assert!(outcomes(sigma, 1, -40.0).is_err(), "{sigma}");
         }

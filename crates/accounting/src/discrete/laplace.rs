@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input() {
+    fn parameters_sensitivities_and_tails_out_of_range_are_refused() {
         for a in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(outcomes(a, 1, -40.0).is_err(), "{a}");
         }

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input() {
+    fn noise_and_buckets_out_of_range_are_refused() {
         for noise in [-0.1, 1.1, f64::NAN] {
             assert!(outcomes(3, noise).is_err() && zero_out_outcomes(3, noise).is_err());
         }

@@ -114,7 +114,7 @@ mod tests {
 
     /// The formulas of google-research/federated, distributed_dp/accounting_utils.py.
     #[test]
-    fn oracle() {
+    fn divergences_match_the_reference_formulas() {
         let check =
             |mechanism: DistributedDiscreteGaussian, steps, delta: f64, want: f64, at_8: f64, tau: f64| {
                 let orders: Vec<f64> = (2..=128).chain([256]).map(f64::from).collect();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input() {
+    fn noise_below_half_a_grid_step_is_refused() {
         let sensitivity = RoundedSensitivity::new(1.0, 0.1, 10, 0.0).unwrap();
         for stddev in [0.0, 0.049, f64::NAN, f64::INFINITY] {
             assert!(

@@ -120,7 +120,7 @@ mod tests {
 
     /// The formulas of google-research/federated, distributed_dp/accounting_utils.py.
     #[test]
-    fn oracle() {
+    fn norms_match_the_reference_formulas() {
         let check = |sensitivity: RoundedSensitivity, l2: f64, l1: f64| {
             assert!((sensitivity.l2() - l2).abs() <= 1e-12 * l2, "{sensitivity:?}");
             assert!((sensitivity.l1() - l1).abs() <= 1e-12 * l1, "{sensitivity:?}");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input() {
+    fn norms_steps_and_constants_out_of_range_are_refused() {
         for value in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(RoundedSensitivity::new(value, 1.0, 1, 0.0).is_err());
             assert!(RoundedSensitivity::new(1.0, value, 1, 0.0).is_err());

@@ -95,7 +95,7 @@ mod tests {
 
     /// The formulas of google-research/federated, distributed_dp/accounting_utils.py.
     #[test]
-    fn oracle() {
+    fn divergences_match_the_reference_formulas() {
         let check = |mechanism: Skellam, steps, delta: f64, want: f64, at_8: f64| {
             let orders: Vec<f64> = (2..=128).chain([256]).map(f64::from).collect();
             let total: Vec<f64> = orders
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input() {
+    fn deviations_and_orders_out_of_range_are_refused() {
         let sensitivity = RoundedSensitivity::new(1.0, 0.1, 10, 0.0).unwrap();
         for stddev in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(Skellam::new(sensitivity, stddev).is_err());

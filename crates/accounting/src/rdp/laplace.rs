@@ -59,7 +59,7 @@ mod tests {
 
     /// The proposition evaluated by mpmath at 50 digits.
     #[test]
-    fn oracle() {
+    fn divergences_match_high_precision_values() {
         let check = |scale, order, want: f64| {
             let got = rdp(scale, order).unwrap();
             assert!(
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input() {
+    fn scales_and_orders_out_of_range_are_refused() {
         for value in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(rdp(value, 2.0).is_err() && rdp(1.0, value).is_err());
         }

@@ -104,7 +104,7 @@ mod tests {
 
     /// The definition evaluated by mpmath at 60 digits.
     #[test]
-    fn oracle() {
+    fn divergences_match_the_definition() {
         let check = |num_buckets, noise, order, replace: f64, zero: f64| {
             let got = rdp(num_buckets, noise, order).unwrap();
             assert!(

@@ -194,7 +194,7 @@ mod tests {
 
     /// dp-accounting 0.6.0: `RepeatAndSelectDpEvent(GaussianDpEvent(5), 10, shape)`.
     #[test]
-    fn oracle() {
+    fn epsilons_match_the_reference() {
         let check = |repetitions, want: f64, relative: f64| {
             let got = epsilon(5.0, repetitions, 1e-6);
             assert!(
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input() {
+    fn means_shapes_and_divergences_out_of_range_are_refused() {
         let (orders, divergences) = gaussian(5.0);
         for mean in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(curve(&orders, &divergences, Repetitions::Poisson { mean }).is_err());

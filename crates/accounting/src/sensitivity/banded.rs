@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn bands_wider_than_the_gap_have_no_exact_sensitivity() {
         let strategy = Banded::new(4, 3, &[1.0; 12]).unwrap();
         let error = strategy
             .squared_sensitivity(&at_least(2, 2))

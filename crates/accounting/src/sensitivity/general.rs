@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn matrices_that_are_not_lower_triangular_are_refused() {
         let message =
             |rounds, entries: &[f64]| LowerTriangular::new(rounds, entries).unwrap_err().to_string();
         assert_eq!(

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn coefficients_outside_the_condition_have_no_exact_sensitivity() {
         for bad in [
             vec![],
             vec![1.0, f64::NAN],

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn runs_without_rounds_or_with_empty_trees_are_refused() {
         let schema = Participation::single();
         for bad in [&[][..], &[0], &[3, 0, 2], &[u64::MAX, 2]] {
             assert!(squared_sensitivity(bad, &schema).is_err(), "{bad:?}");

@@ -95,7 +95,7 @@ mod tests {
     use crate::sensitivity::exhaustive;
 
     #[test]
-    fn refusals() {
+    fn no_weights_and_infinite_weights_are_refused() {
         for bad in [&[][..], &[f64::NAN], &[1.0, f64::INFINITY]] {
             assert!(vec_sens(bad, &Participation::single()).is_err());
         }

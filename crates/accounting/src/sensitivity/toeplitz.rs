@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn rising_and_negative_coefficients_have_no_exact_sensitivity() {
         let schema = at_least(1, 2);
         let message = |coefficients: &[f64]| {
             let strategy = Toeplitz::new(coefficients.to_vec()).unwrap();

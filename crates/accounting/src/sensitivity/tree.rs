@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn too_many_rounds_or_participations_are_refused() {
         assert!(matches!(
             squared_sensitivity(0, &at_least(1, 1)),
             Err(AccountingError::OutOfRange {

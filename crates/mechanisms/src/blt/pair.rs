@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn decays_without_distinct_partners_are_refused() {
         assert!(output_scales(&[0.9], &[]).is_err());
         assert!(output_scales(&[0.9, 0.9], &[0.5, 0.4]).is_err());
         assert!(output_scales(&[f64::NAN], &[0.5]).is_err());

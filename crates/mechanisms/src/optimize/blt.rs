@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn rounds_buffers_and_rates_out_of_range_are_refused() {
         let schema = Participation::single();
         assert!(BltOptimizer::new(0, schema).is_err());
         let run = BltOptimizer::new(10, schema).unwrap();

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn questions_out_of_range_are_refused() {
         let (delta, target) = (Delta::new(1e-10).unwrap(), Goal::Rho(Rho::new(1.0).unwrap()));
         assert!(
             PopulationQuestion::new(0, 1, delta, target).is_err()

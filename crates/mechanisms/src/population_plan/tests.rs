@@ -157,7 +157,7 @@ fn restarts_and_momentum() {
 }
 
 #[test]
-fn refusals() {
+fn report_goals_beyond_the_population_are_refused() {
     let mut planner = planner(question(1000, 10, rho(0.3)), Kind::Tree);
     let error = planner.option(1001).unwrap_err().to_string();
     assert!(error.contains("1001") && error.contains("1000"), "{error}");

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn means_and_variances_out_of_range_are_refused() {
         for (numerator, denominator) in [(0, 1), (1, 0), (1, 1 << 19), ((1 << 36) + 1, 1)] {
             assert!(Poisson::new(numerator, denominator).is_err());
             assert!(Skellam::new(2 * numerator, denominator).is_err());

@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn parameters_out_of_range_are_refused() {
         for (theta, omega) in [
             (vec![], vec![]),
             (vec![0.5], vec![]),

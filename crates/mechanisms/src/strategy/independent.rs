@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn noise_that_does_not_suit_the_grid_is_refused() {
         check(1.0, Denominator::Fixed(1.0), 0, "ok");
         check(1.0, Denominator::FlooredWeight(3.0), 0, "ok");
         check(1.0, Denominator::ObservedWeight, 0, "no bound on its sensitivity");

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn rounds_beyond_the_matrix_are_refused() {
         let blt = Blt::new(&[0.9], &[0.2]).unwrap();
         assert!(NormalisedBlt::new(blt.clone(), 0).is_err());
         let strategy = NormalisedBlt::new(blt, 8).unwrap();

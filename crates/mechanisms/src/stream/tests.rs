@@ -348,7 +348,7 @@ fn memory_is_as_promised() {
 }
 
 #[test]
-fn refusals() {
+fn recurrences_with_missing_or_infinite_numbers_are_refused() {
     let shape = Shape { rounds: 4, dim: 3 };
     let make = |recurrence: &Recurrence, std| {
         NoiseStream::new(recurrence, shape, std, key(), StreamOptions::default())
