@@ -68,7 +68,7 @@ impl State {
 ///   graph different sets; that it learns no sum over a part of the survivors is then not claimed.
 ///
 /// A client of a simulation ([`join_simulation`](Self::join_simulation)) gives the same answers and demands nothing: its
-/// guarantee is the one of [`Setting`](crate::Setting), and needs an honest-but-curious server.
+/// guarantee is the one of [`ThreatModel`](crate::ThreatModel), and needs an honest-but-curious server.
 ///
 /// Every client gives one kind of share about each neighbour, and answers one request to unmask.
 ///

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use crate::bytes::{Reader, Writer};
 use crate::error::{Result, SecAggError};
-use crate::params::{Params, Setting, Suite, Terms, Topology};
+use crate::terms::{Params, Suite, Terms, ThreatModel, Topology};
 
 /// Version of the protocol and of every message's encoding.
 pub const PROTOCOL_VERSION: u8 = 1;
@@ -31,7 +31,7 @@ pub struct Context {
     pub plan_digest: Digest32,
     /// Digest of the model that the client trained from.
     pub model_digest: Digest32,
-    /// Vector, floor, cap and setting.
+    /// Vector, floor, cap and threat model.
     pub terms: Terms,
 }
 
@@ -101,7 +101,7 @@ pub(crate) const PARAMS_BYTES: usize = 1 + 1 + 8 + 8 + 4 + 4 + 12;
 fn write_terms(terms: &Terms, writer: &mut Writer) {
     writer
         .u8(terms.suite() as u8)
-        .u8(terms.setting() as u8)
+        .u8(terms.threat_model() as u8)
         .u64(terms.length())
         .u64(terms.modulus());
     writer.u32(terms.min_survivors()).u32(terms.max_clients());
@@ -123,11 +123,11 @@ pub(crate) fn read_params(reader: &mut Reader<'_>) -> Result<Params> {
     if Suite::from_id(reader.u8()?).is_none() {
         return reader.refuse("names an unknown suite");
     }
-    let Some(setting) = Setting::from_id(reader.u8()?) else {
-        return reader.refuse("names an unknown setting");
+    let Some(threat_model) = ThreatModel::from_id(reader.u8()?) else {
+        return reader.refuse("names an unknown threat model");
     };
     let terms =
-        Terms::new(reader.u64()?, reader.u64()?, setting)?.with_clients(reader.u32()?, reader.u32()?)?;
+        Terms::new(reader.u64()?, reader.u64()?, threat_model)?.with_clients(reader.u32()?, reader.u32()?)?;
     Params::new(terms, Topology::new(reader.u32()?, reader.u32()?, reader.u32()?)?)
 }
 
@@ -143,14 +143,14 @@ mod tests {
             shard: 4,
             plan_digest: [5; 32],
             model_digest: [6; 32],
-            terms: Terms::new(7, 8, Setting::Active).unwrap(),
+            terms: Terms::new(7, 8, ThreatModel::Active).unwrap(),
         }
     }
 
     #[test]
     fn every_field_changes_the_session() {
         let base = context();
-        let terms = |length, modulus, setting| Terms::new(length, modulus, setting).unwrap();
+        let terms = |length, modulus, threat_model| Terms::new(length, modulus, threat_model).unwrap();
         let contexts = [
             base,
             Context { run: [0; 32], ..base },
@@ -166,15 +166,15 @@ mod tests {
                 ..base
             },
             Context {
-                terms: terms(8, 8, Setting::Active),
+                terms: terms(8, 8, ThreatModel::Active),
                 ..base
             },
             Context {
-                terms: terms(7, 9, Setting::Active),
+                terms: terms(7, 9, ThreatModel::Active),
                 ..base
             },
             Context {
-                terms: terms(7, 8, Setting::HonestButCurious),
+                terms: terms(7, 8, ThreatModel::HonestButCurious),
                 ..base
             },
             Context {

@@ -1,9 +1,9 @@
 //! The minimum requirements of a client, whatever a server proposes.
 
+use crate::assurance::Assumptions;
 use crate::error::{Result, SecAggError};
 use crate::keys::Trust;
-use crate::parameters::Assumptions;
-use crate::params::{MAX_CLIENTS, Params, Setting};
+use crate::terms::{MAX_CLIENTS, Params, ThreatModel};
 
 /// Bits of privacy below which no floors can be set.
 const MIN_PRIVACY_BITS: u32 = 40;
@@ -117,11 +117,11 @@ impl Floors {
     /// [`SecAggError::Demand`] for assumptions of an honest-but-curious server; [`SecAggError::Setting`] for fewer than 40
     /// bits of privacy.
     pub fn with_assumptions(self, assumptions: Assumptions) -> Result<Self> {
-        if assumptions.setting() != Setting::Active {
+        if assumptions.threat_model() != ThreatModel::Active {
             return Err(SecAggError::Demand {
-                name: "the assumed setting",
-                expected: "Setting::Active",
-                got: "Setting::HonestButCurious",
+                name: "the assumed threat model",
+                expected: "ThreatModel::Active",
+                got: "ThreatModel::HonestButCurious",
             });
         }
         if assumptions.privacy_bits() < MIN_PRIVACY_BITS {
@@ -152,9 +152,9 @@ impl Floors {
     pub fn admit(&self, params: &Params) -> Result<()> {
         let (terms, topology) = (params.terms(), params.topology());
         let (n, k, t) = (topology.clients(), topology.neighbours(), topology.threshold());
-        if terms.setting() != Setting::Active {
+        if terms.threat_model() != ThreatModel::Active {
             return Err(SecAggError::Demand {
-                name: "the session's setting",
+                name: "the threat model of the session",
                 expected: "active",
                 got: "honest but curious",
             });
@@ -219,13 +219,13 @@ fn at_least(name: &'static str, got: u64, demanded: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::params::Topology;
-    use crate::params::tests::params;
+    use crate::terms::Topology;
+    use crate::terms::tests::params;
 
-    const ACTIVE: Setting = Setting::Active;
+    const ACTIVE: ThreatModel = ThreatModel::Active;
 
-    fn admit(floors: &Floors, setting: Setting, n: u32, k: u32, t: u32) -> Result<()> {
-        floors.admit(&params(setting, n, k, t).unwrap())
+    fn admit(floors: &Floors, threat_model: ThreatModel, n: u32, k: u32, t: u32) -> Result<()> {
+        floors.admit(&params(threat_model, n, k, t).unwrap())
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
             admit(&compiled, ACTIVE, 100, 98, 63).is_err(),
             "not the full graph"
         );
-        let curious = admit(&compiled, Setting::HonestButCurious, 100, 99, 63);
+        let curious = admit(&compiled, ThreatModel::HonestButCurious, 100, 99, 63);
         assert!(matches!(curious, Err(SecAggError::Demand { .. })));
         let narrow = compiled.clone().with_neighbours(12, 90).unwrap();
         assert!(
@@ -277,7 +277,7 @@ mod tests {
     fn no_floors_are_weaker_than_active_listed_and_forty_bits() {
         let floors = || Floors::COMPILED;
         assert!(floors().with_trust(Trust::Anyone).is_err());
-        let curious = Assumptions::new(0.1, 0.1, Setting::HonestButCurious).unwrap();
+        let curious = Assumptions::new(0.1, 0.1, ThreatModel::HonestButCurious).unwrap();
         assert!(floors().with_assumptions(curious).is_err());
         let weak = Assumptions::new(0.1, 0.1, ACTIVE)
             .unwrap()

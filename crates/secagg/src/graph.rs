@@ -7,7 +7,7 @@
 //!
 //! Source: Harary, "The maximum connectivity of a graph", PNAS 1962.
 
-use crate::params::Topology;
+use crate::terms::Topology;
 
 /// The neighbours of place `index`, in ascending order.
 pub(crate) fn neighbours(topology: &Topology, index: u32) -> Vec<u32> {

@@ -8,9 +8,9 @@
 //!
 //! use rand_core::SeedableRng;
 //! use undertone_aggregation::{ModularVec, Modulus};
-//! use undertone_secagg::{Client, Context, Floors, Identity, Server, Setting, Terms, Topology, Trust};
+//! use undertone_secagg::{Client, Context, Floors, Identity, Server, Terms, ThreatModel, Topology, Trust};
 //!
-//! let terms = Terms::new(2, 1000, Setting::Active)?;
+//! let terms = Terms::new(2, 1000, ThreatModel::Active)?;
 //! let (run, digest) = ([0; 32], [0; 32]);
 //! let context = Context { run, round: 1, attempt: 0, shard: 0, plan_digest: digest, model_digest: digest, terms };
 //! let mut rng = rand_chacha::ChaCha20Rng::from_seed([7; 32]); // a deployment's is the operating system's
@@ -63,6 +63,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod assurance;
 mod bytes;
 mod client;
 mod context;
@@ -76,14 +77,13 @@ mod mask;
 pub mod measure;
 mod members;
 pub mod message;
-pub mod parameters;
-mod params;
 mod phase;
 mod roster;
 mod seal;
 mod secure_sum;
 mod server;
 mod shamir;
+mod terms;
 
 pub use client::Client;
 pub use context::{Context, Digest32, PROTOCOL_VERSION, SessionId};
@@ -91,10 +91,10 @@ pub use error::{Result, SecAggError};
 pub use floors::Floors;
 pub use keys::{Identity, Trust};
 pub use members::Members;
-pub use params::{MAX_CLIENTS, MAX_LENGTH, MAX_MODULUS, Params, Setting, Suite, Terms, Topology};
 pub use phase::{ClientPhase, ServerPhase};
 pub use roster::Entry;
 pub use secure_sum::{
     DropOut, GraphChoice, Phase, Plain, SecAggPlus, SecureSum, SumOutcome, SumRequest, Traffic,
 };
 pub use server::{Culprit, Outcome, Server};
+pub use terms::{MAX_CLIENTS, MAX_LENGTH, MAX_MODULUS, Params, Suite, Terms, ThreatModel, Topology};

@@ -2,7 +2,7 @@
 
 use crate::bytes::{Reader, Writer};
 use crate::error::Result;
-use crate::params::MAX_CLIENTS;
+use crate::terms::MAX_CLIENTS;
 
 /// A subset of the clients `0 .. len`.
 #[derive(Debug, Clone, PartialEq, Eq)]

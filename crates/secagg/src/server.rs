@@ -30,8 +30,8 @@ use crate::message::{
     AdvertiseKeys, Consistency, MaskedInput, Message, RelayedShares, Roster, SealedShares, ShareKeys,
     Survivors, Unmask, UnmaskShares,
 };
-use crate::params::{Params, Setting, Topology};
 use crate::phase::ServerPhase;
+use crate::terms::{Params, ThreatModel, Topology};
 
 use guard::commit;
 pub use outcome::{Culprit, Outcome};
@@ -284,9 +284,9 @@ impl Server {
             .min()
             .unwrap_or(0);
         self.at_least("surviving neighbours of some client", fewest, needed)?;
-        self.phase = match self.context.terms.setting() {
-            Setting::Active => ServerPhase::Signatures,
-            Setting::HonestButCurious => ServerPhase::Unmask,
+        self.phase = match self.context.terms.threat_model() {
+            ThreatModel::Active => ServerPhase::Signatures,
+            ThreatModel::HonestButCurious => ServerPhase::Unmask,
         };
         Ok(())
     }

@@ -13,15 +13,19 @@ use undertone_secagg::message::{
     AdvertiseKeys, GivenShare, MaskedInput, Message, Survivors, Unmask, UnmaskShares,
 };
 use undertone_secagg::{
-    Client, ClientPhase, Context, Identity, Members, Params, SecAggError, Server, ServerPhase, Setting,
-    Terms, Topology, Trust,
+    Client, ClientPhase, Context, Identity, Members, Params, SecAggError, Server, ServerPhase, Terms,
+    ThreatModel, Topology, Trust,
 };
 
-const PLAIN: Setting = Setting::HonestButCurious;
-const ACTIVE: Setting = Setting::Active;
+const PLAIN: ThreatModel = ThreatModel::HonestButCurious;
+const ACTIVE: ThreatModel = ThreatModel::Active;
 
-fn lab(setting: Setting, n: u32, k: u32, t: u32) -> Lab {
-    Lab::joined(context(20, 1000, setting), Topology::new(n, k, t).unwrap(), 11)
+fn lab(threat_model: ThreatModel, n: u32, k: u32, t: u32) -> Lab {
+    Lab::joined(
+        context(20, 1000, threat_model),
+        Topology::new(n, k, t).unwrap(),
+        11,
+    )
 }
 
 fn everybody(_: u32) -> bool {
@@ -400,9 +404,13 @@ fn attack_13_late_uploads_are_refused() {
 #[test]
 fn attack_14_no_message_has_a_size_that_depends_on_a_vector() {
     // Of every message that every client sends, by round.
-    let sizes = |setting: Setting, modulus: u64, fill: &dyn Fn(u64) -> u64| {
-        let mut lab =
-            Lab::joined(context(20, modulus, setting), Topology::new(6, 5, 3).unwrap(), 11).shared(everybody);
+    let sizes = |threat_model: ThreatModel, modulus: u64, fill: &dyn Fn(u64) -> u64| {
+        let mut lab = Lab::joined(
+            context(20, modulus, threat_model),
+            Topology::new(6, 5, 3).unwrap(),
+            11,
+        )
+        .shared(everybody);
         let mut sizes = Vec::new();
         for index in 0..6 {
             let residues: Vec<u64> = (0..20).map(|place| fill(place) % modulus).collect();
@@ -415,7 +423,7 @@ fn attack_14_no_message_has_a_size_that_depends_on_a_vector() {
             lab.server.receive_input(&input).unwrap();
         }
         lab.server.close_inputs().unwrap();
-        if setting == ACTIVE {
+        if threat_model == ACTIVE {
             for index in 0..6 {
                 let signature = lab.sign(index).unwrap();
                 sizes.push(signature.encode().len());
@@ -428,13 +436,13 @@ fn attack_14_no_message_has_a_size_that_depends_on_a_vector() {
         }
         sizes
     };
-    for setting in [PLAIN, ACTIVE] {
+    for threat_model in [PLAIN, ACTIVE] {
         for modulus in [2, 1000, 1 << 20, (1 << 61) + 1] {
-            let zeros = sizes(setting, modulus, &|_| 0);
-            assert_eq!(zeros, sizes(setting, modulus, &|_| modulus - 1));
+            let zeros = sizes(threat_model, modulus, &|_| 0);
+            assert_eq!(zeros, sizes(threat_model, modulus, &|_| modulus - 1));
             assert_eq!(
                 zeros,
-                sizes(setting, modulus, &|place| place
+                sizes(threat_model, modulus, &|place| place
                     .wrapping_mul(0x9e37_79b9_7f4a_7c15))
             );
         }
@@ -446,7 +454,13 @@ fn attack_15_no_error_and_no_debug_output_holds_an_element() {
     // Elements that show in any text: 19 digits, or their bytes in hexadecimal.
     const ELEMENT: u64 = 0x1234_5678_9abc_def0;
     let modulus = Modulus::new(1 << 61).unwrap();
-    let make = |setting| Lab::joined(context(20, 1 << 61, setting), Topology::new(5, 4, 3).unwrap(), 11);
+    let make = |threat_model| {
+        Lab::joined(
+            context(20, 1 << 61, threat_model),
+            Topology::new(5, 4, 3).unwrap(),
+            11,
+        )
+    };
     let vector = || ModularVec::from_residues(modulus, &[ELEMENT; 20]).unwrap();
     let mut texts = Vec::new();
     let mut note = |what: &str, error: Option<SecAggError>| {

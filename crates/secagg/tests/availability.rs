@@ -7,14 +7,18 @@ mod harness;
 use harness::{Lab, context, listed};
 use undertone_secagg::message::{Message, UnmaskShares};
 use undertone_secagg::{
-    Client, Culprit, Floors, Identity, SecAggError, Server, ServerPhase, Setting, Topology,
+    Client, Culprit, Floors, Identity, SecAggError, Server, ServerPhase, ThreatModel, Topology,
 };
 
-const PLAIN: Setting = Setting::HonestButCurious;
-const ACTIVE: Setting = Setting::Active;
+const PLAIN: ThreatModel = ThreatModel::HonestButCurious;
+const ACTIVE: ThreatModel = ThreatModel::Active;
 
-fn lab(setting: Setting, n: u32, k: u32, t: u32) -> Lab {
-    Lab::joined(context(20, 1000, setting), Topology::new(n, k, t).unwrap(), 11)
+fn lab(threat_model: ThreatModel, n: u32, k: u32, t: u32) -> Lab {
+    Lab::joined(
+        context(20, 1000, threat_model),
+        Topology::new(n, k, t).unwrap(),
+        11,
+    )
 }
 
 fn everybody(_: u32) -> bool {

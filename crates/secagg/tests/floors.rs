@@ -8,23 +8,23 @@ use std::collections::BTreeMap;
 
 use harness::{Lab, context, forge, listed};
 use rand_core::Rng;
+use undertone_secagg::assurance::Assumptions;
 use undertone_secagg::message::{GivenShare, Message, Roster};
-use undertone_secagg::parameters::Assumptions;
 use undertone_secagg::{
-    Client, ClientPhase, Context, Floors, Identity, Members, Params, SecAggError, Server, ServerPhase,
-    Setting, Terms, Topology, Trust,
+    Client, ClientPhase, Context, Floors, Identity, Members, Params, SecAggError, Server, ServerPhase, Terms,
+    ThreatModel, Topology, Trust,
 };
 
-const PLAIN: Setting = Setting::HonestButCurious;
-const ACTIVE: Setting = Setting::Active;
+const PLAIN: ThreatModel = ThreatModel::HonestButCurious;
+const ACTIVE: ThreatModel = ThreatModel::Active;
 
 fn everybody(_: u32) -> bool {
     true
 }
 
 /// A context with this floor of survivors.
-fn with_survivors(setting: Setting, min_survivors: u32) -> Context {
-    let mut context = context(4, 1000, setting);
+fn with_survivors(threat_model: ThreatModel, min_survivors: u32) -> Context {
+    let mut context = context(4, 1000, threat_model);
     context.terms = context.terms.with_clients(min_survivors, 1 << 20).unwrap();
     context
 }
@@ -101,9 +101,9 @@ fn attack_04_small_cohorts_are_refused_by_devices_and_server() {
         .unwrap()
         .with_neighbours(9, 12)
         .unwrap();
-    let refused = |setting, survivors, n, k, t| {
+    let refused = |threat_model, survivors, n, k, t| {
         let topology = Topology::new(n, k, t).unwrap();
-        let error = answer(&floors, with_survivors(setting, survivors), topology);
+        let error = answer(&floors, with_survivors(threat_model, survivors), topology);
         assert!(
             matches!(
                 error,
@@ -389,8 +389,8 @@ fn attack_18_graphs_on_which_corrupt_clients_meet_by_chance_are_refused() {
             .unwrap()
             .with_assumptions(assumptions)
             .unwrap();
-        let params = |setting, threshold| {
-            let terms = Terms::new(4, 1000, setting)
+        let params = |threat_model, threshold| {
+            let terms = Terms::new(4, 1000, threat_model)
                 .unwrap()
                 .with_clients(30, 1 << 20)
                 .unwrap();

@@ -8,13 +8,17 @@ use harness::{Lab, context, forge};
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{AdvertiseKeys, MaskedInput, RelayedShares, SealedShares, ShareKeys};
 use undertone_secagg::{
-    Client, ClientPhase, Identity, Params, SecAggError, Server, Setting, Topology, Trust,
+    Client, ClientPhase, Identity, Params, SecAggError, Server, ThreatModel, Topology, Trust,
 };
 
-const PLAIN: Setting = Setting::HonestButCurious;
+const PLAIN: ThreatModel = ThreatModel::HonestButCurious;
 
-fn lab(setting: Setting, n: u32, k: u32, t: u32) -> Lab {
-    Lab::joined(context(20, 1000, setting), Topology::new(n, k, t).unwrap(), 11)
+fn lab(threat_model: ThreatModel, n: u32, k: u32, t: u32) -> Lab {
+    Lab::joined(
+        context(20, 1000, threat_model),
+        Topology::new(n, k, t).unwrap(),
+        11,
+    )
 }
 
 fn everybody(_: u32) -> bool {

@@ -17,7 +17,7 @@ use hkdf::Hkdf;
 use rand_core::{CryptoRng, TryCryptoRng, TryRng};
 use sha2::{Digest, Sha256};
 use undertone_aggregation::{ModularVec, Modulus};
-use undertone_secagg::{Client, Identity, Server, Setting, Topology, Trust};
+use undertone_secagg::{Client, Identity, Server, ThreatModel, Topology, Trust};
 use x25519_dalek::{PublicKey, StaticSecret};
 
 const CLIENTS: u32 = 12;
@@ -142,7 +142,7 @@ fn derived(secret: &[u8], session: &[u8], purpose: &str, a: u32, b: u32) -> [u8;
 /// A whole session; the needles are the secrets of the client that joined first. Every machine is gone afterwards, but the
 /// memory that they used has not been used for anything else.
 fn session() -> Vec<Hidden> {
-    let context = context(5000, (1 << 32) - 5, Setting::Active);
+    let context = context(5000, (1 << 32) - 5, ThreatModel::Active);
     let mut rng = harness::rng(16);
     let mut server = Server::new(context, Trust::Anyone).unwrap();
     let mut machines: Vec<(Client, [u8; 32], Box<dyn CryptoRng>)> = Vec::new();

@@ -17,7 +17,7 @@ use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{
     Consistency, MaskedInput, Message, RelayedShares, Roster, ShareKeys, Survivors, Unmask, UnmaskShares,
 };
-use undertone_secagg::{Members, Setting, Topology};
+use undertone_secagg::{Members, ThreatModel, Topology};
 
 /// Messages that were seen somewhere, to be sent anywhere.
 #[derive(Default)]
@@ -50,7 +50,7 @@ fn perhaps_changed<M: Message>(message: M, rng: &mut ChaCha20Rng) -> M {
 /// One adversary with one session of clients: `steps` messages of its choice. Counts those that a machine accepted.
 fn play(seed: u64, steps: u32) -> (u64, u64) {
     let mut rng = harness::rng(seed);
-    let setting = [Setting::HonestButCurious, Setting::Active][below(&mut rng, 2) as usize];
+    let threat_model = [ThreatModel::HonestButCurious, ThreatModel::Active][below(&mut rng, 2) as usize];
     let topology = match below(&mut rng, 2) {
         0 => {
             let n = 3 + below(&mut rng, 3);
@@ -59,7 +59,7 @@ fn play(seed: u64, steps: u32) -> (u64, u64) {
         _ => Topology::new(8 + below(&mut rng, 7), 4, 3).unwrap(),
     };
     let n = topology.clients();
-    let mut lab = Lab::joined(context(3, 1000, setting), topology, seed);
+    let mut lab = Lab::joined(context(3, 1000, threat_model), topology, seed);
     // Some rounds are honest, so that the others are reached often.
     let honest = below(&mut rng, 4);
     if honest > 0 {
@@ -68,7 +68,7 @@ fn play(seed: u64, steps: u32) -> (u64, u64) {
     if honest > 1 {
         lab = lab.uploaded(|_| true);
     }
-    if honest > 2 && setting == Setting::Active {
+    if honest > 2 && threat_model == ThreatModel::Active {
         lab = lab.signed(|_| true);
     }
     // The adversary is the server too: it asks honest machines for what they would send, whenever they would.
@@ -151,7 +151,7 @@ fn play(seed: u64, steps: u32) -> (u64, u64) {
         };
         accepted += u64::from(done);
     }
-    if setting == Setting::Active {
+    if threat_model == ThreatModel::Active {
         opened.check();
     }
     (accepted, opened.shares())
@@ -219,7 +219,7 @@ fn a_million_random_sequences() {
 #[test]
 fn decoders_take_canonical_bytes_only() {
     let mut lab = Lab::joined(
-        context(5, 1000, Setting::Active),
+        context(5, 1000, ThreatModel::Active),
         Topology::full(5, 3).unwrap(),
         1,
     );

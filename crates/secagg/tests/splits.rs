@@ -15,7 +15,7 @@ use harness::{Lab, below, context, forge};
 use opened::Opened;
 use rand_chacha::ChaCha20Rng;
 use undertone_secagg::message::{Survivors, Unmask};
-use undertone_secagg::{Members, Setting, Topology};
+use undertone_secagg::{Members, ThreatModel, Topology};
 
 fn neighbours(topology: Topology, index: u32) -> impl Iterator<Item = u32> {
     let (n, k) = (topology.clients(), topology.neighbours());
@@ -26,10 +26,10 @@ fn neighbours(topology: Topology, index: u32) -> impl Iterator<Item = u32> {
 
 /// One session in which `parties` sets of survivors are told, each to an arc of the ring or to clients at random, and the
 /// first `corrupt` of a random order work with the server. What is open in the end.
-fn split(setting: Setting, topology: Topology, corrupt: u32, seed: u64) -> Opened {
+fn split(threat_model: ThreatModel, topology: Topology, corrupt: u32, seed: u64) -> Opened {
     let mut rng = harness::rng(seed);
     let n = topology.clients();
-    let mut lab = Lab::joined(context(2, 1000, setting), topology, seed)
+    let mut lab = Lab::joined(context(2, 1000, threat_model), topology, seed)
         .shared(|_| true)
         .uploaded(|_| true);
     let corrupt: Vec<u32> = pick(n, corrupt, &mut rng);
@@ -65,7 +65,7 @@ fn split(setting: Setting, topology: Topology, corrupt: u32, seed: u64) -> Opene
             for (signatures, set) in signatures.iter_mut().zip(&sets) {
                 signatures.insert(index, forge::signature(&lab.seeds[index as usize], &session, set));
             }
-        } else if setting == Setting::Active {
+        } else if threat_model == ThreatModel::Active {
             let survivors = Survivors {
                 session,
                 survivors: sets[set].clone(),
@@ -84,9 +84,9 @@ fn split(setting: Setting, topology: Topology, corrupt: u32, seed: u64) -> Opene
         let request = Unmask {
             session,
             survivors: sets[set].clone(),
-            signatures: match setting {
-                Setting::Active => shown.map(|(other, signature)| (*other, *signature)).collect(),
-                Setting::HonestButCurious => Vec::new(),
+            signatures: match threat_model {
+                ThreatModel::Active => shown.map(|(other, signature)| (*other, *signature)).collect(),
+                ThreatModel::HonestButCurious => Vec::new(),
             },
         };
         if let Ok(answer) = lab.clients[index as usize].receive_unmask(&request) {
@@ -124,7 +124,7 @@ fn no_split_of_an_active_session_opens_a_secret_twice_or_two_sums() {
             _ => Topology::new(n, 6, 4 + below(&mut rng, 2)).unwrap(),
         };
         let corrupt = below(&mut rng, bears(topology) + 1);
-        let opened = split(Setting::Active, topology, corrupt, seed);
+        let opened = split(ThreatModel::Active, topology, corrupt, seed);
         opened.check();
         shares += u64::from(opened.shares() > 0);
         disagreed += u64::from(opened.sets() > 1);
@@ -142,7 +142,7 @@ fn no_split_of_an_active_session_opens_a_secret_twice_or_two_sums() {
 fn splits_of_honest_but_curious_sessions_open_secrets_twice() {
     let topology = Topology::new(16, 6, 2).unwrap();
     let opened = (0..20).filter(|seed| {
-        let opened = split(Setting::HonestButCurious, topology, 0, *seed);
+        let opened = split(ThreatModel::HonestButCurious, topology, 0, *seed);
         !opened.both().is_empty()
     });
     let opened = opened.count();

@@ -7,7 +7,7 @@ mod harness;
 use rand_core::Rng;
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::{
-    DropOut, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, Setting, SumOutcome, SumRequest,
+    DropOut, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, SumOutcome, SumRequest, ThreatModel,
 };
 
 const POINTS: [DropOut; 4] = [
@@ -20,7 +20,7 @@ const POINTS: [DropOut; 4] = [
 struct Case {
     clients: u32,
     graph: GraphChoice,
-    setting: Setting,
+    threat_model: ThreatModel,
     modulus: u64,
     length: u64,
     drop_outs: Vec<Option<DropOut>>,
@@ -46,7 +46,7 @@ fn input(case: &Case, client: u32, vector: &mut ModularVec) -> undertone_aggrega
 }
 
 fn run(case: &Case, backend: &dyn SecureSum) -> Result<SumOutcome, SecAggError> {
-    let context = harness::context(case.length, case.modulus, case.setting);
+    let context = harness::context(case.length, case.modulus, case.threat_model);
     backend.sum(
         &SumRequest {
             context,
@@ -101,8 +101,9 @@ fn random_case(seed: u64, most: u32) -> Case {
     if neighbours % 2 == 1 && clients % 2 == 1 {
         neighbours += 1;
     }
-    let setting = [Setting::HonestButCurious, Setting::Active][harness::below(&mut rng, 2) as usize];
-    let least = if setting == Setting::Active {
+    let threat_model =
+        [ThreatModel::HonestButCurious, ThreatModel::Active][harness::below(&mut rng, 2) as usize];
+    let least = if threat_model == ThreatModel::Active {
         neighbours / 2 + 1
     } else {
         1
@@ -127,7 +128,7 @@ fn random_case(seed: u64, most: u32) -> Case {
     Case {
         clients,
         graph,
-        setting,
+        threat_model,
         modulus,
         length,
         drop_outs,
@@ -196,10 +197,10 @@ fn every_subset(most: u32) -> (u32, u32) {
         let full = GraphChoice::Full {
             threshold_percent: 60,
         };
-        for (graph, setting) in [
-            (full, Setting::HonestButCurious),
-            (full, Setting::Active),
-            (sparse, Setting::Active),
+        for (graph, threat_model) in [
+            (full, ThreatModel::HonestButCurious),
+            (full, ThreatModel::Active),
+            (sparse, ThreatModel::Active),
         ] {
             for point in POINTS {
                 for lost in 0u32..1 << clients {
@@ -210,7 +211,7 @@ fn every_subset(most: u32) -> (u32, u32) {
                     let case = Case {
                         clients,
                         graph,
-                        setting,
+                        threat_model,
                         modulus: 257,
                         length,
                         drop_outs,
@@ -295,11 +296,11 @@ fn thousand(percent: u32, clients: u32) {
             }
         };
         let length = u64::from(clients) + 20;
-        let setting = Setting::HonestButCurious;
+        let threat_model = ThreatModel::HonestButCurious;
         let case = Case {
             clients,
             graph,
-            setting,
+            threat_model,
             modulus: (1 << 20) - 3,
             length,
             drop_outs,
@@ -332,7 +333,7 @@ fn a_thousand_clients() {
 #[test]
 fn phases_are_told_and_bytes_counted() {
     let phases = std::sync::Mutex::new(Vec::new());
-    let context = harness::context(100, 1 << 20, Setting::Active);
+    let context = harness::context(100, 1 << 20, ThreatModel::Active);
     let request = SumRequest {
         context,
         clients: 5,
@@ -354,7 +355,7 @@ fn phases_are_told_and_bytes_counted() {
 
 #[test]
 fn what_the_input_refuses_is_the_error() {
-    let context = harness::context(3, 10, Setting::HonestButCurious);
+    let context = harness::context(3, 10, ThreatModel::HonestButCurious);
     let request = SumRequest {
         context,
         clients: 4,

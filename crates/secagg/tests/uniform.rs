@@ -6,7 +6,7 @@ mod harness;
 
 use harness::{Lab, context};
 use undertone_aggregation::{ModularVec, Modulus, pack};
-use undertone_secagg::{Context, Setting, Topology};
+use undertone_secagg::{Context, ThreatModel, Topology};
 
 const LENGTH: u64 = 1 << 17;
 
@@ -14,7 +14,7 @@ const LENGTH: u64 = 1 << 17;
 fn masked(modulus: u64, fill: u64, seed: u64, attempt: u32, index: u32) -> Vec<u64> {
     let context = Context {
         attempt,
-        ..context(LENGTH, modulus, Setting::HonestButCurious)
+        ..context(LENGTH, modulus, ThreatModel::HonestButCurious)
     };
     let mut lab = Lab::joined(context, Topology::full(3, 2).unwrap(), seed).shared(|_| true);
     let modulus = Modulus::new(modulus).unwrap();

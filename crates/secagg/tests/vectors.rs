@@ -8,7 +8,7 @@ use rand_core::{TryCryptoRng, TryRng};
 use serde_json::Value;
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::Message;
-use undertone_secagg::{Client, Context, Identity, Server, Setting, Terms, Topology, Trust};
+use undertone_secagg::{Client, Context, Identity, Server, Terms, ThreatModel, Topology, Trust};
 
 fn hex(text: &Value) -> Vec<u8> {
     let digits = text.as_str().unwrap().as_bytes();
@@ -89,13 +89,13 @@ fn check(case: &Value) {
     let (name, sent, given) = (&case["name"], &case["sent"], &case["context"]);
     let (modulus, length) = (number(&case["modulus"]), number(&case["length"]));
     let active = case["active"].as_bool().unwrap();
-    let setting = if active {
-        Setting::Active
+    let threat_model = if active {
+        ThreatModel::Active
     } else {
-        Setting::HonestButCurious
+        ThreatModel::HonestButCurious
     };
     let n = small(&case["clients"]);
-    let terms = Terms::new(length, modulus, setting)
+    let terms = Terms::new(length, modulus, threat_model)
         .unwrap()
         .with_clients(small(&case["min_survivors"]), small(&case["max_clients"]))
         .unwrap();

@@ -8,7 +8,7 @@ use rand_chacha::rand_core::SeedableRng;
 use serde_json::json;
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::Message;
-use undertone_secagg::{Client, Context, Identity, Server, Setting, Terms, Topology, Trust, measure};
+use undertone_secagg::{Client, Context, Identity, Server, Terms, ThreatModel, Topology, Trust, measure};
 
 use crate::bench::usage::{cpu_time, peak_rss_mb};
 
@@ -137,7 +137,7 @@ struct Spent {
 /// A session by both machines, message by message, in one thread: every message is encoded and decoded on the side that does
 /// so. `lost` clients are lost after they shared.
 fn session(item: &str, topology: Topology, lost: u32, arguments: &Arguments) -> anyhow::Result<()> {
-    let terms = Terms::new(arguments.dim, 1 << 32, Setting::HonestButCurious)?;
+    let terms = Terms::new(arguments.dim, 1 << 32, ThreatModel::HonestButCurious)?;
     let context = Context {
         run: [1; 32],
         round: 1,

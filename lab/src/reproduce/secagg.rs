@@ -3,8 +3,8 @@
 //! Bell, Bonawitz, Gascon, Lepoint, Raykova, "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead" (CCS
 //! 2020), describe the analysis; the numbers are those of the implementation that Google published with it.
 
-use undertone_secagg::parameters::Assumptions;
-use undertone_secagg::{Setting, Topology};
+use undertone_secagg::assurance::Assumptions;
+use undertone_secagg::{ThreatModel, Topology};
 
 use crate::reproduce::check::{Body, Check};
 use crate::reproduce::table::{Entry, Row};
@@ -20,11 +20,11 @@ pub(crate) const CHECK: Check = Check {
     body,
 };
 
-const CURIOUS: Setting = Setting::HonestButCurious;
-const LYING: Setting = Setting::Active;
+const CURIOUS: ThreatModel = ThreatModel::HonestButCurious;
+const LYING: ThreatModel = ThreatModel::Active;
 
-/// Setting, corrupt rate, drop-out rate.
-const SETTINGS: [(Setting, f64, f64); 6] = [
+/// Threat model, corrupt rate, drop-out rate.
+const SETTINGS: [(ThreatModel, f64, f64); 6] = [
     (CURIOUS, 0.05, 0.05),
     (CURIOUS, 0.1, 0.1),
     (CURIOUS, 0.1, 0.3),
@@ -33,7 +33,7 @@ const SETTINGS: [(Setting, f64, f64); 6] = [
     (LYING, 0.1, 0.1),
 ];
 
-/// Clients, then `k` and `t` of each setting.
+/// Clients, then `k` and `t` of each entry of [`SETTINGS`].
 const REFERENCE: [(u32, [(&str, &str); 6]); 4] = [
     (
         100,
@@ -128,10 +128,10 @@ fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
     })
 }
 
-fn name(setting: Setting) -> &'static str {
+fn name(setting: ThreatModel) -> &'static str {
     match setting {
-        Setting::HonestButCurious => "curious",
-        Setting::Active => "lies",
+        ThreatModel::HonestButCurious => "curious",
+        ThreatModel::Active => "lies",
     }
 }
 

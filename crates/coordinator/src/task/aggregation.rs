@@ -1,7 +1,7 @@
 //! `[aggregation]`: how the updates of a round become one sum, and who fails on the way.
 
 use serde::{Deserialize, Serialize};
-use undertone_secagg::{Setting, parameters::Assumptions};
+use undertone_secagg::{ThreatModel, assurance::Assumptions};
 
 use super::validate::{at_least_one, positive};
 use super::{ClipConfig, TaskConfig};
@@ -67,7 +67,7 @@ impl GraphConfig {
     /// # Errors
     /// [`CoordinatorError::ConfigValue`] naming the table.
     pub fn assumptions(&self) -> Result<Assumptions> {
-        Assumptions::new(self.drop_out_rate, self.corrupt_rate, Setting::HonestButCurious)
+        Assumptions::new(self.drop_out_rate, self.corrupt_rate, ThreatModel::HonestButCurious)
             .and_then(|assumptions| assumptions.with_bits(self.privacy_bits, self.failure_bits))
             .map_err(|error| {
                 let expected = "rates in [0, 1) and exponents from 1 to 128";

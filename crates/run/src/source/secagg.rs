@@ -20,7 +20,7 @@ use undertone_data::Partition;
 use undertone_local::{CohortText, CpuEngine, LocalTask, LocalWorker, UserOutcome, UserSeeds, UserSettings};
 use undertone_mechanisms::NoiseKey;
 use undertone_secagg::{
-    DropOut, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, Setting, SumRequest, Terms,
+    DropOut, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, ThreatModel, SumRequest, Terms,
 };
 
 use super::{RoundText, task_of};
@@ -166,7 +166,7 @@ impl SecureRounds {
         let terms = Terms::new(
             encoding.padded_dim() as u64,
             encoding.modulus().get(),
-            Setting::HonestButCurious,
+            ThreatModel::HonestButCurious,
         )?
         .with_clients(
             count("aggregation.min_clients", cohort.min_clients)?,

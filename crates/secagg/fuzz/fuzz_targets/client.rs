@@ -12,7 +12,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{GivenShare, Message, RelayedShares, Roster, Survivors, Unmask};
-use undertone_secagg::{Client, Context, Identity, Server, Setting, Terms, Topology, Trust};
+use undertone_secagg::{Client, Context, Identity, Server, Terms, ThreatModel, Topology, Trust};
 
 const CLIENTS: u32 = 3;
 
@@ -44,7 +44,7 @@ fn patched<M: Message>(message: Option<M>, patch: &Patch) -> Option<M> {
 
 fuzz_target!(|input: (bool, Vec<Step>)| {
     let (active, steps) = input;
-    let setting = if active { Setting::Active } else { Setting::HonestButCurious };
+    let threat_model = if active { ThreatModel::Active } else { ThreatModel::HonestButCurious };
     let context = Context {
         run: [0; 32],
         round: 0,
@@ -52,7 +52,7 @@ fuzz_target!(|input: (bool, Vec<Step>)| {
         shard: 0,
         plan_digest: [0; 32],
         model_digest: [0; 32],
-        terms: Terms::new(2, 1000, setting).unwrap(),
+        terms: Terms::new(2, 1000, threat_model).unwrap(),
     };
     let mut rng = ChaCha20Rng::from_seed([0; 32]);
     let mut server = Server::new(context, Trust::Anyone).unwrap();

@@ -10,7 +10,7 @@ use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{
     AdvertiseKeys, Consistency, MaskedInput, Message, ShareKeys, UnmaskShares,
 };
-use undertone_secagg::{Client, Context, Identity, Server, Setting, Terms, Topology, Trust};
+use undertone_secagg::{Client, Context, Identity, Server, Terms, ThreatModel, Topology, Trust};
 
 #[derive(Debug, Arbitrary)]
 enum Step {
@@ -30,7 +30,7 @@ fn session() -> (Server, Vec<(Client, [u8; 32])>, ChaCha20Rng, Vec<Vec<u8>>) {
         shard: 0,
         plan_digest: [0; 32],
         model_digest: [0; 32],
-        terms: Terms::new(2, 1000, Setting::Active).unwrap(),
+        terms: Terms::new(2, 1000, ThreatModel::Active).unwrap(),
     };
     let mut rng = ChaCha20Rng::from_seed([0; 32]);
     let server = Server::new(context, Trust::Anyone).unwrap();

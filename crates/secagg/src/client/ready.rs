@@ -10,10 +10,10 @@ use crate::graph;
 use crate::keys::{AgreementKey, Identity, Secret, commitment, fresh, pairwise_mask_key, self_mask_key};
 use crate::mask::{self, Sign};
 use crate::message::{MaskedInput, Message, Neighbour, RelayedShares, Roster, SealedShares, ShareKeys};
-use crate::params::Params;
 use crate::roster::{Entry, check_distinct, is_under};
 use crate::seal::{open, seal, sealing_key};
 use crate::shamir::split;
+use crate::terms::Params;
 
 use super::unmask::{Held, Uploaded};
 

@@ -5,8 +5,8 @@ use crate::error::{Result, SecAggError};
 use crate::keys::{Identity, VerifyingKey};
 use crate::members::Members;
 use crate::message::{Consistency, GivenBytes, GivenShare, Message, Survivors, Unmask, UnmaskShares};
-use crate::params::{Params, Setting};
 use crate::seal::HeldShares;
+use crate::terms::{Params, ThreatModel};
 
 /// What a client knows of a neighbour after its vector has left.
 pub(super) struct Held {
@@ -45,7 +45,7 @@ pub(crate) fn signed_survivors(session: &SessionId, survivors: &Members) -> Dige
 
 impl Uploaded {
     pub(super) fn is_active(&self) -> bool {
-        self.params.terms().setting() == Setting::Active
+        self.params.terms().threat_model() == ThreatModel::Active
     }
 
     pub(super) fn sign(&mut self, message: &Survivors) -> Result<Consistency> {

@@ -4,8 +4,8 @@ use super::Message;
 use crate::bytes::{Reader, Writer};
 use crate::context::{Digest32, PARAMS_BYTES, read_params, write_params};
 use crate::error::Result;
-use crate::params::Params;
 use crate::roster::{Entry, path_len};
+use crate::terms::Params;
 
 /// Round 0, client to server: fresh keys under a signature.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,12 +17,12 @@ use crate::error::{Result, SecAggError};
 /// # Example
 /// ```
 /// use undertone_aggregation::ModularVec;
-/// use undertone_secagg::{Context, DropOut, GraphChoice, Plain, SecAggPlus, SecureSum, Setting, SumRequest, Terms};
+/// use undertone_secagg::{Context, DropOut, GraphChoice, Plain, SecAggPlus, SecureSum, SumRequest, Terms, ThreatModel};
 /// use rand_core::SeedableRng;
 ///
 /// let context = Context {
 ///     run: [0; 32], round: 1, attempt: 0, shard: 0, plan_digest: [0; 32], model_digest: [0; 32],
-///     terms: Terms::new(3, 1000, Setting::HonestButCurious)?,
+///     terms: Terms::new(3, 1000, ThreatModel::HonestButCurious)?,
 /// };
 /// let request = SumRequest {
 ///     context,

@@ -10,14 +10,14 @@ use undertone_aggregation::{AggregationError, ModularVec, Modulus};
 use zeroize::Zeroizing;
 
 use super::{DropOut, Phase, SecureSum, SumOutcome, SumRequest, Traffic};
+use crate::assurance::Assumptions;
 use crate::client::Client;
 use crate::context::labelled;
 use crate::error::{Result, SecAggError};
 use crate::keys::{Identity, Trust};
 use crate::message::Message;
-use crate::parameters::Assumptions;
-use crate::params::{Setting, Topology};
 use crate::server::{Culprit, Outcome, Server};
+use crate::terms::{ThreatModel, Topology};
 
 /// How the graph follows from the number of clients that joined.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -295,7 +295,7 @@ impl<'a> Session<'a> {
     }
 
     fn sign(&mut self) -> Result<()> {
-        if self.request.context.terms.setting() != Setting::Active {
+        if self.request.context.terms.threat_model() != ThreatModel::Active {
             return Ok(());
         }
         let (meter, server) = (Meter::default(), Mutex::new(&mut self.server));
@@ -363,7 +363,7 @@ mod tests {
         };
         assert_eq!(full.topology(100).unwrap(), Topology::full(100, 67).unwrap());
         assert!(full.topology(1).is_err() && regular.topology(0).is_err());
-        let assumptions = Assumptions::new(0.1, 0.1, Setting::HonestButCurious).unwrap();
+        let assumptions = Assumptions::new(0.1, 0.1, ThreatModel::HonestButCurious).unwrap();
         let found = GraphChoice::Assumed(assumptions);
         for joined in [20, 1000] {
             assert_eq!(

@@ -8,8 +8,8 @@ use crate::context::{Context, Digest32, SessionId};
 use crate::error::{Result, SecAggError};
 use crate::graph;
 use crate::message::{AdvertiseKeys, Neighbour, Roster};
-use crate::params::Params;
 use crate::roster::{Entry, Tree};
+use crate::terms::Params;
 
 /// Those who joined before the roster was closed, and the graph over them.
 pub(super) struct Cohort {

@@ -14,7 +14,9 @@ use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{
     AdvertiseKeys, Consistency, MaskedInput, RelayedShares, Roster, ShareKeys, Unmask, UnmaskShares,
 };
-use undertone_secagg::{Client, Context, Floors, Identity, Result, Server, Setting, Terms, Topology, Trust};
+use undertone_secagg::{
+    Client, Context, Floors, Identity, Result, Server, Terms, ThreatModel, Topology, Trust,
+};
 
 pub(crate) fn rng(seed: u64) -> ChaCha20Rng {
     ChaCha20Rng::seed_from_u64(seed)
@@ -24,7 +26,7 @@ pub(crate) fn below(rng: &mut ChaCha20Rng, range: u32) -> u32 {
     rng.next_u32() % range
 }
 
-pub(crate) fn context(length: u64, modulus: u64, setting: Setting) -> Context {
+pub(crate) fn context(length: u64, modulus: u64, threat_model: ThreatModel) -> Context {
     Context {
         run: [1; 32],
         round: 2,
@@ -32,7 +34,7 @@ pub(crate) fn context(length: u64, modulus: u64, setting: Setting) -> Context {
         shard: 4,
         plan_digest: [5; 32],
         model_digest: [6; 32],
-        terms: Terms::new(length, modulus, setting).unwrap(),
+        terms: Terms::new(length, modulus, threat_model).unwrap(),
     }
 }
 

@@ -43,7 +43,7 @@
 use std::f64::consts::LN_2;
 
 use crate::error::{Result, SecAggError};
-use crate::params::{MAX_CLIENTS, Setting, Topology};
+use crate::terms::{MAX_CLIENTS, ThreatModel, Topology};
 
 /// Most neighbours of a graph that is not full: each costs a key agreement and a mask as long as the vector.
 const MAX_NEIGHBOURS: u32 = 10_000;
@@ -56,7 +56,7 @@ const ROUNDING: f64 = 1e-6;
 pub struct Assumptions {
     drop_out_rate: f64,
     corrupt_rate: f64,
-    setting: Setting,
+    threat_model: ThreatModel,
     privacy_bits: u32,
     failure_bits: u32,
 }
@@ -64,7 +64,7 @@ pub struct Assumptions {
 /// Bounds on what may go wrong in one session, as logarithms to base 2 (negative infinity: impossible).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Assurance {
-    /// That the corrupt neighbours of any honest client, with a server that lies where the setting has one, hold both of
+    /// That the corrupt neighbours of any honest client, with a server that lies if the threat model is active, hold both of
     /// its secrets.
     pub exposed: f64,
     /// That the graph of honest survivors is not connected.
@@ -78,7 +78,7 @@ impl Assumptions {
     pub(crate) const DEVICE: Self = Self {
         drop_out_rate: 0.25,
         corrupt_rate: 0.25,
-        setting: Setting::Active,
+        threat_model: ThreatModel::Active,
         privacy_bits: 40,
         failure_bits: 20,
     };
@@ -88,7 +88,7 @@ impl Assumptions {
     ///
     /// # Errors
     /// [`SecAggError::Rate`] names a rate outside `[0, 1)`.
-    pub fn new(drop_out_rate: f64, corrupt_rate: f64, setting: Setting) -> Result<Self> {
+    pub fn new(drop_out_rate: f64, corrupt_rate: f64, threat_model: ThreatModel) -> Result<Self> {
         for (name, rate) in [
             ("the drop-out rate", drop_out_rate),
             ("the corrupt rate", corrupt_rate),
@@ -104,7 +104,7 @@ impl Assumptions {
         Ok(Self {
             drop_out_rate,
             corrupt_rate,
-            setting,
+            threat_model,
             privacy_bits: 40,
             failure_bits: 20,
         })
@@ -140,10 +140,10 @@ impl Assumptions {
         self.corrupt_rate
     }
 
-    /// The setting under which the assumptions were made.
+    /// The threat model for which the assumptions were made.
     #[must_use]
-    pub fn setting(&self) -> Setting {
-        self.setting
+    pub fn threat_model(&self) -> ThreatModel {
+        self.threat_model
     }
 
     /// Privacy fails with probability at most `2^-privacy_bits`.
@@ -161,8 +161,8 @@ impl Assumptions {
     ///
     /// # Example
     /// ```
-    /// use undertone_secagg::{Setting, parameters::Assumptions};
-    /// let assumptions = Assumptions::new(0.1, 0.1, Setting::HonestButCurious)?;
+    /// use undertone_secagg::{ThreatModel, assurance::Assumptions};
+    /// let assumptions = Assumptions::new(0.1, 0.1, ThreatModel::HonestButCurious)?;
     /// let found = assumptions.topology(1000)?;
     /// assert_eq!((found.neighbours(), found.threshold()), (48, 27));
     /// assert!(assumptions.assurance(&found).privacy() <= -40.0);
@@ -211,9 +211,9 @@ impl Assumptions {
         let session = Session::new(self, topology.clients());
         let (k, t) = (topology.neighbours(), topology.threshold());
         // PRIVACY: the fewest corrupt neighbours that are too many.
-        let too_many = match self.setting {
-            Setting::HonestButCurious => t,
-            Setting::Active => (2 * t).saturating_sub(k),
+        let too_many = match self.threat_model {
+            ThreatModel::HonestButCurious => t,
+            ThreatModel::Active => (2 * t).saturating_sub(k),
         };
         Assurance {
             exposed: session.log_exposed(k, too_many) / LN_2,
@@ -225,9 +225,9 @@ impl Assumptions {
     /// The smallest threshold with fewer than `corrupt` corrupt neighbours. A secret that one neighbour opens is not shared,
     /// so 2 at least.
     fn threshold(&self, neighbours: u32, corrupt: u32) -> u32 {
-        match self.setting {
-            Setting::HonestButCurious => corrupt.max(2),
-            Setting::Active => ((neighbours + corrupt - 1) / 2 + 1).max(2),
+        match self.threat_model {
+            ThreatModel::HonestButCurious => corrupt.max(2),
+            ThreatModel::Active => ((neighbours + corrupt - 1) / 2 + 1).max(2),
         }
     }
 }
@@ -333,7 +333,7 @@ fn log_choose(n: u32, k: u32) -> f64 {
 mod tests {
     use super::*;
 
-    const BOTH: [Setting; 2] = [Setting::HonestButCurious, Setting::Active];
+    const BOTH: [ThreatModel; 2] = [ThreatModel::HonestButCurious, ThreatModel::Active];
 
     /// Subsets of `size` out of `n` elements, as bits.
     fn subsets(n: u32, size: u32) -> impl Iterator<Item = u32> {
@@ -502,9 +502,9 @@ mod tests {
 
     #[test]
     fn what_is_found_holds_and_two_neighbours_fewer_do_not() {
-        for setting in BOTH {
+        for threat_model in BOTH {
             for (drop_out, corrupt) in [(0.0, 0.0), (0.05, 0.05), (0.1, 0.1), (0.2, 0.1), (0.0, 0.3)] {
-                let assumptions = Assumptions::new(drop_out, corrupt, setting).unwrap();
+                let assumptions = Assumptions::new(drop_out, corrupt, threat_model).unwrap();
                 for clients in [20, 57, 100, 333, 1000, 5000] {
                     let found = assumptions.topology(clients).unwrap();
                     let (k, t) = (found.neighbours(), found.threshold());
@@ -514,7 +514,7 @@ mod tests {
                     };
                     assert!(
                         holds(k, t),
-                        "{setting:?} {drop_out} {corrupt} {clients}: {found:?}"
+                        "{threat_model:?} {drop_out} {corrupt} {clients}: {found:?}"
                     );
                     assert!(assumptions.assurance(&found).privacy() <= -40.0);
                     let fewer = k - if k == clients - 1 && k % 2 == 1 { 1 } else { 2 };

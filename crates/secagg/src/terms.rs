@@ -29,33 +29,33 @@ impl Suite {
 /// What the server is trusted to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Setting {
+pub enum ThreatModel {
     /// The server follows the protocol and is curious: no signatures of the set of survivors.
     HonestButCurious = 1,
     /// The server may lie about who survived: the survivors sign their set, and `2 threshold > neighbours`.
     Active = 2,
 }
 
-impl Setting {
+impl ThreatModel {
     pub(crate) fn from_id(id: u8) -> Option<Self> {
         [Self::HonestButCurious, Self::Active]
             .into_iter()
-            .find(|setting| *setting as u8 == id)
+            .find(|threat_model| *threat_model as u8 == id)
     }
 }
 
 /// What is known of a session before anybody joins, and what every client agrees to by joining.
 ///
 /// ```
-/// use undertone_secagg::{Setting, Terms};
-/// let terms = Terms::new(6_400_000, 1 << 20, Setting::HonestButCurious)?.with_clients(100, 1000)?;
+/// use undertone_secagg::{Terms, ThreatModel};
+/// let terms = Terms::new(6_400_000, 1 << 20, ThreatModel::HonestButCurious)?.with_clients(100, 1000)?;
 /// assert_eq!((terms.min_survivors(), terms.max_clients()), (100, 1000));
 /// # Ok::<(), undertone_secagg::SecAggError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Terms {
     suite: Suite,
-    setting: Setting,
+    threat_model: ThreatModel,
     length: u64,
     modulus: u64,
     min_survivors: u32,
@@ -68,12 +68,12 @@ impl Terms {
     ///
     /// # Errors
     /// [`SecAggError::Setting`] names the argument outside its range.
-    pub fn new(length: u64, modulus: u64, setting: Setting) -> Result<Self> {
+    pub fn new(length: u64, modulus: u64, threat_model: ThreatModel) -> Result<Self> {
         within("the vector's length", "1 to 2^36", length, 1, MAX_LENGTH)?;
         within("the modulus", "2 to 2^62", modulus, 2, MAX_MODULUS)?;
         Ok(Self {
             suite: Suite::V1,
-            setting,
+            threat_model,
             length,
             modulus,
             min_survivors: 2,
@@ -116,8 +116,8 @@ impl Terms {
 
     /// What the server is trusted to do.
     #[must_use]
-    pub fn setting(&self) -> Setting {
-        self.setting
+    pub fn threat_model(&self) -> ThreatModel {
+        self.threat_model
     }
 
     /// Elements of a vector.
@@ -238,7 +238,7 @@ impl Params {
     ///
     /// # Errors
     /// [`SecAggError::TooMany`] above the cap on clients, [`SecAggError::TooFew`] below the floor of survivors;
-    /// [`SecAggError::Setting`] in the active setting where not `2 t > k`.
+    /// [`SecAggError::Setting`] in an active session where not `2 t > k`.
     pub fn new(terms: Terms, topology: Topology) -> Result<Self> {
         if topology.clients > terms.max_clients {
             return Err(SecAggError::TooMany {
@@ -253,7 +253,7 @@ impl Params {
             });
         }
         // PRIVACY: with 2 t <= k one half of a client's neighbours could open its self mask and the other half its mask key.
-        if terms.setting == Setting::Active && 2 * topology.threshold <= topology.neighbours {
+        if terms.threat_model == ThreatModel::Active && 2 * topology.threshold <= topology.neighbours {
             return Err(SecAggError::Setting {
                 name: "the threshold of an active session",
                 expected: "more than half the number of neighbours",
@@ -289,14 +289,14 @@ pub(crate) mod tests {
     use super::*;
 
     /// For 30 to 1,000 clients.
-    pub(crate) fn params(setting: Setting, n: u32, k: u32, t: u32) -> Result<Params> {
-        let terms = Terms::new(10, 1 << 20, setting)?.with_clients(30, 1000)?;
+    pub(crate) fn params(threat_model: ThreatModel, n: u32, k: u32, t: u32) -> Result<Params> {
+        let terms = Terms::new(10, 1 << 20, threat_model)?.with_clients(30, 1000)?;
         Params::new(terms, Topology::new(n, k, t)?)
     }
 
     #[test]
     fn ranges_are_refused_by_name() {
-        let plain = Setting::HonestButCurious;
+        let plain = ThreatModel::HonestButCurious;
         for (result, name) in [
             (Terms::new(0, 2, plain).map(drop), "length"),
             (Terms::new(MAX_LENGTH + 1, 2, plain).map(drop), "length"),
@@ -328,11 +328,11 @@ pub(crate) mod tests {
             (Topology::new(7, 3, 2).map(drop), "even"),
             (params(plain, 29, 12, 7).map(drop), "roster"),
             (params(plain, 1001, 12, 7).map(drop), "admits"),
-            (params(Setting::Active, 50, 12, 6).map(drop), "active"),
+            (params(ThreatModel::Active, 50, 12, 6).map(drop), "active"),
         ] {
             let error = result.expect_err(name).to_string();
             assert!(error.contains(name), "{error} does not name {name}");
         }
-        assert!(params(Setting::Active, 50, 12, 7).is_ok());
+        assert!(params(ThreatModel::Active, 50, 12, 7).is_ok());
     }
 }
