@@ -23,7 +23,7 @@ mod shared_noise;
 mod tests;
 
 pub use round::{Decoded, Encoder, RoundEncoding};
-pub use settings::{Cohort, EncodingKind, Levels, MeanSquaredError, Sensitivity};
+pub use settings::{EncodingKind, EncodingSize, Levels, MeanSquaredError, Sensitivity};
 
 use undertone_mechanisms::{ClientNoise, ClientNoisedSum, FRACTION_BITS, NoiseKey, RawSum};
 
@@ -31,12 +31,12 @@ use self::binomial::Quantisation;
 use self::identity::Identity;
 use self::lattice::Lattice;
 use self::lift::GridFactor;
-use self::settings::check_cohort;
+use self::settings::check_size;
 use self::shared_noise::SharedNoise;
 use crate::error::{AggregationError, Result};
 use crate::modular::Modulus;
 
-/// How the updates of a cohort become integers modulo `M` and their sum becomes numbers again.
+/// An encoding turns clients' updates into integers modulo `M` and their sum into numbers again.
 ///
 /// # Guarantee
 /// One client moves the decoded sum by at most [`sensitivity`](Self::sensitivity), whatever its update and the randomness of
@@ -46,11 +46,11 @@ use crate::modular::Modulus;
 ///
 /// # Example
 /// ```
-/// use undertone_aggregation::{Cohort, Decoded, Encoding, EncodingKind, ModularVec};
+/// use undertone_aggregation::{Decoded, Encoding, EncodingKind, EncodingSize, ModularVec};
 /// use undertone_mechanisms::NoiseKey;
 ///
-/// let cohort = Cohort { dim: 3, clip_norm: 1.0, min_clients: 2, max_clients: 4 };
-/// let encoding = Encoding::new(EncodingKind::RotatedRounding { scale: 1e4 }, cohort)?;
+/// let size = EncodingSize { dim: 3, clip_norm: 1.0, min_clients: 2, max_clients: 4 };
+/// let encoding = Encoding::new(EncodingKind::RotatedRounding { scale: 1e4 }, size)?;
 /// let shared_seed = NoiseKey::from_bytes([1; 32]);
 /// let round = encoding.for_round(&shared_seed, 0)?;
 /// let mut encoder = round.encoder();
@@ -67,7 +67,7 @@ use crate::modular::Modulus;
 #[derive(Debug, Clone)]
 pub struct Encoding {
     kind: EncodingKind,
-    cohort: Cohort,
+    size: EncodingSize,
     scheme: Scheme,
     /// What is subtracted for every client from a sum before it is lifted.
     centre: u64,
@@ -86,16 +86,16 @@ enum Scheme {
 
 impl Encoding {
     /// # Errors
-    /// A cohort without coordinates or clients, a clip norm that is not positive and finite, settings out of range, numbers
+    /// A size without coordinates or clients, a clip norm that is not positive and finite, settings out of range, numbers
     /// that would not fit their integers, and noise for which no guarantee can be computed.
-    pub fn new(kind: EncodingKind, cohort: Cohort) -> Result<Self> {
-        check_cohort(&cohort)?;
+    pub fn new(kind: EncodingKind, size: EncodingSize) -> Result<Self> {
+        check_size(&size)?;
         let scheme = match kind {
-            EncodingKind::Identity => Scheme::Identity(Identity::new(&cohort)?),
+            EncodingKind::Identity => Scheme::Identity(Identity::new(&size)?),
             EncodingKind::RotatedRounding { scale } => {
-                Scheme::Rounded(Lattice::new(cohort.dim, cohort.clip_norm, scale)?)
+                Scheme::Rounded(Lattice::new(size.dim, size.clip_norm, scale)?)
             }
-            EncodingKind::Binomial(levels) => Scheme::Quantised(Quantisation::new(&cohort, levels)?),
+            EncodingKind::Binomial(levels) => Scheme::Quantised(Quantisation::new(&size, levels)?),
             EncodingKind::DiscreteGaussian {
                 scale,
                 noise_multiplier,
@@ -104,9 +104,9 @@ impl Encoding {
                 scale,
                 noise_multiplier,
             } => {
-                let lattice = Lattice::new(cohort.dim, cohort.clip_norm, scale)?;
+                let lattice = Lattice::new(size.dim, size.clip_norm, scale)?;
                 let skellam = matches!(kind, EncodingKind::Skellam { .. });
-                let noise = SharedNoise::new(&cohort, &lattice, noise_multiplier, skellam)?;
+                let noise = SharedNoise::new(&size, &lattice, noise_multiplier, skellam)?;
                 Scheme::Shared(lattice, noise)
             }
         };
@@ -119,7 +119,7 @@ impl Encoding {
             Scheme::Shared(lattice, noise) => (0, lattice.cap(), noise.reach()),
         };
         // PRIVACY: wide enough for the cap on clients, so that honest sums never wrap around.
-        let least = 2 * (u128::from(one) * u128::from(cohort.max_clients) + u128::from(noise)) + 1;
+        let least = 2 * (u128::from(one) * u128::from(size.max_clients) + u128::from(noise)) + 1;
         let modulus = |m: u128| {
             // A modulus of 1 would be a cap of 0, which no scheme has.
             u64::try_from(m).ok().and_then(|m| Modulus::new(m).ok()).ok_or({
@@ -133,7 +133,7 @@ impl Encoding {
         };
         let mut encoding = Self {
             kind,
-            cohort,
+            size,
             scheme,
             centre,
             least_modulus: modulus(least)?,
@@ -159,10 +159,10 @@ impl Encoding {
         self.kind
     }
 
-    /// Whose updates it is for.
+    /// The size of the sums that it is made for.
     #[must_use]
-    pub fn cohort(&self) -> Cohort {
-        self.cohort
+    pub fn size(&self) -> EncodingSize {
+        self.size
     }
 
     /// The modulus of the sum: the next power of two, unless the exact one was asked for.
@@ -198,9 +198,9 @@ impl Encoding {
     #[must_use]
     pub fn padded_dim(&self) -> usize {
         match &self.scheme {
-            Scheme::Identity(_) => self.cohort.dim,
+            Scheme::Identity(_) => self.size.dim,
             Scheme::Quantised(levels) => levels.padded(),
-            Scheme::Rounded(_) | Scheme::Shared(..) => self.cohort.dim.next_power_of_two(),
+            Scheme::Rounded(_) | Scheme::Shared(..) => self.size.dim.next_power_of_two(),
         }
     }
 
@@ -221,7 +221,7 @@ impl Encoding {
     /// replacement and except with half of its delta.
     #[must_use]
     pub fn sensitivity(&self) -> Sensitivity {
-        let (d, clip_norm) = (self.cohort.dim as f64, self.cohort.clip_norm);
+        let (d, clip_norm) = (self.size.dim as f64, self.size.clip_norm);
         match &self.scheme {
             Scheme::Identity(_) => Sensitivity {
                 l2: clip_norm,
@@ -289,7 +289,7 @@ impl Encoding {
     #[must_use]
     pub fn coordinate_range(&self) -> f64 {
         match &self.scheme {
-            Scheme::Identity(_) => self.cohort.clip_norm,
+            Scheme::Identity(_) => self.size.clip_norm,
             Scheme::Rounded(lattice) | Scheme::Shared(lattice, _) => lattice.cap() as f64 / lattice.scale(),
             Scheme::Quantised(levels) => levels.x_max(),
         }
@@ -314,11 +314,11 @@ impl Encoding {
             ),
             Scheme::Shared(lattice, noise) => (noise.event(), noise.variance() / lattice.scale().powi(2)),
         };
-        let Cohort {
+        let EncodingSize {
             min_clients,
             max_clients,
             ..
-        } = self.cohort;
+        } = self.size;
         let noise = ClientNoise::new(event.clone(), min_clients, max_clients, variance.sqrt())?;
         Ok(Some(noise))
     }
@@ -335,7 +335,7 @@ impl Encoding {
             });
         }
         if self.client_noise.is_none() {
-            let range = self.sensitivity().l2 * self.cohort.max_clients as f64;
+            let range = self.sensitivity().l2 * self.size.max_clients as f64;
             let got = range.log2() + f64::from(FRACTION_BITS);
             if got >= 62.0 {
                 return Err(AggregationError::EncodingTooLarge {

@@ -22,7 +22,8 @@ mod weight;
 pub use bounded::{Added, Bound, BoundedSum, NonFinite};
 pub use clip::{ClipReport, Clipping};
 pub use encoding::{
-    Cohort, Decoded, Encoder, Encoding, EncodingKind, Levels, MeanSquaredError, RoundEncoding, Sensitivity,
+    Decoded, Encoder, Encoding, EncodingKind, EncodingSize, Levels, MeanSquaredError, RoundEncoding,
+    Sensitivity,
 };
 pub use error::{AggregationError, Result};
 pub use estimator::Estimator;

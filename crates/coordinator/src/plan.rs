@@ -388,7 +388,7 @@ impl PrivacyPlan {
     fn sensitivity(&self, bound: f64) -> Option<f64> {
         // PRIVACY: rounding makes updates longer than the clip norm; 1 for fixed point.
         let inflation = self.encoding.as_ref().map_or(1.0, |encoding| {
-            encoding.sensitivity().l2 / encoding.cohort().clip_norm
+            encoding.sensitivity().l2 / encoding.size().clip_norm
         });
         let lemma = self.estimator.sensitivity(bound)? * inflation;
         let Estimator::ClippedDenominator { min_weight } = self.estimator else {

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use anyhow::Context;
 use serde_json::json;
 use undertone_aggregation::{
-    Cohort, Encoding, EncodingKind, Levels, ModularVec, Modulus, Rotation, pack, walsh_hadamard,
+    Encoding, EncodingKind, EncodingSize, Levels, ModularVec, Modulus, Rotation, pack, walsh_hadamard,
 };
 use undertone_mechanisms::NoiseKey;
 
@@ -181,7 +181,7 @@ fn residues(arguments: &Arguments) -> anyhow::Result<()> {
 
 fn encoders(arguments: &Arguments) -> anyhow::Result<()> {
     let dim = (1usize << arguments.log_dim) - 5;
-    let cohort = Cohort {
+    let size = EncodingSize {
         dim,
         clip_norm: 1.0,
         min_clients: 100,
@@ -221,7 +221,7 @@ fn encoders(arguments: &Arguments) -> anyhow::Result<()> {
             },
         ),
     ] {
-        let encoding = Encoding::new(kind, cohort)?;
+        let encoding = Encoding::new(kind, size)?;
         let round = encoding.for_round(&seed, 0)?;
         let (mut encoder, mut out) = (round.encoder(), encoding.zeros());
         let update = if name == "identity" { &identity } else { &update };

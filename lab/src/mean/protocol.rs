@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use undertone_accounting::binomial::theorem::{BinomialNoise, Sensitivities};
 use undertone_accounting::{Accountant, Adjacency, Delta, Epsilon, Recipe, gaussian};
-use undertone_aggregation::{Cohort, Decoded, Encoding, EncodingKind, Levels};
+use undertone_aggregation::{Decoded, Encoding, EncodingKind, EncodingSize, Levels};
 use undertone_mechanisms::{NoiseKey, StandardNormal};
 use undertone_present::numbers::number;
 
@@ -104,8 +104,8 @@ impl Setting {
         })
     }
 
-    fn cohort(&self) -> Cohort {
-        Cohort {
+    fn size(&self) -> EncodingSize {
+        EncodingSize {
             dim: self.dim,
             clip_norm: self.clip_norm,
             min_clients: self.clients as u64,
@@ -158,7 +158,7 @@ impl Setting {
     fn shared(&self, scheme: Scheme, kind: impl Fn(f64, f64) -> EncodingKind) -> anyhow::Result<Protocol> {
         let scale = (self.levels - 1) as f64 / (2.0 * self.rotated_range());
         let holds = |multiplier: f64| -> anyhow::Result<()> {
-            let encoding = Encoding::new(kind(scale, multiplier), self.cohort())?;
+            let encoding = Encoding::new(kind(scale, multiplier), self.size())?;
             let reached = self.accounted(&encoding)?;
             ensure!(reached <= self.epsilon, "epsilon is {reached}");
             Ok(())
@@ -205,7 +205,7 @@ impl Setting {
         parameters: String,
         accounting: &'static str,
     ) -> anyhow::Result<Protocol> {
-        let encoding = Encoding::new(kind, self.cohort())?;
+        let encoding = Encoding::new(kind, self.size())?;
         let event = encoding
             .client_noise()
             .context("an encoding without noise")?

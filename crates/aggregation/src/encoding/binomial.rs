@@ -6,7 +6,7 @@ use undertone_mechanisms::{Binomial, NoiseKey, UniformWords};
 
 use super::lattice::clip_factor;
 use super::rounding::{Placement, round_once};
-use super::{Cohort, Levels};
+use super::{EncodingSize, Levels};
 use crate::error::{AggregationError, Result};
 use crate::rotation::Rotation;
 
@@ -29,11 +29,11 @@ impl Quantisation {
     /// # Errors
     /// Fewer than two levels, no trials, a probability outside `(0, 1)`, a range that is not positive, a delta outside
     /// `(0, 1)`; [`undertone_accounting::AccountingError::BinomialVariance`] where Theorem 1 does not hold.
-    pub(super) fn new(cohort: &Cohort, levels: Levels) -> Result<Self> {
+    pub(super) fn new(size: &EncodingSize, levels: Levels) -> Result<Self> {
         let padded = if levels.rotate {
-            cohort.dim.next_power_of_two()
+            size.dim.next_power_of_two()
         } else {
-            cohort.dim
+            size.dim
         };
         let setting = |name, expected, got| Err(AggregationError::Setting { name, expected, got });
         if !(2..=MOST_LEVELS).contains(&levels.levels) {
@@ -47,17 +47,17 @@ impl Quantisation {
         let x_max = match levels.x_max {
             Some(x_max) if x_max > 0.0 && x_max.is_finite() => x_max,
             Some(x_max) => return setting("x_max", "positive and finite", x_max),
-            None if levels.rotate => rotated_range(cohort, padded, half),
-            None => cohort.clip_norm,
+            None if levels.rotate => rotated_range(size, padded, half),
+            None => size.clip_norm,
         };
         let sensitivities =
-            Sensitivities::of_quantization(padded as u64, levels.levels, cohort.clip_norm, x_max, half)?;
-        let trials = levels.trials.saturating_mul(cohort.min_clients);
+            Sensitivities::of_quantization(padded as u64, levels.levels, size.clip_norm, x_max, half)?;
+        let trials = levels.trials.saturating_mul(size.min_clients);
         let success_probability = numerator as f64 / denominator as f64;
         let event = if padded == 1 {
             // One integer: its divergence is known exactly. Rounded under the same word, two numbers at distance t come
             // out at most ceil(t) apart, and no further than all levels.
-            let moved = cohort.clip_norm / (2.0 * x_max / (levels.levels - 1) as f64);
+            let moved = size.clip_norm / (2.0 * x_max / (levels.levels - 1) as f64);
             let shift = (moved * (1.0 + 1e-12)).ceil().min((levels.levels - 1) as f64) as u64;
             Event::Binomial {
                 trials,
@@ -73,7 +73,7 @@ impl Quantisation {
         };
         Ok(Self {
             levels,
-            clip_norm: cohort.clip_norm,
+            clip_norm: size.clip_norm,
             x_max,
             padded,
             sampler,
@@ -176,9 +176,9 @@ impl Quantisation {
 }
 
 /// `X_max = 2 D sqrt(ln(2 n d / delta) / d)` of Theorem 4.
-fn rotated_range(cohort: &Cohort, padded: usize, delta: Delta) -> f64 {
+fn rotated_range(size: &EncodingSize, padded: usize, delta: Delta) -> f64 {
     let d = padded as f64;
-    let logarithm = (2.0 * cohort.max_clients as f64 * d / delta.get()).ln();
+    let logarithm = (2.0 * size.max_clients as f64 * d / delta.get()).ln();
     // A coordinate is never larger than the norm.
-    cohort.clip_norm * (2.0 * (logarithm / d).sqrt()).min(1.0)
+    size.clip_norm * (2.0 * (logarithm / d).sqrt()).min(1.0)
 }

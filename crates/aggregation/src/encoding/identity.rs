@@ -3,7 +3,7 @@
 use undertone_mechanisms::FRACTION_BITS;
 use undertone_simd::vectorised;
 
-use super::Cohort;
+use super::EncodingSize;
 use super::lattice::checked_energy;
 use crate::error::{AggregationError, Result};
 use crate::modular::Modulus;
@@ -25,19 +25,19 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    pub(super) fn new(cohort: &Cohort) -> Result<Self> {
-        let cap = |bits: u32| cohort.clip_norm * (1u64 << bits) as f64;
-        let fits = |bits: u32| 2.0 * cap(bits) * cohort.max_clients as f64 + 1.0 < Modulus::MAX as f64;
+    pub(super) fn new(size: &EncodingSize) -> Result<Self> {
+        let cap = |bits: u32| size.clip_norm * (1u64 << bits) as f64;
+        let fits = |bits: u32| 2.0 * cap(bits) * size.max_clients as f64 + 1.0 < Modulus::MAX as f64;
         let fraction_bits = (LEAST_BITS..=FRACTION_BITS).rev().find(|&bits| fits(bits));
         let fraction_bits = fraction_bits.ok_or(AggregationError::EncodingTooLarge {
             what: "the sum in grid steps",
             limit: 62,
-            got: (2.0 * cap(LEAST_BITS) * cohort.max_clients as f64).log2(),
+            got: (2.0 * cap(LEAST_BITS) * size.max_clients as f64).log2(),
             remedy: "choose a smaller clip norm or fewer clients",
         })?;
         Ok(Self {
             fraction_bits,
-            clip_norm: cohort.clip_norm,
+            clip_norm: size.clip_norm,
             cap: cap(fraction_bits) as u64,
         })
     }

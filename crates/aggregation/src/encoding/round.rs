@@ -60,7 +60,7 @@ impl Encoding {
             Scheme::Quantised(levels) => levels.rotates(),
         };
         let rotation = if rotated {
-            Some(Rotation::new(self.cohort.dim, seed, round)?)
+            Some(Rotation::new(self.size.dim, seed, round)?)
         } else {
             None
         };
@@ -102,7 +102,7 @@ impl<'a> RoundEncoding<'a> {
     pub fn decode(&self, sum: ModularVec, clients: u64) -> Result<Decoded> {
         let encoding = self.encoding;
         check_vector(&sum, encoding)?;
-        let most = encoding.cohort.max_clients;
+        let most = encoding.size.max_clients;
         if clients > most {
             return Err(AggregationError::TooManyClients { most, got: clients });
         }
@@ -115,7 +115,7 @@ impl<'a> RoundEncoding<'a> {
             });
         }
         let mut steps = lift::lift(&sum, clients, encoding.centre);
-        let dim = encoding.cohort.dim;
+        let dim = encoding.size.dim;
         match &encoding.scheme {
             Scheme::Identity(identity) => {
                 let shift = FRACTION_BITS - identity.fraction_bits();
@@ -150,7 +150,7 @@ impl<'a> RoundEncoding<'a> {
             rotation.backward(&mut values)?;
             scale /= (values.len() as f64).sqrt();
         }
-        let values = values[..self.encoding.cohort.dim].iter();
+        let values = values[..self.encoding.size.dim].iter();
         let values = values.map(|value| (value * scale) as f32).collect();
         Ok(Decoded::ClientNoised(ClientNoisedSum::new(values, clients)))
     }
@@ -194,7 +194,7 @@ impl Encoder<'_> {
             rotation,
             round,
         } = self.round;
-        check_len("update", encoding.cohort.dim, update.len())?;
+        check_len("update", encoding.size.dim, update.len())?;
         check_vector(out, encoding)?;
         let modulus = encoding.modulus;
         let mut place = out.place();

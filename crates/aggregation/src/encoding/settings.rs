@@ -3,9 +3,9 @@
 use crate::error::{AggregationError, Result};
 use crate::rotation::check_dim;
 
-/// Whose updates are summed.
+/// The size of a secure sum: its coordinates, its clip norm and its numbers of clients.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Cohort {
+pub struct EncodingSize {
     /// Coordinates of an update.
     pub dim: usize,
     /// L2 norm that no client's weighted update exceeds: `C`, or `D` of \[cpSGD\].
@@ -92,18 +92,18 @@ impl MeanSquaredError {
 /// Most clients of a sum: their weights then fit the fixed-point weight of a [`RawSum`].
 const MOST_CLIENTS: u64 = 1 << 22;
 
-/// Refuses cohorts that no encoding is for.
-pub(super) fn check_cohort(cohort: &Cohort) -> Result<()> {
-    check_dim(cohort.dim)?;
+/// Refuses sizes that no encoding supports.
+pub(super) fn check_size(size: &EncodingSize) -> Result<()> {
+    check_dim(size.dim)?;
     let setting = |name, expected, got| Err(AggregationError::Setting { name, expected, got });
-    if !(cohort.clip_norm > 0.0 && cohort.clip_norm.is_finite()) {
-        return setting("clip_norm", "positive and finite", cohort.clip_norm);
+    if !(size.clip_norm > 0.0 && size.clip_norm.is_finite()) {
+        return setting("clip_norm", "positive and finite", size.clip_norm);
     }
-    if !(1..=MOST_CLIENTS).contains(&cohort.max_clients) {
-        return setting("max_clients", "from 1 to 2^22", cohort.max_clients as f64);
+    if !(1..=MOST_CLIENTS).contains(&size.max_clients) {
+        return setting("max_clients", "from 1 to 2^22", size.max_clients as f64);
     }
-    if !(1..=cohort.max_clients).contains(&cohort.min_clients) {
-        return setting("min_clients", "from 1 to max_clients", cohort.min_clients as f64);
+    if !(1..=size.max_clients).contains(&size.min_clients) {
+        return setting("min_clients", "from 1 to max_clients", size.min_clients as f64);
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use undertone_accounting::{Event, distributed};
 use undertone_mechanisms::{DiscreteGaussian, NoiseKey, Skellam};
 
-use super::Cohort;
+use super::EncodingSize;
 use super::lattice::{ALPHA, Lattice};
 use crate::error::{AggregationError, Result};
 
@@ -37,13 +37,13 @@ impl SharedNoise {
     /// A multiplier that is not positive and finite, and noise that the samplers or the accountant refuse: for discrete
     /// Gaussians shares of less than half a grid step.
     pub(super) fn new(
-        cohort: &Cohort,
+        size: &EncodingSize,
         lattice: &Lattice,
         noise_multiplier: f64,
         skellam: bool,
     ) -> Result<Self> {
-        let steps = noise_multiplier * cohort.clip_norm * lattice.scale();
-        let wanted = steps * steps / cohort.min_clients as f64 * DENOMINATOR as f64;
+        let steps = noise_multiplier * size.clip_norm * lattice.scale();
+        let wanted = steps * steps / size.min_clients as f64 * DENOMINATOR as f64;
         if !(noise_multiplier > 0.0 && wanted.is_finite()) {
             return Err(AggregationError::Setting {
                 name: "noise_multiplier",
@@ -56,10 +56,10 @@ impl SharedNoise {
         let variance = numerator as f64 / DENOMINATOR as f64;
         // The standard deviations of the events are rounded down, past any error of the square roots.
         let stated = |variance: f64| variance.sqrt() / lattice.scale() * (1.0 - 1e-12);
-        let (clip_norm, dimension) = (cohort.clip_norm, cohort.dim.next_power_of_two() as u64);
+        let (clip_norm, dimension) = (size.clip_norm, size.dim.next_power_of_two() as u64);
         let (granularity, conditional_beta) = (lattice.scale().recip(), ALPHA);
         let (sampler, event) = if skellam {
-            let central_stddev = stated(variance * cohort.min_clients as f64);
+            let central_stddev = stated(variance * size.min_clients as f64);
             // PRIVACY: noise that no guarantee is known for is refused here, before anyone uses it.
             distributed::Skellam::new(lattice.sensitivity(), central_stddev)?;
             let event = Event::Skellam {
@@ -71,7 +71,7 @@ impl SharedNoise {
             };
             (Sampler::Skellam(Skellam::new(numerator, DENOMINATOR)?), event)
         } else {
-            let (local_stddev, clients) = (stated(variance), cohort.min_clients);
+            let (local_stddev, clients) = (stated(variance), size.min_clients);
             distributed::DistributedDiscreteGaussian::new(lattice.sensitivity(), local_stddev, clients)?;
             let event = Event::DistributedDiscreteGaussian {
                 clip_norm,
@@ -86,7 +86,7 @@ impl SharedNoise {
                 event,
             )
         };
-        let total = variance * cohort.max_clients as f64;
+        let total = variance * size.max_clients as f64;
         Ok(Self {
             sampler,
             variance,

@@ -25,8 +25,8 @@ const PLAIN_LEVELS: Levels = Levels {
     delta: 1e-5,
 };
 
-fn cohort(dim: usize, clip_norm: f64, clients: u64) -> Cohort {
-    Cohort {
+fn size(dim: usize, clip_norm: f64, clients: u64) -> EncodingSize {
+    EncodingSize {
         dim,
         clip_norm,
         min_clients: clients,
@@ -77,7 +77,7 @@ fn decoded_sum(encoding: &Encoding, updates: &[Vec<f32>], salt: u64) -> Vec<f64>
 #[test]
 fn identity_is_the_plain_sum_bit_for_bit() {
     let dim = 1500;
-    let encoding = Encoding::new(EncodingKind::Identity, cohort(dim, 1.0, 10)).unwrap();
+    let encoding = Encoding::new(EncodingKind::Identity, size(dim, 1.0, 10)).unwrap();
     assert_eq!(encoding.modulus().get(), 1 << 45); // 2 10 2^40, rounded up
     let round = encoding.for_round(&NoiseKey::from_bytes([1; 32]), 0).unwrap();
     let (mut encoder, mut sum, mut one) = (round.encoder(), encoding.zeros(), encoding.zeros());
@@ -111,7 +111,7 @@ fn identity_is_the_plain_sum_bit_for_bit() {
 #[test]
 fn identity_takes_the_finest_grid_that_fits() {
     let bits = |clip_norm, clients| {
-        let encoding = Encoding::new(EncodingKind::Identity, cohort(4, clip_norm, clients));
+        let encoding = Encoding::new(EncodingKind::Identity, size(4, clip_norm, clients));
         encoding.map(|encoding| encoding.bits_per_coordinate())
     };
     assert_eq!(bits(1.0, 1000).unwrap(), 51);
@@ -128,11 +128,8 @@ fn the_inflation_is_the_formula() {
         (1 << 14, 0.3, 5000.0),
         (4_000_000, 5.0, 2f64.powi(14)),
     ] {
-        let encoding = Encoding::new(
-            EncodingKind::RotatedRounding { scale },
-            cohort(dim, clip_norm, 100),
-        )
-        .unwrap();
+        let encoding =
+            Encoding::new(EncodingKind::RotatedRounding { scale }, size(dim, clip_norm, 100)).unwrap();
         let d = dim.next_power_of_two() as f64;
         let inflated = clip_norm.powi(2)
             + d / (4.0 * scale * scale)
@@ -149,7 +146,7 @@ fn the_inflation_is_the_formula() {
 #[test]
 fn one_client_moves_the_sum_by_at_most_the_sensitivity() {
     for (dim, scale) in [(1usize, 3.0), (5, 2.0), (700, 20.0), (4096, 30.0)] {
-        let encoding = Encoding::new(EncodingKind::RotatedRounding { scale }, cohort(dim, 1.0, 3)).unwrap();
+        let encoding = Encoding::new(EncodingKind::RotatedRounding { scale }, size(dim, 1.0, 3)).unwrap();
         let bound = encoding.sensitivity().l2;
         let mut one_hot = vec![0.0; dim];
         one_hot[dim / 2] = 1.0;
@@ -194,7 +191,7 @@ fn one_client_moves_the_sum_by_at_most_the_sensitivity() {
 #[test]
 fn the_sensitivity_is_not_far_from_what_happens() {
     let (dim, scale) = (4096, 30.0);
-    let encoding = Encoding::new(EncodingKind::RotatedRounding { scale }, cohort(dim, 1.0, 1)).unwrap();
+    let encoding = Encoding::new(EncodingKind::RotatedRounding { scale }, size(dim, 1.0, 1)).unwrap();
     let moved = decoded_sum(&encoding, &[update(0, dim, 1.0)], 0);
     let norm = moved.iter().map(|x| x * x).sum::<f64>().sqrt();
     assert!(
@@ -237,7 +234,7 @@ fn errors_are_those_of_the_formulas() {
         .map(|i| updates.iter().map(|u| f64::from(u[i])).sum())
         .collect();
     for kind in kinds {
-        let encoding = Encoding::new(kind, cohort(dim, 1.0, clients)).unwrap();
+        let encoding = Encoding::new(kind, size(dim, 1.0, clients)).unwrap();
         let rounds = 20;
         let squares: f64 = (0..rounds)
             .map(|salt| {
@@ -274,7 +271,7 @@ fn the_clients_noise_adds_up_to_one_binomial() {
             delta: 0.5,
         };
         // One coordinate at a time has no theorem to satisfy, so many rounds of a vector of one.
-        let encoding = Encoding::new(EncodingKind::Binomial(levels), cohort(1, 1.0, clients)).unwrap();
+        let encoding = Encoding::new(EncodingKind::Binomial(levels), size(1, 1.0, clients)).unwrap();
         let total = clients * trials;
         let mut counts = vec![0u64; total as usize + 1];
         let mut one = encoding.zeros();
@@ -318,7 +315,7 @@ fn the_clients_noise_adds_up_to_one_binomial() {
 
 #[test]
 fn noise_in_shares_needs_enough_clients_and_is_accounted() {
-    let cohort = Cohort {
+    let size = EncodingSize {
         dim: 100,
         clip_norm: 2.0,
         min_clients: 4,
@@ -335,7 +332,7 @@ fn noise_in_shares_needs_enough_clients_and_is_accounted() {
             noise_multiplier,
         },
     ] {
-        let encoding = Encoding::new(kind, cohort).unwrap();
+        let encoding = Encoding::new(kind, size).unwrap();
         let noise = encoding.client_noise().unwrap();
         // Shares for the floor, not for the cap.
         assert!((noise.share_std() * 2.0 / (noise_multiplier * 2.0) - 1.0).abs() < 1e-4);
@@ -368,7 +365,7 @@ proptest! {
     ) {
         let delta = 10f64.powf(log_delta);
         let settings = Levels { levels, trials, success_probability: (1, 2), x_max: None, rotate: false, delta };
-        let encoding = Encoding::new(EncodingKind::Binomial(settings), cohort(1, 1.0, clients)).unwrap();
+        let encoding = Encoding::new(EncodingKind::Binomial(settings), size(1, 1.0, clients)).unwrap();
         let Event::Binomial { trials: total, success_probability, shift } =
             encoding.client_noise().unwrap().event().clone() else { panic!("exact in one dimension") };
         prop_assert_eq!(total, trials * clients);

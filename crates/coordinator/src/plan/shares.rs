@@ -2,7 +2,7 @@
 
 use undertone_accounting::participation::Participation;
 use undertone_accounting::{Accountant, Adjacency, Delta, Event, Recipe};
-use undertone_aggregation::{Cohort, Encoding, EncodingKind, Levels};
+use undertone_aggregation::{Encoding, EncodingKind, EncodingSize, Levels};
 
 use crate::error::{CoordinatorError, Result};
 use crate::task::{EncodingConfig, TaskConfig};
@@ -136,7 +136,7 @@ pub(super) fn encoding(config: &TaskConfig, setting: &Setting) -> Result<Option<
                         as f64),
         }),
     };
-    let cohort = Cohort {
+    let cohort = EncodingSize {
         dim: setting.dim,
         clip_norm,
         min_clients: aggregation.min_clients,

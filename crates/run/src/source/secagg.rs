@@ -159,7 +159,7 @@ impl SecureRounds {
         let (Some(aggregation), Some(encoding)) = (&config.task.aggregation, plan.encoding()) else {
             return Ok(None);
         };
-        let cohort = encoding.cohort();
+        let cohort = encoding.size();
         let count = |key: &str, number: u64| {
             u32::try_from(number).map_err(|_| RunError::value(key, "at most 4,294,967,295", number))
         };

@@ -193,7 +193,7 @@ fn check_survivors(run: &Run<'_>, index: usize, check: &mut Check) {
         }
         return;
     };
-    let cohort = encoding.cohort();
+    let cohort = encoding.size();
     let survivors = entry.survivors.unwrap_or(0);
     if survivors > entry.cohort_size || survivors > cohort.max_clients {
         let most = entry.cohort_size.min(cohort.max_clients);

@@ -6,7 +6,7 @@ mod training;
 
 use undertone_accounting::binomial::theorem::{BinomialNoise, Sensitivities};
 use undertone_accounting::{Delta, Epsilon, Event};
-use undertone_aggregation::{Cohort, Encoding, EncodingKind, Levels};
+use undertone_aggregation::{Encoding, EncodingKind, EncodingSize, Levels};
 use undertone_mechanisms::ClientNoise;
 
 use self::channel::{Gaussian, Plain, Rotated};
@@ -56,7 +56,7 @@ impl Setting {
         let trials = one
             .trials_for(&norms, Epsilon::new(epsilon)?, half)?
             .div_ceil(clients);
-        let cohort = Cohort {
+        let size = EncodingSize {
             dim,
             clip_norm,
             min_clients: clients,
@@ -74,7 +74,7 @@ impl Setting {
             levels,
             trials,
             epsilon,
-            encoding: Encoding::new(kind, cohort)?,
+            encoding: Encoding::new(kind, size)?,
         })
     }
 
@@ -85,12 +85,12 @@ impl Setting {
 
     /// Expected squared error of the mean, rounding and noise, in squared clip norms.
     fn error(&self) -> f64 {
-        let Cohort {
+        let EncodingSize {
             dim,
             clip_norm,
             max_clients,
             ..
-        } = self.encoding.cohort();
+        } = self.encoding.size();
         dim as f64 * self.encoding.mean_squared_error(max_clients).total() / (clip_norm * clip_norm)
     }
 

@@ -1,6 +1,6 @@
 //! The ends of the range.
 
-use super::{PLAIN_LEVELS, cohort, decoded_sum, update};
+use super::{PLAIN_LEVELS, decoded_sum, size, update};
 use crate::ModularVec;
 use crate::encoding::*;
 
@@ -13,7 +13,7 @@ fn sums_never_wrap_around() {
         EncodingKind::RotatedRounding { scale: 1000.0 },
     ] {
         for exact in [false, true] {
-            let mut encoding = Encoding::new(kind, cohort(1, 1.0, clients)).unwrap();
+            let mut encoding = Encoding::new(kind, size(1, 1.0, clients)).unwrap();
             if exact {
                 encoding = encoding.with_least_modulus();
             }
@@ -28,7 +28,7 @@ fn sums_never_wrap_around() {
     }
     // Residues at the very end, as a client could send them.
     let kind = EncodingKind::RotatedRounding { scale: 1000.0 };
-    let encoding = Encoding::new(kind, cohort(64, 1.0, clients))
+    let encoding = Encoding::new(kind, size(64, 1.0, clients))
         .unwrap()
         .with_least_modulus();
     let top = (encoding.least_modulus().get() - 1) / clients;
@@ -44,7 +44,7 @@ fn sums_never_wrap_around() {
     );
     assert_eq!(sum.iter().next(), Some(encoding.modulus().get() - 1));
     // Quantised: all levels and all trials.
-    let levels = Encoding::new(EncodingKind::Binomial(PLAIN_LEVELS), cohort(64, 1.0, clients)).unwrap();
+    let levels = Encoding::new(EncodingKind::Binomial(PLAIN_LEVELS), size(64, 1.0, clients)).unwrap();
     let levels = levels.with_least_modulus();
     for residue in [0, 32 + 2000] {
         let mut sum = levels.zeros();
@@ -76,7 +76,7 @@ fn exact_and_rounded_moduli_decode_alike() {
         EncodingKind::Binomial(PLAIN_LEVELS),
     ];
     for kind in kinds {
-        let encoding = Encoding::new(kind, cohort(3000, 1.0, 3)).unwrap();
+        let encoding = Encoding::new(kind, size(3000, 1.0, 3)).unwrap();
         let exact = encoding.clone().with_least_modulus();
         assert_eq!(exact.bits_per_coordinate(), encoding.bits_per_coordinate());
         assert!(encoding.modulus().is_power_of_two() && !exact.modulus().is_power_of_two());

@@ -2,22 +2,22 @@
 
 use undertone_mechanisms::NoiseKey;
 
-use super::{PLAIN_LEVELS, cohort};
+use super::{PLAIN_LEVELS, size};
 use crate::encoding::*;
 use crate::{ModularVec, Modulus};
 
 #[test]
 fn bad_settings_are_refused_by_name() {
-    let good = cohort(10, 1.0, 5);
-    let check = |kind: EncodingKind, cohort: Cohort, expected: &str| {
-        let message = Encoding::new(kind, cohort).unwrap_err().to_string();
+    let good = size(10, 1.0, 5);
+    let check = |kind: EncodingKind, size: EncodingSize, expected: &str| {
+        let message = Encoding::new(kind, size).unwrap_err().to_string();
         assert!(message.contains(expected), "{message:?} lacks {expected:?}");
     };
     let rotated = |scale| EncodingKind::RotatedRounding { scale };
-    check(EncodingKind::Identity, Cohort { dim: 0, ..good }, "dim");
+    check(EncodingKind::Identity, EncodingSize { dim: 0, ..good }, "dim");
     check(
         EncodingKind::Identity,
-        Cohort {
+        EncodingSize {
             clip_norm: 0.0,
             ..good
         },
@@ -25,7 +25,7 @@ fn bad_settings_are_refused_by_name() {
     );
     check(
         EncodingKind::Identity,
-        Cohort {
+        EncodingSize {
             clip_norm: f64::NAN,
             ..good
         },
@@ -33,7 +33,7 @@ fn bad_settings_are_refused_by_name() {
     );
     check(
         EncodingKind::Identity,
-        Cohort {
+        EncodingSize {
             max_clients: 0,
             ..good
         },
@@ -41,7 +41,7 @@ fn bad_settings_are_refused_by_name() {
     );
     check(
         EncodingKind::Identity,
-        Cohort {
+        EncodingSize {
             min_clients: 0,
             ..good
         },
@@ -49,7 +49,7 @@ fn bad_settings_are_refused_by_name() {
     );
     check(
         EncodingKind::Identity,
-        Cohort {
+        EncodingSize {
             min_clients: 6,
             ..good
         },
@@ -57,7 +57,7 @@ fn bad_settings_are_refused_by_name() {
     );
     check(
         EncodingKind::Identity,
-        Cohort {
+        EncodingSize {
             clip_norm: 1e30,
             ..good
         },
@@ -147,7 +147,7 @@ fn bad_vectors_are_refused_by_name() {
         EncodingKind::Identity,
         EncodingKind::RotatedRounding { scale: 100.0 },
     ] {
-        let encoding = Encoding::new(kind, cohort(3, 1.0, 5)).unwrap();
+        let encoding = Encoding::new(kind, size(3, 1.0, 5)).unwrap();
         let key = NoiseKey::from_bytes([1; 32]);
         let round = encoding.for_round(&key, 0).unwrap();
         let check = |update: &[f32], weight, expected: &str| {
@@ -178,7 +178,7 @@ fn bad_vectors_are_refused_by_name() {
         refused(short, 5, "got 2");
         assert!(encoding.for_round(&key, 1 << 48).is_err());
     }
-    let encoding = Encoding::new(EncodingKind::Identity, cohort(2, 1.0, 5)).unwrap();
+    let encoding = Encoding::new(EncodingKind::Identity, size(2, 1.0, 5)).unwrap();
     let round = encoding.for_round(&NoiseKey::from_bytes([1; 32]), 0).unwrap();
     let unclipped = round.encoder().encode(
         &[0.8, 0.8],
