@@ -35,7 +35,7 @@ use crate::terms::{Params, ThreatModel, Topology};
 
 use guard::commit;
 pub use outcome::{Culprit, Outcome};
-use roster::{Cohort, Joined};
+use roster::{JoinedClients, Joining};
 
 /// One session on the server.
 ///
@@ -50,8 +50,8 @@ pub struct Server {
     trust: Trust,
     modulus: Modulus,
     phase: ServerPhase,
-    joined: Joined,
-    cohort: Option<Cohort>,
+    joining: Joining,
+    clients: Option<JoinedClients>,
     /// By client: its message of shares.
     shares: Vec<Option<ShareKeys>>,
     /// By client: digest of the masked vector that was added.
@@ -87,8 +87,8 @@ impl Server {
             trust,
             modulus,
             phase: ServerPhase::Keys,
-            joined: Joined::default(),
-            cohort: None,
+            joining: Joining::default(),
+            clients: None,
             shares: Vec::new(),
             inputs: Vec::new(),
             sum: ModularVec::zeros(modulus, len),
@@ -108,25 +108,27 @@ impl Server {
     /// Clients that have joined.
     #[must_use]
     pub fn joined(&self) -> u32 {
-        self.joined.count()
+        self.joining.count()
     }
 
-    /// The parameters, once the cohort is closed.
+    /// The parameters, once the roster is closed.
     #[must_use]
     pub fn params(&self) -> Option<&Params> {
-        self.cohort.as_ref().map(|cohort| &cohort.params)
+        self.clients.as_ref().map(|clients| &clients.params)
     }
 
-    /// The session's name, once the cohort is closed.
+    /// The session's name, once the roster is closed.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
-        self.cohort.as_ref().map(|cohort| cohort.session)
+        self.clients.as_ref().map(|clients| clients.session)
     }
 
     /// The place in the roster of the client with this identity.
     #[must_use]
     pub fn index_of(&self, identity: &Digest32) -> Option<u32> {
-        self.cohort.as_ref().and_then(|cohort| cohort.index_of(identity))
+        self.clients
+            .as_ref()
+            .and_then(|clients| clients.index_of(identity))
     }
 
     /// Round 0: a client joins.
@@ -143,10 +145,10 @@ impl Server {
                 message: AdvertiseKeys::NAME,
             })?;
         self.trust.check(self.joined(), &keys.entry.identity)?;
-        if self.joined.is_new(keys, self.context.terms.max_clients())? {
+        if self.joining.is_new(keys, self.context.terms.max_clients())? {
             keys.entry.check_keys(self.joined())?;
             keys.entry.check_signature(self.joined(), &self.digest)?;
-            self.joined.push(keys.entry.clone());
+            self.joining.push(keys.entry.clone());
         }
         Ok(())
     }
@@ -172,8 +174,8 @@ impl Server {
                 got: params.topology().clients().into(),
             });
         }
-        let entries = std::mem::take(&mut self.joined).into_entries();
-        self.cohort = Some(Cohort::new(&self.context, params, entries, rng));
+        let entries = std::mem::take(&mut self.joining).into_entries();
+        self.clients = Some(JoinedClients::new(&self.context, params, entries, rng));
         self.shares = vec![None; joined as usize];
         self.inputs = vec![None; joined as usize];
         self.signatures = vec![None; joined as usize];
@@ -185,11 +187,11 @@ impl Server {
     /// Round 1: what client `index` must know of the roster.
     ///
     /// # Errors
-    /// An index outside the roster; before the cohort is closed.
+    /// An index outside the roster; before the roster is closed.
     pub fn roster(&self, index: u32) -> Result<Roster> {
-        let cohort = self.cohort(Roster::NAME)?;
-        cohort.check_index(Roster::NAME, index)?;
-        Ok(cohort.roster(index))
+        let clients = self.clients(Roster::NAME)?;
+        clients.check_index(Roster::NAME, index)?;
+        Ok(clients.roster(index))
     }
 
     /// Round 1: a client's sealed shares.
@@ -198,8 +200,8 @@ impl Server {
     /// Another session, shares for others than its neighbours, a second and different message; and out of turn.
     pub fn receive_shares(&mut self, shares: &ShareKeys) -> Result<()> {
         self.expect_phase(ServerPhase::Shares, ShareKeys::NAME)?;
-        let cohort = self.member(ShareKeys::NAME, &shares.session, shares.index)?;
-        cohort.check_neighbours(
+        let clients = self.member(ShareKeys::NAME, &shares.session, shares.index)?;
+        clients.check_neighbours(
             ShareKeys::NAME,
             shares.index,
             shares.shares.iter().map(|sealed| sealed.index),
@@ -227,7 +229,7 @@ impl Server {
         if self.phase < ServerPhase::Inputs || self.phase == ServerPhase::Aborted {
             return self.out_of_turn(RelayedShares::NAME);
         }
-        let cohort = self.sharer(RelayedShares::NAME, index)?;
+        let clients = self.sharer(RelayedShares::NAME, index)?;
         let from = |sender: &u32| {
             let shares = &self.shares[*sender as usize].as_ref()?.shares;
             // They are exactly the sender's neighbours, ascending.
@@ -237,9 +239,9 @@ impl Server {
                 sealed: shares[place].sealed,
             })
         };
-        let shares = cohort.neighbours(index).iter().filter_map(from).collect();
+        let shares = clients.neighbours(index).iter().filter_map(from).collect();
         Ok(RelayedShares {
-            session: cohort.session,
+            session: clients.session,
             index,
             shares,
         })
@@ -277,7 +279,7 @@ impl Server {
             self.survivors.count(),
             self.context.terms.min_survivors(),
         )?;
-        let needed = self.cohort("closing of inputs")?.params.topology().threshold();
+        let needed = self.clients("closing of inputs")?.params.topology().threshold();
         let fewest = self
             .needed_secrets()
             .map(|index| self.among(index, &self.survivors))
@@ -302,7 +304,7 @@ impl Server {
         ) {
             return self.out_of_turn(Survivors::NAME);
         }
-        let session = self.cohort(Survivors::NAME)?.session;
+        let session = self.clients(Survivors::NAME)?.session;
         Ok(Survivors {
             session,
             survivors: self.survivors.clone(),
@@ -320,9 +322,9 @@ impl Server {
             index,
             signature,
         } = consistency;
-        let cohort = self.survivor(Consistency::NAME, session, *index)?;
+        let clients = self.survivor(Consistency::NAME, session, *index)?;
         let signed = signed_survivors(session, &self.survivors);
-        let identity = VerifyingKey::new(&cohort.entry(*index).identity);
+        let identity = VerifyingKey::new(&clients.entry(*index).identity);
         if !identity.is_some_and(|key| key.verifies(&signed, signature)) {
             return Err(SecAggError::Signature {
                 index: *index,
@@ -340,11 +342,11 @@ impl Server {
     /// [`SecAggError::TooFew`] where some client's masks need more neighbours than will answer, which aborts; and out of turn.
     pub fn close_signatures(&mut self) -> Result<()> {
         self.expect_phase(ServerPhase::Signatures, "closing of signatures")?;
-        let cohort = self.cohort("closing of signatures")?;
-        let needed = cohort.params.topology().threshold();
+        let clients = self.clients("closing of signatures")?;
+        let needed = clients.params.topology().threshold();
         let signed = |index: &&u32| self.signatures[**index as usize].is_some();
         let answers = Members::of(self.signatures.len() as u32, |index| {
-            signed(&&index) && cohort.neighbours(index).iter().filter(signed).count() as u32 >= needed
+            signed(&&index) && clients.neighbours(index).iter().filter(signed).count() as u32 >= needed
         });
         let fewest = self
             .needed_secrets()
@@ -362,10 +364,10 @@ impl Server {
     /// Somebody who did not survive; out of turn.
     pub fn unmask(&self, index: u32) -> Result<Unmask> {
         self.expect_phase(ServerPhase::Unmask, Unmask::NAME)?;
-        let session = self.cohort(Unmask::NAME)?.session;
-        let cohort = self.survivor(Unmask::NAME, &session, index)?;
+        let session = self.clients(Unmask::NAME)?.session;
+        let clients = self.survivor(Unmask::NAME, &session, index)?;
         let signature = |other: &u32| Some((*other, self.signatures[*other as usize]?));
-        let signatures = cohort.neighbours(index).iter().filter_map(signature).collect();
+        let signatures = clients.neighbours(index).iter().filter_map(signature).collect();
         Ok(Unmask {
             session,
             survivors: self.survivors.clone(),

@@ -1,7 +1,7 @@
 //! What every message is checked against before anything else, and how a session ends early.
 
 use super::Server;
-use super::roster::Cohort;
+use super::roster::JoinedClients;
 use crate::context::SessionId;
 use crate::error::{Result, SecAggError};
 use crate::members::Members;
@@ -23,29 +23,39 @@ impl Server {
         })
     }
 
-    pub(super) fn cohort(&self, message: &'static str) -> Result<&Cohort> {
-        match &self.cohort {
-            Some(cohort) => Ok(cohort),
+    pub(super) fn clients(&self, message: &'static str) -> Result<&JoinedClients> {
+        match &self.clients {
+            Some(clients) => Ok(clients),
             None => self.out_of_turn(message),
         }
     }
 
-    /// The cohort, where `index` is in it and the message is of this session.
-    pub(super) fn member(&self, message: &'static str, session: &SessionId, index: u32) -> Result<&Cohort> {
-        let cohort = self.cohort(message)?;
-        session.check(&cohort.session, message)?;
-        cohort.check_index(message, index)?;
-        Ok(cohort)
+    /// The joined clients, where `index` is one of them and the message is of this session.
+    pub(super) fn member(
+        &self,
+        message: &'static str,
+        session: &SessionId,
+        index: u32,
+    ) -> Result<&JoinedClients> {
+        let clients = self.clients(message)?;
+        session.check(&clients.session, message)?;
+        clients.check_index(message, index)?;
+        Ok(clients)
     }
 
-    pub(super) fn sharer(&self, message: &'static str, index: u32) -> Result<&Cohort> {
+    pub(super) fn sharer(&self, message: &'static str, index: u32) -> Result<&JoinedClients> {
         match self.shares.get(index as usize) {
-            Some(Some(_)) => self.cohort(message),
+            Some(Some(_)) => self.clients(message),
             _ => Err(SecAggError::Stranger { message, index }),
         }
     }
 
-    pub(super) fn survivor(&self, message: &'static str, session: &SessionId, index: u32) -> Result<&Cohort> {
+    pub(super) fn survivor(
+        &self,
+        message: &'static str,
+        session: &SessionId,
+        index: u32,
+    ) -> Result<&JoinedClients> {
         if self.survivors.contains(index) {
             self.member(message, session, index)
         } else {
@@ -66,9 +76,9 @@ impl Server {
     /// The number of neighbours of `index` among `members`.
     pub(super) fn among(&self, index: u32, members: &Members) -> u32 {
         let neighbours = self
-            .cohort
+            .clients
             .as_ref()
-            .map_or(&[][..], |cohort| cohort.neighbours(index));
+            .map_or(&[][..], |clients| clients.neighbours(index));
         neighbours
             .iter()
             .filter(|other| members.contains(**other))

@@ -1,4 +1,4 @@
-//! The cohort on its places.
+//! The clients of a session: those that are joining, and their places once the roster is closed.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::message::{AdvertiseKeys, Neighbour, Roster};
 use crate::roster::{Entry, Tree};
 use crate::terms::Params;
 
-/// Those who joined before the roster was closed, and the graph over them.
-pub(super) struct Cohort {
+/// The clients that joined before the roster was closed, and the graph over them.
+pub(super) struct JoinedClients {
     pub(super) params: Params,
     pub(super) session: SessionId,
     entries: Vec<Entry>,
@@ -23,13 +23,13 @@ pub(super) struct Cohort {
 
 /// The clients that have joined so far.
 #[derive(Default)]
-pub(super) struct Joined {
+pub(super) struct Joining {
     entries: Vec<Entry>,
     /// Who presented an identity or a key, by kind and bytes: a message costs a look-up, however many have joined.
     presented: BTreeMap<(&'static str, Digest32), u32>,
 }
 
-impl Joined {
+impl Joining {
     pub(super) fn count(&self) -> u32 {
         self.entries.len() as u32
     }
@@ -80,7 +80,7 @@ impl Joined {
     }
 }
 
-impl Cohort {
+impl JoinedClients {
     pub(super) fn new<R: CryptoRng + ?Sized>(
         context: &Context,
         params: Params,
@@ -110,12 +110,12 @@ impl Cohort {
         self.places.get(identity).copied()
     }
 
-    /// The entry of a client of this cohort.
+    /// The entry of a client of this session.
     pub(super) fn entry(&self, index: u32) -> &Entry {
         &self.entries[index as usize]
     }
 
-    /// The neighbours of a client of this cohort, ascending.
+    /// The neighbours of a client of this session, ascending.
     pub(super) fn neighbours(&self, index: u32) -> &[u32] {
         &self.neighbours[index as usize]
     }

@@ -33,9 +33,9 @@ impl Server {
     /// answer; and out of turn.
     pub fn receive_unmask(&mut self, answer: &UnmaskShares) -> Result<()> {
         self.expect_phase(ServerPhase::Unmask, UnmaskShares::NAME)?;
-        let cohort = self.survivor(UnmaskShares::NAME, &answer.session, answer.index)?;
+        let clients = self.survivor(UnmaskShares::NAME, &answer.session, answer.index)?;
         for (about, given) in &answer.shares {
-            let neighbours = cohort.neighbours(answer.index);
+            let neighbours = clients.neighbours(answer.index);
             let known = neighbours.binary_search(about).is_ok() && self.shares[*about as usize].is_some();
             // PRIVACY: a client that gives the other kind is not one of ours; its answer is not even kept.
             if !known || matches!(given, GivenShare::Seed(_)) != self.survivors.contains(*about) {
@@ -53,13 +53,13 @@ impl Server {
     /// While this names somebody, [`finish`](Self::finish) refuses and the session goes on. Empty before the unmasking.
     #[must_use]
     pub fn missing(&self) -> Vec<u32> {
-        let Ok(cohort) = self
+        let Ok(clients) = self
             .expect_phase(ServerPhase::Unmask, "finish")
-            .and_then(|()| self.cohort("finish"))
+            .and_then(|()| self.clients("finish"))
         else {
             return Vec::new();
         };
-        let needed = cohort.params.topology().threshold() as usize;
+        let needed = clients.params.topology().threshold() as usize;
         self.needed_secrets()
             .filter(|index| self.given(*index).len() < needed)
             .collect()
@@ -79,7 +79,7 @@ impl Server {
             .any(|index| self.answers[index as usize].is_none());
         let missing = self.missing();
         if let (true, Some(first)) = (awaited, missing.first()) {
-            let threshold = self.cohort("finish")?.params.topology().threshold();
+            let threshold = self.clients("finish")?.params.topology().threshold();
             return Err(SecAggError::TooFew {
                 what: "shares about some client so far",
                 needed: threshold,
@@ -107,9 +107,9 @@ impl Server {
     /// The shares that surviving neighbours gave about client `index`, by holder.
     fn given(&self, index: u32) -> Vec<(u32, &Share)> {
         let neighbours = self
-            .cohort
+            .clients
             .as_ref()
-            .map_or(&[][..], |cohort| cohort.neighbours(index));
+            .map_or(&[][..], |clients| clients.neighbours(index));
         let share = |holder: &u32| {
             let shares = &self.answers[*holder as usize].as_ref()?.shares;
             let place = shares.binary_search_by_key(&index, |(about, _)| *about).ok()?;
@@ -153,10 +153,10 @@ impl Server {
 
     /// The masks that client `index` left in the sum, where `search` opens its secret.
     fn recover(&self, index: u32, shares: &[(u32, &Share)], search: Search) -> Result<Option<Unmasking>> {
-        let cohort = self.cohort("finish")?;
+        let clients = self.clients("finish")?;
         let survived = self.survivors.contains(index);
-        let (threshold, session) = (cohort.params.topology().threshold(), &cohort.session);
-        let entry = cohort.entry(index);
+        let (threshold, session) = (clients.params.topology().threshold(), &clients.session);
+        let entry = clients.entry(index);
         let committed = self.shares[index as usize]
             .as_ref()
             .map(|message| message.commitment);
@@ -175,14 +175,14 @@ impl Server {
             vec![(Sign::Minus, self_mask_key(&recovered.secret, session, index))]
         } else {
             let masking = AgreementKey::new(&recovered.secret);
-            let alive = cohort
+            let alive = clients
                 .neighbours(index)
                 .iter()
                 .filter(|other| self.survivors.contains(**other));
-            let mut keys = Vec::with_capacity(cohort.neighbours(index).len());
+            let mut keys = Vec::with_capacity(clients.neighbours(index).len());
             for other in alive {
                 let agreed = masking
-                    .agree(&cohort.entry(*other).masking_key)
+                    .agree(&clients.entry(*other).masking_key)
                     .ok_or(SecAggError::Key {
                         index: *other,
                         which: "masking",
