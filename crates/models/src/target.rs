@@ -1,12 +1,12 @@
 /// What an update writes to, and where the weights at the start of the step are.
-pub(crate) enum Target<'a, T> {
+pub(crate) enum UpdateTarget<'a, T> {
     /// Weights are updated in place.
     Step(&'a mut [T]),
     /// A gradient is written beside the weights.
     Gradient { params: &'a [T], gradient: &'a mut [T] },
 }
 
-impl<T> Target<'_, T> {
+impl<T> UpdateTarget<'_, T> {
     pub(crate) fn slice(&mut self) -> &mut [T] {
         match self {
             Self::Step(params) => params,

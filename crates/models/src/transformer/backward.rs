@@ -11,7 +11,7 @@ use crate::batch::IGNORE;
 use crate::kernels::{isa::Isa, layer_norm::normalise_backward, vector::add_scaled};
 use crate::scalar::Scalar;
 use crate::sequence::StepStats;
-use crate::target::Target;
+use crate::target::UpdateTarget;
 use std::ops::Range;
 
 impl<T: Scalar> Worker<T> {
@@ -71,7 +71,7 @@ impl<T: Scalar> Worker<T> {
 
     /// Adds `factor` times the gradient to the target, after [`head`](Self::head) without waiting. `merged` is the whole model
     /// where the target holds adapters.
-    pub(super) fn backward(&mut self, merged: Option<&[T]>, target: &mut Target<'_, T>, factor: T) {
+    pub(super) fn backward(&mut self, merged: Option<&[T]>, target: &mut UpdateTarget<'_, T>, factor: T) {
         let all = by(&(0..self.rows.len()), self.sizes.width);
         let (line, stride) = (vectors_len(self.sizes), self.vectors_stride());
         for layer in (0..self.sizes.layers).rev() {
@@ -124,7 +124,7 @@ impl<T: Scalar> Worker<T> {
     /// Adds the gradients of a block's matrices, or of their adapters, from some of the rows.
     pub(super) fn add_matrices(
         &mut self,
-        target: &mut Target<'_, T>,
+        target: &mut UpdateTarget<'_, T>,
         factor: T,
         layer: usize,
         slot: usize,

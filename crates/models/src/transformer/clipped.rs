@@ -13,7 +13,7 @@ use crate::explicit::clip;
 use crate::kernels::vector::{dot, scale_rows};
 use crate::scalar::Scalar;
 use crate::sequence::StepStats;
-use crate::target::Target;
+use crate::target::UpdateTarget;
 
 /// Rows whose output gradients are weighted and multiplied together.
 const WEIGHTED_ROWS: usize = 512;
@@ -122,7 +122,7 @@ impl<T: Scalar> Worker<T> {
     }
 
     /// Adds the gathered sequences' gradients, each by the weight that stands in its rows, after [`norms`](Self::norms).
-    fn add_weighted(&mut self, target: &mut Target<'_, T>) {
+    fn add_weighted(&mut self, target: &mut UpdateTarget<'_, T>) {
         let (isa, rows) = (self.isa, self.rows.len());
         let TransformerSizes {
             layers, width, inner, ..
@@ -194,7 +194,7 @@ impl<T: Scalar> Worker<T> {
         self.left_out.fill(false);
         sum.fill(T::ZERO);
         let merged = self.merge(params);
-        let mut target = Target::Gradient {
+        let mut target = UpdateTarget::Gradient {
             params,
             gradient: sum,
         };
@@ -205,7 +205,7 @@ impl<T: Scalar> Worker<T> {
 
     fn clipped_into(
         &mut self,
-        target: &mut Target<'_, T>,
+        target: &mut UpdateTarget<'_, T>,
         merged: Option<&[T]>,
         batch: &SequenceBatch<'_>,
         bound: T,

@@ -14,7 +14,7 @@ use crate::kernels::{
     pack::{pack_panels_transposed, panels_len},
 };
 use crate::scalar::Scalar;
-use crate::target::Target;
+use crate::target::UpdateTarget;
 use std::sync::Arc;
 
 /// A matrix in a step: which one, its inputs and the gradients of its outputs, one line per row.
@@ -121,7 +121,7 @@ impl<T: Scalar> Lora<T> {
     /// Adds `factor` times the gradients of `A` and `B`, where the matrix has them.
     pub(super) fn add(
         &mut self,
-        target: &mut Target<'_, T>,
+        target: &mut UpdateTarget<'_, T>,
         factor: T,
         product: Product<'_, T>,
         explicit: &mut WeightGradient<T>,

@@ -11,7 +11,7 @@ use crate::explicit::check_weights;
 use crate::kernels::{isa::Isa, layer_norm::normalise, vector::add_scaled};
 use crate::scalar::Scalar;
 use crate::sequence::{SequenceWeights, SequenceWorker, StateMode, StepStats};
-use crate::target::Target;
+use crate::target::UpdateTarget;
 use undertone_aggregation::ParamLayout;
 
 /// The transformer's steps on one thread.
@@ -210,7 +210,7 @@ impl<T: Scalar> Worker<T> {
     pub(super) fn step(
         &mut self,
         merged: Option<&[T]>,
-        target: &mut Target<'_, T>,
+        target: &mut UpdateTarget<'_, T>,
         factor: T,
     ) -> Result<StepStats> {
         let params = merged.unwrap_or(target.params());
@@ -229,7 +229,7 @@ impl<T: Scalar> Worker<T> {
     }
 
     /// [`step`](Self::step) of the gathered rows, adapters merged first.
-    fn merged_step(&mut self, target: &mut Target<'_, T>, factor: T) -> Result<StepStats> {
+    fn merged_step(&mut self, target: &mut UpdateTarget<'_, T>, factor: T) -> Result<StepStats> {
         let merged = self.merge(target.params());
         let stats = self.step(merged.as_deref(), target, factor);
         self.take_back(merged);
@@ -238,7 +238,7 @@ impl<T: Scalar> Worker<T> {
 
     fn plain(
         &mut self,
-        target: &mut Target<'_, T>,
+        target: &mut UpdateTarget<'_, T>,
         factor: T,
         batch: &SequenceBatch<'_>,
     ) -> Result<StepStats> {
@@ -291,14 +291,14 @@ impl<T: Scalar> SequenceWorker<T> for Worker<T> {
                 got: learning_rate.wide(),
             });
         }
-        self.plain(&mut Target::Step(params), -learning_rate, batch)
+        self.plain(&mut UpdateTarget::Step(params), -learning_rate, batch)
     }
 
     fn gradient(&mut self, params: &[T], batch: &SequenceBatch<'_>, grad: &mut [T]) -> Result<StepStats> {
         self.validate("parameter", params.len(), batch)?;
         self.validate("gradient", grad.len(), batch)?;
         grad.fill(T::ZERO);
-        let mut target = Target::Gradient {
+        let mut target = UpdateTarget::Gradient {
             params,
             gradient: grad,
         };
@@ -325,7 +325,7 @@ impl<T: Scalar> SequenceWorker<T> for Worker<T> {
                     T::of(weights[sequence].wide() / rows.targets_of(sequence).max(1) as f64)
                 });
                 self.merged_step(
-                    &mut Target::Gradient {
+                    &mut UpdateTarget::Gradient {
                         params,
                         gradient: sum,
                     },

@@ -18,7 +18,7 @@ use crate::kernels::{
 };
 use crate::scalar::Scalar;
 use crate::sequence::StepStats;
-use crate::target::Target;
+use crate::target::UpdateTarget;
 use std::ops::Range;
 
 /// Words handled together: with 320 rows a block of logits takes 300 kB and stays in a core's cache.
@@ -300,7 +300,7 @@ impl<T: Scalar> Head<T> {
     /// [`forward_backward`](Self::forward_backward) and the gradient of the input vectors.
     pub(crate) fn accumulate(
         &mut self,
-        target: &mut Target<'_, T>,
+        target: &mut UpdateTarget<'_, T>,
         factor: T,
         tensors: &Tensors,
         batch: &SequenceBatch<'_>,
@@ -408,10 +408,10 @@ impl<T: Scalar> Head<T> {
             for (word, gradient) in gradient.chunks_exact(projection).enumerate() {
                 let row = place.start + word * projection..place.start + (word + 1) * projection;
                 match target {
-                    Target::Step(params) => {
+                    UpdateTarget::Step(params) => {
                         step_projected(isa, &mut params[row], factor, gradient, inverse[word]);
                     }
-                    Target::Gradient {
+                    UpdateTarget::Gradient {
                         params,
                         gradient: out,
                     } => {

@@ -7,7 +7,7 @@ use crate::explicit::Explicit;
 use crate::kernels::isa::Isa;
 use crate::scalar::Scalar;
 use crate::sequence::{SequenceWeights, SequenceWorker, StateMode, StepStats};
-use crate::target::Target;
+use crate::target::UpdateTarget;
 use undertone_aggregation::ParamLayout;
 
 /// The word LSTM's steps on one thread.
@@ -83,7 +83,7 @@ impl<T: Scalar> Worker<T> {
     }
 
     /// Adds `factor` times the gradient to the target.
-    fn accumulate(&mut self, mut target: Target<'_, T>, factor: T, batch: &SequenceBatch<'_>) {
+    fn accumulate(&mut self, mut target: UpdateTarget<'_, T>, factor: T, batch: &SequenceBatch<'_>) {
         let Self {
             recurrence,
             head,
@@ -123,7 +123,7 @@ impl<T: Scalar> SequenceWorker<T> for Worker<T> {
         let stats = self.forward_backward(params, batch, state == StateMode::Carry)?;
         self.recurrence.keep_state(batch);
         if stats.targets > 0 {
-            self.accumulate(Target::Step(params), -learning_rate, batch);
+            self.accumulate(UpdateTarget::Step(params), -learning_rate, batch);
         }
         Ok(stats)
     }
@@ -135,7 +135,7 @@ impl<T: Scalar> SequenceWorker<T> for Worker<T> {
         grad.fill(T::ZERO);
         if stats.targets > 0 {
             self.accumulate(
-                Target::Gradient {
+                UpdateTarget::Gradient {
                     params,
                     gradient: grad,
                 },
