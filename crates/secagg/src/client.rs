@@ -20,7 +20,7 @@ use undertone_aggregation::ModularVec;
 use crate::context::{Context, Digest32};
 use crate::error::{Result, SecAggError};
 use crate::floors::Floors;
-use crate::keys::{AgreementKey, Identity, fresh, signed_keys};
+use crate::keys::{AgreementKey, SigningIdentity, fresh, signed_keys};
 use crate::message::{
     AdvertiseKeys, Consistency, MaskedInput, Message, RelayedShares, Roster, ShareKeys, Survivors, Unmask,
     UnmaskShares,
@@ -100,7 +100,7 @@ impl Client {
     /// No value of [`Floors`] accepts a weaker session than their guarantee says.
     #[must_use]
     pub fn join<R: CryptoRng + ?Sized>(
-        identity: Identity,
+        identity: SigningIdentity,
         context: Context,
         floors: Floors,
         rng: &mut R,
@@ -113,7 +113,7 @@ impl Client {
     /// PRIVACY: such a client accepts every valid session and any identities. A device must [`join`](Self::join).
     #[must_use]
     pub fn join_simulation<R: CryptoRng + ?Sized>(
-        identity: Identity,
+        identity: SigningIdentity,
         context: Context,
         rng: &mut R,
     ) -> (Self, AdvertiseKeys) {
@@ -121,7 +121,7 @@ impl Client {
     }
 
     fn join_under<R: CryptoRng + ?Sized>(
-        identity: Identity,
+        identity: SigningIdentity,
         context: Context,
         demands: Demands,
         rng: &mut R,

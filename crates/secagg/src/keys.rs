@@ -24,14 +24,14 @@ pub(crate) fn fresh<R: CryptoRng + ?Sized>(rng: &mut R) -> Secret {
 ///
 /// ```compile_fail,E0277
 /// fn printable<T: std::fmt::Debug>() {}
-/// printable::<undertone_secagg::Identity>();
+/// printable::<undertone_secagg::SigningIdentity>();
 /// ```
 // PRIVACY: in a box, because a value that moves leaves its bytes behind; the box is wiped where it lies.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "PRIVACY: a secret key")]
-pub struct Identity(Box<SigningKey>);
+pub struct SigningIdentity(Box<SigningKey>);
 
-impl Identity {
+impl SigningIdentity {
     /// A new identity.
     #[must_use]
     pub fn generate<R: CryptoRng + ?Sized>(rng: &mut R) -> Self {
@@ -112,7 +112,7 @@ pub(crate) fn signed_keys(
     labelled("signed keys", &[context, identity, sealing, masking])
 }
 
-/// A fresh X25519 key pair of one session. It has no `Debug`, and is wiped when dropped; in a box, as [`Identity`] is.
+/// A fresh X25519 key pair of one session. It has no `Debug`, and is wiped when dropped; in a box, as [`SigningIdentity`] is.
 pub(crate) struct AgreementKey(Box<StaticSecret>);
 
 impl AgreementKey {
@@ -225,7 +225,7 @@ mod tests {
     /// RFC 8032, section 7.1, test 1.
     #[test]
     fn ed25519_known_answer() {
-        let identity = Identity::from_seed(&hex(
+        let identity = SigningIdentity::from_seed(&hex(
             "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
         ));
         assert_eq!(

@@ -8,7 +8,7 @@
 //!
 //! use rand_core::SeedableRng;
 //! use undertone_aggregation::{ModularVec, Modulus};
-//! use undertone_secagg::{Client, Context, Floors, Identity, Server, Terms, ThreatModel, Topology, Trust};
+//! use undertone_secagg::{Client, Context, Floors, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust};
 //!
 //! let terms = Terms::new(2, 1000, ThreatModel::Active)?;
 //! let (run, digest) = ([0; 32], [0; 32]);
@@ -16,8 +16,8 @@
 //! let mut rng = rand_chacha::ChaCha20Rng::from_seed([7; 32]); // a deployment's is the operating system's
 //!
 //! // A deployment keeps the compiled numbers of clients; this session is a small one.
-//! let identities = [(); 3].map(|()| Identity::generate(&mut rng));
-//! let known = Trust::Listed(Arc::new(identities.iter().map(Identity::public).collect()));
+//! let identities = [(); 3].map(|()| SigningIdentity::generate(&mut rng));
+//! let known = Trust::Listed(Arc::new(identities.iter().map(SigningIdentity::public).collect()));
 //! let floors = Floors::COMPILED.with_clients(3, 2)?.with_trust(known.clone())?;
 //!
 //! let mut server = Server::new(context, known)?;
@@ -89,7 +89,7 @@ pub use client::Client;
 pub use context::{Context, Digest32, PROTOCOL_VERSION, SessionId};
 pub use error::{Result, SecAggError};
 pub use floors::Floors;
-pub use keys::{Identity, Trust};
+pub use keys::{SigningIdentity, Trust};
 pub use members::Members;
 pub use phase::{ClientPhase, ServerPhase};
 pub use roster::Entry;

@@ -13,7 +13,7 @@ use undertone_secagg::message::{
     AdvertiseKeys, GivenShare, MaskedInput, Message, Survivors, Unmask, UnmaskShares,
 };
 use undertone_secagg::{
-    Client, ClientPhase, Context, Identity, Members, Params, SecAggError, Server, ServerPhase, Terms,
+    Client, ClientPhase, Context, Members, Params, SecAggError, Server, ServerPhase, SigningIdentity, Terms,
     ThreatModel, Topology, Trust,
 };
 
@@ -159,7 +159,7 @@ fn attack_02_masks_are_never_used_twice() {
         let mut lab = Lab::joined(context, Topology::full(3, 2).unwrap(), 11).shared(everybody);
         let index = lab
             .server
-            .index_of(&Identity::generate(&mut harness::rng(11)).public())
+            .index_of(&SigningIdentity::generate(&mut harness::rng(11)).public())
             .unwrap();
         let relayed = lab.relayed(index);
         let modulus = Modulus::new(1 << 32).unwrap();
@@ -173,7 +173,7 @@ fn attack_02_masks_are_never_used_twice() {
     assert_ne!(one.0, two.0, "another attempt is another session");
     assert!(one.1.iter().zip(&two.1).all(|(one, two)| one != two));
     // Keys are fresh even where nothing else changes.
-    let identity = Identity::from_seed(&[1; 32]);
+    let identity = SigningIdentity::from_seed(&[1; 32]);
     let mut rng = harness::rng(0);
     let mut join = || Client::join_simulation(identity.clone(), context(20, 1000, PLAIN), &mut rng).1;
     let (one, two) = (join(), join());
@@ -275,7 +275,7 @@ fn attack_07_two_models_are_two_sessions() {
         ..honest
     };
     let mut rng = harness::rng(7);
-    let (_, keys) = Client::join_simulation(Identity::generate(&mut rng), crafted, &mut rng);
+    let (_, keys) = Client::join_simulation(SigningIdentity::generate(&mut rng), crafted, &mut rng);
     let mut server = Server::new(honest, Trust::Anyone).unwrap();
     assert!(matches!(
         server.receive_keys(&keys),
@@ -317,7 +317,7 @@ fn attack_08_another_plan_or_other_terms_are_another_session() {
             ..honest
         },
     ] {
-        let identity = Identity::generate(&mut rng);
+        let identity = SigningIdentity::generate(&mut rng);
         let (_, keys) = Client::join_simulation(identity, context, &mut rng);
         assert!(server().receive_keys(&keys).is_err());
     }

@@ -7,7 +7,7 @@ mod harness;
 use harness::{Lab, context, listed};
 use undertone_secagg::message::{Message, UnmaskShares};
 use undertone_secagg::{
-    Client, Culprit, Floors, Identity, SecAggError, Server, ServerPhase, ThreatModel, Topology,
+    Client, Culprit, Floors, SecAggError, Server, ServerPhase, SigningIdentity, ThreatModel, Topology,
 };
 
 const PLAIN: ThreatModel = ThreatModel::HonestButCurious;
@@ -134,14 +134,14 @@ fn attack_19_an_outsider_does_not_end_a_session_of_listed_clients() {
     let mut rng = harness::rng(19);
     let mut context = context(4, 1000, ACTIVE);
     context.terms = context.terms.with_clients(20, 1000).unwrap();
-    let identities: Vec<Identity> = (0..30).map(|_| Identity::generate(&mut rng)).collect();
+    let identities: Vec<SigningIdentity> = (0..30).map(|_| SigningIdentity::generate(&mut rng)).collect();
     let floors = Floors::COMPILED
         .with_clients(30, 20)
         .unwrap()
         .with_trust(listed(&identities))
         .unwrap();
     let mut server = Server::new(context, listed(&identities)).unwrap();
-    let outsider = Identity::generate(&mut rng);
+    let outsider = SigningIdentity::generate(&mut rng);
     let (_, keys) = Client::join(outsider, context, floors.clone(), &mut rng);
     assert!(matches!(
         server.receive_keys(&keys),
@@ -155,7 +155,7 @@ fn attack_19_an_outsider_does_not_end_a_session_of_listed_clients() {
         clients.push((client, public));
     }
     assert_eq!(server.joined(), 30);
-    let (_, keys) = Client::join(Identity::generate(&mut rng), context, floors, &mut rng);
+    let (_, keys) = Client::join(SigningIdentity::generate(&mut rng), context, floors, &mut rng);
     assert!(server.receive_keys(&keys).is_err());
     server.close_keys(|n| Topology::full(n, 20), &mut rng).unwrap();
     for (client, public) in &mut clients {

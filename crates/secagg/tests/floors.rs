@@ -11,8 +11,8 @@ use rand_core::Rng;
 use undertone_secagg::assurance::Assumptions;
 use undertone_secagg::message::{GivenShare, Message, Roster};
 use undertone_secagg::{
-    Client, ClientPhase, Context, Floors, Identity, Members, Params, SecAggError, Server, ServerPhase, Terms,
-    ThreatModel, Topology, Trust,
+    Client, ClientPhase, Context, Floors, Members, Params, SecAggError, Server, ServerPhase, SigningIdentity,
+    Terms, ThreatModel, Topology, Trust,
 };
 
 const PLAIN: ThreatModel = ThreatModel::HonestButCurious;
@@ -203,7 +203,7 @@ fn invented(floors: &Floors, claimed: Topology, victims: u32, others: u32) -> In
     let mut rng = harness::rng(6);
     let mut seeds = vec![[0; 32]; (victims + others) as usize];
     seeds.iter_mut().for_each(|seed| rng.fill_bytes(seed));
-    let identities: Vec<Identity> = seeds.iter().map(Identity::from_seed).collect();
+    let identities: Vec<SigningIdentity> = seeds.iter().map(SigningIdentity::from_seed).collect();
     let floors = floors.clone().with_trust(listed(&identities)).unwrap();
     let n = claimed.clients();
     let mut entries = vec![None; n as usize];
@@ -278,7 +278,7 @@ fn attack_04_a_claimed_cohort_of_a_thousand_with_88_identities_is_refused() {
 fn attack_05_invented_clients_are_refused_where_identities_are_known() {
     let mut rng = harness::rng(5);
     let context = with_survivors(ACTIVE, 4);
-    let identities: Vec<Identity> = (0..5).map(|_| Identity::generate(&mut rng)).collect();
+    let identities: Vec<SigningIdentity> = (0..5).map(|_| SigningIdentity::generate(&mut rng)).collect();
     let floors = Floors::COMPILED.with_clients(5, 4).unwrap();
     let floors = floors.with_trust(listed(&identities[..4])).unwrap();
     // The server is the liar, so it lets everybody in.
@@ -308,7 +308,7 @@ fn attack_05_no_device_accepts_signatures_of_just_anyone() {
     let mut server = Server::new(context, Trust::Anyone).unwrap();
     let mut clients = BTreeMap::new();
     for _ in 0..50 {
-        let identity = Identity::generate(&mut rng);
+        let identity = SigningIdentity::generate(&mut rng);
         let public = identity.public();
         let (client, keys) = Client::join(identity, context, Floors::COMPILED, &mut rng);
         server.receive_keys(&keys).unwrap();

@@ -8,7 +8,7 @@ use harness::{Lab, context, forge};
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{AdvertiseKeys, MaskedInput, RelayedShares, SealedShares, ShareKeys};
 use undertone_secagg::{
-    Client, ClientPhase, Identity, Params, SecAggError, Server, ThreatModel, Topology, Trust,
+    Client, ClientPhase, Params, SecAggError, Server, SigningIdentity, ThreatModel, Topology, Trust,
 };
 
 const PLAIN: ThreatModel = ThreatModel::HonestButCurious;
@@ -103,8 +103,10 @@ fn attack_09_malformed_rosters_are_refused() {
         };
         let error = Server::new(honest, Trust::Anyone).unwrap().receive_keys(&keys);
         assert_eq!(error, Err(SecAggError::Key { index: 0, which }));
-        let (mut client, own) = Client::join_simulation(Identity::from_seed(&[2; 32]), honest, &mut rng);
-        let (mut other, theirs) = Client::join_simulation(Identity::from_seed(&[3; 32]), honest, &mut rng);
+        let (mut client, own) =
+            Client::join_simulation(SigningIdentity::from_seed(&[2; 32]), honest, &mut rng);
+        let (mut other, theirs) =
+            Client::join_simulation(SigningIdentity::from_seed(&[3; 32]), honest, &mut rng);
         let forged = forge::Forged::new(vec![Some(own.entry), Some(bad), Some(theirs.entry)]);
         let params = Params::new(honest.terms, topology).unwrap();
         let shared = client.receive_roster(&forged.roster(params, 0), &mut rng);
@@ -131,12 +133,12 @@ fn attack_09_malformed_rosters_are_refused() {
     }
     // A client cannot join twice, nor with another's keys.
     let mut server = Server::new(honest, Trust::Anyone).unwrap();
-    let identity = Identity::generate(&mut rng);
-    let mut join = |identity: &Identity| Client::join_simulation(identity.clone(), honest, &mut rng).1;
+    let identity = SigningIdentity::generate(&mut rng);
+    let mut join = |identity: &SigningIdentity| Client::join_simulation(identity.clone(), honest, &mut rng).1;
     let (one, two, mut copy) = (
         join(&identity),
         join(&identity),
-        join(&Identity::from_seed(&[3; 32])),
+        join(&SigningIdentity::from_seed(&[3; 32])),
     );
     server.receive_keys(&one).unwrap();
     server.receive_keys(&one).unwrap();
@@ -199,7 +201,7 @@ fn attack_10_vectors_of_the_wrong_shape_are_refused() {
     capped.terms = capped.terms.with_clients(2, 3).unwrap();
     let mut server = Server::new(capped, Trust::Anyone).unwrap();
     let mut rng = harness::rng(10);
-    let mut join = || Client::join_simulation(Identity::generate(&mut rng), capped, &mut rng).1;
+    let mut join = || Client::join_simulation(SigningIdentity::generate(&mut rng), capped, &mut rng).1;
     for _ in 0..3 {
         server.receive_keys(&join()).unwrap();
     }

@@ -17,7 +17,7 @@ use hkdf::Hkdf;
 use rand_core::{CryptoRng, TryCryptoRng, TryRng};
 use sha2::{Digest, Sha256};
 use undertone_aggregation::{ModularVec, Modulus};
-use undertone_secagg::{Client, Identity, Server, ThreatModel, Topology, Trust};
+use undertone_secagg::{Client, Server, SigningIdentity, ThreatModel, Topology, Trust};
 use x25519_dalek::{PublicKey, StaticSecret};
 
 const CLIENTS: u32 = 12;
@@ -154,8 +154,8 @@ fn session() -> Vec<Hidden> {
         };
         // The identity is draw 0 of the first client.
         let identity = match number {
-            0 => Identity::from_seed(&draw(0)),
-            _ => Identity::generate(&mut *own),
+            0 => SigningIdentity::from_seed(&draw(0)),
+            _ => SigningIdentity::generate(&mut *own),
         };
         let public = identity.public();
         let (client, keys) = Client::join_simulation(identity, context, &mut *own);

@@ -8,7 +8,7 @@ use rand_core::{TryCryptoRng, TryRng};
 use serde_json::Value;
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::Message;
-use undertone_secagg::{Client, Context, Identity, Server, Terms, ThreatModel, Topology, Trust};
+use undertone_secagg::{Client, Context, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust};
 
 fn hex(text: &Value) -> Vec<u8> {
     let digits = text.as_str().unwrap().as_bytes();
@@ -113,7 +113,7 @@ fn check(case: &Value) {
     let mut devices = Vec::new();
     for (index, secrets) in case["secrets"].as_array().unwrap().iter().enumerate() {
         let (identity, mut rng) = (
-            Identity::from_seed(&bytes32(&secrets["identity"])),
+            SigningIdentity::from_seed(&bytes32(&secrets["identity"])),
             script(secrets),
         );
         let (client, keys) = Client::join_simulation(identity, context, &mut rng);

@@ -8,7 +8,9 @@ use rand_chacha::rand_core::SeedableRng;
 use serde_json::json;
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::Message;
-use undertone_secagg::{Client, Context, Identity, Server, Terms, ThreatModel, Topology, Trust, measure};
+use undertone_secagg::{
+    Client, Context, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust, measure,
+};
 
 use crate::bench::usage::{cpu_time, peak_rss_mb};
 
@@ -152,7 +154,7 @@ fn session(item: &str, topology: Topology, lost: u32, arguments: &Arguments) -> 
     let mut server = Server::new(context, Trust::Anyone)?;
     let mut clients = Vec::new();
     for _ in 0..topology.clients() {
-        let identity = Identity::generate(&mut rng);
+        let identity = SigningIdentity::generate(&mut rng);
         let public = identity.public();
         let joined = timed(&mut spent.client_share, || {
             Client::join_simulation(identity, context, &mut rng)

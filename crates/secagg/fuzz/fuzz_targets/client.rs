@@ -12,7 +12,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{GivenShare, Message, RelayedShares, Roster, Survivors, Unmask};
-use undertone_secagg::{Client, Context, Identity, Server, Terms, ThreatModel, Topology, Trust};
+use undertone_secagg::{Client, Context, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust};
 
 const CLIENTS: u32 = 3;
 
@@ -58,7 +58,7 @@ fuzz_target!(|input: (bool, Vec<Step>)| {
     let mut server = Server::new(context, Trust::Anyone).unwrap();
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        let identity = Identity::generate(&mut rng);
+        let identity = SigningIdentity::generate(&mut rng);
         let public = identity.public();
         let (client, keys) = Client::join_simulation(identity, context, &mut rng);
         server.receive_keys(&keys).unwrap();

@@ -10,7 +10,7 @@ use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{
     AdvertiseKeys, Consistency, MaskedInput, Message, ShareKeys, UnmaskShares,
 };
-use undertone_secagg::{Client, Context, Identity, Server, Terms, ThreatModel, Topology, Trust};
+use undertone_secagg::{Client, Context, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust};
 
 #[derive(Debug, Arbitrary)]
 enum Step {
@@ -36,7 +36,7 @@ fn session() -> (Server, Vec<(Client, [u8; 32])>, ChaCha20Rng, Vec<Vec<u8>>) {
     let server = Server::new(context, Trust::Anyone).unwrap();
     let (mut clients, mut keys) = (Vec::new(), Vec::new());
     for _ in 0..3 {
-        let identity = Identity::generate(&mut rng);
+        let identity = SigningIdentity::generate(&mut rng);
         let public = identity.public();
         let (client, message) = Client::join_simulation(identity, context, &mut rng);
         keys.push(message.encode());

@@ -7,7 +7,9 @@ use crate::context::{Context, SessionId};
 use crate::error::{Result, SecAggError};
 use crate::floors::Floors;
 use crate::graph;
-use crate::keys::{AgreementKey, Identity, Secret, commitment, fresh, pairwise_mask_key, self_mask_key};
+use crate::keys::{
+    AgreementKey, Secret, SigningIdentity, commitment, fresh, pairwise_mask_key, self_mask_key,
+};
 use crate::mask::{self, Sign};
 use crate::message::{MaskedInput, Message, Neighbour, RelayedShares, Roster, SealedShares, ShareKeys};
 use crate::roster::{Entry, check_distinct, is_under};
@@ -51,7 +53,7 @@ impl Demands {
 
 /// A client that has advertised its keys.
 pub(super) struct Joined {
-    pub(super) identity: Identity,
+    pub(super) identity: SigningIdentity,
     pub(super) context: Context,
     pub(super) demands: Demands,
     pub(super) sealing: AgreementKey,
@@ -69,7 +71,7 @@ struct Peer {
 
 /// A client that has shared its secrets.
 pub(super) struct Sharing {
-    pub(super) identity: Identity,
+    pub(super) identity: SigningIdentity,
     params: Params,
     session: SessionId,
     index: u32,

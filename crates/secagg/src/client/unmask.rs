@@ -2,7 +2,7 @@
 
 use crate::context::{Digest32, SessionId, labelled};
 use crate::error::{Result, SecAggError};
-use crate::keys::{Identity, VerifyingKey};
+use crate::keys::{SigningIdentity, VerifyingKey};
 use crate::members::Members;
 use crate::message::{Consistency, GivenBytes, GivenShare, Message, Survivors, Unmask, UnmaskShares};
 use crate::seal::HeldShares;
@@ -20,7 +20,7 @@ pub(super) struct Held {
 
 /// A client whose masked vector has left.
 pub(super) struct Uploaded {
-    pub(super) identity: Identity,
+    pub(super) identity: SigningIdentity,
     pub(super) params: Params,
     pub(super) session: SessionId,
     pub(super) index: u32,

@@ -14,7 +14,7 @@ use crate::assurance::Assumptions;
 use crate::client::Client;
 use crate::context::labelled;
 use crate::error::{Result, SecAggError};
-use crate::keys::{Identity, Trust};
+use crate::keys::{SigningIdentity, Trust};
 use crate::message::Message;
 use crate::server::{Culprit, Outcome, Server};
 use crate::terms::{ThreatModel, Topology};
@@ -201,7 +201,7 @@ impl<'a> Session<'a> {
             .into_par_iter()
             .map(|(number, seed)| {
                 let mut rng = ChaCha20Rng::from_seed(*seed);
-                let identity = Identity::generate(&mut rng);
+                let identity = SigningIdentity::generate(&mut rng);
                 let public = identity.public();
                 let (machine, keys) = Client::join_simulation(identity, request.context, &mut rng);
                 let device = Device {

@@ -15,7 +15,7 @@ use undertone_secagg::message::{
     AdvertiseKeys, Consistency, MaskedInput, RelayedShares, Roster, ShareKeys, Unmask, UnmaskShares,
 };
 use undertone_secagg::{
-    Client, Context, Floors, Identity, Result, Server, Terms, ThreatModel, Topology, Trust,
+    Client, Context, Floors, Result, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust,
 };
 
 pub(crate) fn rng(seed: u64) -> ChaCha20Rng {
@@ -47,8 +47,8 @@ pub(crate) fn vector(context: &Context, rng: &mut ChaCha20Rng) -> ModularVec {
 }
 
 /// Trust in exactly these identities.
-pub(crate) fn listed(identities: &[Identity]) -> Trust {
-    Trust::Listed(Arc::new(identities.iter().map(Identity::public).collect()))
+pub(crate) fn listed(identities: &[SigningIdentity]) -> Trust {
+    Trust::Listed(Arc::new(identities.iter().map(SigningIdentity::public).collect()))
 }
 
 /// A server and clients by place in the roster, at the end of some round.
@@ -78,7 +78,7 @@ impl Lab {
         let mut rng = rng(seed);
         let mut seeds = vec![[0; 32]; topology.clients() as usize];
         seeds.iter_mut().for_each(|seed| rng.fill_bytes(seed));
-        let identities: Vec<Identity> = seeds.iter().map(Identity::from_seed).collect();
+        let identities: Vec<SigningIdentity> = seeds.iter().map(SigningIdentity::from_seed).collect();
         let trust = listed(&identities);
         let floors = floors.map(|floors| floors.clone().with_trust(trust.clone()).unwrap());
         let mut server = Server::new(context, trust).unwrap();
