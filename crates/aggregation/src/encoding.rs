@@ -71,7 +71,7 @@ pub struct Encoding {
     scheme: Scheme,
     /// What is subtracted for every client from a sum before it is lifted.
     centre: u64,
-    least_modulus: Modulus,
+    min_modulus: Modulus,
     modulus: Modulus,
     client_noise: Option<ClientNoise>,
 }
@@ -119,7 +119,7 @@ impl Encoding {
             Scheme::Shared(lattice, noise) => (0, lattice.cap(), noise.reach()),
         };
         // PRIVACY: wide enough for the cap on clients, so that honest sums never wrap around.
-        let least = 2 * (u128::from(one) * u128::from(size.max_clients) + u128::from(noise)) + 1;
+        let min_modulus = 2 * (u128::from(one) * u128::from(size.max_clients) + u128::from(noise)) + 1;
         let modulus = |m: u128| {
             // A modulus of 1 would be a cap of 0, which no scheme has.
             u64::try_from(m).ok().and_then(|m| Modulus::new(m).ok()).ok_or({
@@ -136,20 +136,20 @@ impl Encoding {
             size,
             scheme,
             centre,
-            least_modulus: modulus(least)?,
-            modulus: modulus(least.next_power_of_two())?,
+            min_modulus: modulus(min_modulus)?,
+            modulus: modulus(min_modulus.next_power_of_two())?,
             client_noise: None,
         };
         encoding.client_noise = encoding.make_client_noise()?;
-        encoding.check_decoding(least)?;
+        encoding.check_decoding(min_modulus)?;
         Ok(encoding)
     }
 
-    /// The same encoding modulo exactly [`least_modulus`](Self::least_modulus), as in the papers. Powers of two need the same
+    /// The same encoding modulo exactly [`min_modulus`](Self::min_modulus), as in the papers. Powers of two need the same
     /// bits and are faster to mask.
     #[must_use]
-    pub fn with_least_modulus(mut self) -> Self {
-        self.modulus = self.least_modulus;
+    pub fn with_min_modulus(mut self) -> Self {
+        self.modulus = self.min_modulus;
         self
     }
 
@@ -173,8 +173,8 @@ impl Encoding {
 
     /// The smallest modulus under which no sum of the most clients wraps around: `2 C_inf m + 1` for \[Gboard\].
     #[must_use]
-    pub fn least_modulus(&self) -> Modulus {
-        self.least_modulus
+    pub fn min_modulus(&self) -> Modulus {
+        self.min_modulus
     }
 
     /// Bits of a coordinate under a secure sum, `ceil(log2 M)`.
@@ -324,8 +324,8 @@ impl Encoding {
     }
 
     /// Whether sums of the most clients can be transformed exactly and stand on the grid of raw sums.
-    fn check_decoding(&self, least_modulus: u128) -> Result<()> {
-        let transformed = (least_modulus as f64 * self.padded_dim() as f64).log2();
+    fn check_decoding(&self, min_modulus: u128) -> Result<()> {
+        let transformed = (min_modulus as f64 * self.padded_dim() as f64).log2();
         if matches!(self.scheme, Scheme::Rounded(_)) && transformed >= 63.0 {
             return Err(AggregationError::EncodingTooLarge {
                 what: "the modulus times the padded dimension",

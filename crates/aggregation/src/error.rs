@@ -165,10 +165,10 @@ pub enum AggregationError {
         remedy: &'static str,
     },
     /// A sum of more clients than the modulus was chosen for.
-    #[error("the encoding allows sums of at most {most} clients, got {got}")]
+    #[error("the encoding allows sums of at most {max} clients, got {got}")]
     TooManyClients {
         /// The cap.
-        most: u64,
+        max: u64,
         /// Clients of the sum.
         got: u64,
     },

@@ -89,7 +89,7 @@ impl DedupOptions {
             "a number in (0, 1]",
             self.threshold.to_string(),
         )?;
-        let within = |value: usize, most| (1..=most).contains(&value);
+        let within = |value: usize, max| (1..=max).contains(&value);
         check(
             "bands",
             within(self.bands, 1024),
@@ -103,10 +103,10 @@ impl DedupOptions {
             "between 1 and 1024",
             rows.to_string(),
         )?;
-        let least = 16 << 20;
+        let min_memory = 16 << 20;
         check(
             "memory",
-            self.memory >= least,
+            self.memory >= min_memory,
             "at least 16777216 bytes",
             self.memory.to_string(),
         )

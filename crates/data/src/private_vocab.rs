@@ -25,7 +25,7 @@ pub use record::PrivateVocabulary;
 
 /// No memory holds more words than these, so their samples are counted whatever the text: the number of words that were
 /// voted for is not public.
-const MOST_SAMPLES: u64 = 1 << 48;
+const MAX_SAMPLES: u64 = 1 << 48;
 
 /// The samples' share of delta that a calibration leaves to them; they need far less.
 const SAMPLER_SHARE: f64 = 1e-9;
@@ -221,7 +221,7 @@ fn sampler(noise_multiplier: NoiseMultiplier) -> Result<SnappedGaussian> {
 
 fn sampler_distance(noise_multiplier: NoiseMultiplier) -> Result<SamplerDistance> {
     let each = sampler(noise_multiplier)?.total_variation_per_sample();
-    Ok(SamplerDistance::new(each)?.times(MOST_SAMPLES))
+    Ok(SamplerDistance::new(each)?.times(MAX_SAMPLES))
 }
 
 fn invalid(key: &'static str, expected: &str, got: impl std::fmt::Display) -> DataError {

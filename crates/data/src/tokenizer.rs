@@ -65,8 +65,8 @@ pub struct TokenizerSummary {
 }
 
 /// The ids that every tokenizer of ours has beside merges: three special ones and 256 bytes.
-const LEAST_SIZE: usize = SpecialIds::NAMES.len() + 256;
-const MOST_SIZE: usize = 1_000_000;
+const MIN_SIZE: usize = SpecialIds::NAMES.len() + 256;
+const MAX_SIZE: usize = 1_000_000;
 
 /// Trains a tokenizer of at most `size` ids on the texts of public files (`.parquet`, `.jsonl`, `.csv`, `.tsv` or plain text;
 /// `text` names the column) and writes it as a Hugging Face `tokenizer.json`. Ids 0, 1, 2 are `<unk>`, `<bos>`, `<eos>`.
@@ -92,10 +92,10 @@ pub fn train_tokenizer(
     (output, overwrite): (&Path, bool),
     progress: &dyn Progress,
 ) -> Result<TokenizerSummary> {
-    if !(LEAST_SIZE..=MOST_SIZE).contains(&size) {
+    if !(MIN_SIZE..=MAX_SIZE).contains(&size) {
         return Err(DataError::InvalidSetting {
             key: "size",
-            expected: format!("between {LEAST_SIZE} (3 special ids and 256 characters) and {MOST_SIZE}"),
+            expected: format!("between {MIN_SIZE} (3 special ids and 256 characters) and {MAX_SIZE}"),
             got: size.to_string(),
         });
     }

@@ -358,14 +358,14 @@ mod tests {
             let message = spec.layout(10_003).unwrap_err().to_string();
             assert_eq!(message, expected, "{text}");
         };
-        let most = 1 << 16;
+        let max = 1 << 16;
         check(
             r#"{"family": "dplm", "embed": 400000000}"#,
-            &format!("`embed` must be at most {most}, got 400000000"),
+            &format!("`embed` must be at most {max}, got 400000000"),
         );
         check(
             r#"{"family": "stackoverflow", "hidden": 18446744073709551615}"#,
-            &format!("`hidden` must be at most {most}, got 18446744073709551615"),
+            &format!("`hidden` must be at most {max}, got 18446744073709551615"),
         );
         check(
             r#"{"family": "cifg", "cells": 65536, "projection": 65536}"#,

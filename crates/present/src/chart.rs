@@ -24,7 +24,7 @@ pub const SECOND: RGBColor = RGBColor(0xc2, 0x6a, 0x2d);
 pub const THIRD: RGBColor = RGBColor(0x4a, 0x8f, 0x6d);
 
 /// A series longer than this is drawn as means over equal stretches.
-const MOST_POINTS: usize = 600;
+const MAX_POINTS: usize = 600;
 
 /// The look of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -299,7 +299,7 @@ fn padded(low: f64, high: f64, from_zero: bool) -> (f64, f64) {
 }
 
 fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let stretch = points.len().div_ceil(MOST_POINTS).max(1);
+    let stretch = points.len().div_ceil(MAX_POINTS).max(1);
     points.chunks(stretch).map(mean).collect()
 }
 

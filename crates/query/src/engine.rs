@@ -12,7 +12,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use crate::error::{QueryError, Result};
 
 /// Steps that an error about memory names, largest first.
-const MOST_NAMED: NonZeroUsize = NonZeroUsize::new(3).expect("three is not zero");
+const MAX_NAMED: NonZeroUsize = NonZeroUsize::new(3).expect("three is not zero");
 
 /// A session whose operators share `memory` bytes and spill into `folder` what does not fit.
 pub(crate) fn session(memory: usize, threads: usize, folder: &Path) -> Result<SessionContext> {
@@ -25,7 +25,7 @@ pub(crate) fn session(memory: usize, threads: usize, folder: &Path) -> Result<Se
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(TrackConsumersPool::new(
             FairSpillPool::new(memory),
-            MOST_NAMED,
+            MAX_NAMED,
         )))
         .with_disk_manager_builder(disk)
         .build_arc()

@@ -18,7 +18,7 @@ use crate::tables::{Table, register};
 /// How to run a query and group its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueryOptions {
-    /// Bytes to hold in memory, at least [`QueryOptions::LEAST_MEMORY`]: half for the query, a quarter for the rows it gives; when it is
+    /// Bytes to hold in memory, at least [`QueryOptions::MIN_MEMORY`]: half for the query, a quarter for the rows it gives; when it is
     /// done, all of it for grouping. The program itself and batches on their way come on top.
     pub memory: usize,
     /// Threads, and parts in which tables are read.
@@ -29,7 +29,7 @@ pub struct QueryOptions {
 
 impl QueryOptions {
     /// Least [`QueryOptions::memory`].
-    pub const LEAST_MEMORY: usize = 64 << 20;
+    pub const MIN_MEMORY: usize = 64 << 20;
 }
 
 impl Default for QueryOptions {
@@ -84,8 +84,8 @@ pub fn group_query(
         expected,
         got: got.to_string(),
     };
-    if options.memory < QueryOptions::LEAST_MEMORY {
-        let expected = format!("at least {} bytes", QueryOptions::LEAST_MEMORY);
+    if options.memory < QueryOptions::MIN_MEMORY {
+        let expected = format!("at least {} bytes", QueryOptions::MIN_MEMORY);
         return Err(out_of_range("memory", expected, options.memory));
     }
     if options.threads == 0 {

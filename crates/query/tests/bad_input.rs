@@ -209,7 +209,7 @@ fn too_little_memory() {
     let case = Case::new();
     let sql = "SELECT 'a' AS user_id, string_agg(repeat('word ', 100), '' ) AS text FROM generate_series(1, 200000)";
     let options = QueryOptions {
-        memory: QueryOptions::LEAST_MEMORY,
+        memory: QueryOptions::MIN_MEMORY,
         threads: 1,
         overwrite: false,
     };

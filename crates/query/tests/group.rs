@@ -187,7 +187,7 @@ fn what_does_not_fit_in_memory_goes_to_disk() {
     ];
     let output = folder.path().join("grouped");
     let options = QueryOptions {
-        memory: QueryOptions::LEAST_MEMORY,
+        memory: QueryOptions::MIN_MEMORY,
         threads: 2,
         overwrite: false,
     };

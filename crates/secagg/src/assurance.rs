@@ -268,11 +268,10 @@ impl Session {
         self.log_any(self.dropped, neighbours, neighbours - threshold + 1)
     }
 
-    fn log_any(&self, marked: u32, neighbours: u32, least: u32) -> f64 {
+    fn log_any(&self, marked: u32, neighbours: u32, min: u32) -> f64 {
         let others = self.clients - 1;
-        (log_hypergeometric_tail(others, marked.min(others), neighbours, least)
-            + f64::from(self.clients).ln())
-        .min(0.0)
+        (log_hypergeometric_tail(others, marked.min(others), neighbours, min) + f64::from(self.clients).ln())
+            .min(0.0)
     }
 
     /// `ln` of a bound on the probability that two runs of lost clients part the ring.
@@ -293,21 +292,21 @@ impl Session {
     }
 }
 
-/// `ln P[X >= least]` where `X` of `drawn` out of `population` are among the `marked`; never below the true value.
-fn log_hypergeometric_tail(population: u32, marked: u32, drawn: u32, least: u32) -> f64 {
+/// `ln P[X >= min]` where `X` of `drawn` out of `population` are among the `marked`; never below the true value.
+fn log_hypergeometric_tail(population: u32, marked: u32, drawn: u32, min: u32) -> f64 {
     let highest = drawn.min(marked);
-    if least <= (drawn + marked).saturating_sub(population) {
+    if min <= (drawn + marked).saturating_sub(population) {
         return 0.0;
     }
-    if least > highest {
+    if min > highest {
         return f64::NEG_INFINITY;
     }
     let all = log_choose(population, drawn);
     let log_mass = |x: u32| log_choose(marked, x) + log_choose(population - marked, drawn - x) - all;
     // Masses relative to the first; they rise to the mode and fall from there.
-    let first = log_mass(least);
+    let first = log_mass(min);
     let mut sum = 0.0;
-    for x in least..=highest {
+    for x in min..=highest {
         let mass = (log_mass(x) - first).exp();
         sum += mass;
         // Past the mode the ratios of masses fall, so what is left is below `mass * ratio / (1 - ratio)`.
@@ -361,14 +360,14 @@ mod tests {
     fn tails_are_what_enumeration_counts() {
         for (population, marked, drawn) in [(10, 3, 4), (12, 6, 5), (13, 9, 8), (9, 0, 4), (8, 8, 3)] {
             let set = (1u32 << marked) - 1;
-            for least in 0..=drawn + 1 {
+            for min in 0..=drawn + 1 {
                 let counts = subsets(population, drawn)
-                    .map(|draw| u32::from((draw & set).count_ones() >= least))
+                    .map(|draw| u32::from((draw & set).count_ones() >= min))
                     .fold((0, 0), |(hits, all), hit| (hits + hit, all + 1));
                 let want = f64::from(counts.0) / f64::from(counts.1);
-                let got = log_hypergeometric_tail(population, marked, drawn, least).exp();
+                let got = log_hypergeometric_tail(population, marked, drawn, min).exp();
                 let near = got >= want && got <= want * (1.0 + 3.0 * ROUNDING);
-                assert!(near, "{population} {marked} {drawn} {least}: {got}, {want}");
+                assert!(near, "{population} {marked} {drawn} {min}: {got}, {want}");
             }
         }
     }
@@ -424,7 +423,7 @@ mod tests {
         const SESSIONS: u32 = 20_000;
         let (n, corrupt, dropped, k) = (60usize, 12usize, 15usize, 10usize);
         // Thresholds for the one and the other, so that both fail now and then.
-        let (open, most) = (6, 4);
+        let (open, needed) = (6, 4);
         let mut state = 7;
         let mut ring: Vec<usize> = (0..n).collect();
         let (mut exposed, mut shut) = (Sample::default(), Sample::default());
@@ -441,7 +440,7 @@ mod tests {
                 exposures += usize::from(neighbours(at).filter(|j| ring[*j] < corrupt).count() >= open);
                 // Of a survivor: a dropped client has one dropped client fewer beside it.
                 let left = neighbours(at).filter(|j| ring[*j] < n - dropped).count();
-                closures += usize::from(ring[at] < n - dropped && left < most);
+                closures += usize::from(ring[at] < n - dropped && left < needed);
             }
             exposed.add(exposures as f64);
             shut.add(closures as f64);
@@ -452,11 +451,11 @@ mod tests {
                 (0..n).filter(|start| kept(*start) && (1..=k / 2).all(|step| !kept((start + step) % n)));
             apart += f64::from(runs.count() >= 2);
         }
-        let tail = |marked: usize, least: usize| {
-            log_hypergeometric_tail(n as u32 - 1, marked as u32, k as u32, least as u32).exp()
+        let tail = |marked: usize, min: usize| {
+            log_hypergeometric_tail(n as u32 - 1, marked as u32, k as u32, min as u32).exp()
         };
         exposed.check((n - corrupt) as f64 * tail(corrupt, open));
-        shut.check((n - corrupt - dropped) as f64 * tail(dropped, k - most + 1));
+        shut.check((n - corrupt - dropped) as f64 * tail(dropped, k - needed + 1));
         let session = Session {
             clients: n as u32,
             corrupt: corrupt as u32,
@@ -464,7 +463,7 @@ mod tests {
         };
         for (count, bound) in [
             (any_exposed, session.log_exposed(k as u32, open as u32)),
-            (any_shut, session.log_shut(k as u32, most as u32)),
+            (any_shut, session.log_shut(k as u32, needed as u32)),
             (apart, session.log_disconnected(k as u32)),
         ] {
             let (frequency, bound) = (count / f64::from(SESSIONS), bound.exp());

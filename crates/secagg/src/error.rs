@@ -175,10 +175,10 @@ pub enum SecAggError {
         got: u32,
     },
     /// More clients than the session admits.
-    #[error("the session admits at most {most} clients; the next client is refused")]
+    #[error("the session admits at most {max} clients; the next client is refused")]
     TooMany {
         /// The cap.
-        most: u32,
+        max: u32,
     },
     /// A rate is outside its range.
     #[error("{name} must be {expected}, got {got}")]

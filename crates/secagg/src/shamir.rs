@@ -357,8 +357,7 @@ mod tests {
     fn half_of_the_surplus_shares_may_be_false() {
         for (m, threshold) in [(30u32, 15u32), (31, 16), (60, 40), (41, 2), (12, 12), (13, 12)] {
             let holders: Vec<u32> = (0..m).map(|i| 3 * i + 5).collect();
-            let most = (m - threshold) / 2;
-            for false_shares in 0..=most {
+            for false_shares in 0..=(m - threshold) / 2 {
                 let (secret, mut shares) = shared(threshold, &holders, false_shares as u8);
                 // From the first places on, or spread; in one limb or in all.
                 let spread = if false_shares % 2 == 0 {

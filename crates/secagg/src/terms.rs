@@ -242,7 +242,7 @@ impl Params {
     pub fn new(terms: Terms, topology: Topology) -> Result<Self> {
         if topology.clients > terms.max_clients {
             return Err(SecAggError::TooMany {
-                most: terms.max_clients,
+                max: terms.max_clients,
             });
         }
         if topology.clients < terms.min_survivors {
@@ -276,8 +276,8 @@ impl Params {
     }
 }
 
-fn within(name: &'static str, expected: &'static str, got: u64, least: u64, most: u64) -> Result<()> {
-    if (least..=most).contains(&got) {
+fn within(name: &'static str, expected: &'static str, got: u64, min: u64, max: u64) -> Result<()> {
+    if (min..=max).contains(&got) {
         Ok(())
     } else {
         Err(SecAggError::Setting { name, expected, got })

@@ -205,8 +205,5 @@ fn attack_10_vectors_of_the_wrong_shape_are_refused() {
     for _ in 0..3 {
         server.receive_keys(&join()).unwrap();
     }
-    assert_eq!(
-        server.receive_keys(&join()),
-        Err(SecAggError::TooMany { most: 3 })
-    );
+    assert_eq!(server.receive_keys(&join()), Err(SecAggError::TooMany { max: 3 }));
 }

@@ -84,16 +84,16 @@ fn secure(case: &Case) -> Result<SumOutcome, SecAggError> {
     run(case, &SecAggPlus::simulation(case.graph))
 }
 
-/// Session number `seed` of the random ones: up to `most` clients, any valid graph and threshold, moduli of 8 to 62 bits,
+/// Session number `seed` of the random ones: up to `max` clients, any valid graph and threshold, moduli of 8 to 62 bits,
 /// odd ones among them.
-fn random_case(seed: u64, most: u32) -> Case {
+fn random_case(seed: u64, max: u32) -> Case {
     let mut rng = harness::rng(seed);
     // Uniform in the logarithm, so that small cohorts with their corner cases come often.
-    let scale = f64::from(most / 2).ln();
+    let scale = f64::from(max / 2).ln();
     let uniform = |rng: &mut rand_chacha::ChaCha20Rng| f64::from(rng.next_u32()) / 2f64.powi(32);
     let clients = (2.0 * (scale * uniform(&mut rng)).exp())
         .round()
-        .min(f64::from(most)) as u32;
+        .min(f64::from(max)) as u32;
     let mut neighbours = ((f64::from(clients)).powf(uniform(&mut rng)) as u32).clamp(1, clients - 1);
     if harness::below(&mut rng, 10) == 0 {
         neighbours = clients - 1;
@@ -103,12 +103,12 @@ fn random_case(seed: u64, most: u32) -> Case {
     }
     let threat_model =
         [ThreatModel::HonestButCurious, ThreatModel::Active][harness::below(&mut rng, 2) as usize];
-    let least = if threat_model == ThreatModel::Active {
+    let min_threshold = if threat_model == ThreatModel::Active {
         neighbours / 2 + 1
     } else {
         1
     };
-    let threshold = least + harness::below(&mut rng, neighbours - least + 1);
+    let threshold = min_threshold + harness::below(&mut rng, neighbours - min_threshold + 1);
     let bits = 8 + harness::below(&mut rng, 55);
     let modulus = match harness::below(&mut rng, 3) {
         0 => 1u64 << bits,
@@ -137,10 +137,10 @@ fn random_case(seed: u64, most: u32) -> Case {
 }
 
 /// Sessions that gave a sum, of those from `first` on.
-fn random_sessions(first: u64, count: u64, most: u32) -> u64 {
+fn random_sessions(first: u64, count: u64, max: u32) -> u64 {
     let mut summed = 0;
     for seed in first..first + count {
-        let case = random_case(seed, most);
+        let case = random_case(seed, max);
         match secure(&case) {
             Ok(outcome) => {
                 check(&case, &outcome);
@@ -186,10 +186,10 @@ fn ten_thousand_random_sessions_are_exact() {
     assert!(summed > 5000);
 }
 
-/// Every subset of clients lost at one point, for every number of clients up to `most`, full and sparse graphs.
-fn every_subset(most: u32) -> (u32, u32) {
+/// Every subset of clients lost at one point, for every number of clients up to `max`, full and sparse graphs.
+fn every_subset(max: u32) -> (u32, u32) {
     let (mut summed, mut refused) = (0, 0);
-    for clients in 2..=most {
+    for clients in 2..=max {
         let sparse = GraphChoice::Regular {
             neighbours: 4,
             threshold: 3,

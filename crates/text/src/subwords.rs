@@ -140,10 +140,10 @@ impl Subwords {
     /// Appends the ids of a text, without special ones.
     pub(crate) fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         let failed = |detail| TextError::Untokenisable { detail };
-        let most = MAX_TEXT_BYTES / self.0.growth;
-        if text.len() > most {
+        let max = MAX_TEXT_BYTES / self.0.growth;
+        if text.len() > max {
             return Err(failed(format!(
-                "expected at most {most} bytes in a row, got {}: cut it into several rows",
+                "expected at most {max} bytes in a row, got {}: cut it into several rows",
                 text.len()
             )));
         }

@@ -313,7 +313,7 @@ impl World {
             &NoProgress,
         )?;
         let options = GroupOptions {
-            memory: GroupOptions::LEAST_MEMORY,
+            memory: GroupOptions::MIN_MEMORY,
             split: None,
             overwrite: false,
         };

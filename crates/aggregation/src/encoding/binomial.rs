@@ -11,7 +11,7 @@ use crate::error::{AggregationError, Result};
 use crate::rotation::Rotation;
 
 /// Most levels: fractions between them still have 7 bits of single precision.
-const MOST_LEVELS: u64 = 1 << 17;
+const MAX_LEVELS: u64 = 1 << 17;
 
 /// Quantisation to levels, and shares of noise in units of the bin width.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ impl Quantisation {
             size.dim
         };
         let setting = |name, expected, got| Err(AggregationError::Setting { name, expected, got });
-        if !(2..=MOST_LEVELS).contains(&levels.levels) {
+        if !(2..=MAX_LEVELS).contains(&levels.levels) {
             return setting("levels", "from 2 to 2^17", levels.levels as f64);
         }
         let (numerator, denominator) = levels.success_probability;

@@ -10,7 +10,7 @@ use crate::modular::Modulus;
 use crate::weight::truncate_weight;
 
 /// Fewest fractional bits worth having.
-const LEAST_BITS: u32 = 10;
+const MIN_BITS: u32 = 10;
 
 /// Truncation toward zero onto a grid of `2^-fraction_bits`.
 ///
@@ -28,11 +28,11 @@ impl Identity {
     pub(super) fn new(size: &EncodingSize) -> Result<Self> {
         let cap = |bits: u32| size.clip_norm * (1u64 << bits) as f64;
         let fits = |bits: u32| 2.0 * cap(bits) * size.max_clients as f64 + 1.0 < Modulus::MAX as f64;
-        let fraction_bits = (LEAST_BITS..=FRACTION_BITS).rev().find(|&bits| fits(bits));
+        let fraction_bits = (MIN_BITS..=FRACTION_BITS).rev().find(|&bits| fits(bits));
         let fraction_bits = fraction_bits.ok_or(AggregationError::EncodingTooLarge {
             what: "the sum in grid steps",
             limit: 62,
-            got: (2.0 * cap(LEAST_BITS) * size.max_clients as f64).log2(),
+            got: (2.0 * cap(MIN_BITS) * size.max_clients as f64).log2(),
             remedy: "choose a smaller clip norm or fewer clients",
         })?;
         Ok(Self {

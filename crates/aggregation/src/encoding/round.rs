@@ -102,9 +102,9 @@ impl<'a> RoundEncoding<'a> {
     pub fn decode(&self, sum: ModularVec, clients: u64) -> Result<Decoded> {
         let encoding = self.encoding;
         check_vector(&sum, encoding)?;
-        let most = encoding.size.max_clients;
-        if clients > most {
-            return Err(AggregationError::TooManyClients { most, got: clients });
+        let max = encoding.size.max_clients;
+        if clients > max {
+            return Err(AggregationError::TooManyClients { max, got: clients });
         }
         if clients == 0 {
             let (name, expected) = ("clients", "at least 1");

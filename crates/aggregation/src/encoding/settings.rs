@@ -90,7 +90,7 @@ impl MeanSquaredError {
 }
 
 /// Most clients of a sum: their weights then fit the fixed-point weight of a [`RawSum`].
-const MOST_CLIENTS: u64 = 1 << 22;
+const MAX_CLIENTS: u64 = 1 << 22;
 
 /// Refuses sizes that no encoding supports.
 pub(super) fn check_size(size: &EncodingSize) -> Result<()> {
@@ -99,7 +99,7 @@ pub(super) fn check_size(size: &EncodingSize) -> Result<()> {
     if !(size.clip_norm > 0.0 && size.clip_norm.is_finite()) {
         return setting("clip_norm", "positive and finite", size.clip_norm);
     }
-    if !(1..=MOST_CLIENTS).contains(&size.max_clients) {
+    if !(1..=MAX_CLIENTS).contains(&size.max_clients) {
         return setting("max_clients", "from 1 to 2^22", size.max_clients as f64);
     }
     if !(1..=size.max_clients).contains(&size.min_clients) {

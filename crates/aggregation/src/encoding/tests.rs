@@ -138,7 +138,7 @@ fn the_inflation_is_the_formula() {
         let got = encoding.sensitivity().l2;
         assert!((got - expected).abs() < 1e-12 * expected, "{got} != {expected}");
         let cap = (2.0 * scale * clip_norm * d.ln() / d.sqrt()).ceil();
-        assert_eq!(encoding.least_modulus().get(), 2 * cap as u64 * 100 + 1);
+        assert_eq!(encoding.min_modulus().get(), 2 * cap as u64 * 100 + 1);
     }
 }
 

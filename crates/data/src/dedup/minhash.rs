@@ -84,13 +84,13 @@ impl MinHash {
         if set.is_empty() {
             return Vec::new();
         }
-        let least = |&key: &u64| set.iter().map(|gram| mix(gram ^ key)).fold(u64::MAX, u64::min);
+        let min_hash = |&key: &u64| set.iter().map(|gram| mix(gram ^ key)).fold(u64::MAX, u64::min);
         let bands = self.keys.chunks(self.rows_per_band).zip(0_u64..);
         bands
             .map(|(keys, band)| {
                 keys.iter()
-                    .map(least)
-                    .fold(band, |hash, least| mix(hash.rotate_left(17) ^ least))
+                    .map(min_hash)
+                    .fold(band, |hash, min| mix(hash.rotate_left(17) ^ min))
             })
             .collect()
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
-use super::grouper::{Budget, GroupedRow, Grouper, GrouperOptions, LEAST_MEMORY, refuse_other};
+use super::grouper::{Budget, GroupedRow, Grouper, GrouperOptions, MIN_MEMORY, refuse_other};
 use super::index::hash_user;
 use super::manifest::GroupedManifest;
 use crate::count::assign;
@@ -18,7 +18,7 @@ use crate::splitter::Splitter;
 /// How to group.
 #[derive(Debug, Clone)]
 pub struct GroupOptions {
-    /// Bytes of rows and buffers to hold in memory, at least [`GroupOptions::LEAST_MEMORY`]. The program itself and the
+    /// Bytes of rows and buffers to hold in memory, at least [`GroupOptions::MIN_MEMORY`]. The program itself and the
     /// reader's current batch come on top.
     pub memory: usize,
     /// Writes a split column by this rule; without one, the source's split column is copied, if it has one.
@@ -29,7 +29,7 @@ pub struct GroupOptions {
 
 impl GroupOptions {
     /// Least [`GroupOptions::memory`].
-    pub const LEAST_MEMORY: usize = LEAST_MEMORY;
+    pub const MIN_MEMORY: usize = MIN_MEMORY;
 }
 
 /// Groups the rows of `source` by user in the new folder `output`: Parquet shards in which the rows of a user are

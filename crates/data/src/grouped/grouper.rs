@@ -16,13 +16,13 @@ use crate::rows::NO_TIME;
 use crate::split::Split;
 
 /// Least memory of a [`Grouper`], in bytes.
-pub(super) const LEAST_MEMORY: usize = 16 << 20;
+pub(super) const MIN_MEMORY: usize = 16 << 20;
 /// Most partitions: each is a file that is open while rows come.
-const MOST_PARTITIONS: u64 = 512;
+const MAX_PARTITIONS: u64 = 512;
 /// Most shards that are sorted and written at once.
-const MOST_WORKERS: usize = 4;
-const LEAST_BUFFER: usize = 1 << 14;
-const MOST_BUFFER: usize = 1 << 18;
+const MAX_WORKERS: usize = 4;
+const MIN_BUFFER: usize = 1 << 14;
+const MAX_BUFFER: usize = 1 << 18;
 
 /// What a [`Grouper`] is told of the rows to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,17 +105,17 @@ pub(super) struct Budget {
 
 impl Budget {
     pub(super) fn of(memory: usize) -> Result<Budget> {
-        if memory < LEAST_MEMORY {
+        if memory < MIN_MEMORY {
             return Err(DataError::InvalidSetting {
                 key: "memory",
-                expected: format!("at least {LEAST_MEMORY} bytes"),
+                expected: format!("at least {MIN_MEMORY} bytes"),
                 got: memory.to_string(),
             });
         }
         Ok(Budget {
             // Workers that sort at once hold half of the memory in rows; the rest is the sort's order and what writers have not
             // compressed yet. Not by the threads at hand, so that the shards are the same on every machine.
-            rows: memory / (2 * MOST_WORKERS),
+            rows: memory / (2 * MAX_WORKERS),
             buffers: memory / 4,
         })
     }
@@ -135,7 +135,7 @@ impl Grouper {
         refuse_other(output, options.overwrite)?;
         let building = file::FolderBuilder::beside(output)?;
         let partitions = partitions(options.expected_bytes, budget.rows);
-        let buffer = (budget.buffers / partitions).clamp(LEAST_BUFFER, MOST_BUFFER);
+        let buffer = (budget.buffers / partitions).clamp(MIN_BUFFER, MAX_BUFFER);
         let partitions = (0..partitions)
             .map(|number| SpillWriter::create(building.path().join(format!("spill-{number:05}")), buffer))
             .collect::<Result<_>>()?;
@@ -211,7 +211,7 @@ impl Grouper {
             .collect::<Result<_>>()?;
         let spills = Spill::joined(spills, self.budget.rows as u64);
         let done = AtomicU64::new(0);
-        let workers = rayon::current_num_threads().clamp(1, MOST_WORKERS);
+        let workers = rayon::current_num_threads().clamp(1, MAX_WORKERS);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(workers).build();
         let pool =
             pool.map_err(|error| io("start threads for", &self.output)(std::io::Error::other(error)))?;
@@ -285,10 +285,8 @@ pub(super) fn refuse_other(output: &Path, overwrite: bool) -> Result<()> {
 
 /// So many that a partition of hashed users is likely to fit in a worker's share: a third more than needed.
 fn partitions(bytes: Option<u64>, share: usize) -> usize {
-    let wanted = bytes.map_or(MOST_PARTITIONS, |bytes| {
-        (bytes + bytes / 3).div_ceil(share as u64)
-    });
-    wanted.clamp(1, MOST_PARTITIONS) as usize
+    let wanted = bytes.map_or(MAX_PARTITIONS, |bytes| (bytes + bytes / 3).div_ceil(share as u64));
+    wanted.clamp(1, MAX_PARTITIONS) as usize
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ fn source(folder: &TempDir) -> SourceSpec {
 
 fn options(overwrite: bool) -> GroupOptions {
     GroupOptions {
-        memory: GroupOptions::LEAST_MEMORY,
+        memory: GroupOptions::MIN_MEMORY,
         split: None,
         overwrite,
     }
@@ -418,7 +418,7 @@ fn rows_without_a_time_are_grouped_before_the_others() {
     let spec: crate::CorpusSpec =
         toml::from_str("source = { kind = \"csv\", path = \"rows.csv\", time = \"time\" }").unwrap();
     let options = GroupOptions {
-        memory: GroupOptions::LEAST_MEMORY,
+        memory: GroupOptions::MIN_MEMORY,
         split: None,
         overwrite: false,
     };

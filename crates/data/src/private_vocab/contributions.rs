@@ -229,8 +229,8 @@ impl Collector {
 ///
 /// PRIVACY: the choice follows from the user's own name and text. Were it to depend on anything of others, even on the
 /// order in which words were first seen, one user could move the votes of many.
-fn choose(user: &str, entries: &[Entry], most: usize, words: &[Box<str>]) -> Vec<u32> {
-    if entries.len() <= most {
+fn choose(user: &str, entries: &[Entry], max: usize, words: &[Box<str>]) -> Vec<u32> {
+    if entries.len() <= max {
         return entries.iter().map(|entry| entry.word).collect();
     }
     let mut own: Vec<&Entry> = entries.iter().collect();
@@ -239,7 +239,7 @@ fn choose(user: &str, entries: &[Entry], most: usize, words: &[Box<str>]) -> Vec
     head.copy_from_slice(&crate::hash::hash_bytes(user.as_bytes())[..8]);
     let mut stream = Stream::new("votes", 0, u64::from_le_bytes(head));
     stream.shuffle(&mut own);
-    own.iter().take(most).map(|entry| entry.word).collect()
+    own.iter().take(max).map(|entry| entry.word).collect()
 }
 
 fn number(numbers: &mut HashMap<Box<str>, u32>, name: &str) -> u32 {
@@ -264,7 +264,7 @@ mod tests {
     use crate::rows::NO_TIME;
     use proptest::prelude::*;
 
-    fn votes(texts: &[(&str, &str)], most: u32) -> WordVotes {
+    fn votes(texts: &[(&str, &str)], max: u32) -> WordVotes {
         let mut rows = Rows::default();
         for (place, (user, text)) in (1..).zip(texts) {
             rows.users.push(user);
@@ -274,7 +274,7 @@ mod tests {
         }
         let mut collector = Collector::default();
         collector.add(&rows, |_| Ok(true)).unwrap();
-        collector.finish(most)
+        collector.finish(max)
     }
 
     fn sums(votes: &WordVotes) -> HashMap<&str, i64> {
@@ -309,10 +309,10 @@ mod tests {
     #[test]
     fn who_has_more_words_votes_for_a_uniform_choice_of_them() {
         let mut seen: HashMap<String, u32> = HashMap::new();
-        let (users, most) = (2000, 3);
+        let (users, max) = (2000, 3);
         for user in 0..users {
             let user = format!("user{user}");
-            let votes = votes(&[(&user, "a b c d e f g h i j")], most);
+            let votes = votes(&[(&user, "a b c d e f g h i j")], max);
             assert_eq!(votes.words.len(), 3);
             assert!(votes.words.iter().all(|one| one.votes == weight(3)));
             for one in &votes.words {
@@ -347,14 +347,14 @@ mod tests {
         fn one_user_adds_a_vector_of_at_most_the_unit_norm(
             texts in prop::collection::vec((0_u8..6, "[a-hA-H .\n\u{e0}-\u{e9}]{0,80}"), 1..12),
             user in 0_u8..6,
-            most in 1_u32..8,
+            max in 1_u32..8,
         ) {
             let named: Vec<(String, &str)> =
                 texts.iter().map(|(user, text)| (format!("u{user}"), text.as_str())).collect();
             let all: Vec<(&str, &str)> = named.iter().map(|(user, text)| (user.as_str(), *text)).collect();
             let name = format!("u{user}");
             let others: Vec<(&str, &str)> = all.iter().copied().filter(|(user, _)| *user != name).collect();
-            let (with, without) = (votes(&all, most), votes(&others, most));
+            let (with, without) = (votes(&all, max), votes(&others, max));
             let (with, without) = (sums(&with), sums(&without));
             let (mut words, mut squares) = (0, 0_u128);
             for (word, &sum) in &with {
@@ -364,7 +364,7 @@ mod tests {
                 squares += (own as u128).pow(2);
             }
             prop_assert!(without.keys().all(|word| with.contains_key(word)));
-            prop_assert!(words <= most);
+            prop_assert!(words <= max);
             prop_assert!(squares <= u128::from(UNIT).pow(2));
         }
     }

@@ -172,17 +172,17 @@ impl PrivateVocabulary {
         if self.event != event {
             return wrong("event", format!("{event:?}"), format!("{:?}", self.event));
         }
-        let least = sampler_distance(z)
+        let min = sampler_distance(z)
             .map_err(|error| error.to_string())?
             .total_variation();
-        if !(self.sampler_total_variation >= least && self.sampler_total_variation < 1.0) {
+        if !(self.sampler_total_variation >= min && self.sampler_total_variation < 1.0) {
             let got = self.sampler_total_variation.to_string();
-            return wrong("sampler_total_variation", format!("at least {least:e}"), got);
+            return wrong("sampler_total_variation", format!("at least {min:e}"), got);
         }
         let threshold = self.threshold * UNIT as f64;
         let in_range = threshold.fract() == 0.0 && (0.0..2f64.powi(62)).contains(&threshold);
-        let (most, delta) = (self.max_words_per_user, self.threshold_delta.get());
-        if !in_range || !holds(steps, most, threshold as i64, delta) {
+        let (max, delta) = (self.max_words_per_user, self.threshold_delta.get());
+        if !in_range || !holds(steps, max, threshold as i64, delta) {
             let expected =
                 format!("one that a user's own words pass with a probability of at most {delta:e}");
             return wrong("threshold", expected, self.threshold.to_string());

@@ -65,11 +65,11 @@ pub(crate) fn read(
             read: 0,
             bound: bound.clone(),
         });
-    let too_long = |line: u64, most: u64| DataError::BadValue {
+    let too_long = |line: u64, max: u64| DataError::BadValue {
         file: path.to_owned(),
         place: Place::Line(line),
         what: "record".to_owned(),
-        expected: format!("at most {most} bytes (max_line_bytes)"),
+        expected: format!("at most {max} bytes (max_line_bytes)"),
         got: "a longer one (is a quote not closed?)".to_owned(),
     };
     let header = reader.headers().map_err(|error| match bound.exceeded.get() {

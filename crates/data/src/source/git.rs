@@ -284,18 +284,18 @@ fn read_log(
             expected,
             got,
         };
-        let mut field = |buffer: &mut Vec<u8>, what: &str, most: usize| {
+        let mut field = |buffer: &mut Vec<u8>, what: &str, max: usize| {
             buffer.clear();
-            let mut bounded = reader.by_ref().take(most as u64 + 1);
+            let mut bounded = reader.by_ref().take(max as u64 + 1);
             let read = bounded
                 .read_until(0, buffer)
                 .map_err(io("read the log of", path))?;
             if buffer.last() == Some(&0) {
                 buffer.pop();
-            } else if buffer.len() > most {
+            } else if buffer.len() > max {
                 return Err(bad(
                     what,
-                    format!("at most {most} bytes"),
+                    format!("at most {max} bytes"),
                     "a longer one".to_owned(),
                 ));
             }

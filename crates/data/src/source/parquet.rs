@@ -39,7 +39,7 @@ const MAX_EXPANSION: u64 = 1000;
 const ROW_BYTES: u64 = 40;
 
 /// Bytes to which a file of `size` bytes may expand.
-fn most_expanded(size: u64) -> u64 {
+fn max_expanded(size: u64) -> u64 {
     EXPANSION_BYTES.max(size.saturating_mul(MAX_EXPANSION))
 }
 
@@ -134,7 +134,7 @@ impl Batches {
         Ok(Batches {
             path: path.to_owned(),
             reader: reader.map_err(|error| damaged(path)(error.to_string()))?,
-            left: most_expanded(size),
+            left: max_expanded(size),
         })
     }
 
@@ -279,7 +279,7 @@ pub(crate) fn text_bytes(path: &Path, columns: Columns<'_>) -> Result<u64> {
         .filter(|chunk| wanted.contains(&Some(chunk.column_path().string().as_str())))
         .map(|chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(0))
         .fold(0, u64::saturating_add);
-    Ok(bytes.min(most_expanded(size)))
+    Ok(bytes.min(max_expanded(size)))
 }
 
 fn find<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a ArrayRef> {

@@ -251,8 +251,8 @@ impl SourceSpec {
 
 impl SyntheticSource {
     fn validate(&self) -> Result<()> {
-        let at_least = |key, value: u64, least: u64| match value < least {
-            true => Err(invalid(key, format!("at least {least}"), value)),
+        let at_least = |key, value: u64, min: u64| match value < min {
+            true => Err(invalid(key, format!("at least {min}"), value)),
             false => Ok(()),
         };
         at_least("data.source.users", self.users, 1)?;
@@ -262,8 +262,8 @@ impl SyntheticSource {
         at_least("data.source.longest_sentence", self.longest_sentence as u64, 2)?;
         at_least("data.source.max_sentences", self.max_sentences, 1)?;
         // A run file of somebody else must not be able to ask for a population that is never drawn to its end.
-        let at_most = |key, value: u64, most: u64| match value > most {
-            true => Err(invalid(key, format!("at most {most}"), value)),
+        let at_most = |key, value: u64, max: u64| match value > max {
+            true => Err(invalid(key, format!("at most {max}"), value)),
             false => Ok(()),
         };
         at_most("data.source.users", self.users, 10_000_000)?;

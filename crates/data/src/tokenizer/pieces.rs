@@ -12,13 +12,13 @@ use crate::error::{DataError, Result};
 use crate::rows::Rows;
 
 /// Distinct words held while counting: some 400 MB.
-const MOST_WORDS: usize = 4_000_000;
+const MAX_WORDS: usize = 4_000_000;
 
 /// Words of more bytes (encoded data, mostly) do not count.
 const LONGEST_WORD: usize = 256;
 
 /// Most occurrences of one pair that the trainer can count.
-const MOST_PAIRS: u64 = i32::MAX as u64;
+const MAX_PAIRS: u64 = i32::MAX as u64;
 
 type Counts = HashMap<Box<str>, u64>;
 
@@ -26,21 +26,21 @@ type Counts = HashMap<Box<str>, u64>;
 pub(super) struct PieceCounts<'a> {
     tokenizer: &'a Tokenizer,
     counts: Counts,
-    most: usize,
+    max: usize,
     total: u64,
     forgotten: u64,
 }
 
 impl<'a> PieceCounts<'a> {
     pub(super) fn new(tokenizer: &'a Tokenizer) -> PieceCounts<'a> {
-        PieceCounts::within(tokenizer, MOST_WORDS)
+        PieceCounts::within(tokenizer, MAX_WORDS)
     }
 
-    pub(super) fn within(tokenizer: &'a Tokenizer, most: usize) -> PieceCounts<'a> {
+    pub(super) fn within(tokenizer: &'a Tokenizer, max: usize) -> PieceCounts<'a> {
         PieceCounts {
             tokenizer,
             counts: Counts::new(),
-            most,
+            max,
             total: 0,
             forgotten: 0,
         }
@@ -62,7 +62,7 @@ impl<'a> PieceCounts<'a> {
         }
         // Between batches, whose rows are the same at any number of threads.
         let mut rare = 1;
-        while self.counts.len() > self.most {
+        while self.counts.len() > self.max {
             let before = self.counts.len();
             self.counts.retain(|_, count| *count > rare);
             self.forgotten += (before - self.counts.len()) as u64;
@@ -83,19 +83,19 @@ impl<'a> PieceCounts<'a> {
     pub(super) fn finish(self) -> Vec<(Box<str>, u64)> {
         let mut counts: Vec<_> = self.counts.into_iter().collect();
         counts.sort_unstable();
-        scale(&mut counts, MOST_PAIRS);
+        scale(&mut counts, MAX_PAIRS);
         counts
     }
 }
 
-fn scale(counts: &mut [(Box<str>, u64)], most: u64) {
+fn scale(counts: &mut [(Box<str>, u64)], max: u64) {
     let letters = |counts: &[(Box<str>, u64)]| -> u128 {
         let of = |(word, count): &(Box<str>, u64)| word.len() as u128 * u128::from(*count);
         counts.iter().map(of).sum()
     };
     // Rounding up keeps rare words, at most one letter each: the second round is for them.
-    while letters(counts) > u128::from(most) {
-        let divisor = (letters(counts) / u128::from(most)) as u64 + 1;
+    while letters(counts) > u128::from(max) {
+        let divisor = (letters(counts) / u128::from(max)) as u64 + 1;
         if counts.iter().all(|(_, count)| *count == 1) {
             return;
         }
@@ -128,8 +128,8 @@ fn count(tokenizer: &Tokenizer, text: &str, counts: &mut Counts) -> Result<()> {
     Ok(())
 }
 
-/// The `most` most frequent characters, then those of them that continue a word, as `##x`; each in the order of code points.
-pub(super) fn alphabet(counts: &[(Box<str>, u64)], most: usize) -> Vec<String> {
+/// The `max` most frequent characters, then those of them that continue a word, as `##x`; each in the order of code points.
+pub(super) fn alphabet(counts: &[(Box<str>, u64)], max: usize) -> Vec<String> {
     // By character: how often, and whether inside of words.
     let mut letters: BTreeMap<char, (u64, bool)> = BTreeMap::new();
     for (word, count) in counts {
@@ -141,7 +141,7 @@ pub(super) fn alphabet(counts: &[(Box<str>, u64)], most: usize) -> Vec<String> {
     }
     let mut kept: Vec<(char, (u64, bool))> = letters.into_iter().collect();
     kept.sort_by_key(|&(_, (times, _))| std::cmp::Reverse(times));
-    kept.truncate(most);
+    kept.truncate(max);
     kept.sort_unstable_by_key(|&(letter, _)| letter);
     let starts = kept.iter().map(|(letter, _)| letter.to_string());
     let continuing = kept.iter().filter(|(_, (_, continues))| *continues);
@@ -156,9 +156,9 @@ mod tests {
 
     #[test]
     fn counts_are_scaled_to_what_the_trainer_counts() {
-        fn check(counts: &[(&str, u64)], most: u64, expected: &[u64]) {
+        fn check(counts: &[(&str, u64)], max: u64, expected: &[u64]) {
             let mut counts: Vec<_> = counts.iter().map(|&(word, count)| (word.into(), count)).collect();
-            scale(&mut counts, most);
+            scale(&mut counts, max);
             let got: Vec<u64> = counts.iter().map(|(_, count)| *count).collect();
             assert_eq!(got, expected);
         }

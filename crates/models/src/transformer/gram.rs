@@ -19,7 +19,7 @@ use std::ops::AddAssign;
 const CANCELLED: f64 = 1e-3;
 /// Less than this part of its terms no squared norm counts for: the product itself is rounded by as much as a norm below it
 /// could be wrong by.
-const LEAST: f64 = 1e-6;
+const MIN_FRACTION: f64 = 1e-6;
 
 /// A squared norm of a sum of outer products `a_t b_t^T`, and what it was made of.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -41,7 +41,7 @@ impl Square {
     /// PRIVACY: never so small that the roundings of a gradient of terms that cancel, scaled up to the bound, would
     /// exceed a ten-thousandth of it; and never zero because a sum of products was rounded below zero.
     pub(super) fn bounded(self) -> f64 {
-        self.value.max(LEAST * self.terms)
+        self.value.max(MIN_FRACTION * self.terms)
     }
 }
 
@@ -421,13 +421,16 @@ mod tests {
             let mut explicit = WeightGradient::new(isa, 2, 120);
             let got = gram.squared_norm(&x, 120, &y, 90, &mut explicit);
             assert!(got.value >= 0.0, "{got:?}");
-            assert!(got.bounded() >= LEAST * got.terms && got.terms > 1.0, "{got:?}");
+            assert!(
+                got.bounded() >= MIN_FRACTION * got.terms && got.terms > 1.0,
+                "{got:?}"
+            );
         }
         let below_zero = Square {
             value: -1e-9,
             terms: 4.0,
         };
-        assert_eq!(below_zero.bounded(), 4.0 * LEAST);
+        assert_eq!(below_zero.bounded(), 4.0 * MIN_FRACTION);
     }
 
     /// The output part and the input part of an embedding's gradient cancel where a row gets minus what its logits add.

@@ -53,7 +53,7 @@ impl SecureSum for Plain {
         let count = included.len() as u32;
         if count > terms.max_clients() {
             return Err(SecAggError::TooMany {
-                most: terms.max_clients(),
+                max: terms.max_clients(),
             });
         }
         if count < terms.min_survivors() {

@@ -61,7 +61,7 @@ impl Joining {
             }
         }
         if self.count() >= max_clients {
-            return Err(SecAggError::TooMany { most: max_clients });
+            return Err(SecAggError::TooMany { max: max_clients });
         }
         Ok(true)
     }

@@ -184,12 +184,12 @@ impl Parts {
             "Prepend" => bounded(part, "prepend").map(|_| true),
             "Replace" => {
                 let content = bounded(part, "content")?;
-                let least = match pattern::of(part)? {
+                let min = match pattern::of(part)? {
                     pattern::Pattern::Literal(text) => text.len(),
                     // It may match between any two letters.
                     pattern::Pattern::Regex => return self.grow(1 + content.len()),
                 };
-                self.grow(content.len().div_ceil(least))
+                self.grow(content.len().div_ceil(min))
             }
             _ => Ok(false),
         }

@@ -61,7 +61,7 @@ pub(super) fn table(world: &World, place: &str) -> Result<()> {
     };
     let imported = import(&source, base, &out.path().join("imported"), &options, &NoProgress);
     let options = GroupOptions {
-        memory: GroupOptions::LEAST_MEMORY,
+        memory: GroupOptions::MIN_MEMORY,
         split: None,
         overwrite: false,
     };

@@ -15,7 +15,7 @@ fn sums_never_wrap_around() {
         for exact in [false, true] {
             let mut encoding = Encoding::new(kind, size(1, 1.0, clients)).unwrap();
             if exact {
-                encoding = encoding.with_least_modulus();
+                encoding = encoding.with_min_modulus();
             }
             for value in [1.0f32, -1.0] {
                 let sum = decoded_sum(&encoding, &vec![vec![value]; clients as usize], 0);
@@ -30,8 +30,8 @@ fn sums_never_wrap_around() {
     let kind = EncodingKind::RotatedRounding { scale: 1000.0 };
     let encoding = Encoding::new(kind, size(64, 1.0, clients))
         .unwrap()
-        .with_least_modulus();
-    let top = (encoding.least_modulus().get() - 1) / clients;
+        .with_min_modulus();
+    let top = (encoding.min_modulus().get() - 1) / clients;
     let mut sum = encoding.zeros();
     for _ in 0..clients {
         let one = ModularVec::from_residues(encoding.modulus(), &[top; 64]).unwrap();
@@ -45,7 +45,7 @@ fn sums_never_wrap_around() {
     assert_eq!(sum.iter().next(), Some(encoding.modulus().get() - 1));
     // Quantised: all levels and all trials.
     let levels = Encoding::new(EncodingKind::Binomial(PLAIN_LEVELS), size(64, 1.0, clients)).unwrap();
-    let levels = levels.with_least_modulus();
+    let levels = levels.with_min_modulus();
     for residue in [0, 32 + 2000] {
         let mut sum = levels.zeros();
         for _ in 0..clients {
@@ -77,7 +77,7 @@ fn exact_and_rounded_moduli_decode_alike() {
     ];
     for kind in kinds {
         let encoding = Encoding::new(kind, size(3000, 1.0, 3)).unwrap();
-        let exact = encoding.clone().with_least_modulus();
+        let exact = encoding.clone().with_min_modulus();
         assert_eq!(exact.bits_per_coordinate(), encoding.bits_per_coordinate());
         assert!(encoding.modulus().is_power_of_two() && !exact.modulus().is_power_of_two());
         let updates: Vec<Vec<f32>> = (0..3).map(|client| update(client, 3000, 0.9)).collect();

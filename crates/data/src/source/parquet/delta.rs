@@ -1,15 +1,15 @@
 //! Headers of delta-encoded integers inside a page, which say how many there are before any is decoded.
 
-/// Checks delta-encoded integers at the start of `bytes`: at most `most` of them. Returns where they end; `None` for anything
+/// Checks delta-encoded integers at the start of `bytes`: at most `max` of them. Returns where they end; `None` for anything
 /// else.
-pub(super) fn end(bytes: &[u8], most: u64) -> Option<usize> {
+pub(super) fn end(bytes: &[u8], max: u64) -> Option<usize> {
     let mut at = 0;
     let block = varint(bytes, &mut at)?;
     let minis = varint(bytes, &mut at)?;
     let total = varint(bytes, &mut at)?;
     let first = varint(bytes, &mut at);
     let fits = (128..=1 << 20).contains(&block) && block % 128 == 0;
-    if !fits || !(1..=block).contains(&minis) || block % minis != 0 || total > most {
+    if !fits || !(1..=block).contains(&minis) || block % minis != 0 || total > max {
         return None;
     }
     first?;

@@ -17,7 +17,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::ColumnDescriptor;
 
 use super::header::{self, DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, Header};
-use super::{delta, most_expanded, too_large};
+use super::{delta, max_expanded, too_large};
 use crate::error::quoted;
 use undertone_text::guard::caught;
 
@@ -73,7 +73,7 @@ pub(crate) fn inspect(
     let mut locations = Vec::new();
     let mut left = Left {
         stored: size,
-        expanded: most_expanded(size),
+        expanded: max_expanded(size),
         pages: MAX_PAGES,
     };
     for group in metadata.row_groups() {
@@ -90,11 +90,11 @@ pub(crate) fn inspect(
                 Ok((cost, found.locations()))
             });
             let (cost, pages) = seen.map_err(|detail| format!("column {}: {detail}", name()))?;
-            if let Some(most) = costs.get_mut(leaf) {
-                most.row = most.row.max(cost.row);
-                most.dictionary = most.dictionary.max(cost.dictionary);
-                most.data = most.data.max(cost.data);
-                most.lists = most.lists.max(cost.lists);
+            if let Some(max) = costs.get_mut(leaf) {
+                max.row = max.row.max(cost.row);
+                max.dictionary = max.dictionary.max(cost.dictionary);
+                max.data = max.data.max(cost.data);
+                max.lists = max.lists.max(cost.lists);
             }
             of_group.push(pages);
         }
@@ -359,14 +359,14 @@ fn check_delta(page: &Page, column: &ColumnDescriptor) -> Result<(), String> {
         }
         Page::DictionaryPage { .. } => return Err(bad()),
     };
-    let most = u64::from(page.num_values()).min(DELTA_VALUES);
+    let max = u64::from(page.num_values()).min(DELTA_VALUES);
     // A page of nulls has no values at all.
     if bytes.is_empty() {
         return Ok(());
     }
-    let end = delta::end(bytes, most).ok_or_else(bad)?;
+    let end = delta::end(bytes, max).ok_or_else(bad)?;
     if prefixes {
-        delta::end(&bytes[end..], most).ok_or_else(bad)?;
+        delta::end(&bytes[end..], max).ok_or_else(bad)?;
     }
     Ok(())
 }
