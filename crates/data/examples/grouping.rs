@@ -174,11 +174,11 @@ fn stream(folder: &Path, users: u64) -> Outcome<Value> {
     // Poisson samples of about 1024 users each, by exact random access.
     let (started, before) = (Instant::now(), cpu_seconds());
     let mut random = ChaCha8Rng::seed_from_u64(2);
-    let share = 1024.0 / grouped.num_users() as f64;
+    let fraction = 1024.0 / grouped.num_users() as f64;
     let (mut sampled_rows, mut sampled) = (0_u64, 0);
     for _ in 0..8 {
         let chosen: Vec<usize> = (0..grouped.num_users())
-            .filter(|_| ((random.next_u64() >> 11) as f64) < share * (1_u64 << 53) as f64)
+            .filter(|_| ((random.next_u64() >> 11) as f64) < fraction * (1_u64 << 53) as f64)
             .collect();
         sampled += chosen.len();
         for user in grouped.read_users(&chosen)? {

@@ -27,7 +27,7 @@ pub use record::PrivateVocabulary;
 /// voted for is not public.
 const MAX_SAMPLES: u64 = 1 << 48;
 
-/// The samples' share of delta that a calibration leaves to them; they need far less.
+/// The samples' part of delta that a calibration leaves to them; they need far less.
 const SAMPLER_SHARE: f64 = 1e-9;
 
 /// How many words to choose, with how much noise and which threshold.
@@ -188,7 +188,7 @@ impl SelectedWords {
         &self.record
     }
 
-    /// Share of the training users' words that the vocabulary holds. An exact count: **not** private, for the eyes of
+    /// Fraction of the training users' words that the vocabulary holds. An exact count: **not** private, for the eyes of
     /// whoever holds the text.
     #[must_use]
     pub fn coverage(&self) -> f64 {

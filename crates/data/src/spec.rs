@@ -152,21 +152,21 @@ pub enum SplitSpec {
     Column {},
     /// By user: a user is in one partition only.
     HeldOutUsers {
-        /// Share of users for validation.
+        /// Fraction of users for validation.
         #[serde(default = "tenth")]
         validation: f64,
-        /// Share of users for test.
+        /// Fraction of users for test.
         #[serde(default = "tenth")]
         test: f64,
         /// Seed of the choice.
         #[serde(default)]
         seed: u64,
     },
-    /// By time: later rows are test, and a share of users (with all their rows) is validation.
+    /// By time: later rows are test, and a fraction of users (with all their rows) is validation.
     Time {
         /// Rows after this point are test.
         test_after: TimePoint,
-        /// Share of users for validation.
+        /// Fraction of users for validation.
         #[serde(default = "tenth")]
         validation_users: f64,
         /// Seed of the choice of validation users.

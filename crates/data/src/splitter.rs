@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn held_out_shares_are_near_the_asked_ones() {
+    fn held_out_fractions_are_near_the_requested_ones() {
         let splitter = Splitter::HeldOutUsers {
             validation: 0.1,
             test: 0.2,

@@ -93,8 +93,9 @@ impl Distribution {
         let (Some(&min), Some(&max)) = (sizes.first(), sizes.last()) else {
             return Distribution::default();
         };
-        let quantile =
-            |share: f64| sizes[((share * sizes.len() as f64).ceil() as usize).clamp(1, sizes.len()) - 1];
+        let quantile = |fraction: f64| {
+            sizes[((fraction * sizes.len() as f64).ceil() as usize).clamp(1, sizes.len()) - 1]
+        };
         let bins = max.max(1).ilog2() as usize + 1;
         let mut counts = vec![0; bins];
         sizes
@@ -138,7 +139,7 @@ impl PartitionCounter {
         let end = self.targets[special.eos as usize];
         let words = tokens - end;
         let unknown_words = special.unk.map_or(0, |unk| self.targets[unk as usize]);
-        let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+        let fraction = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
         let word = constant_prediction(train, special, EosTargets::Excluded);
         let target = constant_prediction(train, special, EosTargets::Included);
         PartitionStats {
@@ -147,9 +148,9 @@ impl PartitionCounter {
             tokens,
             words,
             unknown_words,
-            unknown_rate: share(unknown_words, words),
-            unigram_with_eos: target.and_then(|id| share(self.targets[id], tokens)),
-            unigram_without_eos: word.and_then(|id| share(self.targets[id], words)),
+            unknown_rate: fraction(unknown_words, words),
+            unigram_with_eos: target.and_then(|id| fraction(self.targets[id], tokens)),
+            unigram_without_eos: word.and_then(|id| fraction(self.targets[id], words)),
             examples_per_user: Distribution::of(self.examples_per_user),
             tokens_per_user: Distribution::of(self.tokens_per_user),
         }

@@ -312,11 +312,11 @@ impl<T: Scalar> MlpWorker<T> {
             let label = label as usize;
             stats.loss_sum += maximum.wide() + sum.wide().ln() - logits[label].wide();
             stats.correct += usize::from(logits[label] >= maximum);
-            let share = T::of(1.0 / rows as f64);
+            let fraction = T::of(1.0 / rows as f64);
             for (gradient, &logit) in gradients.iter_mut().zip(logits) {
-                *gradient = (logit - maximum).exponential::<false>() / sum * share;
+                *gradient = (logit - maximum).exponential::<false>() / sum * fraction;
             }
-            gradients[label] -= share;
+            gradients[label] -= fraction;
         }
         if stats.loss_sum.is_finite() {
             Ok(stats)

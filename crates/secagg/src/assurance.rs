@@ -16,8 +16,8 @@
 //! server learns the sum over each connected component of them. Two survivors next to each other on the ring are
 //! neighbours unless a run of at least `h = floor(k / 2)` corrupt or dropped clients lies between them, so the graph is
 //! disconnected exactly if there are two such runs. The gaps between the `s = n - c - d` honest survivors are uniform
-//! over the compositions of `c + d` into `s` parts, of which a share of `C(n - 1 - 2 h, s - 1) / C(n - 1, s - 1)` has two given
-//! parts of `h` or more; the sum over the `C(s, 2)` pairs bounds the probability (Bonferroni). Clients that are both corrupt
+//! over the compositions of `c + d` into `s` parts, of which a fraction of `C(n - 1 - 2 h, s - 1) / C(n - 1, s - 1)` has two
+//! given parts of `h` or more; the sum over the `C(s, 2)` pairs bounds the probability (Bonferroni). Clients that are both corrupt
 //! and dropped make this smaller.
 //!
 //! **A secret stays shut.** Every secret to be opened, a self mask or a key of a dropped client, needs `t` neighbours that
@@ -83,7 +83,7 @@ impl Assumptions {
         failure_bits: 20,
     };
 
-    /// At most these shares of a session's clients drop out and are corrupt; privacy fails with probability at most
+    /// At most these fractions of a session's clients drop out and are corrupt; privacy fails with probability at most
     /// 2^-40, a session with 2^-20.
     ///
     /// # Errors
@@ -134,7 +134,7 @@ impl Assumptions {
         })
     }
 
-    /// The assumed share of corrupt clients.
+    /// The assumed fraction of corrupt clients.
     #[must_use]
     pub fn corrupt_rate(&self) -> f64 {
         self.corrupt_rate
@@ -249,7 +249,7 @@ struct Session {
 
 impl Session {
     fn new(assumptions: &Assumptions, clients: u32) -> Self {
-        // A share of 0.29 is 28.999... of 100 clients in floating point: what is next to an integer counts as it.
+        // A fraction of 0.29 is 28.999... of 100 clients in floating point: what is next to an integer counts as it.
         let of_all = |rate: f64| (rate * f64::from(clients) + 1e-6).floor() as u32;
         Self {
             clients,

@@ -58,7 +58,7 @@ impl State {
 /// One client in one session.
 ///
 /// # Guarantee
-/// For a client that [`join`](Self::join)ed, if at most the assumed share of its neighbours is corrupt:
+/// For a client that [`join`](Self::join)ed, if at most the assumed fraction of its neighbours is corrupt:
 ///
 /// - No client's two secrets come together: fewer than `t` shares of one of the two are ever given.
 /// - Before it gives any share, at least [`Floors::min_survivors`] clients are in the sum that it agrees to, itself and the

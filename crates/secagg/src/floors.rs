@@ -14,7 +14,7 @@ const MIN_PRIVACY_BITS: u32 = 40;
 /// A client takes part in a session only if all of these hold, whatever values the floors have:
 ///
 /// - the session is active: the survivors sign their set;
-/// - `2 t > k + corrupt`, with `corrupt` the assumed share of the `k` neighbours, rounded up;
+/// - `2 t > k + corrupt`, with `corrupt` the assumed fraction of the `k` neighbours, rounded up;
 /// - the probability that privacy fails on the session's graph, computed by this client from its
 ///   [`Assumptions`], is at most `2^-40`;
 /// - every neighbour's identity is one that the client knows: [`Trust::Anyone`] is refused.
@@ -92,7 +92,7 @@ impl Floors {
     /// With other bounds on the number of neighbours. A session with fewer clients than `min + 1` must have the full graph.
     ///
     /// PRIVACY: a minimum below the number of clients admits sparse graphs, on which the server places the clients. The
-    /// assumed share of corrupt neighbours is then a statement about the server.
+    /// assumed fraction of corrupt neighbours is then a statement about the server.
     ///
     /// # Errors
     /// [`SecAggError::Setting`] where not `1 <= min` and `1 <= max`.

@@ -116,12 +116,12 @@ impl Lattice {
 /// dimensions, where the logarithm is no bound, exactly that.
 fn infinity_cap(padded: usize, steps: f64) -> f64 {
     let d = padded as f64;
-    let share = if padded <= 2 {
+    let fraction = if padded <= 2 {
         1.0
     } else {
         (2.0 * d.ln() / d.sqrt()).min(1.0)
     };
-    (share * steps).ceil()
+    (fraction * steps).ceil()
 }
 
 /// `w min(1, C / norm)`, short of what single precision may add.

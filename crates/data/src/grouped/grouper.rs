@@ -283,9 +283,9 @@ pub(super) fn refuse_other(output: &Path, overwrite: bool) -> Result<()> {
     Ok(())
 }
 
-/// So many that a partition of hashed users is likely to fit in a worker's share: a third more than needed.
-fn partitions(bytes: Option<u64>, share: usize) -> usize {
-    let wanted = bytes.map_or(MAX_PARTITIONS, |bytes| (bytes + bytes / 3).div_ceil(share as u64));
+/// So many that a partition of hashed users is likely to fit in a worker's part of the memory: a third more than needed.
+fn partitions(bytes: Option<u64>, part: usize) -> usize {
+    let wanted = bytes.map_or(MAX_PARTITIONS, |bytes| (bytes + bytes / 3).div_ceil(part as u64));
     wanted.clamp(1, MAX_PARTITIONS) as usize
 }
 

@@ -195,7 +195,7 @@ impl Chunk {
     fn fill(&mut self, reader: &mut SpillReader, memory: usize) -> Result<bool> {
         self.bytes.clear();
         self.rows.clear();
-        // A row costs its place and its share of the sort's scratch beside its bytes.
+        // A row costs its place and its part of the sort's scratch beside its bytes.
         while self.bytes.len() + 24 * self.rows.len() < memory {
             let start = self.bytes.len();
             if !reader.append(&mut self.bytes)? {

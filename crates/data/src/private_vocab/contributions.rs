@@ -109,7 +109,7 @@ impl WordVotes {
         self.largest_counts.len()
     }
 
-    /// Share of all occurrences that the `size` most frequent words hold; not private.
+    /// Fraction of all occurrences that the `size` most frequent words hold; not private.
     #[must_use]
     pub fn coverage_of_most_frequent(&self, size: usize) -> f64 {
         self.largest_counts.iter().take(size).sum::<u64>() as f64 / self.total as f64

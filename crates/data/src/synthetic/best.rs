@@ -143,7 +143,7 @@ impl<'a> BestPredictor<'a> {
         let topical: f64 = unhabitual
             .iter()
             .enumerate()
-            .map(|(topic, share)| share * process.topic_probability(word, topic))
+            .map(|(topic, fraction)| fraction * process.topic_probability(word, topic))
             .sum();
         favoured
             + process.successor_strength * rest * process.successor_probability(previous, word)
@@ -157,13 +157,13 @@ impl<'a> BestPredictor<'a> {
         let mut unhabitual = vec![0.0; topics];
         let mut favourites: Vec<(usize, f64)> = Vec::new();
         for (habit, belief) in process.habits.iter().zip(belief.chunks_exact(topics)) {
-            let share = habit[previous].map_or(0.0, |_| process.habit_strength);
+            let fraction = habit[previous].map_or(0.0, |_| process.habit_strength);
             unhabitual
                 .iter_mut()
                 .zip(belief)
-                .for_each(|(sum, belief)| *sum += belief * (1.0 - share));
+                .for_each(|(sum, belief)| *sum += belief * (1.0 - fraction));
             if let Some(word) = habit[previous] {
-                let favoured = share * belief.iter().sum::<f64>();
+                let favoured = fraction * belief.iter().sum::<f64>();
                 match favourites.iter_mut().find(|(other, _)| *other == word) {
                     Some((_, sum)) => *sum += favoured,
                     None => favourites.push((word, favoured)),

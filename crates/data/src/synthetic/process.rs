@@ -6,7 +6,7 @@ use crate::spec::SyntheticSource;
 /// Successors a word has, and how often each is taken.
 const SUCCESSORS: usize = 4;
 const SUCCESSOR_WEIGHTS: [f64; SUCCESSORS] = [0.6, 0.2, 0.1, 0.1];
-/// Share of a user's sentences about the first topic, the second topic, and any topic.
+/// Fraction of a user's sentences about the first topic, the second topic, and any topic.
 const TOPIC_SHARES: [f64; 3] = [0.6, 0.25, 0.15];
 /// Every fifth word tends to close a sentence.
 const CLOSING_EVERY: usize = 5;
@@ -350,7 +350,7 @@ mod tests {
                 .topics
                 .iter()
                 .enumerate()
-                .map(|(topic, share)| share * process.topic_probability(word, topic))
+                .map(|(topic, fraction)| fraction * process.topic_probability(word, topic))
                 .sum();
             let usual = process.successor_strength * process.successor_probability(start, word)
                 + (1.0 - process.successor_strength) * topical;

@@ -46,12 +46,12 @@ fn normalise_body<T: Scalar, const FUSED: bool>(
     stats: &mut [[T; 2]],
 ) {
     let width = gain.len();
-    let share = T::of(1.0 / width as f64);
+    let fraction = T::of(1.0 / width as f64);
     let bias = &bias[..width];
     let lines = rows.chunks_exact(width).zip(output.chunks_exact_mut(width));
     for ((row, output), stats) in lines.zip(stats) {
-        let mean = lane_sum(width, |i| row[i]) * share;
-        let variance = lane_sum(width, |i| (row[i] - mean) * (row[i] - mean)) * share;
+        let mean = lane_sum(width, |i| row[i]) * fraction;
+        let variance = lane_sum(width, |i| (row[i] - mean) * (row[i] - mean)) * fraction;
         let inverse = T::ONE / (variance + T::of(EPSILON)).square_root();
         *stats = [mean, inverse];
         for i in 0..width {
@@ -85,14 +85,14 @@ fn normalise_backward_body<T: Scalar, const FUSED: bool>(
     bias_gradient: &mut [T],
 ) {
     let width = gain.len();
-    let share = T::of(1.0 / width as f64);
+    let fraction = T::of(1.0 / width as f64);
     let (gain_gradient, bias_gradient) = (&mut gain_gradient[..width], &mut bias_gradient[..width]);
     let lines = gradient.chunks_exact(width).zip(rows.chunks_exact(width));
     for ((output, row), (target, stats)) in lines.zip(target.chunks_exact_mut(width).zip(stats)) {
         let &[mean, inverse] = stats;
         let centred = |i: usize| (row[i] - mean) * inverse;
-        let level = lane_sum(width, |i| output[i] * gain[i]) * share;
-        let along = lane_sum(width, |i| output[i] * gain[i] * centred(i)) * share;
+        let level = lane_sum(width, |i| output[i] * gain[i]) * fraction;
+        let along = lane_sum(width, |i| output[i] * gain[i] * centred(i)) * fraction;
         for i in 0..width {
             let unit = (row[i] - mean) * inverse;
             let across =

@@ -237,9 +237,9 @@ impl<T: Scalar> Worker<T> {
         }
         if self.recompute {
             for sequence in 0..self.rows.count() {
-                let share = T::of(1.0 / self.rows.targets_of(sequence).max(1) as f64);
+                let fraction = T::of(1.0 / self.rows.targets_of(sequence).max(1) as f64);
                 for weight in &mut self.row_weight[self.rows.range(sequence)] {
-                    *weight *= share;
+                    *weight *= fraction;
                 }
             }
             return self.step(merged, target, T::ONE);

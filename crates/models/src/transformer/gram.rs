@@ -443,12 +443,12 @@ mod tests {
             let states = numbers(inputs.len() * WIDTH, 5);
             // One word's logits alone have a gradient, so the output part is one row.
             let mut logits = vec![0.0f32; 6 * LANES];
-            let share = numbers(inputs.len(), 6);
-            logits[3 * LANES..][..inputs.len()].copy_from_slice(&share);
+            let gradients = numbers(inputs.len(), 6);
+            logits[3 * LANES..][..inputs.len()].copy_from_slice(&gradients);
             let mut output = vec![0.0f64; WIDTH];
-            for (row, share) in states.chunks_exact(WIDTH).zip(&share) {
+            for (row, gradient) in states.chunks_exact(WIDTH).zip(&gradients) {
                 for (sum, value) in output.iter_mut().zip(row) {
-                    *sum += f64::from(*share) * f64::from(*value);
+                    *sum += f64::from(*gradient) * f64::from(*value);
                 }
             }
             let mut gathered = vec![0.0f32; inputs.len() * WIDTH];

@@ -88,10 +88,10 @@ impl<T: Scalar> Head<T> {
             .map(move |start| start..vocab.min(start + block))
     }
 
-    /// Losses, and the gradient of the states where `row_weight` is each row's share of the loss.
+    /// Losses, and the gradient of the states where `row_weight` is each row's part of the loss.
     ///
     /// `states` and `states_gradient` are `[rows, width]`. The gradient of the embedding is added to the slice in `then`,
-    /// or the squared norm of each sequence's share of it to the list, while the gradients of the logits are kept for
+    /// or the squared norm of each sequence's part of it to the list, while the gradients of the logits are kept for
     /// [`add_weighted`](Self::add_weighted).
     pub(super) fn forward_backward(
         &mut self,

@@ -48,7 +48,7 @@ pub(crate) struct Worker<T> {
     /// Squared norms of the gathered sequences' gradients, and of the output part of the embedding's.
     pub(super) squares: Vec<Square>,
     pub(super) outputs: Vec<Square>,
-    /// Each row's share of the loss, then its sequence's weight.
+    /// Each row's part of the loss, then its sequence's weight.
     pub(super) row_weight: Vec<T>,
     pub(super) left_out: Vec<bool>,
     /// Where adapters are the parameters.
@@ -185,7 +185,7 @@ impl<T: Scalar> Worker<T> {
         }
     }
 
-    /// Each row's share of the loss: `weight(sequence)`, counted among those gathered.
+    /// Each row's part of the loss: `weight(sequence)`, counted among those gathered.
     pub(super) fn weigh(&mut self, weight: impl Fn(&Rows, usize) -> T) {
         for sequence in 0..self.rows.count() {
             let weight = weight(&self.rows, sequence);
@@ -243,8 +243,8 @@ impl<T: Scalar> Worker<T> {
         batch: &SequenceBatch<'_>,
     ) -> Result<StepStats> {
         self.rows.gather(batch, |_| true);
-        let share = T::of(1.0 / batch.targets_count().max(1) as f64);
-        self.weigh(|_, _| share);
+        let fraction = T::of(1.0 / batch.targets_count().max(1) as f64);
+        self.weigh(|_, _| fraction);
         self.merged_step(target, factor)
     }
 

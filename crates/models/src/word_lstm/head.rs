@@ -268,7 +268,7 @@ impl<T: Scalar> Head<T> {
             targets: batch.targets_count(),
             ..StepStats::default()
         };
-        let share = if stats.targets == 0 {
+        let fraction = if stats.targets == 0 {
             0.0
         } else {
             1.0 / stats.targets as f64
@@ -281,7 +281,7 @@ impl<T: Scalar> Head<T> {
             let logit = self.target_logit[row];
             stats.loss_sum += self.maximum[row].wide() + self.sum[row].wide().ln() - logit.wide();
             stats.correct += usize::from(logit >= self.maximum[row]);
-            self.weight[row] = T::of(share);
+            self.weight[row] = T::of(fraction);
         }
         for (row, gradient) in self.gradient[..rows * projection]
             .chunks_exact_mut(projection)
@@ -365,12 +365,12 @@ impl<T: Scalar> Head<T> {
             let targets = by_target.take(&self.by_target, batch.targets, block.end);
             for &row in targets {
                 let (row, word) = (row as usize, batch.targets[row as usize] as usize - start);
-                let share = -self.weight[row] * inverse_of(word);
+                let fraction = -self.weight[row] * inverse_of(word);
                 let states = &projected[row * projection..][..projection];
                 add_scaled(
                     isa,
                     &mut gradient[word * projection..][..projection],
-                    share,
+                    fraction,
                     states,
                 );
             }

@@ -120,15 +120,15 @@ fn rising_maxima_rescale() {
     let stats = worker.gradient(&params, &batch, &mut grad).unwrap();
     let mut probabilities = vec![0.0; 1000];
     let mut loss = 0.0;
-    let share = 1.0 / stats.targets as f64;
+    let fraction = 1.0 / stats.targets as f64;
     let mut sink = |row: usize, logits: &[f64], log_normalizer: f64| {
         let target = batch.targets[row];
         if target != IGNORE {
             loss -= logits[target as usize] - log_normalizer;
             for (probability, logit) in probabilities.iter_mut().zip(logits) {
-                *probability += share * (logit - log_normalizer).exp();
+                *probability += fraction * (logit - log_normalizer).exp();
             }
-            probabilities[target as usize] -= share;
+            probabilities[target as usize] -= fraction;
         }
     };
     worker

@@ -22,7 +22,7 @@ use crate::terms::{ThreatModel, Topology};
 /// How the graph follows from the number of clients that joined.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum GraphChoice {
-    /// Everybody with everybody; the threshold is this share of the neighbours, rounded up.
+    /// Everybody with everybody; the threshold is this fraction of the neighbours, rounded up.
     Full {
         /// 1 to 100.
         threshold_percent: u32,

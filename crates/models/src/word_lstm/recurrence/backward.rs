@@ -16,7 +16,7 @@ impl<T: Scalar> Recurrence<T> {
     /// Turns the gradient of the projection's output, `[rows, projection]`, into gradients of everything below it.
     ///
     /// Where the projected state goes back into the gates, `projected_gradient` comes in as what the output layer sent
-    /// back and leaves with the share of the later steps added.
+    /// back and leaves with the part of the later steps added.
     pub(crate) fn backward(
         &mut self,
         params: &[T],
