@@ -353,6 +353,24 @@ fn the_privacy_core_reads_nothing_and_prints_nothing() {
     }
 }
 
+/// Vector instructions, memory shared by threads, mapped files and signals need unsafe code; nothing else does.
+#[test]
+fn crates_without_unsafe_code_forbid_it() {
+    for entry in std::fs::read_dir(root().join("crates")).expect("crates") {
+        let folder = entry.expect("an entry").path();
+        let library = folder.join("src/lib.rs");
+        let unsafe_code = ["simd", "models", "aggregation", "data", "cli"];
+        if unsafe_code.iter().any(|name| folder.ends_with(name)) {
+            continue;
+        }
+        assert!(
+            code(&read(&library)).any(|line| line == "#![forbid(unsafe_code)]"),
+            "{}",
+            library.display()
+        );
+    }
+}
+
 #[test]
 fn one_file_prints() {
     // What was read from a file is escaped in `output.rs`, before a terminal could obey it.

@@ -1,5 +1,7 @@
 //! `undertone-query`: groups by user what a SQL query gives.
 
+#![forbid(unsafe_code)]
+
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -7,6 +7,8 @@
 //!
 //! Not here: messages of secure aggregation, whose targets stand in `crates/secagg/fuzz`.
 
+#![forbid(unsafe_code)]
+
 pub mod commands;
 pub mod corpus;
 pub mod hunt;
