@@ -4,7 +4,7 @@ use crate::error::{ModelError, Result};
 use crate::initial::Initializer;
 use crate::kernels::{
     isa::Isa,
-    matmul::{Extent, Left, Right, matmul},
+    matmul::{Extent, Left, Out, Right, matmul},
     pack::{pack_panels_transposed, panels_len},
     softmax::{row_exponential_sum, row_maximum},
     vector::add_column_sums,
@@ -277,16 +277,8 @@ impl<T: Scalar> MlpWorker<T> {
             };
             let left = Left::strided(inputs, layer.inputs, 1);
             let right = Right::Rows(&params[layer.weight.clone()], layer.outputs);
-            matmul(
-                self.isa,
-                extent,
-                T::ONE,
-                left,
-                right,
-                outputs,
-                layer.outputs,
-                true,
-            );
+            let out = Out::add(outputs, layer.outputs);
+            matmul(self.isa, extent, T::ONE, left, right, out);
             if number < last {
                 for output in outputs {
                     *output = output.larger(T::ZERO);
@@ -342,16 +334,8 @@ impl<T: Scalar> MlpWorker<T> {
             let gradient = &mut below[number - 1][..rows * cols];
             let left = Left::strided(&above[0], depth, 1);
             let extent = Extent { rows, cols, depth };
-            matmul(
-                self.isa,
-                extent,
-                T::ONE,
-                left,
-                Right::Panels(&self.panels),
-                gradient,
-                cols,
-                false,
-            );
+            let out = Out::set(gradient, cols);
+            matmul(self.isa, extent, T::ONE, left, Right::Panels(&self.panels), out);
             for (gradient, &output) in gradient.iter_mut().zip(&self.outputs[number - 1]) {
                 if output <= T::ZERO {
                     *gradient = T::ZERO;
@@ -377,7 +361,8 @@ impl<T: Scalar> MlpWorker<T> {
             let left = Left::strided(inputs, 1, layer.inputs);
             let weight = &mut target[layer.weight.clone()];
             let right = Right::Rows(gradient, layer.outputs);
-            matmul(self.isa, extent, factor, left, right, weight, layer.outputs, true);
+            let out = Out::add(weight, layer.outputs);
+            matmul(self.isa, extent, factor, left, right, out);
             add_column_sums(self.isa, &mut target[layer.bias.clone()], factor, gradient);
         }
     }

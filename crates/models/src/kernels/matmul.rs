@@ -99,35 +99,58 @@ pub(crate) struct Extent {
     pub(crate) depth: usize,
 }
 
-/// Computes `c = alpha a b`, or `c += alpha a b` when `accumulate`; `c` is row-major with stride `c_stride`.
-#[allow(clippy::too_many_arguments)]
+/// Where a product goes, row-major with the given row stride.
+#[derive(Debug)]
+pub(crate) struct Out<'a, T> {
+    data: &'a mut [T],
+    stride: usize,
+    accumulate: bool,
+}
+
+impl<'a, T> Out<'a, T> {
+    pub(crate) fn new(data: &'a mut [T], stride: usize, accumulate: bool) -> Self {
+        Self {
+            data,
+            stride,
+            accumulate,
+        }
+    }
+
+    /// The product replaces what is there.
+    pub(crate) fn set(data: &'a mut [T], stride: usize) -> Self {
+        Self::new(data, stride, false)
+    }
+
+    /// The product is added to what is there.
+    pub(crate) fn add(data: &'a mut [T], stride: usize) -> Self {
+        Self::new(data, stride, true)
+    }
+}
+
+/// Computes `alpha a b`.
 pub(crate) fn matmul<T: Scalar>(
     isa: Isa,
     extent: Extent,
     alpha: T,
     a: Left<'_, T>,
     b: Right<'_, T>,
-    c: &mut [T],
-    c_stride: usize,
-    accumulate: bool,
+    out: Out<'_, T>,
 ) {
-    matmul_ahead(isa, extent, alpha, a, b, c, c_stride, accumulate, &[]);
+    matmul_ahead(isa, extent, alpha, a, b, out, &[]);
 }
 
 /// As [`matmul`], while fetching `ahead`, which the caller will read next, into the cache.
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn matmul_ahead<T: Scalar>(
     isa: Isa,
     extent: Extent,
     alpha: T,
     a: Left<'_, T>,
     b: Right<'_, T>,
-    c: &mut [T],
-    c_stride: usize,
-    accumulate: bool,
+    out: Out<'_, T>,
     ahead: &[T],
 ) {
     let Extent { rows, cols, depth } = extent;
+    let (c, c_stride, accumulate) = (out.data, out.stride, out.accumulate);
     if rows == 0 || cols == 0 {
         return;
     }
@@ -191,16 +214,13 @@ pub(crate) fn matmul_ahead<T: Scalar>(
 
 /// As [`matmul`], for a tall left operand: the rows of `b` (stride `b_stride`) are copied to
 /// `scratch` one panel at a time and then used by every row of `a`.
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn matmul_tall<T: Scalar>(
     isa: Isa,
     extent: Extent,
     alpha: T,
     a: Left<'_, T>,
     b: (&[T], usize),
-    c: &mut [T],
-    c_stride: usize,
-    accumulate: bool,
+    out: Out<'_, T>,
     scratch: &mut [T],
 ) {
     let Extent { rows, cols, depth } = extent;
@@ -214,16 +234,8 @@ pub(crate) fn matmul_tall<T: Scalar>(
             cols: width,
             depth,
         };
-        matmul(
-            isa,
-            panel,
-            alpha,
-            a,
-            Right::Panels(packed),
-            &mut c[col..],
-            c_stride,
-            accumulate,
-        );
+        let out = Out::new(&mut out.data[col..], out.stride, out.accumulate);
+        matmul(isa, panel, alpha, a, Right::Panels(packed), out);
     }
 }
 
@@ -367,39 +379,14 @@ mod tests {
                 let packed = Left::packed(&packed, depth);
                 let alpha = T::of(-0.75);
                 let mut results = vec![start.clone(); 3];
-                matmul(
-                    isa,
-                    extent,
-                    alpha,
-                    left,
-                    Right::Rows(&b, cols),
-                    &mut results[0],
-                    cols + 3,
-                    accumulate,
-                );
-                matmul(
-                    isa,
-                    extent,
-                    alpha,
-                    turned,
-                    Right::Panels(&panels),
-                    &mut results[1],
-                    cols + 3,
-                    accumulate,
-                );
+                let out = Out::new(&mut results[0], cols + 3, accumulate);
+                matmul(isa, extent, alpha, left, Right::Rows(&b, cols), out);
+                let out = Out::new(&mut results[1], cols + 3, accumulate);
+                matmul(isa, extent, alpha, turned, Right::Panels(&panels), out);
                 if accumulate {
                     let c = &mut results[2];
-                    matmul_tall(
-                        isa,
-                        extent,
-                        alpha,
-                        packed,
-                        (&b, cols),
-                        c,
-                        cols + 3,
-                        true,
-                        &mut scratch,
-                    );
+                    let out = Out::add(c, cols + 3);
+                    matmul_tall(isa, extent, alpha, packed, (&b, cols), out, &mut scratch);
                 } else {
                     results.pop();
                 }

@@ -7,7 +7,7 @@
 use super::linear::WeightGradient;
 use crate::kernels::{
     isa::Isa,
-    matmul::{Extent, Left, Right, matmul},
+    matmul::{Extent, Left, Out, Right, matmul},
     pack::{pack_panels_transposed, panels_len},
     vector::dot,
 };
@@ -144,16 +144,8 @@ impl<T: Scalar> Gram<T> {
             };
             let left = Left::strided(&rows[first * width..], width, 1);
             let right = Right::Panels(&self.panels);
-            matmul(
-                self.isa,
-                extent,
-                T::ONE,
-                left,
-                right,
-                &mut gram[first * count..],
-                count,
-                false,
-            );
+            let out = Out::set(&mut gram[first * count..], count);
+            matmul(self.isa, extent, T::ONE, left, right, out);
         }
     }
 
@@ -175,16 +167,8 @@ impl<T: Scalar> Gram<T> {
             };
             let left = Left::strided(&columns[first..], 1, stride);
             let right = Right::Rows(columns, stride);
-            matmul(
-                self.isa,
-                extent,
-                T::ONE,
-                left,
-                right,
-                &mut gram[first * count..],
-                count,
-                true,
-            );
+            let out = Out::add(&mut gram[first * count..], count);
+            matmul(self.isa, extent, T::ONE, left, right, out);
         }
     }
 
@@ -234,16 +218,8 @@ impl<T: Scalar> Gram<T> {
         };
         let left = Left::strided(gathered, width, 1);
         let right = Right::Panels(&self.panels);
-        matmul(
-            self.isa,
-            extent,
-            T::ONE,
-            left,
-            right,
-            &mut self.left,
-            count,
-            false,
-        );
+        let out = Out::set(&mut self.left, count);
+        matmul(self.isa, extent, T::ONE, left, right, out);
         for (t, &token) in inputs.iter().enumerate() {
             let along = &self.left[t * count..(t + 1) * count];
             total += 2.0 * dot(self.isa, along, &logits[token as usize * lanes..][..count]).wide();
@@ -277,15 +253,14 @@ impl<T: Scalar> Gram<T> {
             cols: width,
             depth: inputs.len(),
         };
+        let out = Out::set(&mut self.product, width);
         matmul(
             self.isa,
             extent,
             T::ONE,
             Left::strided(logits, lanes, 1),
             Right::Rows(states, width),
-            &mut self.product,
-            width,
-            false,
+            out,
         );
         for (&token, row) in inputs.iter().zip(gathered.chunks_exact(width)) {
             let line = &mut self.product[token as usize * width..][..width];

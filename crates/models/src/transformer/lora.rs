@@ -10,7 +10,7 @@ use super::linear::WeightGradient;
 use super::{Tensors, TransformerSizes};
 use crate::kernels::{
     isa::Isa,
-    matmul::{Extent, Left, Right, matmul},
+    matmul::{Extent, Left, Out, Right, matmul},
     pack::{pack_panels_transposed, panels_len},
 };
 use crate::scalar::Scalar;
@@ -85,16 +85,8 @@ impl<T: Scalar> Lora<T> {
         };
         let right = Right::Rows(&params[adapter.a.clone()], rank);
         let left = Left::strided(x, input, 1);
-        matmul(
-            isa,
-            extent(input),
-            scale,
-            left,
-            right,
-            &mut self.inputs,
-            rank,
-            false,
-        );
+        let out = Out::set(&mut self.inputs, rank);
+        matmul(isa, extent(input), scale, left, right, out);
         pack_panels_transposed(
             isa,
             &params[adapter.b.clone()],
@@ -105,16 +97,8 @@ impl<T: Scalar> Lora<T> {
         );
         let right = Right::Panels(&self.panels);
         let left = Left::strided(y, output, 1);
-        matmul(
-            isa,
-            extent(output),
-            scale,
-            left,
-            right,
-            &mut self.gradients,
-            rank,
-            false,
-        );
+        let out = Out::set(&mut self.gradients, rank);
+        matmul(isa, extent(output), scale, left, right, out);
         rows * rank
     }
 

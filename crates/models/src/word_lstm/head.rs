@@ -10,7 +10,7 @@ use super::{Dimensions, Output, Tensors};
 use crate::batch::{IGNORE, SequenceBatch};
 use crate::kernels::{
     isa::Isa,
-    matmul::{Extent, Left, Right, matmul, matmul_ahead},
+    matmul::{Extent, Left, Out, Right, matmul, matmul_ahead},
     pack::pack_left,
     softmax::{exponentials, row_exponential_sum, row_maximum, scale_and_maximum},
     transpose::transpose,
@@ -185,16 +185,8 @@ impl<T: Scalar> Head<T> {
                 pack_left(words, vocab, count, projection, 0, projection, packed);
                 left = Left::packed(packed, projection);
             }
-            matmul(
-                isa,
-                extent,
-                T::ONE,
-                left,
-                Right::Rows(&self.states, lanes),
-                logits,
-                lanes,
-                false,
-            );
+            let out = Out::set(logits, lanes);
+            matmul(isa, extent, T::ONE, left, Right::Rows(&self.states, lanes), out);
             self.previous_maximum[..lanes].copy_from_slice(&self.maximum[..lanes]);
             scale_and_maximum(isa, logits, lanes, inverse, bias, &mut self.maximum[..lanes]);
 
@@ -244,17 +236,8 @@ impl<T: Scalar> Head<T> {
             } else {
                 &words[count * projection..][..next * projection]
             };
-            matmul_ahead(
-                isa,
-                extent,
-                T::ONE,
-                left,
-                right,
-                &mut self.states_gradient,
-                lanes,
-                true,
-                ahead,
-            );
+            let out = Out::add(&mut self.states_gradient, lanes);
+            matmul_ahead(isa, extent, T::ONE, left, right, out, ahead);
         }
         self.finish(batch)
     }
@@ -345,17 +328,8 @@ impl<T: Scalar> Head<T> {
                 Output::Tied { .. } => &target.slice()[place.clone()],
                 Output::Dense => &[],
             };
-            matmul_ahead(
-                isa,
-                extent,
-                T::ONE,
-                left,
-                right,
-                gradient,
-                projection,
-                false,
-                ahead,
-            );
+            let out = Out::set(gradient, projection);
+            matmul_ahead(isa, extent, T::ONE, left, right, out, ahead);
             let inverse: &[T] = if unit_norm {
                 &self.inverse_norm[block.clone()]
             } else {
@@ -481,16 +455,8 @@ impl<T: Scalar> Head<T> {
                     depth: projection,
                 };
                 let left = Left::strided(words, word_stride, feature_stride);
-                matmul(
-                    isa,
-                    extent,
-                    T::ONE,
-                    left,
-                    Right::Rows(&self.states, lanes),
-                    logits,
-                    lanes,
-                    false,
-                );
+                let out = Out::set(logits, lanes);
+                matmul(isa, extent, T::ONE, left, Right::Rows(&self.states, lanes), out);
                 let inverse: &[T] = if unit_norm {
                     &self.inverse_norm[block.clone()]
                 } else {
