@@ -312,3 +312,21 @@ pub enum ModelError {
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, ModelError>;
+
+/// Checks the length of a slice of parameters or gradients.
+pub(crate) fn check_count(what: &'static str, expected: usize, got: usize) -> Result<()> {
+    if got == expected {
+        Ok(())
+    } else {
+        Err(ModelError::ParameterCount { what, expected, got })
+    }
+}
+
+/// Checks that a learning rate is finite.
+pub(crate) fn check_learning_rate(got: f64) -> Result<()> {
+    if got.is_finite() {
+        Ok(())
+    } else {
+        Err(ModelError::LearningRate { got })
+    }
+}

@@ -147,9 +147,8 @@ pub(crate) fn check_weights<T: Scalar>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{Sequence, pack};
     use crate::{IGNORE, PackedBatch, SequenceModel, WordLstm};
-
-    type Sequence = (Vec<u32>, Vec<u32>);
 
     fn sequences() -> Vec<Sequence> {
         vec![
@@ -158,10 +157,6 @@ mod tests {
             (vec![6, 6, 6], vec![IGNORE; 3]),
             (vec![1, 5, 8], vec![5, 8, 2]),
         ]
-    }
-
-    fn pairs(sequences: &[Sequence]) -> Vec<(&[u32], &[u32])> {
-        sequences.iter().map(|(a, b)| (&a[..], &b[..])).collect()
     }
 
     fn model() -> (WordLstm, Vec<f64>) {
@@ -174,11 +169,10 @@ mod tests {
     fn separately(model: &WordLstm, params: &[f64], packed: &PackedBatch) -> Vec<Vec<f64>> {
         let all = sequences();
         let mut worker = model.check_worker(1, 10);
-        let mut one = PackedBatch::default();
         let mut gradient = |&index: &usize| {
             let mut gradient = vec![0.0; params.len()];
-            let batch = one.pack(&pairs(&all[index..=index]));
-            worker.gradient(params, &batch, &mut gradient).unwrap();
+            let one = pack(&all[index..=index]);
+            worker.gradient(params, &one.batch(), &mut gradient).unwrap();
             gradient
         };
         packed.order().iter().map(&mut gradient).collect()
@@ -186,9 +180,7 @@ mod tests {
 
     fn check(weights: SequenceWeights<'_, f64>) {
         let (model, params) = model();
-        let all = sequences();
-        let mut packed = PackedBatch::default();
-        packed.pack(&pairs(&all));
+        let packed = pack(&sequences());
         let gradients = separately(&model, &params, &packed);
         let mut worker = model.check_worker(4, 12);
         let (mut sum, mut norms) = (vec![f64::NAN; params.len()], vec![-1.0; 5]);

@@ -1,6 +1,6 @@
 //! A multilayer perceptron: dense layers with ReLU between them, softmax cross-entropy on top.
 
-use crate::error::{ModelError, Result};
+use crate::error::{ModelError, Result, check_count, check_learning_rate};
 use crate::initial::Initializer;
 use crate::kernels::{
     isa::Isa,
@@ -175,11 +175,7 @@ impl<T: Scalar> MlpWorker<T> {
         batch: &DenseBatch<'_, T>,
         learning_rate: T,
     ) -> Result<StepStats> {
-        if !learning_rate.wide().is_finite() {
-            return Err(ModelError::LearningRate {
-                got: learning_rate.wide(),
-            });
-        }
+        check_learning_rate(learning_rate.wide())?;
         let stats = self.forward_backward(params, batch)?;
         self.accumulate(params, -learning_rate, batch);
         Ok(stats)
@@ -190,7 +186,7 @@ impl<T: Scalar> MlpWorker<T> {
     /// # Errors
     /// As [`sgd_step`](Self::sgd_step).
     pub fn gradient(&mut self, params: &[T], batch: &DenseBatch<'_, T>, grad: &mut [T]) -> Result<StepStats> {
-        self.check_count("gradient", grad.len())?;
+        check_count("gradient", self.model.layout.len(), grad.len())?;
         let stats = self.forward_backward(params, batch)?;
         grad.fill(T::ZERO);
         self.accumulate(grad, T::ONE, batch);
@@ -213,17 +209,8 @@ impl<T: Scalar> MlpWorker<T> {
         self.outputs.last().map_or(&[], Vec::as_slice)
     }
 
-    fn check_count(&self, what: &'static str, got: usize) -> Result<()> {
-        let expected = self.model.layout.len();
-        if got == expected {
-            Ok(())
-        } else {
-            Err(ModelError::ParameterCount { what, expected, got })
-        }
-    }
-
     fn validate(&self, params: usize, batch: &DenseBatch<'_, T>) -> Result<()> {
-        self.check_count("parameter", params)?;
+        check_count("parameter", self.model.layout.len(), params)?;
         let rows = batch.labels.len();
         if rows == 0 {
             return Err(ModelError::EmptyBatch);
@@ -310,14 +297,7 @@ impl<T: Scalar> MlpWorker<T> {
             }
             gradients[label] -= fraction;
         }
-        if stats.loss_sum.is_finite() {
-            Ok(stats)
-        } else {
-            Err(ModelError::NonFiniteLoss {
-                loss: stats.loss_sum,
-                targets: rows,
-            })
-        }
+        stats.finite()
     }
 
     fn backward(&mut self, params: &[T], rows: usize) {

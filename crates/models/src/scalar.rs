@@ -100,10 +100,36 @@ fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits((exponent.wrapping_add(127) as u32) << 23)
 }
 
+/// What both types do alike.
+macro_rules! arithmetic {
+    () => {
+        const ZERO: Self = 0.0;
+        const ONE: Self = 1.0;
+        const LOWEST: Self = Self::NEG_INFINITY;
+
+        #[inline(always)]
+        fn multiply_add<const FUSED: bool>(self, factor: Self, addend: Self) -> Self {
+            if FUSED {
+                self.mul_add(factor, addend)
+            } else {
+                self * factor + addend
+            }
+        }
+
+        #[inline(always)]
+        fn square_root(self) -> Self {
+            self.sqrt()
+        }
+
+        #[inline(always)]
+        fn larger(self, other: Self) -> Self {
+            if self > other { self } else { other }
+        }
+    };
+}
+
 impl Scalar for f32 {
-    const ZERO: Self = 0.0;
-    const ONE: Self = 1.0;
-    const LOWEST: Self = f32::NEG_INFINITY;
+    arithmetic!();
 
     #[inline(always)]
     fn of(value: f64) -> Self {
@@ -113,25 +139,6 @@ impl Scalar for f32 {
     #[inline(always)]
     fn wide(self) -> f64 {
         f64::from(self)
-    }
-
-    #[inline(always)]
-    fn multiply_add<const FUSED: bool>(self, factor: Self, addend: Self) -> Self {
-        if FUSED {
-            self.mul_add(factor, addend)
-        } else {
-            self * factor + addend
-        }
-    }
-
-    #[inline(always)]
-    fn square_root(self) -> Self {
-        self.sqrt()
-    }
-
-    #[inline(always)]
-    fn larger(self, other: Self) -> Self {
-        if self > other { self } else { other }
     }
 
     /// Half of the exponent twice, so that neither power of two leaves the normal range.
@@ -181,9 +188,7 @@ impl Scalar for f32 {
 }
 
 impl Scalar for f64 {
-    const ZERO: Self = 0.0;
-    const ONE: Self = 1.0;
-    const LOWEST: Self = f64::NEG_INFINITY;
+    arithmetic!();
 
     #[inline(always)]
     fn of(value: f64) -> Self {
@@ -193,25 +198,6 @@ impl Scalar for f64 {
     #[inline(always)]
     fn wide(self) -> f64 {
         self
-    }
-
-    #[inline(always)]
-    fn multiply_add<const FUSED: bool>(self, factor: Self, addend: Self) -> Self {
-        if FUSED {
-            self.mul_add(factor, addend)
-        } else {
-            self * factor + addend
-        }
-    }
-
-    #[inline(always)]
-    fn square_root(self) -> Self {
-        self.sqrt()
-    }
-
-    #[inline(always)]
-    fn larger(self, other: Self) -> Self {
-        if self > other { self } else { other }
     }
 
     #[inline(always)]

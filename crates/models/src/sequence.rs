@@ -1,4 +1,9 @@
-use crate::{batch::SequenceBatch, error::Result, scalar::Scalar, weights};
+use crate::{
+    batch::SequenceBatch,
+    error::{ModelError, Result},
+    scalar::Scalar,
+    weights,
+};
 use undertone_aggregation::ParamLayout;
 
 /// Where a sequence's recurrent state comes from.
@@ -43,6 +48,17 @@ impl StepStats {
         } else {
             self.loss_sum / self.targets as f64
         }
+    }
+
+    /// Refuses a loss that is not finite.
+    pub(crate) fn finite(self) -> Result<Self> {
+        if self.loss_sum.is_finite() {
+            return Ok(self);
+        }
+        Err(ModelError::NonFiniteLoss {
+            loss: self.loss_sum,
+            targets: self.targets,
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the tests of several models share.
 
-use crate::batch::{IGNORE, PackedBatch};
+use crate::batch::{IGNORE, PackedBatch, SequenceBatch};
 use crate::initial::Initializer;
 use crate::kernels::isa::Isa;
 use crate::sequence::{SequenceModel, SequenceWorker, StateMode};
@@ -15,7 +15,7 @@ pub(crate) fn numbers(len: usize, seed: u64, limit: f64) -> Vec<f64> {
 /// Sequences of the given lengths over `vocab` ids; every fifth target is masked.
 pub(crate) fn batch_of(lengths: &[usize], vocab: usize, seed: u64) -> PackedBatch {
     let id = |value: f64| ((value + 1.0) / 2.0 * vocab as f64) as u32;
-    let sequences: Vec<(Vec<u32>, Vec<u32>)> = lengths
+    let sequences: Vec<Sequence> = lengths
         .iter()
         .enumerate()
         .map(|(j, &length)| {
@@ -28,13 +28,75 @@ pub(crate) fn batch_of(lengths: &[usize], vocab: usize, seed: u64) -> PackedBatc
             (ids[..length].to_vec(), targets)
         })
         .collect();
-    let pairs: Vec<(&[u32], &[u32])> = sequences
-        .iter()
-        .map(|(a, b)| (a.as_slice(), b.as_slice()))
-        .collect();
+    pack(&sequences)
+}
+
+/// Inputs and targets.
+pub(crate) type Sequence = (Vec<u32>, Vec<u32>);
+
+pub(crate) fn pack(sequences: &[Sequence]) -> PackedBatch {
+    let pairs: Vec<(&[u32], &[u32])> = sequences.iter().map(|(a, b)| (&a[..], &b[..])).collect();
     let mut packed = PackedBatch::default();
     packed.pack(&pairs);
     packed
+}
+
+/// The sequences of a batch, in its order.
+pub(crate) fn unpack(batch: &SequenceBatch<'_>) -> Vec<Sequence> {
+    let mut sequences = vec![Sequence::default(); batch.sequences()];
+    let mut row = 0;
+    for &active in batch.active {
+        for (inputs, targets) in &mut sequences[..active] {
+            inputs.push(batch.inputs[row]);
+            targets.push(batch.targets[row]);
+            row += 1;
+        }
+    }
+    sequences
+}
+
+/// A step that is refused changes no bit of the parameters.
+pub(crate) fn check_refused(
+    worker: &mut dyn SequenceWorker,
+    params: &[f32],
+    (active, ids): (&[usize], &[u32]),
+    (rate, state): (f32, StateMode),
+    message: &str,
+) {
+    let mut stepped = params.to_vec();
+    let batch = SequenceBatch {
+        active,
+        inputs: ids,
+        targets: ids,
+    };
+    let error = worker.sgd_step(&mut stepped, &batch, rate, state).unwrap_err();
+    assert_eq!(error.to_string(), message);
+    let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&stepped), bits(params));
+    if state == StateMode::Carry {
+        let error = worker.evaluate(params, &batch, state, &mut |_, _, _| {});
+        assert_eq!(error.unwrap_err().to_string(), message);
+    }
+}
+
+/// Without targets a step changes nothing, and the gradient is zero.
+pub(crate) fn check_without_targets(model: &dyn SequenceModel) {
+    let mut params = model.initial_params(1);
+    let before = params.clone();
+    let mut worker = model.worker(2, 6);
+    let batch = SequenceBatch {
+        active: &[2, 1],
+        inputs: &[1, 2, 3],
+        targets: &[IGNORE; 3],
+    };
+    let stats = worker
+        .sgd_step(&mut params, &batch, 1.0, StateMode::Zero)
+        .unwrap();
+    assert_eq!((stats.targets, stats.loss_sum), (0, 0.0));
+    assert_eq!(params, before);
+    let mut grad = vec![1.0; params.len()];
+    worker.gradient(&params, &batch, &mut grad).unwrap();
+    assert!(grad.iter().all(|&value| value == 0.0));
 }
 
 /// One f32 step of `worker(isa, sequences, rows)` on every instruction set against the f64 step.

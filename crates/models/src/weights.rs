@@ -2,7 +2,7 @@
 
 pub mod gpt2;
 
-use crate::error::{ModelError, Result};
+use crate::error::{ModelError, Result, check_count};
 use safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
 use std::collections::{HashMap, HashSet};
 use undertone_aggregation::ParamLayout;
@@ -24,13 +24,7 @@ pub const DESCRIPTION_KEY: &str = "undertone";
 /// # Errors
 /// A parameter count that is not the layout's.
 pub fn to_safetensors(layout: &ParamLayout, params: &[f32], description: Option<&str>) -> Result<Vec<u8>> {
-    if params.len() != layout.len() {
-        return Err(ModelError::ParameterCount {
-            what: "parameter",
-            expected: layout.len(),
-            got: params.len(),
-        });
-    }
+    check_count("parameter", layout.len(), params.len())?;
     let bytes: Vec<u8> = params.iter().flat_map(|value| value.to_le_bytes()).collect();
     let mut tensors = Vec::with_capacity(layout.tensors().len());
     for tensor in layout.tensors() {

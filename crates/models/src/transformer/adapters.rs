@@ -1,7 +1,7 @@
 //! Which matrices have low-rank adapters, where these stand in the flat vector, and what they are added to.
 
 use super::{BlockTensors, Tensors, Transformer, TransformerSizes};
-use crate::error::{ModelError, Result};
+use crate::error::{ModelError, Result, check_count};
 use crate::initial::Initializer;
 use crate::kernels::{
     isa::Isa,
@@ -248,13 +248,7 @@ impl Transformer {
         if let Some(adapters) = &self.adapters {
             return Err(ModelError::Adapted { rank: adapters.rank });
         }
-        if base.len() != self.layout.len() {
-            return Err(ModelError::ParameterCount {
-                what: "base",
-                expected: self.layout.len(),
-                got: base.len(),
-            });
-        }
+        check_count("base", self.layout.len(), base.len())?;
         let Places { layout, blocks } = lora.places(self.sizes, &self.tensors)?;
         Ok(Self {
             adapters: Some(Arc::new(Adapters {
@@ -301,13 +295,7 @@ impl Transformer {
     /// # Errors
     /// A parameter count that is not the model's.
     pub fn merged(&self, params: &[f32]) -> Result<(Self, Vec<f32>)> {
-        if params.len() != self.layout.len() {
-            return Err(ModelError::ParameterCount {
-                what: "parameter",
-                expected: self.layout.len(),
-                got: params.len(),
-            });
-        }
+        check_count("parameter", self.layout.len(), params.len())?;
         let Some(adapters) = &self.adapters else {
             return Ok((self.clone(), params.to_vec()));
         };

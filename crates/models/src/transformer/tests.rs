@@ -1,8 +1,9 @@
 use super::*;
-use crate::batch::{IGNORE, PackedBatch, SequenceBatch};
+use crate::batch::{IGNORE, PackedBatch};
+use crate::explicit::Explicit;
 use crate::kernels::isa::Isa;
 use crate::sequence::{SequenceWeights, StateMode, StepStats};
-use crate::testing::{self, assert_close, batch_of, numbers};
+use crate::testing::{self, assert_close, batch_of, numbers, pack, unpack};
 
 fn sizes(vocab: usize, layers: usize, width: usize, heads: usize, positions: Positions) -> TransformerSizes {
     TransformerSizes {
@@ -115,36 +116,19 @@ fn single_precision_is_close() {
     );
 }
 
-/// Weighted sums by the explicit way: one sequence at a time.
+/// Weighted sums and norms by the explicit way: one sequence at a time.
 fn explicit(
     model: &Transformer,
     params: &[f64],
     packed: &PackedBatch,
-    weight: impl Fn(usize, f64) -> f64,
+    weights: SequenceWeights<'_, f64>,
 ) -> (Vec<f64>, Vec<f64>) {
     let batch = packed.batch();
+    let (mut sum, mut norms) = (vec![0.0; params.len()], vec![0.0; batch.sequences()]);
     let mut worker = model.check_worker(1, 40);
-    let (mut sum, mut norms) = (vec![0.0; params.len()], Vec::new());
-    for sequence in 0..batch.sequences() {
-        let (mut inputs, mut targets, mut row) = (Vec::new(), Vec::new(), sequence);
-        for &active in batch.active.iter().take_while(|&&active| active > sequence) {
-            inputs.push(batch.inputs[row]);
-            targets.push(batch.targets[row]);
-            row += active;
-        }
-        let alone = SequenceBatch {
-            active: &vec![1; inputs.len()],
-            inputs: &inputs,
-            targets: &targets,
-        };
-        let mut gradient = vec![0.0; params.len()];
-        worker.gradient(params, &alone, &mut gradient).unwrap();
-        let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
-        norms.push(norm);
-        for (sum, g) in sum.iter_mut().zip(&gradient) {
-            *sum += weight(sequence, norm) * g;
-        }
-    }
+    Explicit::default()
+        .weighted_gradient(worker.as_mut(), params, &batch, weights, &mut sum, &mut norms)
+        .unwrap();
     (sum, norms)
 }
 
@@ -160,39 +144,14 @@ fn check_weighted(model: &Transformer, lengths: &[usize], seed: u64) {
     let mut packed = batch_of(lengths, model.sizes.vocab, seed + 1);
     // One sequence without any target, where there are several.
     if lengths.len() > 2 {
-        let batch = packed.batch();
-        let rows: Vec<(Vec<u32>, Vec<u32>)> = (0..batch.sequences())
-            .map(|j| {
-                let pick = |ids: &[u32]| -> Vec<u32> {
-                    let starts = batch.active.iter().scan(0, |start, &active| {
-                        let own = *start;
-                        *start += active;
-                        Some((own, active))
-                    });
-                    starts
-                        .filter(|&(_, active)| active > j)
-                        .map(|(start, _)| ids[start + j])
-                        .collect()
-                };
-                let inputs = pick(batch.inputs);
-                let targets = if j == 1 {
-                    vec![IGNORE; inputs.len()]
-                } else {
-                    pick(batch.targets)
-                };
-                (inputs, targets)
-            })
-            .collect();
-        let pairs: Vec<(&[u32], &[u32])> = rows.iter().map(|(a, b)| (&a[..], &b[..])).collect();
-        let mut masked = PackedBatch::default();
-        masked.pack(&pairs);
-        packed = masked;
+        let mut sequences = unpack(&packed.batch());
+        sequences[1].1.fill(IGNORE);
+        packed = pack(&sequences);
     }
     let batch = packed.batch();
     let count = batch.sequences();
     let bound = 0.7;
-    let clipped = |_: usize, norm: f64| (bound / norm).min(1.0);
-    let (expected, expected_norms) = explicit(model, &params, &packed, clipped);
+    let (expected, expected_norms) = explicit(model, &params, &packed, SequenceWeights::Clip { bound });
     let mut plain = vec![0.0; params.len()];
     let mut worker = model.check_worker(count, batch.rows());
     let stats = worker.gradient(&params, &batch, &mut plain).unwrap();
@@ -216,8 +175,8 @@ fn check_weighted(model: &Transformer, lengths: &[usize], seed: u64) {
             }
         }
         let fixed: Vec<f64> = (0..count).map(|j| 0.5 - j as f64).collect();
-        let (by_hand, _) = explicit(&model, &params, &packed, |j, _| fixed[j]);
         let weights = SequenceWeights::Fixed(&fixed);
+        let (by_hand, _) = explicit(&model, &params, &packed, weights);
         worker
             .weighted_gradient(&params, &batch, weights, &mut sum, &mut norms)
             .unwrap();
@@ -331,20 +290,7 @@ fn bad_input_is_a_typed_error_and_changes_nothing() {
     let params = model.initial_params(1);
     let mut worker = model.worker(2, 8);
     let mut check = |params: &[f32], active: &[usize], ids: &[u32], state: StateMode, message: &str| {
-        let mut stepped = params.to_vec();
-        let batch = SequenceBatch {
-            active,
-            inputs: ids,
-            targets: ids,
-        };
-        let error = worker.sgd_step(&mut stepped, &batch, 0.1, state).unwrap_err();
-        assert_eq!(error.to_string(), message);
-        let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-        assert_eq!(bits(&stepped), bits(params));
-        if state == StateMode::Carry {
-            let error = worker.evaluate(params, &batch, state, &mut |_, _, _| {});
-            assert_eq!(error.unwrap_err().to_string(), message);
-        }
+        testing::check_refused(worker.as_mut(), params, (active, ids), (0.1, state), message);
     };
     check(
         &params,
@@ -401,23 +347,12 @@ fn a_gradient_that_is_not_finite_counts_as_zero() {
             .unwrap();
         assert_eq!(norms[0], f32::INFINITY);
         assert!(norms[1].is_finite() && norms[1] > 0.0 && norms[2] > 0.0);
-        let finite = batch_of(&[4, 3, 2], 10, 1);
-        let mut alone = PackedBatch::default();
-        let batch = finite.batch();
-        let pick = |j: usize, ids: &[u32]| -> Vec<u32> {
-            (0..batch.length(j))
-                .map(|t| ids[batch.active[..t].iter().sum::<usize>() + j])
-                .collect()
-        };
-        let parts: Vec<(Vec<u32>, Vec<u32>)> = (1..3)
-            .map(|j| (pick(j, batch.inputs), pick(j, batch.targets)))
-            .collect();
-        let pairs: Vec<(&[u32], &[u32])> = parts.iter().map(|(a, b)| (&a[..], &b[..])).collect();
+        let alone = pack(&unpack(&packed.batch())[1..]);
         let (mut expected, mut expected_norms) = (vec![0.0; params.len()], [0.0; 2]);
         let same = worker
             .weighted_gradient(
                 &params,
-                &alone.pack(&pairs),
+                &alone.batch(),
                 clipped,
                 &mut expected,
                 &mut expected_norms,
@@ -441,20 +376,7 @@ fn a_gradient_that_is_not_finite_counts_as_zero() {
 
 #[test]
 fn batches_without_target_change_nothing() {
-    let model = model(10, 1, 4, 2, Positions::Learned);
-    let mut params = model.initial_params(1);
-    let before = params.clone();
-    let mut worker = model.worker(2, 6);
-    let batch = SequenceBatch {
-        active: &[2, 1],
-        inputs: &[1, 2, 3],
-        targets: &[IGNORE; 3],
-    };
-    let stats = worker
-        .sgd_step(&mut params, &batch, 1.0, StateMode::Zero)
-        .unwrap();
-    assert_eq!((stats.targets, stats.loss_sum), (0, 0.0));
-    assert_eq!(params, before);
+    testing::check_without_targets(&model(10, 1, 4, 2, Positions::Learned));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::lora::Lora;
 use super::rows::Rows;
 use super::{Tensors, Transformer, TransformerSizes};
 use crate::batch::SequenceBatch;
-use crate::error::{ModelError, Result};
+use crate::error::{ModelError, Result, check_count, check_learning_rate};
 use crate::explicit::check_weights;
 use crate::kernels::{isa::Isa, layer_norm::normalise, vector::add_scaled};
 use crate::scalar::Scalar;
@@ -111,13 +111,7 @@ impl<T: Scalar> Worker<T> {
     }
 
     fn validate(&self, what: &'static str, len: usize, batch: &SequenceBatch<'_>) -> Result<()> {
-        if len != self.parameters {
-            return Err(ModelError::ParameterCount {
-                what,
-                expected: self.parameters,
-                got: len,
-            });
-        }
+        check_count(what, self.parameters, len)?;
         batch.validate(self.sizes.vocab, self.max_sequences, self.max_rows)?;
         let (context, got) = (self.sizes.context, batch.active.len());
         if got > context {
@@ -215,13 +209,7 @@ impl<T: Scalar> Worker<T> {
     ) -> Result<StepStats> {
         let params = merged.unwrap_or(target.params());
         self.forward(params, true);
-        let stats = self.head(params, false);
-        if !stats.loss_sum.is_finite() {
-            return Err(ModelError::NonFiniteLoss {
-                loss: stats.loss_sum,
-                targets: stats.targets,
-            });
-        }
+        let stats = self.head(params, false).finite()?;
         if stats.targets > 0 {
             self.backward(merged, target, factor);
         }
@@ -286,11 +274,7 @@ impl<T: Scalar> SequenceWorker<T> for Worker<T> {
     ) -> Result<StepStats> {
         self.validate("parameter", params.len(), batch)?;
         no_carry(state)?;
-        if !learning_rate.wide().is_finite() {
-            return Err(ModelError::LearningRate {
-                got: learning_rate.wide(),
-            });
-        }
+        check_learning_rate(learning_rate.wide())?;
         self.plain(&mut UpdateTarget::Step(params), -learning_rate, batch)
     }
 

@@ -3,7 +3,6 @@ use super::*;
 use crate::batch::{IGNORE, PackedBatch, SequenceBatch};
 use crate::sequence::StateMode;
 use crate::testing::{self, assert_close, batch_of, numbers};
-use serde_json::Value;
 
 fn small_models() -> Vec<WordLstm> {
     vec![
@@ -196,18 +195,13 @@ fn failed_steps_change_nothing() {
     let params = model.initial_params(1);
     let mut worker = model.worker(2, 6);
     let mut check = |params: &[f32], active: &[usize], ids: &[u32], rate: f32, message: &str| {
-        let mut stepped = params.to_vec();
-        let batch = SequenceBatch {
-            active,
-            inputs: ids,
-            targets: ids,
-        };
-        let error = worker
-            .sgd_step(&mut stepped, &batch, rate, StateMode::Zero)
-            .unwrap_err();
-        assert_eq!(error.to_string(), message);
-        let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-        assert_eq!(bits(&stepped), bits(params));
+        testing::check_refused(
+            worker.as_mut(),
+            params,
+            (active, ids),
+            (rate, StateMode::Zero),
+            message,
+        );
     };
     check(
         &params,
@@ -257,23 +251,7 @@ fn failed_steps_change_nothing() {
 
 #[test]
 fn batches_without_target_only_move_the_state() {
-    let model = WordLstm::tied(10, 3, 4, true).unwrap();
-    let mut params = model.initial_params(1);
-    let before = params.clone();
-    let mut worker = model.worker(2, 6);
-    let batch = SequenceBatch {
-        active: &[2, 1],
-        inputs: &[1, 2, 3],
-        targets: &[IGNORE; 3],
-    };
-    let stats = worker
-        .sgd_step(&mut params, &batch, 1.0, StateMode::Zero)
-        .unwrap();
-    assert_eq!((stats.targets, stats.loss_sum), (0, 0.0));
-    assert_eq!(params, before);
-    let mut grad = vec![1.0; params.len()];
-    worker.gradient(&params, &batch, &mut grad).unwrap();
-    assert!(grad.iter().all(|&value| value == 0.0));
+    testing::check_without_targets(&WordLstm::tied(10, 3, 4, true).unwrap());
 }
 
 #[test]
@@ -293,78 +271,3 @@ fn initial_parameters_are_fixed_bytes() {
 }
 
 const INITIAL_CHECKSUM: u64 = 10_860_531_966_616_846_900;
-
-/// The PyTorch fixtures, in f64: loss and gradients (the conformance runner checks the rest as well).
-#[test]
-fn fixtures() {
-    let text = include_str!("../../../../vectors/models.json");
-    let file: Value = serde_json::from_str(text).unwrap();
-    let cases = file["cases"].as_array().unwrap();
-    let recurrent = cases.iter().filter(|case| case["family"] != "transformer");
-    assert_eq!(recurrent.clone().count(), 10);
-    for case in recurrent {
-        let id = case["id"].as_str().unwrap();
-        let inputs = &case["inputs"];
-        let size = |name: &str| inputs[name].as_u64().unwrap() as usize;
-        let (vocab, embed, hidden) = (size("vocab"), size("embed"), size("hidden"));
-        let model = match case["family"].as_str().unwrap() {
-            "dplm" => WordLstm::tied(vocab, embed, hidden, true),
-            "cifg-tied" => WordLstm::cifg(vocab, embed, hidden, embed, true),
-            "cifg-untied" => WordLstm::cifg(vocab, embed, hidden, embed, false),
-            _ => WordLstm::untied(vocab, embed, hidden),
-        }
-        .unwrap();
-        let flat = |tensors: &Value| -> Vec<f64> {
-            let tensor = |name: &str| tensors[name]["data"].as_array().unwrap().clone();
-            let names = model.layout.tensors().iter();
-            names
-                .flat_map(|spec| tensor(&spec.name))
-                .map(|value| value.as_f64().unwrap())
-                .collect()
-        };
-        let rows = |value: &Value| -> Vec<Vec<f64>> {
-            let line = |line: &Value| {
-                line.as_array()
-                    .unwrap()
-                    .iter()
-                    .map(|v| v.as_f64().unwrap())
-                    .collect()
-            };
-            value.as_array().unwrap().iter().map(line).collect()
-        };
-        let mask = rows(&inputs["loss_mask"]);
-        let sequences: Vec<(Vec<u32>, Vec<u32>)> = rows(&inputs["tokens"])
-            .iter()
-            .zip(&mask)
-            .map(|(tokens, mask)| {
-                let ids: Vec<u32> = tokens.iter().map(|&token| token as u32).collect();
-                let target = |(&id, &mask): (&u32, &f64)| if mask > 0.0 { id } else { IGNORE };
-                let targets = ids[1..].iter().zip(mask).map(target).collect();
-                (ids[..ids.len() - 1].to_vec(), targets)
-            })
-            .collect();
-        let pairs: Vec<(&[u32], &[u32])> = sequences
-            .iter()
-            .map(|(a, b)| (a.as_slice(), b.as_slice()))
-            .collect();
-        let mut packed = PackedBatch::default();
-        let batch = packed.pack(&pairs);
-        let params = flat(&inputs["parameters"]);
-        let mut grad = vec![0.0; params.len()];
-        let mut worker = model.check_worker(pairs.len(), batch.rows());
-        let stats = worker.gradient(&params, &batch, &mut grad).unwrap();
-        let loss = case["outputs"]["loss"].as_f64().unwrap();
-        assert!(
-            (stats.mean_loss() / loss - 1.0).abs() < 1e-9,
-            "{id}: {} {loss}",
-            stats.mean_loss()
-        );
-        assert_close(
-            &model.layout,
-            &flat(&case["outputs"]["gradients"]),
-            &grad,
-            1e-9,
-            id,
-        );
-    }
-}

@@ -2,7 +2,7 @@ use super::head::Head;
 use super::recurrence::Recurrence;
 use super::{Output, Tensors, WordLstm};
 use crate::batch::SequenceBatch;
-use crate::error::{ModelError, Result};
+use crate::error::{ModelError, Result, check_count, check_learning_rate};
 use crate::explicit::Explicit;
 use crate::kernels::isa::Isa;
 use crate::scalar::Scalar;
@@ -45,13 +45,7 @@ impl<T: Scalar> Worker<T> {
     }
 
     fn validate(&self, what: &'static str, len: usize, batch: &SequenceBatch<'_>) -> Result<()> {
-        if len != self.parameters {
-            return Err(ModelError::ParameterCount {
-                what,
-                expected: self.parameters,
-                got: len,
-            });
-        }
+        check_count(what, self.parameters, len)?;
         batch.validate(self.vocab, self.max_sequences, self.max_rows)
     }
 
@@ -69,13 +63,9 @@ impl<T: Scalar> Worker<T> {
             ..
         } = self;
         recurrence.forward(params, tensors, self.output, batch, carry);
-        let stats = head.forward_backward(params, tensors, batch, recurrence.projected(batch));
-        if !stats.loss_sum.is_finite() {
-            return Err(ModelError::NonFiniteLoss {
-                loss: stats.loss_sum,
-                targets: stats.targets,
-            });
-        }
+        let stats = head
+            .forward_backward(params, tensors, batch, recurrence.projected(batch))
+            .finite()?;
         if stats.targets > 0 {
             recurrence.backward(params, tensors, batch, &mut head.gradient);
         }
@@ -115,11 +105,7 @@ impl<T: Scalar> SequenceWorker<T> for Worker<T> {
         state: StateMode,
     ) -> Result<StepStats> {
         self.validate("parameter", params.len(), batch)?;
-        if !learning_rate.wide().is_finite() {
-            return Err(ModelError::LearningRate {
-                got: learning_rate.wide(),
-            });
-        }
+        check_learning_rate(learning_rate.wide())?;
         let stats = self.forward_backward(params, batch, state == StateMode::Carry)?;
         self.recurrence.keep_state(batch);
         if stats.targets > 0 {
