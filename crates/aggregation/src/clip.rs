@@ -4,7 +4,7 @@ mod kernel;
 
 use std::ops::Range;
 
-use crate::error::{AggregationError, Result};
+use crate::error::{AggregationError, Result, check_len};
 use crate::layout::ParamLayout;
 
 /// How the norm of an update is bounded.
@@ -91,8 +91,8 @@ impl Clipping {
     /// # Ok::<(), undertone_aggregation::AggregationError>(())
     /// ```
     pub fn project(&self, layout: &ParamLayout, theta0: &[f32], theta: &mut [f32]) -> Result<ClipReport> {
-        check_len("theta0", layout, theta0)?;
-        check_len("theta", layout, theta)?;
+        check_len("theta0", layout.len(), theta0.len())?;
+        check_len("theta", layout.len(), theta.len())?;
         self.apply(
             layout,
             &mut Displacement {
@@ -113,7 +113,7 @@ impl Clipping {
     /// # Errors
     /// As for [`project`](Self::project).
     pub fn clip(&self, layout: &ParamLayout, delta: &mut [f32]) -> Result<ClipReport> {
-        check_len("delta", layout, delta)?;
+        check_len("delta", layout.len(), delta.len())?;
         self.apply(
             layout,
             &mut Displacement {
@@ -179,17 +179,6 @@ fn check_norm(norm: f64) -> Result<()> {
         name: "clip_norm",
         expected: "positive, between 1e-100 and 1e100",
         got: norm,
-    })
-}
-
-fn check_len(what: &'static str, layout: &ParamLayout, values: &[f32]) -> Result<()> {
-    if values.len() == layout.len() {
-        return Ok(());
-    }
-    Err(AggregationError::Length {
-        what,
-        expected: layout.len(),
-        got: values.len(),
     })
 }
 
@@ -276,6 +265,7 @@ impl Displacement<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::check_message;
     use crate::layout::{Block, ClipGroup};
     use proptest::prelude::*;
 
@@ -454,14 +444,7 @@ mod tests {
     }
 
     fn check(clipping: &Clipping, theta0: &[f32], theta: &mut [f32], expected: &str) {
-        let result = clipping.project(&layout(), theta0, theta);
-        let message = result
-            .err()
-            .map_or_else(|| "ok".to_string(), |error| error.to_string());
-        assert!(
-            message.contains(expected),
-            "{message:?} does not contain {expected:?}"
-        );
+        check_message(clipping.project(&layout(), theta0, theta), expected);
     }
 
     #[test]

@@ -285,26 +285,6 @@ impl Encoding {
         }
     }
 
-    /// Largest magnitude of a coordinate that is not cut, after rotation where there is one.
-    #[must_use]
-    pub fn coordinate_range(&self) -> f64 {
-        match &self.scheme {
-            Scheme::Identity(_) => self.size.clip_norm,
-            Scheme::Rounded(lattice) | Scheme::Shared(lattice, _) => lattice.cap() as f64 / lattice.scale(),
-            Scheme::Quantised(levels) => levels.x_max(),
-        }
-    }
-
-    /// Probability, at most, that some coordinate of an honest sum wraps around: 0 where nothing sent is unbounded, else
-    /// `2^-40`. It costs accuracy; the guarantee holds for the residues themselves.
-    #[must_use]
-    pub fn wrap_probability(&self) -> f64 {
-        match &self.scheme {
-            Scheme::Shared(..) => (-shared_noise::WRAP_BITS).exp2(),
-            _ => 0.0,
-        }
-    }
-
     fn make_client_noise(&self) -> Result<Option<ClientNoise>> {
         let (event, variance) = match &self.scheme {
             Scheme::Identity(_) | Scheme::Rounded(_) => return Ok(None),

@@ -190,3 +190,23 @@ pub enum AggregationError {
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = AggregationError> = std::result::Result<T, E>;
+
+/// Refuses a vector of another length.
+pub(crate) fn check_len(what: &'static str, expected: usize, got: usize) -> Result<()> {
+    if expected == got {
+        return Ok(());
+    }
+    Err(AggregationError::Length { what, expected, got })
+}
+
+/// Checks that a result is an error that says `expected`, or "ok".
+#[cfg(test)]
+pub(crate) fn check_message<T>(result: Result<T>, expected: &str) {
+    let message = result
+        .err()
+        .map_or_else(|| "ok".to_owned(), |error| error.to_string());
+    assert!(
+        message.contains(expected),
+        "{message:?} does not contain {expected:?}"
+    );
+}

@@ -277,29 +277,17 @@ fn check_partition(groups: &[ClipGroup], len: usize) -> Result<()> {
         }
     }
     spans.sort_unstable_by_key(|span| span.start);
+    let refuse = |index, times| Err(AggregationError::NotAPartition { index, times });
     let mut covered = 0;
     for span in spans {
         match span.start.cmp(&covered) {
-            std::cmp::Ordering::Less => {
-                return Err(AggregationError::NotAPartition {
-                    index: span.start,
-                    times: 2,
-                });
-            }
-            std::cmp::Ordering::Greater => {
-                return Err(AggregationError::NotAPartition {
-                    index: covered,
-                    times: 0,
-                });
-            }
+            std::cmp::Ordering::Less => return refuse(span.start, 2),
+            std::cmp::Ordering::Greater => return refuse(covered, 0),
             std::cmp::Ordering::Equal => covered = span.end,
         }
     }
     if covered < len {
-        return Err(AggregationError::NotAPartition {
-            index: covered,
-            times: 0,
-        });
+        return refuse(covered, 0);
     }
     Ok(())
 }
@@ -307,6 +295,7 @@ fn check_partition(groups: &[ClipGroup], len: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::check_message;
 
     fn tensors(shapes: &[(&str, &[usize])]) -> Vec<(String, Vec<usize>)> {
         shapes
@@ -324,13 +313,7 @@ mod tests {
 
     fn check(groups: Vec<ClipGroup>, expected: &str) {
         let result = ParamLayout::new(tensors(&[("m", &[2, 4]), ("b", &[3])]), groups);
-        let message = result
-            .err()
-            .map_or_else(|| "ok".to_string(), |error| error.to_string());
-        assert!(
-            message.contains(expected),
-            "{message:?} does not contain {expected:?}"
-        );
+        check_message(result, expected);
     }
 
     #[test]

@@ -7,7 +7,7 @@ pub use lane::Lane;
 pub(crate) use lane::{Place, check_residues};
 pub use modulus::Modulus;
 
-use crate::error::{AggregationError, Result};
+use crate::error::{AggregationError, Result, check_len};
 use lane::sealed::Sealed;
 
 /// Residues in the lanes that their modulus asks for, borrowed.
@@ -191,11 +191,7 @@ impl ModularVec {
                 got: other.modulus.get(),
             });
         }
-        let (expected, got) = (self.len(), other.len());
-        if expected != got {
-            let what = "vector of residues";
-            return Err(AggregationError::Length { what, expected, got });
-        }
+        check_len("vector of residues", self.len(), other.len())?;
         match (&mut self.lanes, &other.lanes) {
             (Owned::Narrow(to), Owned::Narrow(from)) => narrow(to, from, self.modulus),
             (Owned::Wide(to), Owned::Wide(from)) => wide(to, from, self.modulus),

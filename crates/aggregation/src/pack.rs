@@ -5,7 +5,7 @@
 
 use undertone_simd::vectorised;
 
-use crate::error::{AggregationError, Result};
+use crate::error::{AggregationError, Result, check_len};
 use crate::modular::{Lanes, ModularVec, Modulus, Place, check_residues};
 
 /// Elements that begin and end at a byte, whatever their width.
@@ -57,7 +57,7 @@ pub fn pack(vector: &ModularVec) -> Result<Vec<u8>> {
 /// [`AggregationError::Length`] for any other length.
 pub fn pack_into(vector: &ModularVec, bytes: &mut [u8]) -> Result<()> {
     let bits = vector.modulus().bits();
-    check_len(vector.modulus(), vector.len(), bytes.len())?;
+    check_packed_len(vector.modulus(), vector.len(), bytes.len())?;
     match vector.lanes() {
         Lanes::Narrow(lanes) => pack_lanes(lanes, bits, bytes, pack_narrow),
         Lanes::Wide(lanes) if bits < SINGLE_WORD => pack_lanes(lanes, bits, bytes, pack_wide),
@@ -72,7 +72,7 @@ pub fn pack_into(vector: &ModularVec, bytes: &mut [u8]) -> Result<()> {
 /// [`AggregationError::Length`] unless there are exactly [`packed_len`] bytes (nothing is allocated then),
 /// [`AggregationError::NotAResidue`] and [`AggregationError::Padding`] for bytes that no vector is packed to.
 pub fn unpack(modulus: Modulus, len: usize, bytes: &[u8]) -> Result<ModularVec> {
-    check_len(modulus, len, bytes.len())?;
+    check_packed_len(modulus, len, bytes.len())?;
     let mut vector = ModularVec::zeros(modulus, len);
     unpack_into(bytes, &mut vector)?;
     Ok(vector)
@@ -85,7 +85,7 @@ pub fn unpack(modulus: Modulus, len: usize, bytes: &[u8]) -> Result<ModularVec> 
 pub fn unpack_into(bytes: &[u8], vector: &mut ModularVec) -> Result<()> {
     let (modulus, len) = (vector.modulus(), vector.len());
     let bits = modulus.bits();
-    check_len(modulus, len, bytes.len())?;
+    check_packed_len(modulus, len, bytes.len())?;
     let used = (len as u128 * u128::from(bits) % 8) as u32;
     if let (1.., Some(last)) = (used, bytes.last())
         && last >> used != 0
@@ -111,13 +111,8 @@ pub fn unpack_into(bytes: &[u8], vector: &mut ModularVec) -> Result<()> {
     checked.inspect_err(|_| vector.clear())
 }
 
-fn check_len(modulus: Modulus, len: usize, got: usize) -> Result<()> {
-    let expected = packed_len(modulus, len)?;
-    if expected == got {
-        return Ok(());
-    }
-    let what = "bytes of a packed vector";
-    Err(AggregationError::Length { what, expected, got })
+fn check_packed_len(modulus: Modulus, len: usize, got: usize) -> Result<()> {
+    check_len("bytes of a packed vector", packed_len(modulus, len)?, got)
 }
 
 /// Bytes past its own that a kernel may touch for a group: the rest of the last word that it writes or reads.

@@ -3,7 +3,7 @@
 use undertone_mechanisms::{NoiseKey, UniformWords};
 use undertone_simd::vectorised;
 
-use crate::error::{AggregationError, Result};
+use crate::error::{AggregationError, Result, check_len};
 use crate::hadamard::{Signed, signed_walsh_hadamard, walsh_hadamard};
 
 /// Most coordinates after padding: whole numbers of a few tens of bits then transform without overflow.
@@ -110,14 +110,6 @@ pub(crate) fn check_dim(dim: usize) -> Result<()> {
         expected: "from 1 to 2^31 coordinates",
         got: dim as f64,
     })
-}
-
-/// Refuses a vector of another length.
-pub(crate) fn check_len(what: &'static str, expected: usize, got: usize) -> Result<()> {
-    if expected == got {
-        return Ok(());
-    }
-    Err(AggregationError::Length { what, expected, got })
 }
 
 vectorised! {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use undertone_mechanisms::{FRACTION_BITS, RawSum};
 
-use crate::error::{AggregationError, Result};
-use crate::weight::truncate_weight;
+use crate::error::{AggregationError, Result, check_len};
+use crate::weight::{check_weight, truncate_weight};
 use undertone_simd::vectorised;
 
 /// Coordinates that share a lock: 256 KiB of the sum and 128 KiB of an update.
@@ -66,22 +66,8 @@ impl FixedPointSum {
     /// A wrong length, a weight outside `[0, 1]`, values that are not finite or reach `2^22`: nothing is added then.
     /// [`AggregationError::SumOverflow`] when the sum leaves its range: the sum is then lost.
     pub(crate) fn add(&self, update: &[f32], weight: f64) -> Result<()> {
-        if update.len() != self.values.len() {
-            let (expected, got) = (self.values.len(), update.len());
-            return Err(AggregationError::Length {
-                what: "update",
-                expected,
-                got,
-            });
-        }
-        // PRIVACY: the sensitivities of the estimators hold for weights up to 1 only.
-        if !(0.0..=1.0).contains(&weight) {
-            return Err(AggregationError::Setting {
-                name: "weight",
-                expected: "between 0 and 1",
-                got: weight,
-            });
-        }
+        check_len("update", self.values.len(), update.len())?;
+        check_weight(weight)?;
         if any_reaches(update, VALUE_LIMIT) {
             return Err(out_of_range(update));
         }
@@ -230,6 +216,7 @@ fn out_of_range(update: &[f32]) -> AggregationError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::check_message;
     use proptest::prelude::*;
     use undertone_mechanisms::{Denominator, NonPrivate};
 
@@ -333,14 +320,7 @@ mod tests {
     fn check(update: &[f32], weight: f64, expected: &str) {
         let sum = FixedPointSum::new(2);
         sum.add(&[0.5, 0.25], 1.0).unwrap();
-        let message = sum
-            .add(update, weight)
-            .err()
-            .map_or_else(|| "ok".to_string(), |error| error.to_string());
-        assert!(
-            message.contains(expected),
-            "{message:?} does not contain {expected:?}"
-        );
+        check_message(sum.add(update, weight), expected);
         if expected != "ok" {
             assert_eq!(read(sum), [0.5, 0.25]);
         }

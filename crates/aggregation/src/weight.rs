@@ -1,5 +1,7 @@
 //! How much one user counts in the average.
 
+use crate::error::{AggregationError, Result};
+
 /// Weights are multiples of `2^-28`, so that weight times `f32` is exact in `f64`.
 const WEIGHT_STEPS: f64 = (1u64 << 28) as f64;
 
@@ -20,6 +22,19 @@ const WEIGHT_STEPS: f64 = (1u64 << 28) as f64;
 #[must_use]
 pub fn user_weight(examples: u64, weight_cap: f64) -> f64 {
     truncate_weight((examples as f64 / weight_cap).clamp(0.0, 1.0))
+}
+
+/// Refuses weights outside `[0, 1]`, NaN among them.
+pub(crate) fn check_weight(weight: f64) -> Result<()> {
+    // PRIVACY: the sensitivities hold for weights up to 1 only.
+    if (0.0..=1.0).contains(&weight) {
+        return Ok(());
+    }
+    Err(AggregationError::Setting {
+        name: "weight",
+        expected: "between 0 and 1",
+        got: weight,
+    })
 }
 
 /// Truncates a weight in `[0, 1]` onto its grid; NaN becomes 0.

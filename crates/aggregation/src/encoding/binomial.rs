@@ -86,10 +86,6 @@ impl Quantisation {
         &self.event
     }
 
-    pub(super) fn x_max(&self) -> f64 {
-        self.x_max
-    }
-
     pub(super) fn rotates(&self) -> bool {
         self.levels.rotate
     }

@@ -6,6 +6,7 @@ use undertone_mechanisms::{NoiseKey, UniformWords};
 use super::rounding::{LARGEST, Placement, energy, largest, round_within};
 use crate::error::{AggregationError, Result};
 use crate::rotation::Rotation;
+use crate::weight::check_weight;
 
 /// The constant of conditional rounding, `alpha = exp(-1/2)` as in production: an attempt fails with at most this
 /// probability.
@@ -135,14 +136,7 @@ pub(super) fn clip_factor(update: &[f32], weight: f64, clip_norm: f64) -> Result
 
 /// The squared norm of an update that can be weighted.
 pub(super) fn checked_energy(update: &[f32], weight: f64) -> Result<f64> {
-    // PRIVACY: the sensitivities hold for weights up to 1 only.
-    if !(0.0..=1.0).contains(&weight) {
-        return Err(AggregationError::Setting {
-            name: "weight",
-            expected: "between 0 and 1",
-            got: weight,
-        });
-    }
+    check_weight(weight)?;
     let energy = energy(update);
     if !energy.is_finite() {
         let index = update.iter().position(|x| !x.is_finite()).unwrap_or_default();

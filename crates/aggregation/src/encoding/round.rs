@@ -6,9 +6,9 @@ use undertone_mechanisms::{FRACTION_BITS, UniformWords};
 
 use super::rounding::BLOCK;
 use super::{ClientNoisedSum, Encoding, GridFactor, NoiseKey, RawSum, Scheme, lift};
-use crate::error::{AggregationError, Result};
+use crate::error::{AggregationError, Result, check_len};
 use crate::modular::{ModularVec, Modulus, Place};
-use crate::rotation::{Rotation, check_len};
+use crate::rotation::Rotation;
 
 /// In bytes.
 const CACHE_LINE: usize = 64;

@@ -10,8 +10,9 @@ use crate::error::{AggregationError, Result};
 /// Variances are whole multiples of the inverse of this.
 const DENOMINATOR: u64 = 1 << 16;
 
-/// Bits of the probability that any coordinate of a sum wraps around.
-pub(super) const WRAP_BITS: f64 = 40.0;
+/// Minus the binary logarithm of the probability that any coordinate of an honest sum wraps around. Wrapping costs accuracy; the
+/// guarantee holds for the residues themselves.
+const WRAP_BITS: f64 = 40.0;
 
 /// Which distribution a share has.
 #[derive(Debug, Clone)]

@@ -13,56 +13,19 @@ fn bad_settings_are_refused_by_name() {
         let message = Encoding::new(kind, size).unwrap_err().to_string();
         assert!(message.contains(expected), "{message:?} lacks {expected:?}");
     };
+    let sized = |change: fn(&mut EncodingSize), expected| {
+        let mut size = good;
+        change(&mut size);
+        check(EncodingKind::Identity, size, expected);
+    };
     let rotated = |scale| EncodingKind::RotatedRounding { scale };
-    check(EncodingKind::Identity, EncodingSize { dim: 0, ..good }, "dim");
-    check(
-        EncodingKind::Identity,
-        EncodingSize {
-            clip_norm: 0.0,
-            ..good
-        },
-        "clip_norm",
-    );
-    check(
-        EncodingKind::Identity,
-        EncodingSize {
-            clip_norm: f64::NAN,
-            ..good
-        },
-        "clip_norm",
-    );
-    check(
-        EncodingKind::Identity,
-        EncodingSize {
-            max_clients: 0,
-            ..good
-        },
-        "max_clients",
-    );
-    check(
-        EncodingKind::Identity,
-        EncodingSize {
-            min_clients: 0,
-            ..good
-        },
-        "min_clients",
-    );
-    check(
-        EncodingKind::Identity,
-        EncodingSize {
-            min_clients: 6,
-            ..good
-        },
-        "min_clients",
-    );
-    check(
-        EncodingKind::Identity,
-        EncodingSize {
-            clip_norm: 1e30,
-            ..good
-        },
-        "below 2^62",
-    );
+    sized(|size| size.dim = 0, "dim");
+    sized(|size| size.clip_norm = 0.0, "clip_norm");
+    sized(|size| size.clip_norm = f64::NAN, "clip_norm");
+    sized(|size| size.max_clients = 0, "max_clients");
+    sized(|size| size.min_clients = 0, "min_clients");
+    sized(|size| size.min_clients = 6, "min_clients");
+    sized(|size| size.clip_norm = 1e30, "below 2^62");
     for scale in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         check(rotated(scale), good, "scale must be positive and finite");
     }
@@ -83,61 +46,23 @@ fn bad_settings_are_refused_by_name() {
         noise_multiplier: 0.1,
     };
     check(gaussian, good, "at least half the granularity");
-    let binomial = |levels: Levels| EncodingKind::Binomial(levels);
-    check(
-        binomial(Levels {
-            levels: 1,
-            ..PLAIN_LEVELS
-        }),
-        good,
-        "levels must be from 2",
-    );
-    check(
-        binomial(Levels {
-            trials: 0,
-            ..PLAIN_LEVELS
-        }),
-        good,
-        "trials must be from 1",
-    );
-    check(
-        binomial(Levels {
-            trials: 1,
-            ..PLAIN_LEVELS
-        }),
-        good,
-        "Theorem 1 needs",
-    );
-    check(
-        binomial(Levels {
-            x_max: Some(0.0),
-            ..PLAIN_LEVELS
-        }),
-        good,
-        "x_max must be",
-    );
-    check(
-        binomial(Levels {
-            delta: 0.0,
-            ..PLAIN_LEVELS
-        }),
-        good,
-        "delta",
-    );
-    check(
-        binomial(Levels {
-            delta: 1.5,
-            ..PLAIN_LEVELS
-        }),
-        good,
-        "delta",
-    );
+    let binomial = |change: fn(&mut Levels), expected| {
+        let mut levels = PLAIN_LEVELS;
+        change(&mut levels);
+        check(EncodingKind::Binomial(levels), good, expected);
+    };
+    binomial(|levels| levels.levels = 1, "levels must be from 2");
+    binomial(|levels| levels.trials = 0, "trials must be from 1");
+    binomial(|levels| levels.trials = 1, "Theorem 1 needs");
+    binomial(|levels| levels.x_max = Some(0.0), "x_max must be");
+    binomial(|levels| levels.delta = 0.0, "delta");
+    binomial(|levels| levels.delta = 1.5, "delta");
     for success_probability in [(0, 2), (2, 2), (3, 2), (1, 0)] {
         let levels = Levels {
             success_probability,
             ..PLAIN_LEVELS
         };
-        check(binomial(levels), good, "probability");
+        check(EncodingKind::Binomial(levels), good, "probability");
     }
 }
 
