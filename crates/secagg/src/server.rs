@@ -280,11 +280,7 @@ impl Server {
             self.context.terms.min_survivors(),
         )?;
         let needed = self.clients("closing of inputs")?.params.topology().threshold();
-        let fewest = self
-            .needed_secrets()
-            .map(|index| self.among(index, &self.survivors))
-            .min()
-            .unwrap_or(0);
+        let fewest = self.fewest_among(&self.survivors);
         self.at_least("surviving neighbours of some client", fewest, needed)?;
         self.phase = match self.context.terms.threat_model() {
             ThreatModel::Active => ServerPhase::Signatures,
@@ -348,11 +344,7 @@ impl Server {
         let answers = Members::of(self.signatures.len() as u32, |index| {
             signed(&&index) && clients.neighbours(index).iter().filter(signed).count() as u32 >= needed
         });
-        let fewest = self
-            .needed_secrets()
-            .map(|index| self.among(index, &answers))
-            .min()
-            .unwrap_or(0);
+        let fewest = self.fewest_among(&answers);
         self.at_least("neighbours of some client who will answer", fewest, needed)?;
         self.phase = ServerPhase::Unmask;
         Ok(())

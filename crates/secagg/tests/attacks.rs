@@ -7,7 +7,7 @@ mod harness;
 
 use std::collections::BTreeSet;
 
-use harness::{Lab, context};
+use harness::{ACTIVE, Lab, PLAIN, context, everybody, lab};
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{
     AdvertiseKeys, GivenShare, MaskedInput, Message, Survivors, Unmask, UnmaskShares,
@@ -16,21 +16,6 @@ use undertone_secagg::{
     Client, ClientPhase, Context, Members, Params, SecAggError, Server, ServerPhase, SigningIdentity, Terms,
     ThreatModel, Topology, Trust,
 };
-
-const PLAIN: ThreatModel = ThreatModel::HonestButCurious;
-const ACTIVE: ThreatModel = ThreatModel::Active;
-
-fn lab(threat_model: ThreatModel, n: u32, k: u32, t: u32) -> Lab {
-    Lab::joined(
-        context(20, 1000, threat_model),
-        Topology::new(n, k, t).unwrap(),
-        11,
-    )
-}
-
-fn everybody(_: u32) -> bool {
-    true
-}
 
 /// Which neighbours an answer gives a seed's share of, and which a masking key's.
 fn kinds(answer: &UnmaskShares) -> (BTreeSet<u32>, BTreeSet<u32>) {
@@ -348,17 +333,10 @@ fn attack_11_a_lying_client_changes_the_sum_by_what_it_sent_and_no_more() {
             for (sum, x) in expected.iter_mut().zip(&sent) {
                 *sum = (*sum + x) % 1000;
             }
-            let relayed = lab.relayed(index);
-            let input = lab.clients[index as usize]
-                .receive_shares(&relayed, &mut vector)
-                .unwrap();
-            lab.server.receive_input(&input).unwrap();
+            lab.upload(index, &mut vector);
         }
         lab.server.close_inputs().unwrap();
-        for index in 0..5 {
-            let answer = lab.answer(index).unwrap();
-            lab.server.receive_unmask(&answer).unwrap();
-        }
+        lab.answered(0..5);
         let outcome = lab.server.finish().unwrap();
         assert!(outcome.culprits.is_empty(), "nobody notices");
         let sum: Vec<u64> = outcome.sum.iter().collect();
@@ -415,12 +393,7 @@ fn attack_14_no_message_has_a_size_that_depends_on_a_vector() {
         for index in 0..6 {
             let residues: Vec<u64> = (0..20).map(|place| fill(place) % modulus).collect();
             let mut input = ModularVec::from_residues(Modulus::new(modulus).unwrap(), &residues).unwrap();
-            let relayed = lab.relayed(index);
-            let input = lab.clients[index as usize]
-                .receive_shares(&relayed, &mut input)
-                .unwrap();
-            sizes.push(input.encode().len());
-            lab.server.receive_input(&input).unwrap();
+            sizes.push(lab.upload(index, &mut input).encode().len());
         }
         lab.server.close_inputs().unwrap();
         if threat_model == ACTIVE {
@@ -515,17 +488,10 @@ fn attack_15_no_error_and_no_debug_output_holds_an_element() {
     // The sum.
     let mut lab = make(PLAIN).shared(everybody);
     for index in 0..5 {
-        let relayed = lab.relayed(index);
-        let input = lab.clients[index as usize]
-            .receive_shares(&relayed, &mut vector())
-            .unwrap();
-        lab.server.receive_input(&input).unwrap();
+        lab.upload(index, &mut vector());
     }
     lab.server.close_inputs().unwrap();
-    for index in 0..5 {
-        let answer = lab.answer(index).unwrap();
-        lab.server.receive_unmask(&answer).unwrap();
-    }
+    lab.answered(0..5);
     let outcome = lab.server.finish().unwrap();
     texts.push(format!("{outcome:?} {:?}", vector()));
     let sum = outcome.sum.iter().next().unwrap();
@@ -541,10 +507,7 @@ fn attack_15_no_error_and_no_debug_output_holds_an_element() {
 #[test]
 fn attack_17_one_sum_a_session_over_one_set() {
     let mut lab = lab(PLAIN, 6, 5, 3).shared(everybody).uploaded(|index| index < 5);
-    for index in 0..5 {
-        let answer = lab.answer(index).unwrap();
-        lab.server.receive_unmask(&answer).unwrap();
-    }
+    lab.answered(0..5);
     lab.server.finish().unwrap();
     assert!(matches!(
         lab.server.finish(),

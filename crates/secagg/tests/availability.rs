@@ -4,26 +4,11 @@
 
 mod harness;
 
-use harness::{Lab, context, listed};
+use harness::{ACTIVE, PLAIN, context, everybody, lab, listed};
 use undertone_secagg::message::{Message, UnmaskShares};
 use undertone_secagg::{
-    Client, Culprit, Floors, SecAggError, Server, ServerPhase, SigningIdentity, ThreatModel, Topology,
+    Client, Culprit, Floors, SecAggError, Server, ServerPhase, SigningIdentity, Topology,
 };
-
-const PLAIN: ThreatModel = ThreatModel::HonestButCurious;
-const ACTIVE: ThreatModel = ThreatModel::Active;
-
-fn lab(threat_model: ThreatModel, n: u32, k: u32, t: u32) -> Lab {
-    Lab::joined(
-        context(20, 1000, threat_model),
-        Topology::new(n, k, t).unwrap(),
-        11,
-    )
-}
-
-fn everybody(_: u32) -> bool {
-    true
-}
 
 /// An answer whose share about each of `about` is changed.
 fn spoiled(answer: &UnmaskShares, about: &[u32]) -> UnmaskShares {
@@ -42,16 +27,11 @@ fn attack_12_false_shares_are_worked_around_and_their_givers_named() {
     let mut lab = lab(PLAIN, 12, 11, 6)
         .shared(everybody)
         .uploaded(|index| index != 4);
-    for index in (0..12).filter(|index| *index != 4) {
-        let mut answer = lab.answer(index).unwrap();
-        if index == 1 {
-            answer = spoiled(&answer, &[2, 4]);
-        }
-        if index == 7 {
-            answer = spoiled(&answer, &[4]);
-        }
-        lab.server.receive_unmask(&answer).unwrap();
-    }
+    lab.answers((0..12).filter(|index| *index != 4), |index, answer| match index {
+        1 => spoiled(&answer, &[2, 4]),
+        7 => spoiled(&answer, &[4]),
+        _ => answer,
+    });
     let outcome = lab.server.finish().unwrap();
     assert!(outcome.sum.iter().eq(lab.expected()));
     let culprit = |index, about| Culprit { index, about };
@@ -61,11 +41,10 @@ fn attack_12_false_shares_are_worked_around_and_their_givers_named() {
 #[test]
 fn attack_12_too_many_false_shares_release_nothing() {
     let mut lab = lab(PLAIN, 6, 5, 4).shared(everybody).uploaded(everybody);
-    for index in 0..6 {
-        let answer = lab.answer(index).unwrap();
-        let answer = if index < 3 { spoiled(&answer, &[5]) } else { answer };
-        lab.server.receive_unmask(&answer).unwrap();
-    }
+    lab.answers(0..6, |index, answer| match index {
+        0..3 => spoiled(&answer, &[5]),
+        _ => answer,
+    });
     assert!(matches!(
         lab.server.finish(),
         Err(SecAggError::Unrecoverable { exclude }) if exclude == [5]
@@ -90,16 +69,10 @@ fn attack_12_a_share_of_the_wrong_kind_is_not_even_kept() {
 
 #[test]
 fn attack_12_sealed_shares_that_do_not_open_cost_one_share_not_a_client() {
-    let mut lab = lab(PLAIN, 6, 5, 3);
-    for index in 0..6 {
-        let mut message = lab.share(index).unwrap();
-        if index == 2 {
-            message.shares[0].sealed[0] ^= 1; // for client 0
-        }
-        lab.server.receive_shares(&message).unwrap();
-    }
-    lab.server.close_shares().unwrap();
-    let mut lab = lab.uploaded(everybody);
+    // The share for client 0 does not open.
+    let mut lab = lab(PLAIN, 6, 5, 3)
+        .shared_by(2, |message| message.shares[0].sealed[0] ^= 1)
+        .uploaded(everybody);
     for index in 0..6 {
         let answer = lab.answer(index).unwrap();
         assert_eq!(answer.shares.len(), if index == 0 { 4 } else { 5 });
@@ -114,14 +87,12 @@ fn attack_12_a_liar_about_everybody_is_found_and_the_sum_is_exact() {
     let mut lab = lab(PLAIN, 40, 39, 26)
         .shared(everybody)
         .uploaded(|index| index != 9 && index != 21);
-    for index in (0..40).filter(|index| *index != 9 && *index != 21) {
-        let mut answer = lab.answer(index).unwrap();
-        if [0, 5, 30].contains(&index) {
-            let everyone: Vec<u32> = (0..40).collect();
-            answer = spoiled(&answer, &everyone);
-        }
-        lab.server.receive_unmask(&answer).unwrap();
-    }
+    let everyone: Vec<u32> = (0..40).collect();
+    let there = (0..40).filter(|index| *index != 9 && *index != 21);
+    lab.answers(there, |index, answer| match index {
+        0 | 5 | 30 => spoiled(&answer, &everyone),
+        _ => answer,
+    });
     let outcome = lab.server.finish().unwrap();
     assert!(outcome.sum.iter().eq(lab.expected()));
     let mut liars: Vec<u32> = outcome.culprits.iter().map(|culprit| culprit.index).collect();
@@ -166,20 +137,10 @@ fn attack_19_an_outsider_does_not_end_a_session_of_listed_clients() {
 
 #[test]
 fn attack_19_an_insider_with_a_false_commitment_is_named_and_a_retry_without_it_succeeds() {
-    let mut lab = lab(PLAIN, 24, 23, 13);
-    for index in 0..24 {
-        let mut message = lab.share(index).unwrap();
-        if index == 17 {
-            message.commitment[0] ^= 1;
-        }
-        lab.server.receive_shares(&message).unwrap();
-    }
-    lab.server.close_shares().unwrap();
-    let mut lab = lab.uploaded(everybody);
-    for index in 0..24 {
-        let answer = lab.answer(index).unwrap();
-        lab.server.receive_unmask(&answer).unwrap();
-    }
+    let mut lab = lab(PLAIN, 24, 23, 13)
+        .shared_by(17, |message| message.commitment[0] ^= 1)
+        .uploaded(everybody);
+    lab.answered(0..24);
     assert!(lab.server.missing().is_empty());
     let error = lab.server.finish().unwrap_err();
     assert_eq!(error, SecAggError::Unrecoverable { exclude: vec![17] });
@@ -192,20 +153,12 @@ fn attack_19_an_insider_with_a_false_commitment_is_named_and_a_retry_without_it_
 
 #[test]
 fn attack_19_an_insider_whose_shares_open_for_nobody_is_named() {
-    let mut lab = lab(PLAIN, 12, 11, 7);
-    for index in 0..12 {
-        let mut message = lab.share(index).unwrap();
-        if index == 4 {
-            message.shares.iter_mut().for_each(|shares| shares.sealed[0] ^= 1);
-        }
-        lab.server.receive_shares(&message).unwrap();
-    }
-    lab.server.close_shares().unwrap();
-    let mut lab = lab.uploaded(everybody);
-    for index in 0..12 {
-        let answer = lab.answer(index).unwrap();
-        lab.server.receive_unmask(&answer).unwrap();
-    }
+    let mut lab = lab(PLAIN, 12, 11, 7)
+        .shared_by(4, |message| {
+            message.shares.iter_mut().for_each(|shares| shares.sealed[0] ^= 1)
+        })
+        .uploaded(everybody);
+    lab.answered(0..12);
     assert_eq!(lab.server.missing(), [4]);
     assert_eq!(
         lab.server.finish().unwrap_err(),
@@ -226,12 +179,10 @@ fn attack_19_finishing_too_early_costs_nothing() {
     assert!(matches!(early, Err(SecAggError::TooFew { needed: 5, .. })));
     assert_eq!(lab.server.phase(), ServerPhase::Unmask);
     // Five shares about the lost client and about those who have not answered; the others lack their own.
-    let answer = lab.answer(5).unwrap();
-    lab.server.receive_unmask(&answer).unwrap();
+    lab.answered([5]);
     assert_eq!(lab.server.missing(), [0, 1, 2, 4, 5]);
     assert!(lab.server.finish().is_err());
-    let answer = lab.answer(6).unwrap();
-    lab.server.receive_unmask(&answer).unwrap();
+    lab.answered([6]);
     assert!(lab.server.missing().is_empty());
     assert!(lab.server.finish().unwrap().sum.iter().eq(lab.expected()));
 }
@@ -240,22 +191,16 @@ fn attack_19_finishing_too_early_costs_nothing() {
 fn attack_19_false_shares_do_not_end_a_session_that_still_awaits_answers() {
     // Six of seven shares about client 7 have come, two of them false; with the seventh, five true ones open it.
     let mut lab = lab(PLAIN, 8, 7, 5).shared(everybody).uploaded(everybody);
-    for index in 0..6 {
-        let mut answer = lab.answer(index).unwrap();
-        if index < 2 {
-            answer = spoiled(&answer, &[7]);
-        }
-        lab.server.receive_unmask(&answer).unwrap();
-    }
+    lab.answers(0..6, |index, answer| match index {
+        0..2 => spoiled(&answer, &[7]),
+        _ => answer,
+    });
     assert_eq!(
         lab.server.finish().unwrap_err(),
         SecAggError::Unrecoverable { exclude: vec![7] }
     );
     assert_eq!(lab.server.phase(), ServerPhase::Unmask);
-    for index in 6..8 {
-        let answer = lab.answer(index).unwrap();
-        lab.server.receive_unmask(&answer).unwrap();
-    }
+    lab.answered(6..8);
     let outcome = lab.server.finish().unwrap();
     assert!(outcome.sum.iter().eq(lab.expected()));
     // Two of seven where five open a secret: too many to tell the liars from the honest, so nobody is accused.
@@ -289,9 +234,6 @@ fn attack_19_a_signature_counts_in_its_own_neighbourhood_only() {
         .shared(everybody)
         .uploaded(everybody)
         .signed(|index| index != 7);
-    for index in (0..24).filter(|index| *index != 7) {
-        let answer = lab.answer(index).unwrap();
-        lab.server.receive_unmask(&answer).unwrap();
-    }
+    lab.answered((0..24).filter(|index| *index != 7));
     assert!(lab.server.finish().unwrap().sum.iter().eq(lab.expected()));
 }

@@ -6,7 +6,7 @@ mod harness;
 
 use std::collections::BTreeMap;
 
-use harness::{Lab, context, forge, listed};
+use harness::{ACTIVE, Lab, PLAIN, context, everybody, forge, listed};
 use rand_core::Rng;
 use undertone_secagg::assurance::Assumptions;
 use undertone_secagg::message::{GivenShare, Message, Roster};
@@ -14,13 +14,6 @@ use undertone_secagg::{
     Client, ClientPhase, Context, Floors, Members, Params, SecAggError, Server, ServerPhase, SigningIdentity,
     Terms, ThreatModel, Topology, Trust,
 };
-
-const PLAIN: ThreatModel = ThreatModel::HonestButCurious;
-const ACTIVE: ThreatModel = ThreatModel::Active;
-
-fn everybody(_: u32) -> bool {
-    true
-}
 
 /// A context with this floor of survivors.
 fn with_survivors(threat_model: ThreatModel, min_survivors: u32) -> Context {
@@ -424,10 +417,7 @@ fn devices_with_compiled_floors_complete_a_session() {
         .shared(everybody)
         .uploaded(|index| index % 8 != 1)
         .signed(|index| index % 8 > 1);
-    for index in (0..60).filter(|index| index % 8 > 1) {
-        let answer = lab.answer(index).unwrap();
-        lab.server.receive_unmask(&answer).unwrap();
-    }
+    lab.answered((0..60).filter(|index| index % 8 > 1));
     assert!(lab.server.missing().is_empty());
     assert!(lab.server.finish().unwrap().sum.iter().eq(lab.expected()));
 }

@@ -4,26 +4,10 @@
 
 mod harness;
 
-use harness::{Lab, context, forge};
+use harness::{Lab, PLAIN, context, everybody, forge, lab};
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{AdvertiseKeys, MaskedInput, RelayedShares, SealedShares, ShareKeys};
-use undertone_secagg::{
-    Client, ClientPhase, Params, SecAggError, Server, SigningIdentity, ThreatModel, Topology, Trust,
-};
-
-const PLAIN: ThreatModel = ThreatModel::HonestButCurious;
-
-fn lab(threat_model: ThreatModel, n: u32, k: u32, t: u32) -> Lab {
-    Lab::joined(
-        context(20, 1000, threat_model),
-        Topology::new(n, k, t).unwrap(),
-        11,
-    )
-}
-
-fn everybody(_: u32) -> bool {
-    true
-}
+use undertone_secagg::{Client, ClientPhase, Params, SecAggError, Server, SigningIdentity, Topology, Trust};
 
 #[test]
 fn attack_09_malformed_rosters_are_refused() {

@@ -73,16 +73,23 @@ impl Server {
             .filter(|index| self.survivors.contains(*index) || self.among(*index, &self.survivors) > 0)
     }
 
+    /// The neighbours of a client; none before the roster is closed.
+    pub(super) fn neighbours(&self, index: u32) -> &[u32] {
+        self.clients
+            .as_ref()
+            .map_or(&[], |clients| clients.neighbours(index))
+    }
+
     /// The number of neighbours of `index` among `members`.
     pub(super) fn among(&self, index: u32, members: &Members) -> u32 {
-        let neighbours = self
-            .clients
-            .as_ref()
-            .map_or(&[][..], |clients| clients.neighbours(index));
-        neighbours
-            .iter()
-            .filter(|other| members.contains(**other))
-            .count() as u32
+        let is_member = |other: &&u32| members.contains(**other);
+        self.neighbours(index).iter().filter(is_member).count() as u32
+    }
+
+    /// The smallest number of neighbours among `members` of any client whose secret must be opened.
+    pub(super) fn fewest_among(&self, members: &Members) -> u32 {
+        let among = |index| self.among(index, members);
+        self.needed_secrets().map(among).min().unwrap_or(0)
     }
 
     /// Aborts where `got` is below `needed`.

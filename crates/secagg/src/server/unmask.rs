@@ -106,16 +106,12 @@ impl Server {
 
     /// The shares that surviving neighbours gave about client `index`, by holder.
     fn given(&self, index: u32) -> Vec<(u32, &Share)> {
-        let neighbours = self
-            .clients
-            .as_ref()
-            .map_or(&[][..], |clients| clients.neighbours(index));
         let share = |holder: &u32| {
             let shares = &self.answers[*holder as usize].as_ref()?.shares;
             let place = shares.binary_search_by_key(&index, |(about, _)| *about).ok()?;
             Some((*holder, shares[place].1.share()))
         };
-        neighbours.iter().filter_map(share).collect()
+        self.neighbours(index).iter().filter_map(share).collect()
     }
 
     fn recover_all(&self) -> Result<Vec<Unmasking>> {

@@ -18,6 +18,22 @@ use undertone_secagg::{
     Client, Context, Floors, Result, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust,
 };
 
+pub(crate) const PLAIN: ThreatModel = ThreatModel::HonestButCurious;
+pub(crate) const ACTIVE: ThreatModel = ThreatModel::Active;
+
+pub(crate) fn everybody(_: u32) -> bool {
+    true
+}
+
+/// `n` clients that have joined, with `k` neighbours each and a threshold of `t`.
+pub(crate) fn lab(threat_model: ThreatModel, n: u32, k: u32, t: u32) -> Lab {
+    Lab::joined(
+        context(20, 1000, threat_model),
+        Topology::new(n, k, t).unwrap(),
+        11,
+    )
+}
+
 pub(crate) fn rng(seed: u64) -> ChaCha20Rng {
     ChaCha20Rng::seed_from_u64(seed)
 }
@@ -138,6 +154,19 @@ impl Lab {
         self
     }
 
+    /// Round 1 by everybody, with the message of one client changed.
+    pub(crate) fn shared_by(mut self, liar: u32, change: impl Fn(&mut ShareKeys)) -> Self {
+        for index in 0..self.n() {
+            let mut message = self.share(index).unwrap();
+            if index == liar {
+                change(&mut message);
+            }
+            self.server.receive_shares(&message).unwrap();
+        }
+        self.server.close_shares().unwrap();
+        self
+    }
+
     pub(crate) fn relayed(&self, index: u32) -> RelayedShares {
         self.server.relayed_shares(index).unwrap()
     }
@@ -187,6 +216,33 @@ impl Lab {
     pub(crate) fn answer(&mut self, index: u32) -> Result<UnmaskShares> {
         let request = self.request(index);
         self.clients[index as usize].receive_unmask(&request)
+    }
+
+    /// Masks `vector` for a client and brings it to the server.
+    pub(crate) fn upload(&mut self, index: u32, vector: &mut ModularVec) -> MaskedInput {
+        let relayed = self.relayed(index);
+        let input = self.clients[index as usize]
+            .receive_shares(&relayed, vector)
+            .unwrap();
+        self.server.receive_input(&input).unwrap();
+        input
+    }
+
+    /// Round 3 by these clients, whose answers `change` may replace.
+    pub(crate) fn answers(
+        &mut self,
+        clients: impl IntoIterator<Item = u32>,
+        change: impl Fn(u32, UnmaskShares) -> UnmaskShares,
+    ) {
+        for index in clients {
+            let answer = change(index, self.answer(index).unwrap());
+            self.server.receive_unmask(&answer).unwrap();
+        }
+    }
+
+    /// Round 3 by these clients.
+    pub(crate) fn answered(&mut self, clients: impl IntoIterator<Item = u32>) {
+        self.answers(clients, |_, answer| answer);
     }
 
     /// The sum of the vectors that were uploaded.
