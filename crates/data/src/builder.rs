@@ -4,7 +4,6 @@
 //! row and the users' names. Then records are sorted by partition, user and time, and the spool is read in that order.
 
 use std::collections::HashMap;
-use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::Path;
 
@@ -13,8 +12,9 @@ use rayon::prelude::*;
 
 use crate::cache::CacheWriter;
 use crate::count::assign;
-use crate::error::{DataError, Result, io};
+use crate::error::{DataError, Result};
 use crate::examples::{Measure, cut_rows};
+use crate::file::Spool;
 use crate::hash::{hash_bytes, hex};
 use crate::progress::{Progress, Stage};
 use crate::random::Stream;
@@ -158,8 +158,7 @@ fn spool(
     progress: &dyn Progress,
 ) -> Result<Spooled> {
     let splitter = Splitter::new(&spec.split_in_force())?;
-    let file = tempfile::tempfile_in(scratch_dir).map_err(io("write a temporary file in", scratch_dir))?;
-    let mut output = BufWriter::with_capacity(1 << 20, file);
+    let mut output = Spool::new(scratch_dir)?;
     let mut records: Vec<Record> = Vec::new();
     let mut users: Vec<Box<str>> = Vec::new();
     let mut numbers: HashMap<Box<str>, u32> = HashMap::new();
@@ -169,9 +168,7 @@ fn spool(
     let by_time = spec.caps_by_time();
     source.read(&mut |rows, total| {
         for chunk in cut_rows(&cutter, rows)? {
-            output
-                .write_all(bytemuck::cast_slice(&chunk.spool))
-                .map_err(io("write a temporary file in", scratch_dir))?;
+            output.write(bytemuck::cast_slice(&chunk.spool))?;
             measure.add(chunk.measure);
             for (row, words) in chunk.rows.clone().zip(chunk.lengths) {
                 let name = rows.users.get(row);
@@ -209,10 +206,7 @@ fn spool(
             rows: done,
         });
     }
-    let file = output.into_inner().map_err(std::io::IntoInnerError::into_error);
-    let file = file.map_err(io("write a temporary file in", scratch_dir))?;
-    // SAFETY: the file is unnamed and this process holds its only handle, so nothing changes it while it is mapped.
-    let spool = unsafe { Mmap::map(&file) }.map_err(io("map a temporary file in", scratch_dir))?;
+    let spool = output.map()?;
     Ok(Spooled {
         spool,
         records,

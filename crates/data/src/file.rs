@@ -1,8 +1,10 @@
 //! Output files that appear whole or not at all.
 
-use std::io::{ErrorKind, Read, Write};
+use std::fs::File;
+use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
 
+use memmap2::Mmap;
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::error::{DataError, Result, io};
@@ -25,7 +27,7 @@ pub(crate) fn read_bounded(path: &Path, limit: u64, action: &'static str) -> Res
         return Err(too_large(kind.to_owned()));
     }
     let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(io(action, path))?;
+    let file = File::open(path).map_err(io(action, path))?;
     let read = file.take(limit + 1).read_to_end(&mut bytes);
     read.map_err(io(action, path))?;
     match bytes.len() as u64 <= limit {
@@ -84,7 +86,39 @@ pub(crate) fn temporary_beside(path: &Path) -> Result<NamedTempFile> {
         .map_err(io("write a file in", directory))
 }
 
-fn parent(path: &Path) -> &Path {
+/// An unnamed temporary file that is written once and then mapped.
+pub(crate) struct Spool<'a> {
+    file: BufWriter<File>,
+    directory: &'a Path,
+}
+
+impl<'a> Spool<'a> {
+    pub(crate) fn new(directory: &'a Path) -> Result<Self> {
+        let file = tempfile::tempfile_in(directory).map_err(io("write a temporary file in", directory))?;
+        Ok(Self {
+            file: BufWriter::with_capacity(1 << 20, file),
+            directory,
+        })
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let written = self.file.write_all(bytes);
+        written.map_err(io("write a temporary file in", self.directory))
+    }
+
+    pub(crate) fn map(self) -> Result<Mmap> {
+        let file = self
+            .file
+            .into_inner()
+            .map_err(std::io::IntoInnerError::into_error);
+        let file = file.map_err(io("write a temporary file in", self.directory))?;
+        // SAFETY: the file is unnamed and this process holds its only handle, so nothing changes it while it is mapped.
+        unsafe { Mmap::map(&file) }.map_err(io("map a temporary file in", self.directory))
+    }
+}
+
+/// The folder that a file stands in.
+pub(crate) fn parent(path: &Path) -> &Path {
     path.parent()
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."))
@@ -120,7 +154,7 @@ impl FolderBuilder {
     /// [`DataError::OutputExists`] without `overwrite`, [`DataError::Io`].
     pub fn persist(self, path: &Path, overwrite: bool) -> Result<()> {
         refuse_existing(path, overwrite)?;
-        let sync = |folder: &Path| std::fs::File::open(folder).and_then(|folder| folder.sync_all());
+        let sync = |folder: &Path| File::open(folder).and_then(|folder| folder.sync_all());
         sync(self.path()).map_err(io("write", path))?;
         let aside = path.exists().then(|| FolderBuilder::beside(path)).transpose()?;
         if let Some(aside) = &aside {

@@ -1,13 +1,11 @@
 //! Any source to one user-partitioned Parquet file that can be handed on.
 
 use std::collections::HashMap;
-use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
-use memmap2::Mmap;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -17,7 +15,7 @@ use tempfile::NamedTempFile;
 
 use crate::count::assign;
 use crate::error::{DataError, Result, io};
-use crate::file::{persist, refuse_existing};
+use crate::file::{Spool, parent, persist, refuse_existing};
 use crate::hash::pseudonym;
 use crate::progress::{Progress, Stage};
 use crate::rows::NO_TIME;
@@ -159,12 +157,8 @@ fn write_users(
     let Plan {
         writes_split, hashes, ..
     } = *plan;
-    let directory = output
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    let scratch = tempfile::tempfile_in(directory).map_err(io("write a temporary file in", directory))?;
-    let mut spool = BufWriter::with_capacity(1 << 20, scratch);
+    let directory = parent(output);
+    let mut spool = Spool::new(directory)?;
     let mut records: Vec<Record> = Vec::new();
     let mut users: Vec<Box<str>> = Vec::new();
     let mut numbers: HashMap<Box<str>, u32> = HashMap::new();
@@ -195,9 +189,7 @@ fn write_users(
                     user
                 }
             };
-            spool
-                .write_all(text.as_bytes())
-                .map_err(io("write a temporary file in", directory))?;
+            spool.write(text.as_bytes())?;
             records.push(Record {
                 user,
                 split,
@@ -219,10 +211,7 @@ fn write_users(
             rows: done,
         });
     }
-    let scratch = spool.into_inner().map_err(std::io::IntoInnerError::into_error);
-    let scratch = scratch.map_err(io("write a temporary file in", directory))?;
-    // SAFETY: the file is unnamed and this process holds its only handle, so nothing changes it while it is mapped.
-    let texts = unsafe { Mmap::map(&scratch) }.map_err(io("map a temporary file in", directory))?;
+    let texts = spool.map()?;
 
     // Sorting by the written name hides the order in which users appeared.
     records.sort_by(|one, other| {

@@ -28,7 +28,7 @@ pub use record::PrivateVocabulary;
 const MAX_SAMPLES: u64 = 1 << 48;
 
 /// The samples' part of delta that a calibration leaves to them; they need far less.
-const SAMPLER_SHARE: f64 = 1e-9;
+const SAMPLER_FRACTION: f64 = 1e-9;
 
 /// How many words to choose, with how much noise and which threshold.
 ///
@@ -95,7 +95,7 @@ impl PrivateSelection {
         (epsilon, delta): (Epsilon, Delta),
         threshold_delta: Delta,
     ) -> Result<Self> {
-        let ideal = Delta::new(delta.get() * (1.0 - SAMPLER_SHARE))?;
+        let ideal = Delta::new(delta.get() * (1.0 - SAMPLER_FRACTION))?;
         let noise = gaussian::noise_multiplier(epsilon, record::remaining(ideal, threshold_delta)?)?;
         Self::new(size, noise, threshold_delta)
     }

@@ -251,30 +251,26 @@ impl SourceSpec {
 
 impl SyntheticSource {
     fn validate(&self) -> Result<()> {
-        let at_least = |key, value: u64, min: u64| match value < min {
-            true => Err(invalid(key, format!("at least {min}"), value)),
-            false => Ok(()),
-        };
-        at_least("data.source.users", self.users, 1)?;
-        at_least("data.source.words", self.words as u64, 16)?;
-        at_least("data.source.topics", self.topics as u64, 1)?;
-        at_least("data.source.habits", self.habits as u64, 1)?;
-        at_least("data.source.longest_sentence", self.longest_sentence as u64, 2)?;
-        at_least("data.source.max_sentences", self.max_sentences, 1)?;
         // A run file of somebody else must not be able to ask for a population that is never drawn to its end.
-        let at_most = |key, value: u64, max: u64| match value > max {
-            true => Err(invalid(key, format!("at most {max}"), value)),
-            false => Ok(()),
-        };
-        at_most("data.source.users", self.users, 10_000_000)?;
-        at_most("data.source.max_sentences", self.max_sentences, 1_000_000)?;
-        at_most(
-            "data.source.longest_sentence",
-            self.longest_sentence as u64,
-            10_000,
-        )?;
-        if self.words > 100_000 {
-            return Err(invalid("data.source.words", "at most 100000", self.words));
+        for (key, value, min, max) in [
+            ("data.source.users", self.users, 1, 10_000_000),
+            ("data.source.words", self.words as u64, 16, 100_000),
+            ("data.source.topics", self.topics as u64, 1, u64::MAX),
+            ("data.source.habits", self.habits as u64, 1, u64::MAX),
+            (
+                "data.source.longest_sentence",
+                self.longest_sentence as u64,
+                2,
+                10_000,
+            ),
+            ("data.source.max_sentences", self.max_sentences, 1, 1_000_000),
+        ] {
+            if value < min {
+                return Err(invalid(key, format!("at least {min}"), value));
+            }
+            if value > max {
+                return Err(invalid(key, format!("at most {max}"), value));
+            }
         }
         if self.topics.saturating_mul(self.habits) > 4096 || self.topics > self.words / 4 {
             let got = format!(

@@ -7,7 +7,7 @@ use crate::spec::SyntheticSource;
 const SUCCESSORS: usize = 4;
 const SUCCESSOR_WEIGHTS: [f64; SUCCESSORS] = [0.6, 0.2, 0.1, 0.1];
 /// Fraction of a user's sentences about the first topic, the second topic, and any topic.
-const TOPIC_SHARES: [f64; 3] = [0.6, 0.25, 0.15];
+const TOPIC_FRACTIONS: [f64; 3] = [0.6, 0.25, 0.15];
 /// Every fifth word tends to close a sentence.
 const CLOSING_EVERY: usize = 5;
 const CLOSING: f64 = 0.30;
@@ -192,9 +192,9 @@ impl Process {
     pub(crate) fn draw_traits(&self, stream: &mut Stream) -> UserTraits {
         let topics = self.topics();
         let (first, second) = (stream.below(topics), stream.below(topics));
-        let mut mixture = vec![TOPIC_SHARES[2] / topics as f64; topics];
-        mixture[first] += TOPIC_SHARES[0];
-        mixture[second] += TOPIC_SHARES[1];
+        let mut mixture = vec![TOPIC_FRACTIONS[2] / topics as f64; topics];
+        mixture[first] += TOPIC_FRACTIONS[0];
+        mixture[second] += TOPIC_FRACTIONS[1];
         UserTraits {
             topics: mixture,
             habit: stream.below(self.habits.len()),
