@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::error::{AggregationError, Result, check_len};
 use crate::layout::ParamLayout;
 
-/// How the norm of an update is bounded.
+/// The bound on the norm of an update.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Clipping {
     /// Not at all; no sensitivity bound holds.
@@ -24,12 +24,12 @@ pub enum Clipping {
     },
 }
 
-/// What clipping found.
+/// The result of clipping one update.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClipReport {
     /// L2 norm of the whole update before clipping.
     pub norm: f64,
-    /// Whether anything was clipped.
+    /// `true` if the update was scaled down.
     pub clipped: bool,
 }
 

@@ -69,7 +69,7 @@ pub struct Encoding {
     kind: EncodingKind,
     size: EncodingSize,
     scheme: Scheme,
-    /// What is subtracted for every client from a sum before it is lifted.
+    /// The offset that is subtracted from a sum once per client before the sum is lifted.
     centre: u64,
     min_modulus: Modulus,
     modulus: Modulus,
@@ -145,8 +145,8 @@ impl Encoding {
         Ok(encoding)
     }
 
-    /// The same encoding modulo exactly [`min_modulus`](Self::min_modulus), as in the papers. Powers of two need the same
-    /// bits and are faster to mask.
+    /// Uses exactly [`min_modulus`](Self::min_modulus), as the papers do. The default, the next power of two, needs as many bits and is
+    /// faster to mask.
     #[must_use]
     pub fn with_min_modulus(mut self) -> Self {
         self.modulus = self.min_modulus;
@@ -210,7 +210,7 @@ impl Encoding {
         crate::ModularVec::zeros(self.modulus, self.padded_dim())
     }
 
-    /// How far one client moves the decoded sum.
+    /// The maximum distance by which one client moves the decoded sum.
     ///
     /// # Guarantee
     /// For encodings whose sum is a [`RawSum`]: adding, removing or zeroing out one client, all arithmetic included. That of
@@ -256,7 +256,7 @@ impl Encoding {
         }
     }
 
-    /// What the clients' shares of noise amount to; `None` where the server has to add noise.
+    /// The noise of all clients' shares together. It is `None` if the server has to add the noise.
     #[must_use]
     pub fn client_noise(&self) -> Option<&ClientNoise> {
         self.client_noise.as_ref()
@@ -303,7 +303,7 @@ impl Encoding {
         Ok(Some(noise))
     }
 
-    /// Whether sums of the most clients can be transformed exactly and stand on the grid of raw sums.
+    /// Checks that sums of `max_clients` can be transformed exactly and fit the grid of raw sums.
     fn check_decoding(&self, min_modulus: u128) -> Result<()> {
         let transformed = (min_modulus as f64 * self.padded_dim() as f64).log2();
         if matches!(self.scheme, Scheme::Rounded(_)) && transformed >= 63.0 {

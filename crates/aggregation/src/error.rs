@@ -1,4 +1,4 @@
-//! What can go wrong between a user's update and the raw sum.
+//! Errors between a user's update and the raw sum.
 
 /// Every error of this crate.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -161,7 +161,7 @@ pub enum AggregationError {
         limit: u32,
         /// Base-2 logarithm of the number.
         got: f64,
-        /// What to change.
+        /// The setting to change.
         remedy: &'static str,
     },
     /// A sum of more clients than the modulus was chosen for.

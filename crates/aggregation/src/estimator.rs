@@ -4,7 +4,7 @@ use undertone_mechanisms::{Denominator, RawAverage, RawSum};
 
 use crate::error::{AggregationError, Result};
 
-/// How the sum of weighted updates becomes an average.
+/// The rule that turns a sum of weighted updates into an average.
 ///
 /// # Source
 /// \[DPLM\] section 2.2, `f_f` and `f_c`, and Lemma 1.
@@ -62,7 +62,7 @@ impl Estimator {
         Ok(sum.average(self.denominator()?)?)
     }
 
-    /// What the sum is divided by.
+    /// The denominator of the average.
     ///
     /// # Errors
     /// A denominator that is not positive and finite.

@@ -70,7 +70,7 @@ impl Block {
         self.rows * self.cols
     }
 
-    /// Whether the block holds no parameter.
+    /// Returns `true` if the block holds no parameter.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -92,7 +92,7 @@ impl Block {
         (0..rows).map(move |row| offset + row * row_stride..offset + row * row_stride + cols)
     }
 
-    /// Whether the block is non-empty, its rows are disjoint and its end lies within `len`.
+    /// Returns `true` if the block is not empty, its rows are disjoint and its end lies within `len`.
     fn fits(&self, len: usize) -> bool {
         let end = (self.rows.checked_sub(1))
             .and_then(|steps| steps.checked_mul(self.row_stride))
@@ -119,7 +119,7 @@ impl ClipGroup {
         self.blocks.iter().map(Block::len).sum()
     }
 
-    /// Whether the group holds no parameter; never true inside a checked layout.
+    /// Returns `true` if the group holds no parameter. A checked layout has no such group.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -128,7 +128,7 @@ impl ClipGroup {
 
 /// The map between named tensors and the flat vector, together with the clip groups that partition it.
 ///
-/// Tensors lie one behind the other in the order given. Values are immutable once built: whoever holds a
+/// Tensors lie one behind the other in the order given. Values are immutable once built, so the holder of a
 /// `ParamLayout` may rely on the partition.
 ///
 /// # Example

@@ -17,9 +17,9 @@ use lane::sealed::Sealed;
     reason = "PRIVACY: residues may be a client's own"
 )]
 pub enum Lanes<'a> {
-    /// Of a modulus up to `2^32`.
+    /// Lanes of a modulus up to `2^32`.
     Narrow(&'a [u32]),
-    /// Of a larger one.
+    /// Lanes of a larger modulus.
     Wide(&'a [u64]),
 }
 
@@ -84,7 +84,7 @@ impl ModularVec {
         }
     }
 
-    /// Whether there are none.
+    /// Returns `true` if the vector has no residues.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -201,7 +201,7 @@ impl ModularVec {
         Ok(())
     }
 
-    /// The lanes to write, for encoders and unpacking in this crate: whoever writes them keeps them below the modulus.
+    /// The lanes to write, for encoders and unpacking in this crate. The caller keeps them below the modulus.
     pub(crate) fn place(&mut self) -> Place<'_> {
         match &mut self.lanes {
             Owned::Narrow(lanes) => Place::Narrow(lanes),

@@ -166,7 +166,7 @@ impl FixedPointSum {
 }
 
 vectorised! {
-    /// Whether any magnitude is `limit` or more, infinite or NaN.
+    /// Returns `true` if any magnitude is `limit` or more, infinite or NaN.
     fn any_reaches(update: &[f32], limit: f32) -> bool {
         // Magnitudes of floats are ordered like their bits, and infinities and NaN come last.
         let limit = limit.to_bits();

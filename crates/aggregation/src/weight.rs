@@ -1,4 +1,4 @@
-//! How much one user counts in the average.
+//! The weight of one user in the average.
 
 use crate::error::{AggregationError, Result};
 

@@ -229,7 +229,7 @@ fn list_examples(tokens: &[u32], group: &[Record], examples: &mut Vec<Range<usiz
     }
 }
 
-/// What caps and minima leave out of the training partition.
+/// The examples and users that caps and minima leave out of the training partition.
 #[derive(Default)]
 struct Dropped {
     users: u64,

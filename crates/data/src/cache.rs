@@ -62,7 +62,7 @@ impl Header {
 
 const HEADER_BYTES: usize = std::mem::size_of::<Header>();
 
-/// What is neither tokens nor words.
+/// The header of a cache file: everything but its tokens and words.
 #[derive(Debug, Serialize, Deserialize)]
 struct Description {
     provenance: VocabProvenance,
@@ -384,7 +384,7 @@ impl Cache {
     }
 }
 
-/// Whether offsets rise strictly from 0 to `end` (no example and no user is empty).
+/// Returns `true` if offsets rise strictly from 0 to `end` (no example and no user is empty).
 fn covers(offsets: &[u64], end: usize) -> bool {
     offsets.first() == Some(&0)
         && offsets.last() == Some(&(end as u64))

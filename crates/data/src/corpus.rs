@@ -111,7 +111,7 @@ impl Corpus {
         &self.cache.vocab
     }
 
-    /// What the vocabulary cost its users: `Some` exactly if its provenance is [`VocabProvenance::Private`].
+    /// The privacy cost of the vocabulary. It is `Some` exactly if the provenance is [`VocabProvenance::Private`].
     ///
     /// PRIVACY: a run on this corpus composes the record's event, threshold delta and sampler distance with its own.
     #[must_use]
@@ -125,7 +125,7 @@ impl Corpus {
         &self.digest
     }
 
-    /// What the corpus holds and what was left out.
+    /// Counts of what the corpus holds and of what was left out.
     #[must_use]
     pub fn stats(&self) -> &CorpusStats {
         &self.stats

@@ -87,7 +87,7 @@ impl WordCounts {
         self.counts.len()
     }
 
-    /// Whether there is no word.
+    /// Returns `true` if there is no word.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
@@ -105,13 +105,13 @@ impl WordCounts {
         self.counts.iter().map(|(_, count)| count).sum()
     }
 
-    /// What was counted.
+    /// The source of the counted words.
     #[must_use]
     pub fn provenance(&self) -> VocabProvenance {
         self.provenance
     }
 
-    /// Writes the `size` most frequent words as a vocabulary file, one a line, with a tab and the count if `counts`.
+    /// Writes the `size` most frequent words as a vocabulary file, one per line, with a tab and the count if `counts`.
     ///
     /// # Errors
     /// [`DataError::OutputExists`] unless overwriting is asked for; [`DataError::Io`].

@@ -34,7 +34,7 @@ pub struct DedupSource {
     pub url: Option<String>,
 }
 
-/// What counts as a near-duplicate, and how it is looked for.
+/// The definition of a near-duplicate, and the settings of the search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DedupOptions {
     /// Jaccard similarity of the sets of word 5-grams from which on two documents are near-duplicates, in (0, 1].
@@ -113,7 +113,7 @@ impl DedupOptions {
     }
 }
 
-/// What was kept and what was not.
+/// Counts of kept and removed rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DedupSummary {
     /// Rows of the public corpus.

@@ -32,11 +32,11 @@ pub enum DataError {
     /// The operating system refused an operation on a path.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
         /// On which path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// A setting names an environment variable that is not set.
@@ -54,9 +54,9 @@ pub enum DataError {
     InvalidSetting {
         /// The setting, as a path in the run file.
         key: &'static str,
-        /// What is allowed.
+        /// The accepted values.
         expected: String,
-        /// What came.
+        /// The value found.
         got: String,
     },
     /// A setting that the other settings need is missing.
@@ -108,9 +108,9 @@ pub enum DataError {
         place: Place,
         /// Column, field or thing concerned.
         what: String,
-        /// What was expected.
+        /// The accepted values.
         expected: String,
-        /// What came.
+        /// The value found.
         got: String,
     },
     /// A Parquet file cannot be decoded.
@@ -118,7 +118,7 @@ pub enum DataError {
     BadParquet {
         /// The file.
         file: PathBuf,
-        /// What the decoder said.
+        /// The message of the decoder.
         detail: String,
     },
     /// A file is larger than this program reads, or no regular file.
@@ -136,7 +136,7 @@ pub enum DataError {
     Empty {
         /// The file or repository.
         path: PathBuf,
-        /// What was looked for.
+        /// The missing content.
         expected: &'static str,
     },
     /// A folder named as a table holds no file of the table's kind.
@@ -185,13 +185,13 @@ pub enum DataError {
     BadTokenizer {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason for the refusal.
         detail: String,
     },
     /// The training of a tokenizer failed.
     #[error("the tokenizer cannot be trained: {}", words(detail))]
     TokenizerTraining {
-        /// What went wrong.
+        /// The reason for the failure.
         detail: String,
     },
     /// The noise left no word of a private vocabulary.
@@ -208,7 +208,7 @@ pub enum DataError {
     BadPrivacyRecord {
         /// The record.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason for the refusal.
         detail: String,
     },
     /// A guarantee could not be computed.
@@ -222,7 +222,7 @@ pub enum DataError {
     NoGitProgram {
         /// The repository.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The `git` program refused.
@@ -240,7 +240,7 @@ pub enum DataError {
     BadGrouped {
         /// The folder or the file in it.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason for the refusal.
         detail: String,
     },
     /// A file that would be written exists.
@@ -254,7 +254,7 @@ pub enum DataError {
     BadCache {
         /// The cache file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason for the refusal.
         detail: String,
     },
 }

@@ -13,12 +13,12 @@ pub(crate) struct Chunk {
     pub(crate) rows: Range<usize>,
     /// The examples, each preceded by its length.
     pub(crate) spool: Vec<u32>,
-    /// How much of `spool` each row takes.
+    /// The number of words of `spool` that each row takes.
     pub(crate) lengths: Vec<u32>,
     pub(crate) measure: Measure,
 }
 
-/// How finely a vocabulary cuts text, before anything is left out.
+/// The number of tokens and words of a text, before anything is left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Measure {
     /// Ids, without special ones.

@@ -1,7 +1,7 @@
 //! Text grouped by user on disk, for corpora that do not fit in memory.
 //!
 //! A folder holds Parquet shards (zstd; rows of a user contiguous, by time or in the order of the source), `users.index` (32
-//! bytes a user, mapped) and `manifest.json`. Users are in the order of a hash of their names, which is as good as random but
+//! bytes per user, mapped) and `manifest.json`. Users are in the order of a hash of their names, which is as good as random but
 //! is the same in every build. Pages hold 256 rows, and the Parquet page index says where each begins, so that the rows of
 //! one user are read without those of the others around.
 
@@ -114,7 +114,7 @@ impl Grouped {
         }
     }
 
-    /// What the folder says of itself.
+    /// The manifest of the folder.
     #[must_use]
     pub fn manifest(&self) -> &GroupedManifest {
         &self.manifest

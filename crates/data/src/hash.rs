@@ -59,7 +59,7 @@ pub(crate) fn keyed_fraction(seed: u64, key: &str) -> f64 {
 /// ParticipantId of a user: 16 hexadecimal digits (64 bits) of SHA-256 over salt and name.
 ///
 /// # Guarantee
-/// Whoever lacks the salt cannot test a guess of the name. This is pseudonymity, not differential privacy.
+/// An adversary without the salt cannot test a guess of the name. This is pseudonymity, not differential privacy.
 #[must_use]
 pub fn pseudonym(salt: &[u8], name: &str) -> String {
     let mut hasher = Sha256::new();

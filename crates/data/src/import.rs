@@ -28,7 +28,7 @@ use crate::splitter::Splitter;
 const BATCH_ROWS: usize = 8192;
 const GROUP_ROWS: usize = 65_536;
 
-/// How to import.
+/// Options of an import.
 #[derive(Debug, Clone)]
 pub struct ImportOptions<'a> {
     /// Salt of the hashes that replace users. Fresh and random unless two imports must agree; then keep it secret.
@@ -41,7 +41,7 @@ pub struct ImportOptions<'a> {
     pub overwrite: bool,
 }
 
-/// What an import wrote.
+/// The result of an import.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportSummary {
     /// Rows written.
@@ -52,9 +52,9 @@ pub struct ImportSummary {
     pub users: u64,
     /// Rows of the training, validation and test partition, where a split column was written.
     pub split_rows: Option<[u64; 3]>,
-    /// Whether there is a time column.
+    /// `true` if the file has a time column.
     pub has_time: bool,
-    /// Whether users were replaced by salted hashes.
+    /// `true` if users were replaced by salted hashes.
     pub users_hashed: bool,
     /// Size of the file.
     pub bytes: u64,
@@ -136,7 +136,7 @@ pub fn import_git(
     write_users(&reader, &plan, output, options, progress)
 }
 
-/// What is written of a source.
+/// The columns that are written, and the source that they come from.
 struct Plan {
     writes_split: bool,
     splitter: Splitter,

@@ -1,4 +1,5 @@
-//! How much of a hostile file is read: every reader of this crate stays within these bounds.
+//! Bounds on the sizes of texts, lines and vocabularies: every reader of this crate stays within them, so that a hostile file cannot
+//! exhaust memory.
 
 /// Maximum length of one text (or user name) in bytes: 16 MiB. Errors call it `max_text_bytes`.
 pub const MAX_TEXT_BYTES: usize = 16 << 20;

@@ -30,7 +30,7 @@ const MAX_SAMPLES: u64 = 1 << 48;
 /// The samples' part of delta that a calibration leaves to them; they need far less.
 const SAMPLER_FRACTION: f64 = 1e-9;
 
-/// How many words to choose, with how much noise and which threshold.
+/// The number of words to choose, the noise and the threshold.
 ///
 /// # Guarantee
 /// Let one user be added or removed, and let `S` be the words that others voted for.
@@ -182,20 +182,20 @@ impl SelectedWords {
         &self.vocab
     }
 
-    /// What they cost.
+    /// The record of their privacy cost.
     #[must_use]
     pub fn record(&self) -> &PrivateVocabulary {
         &self.record
     }
 
-    /// Fraction of the training users' words that the vocabulary holds. An exact count: **not** private, for the eyes of
-    /// whoever holds the text.
+    /// Fraction of the training users' words that the vocabulary holds. It is an exact count and **not** private: show it only to those
+    /// who may read the text.
     #[must_use]
     pub fn coverage(&self) -> f64 {
         self.coverage
     }
 
-    /// Writes the vocabulary, one word a line, and its record beside it.
+    /// Writes the vocabulary, one word per line, and its record beside it.
     ///
     /// # Errors
     /// [`DataError::OutputExists`] unless overwriting is asked for; [`DataError::Io`].

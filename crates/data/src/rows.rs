@@ -74,7 +74,7 @@ impl Rows {
         self.texts.len()
     }
 
-    /// Whether the batch is large enough to hand over.
+    /// Returns `true` if the batch is large enough to hand over.
     pub(crate) fn is_full(&self) -> bool {
         self.len() >= 8192 || self.texts.bytes.len() >= 8 << 20
     }

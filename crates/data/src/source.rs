@@ -199,7 +199,7 @@ pub(crate) fn read_texts(path: &Path, text: &str, on_rows: &mut OnRows<'_>) -> R
     read_columns(path, columns, on_rows)
 }
 
-/// The same with other columns beside the text; plain text has none.
+/// Reads a file with other columns beside the text; plain text has none.
 pub(crate) fn read_columns(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
     let files = files::files(path, files::TEXTS)?;
     // The number of rows is known of one file, not of several of several kinds.

@@ -35,11 +35,11 @@ pub struct CorpusSpec {
     /// Which words have an id. Required, except for the synthetic population, which brings its own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vocabulary: Option<VocabularySpec>,
-    /// How rows are divided into partitions. Default: the source's split column if it names one, else held-out users
+    /// The division of rows into partitions. Default: the source's split column if it names one, else held-out users
     /// (10 % validation, 10 % test).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitSpec>,
-    /// What an example is.
+    /// The unit of text that is one example.
     #[serde(default, skip_serializing_if = "is_sentences")]
     pub examples: Examples,
     /// Words (or sub-word tokens) of a sentence that are kept; a longer sentence is cut and gets no EOS.
@@ -103,7 +103,7 @@ impl Default for Keep {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum VocabularySpec {
-    /// One word a line, most frequent first. That the words were chosen without the training users is the user's claim,
+    /// One word per line, most frequent first. That the words were chosen without the training users is the user's claim,
     /// and an error where a privacy record says otherwise.
     File {
         /// The file.
@@ -144,7 +144,7 @@ pub enum VocabularySpec {
     },
 }
 
-/// How rows are divided into partitions.
+/// The division of rows into partitions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SplitSpec {
@@ -299,7 +299,7 @@ impl CorpusSpec {
             .validate_for(self.source.has_time(), self.source.has_split())
     }
 
-    /// Whether a cap keeps the earliest examples by their time: each of them then needs one.
+    /// Returns `true` if a cap keeps the earliest examples by their time. Each of them then needs a time.
     pub(crate) fn caps_by_time(&self) -> bool {
         let capped = self.max_examples.is_some() || self.max_tokens.is_some();
         capped && self.keep == Keep::Earliest {} && self.source.has_time()

@@ -1,10 +1,10 @@
-//! What a corpus holds, in numbers.
+//! Counts of a corpus.
 
 use serde::{Deserialize, Serialize};
 
 use undertone_text::{EosTargets, SpecialIds, Vocab, VocabProvenance};
 
-/// What a corpus holds, and what was left out on the way.
+/// Counts of what a corpus holds, and of what was left out on the way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CorpusStats {
     /// The source, in a few words.
@@ -37,7 +37,7 @@ pub struct CorpusStats {
     pub test: PartitionStats,
 }
 
-/// What one partition holds.
+/// Counts of one partition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartitionStats {
     /// Users.
@@ -62,7 +62,7 @@ pub struct PartitionStats {
     pub tokens_per_user: Distribution,
 }
 
-/// How a size is spread over users.
+/// The distribution of a size over users.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
     /// Mean, 0 without users.

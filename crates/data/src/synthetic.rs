@@ -59,7 +59,7 @@ impl Population {
         name.strip_prefix("user")?.parse().ok()
     }
 
-    /// One row a user, one sentence a line.
+    /// Reads one row per user, with one sentence per line.
     pub(crate) fn read(&self, on_rows: &mut OnRows<'_>) -> Result<()> {
         let mut rows = Rows::default();
         let (mut text, mut words) = (String::new(), Vec::new());

@@ -25,7 +25,7 @@ use crate::source::read_texts;
 use pieces::PieceCounts;
 use undertone_text::SpecialIds;
 
-/// How a tokenizer cuts words.
+/// The algorithm by which a tokenizer cuts words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -45,10 +45,10 @@ impl fmt::Display for TokenizerKind {
     }
 }
 
-/// What training a tokenizer found and wrote.
+/// The result of training a tokenizer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenizerSummary {
-    /// How it cuts words.
+    /// The algorithm by which it cuts words.
     pub kind: TokenizerKind,
     /// Its ids, the three special ones among them: at most what was asked for, fewer where the text has too few pairs.
     pub size: usize,

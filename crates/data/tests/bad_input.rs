@@ -1,4 +1,4 @@
-//! What people are told when input cannot be used.
+//! Error messages about input that cannot be used.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 

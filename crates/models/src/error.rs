@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-/// What can be wrong with a model, a batch or a weights file.
+/// Errors of a model, a batch or a weights file.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -73,7 +73,7 @@ pub enum ModelError {
     Lora {
         /// Name of the value as in the run file.
         key: &'static str,
-        /// What would be right.
+        /// The accepted values.
         expected: String,
         /// Value given.
         got: String,
@@ -132,9 +132,9 @@ pub enum ModelError {
     BatchTooLarge {
         /// `sequences` or `rows`.
         what: &'static str,
-        /// What the workspace holds.
+        /// The capacity of the workspace.
         limit: usize,
-        /// What the batch has.
+        /// The size of the batch.
         got: usize,
     },
     /// A token id is not in the vocabulary.
@@ -220,7 +220,7 @@ pub enum ModelError {
     /// A weights file cannot be read as safetensors.
     #[error("not a readable safetensors file: {reason}")]
     MalformedWeights {
-        /// What the reader said.
+        /// The message of the reader.
         reason: String,
     },
     /// A tensor of the layout is missing from a weights file.
@@ -264,7 +264,7 @@ pub enum ModelError {
     TensorSizes {
         /// Name of the tensor.
         name: String,
-        /// What its shape should be.
+        /// The expected shape.
         expected: String,
         /// Shape in the file.
         got: Vec<usize>,
@@ -282,7 +282,7 @@ pub enum ModelError {
     MissingSizes {
         /// Name of the tensor.
         name: String,
-        /// What its shape would say.
+        /// The sizes that its shape gives.
         expected: String,
     },
     /// Weights in GPT-2's layout and a model with rotary positions.
@@ -293,9 +293,9 @@ pub enum ModelError {
     Gpt2Config {
         /// The key.
         key: &'static str,
-        /// What the model has.
+        /// The model's value.
         expected: String,
-        /// What the file says.
+        /// The file's value.
         got: String,
     },
     /// A tensor holds NaN or an infinity.

@@ -100,7 +100,7 @@ fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits((exponent.wrapping_add(127) as u32) << 23)
 }
 
-/// What both types do alike.
+/// The items that are the same for both types.
 macro_rules! arithmetic {
     () => {
         const ZERO: Self = 0.0;

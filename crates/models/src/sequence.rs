@@ -16,7 +16,7 @@ pub enum StateMode {
     Carry,
 }
 
-/// How much each sequence of a batch counts in a sum of gradients.
+/// The weights of the sequences of a batch in a sum of gradients.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SequenceWeights<'a, T> {
     /// Sequence `j`, in the order of the packed batch, by this finite factor.
@@ -28,7 +28,7 @@ pub enum SequenceWeights<'a, T> {
     },
 }
 
-/// What one step over a batch measured, before any update.
+/// The loss and the correct predictions of one step over a batch, before any update.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StepStats {
     /// Cross-entropy in nats, summed over unmasked targets.
@@ -100,7 +100,8 @@ pub trait SequenceModel: Send + Sync {
         weights::to_safetensors(self.layout(), params, description)
     }
 
-    /// The same of the model without adapters that computes the same; of a model that has none, [`write_params`](Self::write_params).
+    /// A safetensors file of the model with its adapters merged into its weights. It equals [`write_params`](Self::write_params) for a
+    /// model without adapters.
     ///
     /// # Errors
     /// As [`write_params`](Self::write_params).
@@ -113,7 +114,7 @@ pub trait SequenceModel: Send + Sync {
     /// All memory is taken here: steps allocate nothing. A worker is used by one thread at a time.
     fn worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker>;
 
-    /// The same computation in double precision, for checks; not tuned for speed.
+    /// A worker in double precision, for checks. It is not tuned for speed.
     fn check_worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker<f64>>;
 }
 

@@ -28,7 +28,7 @@ pub enum ModelSpec {
         /// Width of the LSTM state.
         #[serde(default = "default_dplm_hidden")]
         hidden: usize,
-        /// Whether embedding rows are divided by their L2 norm.
+        /// `true` to divide embedding rows by their L2 norm.
         #[serde(default = "default_unit_norm")]
         unit_norm: bool,
     },
@@ -52,7 +52,7 @@ pub enum ModelSpec {
         /// Width of the recurrent projection.
         #[serde(default = "default_embed")]
         projection: usize,
-        /// Whether the embedding also predicts; the published parameter counts are those of an output matrix of its own.
+        /// `true` if the embedding is also the output matrix. The published parameter counts are those of a separate output matrix.
         #[serde(default)]
         tied: bool,
     },
@@ -68,13 +68,13 @@ pub enum ModelSpec {
         /// Longest sequence in tokens.
         #[serde(default = "default_context")]
         context: usize,
-        /// How positions enter.
+        /// The encoding of positions.
         #[serde(default)]
         positions: Positions,
         /// Width of the feed-forward layer in widths of the model.
         #[serde(default = "default_feed_forward")]
         feed_forward: usize,
-        /// Whether activations are computed again in the backward pass: less memory, more work, the same bits.
+        /// `true` to compute activations again in the backward pass: less memory, more work, the same bits.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         recompute: bool,
         /// Low-rank adapters as the only parameters that are trained, on a model that was trained before.

@@ -1,4 +1,4 @@
-/// What an update writes to, and where the weights at the start of the step are.
+/// The memory that an update writes to, and the weights at the start of the step.
 pub(crate) enum UpdateTarget<'a, T> {
     /// Weights are updated in place.
     Step(&'a mut [T]),

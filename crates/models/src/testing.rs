@@ -1,4 +1,4 @@
-//! What the tests of several models share.
+//! Helpers for the tests of several models.
 
 use crate::batch::{IGNORE, PackedBatch, SequenceBatch};
 use crate::initial::Initializer;

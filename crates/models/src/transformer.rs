@@ -30,7 +30,7 @@ use worker::Worker;
 
 pub use adapters::{LoraSpec, LoraTarget};
 
-/// How a transformer knows where a token stands.
+/// The encoding of token positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Positions {
@@ -57,7 +57,7 @@ pub struct TransformerSizes {
     pub context: usize,
     /// Width of the feed-forward layer.
     pub inner: usize,
-    /// How positions enter.
+    /// The encoding of positions.
     pub positions: Positions,
 }
 
@@ -149,15 +149,15 @@ pub(crate) struct Tensors {
 pub struct Transformer {
     sizes: TransformerSizes,
     recompute: bool,
-    /// Of the whole model, adapted or not.
+    /// Tensors of the whole model, adapted or not.
     tensors: Tensors,
-    /// Of what is trained.
+    /// Layout of the trained parameters.
     layout: ParamLayout,
     adapters: Option<Arc<Adapters>>,
 }
 
 impl Transformer {
-    /// What layer norms add to the variance.
+    /// The constant that layer norms add to the variance.
     pub const NORM_EPSILON: f64 = EPSILON;
 
     /// A model of the given sizes.
@@ -222,8 +222,8 @@ impl Transformer {
         })
     }
 
-    /// The same model, whose workers keep only the input of every block and compute the rest of its forward pass again in
-    /// the backward pass: about a third more work, the same bits, and memory for one block instead of all.
+    /// Makes workers keep only the input of every block and compute the rest of its forward pass again in the backward pass. This
+    /// costs about a third more work, changes no bit, and needs memory for one block instead of all.
     #[must_use]
     pub fn recomputing(mut self, recompute: bool) -> Self {
         self.recompute = recompute;
@@ -273,7 +273,7 @@ impl SequenceModel for Transformer {
         params
     }
 
-    /// What adapters are added to.
+    /// The base that adapters are added to.
     fn frozen(&self) -> &[f32] {
         self.adapters.as_ref().map_or(&[], |adapters| &adapters.base)
     }

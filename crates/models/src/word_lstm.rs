@@ -15,7 +15,7 @@ use std::ops::Range;
 use undertone_aggregation::{Block, ClipGroup, ParamLayout};
 use worker::Worker;
 
-/// How hidden states become logits.
+/// The layer that turns hidden states into logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Output {
     /// The embedding matrix, without bias; each row divided by its L2 norm when `unit_norm`.
@@ -50,7 +50,7 @@ impl Cell {
         }
     }
 
-    /// As [`fed_back`](Self::fed_back), to write to.
+    /// The mutable form of [`fed_back`](Self::fed_back).
     pub(crate) fn fed_back_mut<'a, T>(self, hidden: &'a mut [T], projected: &'a mut [T]) -> &'a mut [T] {
         match self {
             Self::Lstm => hidden,

@@ -1,4 +1,4 @@
-//! How many neighbours, and how many of them open a secret: (k, t) from the number of clients and what may go wrong.
+//! Graph parameters of a session: neighbours per client (k) and threshold (t), from the number of clients and the assumptions.
 //!
 //! Of `n` clients `c = floor(gamma n)` are corrupt and `d = floor(delta n)` drop out. Both sets are fixed before the
 //! clients are dealt onto a ring in uniformly random order; a client's neighbours are the `k / 2` next on either side.
@@ -51,7 +51,7 @@ const MAX_NEIGHBOURS: u32 = 10_000;
 /// Logarithms of factorials of up to 2^20 lie in `f64` within 10^-8; every bound is raised by more than their sum.
 const ROUNDING: f64 = 1e-6;
 
-/// What a session may lose and to whom, and how surely it must hold.
+/// The assumed drop-out rate, corrupt rate and threat model of a session, and the probabilities with which it may fail.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Assumptions {
     drop_out_rate: f64,
@@ -205,7 +205,7 @@ impl Assumptions {
         })
     }
 
-    /// What holds on a given graph.
+    /// Computes the failure probabilities of a session on a given graph.
     #[must_use]
     pub fn assurance(&self, topology: &Topology) -> Assurance {
         let session = Session::new(self, topology.clients());
@@ -339,7 +339,7 @@ mod tests {
         (0u32..1 << n).filter(move |set| set.count_ones() == size)
     }
 
-    /// Whether the kept vertices of the ring hang together, by search.
+    /// Returns `true` if the kept vertices of the ring are connected, by search.
     fn connected(n: u32, neighbours: u32, kept: u32) -> bool {
         let mut reached = kept & kept.wrapping_neg();
         loop {

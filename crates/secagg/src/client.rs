@@ -8,8 +8,8 @@
 //! | awaiting the request to unmask | [`Unmask`] | [`UnmaskShares`] | all shares that it held |
 //!
 //! A message out of turn is refused and changes nothing. A message in turn that fails any check aborts the session: all
-//! secrets are wiped, and to the others the client has dropped out. No message is answered twice, so whoever transports
-//! an answer keeps its bytes until they have arrived; a client that lost them has dropped out too.
+//! secrets are wiped, and to the others the client has dropped out. No message is answered twice, so the transport keeps the
+//! bytes of an answer until they have arrived. A client that lost them has dropped out too.
 
 mod ready;
 mod unmask;
@@ -157,7 +157,7 @@ impl Client {
         )
     }
 
-    /// What it is waiting for.
+    /// The message that the client is waiting for.
     #[must_use]
     pub fn phase(&self) -> ClientPhase {
         self.state.phase()

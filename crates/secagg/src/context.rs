@@ -1,4 +1,4 @@
-//! What a session is about, and the digest that ties every key, mask, share and signature to it.
+//! The context of a session, and the digest that ties every key, mask, share and signature to it.
 
 use sha2::{Digest, Sha256};
 
@@ -12,7 +12,7 @@ pub const PROTOCOL_VERSION: u8 = 1;
 /// A digest of SHA-256.
 pub type Digest32 = [u8; 32];
 
-/// What a client agrees to before it makes any key: one attempt to sum one cohort's vectors.
+/// One attempt to sum one cohort's vectors. A client agrees to it before it makes any key.
 ///
 /// PRIVACY: a client fills in the digests of the plan it ran and of the model it trained from itself. A server that hands
 /// different models to different clients then runs different sessions, whose masks do not cancel

@@ -1,4 +1,4 @@
-//! What can go wrong between a client's vector and the sum.
+//! Errors between a client's vector and the sum.
 
 use crate::phase::{ClientPhase, ServerPhase};
 
@@ -37,7 +37,7 @@ pub enum SecAggError {
         expected: &'static str,
         /// The bound.
         demanded: u64,
-        /// What the server proposed.
+        /// The value that the server proposed.
         got: u64,
     },
     /// The server's proposal, or a setting, lacks what every client with [`Floors`](crate::Floors) demands.
@@ -45,9 +45,9 @@ pub enum SecAggError {
     Demand {
         /// Name of the parameter.
         name: &'static str,
-        /// What is demanded.
+        /// The demanded value.
         expected: &'static str,
-        /// What was proposed.
+        /// The proposed value.
         got: &'static str,
     },
     /// On the server's graph privacy fails too probably under the client's own assumptions.
@@ -63,7 +63,7 @@ pub enum SecAggError {
     Encoding {
         /// Kind of message.
         message: &'static str,
-        /// What is wrong.
+        /// The reason for the refusal.
         reason: &'static str,
         /// Where.
         at: usize,
@@ -133,7 +133,7 @@ pub enum SecAggError {
     Signature {
         /// Whose signature.
         index: u32,
-        /// What was signed.
+        /// The signed message.
         what: &'static str,
     },
     /// An identity that the client's trust anchor does not list.
@@ -169,9 +169,9 @@ pub enum SecAggError {
     TooFew {
         /// Which clients.
         what: &'static str,
-        /// How many are needed.
+        /// The minimum number.
         needed: u32,
-        /// How many there are.
+        /// The number found.
         got: u32,
     },
     /// More clients than the session admits.

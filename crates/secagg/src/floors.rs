@@ -144,7 +144,7 @@ impl Floors {
         &self.trust
     }
 
-    /// Whether a client with these floors takes part under `params`.
+    /// Checks that a client with these floors takes part under `params`.
     ///
     /// # Errors
     /// [`SecAggError::Demand`], [`SecAggError::Floor`] or [`SecAggError::Assurance`] names the first parameter that is too

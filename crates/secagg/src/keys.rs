@@ -102,7 +102,7 @@ impl VerifyingKey {
     }
 }
 
-/// What an identity signs when its client joins.
+/// The digest that an identity signs when its client joins.
 pub(crate) fn signed_keys(
     context: &Digest32,
     identity: &Digest32,
@@ -143,7 +143,7 @@ impl AgreementKey {
 pub(crate) struct PublicKey;
 
 impl PublicKey {
-    /// Whether `key` is the one encoding of its coordinate: below 2^255 - 19, with the top bit clear.
+    /// Returns `true` if `key` is the only encoding of its coordinate: below 2^255 - 19, with the top bit clear.
     ///
     /// X25519 ignores the top bit and reduces the rest, so other encodings would let one point pass for two keys.
     pub(crate) fn is_canonical(key: &Digest32) -> bool {
@@ -152,7 +152,7 @@ impl PublicKey {
         key[31] < 0x80 && !(near_prime && key[0] >= 0xed)
     }
 
-    /// Whether `key` is canonical and an agreement with it depends on the other side's key at all.
+    /// Returns `true` if `key` is canonical and an agreement with it depends on the other side's key.
     pub(crate) fn is_acceptable(key: &Digest32) -> bool {
         // Multiplied by the cofactor, which clamping puts into every scalar, points of small order become zero and no
         // others do: one agreement with any fixed scalar finds them.

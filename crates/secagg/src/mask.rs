@@ -20,7 +20,7 @@ const STREAM: usize = BLOCK * 8;
 /// Bytes of stream made at a time where some words are skipped.
 const DRAWN: usize = 2048;
 
-/// Whether a mask is added or taken away.
+/// The sign of a mask: added or subtracted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sign {
     Plus,

@@ -36,7 +36,7 @@ impl Members {
         self.len
     }
 
-    /// Whether `index` is a member.
+    /// Returns `true` if `index` is a member.
     #[must_use]
     pub fn contains(&self, index: u32) -> bool {
         index < self.len && self.bits[index as usize / 8] >> (index % 8) & 1 == 1

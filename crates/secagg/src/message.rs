@@ -1,4 +1,4 @@
-//! What client and server say to each other, and its bytes.
+//! The messages between clients and the server, and their bytes.
 //!
 //! Every message is a version byte, a kind byte and fields of fixed order: integers little-endian, lists with a count in
 //! front and their entries in ascending order of index. A value has one encoding, and decoding accepts nothing else: no

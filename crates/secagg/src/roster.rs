@@ -176,7 +176,7 @@ impl Tree {
     }
 }
 
-/// Whether `entry` is the one at `index` of the `clients` under `expected`.
+/// Returns `true` if `entry` stands at `index` of the `clients` under the root `expected`.
 pub(crate) fn is_under(
     expected: &Digest32,
     clients: u32,

@@ -14,11 +14,11 @@ const TAG_BYTES: usize = 16;
 /// Bytes of a sealed pair of shares.
 pub(crate) const SEALED_BYTES: usize = PLAIN_BYTES + TAG_BYTES;
 
-/// What one client holds of another's two secrets. PRIVACY: it may give one of the two away, never both.
+/// One client's shares of another client's two secrets. PRIVACY: it may give one of the two away, never both.
 pub(crate) struct HeldShares {
-    /// Of the seed of its own mask.
+    /// The share of the seed of its own mask.
     pub(crate) seed: Share,
-    /// Of the secret key of its pairwise masks.
+    /// The share of the secret key of its pairwise masks.
     pub(crate) masking_key: Share,
 }
 

@@ -58,7 +58,7 @@ pub struct Traffic {
 /// One sum over a cohort.
 #[expect(missing_debug_implementations, reason = "closures")]
 pub struct SumRequest<'a> {
-    /// What is summed, and for which attempt of which round.
+    /// The terms of the sum, and the attempt and the round that it belongs to.
     pub context: Context,
     /// Clients selected.
     pub clients: u32,
@@ -71,7 +71,7 @@ pub struct SumRequest<'a> {
     pub finished: &'a (dyn Fn(Phase) + Sync),
 }
 
-/// What came of a request.
+/// The result of a request.
 ///
 /// PRIVACY: the sum has no noise but what the clients added; see [`Outcome`](crate::Outcome).
 #[derive(Debug)]

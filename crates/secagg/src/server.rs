@@ -68,7 +68,7 @@ impl Server {
     /// A session of `context`, open for the keys of the identities that `trust` accepts.
     ///
     /// Clients refuse a roster with a single identity that they do not know. The server must therefore accept no identity
-    /// that one of its clients would refuse: whoever joins besides ends the session for everybody.
+    /// that one of its clients would refuse: any other identity that joins ends the session for everybody.
     ///
     /// # Errors
     /// A vector too long for this machine's memory addresses.
@@ -99,7 +99,7 @@ impl Server {
         })
     }
 
-    /// What it is collecting.
+    /// The messages that the server is collecting.
     #[must_use]
     pub fn phase(&self) -> ServerPhase {
         self.phase

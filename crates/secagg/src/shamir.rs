@@ -225,7 +225,7 @@ pub(crate) fn recover(
     None
 }
 
-/// Whether the polynomial through the first `threshold` shares goes through all the others.
+/// Returns `true` if the polynomial through the first `threshold` shares goes through all the others.
 fn on_one_polynomial(shares: &[(u32, &Share)], threshold: usize) -> bool {
     let (first, others) = shares.split_at(threshold);
     let basis = Basis::new(first.iter().map(|(holder, _)| *holder));

@@ -1,4 +1,4 @@
-//! What a session sums, and over which graph.
+//! The terms of a session and its graph.
 
 use crate::error::{Result, SecAggError};
 
@@ -26,7 +26,7 @@ impl Suite {
     }
 }
 
-/// What the server is trusted to do.
+/// The trust that clients put in the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ThreatModel {
@@ -44,7 +44,7 @@ impl ThreatModel {
     }
 }
 
-/// What is known of a session before anybody joins, and what every client agrees to by joining.
+/// The terms of a session, which are known before anybody joins. A client agrees to them by joining.
 ///
 /// ```
 /// use undertone_secagg::{Terms, ThreatModel};
@@ -114,7 +114,7 @@ impl Terms {
         self.suite
     }
 
-    /// What the server is trusted to do.
+    /// The trust that clients put in the server.
     #[must_use]
     pub fn threat_model(&self) -> ThreatModel {
         self.threat_model
@@ -263,7 +263,7 @@ impl Params {
         Ok(Self { terms, topology })
     }
 
-    /// What was agreed before anybody joined.
+    /// The terms that were agreed before anybody joined.
     #[must_use]
     pub fn terms(&self) -> &Terms {
         &self.terms

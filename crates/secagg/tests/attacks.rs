@@ -29,7 +29,7 @@ fn kinds(answer: &UnmaskShares) -> (BTreeSet<u32>, BTreeSet<u32>) {
     (seeds, keys)
 }
 
-/// The same request with other survivors.
+/// A request that names other survivors.
 fn claiming(request: &Unmask, holds: impl Fn(u32) -> bool) -> Unmask {
     let survivors = Members::of(request.survivors.clients(), holds);
     Unmask {
@@ -316,7 +316,7 @@ fn attack_08_another_plan_or_other_terms_are_another_session() {
     ));
 }
 
-/// What no server can see, stated as a fact: a client that adds M - 1 to an element is a client that takes 1 away.
+/// No server can see that a client adds M - 1 to an element instead of taking 1 away.
 #[test]
 fn attack_11_a_lying_client_changes_the_sum_by_what_it_sent_and_no_more() {
     let sum = |lie: Option<u64>| {

@@ -22,7 +22,7 @@ fn with_survivors(threat_model: ThreatModel, min_survivors: u32) -> Context {
     context
 }
 
-/// What a device with `floors` answers to an honest roster of this graph.
+/// The error with which a device with `floors` answers an honest roster of this graph.
 fn answer(floors: &Floors, context: Context, topology: Topology) -> Option<SecAggError> {
     let mut lab = Lab::on_devices(context, topology, floors, 3);
     let error = lab.share(0).err();

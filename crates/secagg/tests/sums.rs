@@ -1,4 +1,4 @@
-//! The sum is exact, whoever is lost and whenever, or there is none.
+//! The sum is exact or there is none, for every set of lost clients and every time at which they are lost.
 
 #![allow(clippy::unwrap_used)]
 
@@ -248,7 +248,7 @@ fn every_subset(max: u32) -> (u32, u32) {
     (summed, refused)
 }
 
-/// Whether a full graph must bear this loss: enough survivors for every threshold, and two to sum.
+/// Returns `true` if a full graph must bear this loss: enough survivors for every threshold, and two to sum.
 fn bearable(clients: u32, graph: GraphChoice, point: DropOut, lost: u32) -> bool {
     let left = clients - lost.count_ones();
     let cohort = if point == DropOut::BeforeKeys {

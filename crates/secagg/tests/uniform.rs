@@ -1,4 +1,4 @@
-//! What the server sees of one client is uniform, whatever the client's vector is.
+//! The server's view of one client is uniform for every vector of the client.
 
 #![allow(clippy::unwrap_used)]
 

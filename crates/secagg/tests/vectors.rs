@@ -64,7 +64,7 @@ impl TryRng for Scripted {
 
 impl TryCryptoRng for Scripted {}
 
-/// What a client draws: two secret keys when it joins; then its seed and the coefficients of both polynomials.
+/// The random bytes of a client: two secret keys when it joins, then its seed and the coefficients of both polynomials.
 fn script(secrets: &Value) -> Scripted {
     let mut bytes = [
         hex(&secrets["sealing"]),

@@ -3,7 +3,7 @@
 /// The ids of a vocabulary that stand for no text, and where its words begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecialIds {
-    /// What stands for text outside the vocabulary. A byte-level tokenizer may have none, and never needs one.
+    /// The id of text outside the vocabulary. A byte-level tokenizer may have none, and never needs one.
     pub unk: Option<u32>,
     /// Start of an example; never a target, unless a tokenizer has one id for start and end.
     pub bos: u32,
@@ -26,7 +26,7 @@ impl SpecialIds {
     /// Their names, by id; tokenizers trained here begin with the same three.
     pub const NAMES: [&'static str; 3] = ["<unk>", "<bos>", "<eos>"];
 
-    /// Whether a model may predict `id`: neither UNK nor a BOS that is not also the end, and EOS only where it counts.
+    /// Returns `true` if a model may predict `id`: neither UNK nor a BOS that is not also the end, and EOS only with `with_eos`.
     #[must_use]
     pub fn is_candidate(&self, id: u32, with_eos: bool) -> bool {
         if id == self.eos {

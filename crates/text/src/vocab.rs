@@ -33,8 +33,8 @@ pub enum VocabProvenance {
 }
 
 impl VocabProvenance {
-    /// Whether releasing the words costs no privacy: false for words counted on the training text, and for words chosen
-    /// privately, whose cost a run has to compose.
+    /// Returns `true` if releasing the words costs no privacy. It is `false` for words counted on the training text, and for words
+    /// chosen privately, whose cost a run has to compose.
     ///
     /// # Guarantee
     /// For [`VocabProvenance::File`] and [`VocabProvenance::PublicCorpus`] this rests on the claim that the words were not
@@ -93,7 +93,7 @@ const SPECIAL: [&str; 3] = SpecialIds::NAMES;
 const UNK: u32 = 0;
 
 impl Vocab {
-    /// Name under which a run directory keeps a word list, one word a line.
+    /// Name under which a run directory keeps a word list, with one word per line.
     pub const WORDS_FILE: &'static str = "vocab.txt";
     /// Name under which a run directory keeps a tokenizer.
     pub const TOKENIZER_FILE: &'static str = "tokenizer.json";
@@ -271,7 +271,7 @@ impl Vocab {
         }
     }
 
-    /// The same words, known to come from elsewhere.
+    /// This vocabulary with another provenance.
     #[must_use]
     pub fn with_provenance(self, provenance: VocabProvenance) -> Vocab {
         Vocab { provenance, ..self }
@@ -283,7 +283,7 @@ impl Vocab {
         self.provenance
     }
 
-    /// The contents of the vocabulary's file: one word a line, or the tokenizer as it was read.
+    /// The contents of the vocabulary's file: one word per line, or the tokenizer as it was read.
     #[must_use]
     pub fn to_file_contents(&self) -> String {
         match &self.units {

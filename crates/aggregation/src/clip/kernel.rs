@@ -91,7 +91,7 @@ fn shrunk(x: f32, o: f32, factor: f32) -> f32 {
     f32::from_bits(if overshoots { inward } else { bits })
 }
 
-/// Whether `sum (x - origin)^2 <= bound^2`, decided in double-double arithmetic (relative error below `1e-24`).
+/// Returns `true` if `sum (x - origin)^2 <= bound^2`, decided in double-double arithmetic (relative error below `1e-24`).
 pub(super) fn is_within(x: impl Iterator<Item = (f32, f32)>, bound: f64) -> bool {
     let (mut high, mut low) = (0.0, 0.0);
     for (x, o) in x {

@@ -115,7 +115,7 @@ impl Quantisation {
         self.levels.trials as f64 * p * (1.0 - p)
     }
 
-    /// What an update of zeros is sent as, on average.
+    /// The mean integer that a client sends for a coordinate of zero.
     pub(super) fn bias(&self) -> f64 {
         0.5 * (self.levels.levels - 1) as f64 + self.levels.trials as f64 * self.success_probability()
     }
@@ -125,7 +125,7 @@ impl Quantisation {
         numerator as f64 / denominator as f64
     }
 
-    /// What the integers of [`encode`](Self::encode) are short of levels counted from 0.
+    /// The offset between the integers of [`encode`](Self::encode) and levels counted from 0.
     pub(super) fn lowest(&self) -> i64 {
         ((self.levels.levels - 1) / 2) as i64
     }

@@ -81,7 +81,7 @@ impl Lattice {
         self.sensitivity
     }
 
-    /// What one client's rounding adds to the squared error of a coordinate of the sum, at most.
+    /// The maximum that one client's rounding adds to the squared error of a coordinate of the sum.
     pub(super) fn rounding_variance(&self) -> f64 {
         0.25 / (self.scale * self.scale)
     }

@@ -21,7 +21,7 @@ pub struct RoundEncoding<'a> {
     round: u64,
 }
 
-/// What the server gets of a sum.
+/// A decoded sum.
 #[expect(
     missing_debug_implementations,
     reason = "PRIVACY: a sum without noise must not be printable"

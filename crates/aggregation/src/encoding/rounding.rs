@@ -18,7 +18,7 @@ const ATTEMPTS: u64 = 64;
 /// Largest magnitude that is rounded: above it an `f32` has no fraction, and squares of a block would overflow.
 pub(super) const LARGEST: f64 = (1u64 << 24) as f64;
 
-/// What is done to every coordinate before it is rounded, all in grid steps.
+/// The scale, cap and offset that every coordinate gets before it is rounded, all in grid steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Placement {
     /// Factor of the infinity clip, at most 1.
@@ -43,8 +43,8 @@ pub(super) fn round_once(
 /// overwrites the one before.
 ///
 /// # Guarantee
-/// What was handed on last has a squared norm of at most `bound`: it is added up in integers, so no rounding error of what
-/// came before matters.
+/// The integers that are handed on last have a squared norm of at most `bound`. Their squares are added up in integers, so no
+/// earlier rounding error matters.
 ///
 /// # Source
 /// \[Gboard\] Algorithm 2, conditional stochastic rounding. DEVIATION: bounded in time, see [`ATTEMPTS`].

@@ -1,4 +1,4 @@
-//! What an encoding is made from, and what it says of itself.
+//! The inputs of an encoding, and the properties that it reports.
 
 use crate::error::{AggregationError, Result};
 use crate::rotation::check_dim;
@@ -27,7 +27,7 @@ pub struct Levels {
     pub success_probability: (u64, u64),
     /// Coordinates are cut to `[-x_max, x_max]`. Without it: the clip norm, or with rotation that of Theorem 4.
     pub x_max: Option<f64>,
-    /// Whether updates are rotated first.
+    /// `true` to rotate updates first.
     pub rotate: bool,
     /// Delta of one release, half for the norms after quantisation (equation 10) and half for Theorem 1.
     pub delta: f64,
@@ -61,7 +61,7 @@ pub enum EncodingKind {
     },
 }
 
-/// How far one client moves a decoded sum, in the unit of the updates.
+/// The maximum distance by which one client moves a decoded sum, in the unit of the updates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sensitivity {
     /// In the L2 norm.

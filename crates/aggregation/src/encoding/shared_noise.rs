@@ -105,7 +105,7 @@ impl SharedNoise {
         self.variance
     }
 
-    /// What the noise of the most clients exceeds in no coordinate, except with probability `2^-40`.
+    /// The magnitude that the noise of `max_clients` exceeds in some coordinate with probability at most `2^-40`.
     pub(super) fn reach(&self) -> u64 {
         self.reach
     }

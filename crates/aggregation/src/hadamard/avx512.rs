@@ -38,7 +38,7 @@ pub(super) fn block(values: &mut [f32]) {
     strided(values, GROUP);
 }
 
-/// The same of `factor update`, or of `factor values`, with signs; all of one length.
+/// The levels of a block that first becomes `factor update`, or `factor values`, with signs. All slices have one length.
 #[target_feature(enable = "avx512f")]
 pub(super) fn signed_block(update: Option<&[f32]>, signs: &[u32], factor: f32, values: &mut [f32]) {
     groups(update, Some((signs, factor)), values);

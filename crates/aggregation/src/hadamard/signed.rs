@@ -7,8 +7,7 @@ use super::avx512;
 use super::{BLOCK, block_f32, transform_f32};
 use crate::error::{AggregationError, Result};
 
-/// What is transformed instead of the numbers that are there: `factor update`, with a sign of its own for each coordinate,
-/// and zeros where the update is shorter.
+/// The input of a signed transform: `factor update` with one sign per coordinate, and zeros where the update is shorter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Signed<'a> {
     /// `None`: the first `dim` numbers that are there.

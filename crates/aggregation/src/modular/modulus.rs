@@ -40,13 +40,13 @@ impl Modulus {
         (self.0 - 1).ilog2() + 1
     }
 
-    /// Whether residues are all the words of [`bits`](Self::bits) bits, so that reduction is a mask.
+    /// Returns `true` if the residues are all words of [`bits`](Self::bits) bits, so that reduction is a mask.
     #[must_use]
     pub fn is_power_of_two(self) -> bool {
         self.0.is_power_of_two()
     }
 
-    /// Whether residues are kept in lanes of 32 bits (`M <= 2^32`) instead of 64.
+    /// Returns `true` if residues are kept in lanes of 32 bits (`M <= 2^32`) instead of 64.
     #[must_use]
     pub fn is_narrow(self) -> bool {
         self.bits() <= 32

@@ -47,7 +47,7 @@ impl PrivateBlock {
         &self.grams[start..self.ends[number]]
     }
 
-    /// Whether a set that shares a band has at least this Jaccard similarity.
+    /// Returns `true` if a set with an equal band has at least this Jaccard similarity.
     pub(super) fn holds_similar(&self, set: &[u64], bands: &[u64], threshold: f64) -> bool {
         let mut candidates: Vec<u32> = Vec::new();
         for &band in bands {

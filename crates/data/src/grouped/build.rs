@@ -15,7 +15,7 @@ use crate::source::Source;
 use crate::spec::{CorpusSpec, SourceSpec, SplitSpec};
 use crate::splitter::Splitter;
 
-/// How to group.
+/// Options of [`group`].
 #[derive(Debug, Clone)]
 pub struct GroupOptions {
     /// Bytes of rows and buffers to hold in memory, at least [`GroupOptions::MIN_MEMORY`]. The program itself and the

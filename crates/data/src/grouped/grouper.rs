@@ -24,7 +24,7 @@ const MAX_WORKERS: usize = 4;
 const MIN_BUFFER: usize = 1 << 14;
 const MAX_BUFFER: usize = 1 << 18;
 
-/// What a [`Grouper`] is told of the rows to come.
+/// Options of a [`Grouper`], which describe its input rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrouperOptions {
     /// Rows have a time, and those of a user are ordered by it. A row without a time comes before the others.
@@ -48,7 +48,7 @@ pub struct GrouperOptions {
 pub struct GroupedRow<'a> {
     /// Whose it is.
     pub user: &'a str,
-    /// What they wrote; may be empty.
+    /// The user's text; may be empty.
     pub text: &'a str,
     /// Unix seconds, if the time is known; ignored unless [`GrouperOptions::has_time`].
     pub time: Option<i64>,
@@ -163,7 +163,7 @@ impl Grouper {
         self.push_hashed(hash_user(row.user), row)
     }
 
-    /// The same, where the user's hash is known.
+    /// Adds a row of a user whose hash is known.
     pub(super) fn push_hashed(&mut self, hash: u64, row: &GroupedRow<'_>) -> Result<()> {
         let promised = |key, expected: &str| DataError::InvalidSetting {
             key,
@@ -198,8 +198,8 @@ impl Grouper {
         self.rows
     }
 
-    /// Sorts what came, writes the shards, the index and the manifest, and moves the folder to its place. `source` says in the manifest
-    /// what the rows are.
+    /// Sorts the rows, writes the shards, the index and the manifest, and moves the folder to its place. `source` describes the rows in
+    /// the manifest.
     ///
     /// # Errors
     /// [`DataError::Io`], [`DataError::BadParquet`], and [`DataError::OutputExists`] if something came to stand there meanwhile.

@@ -1,4 +1,4 @@
-//! The user index: one entry of 32 bytes a user, by hash of the name, memory-mapped.
+//! The user index: one entry of 32 bytes per user, by hash of the name, memory-mapped.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

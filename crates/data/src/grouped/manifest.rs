@@ -30,7 +30,7 @@ pub(super) fn regular_file(path: &Path) -> Result<u64> {
     }
 }
 
-/// What a grouped folder holds and what it was made from.
+/// The contents and the origin of a grouped folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupedManifest {
@@ -44,9 +44,9 @@ pub struct GroupedManifest {
     pub users: u64,
     /// Rows of the user who has most.
     pub largest_user: u64,
-    /// Whether rows have a time, by which those of a user are then ordered; else they are in the order of the source.
+    /// `true` if rows have a time, which then orders the rows of a user. Otherwise they are in the order of the source.
     pub has_time: bool,
-    /// Whether rows have a split.
+    /// `true` if rows have a split.
     pub has_split: bool,
     /// The source's contents: its size and SHA-256, or its commit.
     pub source: String,

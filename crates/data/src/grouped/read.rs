@@ -49,7 +49,7 @@ impl UserRows {
         self.texts.len()
     }
 
-    /// Whether there are none: only where none were asked for.
+    /// Returns `true` if there are no rows, which happens only if none were requested.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -10,7 +10,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::error::{Result, io};
 
-/// What precedes a row's user and text in a spill file.
+/// The header of a row in a spill file, before its user and text.
 #[derive(Debug, Clone, Copy, Zeroable, Pod)]
 #[repr(C)]
 struct Head {
@@ -36,7 +36,7 @@ pub(super) struct SpillRow<'a> {
 
 pub(super) const NO_SPLIT: u32 = u32::MAX;
 
-/// What becomes of rows of a user at the same time.
+/// The order of a user's rows at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ties {
     /// They stay as they came.

@@ -7,14 +7,14 @@ use super::read::{UserRows, Wanted};
 use crate::error::Result;
 use crate::random::Stream;
 
-/// How much a stream of users holds at a time.
+/// Limits on the memory of a stream of users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamOptions {
     /// Users of a window: those read together, in the order of their places on disk.
     pub window_users: usize,
     /// Rows of a window; it ends before the user who would exceed them.
     pub window_rows: u64,
-    /// Of a user with more rows, a uniform choice of so many is read, in order. A user of any size then fits.
+    /// Maximum number of rows per user. A user with more rows contributes a uniform choice of them, in order, so users of any size fit.
     pub max_rows: Option<u64>,
 }
 
@@ -43,7 +43,7 @@ impl Grouped {
     /// Every user once, in an order that is a uniform permutation under `seed` (up to the 64 bits of the seed and a bias below
     /// 2^-32): the permutation is of all users, and only the reading of a window is in the order of the disk.
     ///
-    /// Memory: 4 bytes a user, and a window; a user of more than `window_rows` is a window alone, all in memory unless
+    /// Memory: 4 bytes per user, and a window; a user of more than `window_rows` is a window alone, all in memory unless
     /// `max_rows` is set. For a Poisson sample of users, draw indices and use [`Grouped::read_users`].
     #[must_use]
     pub fn stream(&self, seed: u64, options: &StreamOptions) -> UserStream<'_> {

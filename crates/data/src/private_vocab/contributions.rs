@@ -1,4 +1,4 @@
-//! What each user adds to the words: a bounded vote.
+//! The bounded vote of each user for words.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -127,7 +127,7 @@ pub(super) fn check_max_words(max_words_per_user: u32) -> Result<()> {
     })
 }
 
-/// How often a user uses a word.
+/// The number of times that a user uses a word.
 #[derive(Clone, Copy)]
 struct Entry {
     user: u32,
@@ -224,7 +224,7 @@ impl Collector {
     }
 }
 
-/// The words a user votes for: all of them, or a uniform choice. A user's most frequent words would be the better votes one by
+/// One user's votes: all words, or a uniform choice. A user's most frequent words would be the better votes one by
 /// one, but everybody casts those, and they pass anyway: the choice reaches more words (measured in `docs/guide/data.md`).
 ///
 /// PRIVACY: the choice follows from the user's own name and text. Were it to depend on anything of others, even on the
@@ -341,7 +341,7 @@ mod tests {
     }
 
     proptest! {
-        /// The sensitivity: whatever a user writes, and whoever else is there, the votes of others stay as they are and the
+        /// The sensitivity: for every text of a user and every set of other users, the votes of the others stay as they are and the
         /// user's own have a norm of at most the unit.
         #[test]
         fn one_user_adds_a_vector_of_at_most_the_unit_norm(

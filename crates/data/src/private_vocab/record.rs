@@ -1,4 +1,4 @@
-//! What a private vocabulary cost its users: the file beside it, from which a run composes it.
+//! The privacy cost of a private vocabulary: the record beside it, from which a run composes the cost.
 
 use std::path::{Path, PathBuf};
 
@@ -26,9 +26,9 @@ const MECHANISM: &str = "weighted-gaussian-set-union";
 ///
 /// # Guarantee
 /// The choice of the words is [`event`](Self::event) with ideal samples, except with a probability of at most
-/// [`threshold_delta`](Self::threshold_delta): add it to the delta of whatever the event is composed with, and
+/// [`threshold_delta`](Self::threshold_delta): add it to the delta of all events that this one is composed with, and
 /// [`sampler_distance`](Self::sampler_distance) to the distance of the other samples. Reading a record checks that noise,
-/// threshold and event fit; that the words were made this way is the word of whoever made them.
+/// threshold and event fit. It cannot check that the words were made this way: the reader trusts the author of the record.
 ///
 /// # Example
 /// A run that uses the words and then adds noise of multiplier 2 to one sum, at a delta of 1e-8 in all:
@@ -74,7 +74,7 @@ pub struct PrivateVocabulary {
     users: u64,
     /// Words in the vocabulary.
     words: u64,
-    /// SHA-256 of the vocabulary, one word a line.
+    /// SHA-256 of the vocabulary, one word per line.
     vocabulary_sha256: String,
 }
 
@@ -190,7 +190,7 @@ impl PrivateVocabulary {
         Ok(())
     }
 
-    /// Whether the record is that of these words, in this order.
+    /// Returns `true` if the record is that of these words, in this order.
     #[must_use]
     pub fn matches(&self, vocab: &Vocab) -> bool {
         self.vocabulary_sha256 == digest(vocab)
@@ -203,14 +203,14 @@ impl PrivateVocabulary {
         self.event.clone()
     }
 
-    /// What the threshold adds to the delta of everything that the event is composed with: the probability that a word of one
-    /// user alone shows, whichever of the relations.
+    /// The delta of the threshold: the probability that a word of one user alone shows, under each adjacency relation. Add it to the
+    /// delta of everything that the event is composed with.
     #[must_use]
     pub fn threshold_delta(&self) -> Delta {
         self.threshold_delta
     }
 
-    /// How far the samples are from ideal ones.
+    /// The distance of the samples from ideal ones.
     ///
     /// # Errors
     /// None for a record that was read or made here.
@@ -271,7 +271,7 @@ impl PrivateVocabulary {
     }
 }
 
-/// What the noise and the threshold give together.
+/// The guarantee of the noise and the threshold together.
 pub(super) fn guarantee(
     noise_multiplier: NoiseMultiplier,
     threshold_delta: Delta,
@@ -285,7 +285,7 @@ pub(super) fn guarantee(
     })
 }
 
-/// What the threshold leaves of delta for the noise.
+/// The part of delta that the threshold leaves for the noise.
 pub(super) fn remaining(delta: Delta, threshold_delta: Delta) -> Result<Delta> {
     Delta::new(delta.get() - threshold_delta.get()).map_err(|_| DataError::InvalidSetting {
         key: "delta",

@@ -15,7 +15,7 @@ const ROUNDING: f64 = 1e-12;
 /// Beyond so many standard deviations a tail is zero in `f64`.
 const REACH: f64 = 40.0;
 
-/// What each word of a user with so many words gets: `1 / sqrt(words)` of [`UNIT`], rounded down.
+/// The vote for each word of a user with this many words: `1 / sqrt(words)` of [`UNIT`], rounded down.
 pub(super) fn weight(words: u32) -> i64 {
     // PRIVACY: words * weight^2 <= UNIT^2 in whole numbers, so no rounding lets a user exceed the norm.
     (UNIT * UNIT / u64::from(words.max(1))).isqrt() as i64
@@ -29,13 +29,13 @@ pub(super) fn delta(steps: f64, words: u32, threshold: i64) -> f64 {
     -libm::expm1(f64::from(words) * libm::log1p(-one))
 }
 
-/// The same for the number of words, up to `max_words`, with which it is largest.
+/// The largest delta over all numbers of words up to `max_words`.
 pub(super) fn worst_delta(steps: f64, max_words: u32, threshold: i64) -> f64 {
     let deltas = (1..=max_words).map(|words| delta(steps, words, threshold));
     deltas.fold(0.0, f64::max)
 }
 
-/// Whether no user passes `threshold` with words of their own with a probability above `target`.
+/// Returns `true` if every user passes `threshold` with words of their own with a probability of at most `target`.
 pub(super) fn holds(steps: f64, max_words: u32, threshold: i64, target: f64) -> bool {
     worst_delta(steps, max_words, threshold) <= target * (1.0 - ROUNDING)
 }

@@ -63,7 +63,7 @@ pub(crate) fn files(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// What is in these files, in their order: renaming that keeps the order changes nothing.
+/// A digest of the contents of these files, in their order: renaming that keeps the order changes nothing.
 pub(crate) fn identity(files: &[PathBuf], progress: &dyn Progress) -> Result<Identity> {
     let total = files.iter().map(|file| size(file)).sum::<Result<u64>>()?;
     let (mut contents, mut done) = (Vec::with_capacity(files.len()), 0);

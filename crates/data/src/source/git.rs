@@ -39,7 +39,7 @@ const OVERRIDES: [&str; 10] = [
     "mailmap.file=",
 ];
 
-/// How long git may take to name a commit. A repository whose files are pipes would otherwise block it for ever.
+/// Maximum time that git may take to name a commit. A repository whose files are pipes would otherwise block it for ever.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum length of an address or a time in a log.
 const MAX_FIELD_BYTES: usize = 1 << 16;

@@ -43,7 +43,7 @@ fn max_expanded(size: u64) -> u64 {
     EXPANSION_BYTES.max(size.saturating_mul(MAX_EXPANSION))
 }
 
-/// What is said of a file that expands beyond that.
+/// The message about a file that expands beyond that.
 fn too_large() -> String {
     format!(
         "it expands to more than {} MiB and {MAX_EXPANSION} times its size",

@@ -7,7 +7,7 @@ use crate::error::Result;
 
 /// Where text comes from.
 ///
-/// The log of a git repository is no source of a run: its own configuration would decide about programs of whoever trains.
+/// The log of a git repository is no source of a run: its own configuration would choose programs that run on the user's machine.
 /// [`import_git`](crate::import_git) makes a table of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", remote = "Self")]
@@ -16,7 +16,7 @@ pub enum SourceSpec {
     Synthetic(SyntheticSource),
     /// Parquet: a file, or all files of a folder.
     Parquet(TableSource),
-    /// JSON objects, one a line: a file, or all files of a folder.
+    /// JSON objects, one per line: a file, or all files of a folder.
     Jsonl(TableSource),
     /// Separated values with a header line: a file, or all files of a folder.
     Csv(CsvSource),
@@ -51,10 +51,10 @@ impl<'de> Deserialize<'de> for SourceSpec {
 pub struct GroupedSource {
     /// The folder.
     pub path: String,
-    /// Whether rows have a time; a folder grouped by time keeps that order either way.
+    /// `true` if rows have a time. A folder grouped by time keeps that order either way.
     #[serde(default)]
     pub time: bool,
-    /// Whether the folder's split column is used.
+    /// `true` to use the folder's split column.
     #[serde(default)]
     pub split: bool,
 }
@@ -82,7 +82,7 @@ pub struct TableSource {
     pub split: Option<String>,
 }
 
-/// As [`TableSource`], with a separator.
+/// A [`TableSource`] with a separator between fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CsvSource {
@@ -137,13 +137,13 @@ pub struct SyntheticSource {
     pub successor_strength: f64,
     /// Probability that a word which follows neither habit nor successors is about the sentence's topic.
     pub topic_strength: f64,
-    /// Median number of sentences a user.
+    /// Median number of sentences per user.
     pub median_sentences: f64,
     /// Standard deviation of the logarithm of the number of sentences.
     pub sentence_spread: f64,
-    /// Most sentences a user may have.
+    /// Maximum number of sentences per user.
     pub max_sentences: u64,
-    /// Most words a sentence may have.
+    /// Maximum number of words per sentence.
     pub longest_sentence: usize,
     /// Seed of the process and of the population.
     pub seed: u64,

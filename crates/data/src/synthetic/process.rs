@@ -13,7 +13,7 @@ const CLOSING_EVERY: usize = 5;
 const CLOSING: f64 = 0.30;
 const NOT_CLOSING: f64 = 0.06;
 
-/// What distinguishes one user from another.
+/// The traits that distinguish users.
 #[derive(Debug, Clone)]
 pub(crate) struct UserTraits {
     pub(crate) topics: Vec<f64>,

@@ -9,12 +9,12 @@ pub(crate) enum Isa {
     /// AVX2 and FMA.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// What the target guarantees: NEON on AArch64, SSE2 on x86-64.
+    /// The baseline of the target: NEON on AArch64, SSE2 on x86-64.
     Portable,
 }
 
 impl Isa {
-    /// Whether the target's baseline has a fused multiply-add; without one, `mul_add` is a slow library call.
+    /// `true` if the target's baseline has a fused multiply-add. Without one, `mul_add` is a slow library call.
     pub(crate) const PORTABLE_FUSED: bool = cfg!(target_arch = "aarch64");
 
     pub(crate) fn detect() -> Self {

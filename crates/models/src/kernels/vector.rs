@@ -143,7 +143,7 @@ fn add_projected_body<T: Scalar, const FUSED: bool>(
 }
 
 kernel! {
-    /// As [`add_projected`] with `target` being the row itself.
+    /// Does the work of [`add_projected`] with the row itself as the target.
     pub(crate) fn step_projected(row: &mut [T], factor: T, gradient: &[T], inverse_norm: T) = step_projected_body
 }
 

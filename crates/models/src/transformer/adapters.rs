@@ -152,7 +152,7 @@ impl LoraSpec {
     }
 }
 
-/// Whether a tensor of this name is an adapter's.
+/// Returns `true` if this is the name of an adapter's tensor.
 fn is_adapter(name: &str) -> bool {
     let matrix = name
         .strip_suffix("_a")
@@ -162,7 +162,7 @@ fn is_adapter(name: &str) -> bool {
     matrix.is_some_and(|(_, name)| LoraTarget::ALL.iter().any(|target| target.name() == name))
 }
 
-/// What the parameters of an adapted model are added to.
+/// The base of an adapted model, and the places of its adapters.
 #[derive(Debug)]
 pub(crate) struct Adapters {
     /// The whole model without them.

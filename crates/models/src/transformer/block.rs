@@ -17,7 +17,7 @@ use std::ops::Range;
 /// Rows handled together, unless one sequence is longer.
 const CHUNK: usize = 128;
 
-/// What a block's forward pass leaves for its backward pass, one line per row.
+/// The activations that a block's forward pass leaves for its backward pass, one line per row.
 #[derive(Debug)]
 pub(super) struct Activations<T> {
     stats1: Vec<[T; 2]>,

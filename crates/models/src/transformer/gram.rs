@@ -30,7 +30,7 @@ pub(super) struct Square {
 }
 
 impl Square {
-    /// Whether rounding may have spoilt the value. True of NaN.
+    /// Returns `true` if rounding may have spoilt the value, and for NaN.
     fn is_lost(self) -> bool {
         let certain = self.value >= CANCELLED * self.terms;
         !certain
@@ -46,7 +46,7 @@ impl Square {
 }
 
 impl AddAssign for Square {
-    /// Of parameters side by side: squared norms add up.
+    /// The squares of disjoint parameters add up.
     fn add_assign(&mut self, other: Self) {
         self.value += other.value;
         self.terms += other.terms;
@@ -234,7 +234,7 @@ impl<T: Scalar> Gram<T> {
         total
     }
 
-    /// The same, written out.
+    /// The squared norm of the embedding's gradient, from the gradient written out.
     fn of_written_embedding(
         &mut self,
         inputs: &[u32],

@@ -290,7 +290,7 @@ impl<T: Scalar> Head<T> {
     }
 }
 
-/// What becomes of the gradient of the embedding.
+/// The use of the embedding's gradient.
 pub(super) enum Embedding<'a, T> {
     /// Nothing: the embedding is not trained.
     Frozen,

@@ -1,6 +1,6 @@
 //! Low-rank adapters: the steps of a worker whose parameters are `A` and `B` of every adapted matrix.
 //!
-//! The sum is formed once a step, which costs `rank` rows of work a matrix; forward and backward passes are then those of the
+//! The sum is formed once per step, which costs `rank` rows of work per matrix; forward and backward passes are then those of the
 //! whole model. With inputs `x` and output gradients `y` of the product, the gradient of `A` is that of a product with inputs
 //! `x` and output gradients `(alpha / rank) y B^T`, and that of `B` one with inputs `(alpha / rank) x A` and output gradients `y`.
 

@@ -29,9 +29,9 @@ pub(crate) struct Worker<T> {
     pub(super) head: Head<T>,
     /// Input of every block, and the output of the last, `[rows, width]`.
     pub(super) residual: Vec<Vec<T>>,
-    /// Of every block, or of one at a time where they are computed again.
+    /// Activations of every block, or of one at a time where they are computed again.
     pub(super) kept: Vec<Activations<T>>,
-    /// Of one block at a time, or of every block once gradients had to wait for weights.
+    /// Gradients of one block at a time, or of every block once gradients had to wait for weights.
     pub(super) products: Vec<Gradients<T>>,
     pub(super) stats: Vec<[T; 2]>,
     /// Output of the final norm, and its gradient.

@@ -105,7 +105,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// Whether the names in a file are GPT-2's.
+/// Returns `true` if the names in a file are GPT-2's.
 ///
 /// # Errors
 /// An unreadable file.

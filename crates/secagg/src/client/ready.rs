@@ -19,7 +19,7 @@ use crate::terms::Params;
 
 use super::unmask::{Held, Uploaded};
 
-/// What a client demands of a session.
+/// The demands of a client on a session.
 pub(super) enum Demands {
     /// On a device.
     Floors(Floors),
@@ -61,7 +61,7 @@ pub(super) struct Joined {
     pub(super) entry: Entry,
 }
 
-/// What a client needs of a neighbour until its vector is masked.
+/// The keys of a neighbour that a client needs until its vector is masked.
 struct Peer {
     entry: Entry,
     index: u32,

@@ -8,11 +8,11 @@ use crate::message::{Consistency, GivenBytes, GivenShare, Message, Survivors, Un
 use crate::seal::HeldShares;
 use crate::terms::{Params, ThreatModel};
 
-/// What a client knows of a neighbour after its vector has left.
+/// The shares and the identity of a neighbour that a client keeps after its vector has left.
 pub(super) struct Held {
     pub(super) index: u32,
     pub(super) identity: Digest32,
-    /// Whether the vector was masked with it.
+    /// `true` if the vector was masked with this neighbour.
     pub(super) present: bool,
     /// None where it was not there, or what it sent did not open.
     pub(super) shares: Option<HeldShares>,
@@ -31,7 +31,7 @@ pub(super) struct Uploaded {
     pub(super) signed: Option<Members>,
 }
 
-/// What survivors sign.
+/// The digest that survivors sign.
 pub(crate) fn signed_survivors(session: &SessionId, survivors: &Members) -> Digest32 {
     labelled(
         "survivors",

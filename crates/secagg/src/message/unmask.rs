@@ -92,9 +92,9 @@ impl Message for Unmask {
 #[derive(Clone, PartialEq, Eq)]
 #[expect(missing_debug_implementations, reason = "PRIVACY: a share of a secret")]
 pub enum GivenShare {
-    /// Of the seed of a survivor's own mask.
+    /// A share of the seed of a survivor's own mask.
     Seed(GivenBytes),
-    /// Of the secret masking key of a client that is not in the sum.
+    /// A share of the secret masking key of a client that is not in the sum.
     MaskingKey(GivenBytes),
 }
 

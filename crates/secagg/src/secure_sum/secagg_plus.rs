@@ -19,7 +19,7 @@ use crate::message::Message;
 use crate::server::{Culprit, Outcome, Server};
 use crate::terms::{ThreatModel, Topology};
 
-/// How the graph follows from the number of clients that joined.
+/// The rule that chooses the graph from the number of clients that joined.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum GraphChoice {
     /// Everybody with everybody; the threshold is this fraction of the neighbours, rounded up.

@@ -1,4 +1,4 @@
-//! What every message is checked against before anything else, and how a session ends early.
+//! The checks that every message passes first, and the early end of a session.
 
 use super::Server;
 use super::roster::JoinedClients;

@@ -1,4 +1,4 @@
-//! What a session leaves behind.
+//! The outcome of a session.
 
 use undertone_aggregation::ModularVec;
 

@@ -38,7 +38,7 @@ impl Joining {
         self.entries
     }
 
-    /// Whether these keys are those of a further client; false where it is the same client's same message again.
+    /// Returns `true` if these keys are those of a further client, and `false` if a client repeats its message.
     pub(super) fn is_new(&self, keys: &AdvertiseKeys, max_clients: u32) -> Result<bool> {
         let entry = &keys.entry;
         if let Some(index) = self.presented.get(&("identity", entry.identity)) {
@@ -128,7 +128,7 @@ impl JoinedClients {
         }
     }
 
-    /// Whether `listed` are exactly the neighbours of `index`.
+    /// Checks that `listed` are exactly the neighbours of `index`.
     pub(super) fn check_neighbours(
         &self,
         message: &'static str,

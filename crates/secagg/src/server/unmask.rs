@@ -19,7 +19,7 @@ const MASKS: usize = 128;
 /// One of the ways to open a secret that a check accepts: shares by holder, the threshold, the check.
 type Search = fn(&[(u32, &Share)], u32, &dyn Fn(&[u8; 32]) -> bool) -> Option<Recovered>;
 
-/// What a client's recovered secret takes off the sum.
+/// The masks that a client's recovered secret takes off the sum, and the clients that gave false shares of it.
 struct Unmasking {
     keys: Vec<(Sign, Secret)>,
     culprits: Vec<Culprit>,

@@ -1,4 +1,4 @@
-//! What a lying server makes by itself: entries with any keys, rosters over any leaves. It shares no code with the crate.
+//! Forgeries of a lying server: entries with any keys, rosters over any leaves. This module shares no code with the crate.
 
 use ed25519_dalek::{Signer, SigningKey};
 use sha2::{Digest, Sha256};

@@ -1,4 +1,4 @@
-//! What all clients of a session together have opened, and what they must never open.
+//! The secrets that all clients of a session together have opened, and those that they must never open.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What of a `tokenizer.json` is accepted, decided before the library sees it.
+//! The screen of a `tokenizer.json`: it decides what is accepted before the library sees the file.
 //!
 //! A tokenizer is a program: its parts rewrite text, cut it by regular expressions and look it up. The library that runs it
 //! trusts the file, so a file can make it panic, run out of memory or compute for ever. Only parts are let through whose cost

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 
-/// What a line holds.
+/// The content of a line.
 pub(super) enum Line {
     /// An object, whose wanted fields are now known.
     Object,

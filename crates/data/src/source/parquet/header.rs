@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-/// What a page header says.
+/// The fields of a page header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: i64,

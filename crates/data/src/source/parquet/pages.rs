@@ -1,4 +1,4 @@
-//! What a Parquet file would cost to decode, found out before it is decoded.
+//! The memory that decoding a Parquet file would take, computed before it is decoded.
 //!
 //! A few hundred bytes of Parquet can stand for gigabytes: a page names its own size, compression hides zeros, and an index of
 //! a few bytes repeats one value of a dictionary thousands of times. The decoder allocates what these say. So every page
@@ -40,7 +40,7 @@ const DELTA_LENGTH_BYTE_ARRAY: i64 = 6;
 const DELTA_BYTE_ARRAY: i64 = 7;
 const RLE_DICTIONARY: i64 = 8;
 
-/// What was found out about the wanted columns of a file.
+/// The pages of the wanted columns of a file.
 pub(crate) struct Pages {
     /// Rows that may be decoded at once: a power of two.
     pub(crate) batch_rows: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Pages {
     pub(crate) locations: Vec<Vec<Vec<PageLocation>>>,
 }
 
-/// What one column costs.
+/// The cost of one column.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     /// Bytes per row of a batch.
@@ -120,7 +120,7 @@ pub(crate) fn inspect(
     })
 }
 
-/// How much of a file is still looked at. Columns of an honest file do not overlap, so together they are no larger than it.
+/// The bytes of a file that may still be examined. Columns of an honest file do not overlap, so together they are no larger than it.
 struct Left {
     stored: u64,
     expanded: u64,

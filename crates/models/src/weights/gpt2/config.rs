@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Their name of the GELU's tanh form.
 const ACTIVATION: &str = "gelu_new";
 
-/// What GPT-2's published readers know of a model beside its tensors. Keys that are missing have their readers' defaults.
+/// The settings that GPT-2's published readers take beside the tensors. Keys that are missing have their readers' defaults.
 ///
 /// # Source
 /// `GPT2Config` of the Hugging Face library `transformers`.
@@ -34,11 +34,11 @@ pub struct Gpt2Config {
     pub activation_function: String,
     /// Added to the variance in layer norms.
     pub layer_norm_epsilon: f64,
-    /// Whether attention scores are divided by the root of the head width.
+    /// `true` if attention scores are divided by the root of the head width.
     pub scale_attn_weights: bool,
-    /// Whether they are divided by the number of the block, too.
+    /// `true` if attention scores are also divided by the number of the block.
     pub scale_attn_by_inverse_layer_idx: bool,
-    /// Whether the embedding also predicts.
+    /// `true` if the embedding is also the output matrix.
     pub tie_word_embeddings: bool,
     /// Dropout after a block's products.
     pub resid_pdrop: f64,
@@ -78,7 +78,7 @@ impl Default for Gpt2Config {
 }
 
 impl Gpt2Config {
-    /// Of a model of ours; it was trained without dropout.
+    /// The settings of a model of this crate, which was trained without dropout.
     ///
     /// # Errors
     /// Rotary positions, which GPT-2 does not have.
@@ -104,7 +104,7 @@ impl Gpt2Config {
         })
     }
 
-    /// Whether a model of ours with this many heads computes what the file's model does, as far as no tensor's shape shows it.
+    /// Checks that a model of this crate with this many heads computes what the file's model does, as far as no tensor's shape shows it.
     ///
     /// # Errors
     /// The first key that says otherwise.

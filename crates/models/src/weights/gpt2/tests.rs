@@ -42,7 +42,7 @@ fn bytes_of(tensors: &[Stored]) -> Vec<u8> {
     serialize(views, None).unwrap()
 }
 
-/// What reading says of a file that `change` has touched.
+/// Checks the error of reading a file after `change`.
 fn check(change: impl Fn(&mut Vec<Stored>), message: &str) {
     let (_, mut tensors) = stored(PREFIX);
     change(&mut tensors);

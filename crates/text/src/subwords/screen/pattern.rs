@@ -1,4 +1,4 @@
-//! What a part of a tokenizer looks for: a text, or a regular expression that is matched in linear time.
+//! The pattern of a part of a tokenizer: a text, or a regular expression that is matched in linear time.
 
 use regex::RegexBuilder;
 use serde_json::Value;
@@ -61,7 +61,7 @@ fn check(regex: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a repetition is followed by a plus. The library's engine then never gives back what it matched, and other parts of
+/// Returns `true` if a repetition is followed by a plus. The library's engine then never gives back a match, and other parts of
 /// the expression are tried one by one; to this program's engine it is a repetition of a repetition.
 fn is_possessive(regex: &str) -> bool {
     let (mut letters, mut class, mut repeats) = (regex.chars().peekable(), 0_usize, false);
