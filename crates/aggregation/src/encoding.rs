@@ -171,19 +171,19 @@ impl Encoding {
         self.modulus
     }
 
-    /// The smallest modulus under which no sum of the most clients wraps around: `2 C_inf m + 1` for \[Gboard\].
+    /// The smallest modulus under which no sum of `max_clients` wraps around: `2 C_inf m + 1` for \[Gboard\].
     #[must_use]
     pub fn min_modulus(&self) -> Modulus {
         self.min_modulus
     }
 
-    /// Bits of a coordinate under a secure sum, `ceil(log2 M)`.
+    /// Bits per coordinate under a secure sum, `ceil(log2 M)`.
     #[must_use]
     pub fn bits_per_coordinate(&self) -> u32 {
         self.modulus.bits()
     }
 
-    /// Bits of a coordinate of one client before masks, as the papers count them: `log2(k + m)` for \[cpSGD\].
+    /// Bits per coordinate of one client before masks, as the papers count them: `log2(k + m)` for \[cpSGD\].
     #[must_use]
     pub fn client_bits_per_coordinate(&self) -> f64 {
         match &self.scheme {
@@ -194,7 +194,7 @@ impl Encoding {
         }
     }
 
-    /// Residues of an encoded update: the dimension, for rotations padded to a power of two.
+    /// Number of residues of an encoded update: the dimension, padded to a power of two for rotations.
     #[must_use]
     pub fn padded_dim(&self) -> usize {
         match &self.scheme {
@@ -262,7 +262,7 @@ impl Encoding {
         self.client_noise.as_ref()
     }
 
-    /// Error of a coordinate of the mean over `clients`, where no coordinate is cut to its range.
+    /// The expected squared error per coordinate of the mean over `clients`, if no coordinate is cut to its range.
     #[must_use]
     pub fn mean_squared_error(&self, clients: u64) -> MeanSquaredError {
         let n = clients as f64;

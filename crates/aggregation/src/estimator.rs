@@ -10,14 +10,14 @@ use crate::error::{AggregationError, Result};
 /// \[DPLM\] section 2.2, `f_f` and `f_c`, and Lemma 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Estimator {
-    /// Divides by the weight that is there. Its sensitivity has no useful bound: for runs without privacy.
+    /// Divides by the actual weight. Its sensitivity has no useful bound, so it is for runs without privacy.
     Exact,
-    /// `f_f`: divides by the expected weight of a cohort. Unbiased.
+    /// `f_f`: divides by the expected weight of a cohort. This estimator is unbiased.
     FixedDenominator {
         /// `q W`: sampling probability times the total weight of the population.
         expected_weight: f64,
     },
-    /// `f_c`: divides by the weight that is there, or by a floor if that is larger.
+    /// `f_c`: divides by the actual weight, or by a floor if that is larger.
     ClippedDenominator {
         /// `q W_min`: the floor.
         min_weight: f64,

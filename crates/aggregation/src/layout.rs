@@ -23,7 +23,7 @@ impl TensorSpec {
         self.shape.iter().product()
     }
 
-    /// False for every tensor of a checked layout: empty tensors are refused.
+    /// Returns `true` if the tensor has no elements. A checked layout has no such tensor.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -188,7 +188,7 @@ impl ParamLayout {
         self.len
     }
 
-    /// False for every layout: empty ones are refused.
+    /// Returns `false`: layouts without parameters are refused.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -30,7 +30,7 @@ pub fn packed_len(modulus: Modulus, len: usize) -> Result<usize> {
     usize::try_from(bytes).map_err(|_| AggregationError::PackedLength { len })
 }
 
-/// The bytes of a vector.
+/// Packs a vector into bytes.
 ///
 /// # Errors
 /// As [`packed_len`].
@@ -51,7 +51,7 @@ pub fn pack(vector: &ModularVec) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// [`pack()`] into memory of exactly the right length.
+/// Packs a vector into memory of exactly the right length.
 ///
 /// # Errors
 /// [`AggregationError::Length`] for any other length.
@@ -66,7 +66,7 @@ pub fn pack_into(vector: &ModularVec, bytes: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// The vector of `len` residues behind `bytes`.
+/// Unpacks `len` residues from `bytes`.
 ///
 /// # Errors
 /// [`AggregationError::Length`] unless there are exactly [`packed_len`] bytes (nothing is allocated then),

@@ -6,7 +6,7 @@ use undertone_simd::vectorised;
 use crate::error::{AggregationError, Result, check_len};
 use crate::hadamard::{Signed, signed_walsh_hadamard, walsh_hadamard};
 
-/// Most coordinates after padding: whole numbers of a few tens of bits then transform without overflow.
+/// Maximum number of coordinates after padding: whole numbers of a few tens of bits then transform without overflow.
 const MAX_PADDED: usize = 1 << 31;
 
 /// Random signs, then a Walsh-Hadamard transform, over vectors padded with zeros to a power of two.

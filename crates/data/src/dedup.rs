@@ -26,7 +26,7 @@ use url::UrlFilter;
 /// One side of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DedupSource {
-    /// The file: `.parquet`, `.jsonl`, `.csv`, `.tsv`, else plain text, one document a line.
+    /// The file: `.parquet`, `.jsonl`, `.csv`, `.tsv`, else plain text with one document per line.
     pub path: String,
     /// Column with the text.
     pub text: String,
@@ -126,9 +126,9 @@ pub struct DedupSummary {
     pub by_url: u64,
     /// Rows of the private corpus.
     pub private_rows: u64,
-    /// Times that the public corpus was read for comparing: once for each part of the private one that fits in memory.
+    /// Number of passes over the public corpus: one per part of the private corpus that fits in memory.
     pub passes: u64,
-    /// Probability that a document just at the threshold is missed; of more similar ones fewer are.
+    /// Probability that a document just at the threshold is missed. More similar documents are missed more rarely.
     pub miss_probability: f64,
 }
 

@@ -7,7 +7,7 @@ pub(crate) use undertone_text::{quoted, short, shortened};
 
 use crate::split::Split;
 
-/// Where in a file something went wrong.
+/// A place in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// A line of a text file, from 1.
@@ -25,7 +25,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Everything that can go wrong between a source of text and a corpus.
+/// Errors between a source of text and a corpus.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {

@@ -142,7 +142,7 @@ impl FolderBuilder {
         Ok(FolderBuilder(folder))
     }
 
-    /// Where it is while it is built.
+    /// The path of the folder while it is built.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.0.path()

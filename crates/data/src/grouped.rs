@@ -138,7 +138,7 @@ impl Grouped {
         self.manifest.rows
     }
 
-    /// Rows of each user, by index: what sizes are looked up in without reading text.
+    /// The number of rows per user, by index. Reading it reads no text.
     #[must_use]
     pub fn user_sizes(&self) -> impl ExactSizeIterator<Item = u64> {
         self.entries().iter().map(|entry| entry.rows)

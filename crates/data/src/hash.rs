@@ -56,7 +56,7 @@ pub(crate) fn keyed_fraction(seed: u64, key: &str) -> f64 {
     (u64::from_le_bytes(head) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// ParticipantId of a user: 16 hexadecimal digits (64 bits) of SHA-256 over salt and name.
+/// The pseudonym of a user: 16 hexadecimal digits (64 bits) of SHA-256 over salt and name.
 ///
 /// # Guarantee
 /// An adversary without the salt cannot test a guess of the name. This is pseudonymity, not differential privacy.

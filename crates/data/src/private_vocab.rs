@@ -129,7 +129,7 @@ impl WordVotes {
     /// The key is for this one release: under the same key, another selection would show differences without noise.
     ///
     /// # Guarantee
-    /// That of [`PrivateSelection`].
+    /// The guarantee is that of [`PrivateSelection`].
     ///
     /// # Errors
     /// [`DataError::NoPrivateWords`] if no word passes. That is an outcome of the mechanism, and as private and as costly as

@@ -259,7 +259,7 @@ impl CorpusSpec {
         }
     }
 
-    /// Most targets that an example may have before EOS: that of a sentence follows, that of a window is among them.
+    /// Maximum number of targets of an example before EOS. The EOS of a sentence follows them, that of a window is among them.
     pub(crate) fn longest_example(&self) -> usize {
         match self.examples {
             Examples::Sentences => self.max_sentence_tokens,

@@ -81,7 +81,7 @@ fn in_file(path: &Path, error: TextError) -> DataError {
 }
 
 impl CorpusSpec {
-    /// Where the words come from, as far as the specification says it.
+    /// The origin of the words, as far as the specification says it.
     #[must_use]
     pub fn vocabulary_provenance(&self) -> VocabProvenance {
         match &self.vocabulary {

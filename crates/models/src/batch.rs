@@ -109,7 +109,7 @@ pub struct PackedBatch {
 }
 
 impl PackedBatch {
-    /// Packs pairs of inputs and targets; a pair counts as long as its shorter half, empty pairs are left out.
+    /// Packs pairs of inputs and targets. A pair is cut to its shorter half, and empty pairs are left out.
     ///
     /// Sequences of equal length keep their order.
     pub fn pack(&mut self, sequences: &[(&[u32], &[u32])]) -> SequenceBatch<'_> {

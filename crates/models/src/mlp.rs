@@ -53,7 +53,7 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    /// Layer sizes from features to classes; every size between is a ReLU layer.
+    /// A model of the given layer sizes, from features to classes. Every size between is a ReLU layer.
     ///
     /// # Errors
     /// Fewer than two sizes, a zero size, or fewer than two classes.
@@ -104,7 +104,7 @@ impl Mlp {
         &self.layout
     }
 
-    /// Number of features of a row.
+    /// Number of features per row.
     #[must_use]
     pub fn features(&self) -> usize {
         self.layers.first().map_or(0, |layer| layer.inputs)

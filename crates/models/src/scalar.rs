@@ -11,7 +11,7 @@ mod sealed {
 /// Source, its stride, rows, columns, target, its stride.
 pub(crate) type Transpose<T> = unsafe fn(*const T, usize, usize, usize, *mut T, usize);
 
-/// The floating-point types models compute in: `f32` for training, `f64` for checks.
+/// The floating-point types of models: `f32` for training, `f64` for checks.
 ///
 /// In `f32` the transcendental functions are branch-free polynomials that vectorise, with a relative error below
 /// 3e-7 over the finite range; in `f64` they are the standard library's.
@@ -51,7 +51,7 @@ pub trait Scalar:
     fn larger(self, other: Self) -> Self;
     /// Exponential; results below the normal range are flushed towards zero.
     fn exponential<const FUSED: bool>(self) -> Self;
-    /// Exponential of a number that is not positive; what it gives for positive ones is not specified.
+    /// Exponential of a number that is not positive. The result for positive numbers is unspecified.
     fn exponential_of_negative<const FUSED: bool>(self) -> Self;
     /// Hyperbolic tangent.
     fn hyperbolic_tangent<const FUSED: bool>(self) -> Self;

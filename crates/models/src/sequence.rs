@@ -6,7 +6,7 @@ use crate::{
 };
 use undertone_aggregation::ParamLayout;
 
-/// Where a sequence's recurrent state comes from.
+/// The initial recurrent state of the sequences of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateMode {
     /// Every sequence starts from the zero state.
@@ -19,11 +19,11 @@ pub enum StateMode {
 /// The weights of the sequences of a batch in a sum of gradients.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SequenceWeights<'a, T> {
-    /// Sequence `j`, in the order of the packed batch, by this finite factor.
+    /// Sequence `j`, in the order of the packed batch, has this finite weight.
     Fixed(&'a [T]),
     /// Sequence `j` by `min(1, bound / |g_j|)`: per-example clipping. An infinite bound clips nothing.
     Clip {
-        /// Largest L2 norm of a term of the sum; positive.
+        /// Maximum L2 norm of a term of the sum; positive.
         bound: T,
     },
 }
@@ -67,7 +67,7 @@ pub trait SequenceModel: Send + Sync {
     /// Names, shapes and clip groups of the flat parameter vector.
     fn layout(&self) -> &ParamLayout;
 
-    /// Number of token ids the model takes and predicts.
+    /// Number of token ids that the model reads and predicts.
     fn vocab_size(&self) -> usize;
 
     /// Initial parameters drawn from `seed`; the same bytes on every machine.

@@ -7,7 +7,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use undertone_aggregation::ParamLayout;
 
-/// A word model as a run file names it.
+/// A word model with its sizes, as written in a run file.
 ///
 /// # Example
 /// ```
@@ -63,9 +63,9 @@ pub enum ModelSpec {
         layers: usize,
         /// Width of embeddings and of the residual stream.
         width: usize,
-        /// Attention heads of a block; they divide the width.
+        /// Number of attention heads per block; it divides the width.
         heads: usize,
-        /// Longest sequence in tokens.
+        /// Maximum length of a sequence in tokens.
         #[serde(default = "default_context")]
         context: usize,
         /// The encoding of positions.
@@ -88,7 +88,7 @@ pub enum ModelSpec {
 pub struct Loaded {
     /// The model.
     pub model: Box<dyn SequenceModel>,
-    /// Those that are trained, where the file holds them: the file of a model without adapters holds no adapters.
+    /// The trained parameters, if the file holds them: the file of a model without adapters holds no adapters.
     pub parameters: Option<Vec<f32>>,
 }
 
@@ -132,7 +132,7 @@ impl ModelSpec {
         }
     }
 
-    /// The adapters, where the model has them.
+    /// The adapters, if the model has them.
     #[must_use]
     pub fn lora(&self) -> Option<&LoraSpec> {
         match self {
@@ -141,7 +141,7 @@ impl ModelSpec {
         }
     }
 
-    /// The model that adapters are added to: itself where it has none.
+    /// The model without its adapters.
     #[must_use]
     pub fn without_lora(&self) -> Self {
         let mut spec = self.clone();
@@ -211,7 +211,7 @@ impl ModelSpec {
         })
     }
 
-    /// The model, and its parameters from the bytes of a file. From the file of a model without adapters a model with
+    /// Loads a model and its parameters from the bytes of a file. From the file of a model without adapters a model with
     /// adapters takes what these are added to.
     ///
     /// # Errors
@@ -229,7 +229,7 @@ impl ModelSpec {
         Ok(Loaded { model, parameters })
     }
 
-    /// The layout of what is trained; it needs no parameters.
+    /// The layout of the trained parameters.
     ///
     /// # Errors
     /// As [`build`](Self::build), but for adapters, whose own errors are those of [`Transformer::with_lora`].

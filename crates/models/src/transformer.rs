@@ -51,9 +51,9 @@ pub struct TransformerSizes {
     pub layers: usize,
     /// Width of embeddings and of the residual stream.
     pub width: usize,
-    /// Attention heads of a block; they divide the width.
+    /// Number of attention heads per block; it divides the width.
     pub heads: usize,
-    /// Longest sequence in tokens.
+    /// Maximum length of a sequence in tokens.
     pub context: usize,
     /// Width of the feed-forward layer.
     pub inner: usize,
@@ -278,7 +278,7 @@ impl SequenceModel for Transformer {
         self.adapters.as_ref().map_or(&[], |adapters| &adapters.base)
     }
 
-    /// From a file of our own, or from one in GPT-2's layout (see [`gpt2`]). A model with adapters reads files of such models
+    /// Reads a file of this crate, or one in GPT-2's layout (see [`gpt2`]). A model with adapters reads files of such models
     /// whose other tensors are its own.
     fn read_params(&self, bytes: &[u8]) -> Result<Vec<f32>> {
         match &self.adapters {

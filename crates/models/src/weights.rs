@@ -167,7 +167,7 @@ pub fn describe(mut bytes: Vec<u8>, description: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The description in a file's header, where there is one.
+/// The description in a file's header, if there is one.
 ///
 /// # Errors
 /// An unreadable file.

@@ -45,7 +45,7 @@ use std::f64::consts::LN_2;
 use crate::error::{Result, SecAggError};
 use crate::terms::{MAX_CLIENTS, ThreatModel, Topology};
 
-/// Most neighbours of a graph that is not full: each costs a key agreement and a mask as long as the vector.
+/// Maximum neighbours per client on a sparse graph: each costs a key agreement and a mask as long as the vector.
 const MAX_NEIGHBOURS: u32 = 10_000;
 
 /// Logarithms of factorials of up to 2^20 lie in `f64` within 10^-8; every bound is raised by more than their sum.
@@ -64,12 +64,12 @@ pub struct Assumptions {
 /// Bounds on what may go wrong in one session, as logarithms to base 2 (negative infinity: impossible).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Assurance {
-    /// That the corrupt neighbours of any honest client, with a server that lies if the threat model is active, hold both of
-    /// its secrets.
+    /// Logarithm of the probability that the corrupt neighbours of any honest client hold both of its secrets. In an active session
+    /// they are helped by a server that lies.
     pub exposed: f64,
-    /// That the graph of honest survivors is not connected.
+    /// Logarithm of the probability that the graph of honest survivors is not connected.
     pub disconnected: f64,
-    /// That a secret has fewer neighbours left than it takes to open it.
+    /// Logarithm of the probability that a secret has fewer neighbours left than it takes to open it.
     pub shut: f64,
 }
 
@@ -110,7 +110,7 @@ impl Assumptions {
         })
     }
 
-    /// With other exponents: privacy fails with probability at most `2^-privacy_bits`, a session with `2^-failure_bits`.
+    /// Replaces the exponents: privacy fails with probability at most `2^-privacy_bits`, a session with `2^-failure_bits`.
     ///
     /// # Errors
     /// [`SecAggError::Setting`] for exponents that are not in 1 to 128.
@@ -146,7 +146,7 @@ impl Assumptions {
         self.threat_model
     }
 
-    /// Privacy fails with probability at most `2^-privacy_bits`.
+    /// The exponent of privacy, which fails with probability at most `2^-privacy_bits`.
     #[must_use]
     pub fn privacy_bits(&self) -> u32 {
         self.privacy_bits

@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The way back.
+/// A buffer that a message is written to.
 #[expect(missing_debug_implementations, reason = "PRIVACY: messages carry shares")]
 pub struct Writer(Vec<u8>);
 

@@ -163,7 +163,7 @@ impl Client {
         self.state.phase()
     }
 
-    /// The name by which it is known.
+    /// The public identity of the client. It is `None` after the session has ended.
     #[must_use]
     pub fn identity(&self) -> Option<Digest32> {
         match &self.state {

@@ -113,7 +113,7 @@ pub enum SecAggError {
     /// A public key is the point of small order that forces the agreed secret, or is not a key at all.
     #[error("client {index}: its {which} key is not a valid key")]
     Key {
-        /// Whose key.
+        /// The owner of the key.
         index: u32,
         /// Which key.
         which: &'static str,
@@ -131,7 +131,7 @@ pub enum SecAggError {
     /// A signature does not verify.
     #[error("client {index}: its signature of {what} is not valid")]
     Signature {
-        /// Whose signature.
+        /// The signer.
         index: u32,
         /// The signed message.
         what: &'static str,
@@ -139,13 +139,13 @@ pub enum SecAggError {
     /// An identity that the client's trust anchor does not list.
     #[error("client {index} has an identity that is not on the list of known devices")]
     UnknownIdentity {
-        /// Whose identity.
+        /// The client with this identity.
         index: u32,
     },
     /// An entry of the roster is not under the roster's root.
     #[error("client {index}: its entry is not in the roster")]
     NotInRoster {
-        /// Whose entry.
+        /// The client of the entry.
         index: u32,
     },
     /// The roster does not hold this client's own keys under the index it assigns.
@@ -167,7 +167,7 @@ pub enum SecAggError {
     /// Too few clients are left for the session to go on.
     #[error("{what}: expected at least {needed} clients, got {got}; nothing is released")]
     TooFew {
-        /// Which clients.
+        /// The clients that are counted.
         what: &'static str,
         /// The minimum number.
         needed: u32,
@@ -198,9 +198,9 @@ pub enum SecAggError {
     Infeasible {
         /// Clients in the session.
         clients: u32,
-        /// Corrupt ones.
+        /// Corrupt clients.
         corrupt: u32,
-        /// Dropped ones.
+        /// Clients that drop out.
         dropped: u32,
     },
     /// A message from an index or an identity that has no place in this session or phase.
@@ -216,23 +216,23 @@ pub enum SecAggError {
     Committed {
         /// Kind of message.
         message: &'static str,
-        /// Who.
+        /// The client.
         index: u32,
     },
     /// The server claims that someone survived who never shared, or that the receiver itself is gone.
     #[error("the set of survivors contradicts what client {index} knows about client {about}")]
     Survivors {
-        /// Who refuses.
+        /// The client that refuses.
         index: u32,
-        /// About whom.
+        /// The client that the claim is about.
         about: u32,
     },
     /// A share is of a kind that its sender must not give.
     #[error("client {index} gave a share of the wrong kind, or out of order, about client {about}")]
     ShareKind {
-        /// Who gave it.
+        /// The client that gave it.
         index: u32,
-        /// Whose secret.
+        /// The owner of the secret.
         about: u32,
     },
     /// A share, or a sealed share, is not the encoding of one.

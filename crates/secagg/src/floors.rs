@@ -55,7 +55,7 @@ impl Floors {
         trust: Trust::Nobody,
     };
 
-    /// With the identities that the client accepts as neighbours.
+    /// Sets the identities that the client accepts as neighbours.
     ///
     /// # Errors
     /// [`SecAggError::Demand`] for [`Trust::Anyone`]: a server could invent the neighbours, and their signatures with them.
@@ -70,7 +70,7 @@ impl Floors {
         Ok(Self { trust, ..self })
     }
 
-    /// With other minimum numbers of clients in the session and of survivors in the sum, this client included.
+    /// Sets the minimum numbers of clients in the session and of survivors in the sum, this client included.
     ///
     /// # Errors
     /// [`SecAggError::Setting`] where not `2 <= min_survivors <= min_clients`.
@@ -89,7 +89,7 @@ impl Floors {
         })
     }
 
-    /// With other bounds on the number of neighbours. A session with fewer clients than `min + 1` must have the full graph.
+    /// Sets the bounds on the number of neighbours. A session with fewer clients than `min + 1` must have the full graph.
     ///
     /// PRIVACY: a minimum below the number of clients admits sparse graphs, on which the server places the clients. The
     /// assumed fraction of corrupt neighbours is then a statement about the server.
@@ -111,7 +111,7 @@ impl Floors {
         })
     }
 
-    /// With other assumptions about drop-outs and corrupt clients.
+    /// Sets the assumptions about drop-outs and corrupt clients.
     ///
     /// # Errors
     /// [`SecAggError::Demand`] for assumptions of an honest-but-curious server; [`SecAggError::Setting`] for fewer than 40

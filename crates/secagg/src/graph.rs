@@ -1,4 +1,4 @@
-//! Who masks with whom: a regular circulant graph (Harary's) over the places of the roster.
+//! The graph of pairs that mask with each other: a regular circulant graph (Harary's) over the places of the roster.
 //!
 //! Place `i` is joined to the places at distances 1 to `k / 2` around the circle and, where `k` is odd, to the place opposite;
 //! such a graph stays connected after any `k - 1` vertices are gone, which is the most that `k` edges a vertex can do.

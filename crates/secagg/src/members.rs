@@ -21,7 +21,7 @@ impl Members {
         }
     }
 
-    /// Those of `len` clients that `holds` is true of.
+    /// The subset of the clients `0 .. len` for which `holds` returns `true`.
     pub fn of(len: u32, mut holds: impl FnMut(u32) -> bool) -> Self {
         let mut members = Self::none(len);
         for index in (0..len).filter(|index| holds(*index)) {

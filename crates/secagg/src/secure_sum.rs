@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::server::Culprit;
 
-/// When a client is lost.
+/// The point at which a client is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DropOut {
     /// Before it advertises keys: it is not in the roster.
@@ -49,13 +49,13 @@ pub enum Phase {
 /// Bytes that a phase moved, over all clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
-    /// From clients to the server.
+    /// Bytes from clients to the server.
     pub up: u64,
-    /// From the server to clients.
+    /// Bytes from the server to clients.
     pub down: u64,
 }
 
-/// One sum over a cohort.
+/// A request for one sum over a cohort.
 #[expect(missing_debug_implementations, reason = "closures")]
 pub struct SumRequest<'a> {
     /// The terms of the sum, and the attempt and the round that it belongs to.
@@ -65,9 +65,9 @@ pub struct SumRequest<'a> {
     /// Writes a client's vector into zeroed memory. It is called once for each client whose vector is needed, from any
     /// thread, and at most as many vectors as there are threads are in memory at a time.
     pub input: &'a (dyn Fn(u32, &mut ModularVec) -> undertone_aggregation::Result<()> + Sync),
-    /// When a client is lost; none where it stays.
+    /// The point at which a client is lost, or `None` if it stays.
     pub drop_out: &'a (dyn Fn(u32) -> Option<DropOut> + Sync),
-    /// Told when a phase is over; it may read a clock, which this crate does not.
+    /// Called at the end of each phase. It may read a clock, which this crate does not.
     pub finished: &'a (dyn Fn(Phase) + Sync),
 }
 
@@ -78,7 +78,7 @@ pub struct SumRequest<'a> {
 pub struct SumOutcome {
     /// The modular sum of the included clients' vectors.
     pub sum: ModularVec,
-    /// Whose vectors are in it, ascending, as numbered in the request.
+    /// The clients whose vectors are in the sum, ascending, as numbered in the request.
     pub included: Vec<u32>,
     /// The clients that gave false shares, as numbered in the request. The sum is right all the same.
     pub culprits: Vec<Culprit>,
@@ -86,7 +86,7 @@ pub struct SumOutcome {
     pub traffic: Vec<(Phase, Traffic)>,
 }
 
-/// A way to sum vectors of clients.
+/// A protocol that sums the vectors of clients.
 ///
 /// # Guarantee
 /// For every implementation: the result is the sum modulo the context's modulus of exactly the `included` clients'

@@ -184,7 +184,7 @@ impl Server {
         Ok(())
     }
 
-    /// Round 1: what client `index` must know of the roster.
+    /// Round 1: the part of the roster that client `index` needs.
     ///
     /// # Errors
     /// An index outside the roster; before the roster is closed.
@@ -221,7 +221,7 @@ impl Server {
         Ok(())
     }
 
-    /// Round 2: what client `index` was sent by those of its neighbours who have shared.
+    /// Round 2: the shares that the neighbours of client `index` sealed for it.
     ///
     /// # Errors
     /// A client that has not shared; before the round.
@@ -289,7 +289,7 @@ impl Server {
         Ok(())
     }
 
-    /// Round 2.5: whose vectors are in the sum.
+    /// Round 2.5: the clients whose vectors are in the sum.
     ///
     /// # Errors
     /// Before the set is fixed.

@@ -2,13 +2,13 @@
 
 use crate::error::{Result, SecAggError};
 
-/// Most clients in one session: indices fit a field element many times over, and rosters stay in memory.
+/// Maximum number of clients in one session: indices fit a field element many times over, and rosters stay in memory.
 pub const MAX_CLIENTS: u32 = 1 << 20;
 
-/// Longest vector: 2^36 elements, so that no length in bytes overflows.
+/// Maximum length of a vector: 2^36 elements, so that no length in bytes overflows.
 pub const MAX_LENGTH: u64 = 1 << 36;
 
-/// Largest modulus: 2^62, so that two elements add without carry into the sign.
+/// Maximum modulus: 2^62, so that two elements add without carry into the sign.
 pub const MAX_MODULUS: u64 = 1 << 62;
 
 /// The primitives of a session; a session of one suite never talks to one of another.
@@ -63,7 +63,7 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Sums of `length` elements modulo `modulus`, for 2 to [`MAX_CLIENTS`] clients of which 2 must survive; see
+    /// Terms for sums of `length` elements modulo `modulus`, for 2 to [`MAX_CLIENTS`] clients of which 2 must survive; see
     /// [`with_clients`](Self::with_clients) for narrower bounds.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Terms {
         })
     }
 
-    /// With a floor on the clients in the sum, below which nothing is released, and a cap, above which nobody is admitted.
+    /// Sets a floor on the clients in the sum, below which nothing is released, and a cap, above which nobody is admitted.
     ///
     /// The cap is the number that the modulus was sized for: more clients could wrap around.
     ///
@@ -120,7 +120,7 @@ impl Terms {
         self.threat_model
     }
 
-    /// Elements of a vector.
+    /// Number of elements of a vector.
     #[must_use]
     pub fn length(&self) -> u64 {
         self.length
@@ -132,20 +132,20 @@ impl Terms {
         self.modulus
     }
 
-    /// Fewest clients in a sum that is released.
+    /// Minimum number of clients in a sum that is released.
     #[must_use]
     pub fn min_survivors(&self) -> u32 {
         self.min_survivors
     }
 
-    /// Most clients in a sum.
+    /// Maximum number of clients in a sum.
     #[must_use]
     pub fn max_clients(&self) -> u32 {
         self.max_clients
     }
 }
 
-/// A regular graph of clients and how many neighbours open a secret.
+/// A regular graph of clients, and the number of neighbours that open a secret.
 ///
 /// ```
 /// use undertone_secagg::Topology;
@@ -162,7 +162,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// `clients` (n) vertices of degree `neighbours` (k), of whom `threshold` (t) together open a secret.
+    /// A graph of `clients` (n) vertices of degree `neighbours` (k), of which `threshold` (t) together open a secret.
     ///
     /// # Errors
     /// [`SecAggError::Setting`] where not `2 <= n <= MAX_CLIENTS`, `1 <= k < n`, `1 <= t <= k`;
@@ -199,7 +199,7 @@ impl Topology {
         })
     }
 
-    /// Every client is every other's neighbour: Bonawitz et al. 2017.
+    /// The full graph of Bonawitz et al. 2017, in which all clients are neighbours.
     ///
     /// # Errors
     /// As [`Topology::new`].
@@ -213,20 +213,20 @@ impl Topology {
         self.clients
     }
 
-    /// Neighbours of each client, k.
+    /// Number of neighbours per client, k.
     #[must_use]
     pub fn neighbours(&self) -> u32 {
         self.neighbours
     }
 
-    /// Shares that open a secret, t.
+    /// Number of shares that open a secret, t.
     #[must_use]
     pub fn threshold(&self) -> u32 {
         self.threshold
     }
 }
 
-/// All parameters of a running session: what was agreed, and the graph over those who came.
+/// All parameters of a running session: its terms, and the graph over the clients that joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Params {
     terms: Terms,
@@ -234,7 +234,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// Joins the two.
+    /// The parameters of a session with these terms over this graph.
     ///
     /// # Errors
     /// [`SecAggError::TooMany`] above the cap on clients, [`SecAggError::TooFew`] below the floor of survivors;

@@ -16,7 +16,7 @@ pub struct SpecialIds {
 impl SpecialIds {
     /// Id of the first word of a word list.
     pub const FIRST_WORD: u32 = 3;
-    /// Those of word lists: `<unk>`, `<bos>`, `<eos>`, then words, most frequent first.
+    /// The special ids of word lists: `<unk>`, `<bos>`, `<eos>`, then words, most frequent first.
     pub const WORDS: SpecialIds = SpecialIds {
         unk: Some(0),
         bos: 1,

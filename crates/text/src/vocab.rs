@@ -14,7 +14,7 @@ use crate::subwords::Subwords;
 /// Maximum number of words of a vocabulary, or of ids of a tokenizer.
 pub const MAX_VOCABULARY_WORDS: usize = 2_000_000;
 
-/// Where a vocabulary comes from, which decides whether it may be released.
+/// The origin of a vocabulary, which decides whether it may be released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -277,7 +277,7 @@ impl Vocab {
         Vocab { provenance, ..self }
     }
 
-    /// Where the words come from.
+    /// The origin of the words.
     #[must_use]
     pub fn provenance(&self) -> VocabProvenance {
         self.provenance

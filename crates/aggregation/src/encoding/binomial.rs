@@ -10,7 +10,7 @@ use super::{EncodingSize, Levels};
 use crate::error::{AggregationError, Result};
 use crate::rotation::Rotation;
 
-/// Most levels: fractions between them still have 7 bits of single precision.
+/// Maximum number of levels: fractions between them still have 7 bits of single precision.
 const MAX_LEVELS: u64 = 1 << 17;
 
 /// Quantisation to levels, and shares of noise in units of the bin width.

@@ -9,7 +9,7 @@ use crate::error::{AggregationError, Result};
 use crate::modular::Modulus;
 use crate::weight::truncate_weight;
 
-/// Fewest fractional bits worth having.
+/// Minimum number of fractional bits.
 const MIN_BITS: u32 = 10;
 
 /// Truncation toward zero onto a grid of `2^-fraction_bits`.

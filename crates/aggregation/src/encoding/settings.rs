@@ -10,9 +10,9 @@ pub struct EncodingSize {
     pub dim: usize,
     /// L2 norm that no client's weighted update exceeds: `C`, or `D` of \[cpSGD\].
     pub clip_norm: f64,
-    /// Fewest clients of a sum that is released: noise in shares is made for them.
+    /// Minimum number of clients in a sum that is released. The clients' shares of noise suffice for this number.
     pub min_clients: u64,
-    /// Most clients of a sum: the modulus is made for them.
+    /// Maximum number of clients in a sum. The modulus is wide enough for this number.
     pub max_clients: u64,
 }
 
@@ -33,7 +33,7 @@ pub struct Levels {
     pub delta: f64,
 }
 
-/// Which encoding, with its settings.
+/// An encoding with its settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum EncodingKind {
     /// Truncation toward zero onto the fixed-point grid.
@@ -49,14 +49,14 @@ pub enum EncodingKind {
     DiscreteGaussian {
         /// Grid steps in one unit.
         scale: f64,
-        /// Standard deviation of the noise of the fewest clients together, over the clip norm.
+        /// Standard deviation of the noise of `min_clients` together, divided by the clip norm.
         noise_multiplier: f64,
     },
     /// Random rotation, conditional rounding and Skellam noise in shares.
     Skellam {
         /// Grid steps in one unit.
         scale: f64,
-        /// Standard deviation of the noise of the fewest clients together, over the clip norm.
+        /// Standard deviation of the noise of `min_clients` together, divided by the clip norm.
         noise_multiplier: f64,
     },
 }
@@ -64,32 +64,32 @@ pub enum EncodingKind {
 /// The maximum distance by which one client moves a decoded sum, in the unit of the updates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sensitivity {
-    /// In the L2 norm.
+    /// The distance in the L2 norm.
     pub l2: f64,
-    /// In the L1 norm.
+    /// The distance in the L1 norm.
     pub l1: f64,
-    /// In any coordinate.
+    /// The distance in any one coordinate.
     pub l_inf: f64,
 }
 
-/// Expected squared error of one coordinate of the mean of the clients' clipped updates.
+/// The expected squared error of one coordinate of the mean of the clients' clipped updates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeanSquaredError {
-    /// From rounding, at most; two thirds of it where fractions are spread evenly.
+    /// Maximum error from rounding. It is two thirds of this if fractions are spread evenly.
     pub rounding: f64,
-    /// From the clients' noise, exactly.
+    /// Error from the clients' noise, exactly.
     pub noise: f64,
 }
 
 impl MeanSquaredError {
-    /// Both together.
+    /// The sum of both errors.
     #[must_use]
     pub fn total(&self) -> f64 {
         self.rounding + self.noise
     }
 }
 
-/// Most clients of a sum: their weights then fit the fixed-point weight of a [`RawSum`].
+/// Maximum number of clients in a sum: their weights then fit the fixed-point weight of a [`RawSum`].
 const MAX_CLIENTS: u64 = 1 << 22;
 
 /// Refuses sizes that no encoding supports.

@@ -28,7 +28,7 @@ pub struct GroupOptions {
 }
 
 impl GroupOptions {
-    /// Least [`GroupOptions::memory`].
+    /// Minimum of [`GroupOptions::memory`].
     pub const MIN_MEMORY: usize = MIN_MEMORY;
 }
 

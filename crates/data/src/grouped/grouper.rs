@@ -15,11 +15,11 @@ use crate::progress::{Progress, Stage};
 use crate::rows::NO_TIME;
 use crate::split::Split;
 
-/// Least memory of a [`Grouper`], in bytes.
+/// Minimum memory of a [`Grouper`], in bytes.
 pub(super) const MIN_MEMORY: usize = 16 << 20;
-/// Most partitions: each is a file that is open while rows come.
+/// Maximum number of partitions: each is a file that is open while rows arrive.
 const MAX_PARTITIONS: u64 = 512;
-/// Most shards that are sorted and written at once.
+/// Maximum number of shards that are sorted and written at once.
 const MAX_WORKERS: usize = 4;
 const MIN_BUFFER: usize = 1 << 14;
 const MAX_BUFFER: usize = 1 << 18;
@@ -46,7 +46,7 @@ pub struct GrouperOptions {
 /// A row for a [`Grouper`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupedRow<'a> {
-    /// Whose it is.
+    /// The user of the row.
     pub user: &'a str,
     /// The user's text; may be empty.
     pub text: &'a str,
@@ -155,7 +155,7 @@ impl Grouper {
         })
     }
 
-    /// Takes a row.
+    /// Adds a row.
     ///
     /// # Errors
     /// [`DataError::InvalidSetting`] for a row without the split that was promised, [`DataError::Io`].
@@ -192,7 +192,7 @@ impl Grouper {
         })
     }
 
-    /// Rows taken so far.
+    /// Number of rows added so far.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
@@ -283,7 +283,7 @@ pub(super) fn refuse_other(output: &Path, overwrite: bool) -> Result<()> {
     Ok(())
 }
 
-/// So many that a partition of hashed users is likely to fit in a worker's part of the memory: a third more than needed.
+/// The number of partitions, so that one of them is likely to fit in a worker's part of the memory: a third more than needed.
 fn partitions(bytes: Option<u64>, part: usize) -> usize {
     let wanted = bytes.map_or(MAX_PARTITIONS, |bytes| (bytes + bytes / 3).div_ceil(part as u64));
     wanted.clamp(1, MAX_PARTITIONS) as usize

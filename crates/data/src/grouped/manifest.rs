@@ -38,11 +38,11 @@ pub struct GroupedManifest {
     pub format: String,
     /// Version of the format.
     pub version: u32,
-    /// Rows: as many as the source has.
+    /// Number of rows, which is that of the source.
     pub rows: u64,
-    /// Users: as many as the source has.
+    /// Number of users, which is that of the source.
     pub users: u64,
-    /// Rows of the user who has most.
+    /// Maximum number of rows per user.
     pub largest_user: u64,
     /// `true` if rows have a time, which then orders the rows of a user. Otherwise they are in the order of the source.
     pub has_time: bool,

@@ -39,9 +39,9 @@ pub(super) const NO_SPLIT: u32 = u32::MAX;
 /// The order of a user's rows at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ties {
-    /// They stay as they came.
+    /// The rows keep the order in which they arrived.
     Kept,
-    /// They are ordered by text and split, so that how they came does not show.
+    /// The rows are ordered by text and split, so that the order in which they arrived does not show.
     ByText,
 }
 

@@ -54,7 +54,7 @@ impl std::fmt::Debug for WordVotes {
     }
 }
 
-/// Most words that a user may be asked to vote for.
+/// Maximum number of words per user.
 pub(super) const MAX_WORDS_PER_USER: u32 = 1 << 20;
 
 impl WordVotes {

@@ -17,7 +17,7 @@ const MAX_WORDS: usize = 4_000_000;
 /// Words of more bytes (encoded data, mostly) do not count.
 const LONGEST_WORD: usize = 256;
 
-/// Most occurrences of one pair that the trainer can count.
+/// Maximum number of occurrences of one pair that the trainer can count.
 const MAX_PAIRS: u64 = i32::MAX as u64;
 
 type Counts = HashMap<Box<str>, u64>;

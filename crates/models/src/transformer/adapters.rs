@@ -26,7 +26,7 @@ use undertone_aggregation::ParamLayout;
 pub struct LoraSpec {
     /// Columns of `A` and rows of `B`: from 1 to the smaller side of every targeted matrix.
     pub rank: usize,
-    /// The product counts `alpha / rank` times.
+    /// The scale of the product is `alpha / rank`.
     pub alpha: f64,
     /// The matrices that get adapters, all four by default.
     #[serde(default = "LoraTarget::all")]
@@ -41,9 +41,9 @@ pub enum LoraTarget {
     Qkv,
     /// The output of attention, `[width, width]`.
     O,
-    /// Into the feed-forward layer.
+    /// The input matrix of the feed-forward layer.
     Up,
-    /// Out of the feed-forward layer.
+    /// The output matrix of the feed-forward layer.
     Down,
 }
 

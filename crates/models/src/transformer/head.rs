@@ -292,11 +292,11 @@ impl<T: Scalar> Head<T> {
 
 /// The use of the embedding's gradient.
 pub(super) enum Embedding<'a, T> {
-    /// Nothing: the embedding is not trained.
+    /// The gradient is dropped: the embedding is not trained.
     Frozen,
-    /// It is added to this.
+    /// The gradient is added to this.
     Add(&'a mut [T]),
-    /// Its squared norm by sequence is added to `squares`; it is added itself when weights are known.
+    /// The squared norm per sequence is added to `squares`. The gradient itself is added when weights are known.
     Norms {
         gram: &'a mut Gram<T>,
         grams: &'a mut Vec<T>,

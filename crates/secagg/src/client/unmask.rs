@@ -14,7 +14,7 @@ pub(super) struct Held {
     pub(super) identity: Digest32,
     /// `true` if the vector was masked with this neighbour.
     pub(super) present: bool,
-    /// None where it was not there, or what it sent did not open.
+    /// The shares of this neighbour. `None` if it sent none, or if its message did not open.
     pub(super) shares: Option<HeldShares>,
 }
 

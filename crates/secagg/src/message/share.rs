@@ -44,7 +44,7 @@ pub struct ShareKeys {
     pub index: u32,
     /// Commitment to the seed of its own mask.
     pub commitment: Digest32,
-    /// By receiver, ascending.
+    /// Sealed shares by receiver, ascending.
     pub shares: Vec<SealedShares>,
 }
 
@@ -73,14 +73,14 @@ impl Message for ShareKeys {
     }
 }
 
-/// Round 2, server to client: what those of its neighbours sealed for it who are still there.
+/// Round 2, server to client: the shares that the remaining neighbours sealed for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayedShares {
     /// The session.
     pub session: SessionId,
     /// The receiver.
     pub index: u32,
-    /// By sender, ascending.
+    /// Sealed shares by sender, ascending.
     pub shares: Vec<SealedShares>,
 }
 

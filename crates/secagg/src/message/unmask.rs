@@ -41,12 +41,12 @@ impl Message for Consistency {
     }
 }
 
-/// Round 3, server to client: who survived, and in an active session the neighbours' signatures of that.
+/// Round 3, server to client: the set of survivors, and in an active session the neighbours' signatures of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unmask {
     /// The session.
     pub session: SessionId,
-    /// Whose vectors are in the sum.
+    /// The clients whose vectors are in the sum.
     pub survivors: Members,
     /// Signatures by neighbour, ascending; none in an honest-but-curious session.
     pub signatures: Vec<(u32, [u8; 64])>,
@@ -119,7 +119,7 @@ pub struct UnmaskShares {
     pub session: SessionId,
     /// The sender.
     pub index: u32,
-    /// By neighbour, ascending.
+    /// Given shares by neighbour, ascending.
     pub shares: Vec<(u32, GivenShare)>,
 }
 

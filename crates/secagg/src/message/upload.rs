@@ -48,7 +48,7 @@ impl Message for MaskedInput {
 pub struct Survivors {
     /// The session.
     pub session: SessionId,
-    /// Whose vectors arrived.
+    /// The clients whose vectors arrived.
     pub survivors: Members,
 }
 

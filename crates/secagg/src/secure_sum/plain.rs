@@ -9,7 +9,7 @@ use undertone_aggregation::{ModularVec, Modulus, pack};
 use super::{DropOut, Phase, SecureSum, SumOutcome, SumRequest, Traffic};
 use crate::error::{Result, SecAggError};
 
-/// Adds the vectors as they are.
+/// Adds the vectors without masks.
 ///
 /// # Guarantee
 /// None against the server, which sees every vector; the sum is that of [`SecAggPlus`](super::SecAggPlus).

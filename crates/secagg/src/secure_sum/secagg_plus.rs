@@ -22,7 +22,7 @@ use crate::terms::{ThreatModel, Topology};
 /// The rule that chooses the graph from the number of clients that joined.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum GraphChoice {
-    /// Everybody with everybody; the threshold is this fraction of the neighbours, rounded up.
+    /// The full graph. The threshold is this percentage of the neighbours, rounded up.
     Full {
         /// 1 to 100.
         threshold_percent: u32,
@@ -63,7 +63,7 @@ impl GraphChoice {
     }
 }
 
-/// \[SecAgg+\], with a client and a server machine and every message as bytes.
+/// \[SecAgg+\] in one process, with client and server machines and every message as bytes.
 ///
 /// # Guarantee
 /// Inside one process there is nobody to hide anything from, so its clients demand nothing

@@ -7,9 +7,9 @@ use crate::members::Members;
 /// A client that gave a false share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Culprit {
-    /// Who gave it.
+    /// The client that gave it.
     pub index: u32,
-    /// About whom.
+    /// The client whose secret it is a share of.
     pub about: u32,
 }
 
@@ -21,11 +21,11 @@ pub struct Culprit {
 pub struct Outcome {
     /// The sum, modulo the session's modulus.
     pub sum: ModularVec,
-    /// Whose vectors are in it, by place in the roster.
+    /// The clients whose vectors are in the sum, by place in the roster.
     pub included: Members,
-    /// Who gave false shares that stood in the way; the sum is right all the same.
+    /// The clients that gave false shares which had to be worked around. The sum is correct all the same.
     ///
-    /// It names the sender or the owner's bad dealing: a client that deals its neighbours shares of no polynomial makes them
+    /// An entry blames the sender of a share, or its owner: a client that deals its neighbours shares of no polynomial makes them
     /// appear here about it.
     pub culprits: Vec<Culprit>,
 }

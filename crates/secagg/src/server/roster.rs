@@ -25,7 +25,7 @@ pub(super) struct JoinedClients {
 #[derive(Default)]
 pub(super) struct Joining {
     entries: Vec<Entry>,
-    /// Who presented an identity or a key, by kind and bytes: a message costs a look-up, however many have joined.
+    /// The client that presented an identity or a key, by kind and bytes. A message costs one look-up for every number of clients.
     presented: BTreeMap<(&'static str, Digest32), u32>,
 }
 
