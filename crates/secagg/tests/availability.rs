@@ -155,7 +155,7 @@ fn attack_19_an_insider_with_a_false_commitment_is_named_and_a_retry_without_it_
 fn attack_19_an_insider_whose_shares_open_for_nobody_is_named() {
     let mut lab = lab(PLAIN, 12, 11, 7)
         .shared_by(4, |message| {
-            message.shares.iter_mut().for_each(|shares| shares.sealed[0] ^= 1)
+            message.shares.iter_mut().for_each(|shares| shares.sealed[0] ^= 1);
         })
         .uploaded(everybody);
     lab.answered(0..12);

@@ -150,7 +150,11 @@ pub(crate) fn matmul_ahead<T: Scalar>(
     ahead: &[T],
 ) {
     let Extent { rows, cols, depth } = extent;
-    let (c, c_stride, accumulate) = (out.data, out.stride, out.accumulate);
+    let Out {
+        data: c,
+        stride: c_stride,
+        accumulate,
+    } = out;
     if rows == 0 || cols == 0 {
         return;
     }
@@ -225,6 +229,11 @@ pub(crate) fn matmul_tall<T: Scalar>(
 ) {
     let Extent { rows, cols, depth } = extent;
     let (data, stride) = b;
+    let Out {
+        data: c,
+        stride: c_stride,
+        accumulate,
+    } = out;
     for col in (0..cols).step_by(PANEL) {
         let width = PANEL.min(cols - col);
         let packed = &mut scratch[..depth * PANEL];
@@ -234,7 +243,7 @@ pub(crate) fn matmul_tall<T: Scalar>(
             cols: width,
             depth,
         };
-        let out = Out::new(&mut out.data[col..], out.stride, out.accumulate);
+        let out = Out::new(&mut c[col..], c_stride, accumulate);
         matmul(isa, panel, alpha, a, Right::Panels(packed), out);
     }
 }
