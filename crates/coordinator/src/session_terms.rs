@@ -52,13 +52,13 @@ fn digest(parts: &[&[u8]]) -> Digest32 {
 
 #[cfg(test)]
 mod tests {
-    use undertone_secagg::Setting;
+    use undertone_secagg::ThreatModel;
 
     use super::*;
 
     #[test]
     fn no_two_sums_of_any_runs_of_one_configuration_have_the_same_name() {
-        let terms = Terms::new(2, 1000, Setting::HonestButCurious).unwrap();
+        let terms = Terms::new(2, 1000, ThreatModel::HonestButCurious).unwrap();
         let mut seen = std::collections::BTreeSet::new();
         for process in 0..3 {
             // Each start of a process, a resumed one too, makes its own.

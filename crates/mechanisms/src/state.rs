@@ -107,6 +107,24 @@ impl Resumable {
         self.header.key_origin
     }
 
+    /// Goes on under another key.
+    ///
+    /// PRIVACY: noise from a secret key never goes on under a seed.
+    pub(crate) fn rekey(&mut self, key: &NoiseKey) -> Result<()> {
+        let (before, now) = (self.header.key_origin, key.origin());
+        let begun = self.header.round > 0;
+        if (begun, before, now) == (true, KeyOrigin::Entropy, KeyOrigin::InsecureSeed) {
+            return Err(MechanismError::StateMismatch {
+                what: "origin of the key",
+                expected: before.to_string(),
+                got: now.to_string(),
+            });
+        }
+        self.header.key_origin = if begun { before.and(now) } else { now };
+        self.header.key_id = key_id(key)?;
+        Ok(())
+    }
+
     /// Rounds made.
     pub(crate) fn round(&self) -> usize {
         self.header.round as usize

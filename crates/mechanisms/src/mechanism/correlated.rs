@@ -298,28 +298,14 @@ impl CorrelatedGaussian {
         if self.interrupted {
             return Err(MechanismError::Interrupted);
         }
-        let key_id = state::key_id(&key)?;
-        if key_id == self.key_id {
+        if key.id()? == self.state.key_id() {
             return Ok(());
         }
-        if self.round > 0 && !self.rounded.keeps_all() {
+        if self.state.round() > 0 && !self.rounded.keeps_all() {
             return Err(MechanismError::HistoryNotRemade);
         }
-        // PRIVACY: noise from a secret key never goes on under a seed.
-        if (self.round > 0, self.key_origin, key.origin())
-            == (true, KeyOrigin::Entropy, KeyOrigin::InsecureSeed)
-        {
-            return Err(MechanismError::StateMismatch {
-                what: "origin of the key",
-                expected: KeyOrigin::Entropy.to_string(),
-                got: key.origin().to_string(),
-            });
-        }
-        self.key_origin = match self.round {
-            0 => key.origin(),
-            _ => self.key_origin.and(key.origin()),
-        };
-        (self.key, self.key_id) = (key, key_id);
+        self.state.rekey(&key)?;
+        self.key = key;
         Ok(())
     }
 

@@ -56,9 +56,9 @@ fn a_new_key_goes_on_as_after_a_load() {
     for strategy in strategies() {
         let dim = 40;
         let new = |key| {
-            let target = Target {
+            let target = ReleaseShape {
                 history: Some(History::Keep),
-                ..target(dim)
+                ..shape(dim)
             };
             CorrelatedGaussian::new(mechanism(strategy.clone(), 24), target, key).unwrap()
         };

@@ -20,7 +20,7 @@ use undertone_data::Partition;
 use undertone_local::{CohortText, CpuEngine, LocalTask, LocalWorker, UserOutcome, UserSeeds, UserSettings};
 use undertone_mechanisms::NoiseKey;
 use undertone_secagg::{
-    DropOut, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, ThreatModel, SumRequest, Terms,
+    DropOut, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, SumRequest, Terms, ThreatModel,
 };
 
 use super::{RoundText, task_of};
