@@ -265,7 +265,7 @@ fn the_inner_crates_link_no_files_threads_of_others_or_terminals() {
             let used = line.split_whitespace().next().unwrap_or_default();
             let part = used.split('-').next().unwrap_or_default();
             // The library safetensors brings it; models never writes a file.
-            let is_known = ["models", "local"].contains(&name) && part == "tempfile";
+            let is_known = ["models", "local", "coordinator"].contains(&name) && part == "tempfile";
             assert!(is_known || !FORBIDDEN.contains(&part), "{name} links {used}");
         }
     }
@@ -294,7 +294,8 @@ fn the_head_is_the_only_caller_of_the_noise() {
         for file in sources(&root().join("crates").join(folder).join("src")) {
             let text = read(&file);
             for line in code(&text) {
-                let found = names.iter().any(|name| line.contains(name));
+                // A release without noise promises nothing: pre-training on public text.
+                let found = names.iter().any(|name| line.contains(name)) && !line.contains("NonPrivate.");
                 let is_known =
                     file.ends_with("coordinator/src/noise.rs") || file.ends_with("coordinator/src/head.rs");
                 assert!(!found || is_known, "{}: {line}", file.display());

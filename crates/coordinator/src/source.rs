@@ -1,6 +1,6 @@
 //! The contributions of a round, and whatever gathers them.
 
-use std::time::Duration;
+use core::time::Duration;
 
 use undertone_aggregation::BoundedSum;
 use undertone_local::{MicrobatchOutcome, UserOutcome};

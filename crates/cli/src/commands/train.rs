@@ -76,7 +76,10 @@ pub(super) fn show(
     let result = train(&options, &progress);
     progress.clear();
     let summary = result?;
-    undertone_report::write(&summary.run_dir)?;
+    undertone_report::write(&summary.run_dir).with_context(|| {
+        let run_dir = summary.run_dir.display();
+        format!("the run is finished, but its report could not be drawn; draw it again with `undertone report {run_dir}`")
+    })?;
     if output.json {
         output.print_json(&summary)
     } else {
