@@ -82,8 +82,12 @@ impl AdaptiveClip {
 
     /// The trees restart: the estimate comes into force.
     pub fn restart(&mut self) {
-        self.active = self.estimate;
-        self.start = self.estimate;
+        self.restart_at(self.estimate);
+    }
+
+    /// The trees restart with this norm in force.
+    pub fn restart_at(&mut self, norm: f64) {
+        (self.active, self.estimate, self.start) = (norm, norm, norm);
         self.centred = 0.0;
         self.rounds = 0;
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use undertone_accounting::participation::Participation;
 use undertone_aggregation::{Bound, Estimator, NonFinite};
-use undertone_mechanisms::NoisedAverage;
+use undertone_mechanisms::{MechanismError, NoisedAverage};
 use undertone_models::SequenceModel;
 
 use crate::account::Account;
@@ -481,7 +481,18 @@ impl RunHead {
         }
         let mut next = *clip;
         next.restart();
-        self.noise.begin_segment(next.active(), fresh)?;
+        match self.noise.begin_segment(next.active(), fresh) {
+            Ok(()) => {}
+            // The noise of this norm does not suit the grid. The norm in force stays, so that no round fails after its noise was
+            // drawn; both norms are functions of released values.
+            Err(CoordinatorError::Mechanism(
+                MechanismError::NoiseAboveGrid { .. } | MechanismError::NoiseBelowGrid { .. },
+            )) => {
+                next.restart_at(clip.active());
+                self.noise.begin_segment(next.active(), fresh)?;
+            }
+            Err(error) => return Err(error),
+        }
         self.clip = Some(next);
         Ok(())
     }

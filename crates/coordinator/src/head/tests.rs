@@ -258,3 +258,35 @@ fn every_round_has_its_own_key_and_a_loaded_head_goes_on() {
     // Under the same key, the head that was never stored goes on with the same noise.
     assert_eq!(release(head, 30), one);
 }
+
+/// An estimate whose noise the grid cannot hold does not come into force: the round that brings it is closed all the same.
+#[test]
+fn a_clip_norm_beyond_the_grid_never_fails_a_round_whose_noise_was_drawn() {
+    let adaptive = "privacy = { noise_multiplier = 4.0, delta = 1e-3, mechanism = { kind = \"tree\", restarts = { first = 2, \
+                    every = 2 } } }\nparticipation = { min_sep = 2 }\n";
+    let text = format!("{TASK}{adaptive}").replace(
+        "clip = { kind = \"flat\", norm = 0.5 }",
+        "clip = { kind = \"adaptive\", initial_norm = 0.5, learning_rate = 200.0, quantile = 0.99, bit_noise_std = 3.0 }",
+    );
+    let (task, entropy): (TaskConfig, _) = (toml::from_str(&text).unwrap(), RoundEntropy::seeded(7));
+    let mut head = head_of(&task, "genesis", &entropy);
+    for round in 0..4 {
+        let opened = head.open(None).unwrap();
+        let bit = ParamLayout::with_tensor_groups(vec![("bit".into(), vec![1])]).unwrap();
+        let half = Clipping::Flat { clip_norm: 0.5 };
+        let bits = BoundedSum::new(Bound::new(Arc::new(bit), half, NonFinite::Refuse));
+        for _ in 0..4 {
+            // Everybody is above the norm, so that the estimate runs away.
+            bits.add(&mut [-0.5], 1.0).unwrap();
+        }
+        let mut gathered = users(&opened, 0.01);
+        if let RoundSum::Users { bits: place, .. } = &mut gathered.sum {
+            *place = Some(bits);
+        }
+        let next = close(head, opened, gathered, &entropy).unwrap();
+        assert_eq!(next.entry.round, round);
+        head = next.head;
+    }
+    let clip = head.clip().unwrap();
+    assert_eq!((clip.active(), clip.estimate()), (0.5, 0.5));
+}
