@@ -17,12 +17,14 @@ mod lattice;
 mod lift;
 mod round;
 mod rounding;
+mod server_noise;
 mod settings;
 mod shared_noise;
 #[cfg(test)]
 mod tests;
 
 pub use round::{Decoded, Encoder, RoundEncoding};
+pub use server_noise::NoiseDomain;
 pub use settings::{EncodingKind, EncodingSize, Levels, MeanSquaredError, Sensitivity};
 
 use undertone_mechanisms::{ClientNoise, ClientNoisedSum, FRACTION_BITS, NoiseKey, RawSum};

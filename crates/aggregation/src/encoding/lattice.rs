@@ -72,6 +72,11 @@ impl Lattice {
         self.scale
     }
 
+    /// Largest squared norm of the integers of one client.
+    pub(super) fn bound(&self) -> u128 {
+        self.bound
+    }
+
     pub(super) fn cap(&self) -> u64 {
         self.cap
     }

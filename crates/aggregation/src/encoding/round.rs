@@ -16,8 +16,8 @@ const CACHE_LINE: usize = 64;
 /// An [`Encoding`] with the rotation of one round.
 #[derive(Debug)]
 pub struct RoundEncoding<'a> {
-    encoding: &'a Encoding,
-    rotation: Option<Rotation>,
+    pub(super) encoding: &'a Encoding,
+    pub(super) rotation: Option<Rotation>,
     round: u64,
 }
 
@@ -102,18 +102,7 @@ impl<'a> RoundEncoding<'a> {
     pub fn decode(&self, sum: ModularVec, clients: u64) -> Result<Decoded> {
         let encoding = self.encoding;
         check_vector(&sum, encoding)?;
-        let max = encoding.size.max_clients;
-        if clients > max {
-            return Err(AggregationError::TooManyClients { max, got: clients });
-        }
-        if clients == 0 {
-            let (name, expected) = ("clients", "at least 1");
-            return Err(AggregationError::Setting {
-                name,
-                expected,
-                got: 0.0,
-            });
-        }
+        check_clients(encoding, clients)?;
         let mut steps = lift::lift(&sum, clients, encoding.centre);
         let dim = encoding.size.dim;
         match &encoding.scheme {
@@ -161,7 +150,24 @@ fn raw(values: Vec<i64>, clients: u64) -> RawSum {
     RawSum::new(values, (clients as i64) << FRACTION_BITS)
 }
 
-fn check_vector(vector: &ModularVec, encoding: &Encoding) -> Result<()> {
+/// PRIVACY: a sum of more clients than the cap may have wrapped around.
+pub(super) fn check_clients(encoding: &Encoding, clients: u64) -> Result<()> {
+    let max = encoding.size.max_clients;
+    if clients > max {
+        return Err(AggregationError::TooManyClients { max, got: clients });
+    }
+    if clients == 0 {
+        let (name, expected) = ("clients", "at least 1");
+        return Err(AggregationError::Setting {
+            name,
+            expected,
+            got: 0.0,
+        });
+    }
+    Ok(())
+}
+
+pub(super) fn check_vector(vector: &ModularVec, encoding: &Encoding) -> Result<()> {
     if vector.modulus() != encoding.modulus {
         return Err(AggregationError::ModulusMismatch {
             expected: encoding.modulus.get(),

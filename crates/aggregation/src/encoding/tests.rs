@@ -4,6 +4,7 @@
 
 mod range;
 mod refusals;
+mod server_noise;
 
 use proptest::prelude::*;
 use undertone_accounting::binomial::{

@@ -4,11 +4,13 @@ use std::io::{Read, Write};
 
 use sha2::{Digest, Sha256};
 use undertone_accounting::{Delta, Epsilon, Event, Guarantee};
+use zeroize::Zeroizing;
 
 use super::rounded::{Memory, Rounded};
 use super::{Mechanism, guarantee_of, slack};
 use crate::error::{MechanismError, Result, positive};
 use crate::release::{Denominator, NoisedAverage, RawAverage};
+use crate::residues::{NoisedResidues, RawResidues};
 use crate::sampler::distance::SamplerDistance;
 use crate::sampler::fresh;
 use crate::sampler::uniform::{KeyOrigin, NoiseKey, Purpose};
@@ -243,6 +245,47 @@ impl CorrelatedGaussian {
     /// [`MechanismError::WrongDimension`], [`MechanismError::WrongGrid`], [`MechanismError::UnboundedSensitivity`]; nothing
     /// has happened then. A release that leaves the range of the grid saturates, so that no error depends on a value.
     pub fn privatize(&mut self, round: u64, average: RawAverage) -> Result<NoisedAverage> {
+        if !average.bounded_sensitivity {
+            return Err(MechanismError::UnboundedSensitivity);
+        }
+        self.check_next(round, average.values.len())?;
+        // PRIVACY: another grid is another sensitivity in steps, and one that depends on the data would tell of it.
+        if average.scale != self.scale || average.truncated != (self.truncation > 0.0) {
+            return Err(MechanismError::WrongGrid {
+                expected: self.scale,
+                got: average.scale,
+            });
+        }
+        let noise_std = self.mechanism.noise_multiplier().get() * self.shape.clip_norm;
+        average.release_with(noise_std, |values| self.advance(values))
+    }
+
+    /// Adds the noise of `round` to residues. The shape of the mechanism has [`Denominator::WHOLE_STEPS`], and its clip norm is the
+    /// integer bound of one user's contribution.
+    ///
+    /// # Guarantee
+    /// That of [`privatize`](Self::privatize) for the whole numbers of all users who follow the encoding, whatever the others send:
+    /// the release is a function of a release on whole numbers and of what the others sent. The memory keeps unreduced noise.
+    ///
+    /// # Errors
+    /// As [`privatize`](Self::privatize).
+    pub fn privatize_residues(&mut self, round: u64, residues: RawResidues) -> Result<NoisedResidues> {
+        self.check_next(round, residues.len())?;
+        let whole = Denominator::WHOLE_STEPS.grid_step()?;
+        if self.scale != whole {
+            return Err(MechanismError::WrongGrid {
+                expected: self.scale,
+                got: whole,
+            });
+        }
+        let noise_std = self.mechanism.noise_multiplier().get() * self.shape.clip_norm;
+        let mut noise = Zeroizing::new(vec![0; residues.len()]);
+        self.advance(&mut noise)?;
+        Ok(residues.release(&noise, noise_std))
+    }
+
+    /// Refuses any round but the next one, and any other dimension.
+    fn check_next(&self, round: u64, dim: usize) -> Result<()> {
         if self.interrupted {
             return Err(MechanismError::Interrupted);
         }
@@ -258,30 +301,24 @@ impl CorrelatedGaussian {
                 rounds: self.mechanism.rounds(),
             });
         }
-        if !average.bounded_sensitivity {
-            return Err(MechanismError::UnboundedSensitivity);
-        }
-        if average.values.len() != self.shape.dim {
+        if dim != self.shape.dim {
             return Err(MechanismError::WrongDimension {
                 expected: self.shape.dim,
-                got: average.values.len(),
+                got: dim,
             });
         }
-        // PRIVACY: another grid is another sensitivity in steps, and one that depends on the data would tell of it.
-        if average.scale != self.scale || average.truncated != (self.truncation > 0.0) {
-            return Err(MechanismError::WrongGrid {
-                expected: self.scale,
-                got: average.scale,
-            });
-        }
-        let noise_std = self.mechanism.noise_multiplier().get() * self.shape.clip_norm;
-        let (rounded, key, now) = (&mut self.rounded, &self.key, self.state.round());
+        Ok(())
+    }
+
+    /// Adds the noise of the next round to the values.
+    fn advance(&mut self, values: &mut [i64]) -> Result<()> {
+        let now = self.state.round();
         // From here on an error leaves a memory of no round.
         self.interrupted = true;
-        let released = average.release_with(noise_std, |values| rounded.advance(now, key, values))?;
+        self.rounded.advance(now, &self.key, values)?;
         self.interrupted = false;
         self.state.advance();
-        Ok(released)
+        Ok(())
     }
 
     /// Draws the rows of later rounds from another key. The same key again changes nothing.

@@ -6,6 +6,7 @@ use zeroize::Zeroizing;
 
 use crate::error::{MechanismError, Result, positive};
 use crate::release::{Denominator, NoisedAverage, RawAverage};
+use crate::residues::{NoisedResidues, RawResidues};
 use crate::sampler::distance::SamplerDistance;
 use crate::sampler::fresh::{self, BLOCK, Maker};
 use crate::sampler::snapped::SnappedGaussian;
@@ -168,6 +169,25 @@ impl IndependentGaussian {
                 },
             )
         })
+    }
+
+    /// Adds the noise of `round` to residues; the noise and its standard deviation are in steps.
+    ///
+    /// PRIVACY: call it once a round, as [`privatize`](Self::privatize).
+    ///
+    /// # Guarantee
+    /// That of [`privatize`](Self::privatize) for the whole numbers of all users who follow the encoding, whatever the others send.
+    ///
+    /// # Errors
+    /// [`MechanismError::NoiseBelowGrid`] and [`MechanismError::NoiseAboveGrid`] where the noise does not suit whole steps.
+    pub fn privatize_residues(&self, round: u64, residues: RawResidues) -> Result<NoisedResidues> {
+        let steps = fresh::steps(self.noise_std, Denominator::WHOLE_STEPS.grid_step()?)?;
+        let mut noise = Zeroizing::new(vec![0; residues.len()]);
+        noise.par_chunks_mut(BLOCK).enumerate().try_for_each_init(
+            || Maker::new(&self.key),
+            |maker, (block, noise)| maker.fill(round, block, steps, noise),
+        )?;
+        Ok(residues.release(&noise, self.noise_std))
     }
 }
 
