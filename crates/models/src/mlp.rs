@@ -4,7 +4,7 @@ use crate::error::{ModelError, Result, check_count, check_learning_rate};
 use crate::initial::Initializer;
 use crate::kernels::{
     isa::Isa,
-    matmul::{Extent, Left, Out, Right, matmul},
+    matmul::{Extent, Left, Right, matmul},
     pack::{pack_panels_transposed, panels_len},
     softmax::{row_exponential_sum, row_maximum},
     vector::add_column_sums,
@@ -264,8 +264,16 @@ impl<T: Scalar> MlpWorker<T> {
             };
             let left = Left::strided(inputs, layer.inputs, 1);
             let right = Right::Rows(&params[layer.weight.clone()], layer.outputs);
-            let out = Out::add(outputs, layer.outputs);
-            matmul(self.isa, extent, T::ONE, left, right, out);
+            matmul(
+                self.isa,
+                extent,
+                T::ONE,
+                left,
+                right,
+                outputs,
+                layer.outputs,
+                true,
+            );
             if number < last {
                 for output in outputs {
                     *output = output.larger(T::ZERO);
@@ -314,8 +322,16 @@ impl<T: Scalar> MlpWorker<T> {
             let gradient = &mut below[number - 1][..rows * cols];
             let left = Left::strided(&above[0], depth, 1);
             let extent = Extent { rows, cols, depth };
-            let out = Out::set(gradient, cols);
-            matmul(self.isa, extent, T::ONE, left, Right::Panels(&self.panels), out);
+            matmul(
+                self.isa,
+                extent,
+                T::ONE,
+                left,
+                Right::Panels(&self.panels),
+                gradient,
+                cols,
+                false,
+            );
             for (gradient, &output) in gradient.iter_mut().zip(&self.outputs[number - 1]) {
                 if output <= T::ZERO {
                     *gradient = T::ZERO;
@@ -341,8 +357,7 @@ impl<T: Scalar> MlpWorker<T> {
             let left = Left::strided(inputs, 1, layer.inputs);
             let weight = &mut target[layer.weight.clone()];
             let right = Right::Rows(gradient, layer.outputs);
-            let out = Out::add(weight, layer.outputs);
-            matmul(self.isa, extent, factor, left, right, out);
+            matmul(self.isa, extent, factor, left, right, weight, layer.outputs, true);
             add_column_sums(self.isa, &mut target[layer.bias.clone()], factor, gradient);
         }
     }

@@ -99,62 +99,35 @@ pub(crate) struct Extent {
     pub(crate) depth: usize,
 }
 
-/// Where a product goes, row-major with the given row stride.
-#[derive(Debug)]
-pub(crate) struct Out<'a, T> {
-    data: &'a mut [T],
-    stride: usize,
-    accumulate: bool,
-}
-
-impl<'a, T> Out<'a, T> {
-    pub(crate) fn new(data: &'a mut [T], stride: usize, accumulate: bool) -> Self {
-        Self {
-            data,
-            stride,
-            accumulate,
-        }
-    }
-
-    /// The product replaces what is there.
-    pub(crate) fn set(data: &'a mut [T], stride: usize) -> Self {
-        Self::new(data, stride, false)
-    }
-
-    /// The product is added to what is there.
-    pub(crate) fn add(data: &'a mut [T], stride: usize) -> Self {
-        Self::new(data, stride, true)
-    }
-}
-
-/// Computes `alpha a b`.
+/// Computes `c = alpha a b`, or `c += alpha a b` when `accumulate`; `c` is row-major with stride `c_stride`.
+#[allow(clippy::too_many_arguments)]
 pub(crate) fn matmul<T: Scalar>(
     isa: Isa,
     extent: Extent,
     alpha: T,
     a: Left<'_, T>,
     b: Right<'_, T>,
-    out: Out<'_, T>,
+    c: &mut [T],
+    c_stride: usize,
+    accumulate: bool,
 ) {
-    matmul_ahead(isa, extent, alpha, a, b, out, &[]);
+    matmul_ahead(isa, extent, alpha, a, b, c, c_stride, accumulate, &[]);
 }
 
-/// Multiplies like [`matmul`] and fetches `ahead`, which the caller reads next, into the cache.
+/// As [`matmul`], while fetching `ahead`, which the caller will read next, into the cache.
+#[allow(clippy::too_many_arguments)]
 pub(crate) fn matmul_ahead<T: Scalar>(
     isa: Isa,
     extent: Extent,
     alpha: T,
     a: Left<'_, T>,
     b: Right<'_, T>,
-    out: Out<'_, T>,
+    c: &mut [T],
+    c_stride: usize,
+    accumulate: bool,
     ahead: &[T],
 ) {
     let Extent { rows, cols, depth } = extent;
-    let Out {
-        data: c,
-        stride: c_stride,
-        accumulate,
-    } = out;
     if rows == 0 || cols == 0 {
         return;
     }
@@ -216,24 +189,22 @@ pub(crate) fn matmul_ahead<T: Scalar>(
     }
 }
 
-/// Multiplies like [`matmul`] with a tall left operand: the rows of `b` are copied to `scratch` one panel at a time and then used
-/// by every row of `a`.
+/// As [`matmul`], for a tall left operand: the rows of `b` (stride `b_stride`) are copied to
+/// `scratch` one panel at a time and then used by every row of `a`.
+#[allow(clippy::too_many_arguments)]
 pub(crate) fn matmul_tall<T: Scalar>(
     isa: Isa,
     extent: Extent,
     alpha: T,
     a: Left<'_, T>,
     b: (&[T], usize),
-    out: Out<'_, T>,
+    c: &mut [T],
+    c_stride: usize,
+    accumulate: bool,
     scratch: &mut [T],
 ) {
     let Extent { rows, cols, depth } = extent;
     let (data, stride) = b;
-    let Out {
-        data: c,
-        stride: c_stride,
-        accumulate,
-    } = out;
     for col in (0..cols).step_by(PANEL) {
         let width = PANEL.min(cols - col);
         let packed = &mut scratch[..depth * PANEL];
@@ -243,8 +214,16 @@ pub(crate) fn matmul_tall<T: Scalar>(
             cols: width,
             depth,
         };
-        let out = Out::new(&mut c[col..], c_stride, accumulate);
-        matmul(isa, panel, alpha, a, Right::Panels(packed), out);
+        matmul(
+            isa,
+            panel,
+            alpha,
+            a,
+            Right::Panels(packed),
+            &mut c[col..],
+            c_stride,
+            accumulate,
+        );
     }
 }
 
@@ -388,14 +367,39 @@ mod tests {
                 let packed = Left::packed(&packed, depth);
                 let alpha = T::of(-0.75);
                 let mut results = vec![start.clone(); 3];
-                let out = Out::new(&mut results[0], cols + 3, accumulate);
-                matmul(isa, extent, alpha, left, Right::Rows(&b, cols), out);
-                let out = Out::new(&mut results[1], cols + 3, accumulate);
-                matmul(isa, extent, alpha, turned, Right::Panels(&panels), out);
+                matmul(
+                    isa,
+                    extent,
+                    alpha,
+                    left,
+                    Right::Rows(&b, cols),
+                    &mut results[0],
+                    cols + 3,
+                    accumulate,
+                );
+                matmul(
+                    isa,
+                    extent,
+                    alpha,
+                    turned,
+                    Right::Panels(&panels),
+                    &mut results[1],
+                    cols + 3,
+                    accumulate,
+                );
                 if accumulate {
                     let c = &mut results[2];
-                    let out = Out::add(c, cols + 3);
-                    matmul_tall(isa, extent, alpha, packed, (&b, cols), out, &mut scratch);
+                    matmul_tall(
+                        isa,
+                        extent,
+                        alpha,
+                        packed,
+                        (&b, cols),
+                        c,
+                        cols + 3,
+                        true,
+                        &mut scratch,
+                    );
                 } else {
                     results.pop();
                 }

@@ -5,7 +5,7 @@ use crate::error::{ModelError, Result, check_count};
 use crate::initial::Initializer;
 use crate::kernels::{
     isa::Isa,
-    matmul::{Extent, Left, Out, Right, matmul},
+    matmul::{Extent, Left, Right, matmul},
 };
 use crate::scalar::Scalar;
 use crate::sequence::SequenceModel;
@@ -211,8 +211,7 @@ impl Adapters {
             };
             let left = Left::strided(&params[adapter.a.clone()], self.rank, 1);
             let right = Right::Rows(&params[adapter.b.clone()], output);
-            let out = Out::add(target, output);
-            matmul(isa, extent, T::of(self.scale), left, right, out);
+            matmul(isa, extent, T::of(self.scale), left, right, target, output, true);
         }
     }
 

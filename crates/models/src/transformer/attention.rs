@@ -6,7 +6,7 @@ use super::TransformerSizes;
 use crate::kernels::{
     causal::{causal_softmax, causal_softmax_backward},
     isa::Isa,
-    matmul::{Extent, Left, Out, Right, matmul},
+    matmul::{Extent, Left, Right, matmul},
     transpose::transpose,
 };
 use crate::scalar::Scalar;
@@ -60,14 +60,15 @@ impl<T: Scalar> Attention<T> {
         };
         let scores = &mut self.scores[..count * stride];
         let left = Left::strided(&queries[first * 3 * self.width..], 3 * self.width, 1);
-        let out = Out::set(scores, stride);
         matmul(
             self.isa,
             extent,
             T::ONE,
             left,
             Right::Rows(&self.keys, stride),
-            out,
+            scores,
+            stride,
+            false,
         );
         causal_softmax(self.isa, scores, stride, first + count, first, scale);
     }
@@ -99,8 +100,16 @@ impl<T: Scalar> Attention<T> {
                 };
                 let left = Left::strided(&self.scores, stride, 1);
                 let output = &mut output[first * width + column..];
-                let out = Out::set(output, width);
-                matmul(isa, extent, T::ONE, left, Right::Rows(values, 3 * width), out);
+                matmul(
+                    isa,
+                    extent,
+                    T::ONE,
+                    left,
+                    Right::Rows(values, 3 * width),
+                    output,
+                    width,
+                    false,
+                );
             }
         }
     }
@@ -137,8 +146,16 @@ impl<T: Scalar> Attention<T> {
                 };
                 let left = Left::strided(output_gradient, width, 1);
                 let right = Right::Rows(&self.values, stride);
-                let out = Out::set(&mut self.gradients, stride);
-                matmul(isa, across, T::ONE, left, right, out);
+                matmul(
+                    isa,
+                    across,
+                    T::ONE,
+                    left,
+                    right,
+                    &mut self.gradients,
+                    stride,
+                    false,
+                );
                 let down = Extent {
                     rows: seen,
                     cols: head_width,
@@ -147,8 +164,7 @@ impl<T: Scalar> Attention<T> {
                 let left = Left::strided(&self.scores, 1, stride);
                 let right = Right::Rows(output_gradient, width);
                 let of_values = &mut gradient[2 * width + column..];
-                let out = Out::add(of_values, 3 * width);
-                matmul(isa, down, T::ONE, left, right, out);
+                matmul(isa, down, T::ONE, left, right, of_values, 3 * width, true);
                 let gradients = &mut self.gradients[..count * stride];
                 causal_softmax_backward(isa, gradients, &self.scores, stride, seen, scale);
                 let along = Extent {
@@ -158,13 +174,20 @@ impl<T: Scalar> Attention<T> {
                 };
                 let left = Left::strided(&self.gradients, stride, 1);
                 let of_queries = &mut gradient[first * 3 * width + column..];
-                let out = Out::set(of_queries, 3 * width);
-                matmul(isa, along, T::ONE, left, Right::Rows(keys, 3 * width), out);
+                matmul(
+                    isa,
+                    along,
+                    T::ONE,
+                    left,
+                    Right::Rows(keys, 3 * width),
+                    of_queries,
+                    3 * width,
+                    false,
+                );
                 let left = Left::strided(&self.gradients, 1, stride);
                 let right = Right::Rows(&queries[first * 3 * width..], 3 * width);
                 let of_keys = &mut gradient[width + column..];
-                let out = Out::add(of_keys, 3 * width);
-                matmul(isa, down, T::ONE, left, right, out);
+                matmul(isa, down, T::ONE, left, right, of_keys, 3 * width, true);
             }
         }
     }

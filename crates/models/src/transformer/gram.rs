@@ -7,7 +7,7 @@
 use super::linear::WeightGradient;
 use crate::kernels::{
     isa::Isa,
-    matmul::{Extent, Left, Out, Right, matmul},
+    matmul::{Extent, Left, Right, matmul},
     pack::{pack_panels_transposed, panels_len},
     vector::dot,
 };
@@ -144,8 +144,16 @@ impl<T: Scalar> Gram<T> {
             };
             let left = Left::strided(&rows[first * width..], width, 1);
             let right = Right::Panels(&self.panels);
-            let out = Out::set(&mut gram[first * count..], count);
-            matmul(self.isa, extent, T::ONE, left, right, out);
+            matmul(
+                self.isa,
+                extent,
+                T::ONE,
+                left,
+                right,
+                &mut gram[first * count..],
+                count,
+                false,
+            );
         }
     }
 
@@ -167,8 +175,16 @@ impl<T: Scalar> Gram<T> {
             };
             let left = Left::strided(&columns[first..], 1, stride);
             let right = Right::Rows(columns, stride);
-            let out = Out::add(&mut gram[first * count..], count);
-            matmul(self.isa, extent, T::ONE, left, right, out);
+            matmul(
+                self.isa,
+                extent,
+                T::ONE,
+                left,
+                right,
+                &mut gram[first * count..],
+                count,
+                true,
+            );
         }
     }
 
@@ -218,8 +234,16 @@ impl<T: Scalar> Gram<T> {
         };
         let left = Left::strided(gathered, width, 1);
         let right = Right::Panels(&self.panels);
-        let out = Out::set(&mut self.left, count);
-        matmul(self.isa, extent, T::ONE, left, right, out);
+        matmul(
+            self.isa,
+            extent,
+            T::ONE,
+            left,
+            right,
+            &mut self.left,
+            count,
+            false,
+        );
         for (t, &token) in inputs.iter().enumerate() {
             let along = &self.left[t * count..(t + 1) * count];
             total += 2.0 * dot(self.isa, along, &logits[token as usize * lanes..][..count]).wide();
@@ -253,14 +277,15 @@ impl<T: Scalar> Gram<T> {
             cols: width,
             depth: inputs.len(),
         };
-        let out = Out::set(&mut self.product, width);
         matmul(
             self.isa,
             extent,
             T::ONE,
             Left::strided(logits, lanes, 1),
             Right::Rows(states, width),
-            out,
+            &mut self.product,
+            width,
+            false,
         );
         for (&token, row) in inputs.iter().zip(gathered.chunks_exact(width)) {
             let line = &mut self.product[token as usize * width..][..width];

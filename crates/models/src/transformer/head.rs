@@ -14,7 +14,7 @@ use super::rows::Rows;
 use crate::batch::IGNORE;
 use crate::kernels::{
     isa::Isa,
-    matmul::{Extent, Left, Out, Right, matmul, matmul_ahead},
+    matmul::{Extent, Left, Right, matmul, matmul_ahead},
     pack::{pack_panels, pack_panels_transposed, panels_len},
     softmax::{exponentials, scale_and_maximum, scale_lanes},
 };
@@ -149,14 +149,15 @@ impl<T: Scalar> Head<T> {
             };
             let left = Left::strided(&embedding[words.start * width..], width, 1);
             let next = words.end * width..(words.end + self.block).min(self.vocab) * width;
-            let out = Out::set(logits, lanes);
             matmul_ahead(
                 isa,
                 extent,
                 T::ONE,
                 left,
                 Right::Panels(&self.states),
-                out,
+                logits,
+                lanes,
+                false,
                 &embedding[next],
             );
             for (lane, &target) in targets.iter().enumerate() {
@@ -250,8 +251,7 @@ impl<T: Scalar> Head<T> {
             let vectors = words.start * width..words.end * width;
             let right = Right::Rows(&embedding[vectors.clone()], width);
             let left = Left::strided(logits, 1, lanes);
-            let out = Out::new(states_gradient, width, number > 0);
-            matmul(isa, back, T::ONE, left, right, out);
+            matmul(isa, back, T::ONE, left, right, states_gradient, width, number > 0);
             match then {
                 Embedding::Add(target) => {
                     let extent = Extent {
@@ -261,8 +261,16 @@ impl<T: Scalar> Head<T> {
                     };
                     let left = Left::strided(logits, lanes, 1);
                     let right = Right::Panels(&self.states);
-                    let out = Out::add(&mut target[vectors], width);
-                    matmul(isa, extent, T::ONE, left, right, out);
+                    matmul(
+                        isa,
+                        extent,
+                        T::ONE,
+                        left,
+                        right,
+                        &mut target[vectors],
+                        width,
+                        true,
+                    );
                 }
                 Embedding::Norms { gram, grams, .. } => {
                     let mut start = 0;

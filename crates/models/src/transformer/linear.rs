@@ -2,7 +2,7 @@
 
 use crate::kernels::{
     isa::Isa,
-    matmul::{Extent, Left, Out, PANEL, Right, matmul, matmul_tall},
+    matmul::{Extent, Left, PANEL, Right, matmul, matmul_tall},
     pack::{pack_left, pack_panels, pack_panels_transposed, packed_left_len, panels_len},
 };
 use crate::scalar::Scalar;
@@ -64,8 +64,16 @@ impl<T: Scalar> Panels<T> {
             };
             let left = Left::strided(&source[first..], depth, 1);
             let right = Right::Panels(&self.data[panels_len(first, cols)..]);
-            let out = Out::new(target, cols, accumulate || first > 0);
-            matmul(isa, extent, T::ONE, left, right, out);
+            matmul(
+                isa,
+                extent,
+                T::ONE,
+                left,
+                right,
+                target,
+                cols,
+                accumulate || first > 0,
+            );
         }
     }
 }
@@ -102,14 +110,15 @@ impl<T: Scalar> WeightGradient<T> {
                     cols: output,
                     depth: count,
                 };
-                let out = Out::add(&mut target[col * output..], output);
                 matmul_tall(
                     self.isa,
                     extent,
                     factor,
                     Left::packed(&self.packed, count),
                     (&y[first * output..], output),
-                    out,
+                    &mut target[col * output..],
+                    output,
+                    true,
                     &mut self.panel,
                 );
             }

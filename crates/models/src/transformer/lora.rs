@@ -10,7 +10,7 @@ use super::linear::WeightGradient;
 use super::{Tensors, TransformerSizes};
 use crate::kernels::{
     isa::Isa,
-    matmul::{Extent, Left, Out, Right, matmul},
+    matmul::{Extent, Left, Right, matmul},
     pack::{pack_panels_transposed, panels_len},
 };
 use crate::scalar::Scalar;
@@ -85,8 +85,16 @@ impl<T: Scalar> Lora<T> {
         };
         let right = Right::Rows(&params[adapter.a.clone()], rank);
         let left = Left::strided(x, input, 1);
-        let out = Out::set(&mut self.inputs, rank);
-        matmul(isa, extent(input), scale, left, right, out);
+        matmul(
+            isa,
+            extent(input),
+            scale,
+            left,
+            right,
+            &mut self.inputs,
+            rank,
+            false,
+        );
         pack_panels_transposed(
             isa,
             &params[adapter.b.clone()],
@@ -97,8 +105,16 @@ impl<T: Scalar> Lora<T> {
         );
         let right = Right::Panels(&self.panels);
         let left = Left::strided(y, output, 1);
-        let out = Out::set(&mut self.gradients, rank);
-        matmul(isa, extent(output), scale, left, right, out);
+        matmul(
+            isa,
+            extent(output),
+            scale,
+            left,
+            right,
+            &mut self.gradients,
+            rank,
+            false,
+        );
         rows * rank
     }
 

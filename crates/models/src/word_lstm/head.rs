@@ -10,7 +10,7 @@ use super::{Dimensions, Output, Tensors};
 use crate::batch::{IGNORE, SequenceBatch};
 use crate::kernels::{
     isa::Isa,
-    matmul::{Extent, Left, Out, Right, matmul, matmul_ahead},
+    matmul::{Extent, Left, Right, matmul, matmul_ahead},
     pack::pack_left,
     softmax::{exponentials, row_exponential_sum, row_maximum, scale_and_maximum},
     transpose::transpose,
@@ -185,8 +185,16 @@ impl<T: Scalar> Head<T> {
                 pack_left(words, vocab, count, projection, 0, projection, packed);
                 left = Left::packed(packed, projection);
             }
-            let out = Out::set(logits, lanes);
-            matmul(isa, extent, T::ONE, left, Right::Rows(&self.states, lanes), out);
+            matmul(
+                isa,
+                extent,
+                T::ONE,
+                left,
+                Right::Rows(&self.states, lanes),
+                logits,
+                lanes,
+                false,
+            );
             self.previous_maximum[..lanes].copy_from_slice(&self.maximum[..lanes]);
             scale_and_maximum(isa, logits, lanes, inverse, bias, &mut self.maximum[..lanes]);
 
@@ -236,8 +244,17 @@ impl<T: Scalar> Head<T> {
             } else {
                 &words[count * projection..][..next * projection]
             };
-            let out = Out::add(&mut self.states_gradient, lanes);
-            matmul_ahead(isa, extent, T::ONE, left, right, out, ahead);
+            matmul_ahead(
+                isa,
+                extent,
+                T::ONE,
+                left,
+                right,
+                &mut self.states_gradient,
+                lanes,
+                true,
+                ahead,
+            );
         }
         self.finish(batch)
     }
@@ -328,8 +345,17 @@ impl<T: Scalar> Head<T> {
                 Output::Tied { .. } => &target.slice()[place.clone()],
                 Output::Dense => &[],
             };
-            let out = Out::set(gradient, projection);
-            matmul_ahead(isa, extent, T::ONE, left, right, out, ahead);
+            matmul_ahead(
+                isa,
+                extent,
+                T::ONE,
+                left,
+                right,
+                gradient,
+                projection,
+                false,
+                ahead,
+            );
             let inverse: &[T] = if unit_norm {
                 &self.inverse_norm[block.clone()]
             } else {
@@ -455,8 +481,16 @@ impl<T: Scalar> Head<T> {
                     depth: projection,
                 };
                 let left = Left::strided(words, word_stride, feature_stride);
-                let out = Out::set(logits, lanes);
-                matmul(isa, extent, T::ONE, left, Right::Rows(&self.states, lanes), out);
+                matmul(
+                    isa,
+                    extent,
+                    T::ONE,
+                    left,
+                    Right::Rows(&self.states, lanes),
+                    logits,
+                    lanes,
+                    false,
+                );
                 let inverse: &[T] = if unit_norm {
                     &self.inverse_norm[block.clone()]
                 } else {

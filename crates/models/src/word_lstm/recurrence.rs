@@ -12,7 +12,7 @@ use crate::kernels::{
     cifg::coupled_forward,
     isa::Isa,
     lstm::cell_forward,
-    matmul::{Extent, Left, Out, PANEL, Right, matmul, matmul_tall},
+    matmul::{Extent, Left, PANEL, Right, matmul, matmul_tall},
     pack::{pack_panels, packed_left_len, panels_len},
     vector::inverse_norms,
 };
@@ -145,8 +145,17 @@ impl<T: Scalar> Recurrence<T> {
         };
         let left = Left::strided(&self.inputs, embed, 1);
         let product = &mut self.gates;
-        let out = Out::set(product, gates);
-        matmul_tall(isa, extent, T::ONE, left, (wx, gates), out, &mut self.panel);
+        matmul_tall(
+            isa,
+            extent,
+            T::ONE,
+            left,
+            (wx, gates),
+            product,
+            gates,
+            false,
+            &mut self.panel,
+        );
 
         let (states, cells) = (..sequences * fed_back, ..sequences * hidden);
         let first_states = &mut cell.fed_back_mut(&mut self.hidden, &mut self.projected)[states];
@@ -192,8 +201,7 @@ impl<T: Scalar> Recurrence<T> {
                 let states = cell.fed_back(&self.hidden, &self.projected);
                 let left = Left::strided(&states[before * fed_back..], fed_back, 1);
                 let right = Right::Panels(&self.recurrent_panels);
-                let out = Out::add(gate_rows, gates);
-                matmul(isa, extent, T::ONE, left, right, out);
+                matmul(isa, extent, T::ONE, left, right, gate_rows, gates, true);
             }
             let (past, present) = self.cell.split_at_mut((sequences + start) * hidden);
             for j in 0..active {
@@ -216,8 +224,7 @@ impl<T: Scalar> Recurrence<T> {
                 let left = Left::strided(&self.hidden[(sequences + start) * hidden..], hidden, 1);
                 let right = Right::Panels(&self.small_panels);
                 let projected = &mut self.projected[(sequences + start) * projection..];
-                let out = Out::set(projected, projection);
-                matmul(isa, extent, T::ONE, left, right, out);
+                matmul(isa, extent, T::ONE, left, right, projected, projection, false);
             }
         }
         if cell == Cell::Lstm {
@@ -233,8 +240,7 @@ impl<T: Scalar> Recurrence<T> {
             };
             let left = Left::strided(&self.hidden[sequences * hidden..], hidden, 1);
             let right = Right::Rows(weights, projection);
-            let out = Out::add(projected, projection);
-            matmul(isa, extent, T::ONE, left, right, out);
+            matmul(isa, extent, T::ONE, left, right, projected, projection, true);
         }
     }
 

@@ -1,6 +1,6 @@
 use super::Head;
 use crate::kernels::{
-    matmul::{Extent, Left, Out, PANEL, Right, matmul},
+    matmul::{Extent, Left, PANEL, Right, matmul},
     pack::pack_panels_transposed,
     softmax::{row_exponential_sum, row_maximum},
 };
@@ -32,8 +32,16 @@ impl<T: Scalar> Head<T> {
                 };
                 let left = Left::strided(states, width, 1);
                 let right = Right::Panels(&self.states);
-                let out = Out::set(&mut self.logits[start..], vocab);
-                matmul(isa, extent, T::ONE, left, right, out);
+                matmul(
+                    isa,
+                    extent,
+                    T::ONE,
+                    left,
+                    right,
+                    &mut self.logits[start..],
+                    vocab,
+                    false,
+                );
             }
             for (row, logits) in self.logits[..rows * vocab].chunks_exact(vocab).enumerate() {
                 let maximum = row_maximum(isa, logits);

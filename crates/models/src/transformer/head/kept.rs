@@ -3,7 +3,7 @@
 use super::super::rows::Rows;
 use super::{CHUNK, Head, lanes_of};
 use crate::kernels::{
-    matmul::{Extent, Left, Out, Right, matmul},
+    matmul::{Extent, Left, Right, matmul},
     pack::pack_panels,
     vector::scale_rows,
 };
@@ -64,8 +64,16 @@ impl<T: Scalar> Head<T> {
                 };
                 let left = Left::strided(&self.logits[offset + words.start * lanes..], lanes, 1);
                 let target = &mut target[words.start * width..words.end * width];
-                let out = Out::add(target, width);
-                matmul(isa, extent, T::ONE, left, Right::Panels(&self.states), out);
+                matmul(
+                    isa,
+                    extent,
+                    T::ONE,
+                    left,
+                    Right::Panels(&self.states),
+                    target,
+                    width,
+                    true,
+                );
             }
             offset += self.vocab * lanes;
         }

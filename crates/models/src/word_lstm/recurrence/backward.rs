@@ -5,7 +5,7 @@ use crate::batch::SequenceBatch;
 use crate::kernels::{
     cifg::coupled_backward,
     lstm::cell_backward,
-    matmul::{Extent, Left, Out, Right, matmul, matmul_tall},
+    matmul::{Extent, Left, Right, matmul, matmul_tall},
     pack::{pack_left, pack_panels_transposed},
     vector::add_column_sums,
 };
@@ -82,8 +82,7 @@ impl<T: Scalar> Recurrence<T> {
                 let right = Right::Panels(&self.recurrent_panels);
                 let states_gradient = cell.fed_back_mut(&mut self.hidden_gradient, projected_gradient);
                 let earlier = &mut states_gradient[self.starts[step - 1] * fed_back..];
-                let out = Out::add(earlier, fed_back);
-                matmul(isa, extent, T::ONE, left, right, out);
+                matmul(isa, extent, T::ONE, left, right, earlier, fed_back, true);
             }
         }
 
@@ -96,8 +95,16 @@ impl<T: Scalar> Recurrence<T> {
         };
         let left = Left::strided(&self.gates, gates, 1);
         let right = Right::Panels(&self.small_panels);
-        let out = Out::set(&mut self.input_gradient, embed);
-        matmul(isa, extent, T::ONE, left, right, out);
+        matmul(
+            isa,
+            extent,
+            T::ONE,
+            left,
+            right,
+            &mut self.input_gradient,
+            embed,
+            false,
+        );
     }
 
     /// Gradients of hidden states from those of their projections, for `rows` rows from `first` on; the transposed
@@ -114,8 +121,7 @@ impl<T: Scalar> Recurrence<T> {
         let left = Left::strided(&projected_gradient[first * projection..], projection, 1);
         let right = Right::Panels(&self.small_panels);
         let gradient = &mut self.hidden_gradient[first * hidden..];
-        let out = Out::set(gradient, hidden);
-        matmul(self.isa, extent, T::ONE, left, right, out);
+        matmul(self.isa, extent, T::ONE, left, right, gradient, hidden, false);
     }
 
     /// Adds `factor` times the gradients of the recurrent layer's and the projection's parameters to `target`.
@@ -146,8 +152,16 @@ impl<T: Scalar> Recurrence<T> {
         };
         let left = Left::packed(&self.packed_states, rows);
         let right = Right::Rows(projected_gradient, projection);
-        let out = Out::add(&mut target[tensors.projection.clone()], projection);
-        matmul(isa, extent, factor, left, right, out);
+        matmul(
+            isa,
+            extent,
+            factor,
+            left,
+            right,
+            &mut target[tensors.projection.clone()],
+            projection,
+            true,
+        );
         let bias = &mut target[tensors.projection_bias.clone()];
         add_column_sums(isa, bias, factor, &projected_gradient[..rows * projection]);
 
@@ -178,8 +192,7 @@ impl<T: Scalar> Recurrence<T> {
         let left = Left::packed(&self.packed_states, depth);
         let right = (&self.gates[first * gates..rows * gates], gates);
         let wh = &mut target[tensors.wh.clone()];
-        let out = Out::add(wh, gates);
-        matmul_tall(isa, extent, factor, left, right, out, &mut self.panel);
+        matmul_tall(isa, extent, factor, left, right, wh, gates, true, &mut self.panel);
 
         let extent = Extent {
             rows: embed,
@@ -189,8 +202,7 @@ impl<T: Scalar> Recurrence<T> {
         let left = Left::strided(&self.inputs, 1, embed);
         let right = (&self.gates[..rows * gates], gates);
         let wx = &mut target[tensors.wx.clone()];
-        let out = Out::add(wx, gates);
-        matmul_tall(isa, extent, factor, left, right, out, &mut self.panel);
+        matmul_tall(isa, extent, factor, left, right, wx, gates, true, &mut self.panel);
         let bias = &mut target[tensors.bias.clone()];
         add_column_sums(isa, bias, factor, &self.gates[..rows * gates]);
     }
