@@ -1,11 +1,12 @@
 //! Layer normalisation of rows.
 
 use super::isa::kernel;
-use super::vector::{LANES, sum_of_lanes};
 use crate::scalar::Scalar;
 
 /// Added to the variance.
 pub(crate) const EPSILON: f64 = 1e-5;
+
+const LANES: usize = 16;
 
 /// Sum of `term(i)` over the indices of a row, in a fixed order of 16 lanes.
 #[inline(always)]
@@ -20,7 +21,14 @@ fn lane_sum<T: Scalar>(len: usize, term: impl Fn(usize) -> T) -> T {
     for j in 0..len - whole {
         lanes[j] += term(whole + j);
     }
-    sum_of_lanes(lanes)
+    let mut width = LANES / 2;
+    while width > 0 {
+        for j in 0..width {
+            lanes[j] += lanes[j + width];
+        }
+        width /= 2;
+    }
+    lanes[0]
 }
 
 kernel! {

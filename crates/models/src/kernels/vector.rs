@@ -73,20 +73,7 @@ kernel! {
     pub(crate) fn dot(a: &[T], b: &[T]) -> T = dot_body
 }
 
-pub(super) const LANES: usize = 16;
-
-/// Adds the upper half to the lower until one lane is left.
-#[inline(always)]
-pub(super) fn sum_of_lanes<T: Scalar>(mut lanes: [T; LANES]) -> T {
-    let mut width = LANES / 2;
-    while width > 0 {
-        for j in 0..width {
-            lanes[j] += lanes[j + width];
-        }
-        width /= 2;
-    }
-    lanes[0]
-}
+const LANES: usize = 16;
 
 #[inline(always)]
 pub(crate) fn dot_body<T: Scalar, const FUSED: bool>(a: &[T], b: &[T]) -> T {
@@ -101,7 +88,14 @@ pub(crate) fn dot_body<T: Scalar, const FUSED: bool>(a: &[T], b: &[T]) -> T {
     for (j, (&a, &b)) in rest_a.iter().zip(rest_b).enumerate() {
         lanes[j] = a.multiply_add::<FUSED>(b, lanes[j]);
     }
-    sum_of_lanes(lanes)
+    let mut width = LANES / 2;
+    while width > 0 {
+        for j in 0..width {
+            lanes[j] += lanes[j + width];
+        }
+        width /= 2;
+    }
+    lanes[0]
 }
 
 /// One over the L2 norm of a row; rows shorter than this count as this long, so that nothing divides by zero.
