@@ -4,6 +4,8 @@
 //! draws the noise, and gives the next head back with the release and the line of the ledger. A program that loses a head, because
 //! it crashed or could not store a line, has to load the stored one: no value of this crate makes a round twice.
 
+mod round;
+
 use std::io::{Read, Write};
 use std::sync::Arc;
 
@@ -19,11 +21,13 @@ use crate::entropy::RoundEntropy;
 use crate::error::{CoordinatorError, Result};
 use crate::identity::ModelIdentity;
 use crate::noise::Noise;
-use crate::plan::{Cost, PrivacyPlan, RoundPlan, Spending};
+use crate::plan::{Cost, PrivacyPlan, Spending};
 use crate::record::LedgerEntry;
 use crate::server_optimizer::ServerOptimizer;
 use crate::source::{Gathered, Participants, RoundSum};
 use crate::task::{ClipConfig, TaskConfig};
+
+pub use round::{CloseError, Next, Opened, Step};
 
 /// A training between two rounds: what was spent, what the noise keeps, the parameters, and the end of the ledger.
 ///
@@ -83,108 +87,6 @@ impl std::fmt::Debug for Trained {
             .field("parameters", &self.parameters.len())
             .finish_non_exhaustive()
     }
-}
-
-/// A round that a head has opened: its plan, the bound on each contribution, and the place in the ledger that it follows.
-///
-/// Only [`RunHead::open`] makes one:
-/// ```compile_fail,E0451
-/// let opened = undertone_coordinator::head::Opened { round: 3, ..todo!() };
-/// ```
-#[derive(Debug, Clone)]
-pub struct Opened {
-    genesis: String,
-    chain: Chain,
-    round: u64,
-    plan: RoundPlan,
-    bound: Bound,
-    estimate: Option<f64>,
-    widened: Option<Participation>,
-}
-
-impl Opened {
-    /// The index of the round, from 0.
-    #[must_use]
-    pub fn round(&self) -> u64 {
-        self.round
-    }
-
-    /// Clip norm, sensitivity and noise of the round.
-    #[must_use]
-    pub fn plan(&self) -> &RoundPlan {
-        &self.plan
-    }
-
-    /// The bound on each contribution. A sum must have been made with this bound, or [`RunHead::close`] refuses it.
-    #[must_use]
-    pub fn bound(&self) -> &Bound {
-        &self.bound
-    }
-
-    /// Adaptive clipping: the norm that the bit of a user compares with.
-    #[must_use]
-    pub fn estimate(&self) -> Option<f64> {
-        self.estimate
-    }
-}
-
-/// A closed round.
-#[derive(Debug)]
-pub struct Next {
-    /// The head of the round after this one.
-    pub head: RunHead,
-    /// The line of the ledger, without its line feed. It has to be durable before anything of the round leaves the process.
-    pub line: Vec<u8>,
-    /// The same line as a value.
-    pub entry: LedgerEntry,
-    /// The released average; `None` of an abandoned round.
-    pub average: Option<NoisedAverage>,
-    /// Whether the parameters would no longer have been finite. They are those of the round before then; the round is spent all
-    /// the same, since its noise was drawn.
-    pub quarantined: bool,
-    /// The L2 norm of the released average; 0 of an abandoned round.
-    pub release_norm: f64,
-}
-
-/// Why a round was not closed.
-#[derive(Debug, thiserror::Error)]
-pub enum CloseError {
-    /// Nothing was drawn; the sum is gone. The same round can be opened again.
-    #[error("{why}")]
-    Refused {
-        /// The head as it was.
-        head: Box<RunHead>,
-        /// Why.
-        why: CoordinatorError,
-    },
-    /// The head is gone with the noise that it may have drawn: load the stored one.
-    #[error(transparent)]
-    Lost {
-        /// Why.
-        #[from]
-        why: CoordinatorError,
-    },
-}
-
-impl CloseError {
-    /// Why, without the head.
-    #[must_use]
-    pub fn why(self) -> CoordinatorError {
-        match self {
-            Self::Refused { why, .. } | Self::Lost { why } => why,
-        }
-    }
-}
-
-/// A step of [`RunHead::close`] that has just ended, for callers that measure time; this crate reads no clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Averaging and noise.
-    Noise,
-    /// The server optimizer.
-    Server,
-    /// The line of the ledger, and what the round cost.
-    Entry,
 }
 
 /// A sum that has passed every check, ready for the noise.

@@ -1,0 +1,113 @@
+//! A round between its opening and its close, as values.
+
+use undertone_accounting::participation::Participation;
+use undertone_aggregation::Bound;
+use undertone_mechanisms::NoisedAverage;
+
+use super::RunHead;
+use crate::chain::Chain;
+use crate::error::CoordinatorError;
+use crate::plan::RoundPlan;
+use crate::record::LedgerEntry;
+
+/// A round that a head has opened: its plan, the bound on each contribution, and the place in the ledger that it follows.
+///
+/// Only [`RunHead::open`] makes one:
+/// ```compile_fail,E0451
+/// let opened = undertone_coordinator::head::Opened { round: 3, ..todo!() };
+/// ```
+#[derive(Debug, Clone)]
+pub struct Opened {
+    pub(super) genesis: String,
+    pub(super) chain: Chain,
+    pub(super) round: u64,
+    pub(super) plan: RoundPlan,
+    pub(super) bound: Bound,
+    pub(super) estimate: Option<f64>,
+    pub(super) widened: Option<Participation>,
+}
+
+impl Opened {
+    /// The index of the round, from 0.
+    #[must_use]
+    pub fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// Clip norm, sensitivity and noise of the round.
+    #[must_use]
+    pub fn plan(&self) -> &RoundPlan {
+        &self.plan
+    }
+
+    /// The bound on each contribution. A sum must have been made with this bound, or [`RunHead::close`] refuses it.
+    #[must_use]
+    pub fn bound(&self) -> &Bound {
+        &self.bound
+    }
+
+    /// Adaptive clipping: the norm that the bit of a user compares with.
+    #[must_use]
+    pub fn estimate(&self) -> Option<f64> {
+        self.estimate
+    }
+}
+
+/// A closed round.
+#[derive(Debug)]
+pub struct Next {
+    /// The head of the round after this one.
+    pub head: RunHead,
+    /// The line of the ledger, without its line feed. It has to be durable before anything of the round leaves the process.
+    pub line: Vec<u8>,
+    /// The same line as a value.
+    pub entry: LedgerEntry,
+    /// The released average; `None` of an abandoned round.
+    pub average: Option<NoisedAverage>,
+    /// Whether the parameters would no longer have been finite. They are those of the round before then; the round is spent all
+    /// the same, since its noise was drawn.
+    pub quarantined: bool,
+    /// The L2 norm of the released average; 0 of an abandoned round.
+    pub release_norm: f64,
+}
+
+/// Why a round was not closed.
+#[derive(Debug, thiserror::Error)]
+pub enum CloseError {
+    /// Nothing was drawn; the sum is gone. The same round can be opened again.
+    #[error("{why}")]
+    Refused {
+        /// The head as it was.
+        head: Box<RunHead>,
+        /// Why.
+        why: CoordinatorError,
+    },
+    /// The head is gone with the noise that it may have drawn: load the stored one.
+    #[error(transparent)]
+    Lost {
+        /// Why.
+        #[from]
+        why: CoordinatorError,
+    },
+}
+
+impl CloseError {
+    /// Why, without the head.
+    #[must_use]
+    pub fn why(self) -> CoordinatorError {
+        match self {
+            Self::Refused { why, .. } | Self::Lost { why } => why,
+        }
+    }
+}
+
+/// A step of [`RunHead::close`] that has just ended, for callers that measure time; this crate reads no clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Averaging and noise.
+    Noise,
+    /// The server optimizer.
+    Server,
+    /// The line of the ledger, and what the round cost.
+    Entry,
+}
