@@ -30,7 +30,7 @@ const RANK_FAILURE: f64 = 0.01;
 
 /// What advice is asked for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Question {
+pub struct AdviceRequest {
     /// `B`: expected gradients a step.
     pub compute_budget: u64,
     /// `T`.
@@ -159,11 +159,11 @@ pub struct Advice {
 pub fn advise(
     file: &RunFile,
     proxy: Option<&RunFile>,
-    question: &Question,
+    request: &AdviceRequest,
     out: &Path,
     observer: &dyn Observer,
 ) -> Result<Advice> {
-    let drawn = randomness(question.seed)?;
+    let drawn = randomness(request.seed)?;
     let open = |file: &RunFile| -> Result<Corpus> {
         let progress = CorpusProgress(observer);
         Ok(Corpus::open(
@@ -195,11 +195,11 @@ pub fn advise(
         model.as_ref(),
         &parameters,
         &partition,
-        question.probe_users,
+        request.probe_users,
         &drawn,
-        question.threads,
+        request.threads,
     )?;
-    let mut advice = Setting::new(&corpus.partition(Split::Train), question, &drawn)?
+    let mut advice = AdviceInputs::new(&corpus.partition(Split::Train), request, &drawn)?
         .advise(&mut probe, &|| observer.on_user())?;
     advice.probed_proxy = proxy.is_some();
     advice.privacy = statements(&advice, corpus.vocabulary_privacy().is_some());
@@ -207,22 +207,22 @@ pub fn advise(
 }
 
 /// The part that does not look at gradients.
-struct Setting<'a> {
-    question: &'a Question,
+struct AdviceInputs<'a> {
+    request: &'a AdviceRequest,
     sizes: Vec<u64>,
     group_size: u32,
     median: Option<MedianCost>,
     target: (Epsilon, Delta),
 }
 
-impl<'a> Setting<'a> {
-    fn new(users: &Partition<'_>, question: &'a Question, randomness: &Randomness) -> Result<Self> {
+impl<'a> AdviceInputs<'a> {
+    fn new(users: &Partition<'_>, request: &'a AdviceRequest, randomness: &Randomness) -> Result<Self> {
         if users.num_users() == 0 {
             let hint = "loosen `data.min_tokens` or `data.min_examples`, or check `data.split`";
             return Err(RunError::EmptyPartition { split: "train", hint });
         }
         let sizes: Vec<u64> = users.users().map(|user| user.num_examples() as u64).collect();
-        let (group_size, median) = match question.group_size {
+        let (group_size, median) = match request.group_size {
             GroupSize::Given(0) => return Err(RunError::value("group_size", "at least 1", 0)),
             GroupSize::Given(group_size) => (group_size, None),
             GroupSize::PrivateMedian { epsilon, largest } => {
@@ -239,17 +239,17 @@ impl<'a> Setting<'a> {
             }
         };
         let spent = median.map_or(0.0, |median| median.epsilon);
-        let left = question.epsilon - spent;
+        let left = request.epsilon - spent;
         if left.is_nan() || left <= 0.0 {
             let expected = format!("more than the {spent} of the median");
-            return Err(RunError::value("epsilon", expected, question.epsilon));
+            return Err(RunError::value("epsilon", expected, request.epsilon));
         }
         Ok(Self {
-            question,
+            request,
             sizes,
             group_size,
             median,
-            target: (Epsilon::new(left)?, Delta::new(question.delta)?),
+            target: (Epsilon::new(left)?, Delta::new(request.delta)?),
         })
     }
 
@@ -261,19 +261,19 @@ impl<'a> Setting<'a> {
             sampling_probability,
             noise_multiplier,
         };
-        let rounds = self.question.rounds;
+        let rounds = self.request.rounds;
         Ok(noise_multiplier_of(self.target, rounds, Recipe::Pld, step)?.get())
     }
 
     fn advise(self, probe: &mut Probe<'_>, on_user: &(dyn Fn() + Sync)) -> Result<Advice> {
-        let question = self.question;
+        let request = self.request;
         let users = self.sizes.len() as u64;
         let els_examples = self
             .sizes
             .iter()
             .map(|size| (*size).min(u64::from(self.group_size)))
             .sum::<u64>();
-        let budget = question.compute_budget;
+        let budget = request.compute_budget;
         if budget > els_examples {
             let expected = format!(
                 "at most {els_examples}, the examples left with at most {} of a user",
@@ -294,7 +294,7 @@ impl<'a> Setting<'a> {
             Ok(Some(noise))
         };
         let doubling = estimate_and_double(
-            question.start,
+            request.start,
             budget,
             |group_size| probe.median_norm(group_size, on_user),
             &mut uls_noise,
@@ -332,10 +332,10 @@ impl<'a> Setting<'a> {
             users,
             examples: self.sizes.iter().sum(),
             els_examples,
-            epsilon: question.epsilon,
+            epsilon: request.epsilon,
             training_epsilon: self.target.0.get(),
-            delta: question.delta,
-            rounds: question.rounds,
+            delta: request.delta,
+            rounds: request.rounds,
             compute_budget: budget,
             median: self.median,
             els,

@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use undertone_present::numbers::{number, upper_bound};
 use undertone_run::config::{Override, RunFile};
 use undertone_studies::advise::doubling::{Doubled, DoublingStep};
-use undertone_studies::advise::{Advice, GroupSize, Question, Recommended, advise};
+use undertone_studies::advise::{Advice, AdviceRequest, GroupSize, Recommended, advise};
 
 use super::train::{Progress, start_threads};
 use crate::output::{Output, facts};
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &AdviseArgs, output: &Output) -> anyhow::Result<()> {
         .as_ref()
         .map(|proxy| RunFile::read(proxy, &[]))
         .transpose()?;
-    let question = Question {
+    let request = AdviceRequest {
         compute_budget: args.compute_budget,
         rounds: args.rounds.unwrap_or(file.config.task.rounds),
         epsilon: args.epsilon,
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &AdviseArgs, output: &Output) -> anyhow::Result<()> {
     };
     std::fs::create_dir_all(&args.out).with_context(|| format!("cannot create {}", args.out.display()))?;
     let progress = Progress::new(output);
-    let advice = advise(&file, proxy.as_ref(), &question, &args.out, &progress);
+    let advice = advise(&file, proxy.as_ref(), &request, &args.out, &progress);
     progress.clear();
     let advice = advice?;
     if output.json {

@@ -40,8 +40,8 @@ fn file() -> RunFile {
     }
 }
 
-fn question() -> Question {
-    Question {
+fn request() -> AdviceRequest {
+    AdviceRequest {
         compute_budget: 128,
         rounds: 30,
         epsilon: 4.0,
@@ -57,9 +57,9 @@ fn question() -> Question {
     }
 }
 
-fn ask(question: &Question, proxy: Option<&RunFile>) -> Result<Advice> {
+fn ask(request: &AdviceRequest, proxy: Option<&RunFile>) -> Result<Advice> {
     let folder = tempfile::tempdir().unwrap();
-    advise(&file(), proxy, question, folder.path(), &Silent)
+    advise(&file(), proxy, request, folder.path(), &Silent)
 }
 
 fn epsilon_of(configured: &Configured, group_size: u64, advice: &Advice) -> f64 {
@@ -76,7 +76,7 @@ fn epsilon_of(configured: &Configured, group_size: u64, advice: &Advice) -> f64 
 
 #[test]
 fn the_advice_is_what_its_parts_say() {
-    let advice = ask(&question(), None).unwrap();
+    let advice = ask(&request(), None).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let data = file().config.data;
     let corpus = Corpus::open(&data, Path::new("."), folder.path(), &CorpusProgress(&Silent)).unwrap();
@@ -172,14 +172,14 @@ fn gradient_norms_by_hand() {
 #[test]
 fn threads_change_nothing_and_a_proxy_is_said() {
     let one = ask(
-        &Question {
+        &AdviceRequest {
             threads: 1,
-            ..question()
+            ..request()
         },
         None,
     )
     .unwrap();
-    let proxied = ask(&question(), Some(&file())).unwrap();
+    let proxied = ask(&request(), Some(&file())).unwrap();
     // The proxy is the same corpus here.
     assert_eq!(
         (one.els, one.uls, &one.doubling),
@@ -192,20 +192,19 @@ fn threads_change_nothing_and_a_proxy_is_said() {
 
 #[test]
 fn refusals() {
-    let message = |change: &dyn Fn(&mut Question)| {
-        let mut question = question();
-        change(&mut question);
-        ask(&question, None).unwrap_err().to_string()
+    let message = |change: &dyn Fn(&mut AdviceRequest)| {
+        let mut request = request();
+        change(&mut request);
+        ask(&request, None).unwrap_err().to_string()
     };
     assert!(
-        message(&|question| question.compute_budget = 100)
-            .contains("`compute_budget`: expected group size 1")
+        message(&|request| request.compute_budget = 100).contains("`compute_budget`: expected group size 1")
     );
-    assert!(message(&|question| question.compute_budget = 1 << 30).contains("the examples left"));
-    assert!(message(&|question| question.epsilon = 0.5).contains("more than the 0.5 of the median"));
-    assert!(message(&|question| question.start = (1, 512)).contains("compute_budget"));
+    assert!(message(&|request| request.compute_budget = 1 << 30).contains("the examples left"));
+    assert!(message(&|request| request.epsilon = 0.5).contains("more than the 0.5 of the median"));
+    assert!(message(&|request| request.start = (1, 512)).contains("compute_budget"));
     assert!(
-        message(&|question| question.group_size = GroupSize::Given(0))
+        message(&|request| request.group_size = GroupSize::Given(0))
             .contains("`group_size`: expected at least 1")
     );
 }
