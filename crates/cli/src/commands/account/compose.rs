@@ -7,7 +7,7 @@ use serde::Deserialize;
 use undertone_accounting::{Adjacency, Event, Recipe};
 use undertone_run::config::syntax_error;
 
-use super::options::{Quantity, Setting, TargetArgs};
+use super::options::{Knobs, Quantity, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
 use crate::output::Output;
 
@@ -22,7 +22,7 @@ pub(super) struct ComposeArgs {
 
 pub(super) fn run(args: &ComposeArgs, output: &Output) -> anyhow::Result<()> {
     let events = read(&args.file)?;
-    question::show(&Composed { events }, &Setting::default(), &args.target, output)
+    question::show(&Composed { events }, &Knobs::default(), &args.target, output)
 }
 
 #[derive(Deserialize)]
@@ -79,7 +79,7 @@ impl Question for Composed {
         &[]
     }
 
-    fn state(&self, _: &Setting) -> anyhow::Result<Stated> {
+    fn state(&self, _: &Knobs) -> anyhow::Result<Stated> {
         let events: Vec<serde_json::Value> = self
             .events
             .iter()

@@ -2,7 +2,7 @@
 
 use undertone_accounting::{Adjacency, Event, Recipe, SamplingProbability};
 
-use super::options::{Quantity, Setting, TargetArgs};
+use super::options::{Knobs, Quantity, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
 use crate::output::Output;
 
@@ -30,11 +30,11 @@ pub(super) fn run(args: &ElsArgs, output: &Output) -> anyhow::Result<()> {
         .sampling_probability
         .map(SamplingProbability::new)
         .transpose()?;
-    let setting = Setting::new(args.noise_multiplier, args.rounds, probability)?;
+    let knobs = Knobs::new(args.noise_multiplier, args.rounds, probability)?;
     let question = ExampleLevel {
         group_size: args.examples_per_user,
     };
-    question::show(&question, &setting, &args.target, output)
+    question::show(&question, &knobs, &args.target, output)
 }
 
 struct ExampleLevel {
@@ -67,11 +67,11 @@ impl Question for ExampleLevel {
         ]
     }
 
-    fn state(&self, setting: &Setting) -> anyhow::Result<Stated> {
+    fn state(&self, knobs: &Knobs) -> anyhow::Result<Stated> {
         let (sampling_probability, noise_multiplier, rounds) = (
-            setting.sampling_probability()?,
-            setting.noise_multiplier()?,
-            setting.rounds()?,
+            knobs.sampling_probability()?,
+            knobs.noise_multiplier()?,
+            knobs.rounds()?,
         );
         let event = Event::ExampleLevelSampling {
             group_size: self.group_size,

@@ -11,12 +11,12 @@ use undertone_accounting::sensitivity::{SquaredSensitivity, production, restart}
 use undertone_accounting::{Adjacency, Event, Recipe};
 use undertone_run::config::syntax_error;
 
-use super::options::{Quantity, Setting, TargetArgs};
+use super::options::{Knobs, Quantity, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
 use crate::output::Output;
 
 /// Maximum number of rounds with one coefficient per round.
-const MOST_COEFFICIENTS: u64 = 1 << 24;
+const MAX_COEFFICIENTS: u64 = 1 << 24;
 
 /// Arguments of `undertone account ftrl`.
 #[derive(Debug, clap::Args)]
@@ -80,8 +80,8 @@ pub(super) fn run(args: &FtrlArgs, output: &Output) -> anyhow::Result<()> {
         strategy: Strategy::new(args)?,
         participation: participation(args)?,
     };
-    let setting = Setting::new(args.noise_multiplier, args.rounds, None)?;
-    question::show(&question, &setting, &args.target, output)
+    let knobs = Knobs::new(args.noise_multiplier, args.rounds, None)?;
+    question::show(&question, &knobs, &args.target, output)
 }
 
 /// The schema; without --max-participation as many as fit.
@@ -96,7 +96,7 @@ fn participation(args: &FtrlArgs) -> anyhow::Result<Schema> {
         (None, _) => bail!(
             "expected --rounds-between or --gap (how far apart a user's participations are), or --max-participation 1"
         ),
-        (Some(gap), Some(most)) => Participation::at_least(gap, most)?,
+        (Some(gap), Some(max)) => Participation::at_least(gap, max)?,
         (Some(gap), None) => Participation::at_least(gap, u64::MAX)?,
     };
     Ok(Schema {
@@ -197,8 +197,8 @@ impl Strategy {
         // Trees are counted by blocks; coefficients are one number per round.
         let in_memory = || -> anyhow::Result<usize> {
             ensure!(
-                rounds <= MOST_COEFFICIENTS,
-                "--rounds: expected at most {MOST_COEFFICIENTS} with coefficients, got {rounds}"
+                rounds <= MAX_COEFFICIENTS,
+                "--rounds: expected at most {MAX_COEFFICIENTS} with coefficients, got {rounds}"
             );
             Ok(usize::try_from(rounds)?)
         };
@@ -247,8 +247,8 @@ impl Question for Correlated {
         &[Quantity::NoiseMultiplier, Quantity::Rounds]
     }
 
-    fn state(&self, setting: &Setting) -> anyhow::Result<Stated> {
-        let (noise_multiplier, rounds) = (setting.noise_multiplier()?, setting.rounds()?);
+    fn state(&self, knobs: &Knobs) -> anyhow::Result<Stated> {
+        let (noise_multiplier, rounds) = (knobs.noise_multiplier()?, knobs.rounds()?);
         let effective = self.participation.participation.effective(rounds)?;
         let schema = effective.participation;
         let mut warnings = Vec::new();

@@ -2,7 +2,7 @@
 
 use undertone_accounting::{Adjacency, Event, Recipe};
 
-use super::options::{Quantity, Setting, TargetArgs};
+use super::options::{Knobs, Quantity, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
 use crate::output::Output;
 
@@ -23,8 +23,8 @@ pub(super) fn run(args: &GaussianArgs, output: &Output) -> anyhow::Result<()> {
     // One release is the plain question; a search for rounds must start without them.
     let searched = args.target.searches(Quantity::Rounds);
     let rounds = args.rounds.or((!searched).then_some(1));
-    let setting = Setting::new(args.noise_multiplier, rounds, None)?;
-    question::show(&Gaussian, &setting, &args.target, output)
+    let knobs = Knobs::new(args.noise_multiplier, rounds, None)?;
+    question::show(&Gaussian, &knobs, &args.target, output)
 }
 
 struct Gaussian;
@@ -50,8 +50,8 @@ impl Question for Gaussian {
         &[Quantity::NoiseMultiplier, Quantity::Rounds]
     }
 
-    fn state(&self, setting: &Setting) -> anyhow::Result<Stated> {
-        let (noise_multiplier, rounds) = (setting.noise_multiplier()?, setting.rounds()?);
+    fn state(&self, knobs: &Knobs) -> anyhow::Result<Stated> {
+        let (noise_multiplier, rounds) = (knobs.noise_multiplier()?, knobs.rounds()?);
         Ok(Stated {
             events: vec![(Event::Gaussian { noise_multiplier }, rounds)],
             facts: vec![

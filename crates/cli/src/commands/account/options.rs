@@ -36,7 +36,7 @@ pub(super) struct TargetArgs {
 
 /// What an answer is stated for.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Target {
+pub(super) enum StatedFor {
     /// The smallest epsilon at this delta.
     AtDelta(Delta),
     /// The smallest delta at this epsilon.
@@ -129,14 +129,16 @@ impl TargetArgs {
     }
 
     /// What the answer is to be stated for.
-    pub(super) fn target(&self) -> anyhow::Result<Target> {
+    pub(super) fn target(&self) -> anyhow::Result<StatedFor> {
         let epsilon = self.epsilon.map(Epsilon::new).transpose()?;
         let delta = self.delta.map(Delta::new).transpose()?;
         match (self.calibrate, epsilon, delta) {
-            (Some(quantity), Some(epsilon), Some(delta)) => Ok(Target::Calibrate(quantity, (epsilon, delta))),
+            (Some(quantity), Some(epsilon), Some(delta)) => {
+                Ok(StatedFor::Calibrate(quantity, (epsilon, delta)))
+            }
             (Some(_), ..) => bail!("--calibrate needs the target guarantee: --epsilon and --delta"),
-            (None, None, Some(delta)) => Ok(Target::AtDelta(delta)),
-            (None, Some(epsilon), None) => Ok(Target::AtEpsilon(epsilon)),
+            (None, None, Some(delta)) => Ok(StatedFor::AtDelta(delta)),
+            (None, Some(epsilon), None) => Ok(StatedFor::AtEpsilon(epsilon)),
             (None, Some(_), Some(_)) => bail!(
                 "--epsilon and --delta were both given: give only --delta to compute epsilon, only --epsilon to compute \
                  delta, or --calibrate QUANTITY to find what meets both"
@@ -200,13 +202,13 @@ impl SamplingArgs {
 
 /// The values of a question that may be given or searched for.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Setting {
+pub(super) struct Knobs {
     pub(super) noise_multiplier: Option<NoiseMultiplier>,
     pub(super) rounds: Option<u64>,
     pub(super) sampling_probability: Option<SamplingProbability>,
 }
 
-impl Setting {
+impl Knobs {
     pub(super) fn new(
         noise_multiplier: Option<f64>,
         rounds: Option<u64>,

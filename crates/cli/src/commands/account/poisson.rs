@@ -2,7 +2,7 @@
 
 use undertone_accounting::{Adjacency, Event, Recipe};
 
-use super::options::{Quantity, SamplingArgs, Setting, TargetArgs};
+use super::options::{Knobs, Quantity, SamplingArgs, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
 use crate::commands::NO_GROUP;
 use crate::output::Output;
@@ -37,8 +37,8 @@ pub(super) fn run_user_level(args: &PoissonArgs, output: &Output) -> anyhow::Res
 }
 
 fn ask(args: &PoissonArgs, title: &'static str, output: &Output) -> anyhow::Result<()> {
-    let setting = Setting::new(args.noise_multiplier, args.rounds, args.sampling.probability()?)?;
-    question::show(&Poisson { title }, &setting, &args.target, output)
+    let knobs = Knobs::new(args.noise_multiplier, args.rounds, args.sampling.probability()?)?;
+    question::show(&Poisson { title }, &knobs, &args.target, output)
 }
 
 struct Poisson {
@@ -71,11 +71,11 @@ impl Question for Poisson {
         ]
     }
 
-    fn state(&self, setting: &Setting) -> anyhow::Result<Stated> {
+    fn state(&self, knobs: &Knobs) -> anyhow::Result<Stated> {
         let (sampling_probability, noise_multiplier, rounds) = (
-            setting.sampling_probability()?,
-            setting.noise_multiplier()?,
-            setting.rounds()?,
+            knobs.sampling_probability()?,
+            knobs.noise_multiplier()?,
+            knobs.rounds()?,
         );
         let event = Event::PoissonGaussian {
             sampling_probability,

@@ -6,7 +6,7 @@ use undertone_accounting::{Accountant, Adjacency, Delta, Epsilon, Event, Recipe}
 use undertone_present::numbers::number;
 
 use super::answer::{Answer, Line};
-use super::options::{Quantity, Setting, Target, TargetArgs};
+use super::options::{Knobs, Quantity, StatedFor, TargetArgs};
 use crate::output::Output;
 
 /// One named fact of a question, for people and for machines.
@@ -37,7 +37,7 @@ impl Fact {
     }
 }
 
-/// What a setting amounts to.
+/// The events and facts that a question states at given knobs.
 #[derive(Debug)]
 pub(super) struct Stated {
     /// Events with their numbers of releases.
@@ -48,7 +48,7 @@ pub(super) struct Stated {
     pub(super) warnings: Vec<String>,
 }
 
-/// A question: from a setting to events, and what may be searched for.
+/// A question: it maps knobs to events, and says which knobs may be searched for.
 pub(super) trait Question {
     /// What is asked, in a line.
     fn title(&self) -> String;
@@ -62,17 +62,17 @@ pub(super) trait Question {
     /// The relation the mechanism is usually stated for; `None` for that of the first event.
     fn adjacency(&self) -> Option<Adjacency>;
 
-    /// The quantities of the setting that the question has.
+    /// The knobs that the question has.
     fn quantities(&self) -> &'static [Quantity];
 
-    /// Events, facts and warnings at a setting.
-    fn state(&self, setting: &Setting) -> anyhow::Result<Stated>;
+    /// Events, facts and warnings at these knobs.
+    fn state(&self, knobs: &Knobs) -> anyhow::Result<Stated>;
 }
 
-/// Answers a question at a setting and shows the answer.
+/// Answers a question at these knobs and shows the answer.
 pub(super) fn show(
     question: &dyn Question,
-    setting: &Setting,
+    knobs: &Knobs,
     args: &TargetArgs,
     output: &Output,
 ) -> anyhow::Result<()> {
@@ -81,7 +81,7 @@ pub(super) fn show(
         recipe: args.recipe().unwrap_or_else(|| question.recipe()),
         adjacency: args.adjacency().or_else(|| question.adjacency()),
     }
-    .answer(setting, args)?;
+    .answer(knobs, args)?;
     if output.json {
         output.print_json(&answer.json())
     } else {
@@ -97,28 +97,28 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn answer(&self, setting: &Setting, args: &TargetArgs) -> anyhow::Result<Answer> {
+    fn answer(&self, knobs: &Knobs, args: &TargetArgs) -> anyhow::Result<Answer> {
         let target = args.target()?;
-        let (mut setting, mut calibrated) = (*setting, None);
-        if let Target::Calibrate(quantity, target) = target {
-            setting = self.calibrate(quantity, &setting, target)?;
+        let (mut knobs, mut calibrated) = (*knobs, None);
+        if let StatedFor::Calibrate(quantity, target) = target {
+            knobs = self.calibrate(quantity, &knobs, target)?;
             calibrated = Some(quantity);
         }
-        let stated = self.question.state(&setting)?;
+        let stated = self.question.state(&knobs)?;
         let accountant = self.accountant(&stated.events)?;
         let (guarantee, delta) = match target {
-            Target::AtEpsilon(epsilon) => {
+            StatedFor::AtEpsilon(epsilon) => {
                 let guarantee = accountant.delta_for(epsilon)?;
                 (guarantee, guarantee.delta)
             }
-            Target::AtDelta(delta) | Target::Calibrate(_, (_, delta)) => {
+            StatedFor::AtDelta(delta) | StatedFor::Calibrate(_, (_, delta)) => {
                 (accountant.guarantee(delta)?, delta)
             }
         };
         let mut table = Vec::new();
         if self.question.quantities().contains(&Quantity::Rounds) {
-            for rounds in args.table(setting.rounds()?)?.unwrap_or_default() {
-                table.push(self.line(&setting, rounds, delta)?);
+            for rounds in args.table(knobs.rounds()?)?.unwrap_or_default() {
+                table.push(self.line(&knobs, rounds, delta)?);
             }
         } else {
             ensure!(
@@ -157,12 +157,12 @@ impl Asked<'_> {
         Ok(accountant)
     }
 
-    fn line(&self, setting: &Setting, rounds: u64, delta: Delta) -> anyhow::Result<Line> {
-        let setting = Setting {
+    fn line(&self, knobs: &Knobs, rounds: u64, delta: Delta) -> anyhow::Result<Line> {
+        let knobs = Knobs {
             rounds: Some(rounds),
-            ..*setting
+            ..*knobs
         };
-        let accountant = self.accountant(&self.question.state(&setting)?.events)?;
+        let accountant = self.accountant(&self.question.state(&knobs)?.events)?;
         Ok(Line {
             rounds,
             epsilon: accountant.guarantee(delta)?.epsilon.get(),

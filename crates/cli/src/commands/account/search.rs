@@ -7,7 +7,7 @@ use anyhow::ensure;
 use undertone_accounting::calibrate::{self, Precision};
 use undertone_accounting::{AccountingError, Delta, Epsilon, NoiseMultiplier, SamplingProbability, gaussian};
 
-use super::options::{Quantity, Setting};
+use super::options::{Knobs, Quantity};
 use super::question::Asked;
 
 /// A search over real numbers ends when epsilon is this close below the target, relatively, or the bracket this narrow.
@@ -18,30 +18,30 @@ const REAL: Precision = Precision::Real {
 /// Noise multipliers outside this range are not searched for.
 const NOISE: (f64, f64) = (1e-6, 1e12);
 /// Smallest sampling probability that is searched for.
-const LEAST_PROBABILITY: f64 = 1e-15;
+const MIN_PROBABILITY: f64 = 1e-15;
 /// More rounds than this are not searched for.
-const MOST_ROUNDS: u64 = 1 << 40;
+const MAX_ROUNDS: u64 = 1 << 40;
 
 impl Asked<'_> {
-    /// The setting with the quantity that reaches the target.
+    /// The knobs with the quantity that reaches the target.
     pub(super) fn calibrate(
         &self,
         quantity: Quantity,
-        setting: &Setting,
+        knobs: &Knobs,
         target: (Epsilon, Delta),
-    ) -> anyhow::Result<Setting> {
+    ) -> anyhow::Result<Knobs> {
         let name = quantity.name();
         ensure!(
             self.question.quantities().contains(&quantity),
             "--calibrate {name}: this command has no --{name}"
         );
         ensure!(
-            !setting.has(quantity),
+            !knobs.has(quantity),
             "--{name} and --calibrate {name} were both given: give only one of the two"
         );
         let search = Search {
             asked: self,
-            setting,
+            knobs,
             target,
             name,
         };
@@ -55,24 +55,24 @@ impl Asked<'_> {
 
 struct Search<'a> {
     asked: &'a Asked<'a>,
-    setting: &'a Setting,
+    knobs: &'a Knobs,
     target: (Epsilon, Delta),
     name: &'static str,
 }
 
 impl Search<'_> {
     /// The smallest noise multiplier.
-    fn noise_multiplier(&self) -> anyhow::Result<Setting> {
-        let with = |z: f64| -> anyhow::Result<Setting> {
-            Ok(Setting {
+    fn noise_multiplier(&self) -> anyhow::Result<Knobs> {
+        let with = |z: f64| -> anyhow::Result<Knobs> {
+            Ok(Knobs {
                 noise_multiplier: Some(NoiseMultiplier::new(z)?),
-                ..*self.setting
+                ..*self.knobs
             })
         };
         // Of one unsampled Gaussian, times the root of the rounds: near enough from either side, and free.
         let (epsilon, delta) = self.target;
         let one = gaussian::noise_multiplier(epsilon, delta)?.get();
-        let rounds = self.setting.rounds.unwrap_or(1) as f64;
+        let rounds = self.knobs.rounds.unwrap_or(1) as f64;
         let search = calibrate::Bisection {
             safe: NOISE.1,
             risky: NOISE.0,
@@ -84,15 +84,15 @@ impl Search<'_> {
     }
 
     /// The largest sampling probability.
-    fn sampling_probability(&self) -> anyhow::Result<Setting> {
-        let with = |q: f64| -> anyhow::Result<Setting> {
-            Ok(Setting {
+    fn sampling_probability(&self) -> anyhow::Result<Knobs> {
+        let with = |q: f64| -> anyhow::Result<Knobs> {
+            Ok(Knobs {
                 sampling_probability: Some(SamplingProbability::new(q)?),
-                ..*self.setting
+                ..*self.knobs
             })
         };
         let search = calibrate::Bisection {
-            safe: LEAST_PROBABILITY,
+            safe: MIN_PROBABILITY,
             risky: 1.0,
             start: 1.0,
             slope: 1.0,
@@ -102,34 +102,34 @@ impl Search<'_> {
     }
 
     /// The largest number of rounds.
-    fn rounds(&self) -> anyhow::Result<Setting> {
+    fn rounds(&self) -> anyhow::Result<Knobs> {
         let with = |rounds: f64| {
-            Ok(Setting {
+            Ok(Knobs {
                 rounds: Some(rounds as u64),
-                ..*self.setting
+                ..*self.knobs
             })
         };
         let search = calibrate::Bisection {
             safe: 1.0,
-            risky: MOST_ROUNDS as f64,
+            risky: MAX_ROUNDS as f64,
             start: 1.0,
             slope: 0.5,
             precision: Precision::Whole,
         };
         let found = self.run(search, with)?;
         ensure!(
-            found.rounds < Some(MOST_ROUNDS),
-            "--calibrate rounds: even {MOST_ROUNDS} rounds, the max of the search, meet the target"
+            found.rounds < Some(MAX_ROUNDS),
+            "--calibrate rounds: even {MAX_ROUNDS} rounds, the max of the search, meet the target"
         );
         Ok(found)
     }
 
-    /// The setting `with` the value that is found.
+    /// The knobs `with` the value that is found.
     fn run(
         &self,
         search: calibrate::Bisection,
-        with: impl Fn(f64) -> anyhow::Result<Setting>,
-    ) -> anyhow::Result<Setting> {
+        with: impl Fn(f64) -> anyhow::Result<Knobs>,
+    ) -> anyhow::Result<Knobs> {
         let target = self.target.0.get();
         let found =
             search.run(|value| anyhow::Ok(calibrate::excess(self.epsilon(&with(value)?)?, target)))?;
@@ -139,9 +139,9 @@ impl Search<'_> {
         }
     }
 
-    /// Epsilon at a setting; infinite where none can be stated.
-    fn epsilon(&self, setting: &Setting) -> anyhow::Result<f64> {
-        let events = self.asked.question.state(setting)?.events;
+    /// Epsilon at these knobs; infinite where none can be stated.
+    fn epsilon(&self, knobs: &Knobs) -> anyhow::Result<f64> {
+        let events = self.asked.question.state(knobs)?.events;
         match self.asked.accountant(&events)?.guarantee(self.target.1) {
             Ok(guarantee) => Ok(guarantee.epsilon.get()),
             Err(AccountingError::NoFiniteGuarantee { .. }) => Ok(f64::INFINITY),
@@ -149,9 +149,9 @@ impl Search<'_> {
         }
     }
 
-    fn unreachable(&self, setting: &Setting, at: f64) -> anyhow::Result<anyhow::Error> {
+    fn unreachable(&self, knobs: &Knobs, at: f64) -> anyhow::Result<anyhow::Error> {
         let (epsilon, delta) = self.target;
-        let (name, best) = (self.name, self.epsilon(setting)?);
+        let (name, best) = (self.name, self.epsilon(knobs)?);
         Ok(anyhow::anyhow!(
             "--calibrate {name}: the target (epsilon = {epsilon}, delta = {delta:e}) is out of reach; the smallest reachable \
              epsilon is {best} at --{name} {at}",
