@@ -12,8 +12,8 @@
 
 mod config;
 mod gradient;
+mod inputs;
 mod order;
-mod setting;
 
 use std::time::Instant;
 
@@ -34,8 +34,8 @@ use undertone_coordinator::server_optimizer::ServerOptimizer;
 
 pub use config::{CentralTrainingConfig, PretrainConfig, PretrainFile};
 use gradient::PartWorker;
+use inputs::TrainingInputs;
 use order::ExampleOrder;
-use setting::Setting;
 
 /// What every pre-training says about itself.
 pub const NOT_PRIVATE: &str = "Pre-training is NOT private: nothing is clipped and no noise is added, so the model may \
@@ -79,7 +79,7 @@ fn pretrain_in(
     let model = initial_model::model(&config.model, initial, &file.base, corpus.vocab())?;
     let users = corpus.partition(Split::Train);
     let order = ExampleOrder::new(&users, config.training.batch_size)?;
-    let setting = Setting {
+    let inputs = TrainingInputs {
         file,
         directory,
         corpus: &corpus,
@@ -89,14 +89,14 @@ fn pretrain_in(
         options,
         observer,
     };
-    let mut pretraining = Pretraining::open(setting, order)?;
+    let mut pretraining = Pretraining::open(inputs, order)?;
     pretraining.steps()?;
     pretraining.finish()
 }
 
 /// A pre-training between two steps.
 struct Pretraining<'a> {
-    setting: Setting<'a>,
+    inputs: TrainingInputs<'a>,
     order: ExampleOrder<'a>,
     randomness: Randomness,
     workers: Vec<PartWorker>,
@@ -113,48 +113,47 @@ struct Pretraining<'a> {
 }
 
 impl<'a> Pretraining<'a> {
-    fn open(setting: Setting<'a>, order: ExampleOrder<'a>) -> Result<Self> {
-        let PretrainFile { config, base } = setting.file;
+    fn open(inputs: TrainingInputs<'a>, order: ExampleOrder<'a>) -> Result<Self> {
+        let PretrainFile { config, base } = inputs.file;
         let randomness = Randomness::seeded(config.seed);
-        let longest = workspace::longest_example(setting.users);
-        let workers = (0..setting.options.threads.max(1))
-            .map(|_| PartWorker::new(setting.model, longest))
+        let longest = workspace::longest_example(inputs.users);
+        let workers = (0..inputs.options.threads.max(1))
+            .map(|_| PartWorker::new(inputs.model, longest))
             .collect();
-        let periodic = setting.evaluation_set(config.evaluation.max_tokens, &randomness, 0)?;
-        let checkpoint = match setting.options.resume {
+        let periodic = inputs.evaluation_set(config.evaluation.max_tokens, &randomness, 0)?;
+        let checkpoint = match inputs.options.resume {
             true => {
-                let name = setting.model_name();
-                let parameters = setting.model.layout().len();
+                let name = inputs.model_name();
+                let parameters = inputs.model.layout().len();
                 Some(
-                    setting
+                    inputs
                         .directory
-                        .read_checkpoint(config, setting.corpus, &name, parameters)?,
+                        .read_checkpoint(config, inputs.corpus, &name, parameters)?,
                 )
             }
             false => None,
         };
         let trainings = match (&checkpoint, &config.initial_model) {
-            (Some(_), _) => workspace::trainings_of(setting.directory.path())?,
+            (Some(_), _) => workspace::trainings_of(inputs.directory.path())?,
             (None, Some(file)) => initial_model::trained_on(&base.join(file))?,
             (None, None) => Vec::new(),
         };
-        let metrics_file = setting.directory.file(METRICS_FILE);
+        let metrics_file = inputs.directory.file(METRICS_FILE);
         let metrics = match &checkpoint {
             Some(checkpoint) => JsonLines::open(&metrics_file, checkpoint.state.metrics_bytes)?,
             None => {
-                setting
+                inputs
                     .directory
-                    .write_setting(config, setting.corpus, base, &trainings)?;
+                    .write_setting(config, inputs.corpus, base, &trainings)?;
                 JsonLines::open(&metrics_file, 0)?
             }
         };
         // A resumed training has its parameters from the checkpoint; the file may be gone by then.
         let initial = config.initial_model.as_deref().filter(|_| checkpoint.is_none());
-        let words = setting.corpus.vocab();
-        let parameters =
-            starting_parameters(&config.model, initial, base, setting.model, words, &randomness)?;
+        let words = inputs.corpus.vocab();
+        let parameters = starting_parameters(&config.model, initial, base, inputs.model, words, &randomness)?;
         let optimizer =
-            ServerOptimizer::new(config.training.optimizer(), setting.model.layout(), config.steps)
+            ServerOptimizer::new(config.training.optimizer(), inputs.model.layout(), config.steps)
                 .with_warm_up(config.training.warm_up_steps);
         let mut pretraining = Self {
             order,
@@ -167,9 +166,9 @@ impl<'a> Pretraining<'a> {
             step: 0,
             train_seconds: 0.0,
             tokens: 0,
-            start: setting.start_record(),
+            start: inputs.start_record(),
             trainings,
-            setting,
+            inputs,
         };
         match checkpoint {
             Some(checkpoint) => pretraining.restore(checkpoint)?,
@@ -179,7 +178,7 @@ impl<'a> Pretraining<'a> {
                 pretraining.checkpoint()?;
             }
         }
-        setting
+        inputs
             .observer
             .on_start(&pretraining.start, None, pretraining.step);
         Ok(pretraining)
@@ -195,7 +194,7 @@ impl<'a> Pretraining<'a> {
         let fits = parameters.len() == self.parameters.len();
         if !fits || !self.optimizer.restore(state.steps, first, second) {
             return Err(RunError::Damaged {
-                path: crate::checkpoint::path(self.setting.directory.path()),
+                path: crate::checkpoint::path(self.inputs.directory.path()),
                 message: "its parameters or optimizer state do not fit the configuration".to_owned(),
             });
         }
@@ -206,7 +205,7 @@ impl<'a> Pretraining<'a> {
     }
 
     fn steps(&mut self) -> Result<()> {
-        let config = &self.setting.file.config;
+        let config = &self.inputs.file.config;
         while self.step < config.steps {
             self.one_step()?;
             let step = self.step;
@@ -217,10 +216,10 @@ impl<'a> Pretraining<'a> {
             }
             if evaluates {
                 let eos = config.evaluation.eos;
-                let threads = self.setting.options.threads;
+                let threads = self.inputs.options.threads;
                 let metrics =
                     self.periodic
-                        .evaluate(self.setting.model, &self.parameters, eos, false, threads)?;
+                        .evaluate(self.inputs.model, &self.parameters, eos, false, threads)?;
                 self.record_evaluation(metrics)?;
             }
         }
@@ -231,9 +230,9 @@ impl<'a> Pretraining<'a> {
         let started = Instant::now();
         let step = self.step;
         let batch = self.order.batch(step, &self.randomness);
-        self.setting.observer.on_round_start(step, batch.users);
-        let bos = self.setting.users.special().bos;
-        let layout = std::sync::Arc::new(self.setting.model.layout().clone());
+        self.inputs.observer.on_round_start(step, batch.users);
+        let bos = self.inputs.users.special().bos;
+        let layout = std::sync::Arc::new(self.inputs.model.layout().clone());
         let (average, stats) = gradient::descent(
             step,
             &layout,
@@ -258,7 +257,7 @@ impl<'a> Pretraining<'a> {
                 ),
                 other => other.into(),
             })?;
-        self.setting.model.constrain(&mut self.parameters);
+        self.inputs.model.constrain(&mut self.parameters);
         self.step += 1;
         let seconds = started.elapsed().as_secs_f64();
         self.train_seconds += seconds;
@@ -286,29 +285,29 @@ impl<'a> Pretraining<'a> {
             phases: None,
         };
         self.metrics.append(&MetricsLine::Round(record.clone()))?;
-        self.setting.observer.on_round(&record);
+        self.inputs.observer.on_round(&record);
         Ok(())
     }
 
     fn record_evaluation(&mut self, metrics: Metrics) -> Result<()> {
         let record = EvaluationRecord {
             round: self.step,
-            split: self.setting.file.config.evaluation.split.name().to_owned(),
+            split: self.inputs.file.config.evaluation.split.name().to_owned(),
             train_seconds: self.train_seconds,
             metrics,
         };
         self.metrics.append(&MetricsLine::Evaluation(record.clone()))?;
-        self.setting.observer.on_evaluation(&record);
+        self.inputs.observer.on_evaluation(&record);
         Ok(())
     }
 
     fn checkpoint(&mut self) -> Result<()> {
-        let Setting {
+        let TrainingInputs {
             file,
             directory,
             corpus,
             ..
-        } = self.setting;
+        } = self.inputs;
         self.metrics.sync()?;
         let (steps, [(_, first), (_, second)]) = self.optimizer.state();
         let snapshot = Snapshot {
@@ -319,7 +318,7 @@ impl<'a> Pretraining<'a> {
                 ledger_bytes: 0,
                 metrics_bytes: self.metrics.length(),
                 train_seconds: self.train_seconds,
-                model: self.setting.model_name(),
+                model: self.inputs.model_name(),
                 config_sha256: workspace::config_digest(&file.config)?,
                 data_sha256: corpus.digest().to_owned(),
                 participation_key: None,
@@ -334,17 +333,17 @@ impl<'a> Pretraining<'a> {
     }
 
     fn finish(mut self) -> Result<Summary> {
-        let Setting {
+        let TrainingInputs {
             file,
             directory,
             corpus,
             model,
             options,
             ..
-        } = self.setting;
+        } = self.inputs;
         let config = &file.config;
         let limit = config.evaluation.final_max_tokens;
-        let set = self.setting.evaluation_set(limit, &self.randomness, 1)?;
+        let set = self.inputs.evaluation_set(limit, &self.randomness, 1)?;
         let eos = config.evaluation.eos;
         let metrics = set.evaluate(model, &self.parameters, eos, true, options.threads)?;
         self.record_evaluation(metrics.clone())?;
@@ -354,7 +353,7 @@ impl<'a> Pretraining<'a> {
         });
         let (words, parameters) = (corpus.vocab(), &self.parameters);
         directory.write_model(&config.model, self.step, words, model, parameters, self.trainings)?;
-        let privacy = self.setting.write_privacy()?;
+        let privacy = self.inputs.write_privacy()?;
         Ok(Summary {
             run_dir: directory.path().to_owned(),
             rounds: self.step,

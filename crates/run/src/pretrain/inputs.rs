@@ -15,7 +15,7 @@ use undertone_coordinator::record::PrivacyReport;
 
 /// What does not change while training.
 #[derive(Clone, Copy)]
-pub(super) struct Setting<'a> {
+pub(super) struct TrainingInputs<'a> {
     pub(super) file: &'a PretrainFile,
     pub(super) directory: &'a RunDirectory,
     pub(super) corpus: &'a Corpus,
@@ -26,7 +26,7 @@ pub(super) struct Setting<'a> {
     pub(super) observer: &'a dyn Observer,
 }
 
-impl Setting<'_> {
+impl TrainingInputs<'_> {
     /// The held-out text of the configured split; `which` tells the last evaluation from those before it.
     pub(super) fn evaluation_set(
         &self,
