@@ -77,7 +77,7 @@ impl AdaptiveClip {
         let excess = self.centred + (0.5 - self.quantile) * self.rounds as f64;
         let estimate = self.start * (-self.learning_rate * excess).exp();
         // Noise alone must not drive the norm out of the range of numbers that a model's updates can have.
-        self.estimate = estimate.clamp(LEAST, MOST);
+        self.estimate = estimate.clamp(MIN_NORM, MAX_NORM);
     }
 
     /// The trees restart: the estimate comes into force.
@@ -94,8 +94,8 @@ impl AdaptiveClip {
 }
 
 /// No update of a model that trains is shorter than this on the sum's grid of 2^-40, nor longer than its range.
-const LEAST: f64 = 1e-6;
-const MOST: f64 = 1e6;
+const MIN_NORM: f64 = 1e-6;
+const MAX_NORM: f64 = 1e6;
 
 #[cfg(test)]
 mod tests {
@@ -138,7 +138,7 @@ mod tests {
         assert!((clip.estimate() - (-0.2f64 * 0.2).exp()).abs() < 1e-15);
         assert_eq!(clip.active(), 1.0);
         clip.observe(-1e9);
-        assert_eq!(clip.estimate(), MOST);
+        assert_eq!(clip.estimate(), MAX_NORM);
     }
 
     #[test]

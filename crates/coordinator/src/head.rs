@@ -270,7 +270,7 @@ impl RunHead {
                 got: got.to_owned(),
             })
         };
-        let (encoded, distributed) = (self.plan.encoding().is_some(), self.plan.shares().is_some());
+        let (encoded, distributed) = (self.plan.encoding().is_some(), self.plan.client_noise().is_some());
         let estimator = self.plan.estimator();
         match sum {
             RoundSum::Users { .. } | RoundSum::Examples(_) if encoded => {

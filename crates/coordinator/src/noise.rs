@@ -30,7 +30,7 @@ enum Source {
     None,
     Independent(NoiseKey),
     /// The users'; the key names what theirs come from.
-    Shares(NoiseKey),
+    ClientNoise(NoiseKey),
     Correlated(Box<Correlated>),
 }
 
@@ -56,7 +56,9 @@ impl Noise {
                 let correlated = Correlated::new(bounded.clone(), 0, clip_norm, entropy)?;
                 Source::Correlated(Box::new(correlated))
             }
-            None if plan.shares().is_some() => Source::Shares(entropy.key(NoiseOf::Shares, 0)),
+            None if plan.client_noise().is_some() => {
+                Source::ClientNoise(entropy.key(NoiseOf::ClientNoise, 0))
+            }
             None if plan.is_private() => Source::Independent(entropy.key(NoiseOf::Rounds, 0)),
             None => Source::None,
         };
@@ -71,7 +73,7 @@ impl Noise {
         match &mut self.source {
             Source::None => {}
             Source::Independent(key) => *key = entropy.key(NoiseOf::Rounds, 0),
-            Source::Shares(key) => *key = entropy.key(NoiseOf::Shares, 0),
+            Source::ClientNoise(key) => *key = entropy.key(NoiseOf::ClientNoise, 0),
             Source::Correlated(correlated) => {
                 let place = correlated.segment as u64;
                 correlated.sum.rekey(entropy.key(NoiseOf::Rounds, place))?;
@@ -96,7 +98,7 @@ impl Noise {
         Ok(match &mut self.source {
             Source::None => NonPrivate.privatize(round, average)?,
             // PRIVACY: a sum without the users' noise in a run whose noise is theirs.
-            Source::Shares(_) => return Err(MechanismError::UnboundedSensitivity.into()),
+            Source::ClientNoise(_) => return Err(MechanismError::UnboundedSensitivity.into()),
             Source::Independent(key) => {
                 IndependentGaussian::new(plan.noise_std, key.clone())?.privatize(round, average)?
             }
@@ -171,7 +173,7 @@ impl Noise {
     pub fn key_id(&self) -> Result<Option<String>> {
         let key_id = match &self.source {
             Source::None => return Ok(None),
-            Source::Independent(key) | Source::Shares(key) => key.id()?,
+            Source::Independent(key) | Source::ClientNoise(key) => key.id()?,
             Source::Correlated(correlated) => correlated.sum.key_id(),
         };
         Ok(Some(hex(&key_id[..8])))
@@ -181,7 +183,7 @@ impl Noise {
     #[must_use]
     pub fn kept_vectors(&self) -> usize {
         match &self.source {
-            Source::None | Source::Independent(_) | Source::Shares(_) => 0,
+            Source::None | Source::Independent(_) | Source::ClientNoise(_) => 0,
             Source::Correlated(correlated) => correlated.sum.kept_vectors(),
         }
     }

@@ -4,9 +4,9 @@
 mod bounded;
 mod budget;
 mod build;
+mod client_noise;
 mod estimate;
 mod outlook;
-mod shares;
 mod spending;
 mod start;
 mod strategy;
@@ -30,8 +30,8 @@ use crate::trainings::Training;
 use undertone_present::numbers::upper_bound;
 
 pub use bounded::{Bounded, WholeCost};
+pub use client_noise::ClientNoisePlan;
 use estimate::Estimate;
-pub use shares::Shares;
 pub use spending::{Cost, Spending};
 pub use start::StartCost;
 pub use vocabulary::VocabularyCost;
@@ -101,7 +101,7 @@ struct Private {
     /// `target_epsilon`: of the training alone.
     target: Option<f64>,
     /// `max_epsilon`: of everything that people's text was used for, the choice of the words included.
-    most: Option<f64>,
+    max_epsilon: Option<f64>,
     estimate: Option<Estimate>,
     basis: Basis,
     vocabulary: Option<VocabularyCost>,
@@ -116,7 +116,7 @@ enum Basis {
     /// How often and how far apart one user takes part.
     Participation(Box<Bounded>),
     /// Noise of the users' own, and how often one takes part.
-    Shares(Box<Shares>),
+    ClientNoise(Box<ClientNoisePlan>),
 }
 
 impl PrivacyPlan {
@@ -256,15 +256,15 @@ impl PrivacyPlan {
     pub fn bounded(&self) -> Option<&Bounded> {
         match &self.private.as_ref()?.basis {
             Basis::Participation(bounded) => Some(bounded),
-            Basis::Sampling(_) | Basis::Shares(_) => None,
+            Basis::Sampling(_) | Basis::ClientNoise(_) => None,
         }
     }
 
     /// The noise that users add, where its guarantee rests on that.
     #[must_use]
-    pub fn shares(&self) -> Option<&Shares> {
+    pub fn client_noise(&self) -> Option<&ClientNoisePlan> {
         match &self.private.as_ref()?.basis {
-            Basis::Shares(shares) => Some(shares),
+            Basis::ClientNoise(client_noise) => Some(client_noise),
             Basis::Sampling(_) | Basis::Participation(_) => None,
         }
     }
@@ -274,7 +274,7 @@ impl PrivacyPlan {
     pub fn participation(&self) -> Option<Participation> {
         match &self.private.as_ref()?.basis {
             Basis::Participation(bounded) => Some(bounded.mechanism().participation()),
-            Basis::Shares(shares) => Some(shares.participation()),
+            Basis::ClientNoise(client_noise) => Some(client_noise.participation()),
             Basis::Sampling(_) => None,
         }
     }
@@ -359,10 +359,10 @@ impl PrivacyPlan {
                 .map_or(f64::NAN, NoiseMultiplier::get);
             return (of_sums * sensitivity, Some(z));
         }
-        if let (Basis::Shares(shares), Estimator::FixedDenominator { expected_weight }) =
+        if let (Basis::ClientNoise(client_noise), Estimator::FixedDenominator { expected_weight }) =
             (&private.basis, self.estimator)
         {
-            let std = shares.noise_std() / expected_weight;
+            let std = client_noise.noise_std() / expected_weight;
             return (std, Some(std / sensitivity));
         }
         let (Some(z), Some(clip_norm)) = (phase.noise_multiplier, clip_norm) else {

@@ -56,7 +56,7 @@ pub enum NoiseOf {
     /// How many users were below the norm that adaptive clipping estimates.
     Bits,
     /// The users' own updates, in shares; a name for the ledger, from which no noise is drawn.
-    Shares,
+    ClientNoise,
     /// The median of the users' sizes.
     GroupSize,
 }
@@ -66,7 +66,7 @@ impl NoiseOf {
         match self {
             Self::Rounds => b"noise",
             Self::Bits => b"noise-of-bits",
-            Self::Shares => b"noise-in-shares",
+            Self::ClientNoise => b"noise-in-shares",
             Self::GroupSize => b"noise-of-group-size",
         }
     }

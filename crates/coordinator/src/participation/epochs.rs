@@ -124,8 +124,8 @@ mod tests {
         }
         seen.sort_unstable();
         assert_eq!(seen, (0..users).collect::<Vec<_>>());
-        let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
-        assert!(most - least <= 1, "{sizes:?}");
+        let (min, max) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
+        assert!(max - min <= 1, "{sizes:?}");
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
         let epochs = ShuffledEpochs::new(50, 7, &key(2)).unwrap();
         let rounds = 24;
         let schema = epochs.participation(rounds).unwrap();
-        let mut most = 0;
+        let mut max = 0;
         for user in 0..50 {
             let took: Vec<u64> = (0..rounds)
                 .filter(|&round| epochs.cohort(round).contains(&user))
@@ -151,9 +151,9 @@ mod tests {
                 took.windows(2)
                     .all(|pair| pair[1] - pair[0] == schema.gap().get())
             );
-            most = most.max(took.len() as u64);
+            max = max.max(took.len() as u64);
         }
-        assert_eq!((most, schema.max_participation()), (4, 4));
+        assert_eq!((max, schema.max_participation()), (4, 4));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::error::{CoordinatorError, Result};
 
 /// Rounds up to which all inner products of columns are kept: 256 MiB at this number. Beyond, sums of columns are formed
 /// anew for every user, which takes longer and bounds matrices with negative entries less tightly.
-const MOST_PRODUCTS: usize = 8192;
+const MAX_PRODUCTS: usize = 8192;
 
 /// Who took part in which rounds. Memory is proportional to the number of participations, eight bytes each at the peak.
 ///
@@ -131,16 +131,16 @@ pub fn exact_squared_sensitivity(
     sets: &RoundsByUser,
 ) -> Result<Certified> {
     let norm = SetNorm::new(mechanism.strategy(), rounds_made, mechanism.rounds())?;
-    let mut most = 0.0f64;
+    let mut max = 0.0f64;
     let mut scratch = Vec::new();
     for set in sets.iter() {
         let squared = norm.squared(set, &mut scratch)?;
         // PRIVACY: a NaN is kept, and refused below.
-        if squared.is_nan() || squared > most {
-            most = squared;
+        if squared.is_nan() || squared > max {
+            max = squared;
         }
     }
-    let squared = SquaredSensitivity::new(most)?;
+    let squared = SquaredSensitivity::new(max)?;
     Ok(if norm.is_exact() {
         Certified::exact(squared)
     } else {
@@ -204,7 +204,7 @@ impl SetNorm {
             other => Columns::of(other, rounds)?,
         };
         let count = rounds as u32;
-        if rounds > MOST_PRODUCTS {
+        if rounds > MAX_PRODUCTS {
             return Ok(Self::Columns {
                 columns,
                 rounds: count,

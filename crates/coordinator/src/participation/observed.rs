@@ -32,7 +32,7 @@ pub struct Observed {
     users: HashMap<ParticipantId, User>,
     /// Over all users: smallest and largest gap of consecutive participations.
     gaps: Option<(u32, u32)>,
-    most: u32,
+    max_count: u32,
 }
 
 /// What is kept of one user.
@@ -77,12 +77,12 @@ impl Observed {
             if user.participations > 0 {
                 let gap = round - user.last;
                 user.smallest_gap = user.smallest_gap.min(gap);
-                let (least, most) = self.gaps.unwrap_or((gap, gap));
-                self.gaps = Some((least.min(gap), most.max(gap)));
+                let (min, max) = self.gaps.unwrap_or((gap, gap));
+                self.gaps = Some((min.min(gap), max.max(gap)));
             }
             user.last = round;
             user.participations += 1;
-            self.most = self.most.max(user.participations);
+            self.max_count = self.max_count.max(user.participations);
         }
         self.rounds = round + 1;
         Ok(())
@@ -115,20 +115,19 @@ impl Observed {
     /// MinS: the fewest rounds between two participations of one user; `None` while nobody took part twice.
     #[must_use]
     pub fn min_sep(&self) -> Option<RoundsBetween> {
-        self.gaps
-            .map(|(least, _)| RoundsBetween::new(u64::from(least) - 1))
+        self.gaps.map(|(min, _)| RoundsBetween::new(u64::from(min) - 1))
     }
 
     /// MaxP: the most participations of one user.
     #[must_use]
     pub fn max_participation(&self) -> u64 {
-        u64::from(self.most)
+        u64::from(self.max_count)
     }
 
     /// How many users took part once, twice, ...: the first entry stands for one participation.
     #[must_use]
     pub fn participations(&self) -> Vec<u64> {
-        let mut counts = vec![0; self.most as usize];
+        let mut counts = vec![0; self.max_count as usize];
         for user in self.users.values() {
             counts[user.participations as usize - 1] += 1;
         }
@@ -154,11 +153,11 @@ impl Observed {
     /// From the accountant; none for what was recorded.
     pub fn participation(&self) -> Result<Option<Participation>> {
         Ok(match self.gaps {
-            _ if self.most == 0 => None,
+            _ if self.max_count == 0 => None,
             None => Some(Participation::single()),
-            Some((least, most)) => {
-                let gap = Gap::new(u64::from(least))?;
-                Some(if least == most {
+            Some((min, max)) => {
+                let gap = Gap::new(u64::from(min))?;
+                Some(if min == max {
                     Participation::fixed_epochs(gap, self.max_participation())?
                 } else {
                     Participation::at_least(gap, self.max_participation())?

@@ -157,7 +157,7 @@ impl Policy {
             Some(observed) if self.violations > 0 => observed,
             _ => return Ok(self.declared),
         };
-        let most = u64::max(
+        let max = u64::max(
             self.declared.max_participation(),
             self.observed.max_participation(),
         );
@@ -167,9 +167,9 @@ impl Policy {
             && observed.spacing() == Spacing::Exactly
             && observed.gap() == self.declared.gap();
         Ok(if same {
-            Participation::fixed_epochs(Gap::new(gap)?, most)?
+            Participation::fixed_epochs(Gap::new(gap)?, max)?
         } else {
-            Participation::at_least(Gap::new(gap)?, most)?
+            Participation::at_least(Gap::new(gap)?, max)?
         })
     }
 }
@@ -181,12 +181,12 @@ mod tests {
     use super::super::ParticipationKey;
     use super::*;
 
-    fn at_least(gap: u64, most: u64) -> Participation {
-        Participation::at_least(Gap::new(gap).unwrap(), most).unwrap()
+    fn at_least(gap: u64, max: u64) -> Participation {
+        Participation::at_least(Gap::new(gap).unwrap(), max).unwrap()
     }
 
-    fn exactly(gap: u64, most: u64) -> Participation {
-        Participation::fixed_epochs(Gap::new(gap).unwrap(), most).unwrap()
+    fn exactly(gap: u64, max: u64) -> Participation {
+        Participation::fixed_epochs(Gap::new(gap).unwrap(), max).unwrap()
     }
 
     fn name(user: u64) -> ParticipantId {

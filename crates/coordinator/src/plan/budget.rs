@@ -19,7 +19,7 @@ pub(super) struct Excess {
 impl Private {
     /// Whether there is anything to check. The budget of a run with `[estimate]` speaks of the run it stands for.
     pub(super) fn has_budget(&self) -> bool {
-        self.estimate.is_none() && (self.target.is_some() || self.most.is_some())
+        self.estimate.is_none() && (self.target.is_some() || self.max_epsilon.is_some())
     }
 
     /// The budget that training of this epsilon would exceed.
@@ -28,19 +28,22 @@ impl Private {
             return None;
         }
         let words = self.vocabulary.as_ref().map_or(0.0, VocabularyCost::epsilon);
-        [(0.0, 0.0, self.target), (words, self.start.epsilon(), self.most)]
-            .into_iter()
-            .find_map(|(vocabulary, initial_model, budget)| {
-                let (epsilon, budget) = (epsilon + vocabulary + initial_model, budget?);
-                // PRIVACY: written so that a NaN is an excess.
-                let within = epsilon <= budget;
-                (!within).then_some(Excess {
-                    epsilon,
-                    budget,
-                    vocabulary,
-                    initial_model,
-                })
+        [
+            (0.0, 0.0, self.target),
+            (words, self.start.epsilon(), self.max_epsilon),
+        ]
+        .into_iter()
+        .find_map(|(vocabulary, initial_model, budget)| {
+            let (epsilon, budget) = (epsilon + vocabulary + initial_model, budget?);
+            // PRIVACY: written so that a NaN is an excess.
+            let within = epsilon <= budget;
+            (!within).then_some(Excess {
+                epsilon,
+                budget,
+                vocabulary,
+                initial_model,
             })
+        })
     }
 
     /// Why the cost of something that the run uses is not known, where that is so.
@@ -53,11 +56,11 @@ impl Private {
 
     /// PRIVACY: a budget for everything cannot be kept where a part of it has no known cost.
     pub(super) fn check_countable(&self) -> Result<()> {
-        match (self.most, self.uncountable()) {
-            (Some(most), Some(why)) => Err(CoordinatorError::value(
+        match (self.max_epsilon, self.uncountable()) {
+            (Some(max), Some(why)) => Err(CoordinatorError::value(
                 "privacy.max_epsilon",
                 format!("no budget for everything together, because it cannot be computed. {why}"),
-                most,
+                max,
             )),
             _ => Ok(()),
         }

@@ -8,8 +8,8 @@ use undertone_aggregation::{Estimator, ParamLayout};
 use undertone_mechanisms::{IndependentGaussian, NoiseKey, Strategy};
 
 use super::bounded::{self, Bounded};
+use super::client_noise::{self, ClientNoisePlan};
 use super::estimate::Estimate;
-use super::shares::{self, Shares};
 use super::strategy;
 use super::{Basis, Phase, Population, PrivacyPlan, Private, StartCost};
 use crate::error::{CoordinatorError, Result};
@@ -20,7 +20,7 @@ use crate::task::{
 };
 
 /// The part of delta that calibration leaves to the sampler's distance from ideal noise, which needs far less.
-const SAMPLER_SHARE: f64 = 1e-9;
+const SAMPLER_FRACTION: f64 = 1e-9;
 
 /// The recipe for sampled cohorts: the one that the run file names, or the tightest that is valid for them.
 #[must_use]
@@ -186,7 +186,7 @@ impl PrivacyPlan {
             clip_norm,
             noise_multiplier: None,
         });
-        plan.encoding = shares::encoding(config, &plan.encoding_setting(config, clip_norm)?)?;
+        plan.encoding = client_noise::encoding(config, &plan.encoding_inputs(config, clip_norm)?)?;
         if let Some(privacy) = &config.privacy {
             plan.make_private(config, privacy, mean_weight, strategy)?;
         }
@@ -222,15 +222,15 @@ impl PrivacyPlan {
         let (basis, noise_multiplier) = match &privacy.mechanism {
             None if config.encoding_is_noisy() => {
                 let participation = bounded::participation(config, self.cohorts_an_epoch())?;
-                let shares = self
+                let client_noise = self
                     .encoding
                     .as_ref()
-                    .and_then(|encoding| Shares::new(encoding, participation));
-                let shares = shares.ok_or_else(|| {
+                    .and_then(|encoding| ClientNoisePlan::new(encoding, participation));
+                let client_noise = client_noise.ok_or_else(|| {
                     CoordinatorError::missing("aggregation.encoding", "an encoding with noise")
                 })?;
                 (
-                    Basis::Shares(Box::new(shares)),
+                    Basis::ClientNoise(Box::new(client_noise)),
                     privacy.noise_multiplier.unwrap_or(f64::NAN),
                 )
             }
@@ -251,7 +251,7 @@ impl PrivacyPlan {
         self.private = Some(Private {
             delta,
             target: privacy.target_epsilon,
-            most: privacy.max_epsilon,
+            max_epsilon: privacy.max_epsilon,
             estimate,
             basis,
             vocabulary: None,
@@ -279,16 +279,20 @@ impl PrivacyPlan {
         Ok(Delta::new(delta)?)
     }
 
-    fn encoding_setting(&self, config: &TaskConfig, clip_norm: Option<f64>) -> Result<shares::Setting> {
+    fn encoding_inputs(
+        &self,
+        config: &TaskConfig,
+        clip_norm: Option<f64>,
+    ) -> Result<client_noise::EncodingInputs> {
         let schema = match config.encoding_is_noisy() {
             true => Some(bounded::participation(config, self.cohorts_an_epoch())?),
             false => None,
         };
         let users = self.population.users;
-        Ok(shares::Setting {
+        Ok(client_noise::EncodingInputs {
             dim: self.layout.len(),
             clip_norm,
-            most: match self.sampling {
+            max_users: match self.sampling {
                 Sampling::FixedSize => self.users_per_round as u64,
                 Sampling::ShuffledEpochs => users.div_ceil(self.cohorts_an_epoch().max(1)),
                 Sampling::DeviceTimers | Sampling::Poisson => users,
@@ -306,7 +310,7 @@ impl PrivacyPlan {
     fn check_noise(&self) -> Result<()> {
         // The key does not matter: nothing is drawn.
         let key = || NoiseKey::from_bytes([0; 32]);
-        if self.shares().is_some() {
+        if self.client_noise().is_some() {
             return Ok(());
         }
         if let Some(bounded) = self.bounded() {
@@ -343,7 +347,10 @@ impl PrivacyPlan {
         // Checked here, since the calibration's closure cannot fail.
         let q = SamplingProbability::new(self.q)?;
         // What the sampler's distance from ideal noise takes of delta, a part in 10^9, is left free.
-        let target = (target_epsilon, Delta::new(delta.get() * (1.0 - SAMPLER_SHARE))?);
+        let target = (
+            target_epsilon,
+            Delta::new(delta.get() * (1.0 - SAMPLER_FRACTION))?,
+        );
         let event = |noise_multiplier| self.event_with(q, noise_multiplier);
         Ok(calibrate::noise_multiplier_of(target, self.rounds, recipe, event)?.get())
     }
@@ -371,7 +378,7 @@ impl PrivacyPlan {
             larger: 1.0,
         };
         // The noise of the larger run, in units of this run's sensitivity.
-        let share = estimate.map_or(1.0, |larger| clip_norm / larger.weight_per_round / sensitivity);
+        let fraction = estimate.map_or(1.0, |larger| clip_norm / larger.weight_per_round / sensitivity);
         let make_for = |larger: f64, noise_multiplier: NoiseMultiplier| {
             let release = bounded::Release { larger, ..release };
             Bounded::new(config, strategy.clone(), participation, release, noise_multiplier)
@@ -379,7 +386,7 @@ impl PrivacyPlan {
         let make = |noise_multiplier: NoiseMultiplier| make_for(1.0, noise_multiplier);
         let Some(target) = privacy.target_epsilon else {
             let stated = privacy.noise_multiplier.unwrap_or(f64::NAN);
-            return Ok((make(NoiseMultiplier::new(stated * share)?)?, stated));
+            return Ok((make(NoiseMultiplier::new(stated * fraction)?)?, stated));
         };
         let target = Epsilon::new(target)?;
         let Some(larger) = estimate else {
@@ -389,10 +396,10 @@ impl PrivacyPlan {
         };
         // The larger run's own noise, in exact arithmetic: an estimate needs no more.
         let larger_run = bounded::calibrate((target, larger.delta), |noise_multiplier| {
-            make_for(1.0 / share, noise_multiplier)
+            make_for(1.0 / fraction, noise_multiplier)
         })?;
         let stated = larger_run.mechanism().noise_multiplier().get();
-        Ok((make(NoiseMultiplier::new(stated * share)?)?, stated))
+        Ok((make(NoiseMultiplier::new(stated * fraction)?)?, stated))
     }
 
     /// Cohorts that the population is cut into for an epoch.

@@ -44,7 +44,7 @@ impl PrivacyPlan {
         let mut schema = None;
         let guarantee = match &private.basis {
             // Refused with [estimate]: see `validate_aggregation`.
-            Basis::Shares(_) => return Ok(None),
+            Basis::ClientNoise(_) => return Ok(None),
             Basis::Sampling(recipe) => {
                 let mut accountant = Accountant::new(*recipe);
                 for (index, phase) in self.phases.iter().enumerate() {

@@ -51,7 +51,7 @@ impl PrivacyPlan {
             Some(_) => self.q * self.population.total_weight,
             None => self.users_per_round,
         };
-        let share = match self.estimator {
+        let fraction = match self.estimator {
             // Nobody knows what weights add up to before training: the run file says what it expects.
             Estimator::FixedDenominator { expected_weight } if self.weighted => {
                 (expected / expected_weight).min(1.0)
@@ -65,7 +65,7 @@ impl PrivacyPlan {
             let end = next.map_or(self.rounds, |next| next.from_round.min(self.rounds));
             let rounds = end.saturating_sub(phase.from_round) as f64;
             let round = self.round(phase.from_round);
-            signal += rounds * share * round.clipping.bound().unwrap_or(0.0);
+            signal += rounds * fraction * round.clipping.bound().unwrap_or(0.0);
             variance += rounds * round.noise_std.powi(2);
         }
         if let Some(bounded) = self.bounded() {
@@ -152,7 +152,7 @@ impl Remedies<'_> {
                 number(self.factor)
             ));
         }
-        let most = all / expected;
+        let max = all / expected;
         let enough = |more: f64| -> Result<bool> {
             let Some(changed) = self.changed(&with_more(self.config, more)) else {
                 return Ok(false);
@@ -160,11 +160,11 @@ impl Remedies<'_> {
             Ok(changed.reach()?.is_none_or(|reach| reach >= HOPEFUL))
         };
         // More of the population in a round is less amplification and more noise.
-        let (mut less, mut more) = (1.0, self.factor.min(most));
-        while more < most && !enough(more)? {
-            (less, more) = (more, (1.5 * more).min(most));
+        let (mut less, mut more) = (1.0, self.factor.min(max));
+        while more < max && !enough(more)? {
+            (less, more) = (more, (1.5 * more).min(max));
         }
-        if more >= most && !enough(most)? {
+        if more >= max && !enough(max)? {
             return Ok(format!(
                 "more {what} per round of a larger population (with all {} in every round there is still too much noise)",
                 grouped(all as u64)
@@ -196,7 +196,7 @@ impl Remedies<'_> {
 
     /// The epsilon of as much less noise.
     fn larger_epsilon(&self) -> Option<String> {
-        if self.plan.is_estimate() || self.plan.shares().is_some() {
+        if self.plan.is_estimate() || self.plan.client_noise().is_some() {
             return None;
         }
         let mut config = self.config.clone();

@@ -81,8 +81,8 @@ impl Spending {
                 participation: bounded.mechanism().participation(),
                 clip_norms: Vec::new(),
             },
-            Some(Basis::Shares(shares)) => Spent::Bounded {
-                participation: shares.participation(),
+            Some(Basis::ClientNoise(client_noise)) => Spent::Bounded {
+                participation: client_noise.participation(),
                 clip_norms: Vec::new(),
             },
         };
@@ -176,8 +176,10 @@ impl Spending {
                 },
                 Some(bounded),
             ) => Curve::Whole(bounded.cost(self.rounds, *participation, clip_norms)?),
-            (Spent::Bounded { participation, .. }, None) => match plan.shares() {
-                Some(shares) => Curve::Shares(Box::new(shares.accountant(self.rounds, *participation)?)),
+            (Spent::Bounded { participation, .. }, None) => match plan.client_noise() {
+                Some(client_noise) => {
+                    Curve::ClientNoise(Box::new(client_noise.accountant(self.rounds, *participation)?))
+                }
                 None => Curve::Nothing,
             },
             _ => Curve::Nothing,
@@ -286,8 +288,8 @@ impl Spending {
         if let (Some(bounded), Some(participation)) = (plan.bounded(), self.participation()) {
             record.schema = Some(bounded.record(self.rounds, participation)?);
         }
-        if let (Some(shares), Some(participation)) = (plan.shares(), self.participation()) {
-            let times = shares.times(self.rounds, participation);
+        if let (Some(client_noise), Some(participation)) = (plan.client_noise(), self.participation()) {
+            let times = client_noise.times(self.rounds, participation);
             record.recipe = format!("{}; {times} of the rounds a user at most", record.recipe);
         }
         Ok(Some(record))
@@ -300,14 +302,14 @@ enum Curve<'a> {
     Sampled(&'a Accountant, SamplerDistance),
     Whole(WholeCost),
     /// Of integers that are drawn exactly.
-    Shares(Box<Accountant>),
+    ClientNoise(Box<Accountant>),
 }
 
 impl Curve<'_> {
     /// What the distance of the samples from ideal ones adds to delta.
     fn sampler_delta(&self, epsilon: Epsilon) -> Option<f64> {
         match self {
-            Self::Nothing | Self::Shares(_) => None,
+            Self::Nothing | Self::ClientNoise(_) => None,
             Self::Sampled(_, sampler) => Some(sampler.delta(epsilon)),
             Self::Whole(cost) => Some(cost.sampler_delta(epsilon)),
         }
@@ -322,13 +324,13 @@ impl Curve<'_> {
                 Ok::<_, CoordinatorError>(accountant.guarantee(delta)?)
             }),
             Self::Whole(cost) => cost.guarantee(delta),
-            Self::Shares(accountant) => accountant.guarantee(delta).map_err(CoordinatorError::from),
+            Self::ClientNoise(accountant) => accountant.guarantee(delta).map_err(CoordinatorError::from),
         };
         match &guarantee {
             Err(CoordinatorError::Mechanism(MechanismError::SamplerExceedsDelta { .. })) => Ok(None),
             // A statement that is itself for some delta says nothing at a smaller one.
             Err(CoordinatorError::Accounting(AccountingError::NoFiniteGuarantee { .. })) => match self {
-                Self::Shares(_) => Ok(None),
+                Self::ClientNoise(_) => Ok(None),
                 _ => guarantee.map(Some),
             },
             _ => guarantee.map(Some),

@@ -7,14 +7,14 @@ use super::PrivacyPlan;
 use crate::error::{CoordinatorError, Result};
 use crate::sampling::Sampling;
 
-/// A Poisson cohort larger than [`PrivacyPlan::most_per_round`] has a probability below `e^-200`.
+/// A Poisson cohort larger than [`PrivacyPlan::max_per_round`] has a probability below `e^-200`.
 const LOG_TAIL: f64 = 200.0;
 
 impl PrivacyPlan {
     /// The most updates in a round's sum, users' or with example-level sampling examples'. Of Poisson cohorts, which could
     /// hold everybody, a number that they exceed with a probability below `e^-200`.
     #[must_use]
-    pub fn most_per_round(&self) -> f64 {
+    pub fn max_per_round(&self) -> f64 {
         let all = match self.kept_per_user {
             Some(_) => self.population.total_weight,
             None => self.population.users as f64,
@@ -42,20 +42,20 @@ impl PrivacyPlan {
         if self.private.is_none() || self.encoding.is_some() {
             return Ok(());
         }
-        let (most, limit) = (self.most_per_round(), SUM_LIMIT / processes.max(1) as f64);
+        let (max, limit) = (self.max_per_round(), SUM_LIMIT / processes.max(1) as f64);
         let norms = self.phases.iter().filter_map(|phase| phase.clip_norm);
         let norm = norms.fold(0.0, f64::max);
         // A weight counts as an update of norm 1: both are added up on one grid.
-        if norm < UPDATE_LIMIT && norm.max(1.0) * most < limit {
+        if norm < UPDATE_LIMIT && norm.max(1.0) * max < limit {
             return Ok(());
         }
-        let largest = (limit / most).min(UPDATE_LIMIT);
+        let largest = (limit / max).min(UPDATE_LIMIT);
         let expected = match largest > 1.0 {
             true => format!(
-                "less than {largest:.1} in a private run: up to {most} updates of this norm must fit below {limit} in the \
+                "less than {largest:.1} in a private run: up to {max} updates of this norm must fit below {limit} in the \
                  sum of a round"
             ),
-            false => format!("a private run of fewer than {limit} updates per round, not up to {most}"),
+            false => format!("a private run of fewer than {limit} updates per round, not up to {max}"),
         };
         Err(CoordinatorError::value("clip.norm", expected, norm))
     }

@@ -164,9 +164,9 @@ pub struct DropoutConfig {
 }
 
 impl DropoutConfig {
-    /// The shares with their names, in the order of the protocol.
+    /// The fractions with their names, in the order of the protocol.
     #[must_use]
-    pub fn shares(&self) -> [(&'static str, f64); 4] {
+    pub fn fractions(&self) -> [(&'static str, f64); 4] {
         [
             ("before_keys", self.before_keys),
             ("before_shares", self.before_shares),
@@ -281,13 +281,13 @@ impl AggregationConfig {
                 self.min_clients,
             ));
         }
-        if let Some(most) = self.max_clients
-            && most < self.min_clients
+        if let Some(max) = self.max_clients
+            && max < self.min_clients
         {
             return Err(CoordinatorError::value(
                 "aggregation.max_clients",
                 format!("at least min_clients = {}", self.min_clients),
-                most,
+                max,
             ));
         }
         if let Some(graph) = &self.graph {
@@ -317,12 +317,12 @@ impl AggregationConfig {
             }
         }
         let mut total = 0.0;
-        for (name, share) in self.dropout.shares() {
-            if !(0.0..=1.0).contains(&share) {
+        for (name, fraction) in self.dropout.fractions() {
+            if !(0.0..=1.0).contains(&fraction) {
                 let key = format!("aggregation.dropout.{name}");
-                return Err(CoordinatorError::value(&key, "a share from 0 to 1", share));
+                return Err(CoordinatorError::value(&key, "a share from 0 to 1", fraction));
             }
-            total += share;
+            total += fraction;
         }
         if total > 1.0 {
             return Err(CoordinatorError::value(

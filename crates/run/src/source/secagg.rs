@@ -224,7 +224,7 @@ impl SecureRounds {
         let started = Instant::now();
         let round = self.encoding.for_round(&self.rotations, task.round)?;
         let threads = workers.len().max(1) as u32;
-        let shift = Shift {
+        let encoding_workers = EncodingWorkers {
             users: round_users,
             task,
             bound: bound.clone(),
@@ -234,7 +234,7 @@ impl SecureRounds {
                     .map(|worker| (worker, round.encoder()))
                     .collect(),
             ),
-            done: Mutex::new(Done {
+            done: Mutex::new(Outcomes {
                 outcomes: vec![None; cohort.len()],
                 training: Duration::ZERO,
                 failure: None,
@@ -248,7 +248,7 @@ impl SecureRounds {
             context: self.names.next(task.round, task.theta, self.terms),
             clients: cohort.len() as u32,
             input: &|client, vector| {
-                shift.work(client as usize, vector)?;
+                encoding_workers.work(client as usize, vector)?;
                 on_user();
                 Ok(())
             },
@@ -257,11 +257,11 @@ impl SecureRounds {
         };
         let mut generator = randomness.generator(Purpose::SecureSum, task.round, 0);
         let summed = self.pool.install(|| self.backend.sum(&request, &mut generator));
-        let Done {
+        let Outcomes {
             outcomes,
             training,
             failure,
-        } = shift.done.into_inner().unwrap_or_default();
+        } = encoding_workers.done.into_inner().unwrap_or_default();
         if let Some(failure) = failure {
             return Err(failure);
         }
@@ -305,32 +305,32 @@ impl SecureRounds {
             .next_u64();
         let draw = (draw >> 11) as f64 * (-53f64).exp2();
         let mut below = 0.0;
-        let shares = self.dropout.shares().into_iter().zip(points);
-        shares.into_iter().find_map(|((_, share), point)| {
-            below += share;
+        let fractions = self.dropout.fractions().into_iter().zip(points);
+        fractions.into_iter().find_map(|((_, fraction), point)| {
+            below += fraction;
             (draw < below).then_some(point)
         })
     }
 }
 
 /// The users of one round at work.
-struct Shift<'a, 'w> {
+struct EncodingWorkers<'a, 'w> {
     users: &'a RoundUsers<'a>,
     task: &'a LocalTask<'a>,
     bound: Bound,
     idle: Mutex<Vec<(&'w mut LocalWorker, Encoder<'w>)>>,
-    done: Mutex<Done>,
+    done: Mutex<Outcomes>,
 }
 
 #[derive(Default)]
-struct Done {
+struct Outcomes {
     outcomes: Vec<Option<UserOutcome>>,
     /// Of all workers together.
     training: Duration,
     failure: Option<RunError>,
 }
 
-impl Shift<'_, '_> {
+impl EncodingWorkers<'_, '_> {
     /// Trains the user at this place of the cohort and writes its residues.
     fn work(&self, place: usize, vector: &mut ModularVec) -> std::result::Result<(), AggregationError> {
         let user = self.users.text.users[place];

@@ -225,11 +225,11 @@ fn the_default_accountant_is_the_tightest_that_is_valid() {
 fn a_sum_that_updates_could_overflow_is_refused_before_the_run() {
     let check = |changes: &[&str], processes| plan(changes).check_sum(processes);
     // 12 of 1000 users, by Bernstein's inequality 175 of them at most.
-    let most = plan(&[]).most_per_round();
-    assert!((170.0..180.0).contains(&most), "{most}");
-    assert_eq!(plan(&["cohort.sampling=fixed_size"]).most_per_round(), 12.0);
+    let max = plan(&[]).max_per_round();
+    assert!((170.0..180.0).contains(&max), "{max}");
+    assert_eq!(plan(&["cohort.sampling=fixed_size"]).max_per_round(), 12.0);
     check(&[], 1).expect("a small norm");
-    let norm = |factor: f64| format!("clip.norm={}", factor * 8_388_608.0 / most);
+    let norm = |factor: f64| format!("clip.norm={}", factor * 8_388_608.0 / max);
     let quiet = "privacy.noise_multiplier=0.001";
     check(&[&norm(0.999), quiet], 1).expect("just below");
     let message = check(&[&norm(1.0), quiet], 1)
@@ -242,9 +242,9 @@ fn a_sum_that_updates_could_overflow_is_refused_before_the_run() {
     check(&[&norm(0.999), quiet], 2).expect_err("two processes hold half of it each");
     // One value of an update has to stay below 2^22 by itself.
     let one = "cohort={sampling='fixed_size',users_per_round=1}";
-    let least = "privacy.noise_multiplier=0.000001";
-    check(&[one, "clip.norm=4000000.0", least], 1).expect("in the range of updates");
-    check(&[one, "clip.norm=5000000.0", least], 1).expect_err("out of the range of updates");
+    let min = "privacy.noise_multiplier=0.000001";
+    check(&[one, "clip.norm=4000000.0", min], 1).expect("in the range of updates");
+    check(&[one, "clip.norm=5000000.0", min], 1).expect_err("out of the range of updates");
 }
 
 /// All rounds together are within the budget, so no round is asked about: but only as long as the rounds are the plan's.

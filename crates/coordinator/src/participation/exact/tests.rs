@@ -284,10 +284,10 @@ fn ledgers() {
             observed.min_sep().map(|between| between.gap().get()),
             Some(smallest)
         );
-        let most = all.iter().map(Vec::len).max().unwrap() as u64;
+        let max = all.iter().map(Vec::len).max().unwrap() as u64;
         assert_eq!(
             (observed.max_participation(), observed.users()),
-            (most, all.len() as u64)
+            (max, all.len() as u64)
         );
         let mut grouped: Vec<&[u32]> = sets.iter().collect();
         grouped.sort_unstable();

@@ -57,15 +57,15 @@ impl Default for TimersConfig {
             daytime: Some(DaytimeConfig::default()),
             zones: vec![ZoneConfig {
                 utc_offset_hours: 0.0,
-                share: 1.0,
+                fraction: 1.0,
             }],
             devices: vec![
                 DeviceClassConfig {
-                    share: 0.8,
+                    fraction: 0.8,
                     night_probability: 0.8,
                 },
                 DeviceClassConfig {
-                    share: 0.2,
+                    fraction: 0.2,
                     night_probability: 0.1,
                 },
             ],
@@ -132,16 +132,18 @@ impl Default for DaytimeConfig {
 pub struct ZoneConfig {
     /// Local time minus UTC, from -12 to 14.
     pub utc_offset_hours: f64,
-    /// Share of the population, in relation to the other zones'.
-    pub share: f64,
+    /// Fraction of the population, in relation to the other zones'.
+    #[serde(rename = "share")]
+    pub fraction: f64,
 }
 
 /// One of `timers.devices`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceClassConfig {
-    /// Share of the population, in relation to the other classes'.
-    pub share: f64,
+    /// Fraction of the population, in relation to the other classes'.
+    #[serde(rename = "share")]
+    pub fraction: f64,
     /// Probability of a window, each night, in `(0, 1]`.
     pub night_probability: f64,
 }
@@ -190,25 +192,28 @@ impl TimersConfig {
         if let Some(daytime) = &self.daytime {
             daytime.validate()?;
         }
-        let shares = |key: &str, shares: Vec<f64>| {
-            if shares.is_empty() || shares.len() > 256 {
+        let fractions = |key: &str, fractions: Vec<f64>| {
+            if fractions.is_empty() || fractions.len() > 256 {
                 let expected = "from 1 to 256 entries";
                 return Err(CoordinatorError::value(
                     &format!("timers.{key}"),
                     expected,
-                    shares.len(),
+                    fractions.len(),
                 ));
             }
-            for (place, share) in shares.into_iter().enumerate() {
-                if !(share.is_finite() && share > 0.0) {
+            for (place, fraction) in fractions.into_iter().enumerate() {
+                if !(fraction.is_finite() && fraction > 0.0) {
                     let key = format!("timers.{key}[{place}].share");
-                    return Err(CoordinatorError::value(&key, "a finite number above 0", share));
+                    return Err(CoordinatorError::value(&key, "a finite number above 0", fraction));
                 }
             }
             Ok(())
         };
-        shares("zones", self.zones.iter().map(|zone| zone.share).collect())?;
-        shares("devices", self.devices.iter().map(|class| class.share).collect())?;
+        fractions("zones", self.zones.iter().map(|zone| zone.fraction).collect())?;
+        fractions(
+            "devices",
+            self.devices.iter().map(|class| class.fraction).collect(),
+        )?;
         for (place, zone) in self.zones.iter().enumerate() {
             let key = format!("zones[{place}].utc_offset_hours");
             within(&key, zone.utc_offset_hours, -12.0, 14.0)?;
@@ -268,13 +273,13 @@ fn seconds(value: f64) -> u32 {
 }
 
 /// PRIVACY: written so that a NaN is refused.
-fn within(key: &str, value: f64, least: f64, most: f64) -> Result<()> {
-    if (least..=most).contains(&value) {
+fn within(key: &str, value: f64, min: f64, max: f64) -> Result<()> {
+    if (min..=max).contains(&value) {
         return Ok(());
     }
     Err(CoordinatorError::value(
         &format!("timers.{key}"),
-        format!("from {least} to {most}"),
+        format!("from {min} to {max}"),
         value,
     ))
 }
@@ -329,7 +334,7 @@ mod tests {
             "`timers.zones[0].utc_offset_hours`",
         );
         check(
-            |c| c.devices[1].share = 0.0,
+            |c| c.devices[1].fraction = 0.0,
             "`timers.devices[1].share`: expected a finite number above 0",
         );
         check(

@@ -65,8 +65,8 @@ pub(super) struct Devices {
 impl Devices {
     pub(super) fn new(population: u32, config: &TimersConfig, generator: ChaCha20Rng) -> Self {
         let mut random = Random::new(generator);
-        let zones = Shares::new(config.zones.iter().map(|zone| zone.share));
-        let classes = Shares::new(config.devices.iter().map(|class| class.share));
+        let zones = CumulativeRates::new(config.zones.iter().map(|zone| zone.fraction));
+        let classes = CumulativeRates::new(config.devices.iter().map(|class| class.fraction));
         let charging = config.charging;
         let device = |_| {
             let (zone, class) = (zones.draw(&mut random), classes.draw(&mut random));
@@ -168,9 +168,9 @@ impl Devices {
         let median = 60.0 * self.config.report_minutes;
         let time = median * (self.config.report_spread * self.random.normals().0).exp();
         let drops_out = self.random.happens(self.config.drop_out);
-        let share = if drops_out { self.random.uniform() } else { 1.0 };
+        let fraction = if drops_out { self.random.uniform() } else { 1.0 };
         let device = &mut self.all[device as usize];
-        let time = (time * f64::from(device.slowness) * share).clamp(1.0, f64::from(DAY));
+        let time = (time * f64::from(device.slowness) * fraction).clamp(1.0, f64::from(DAY));
         let at = now + time as u32;
         device.attempt = attempt;
         // The window ends before the report: the same as dropping out then.
@@ -189,27 +189,27 @@ fn midnight_in(zone: &ZoneConfig) -> f64 {
     -HOUR * zone.utc_offset_hours
 }
 
-/// Shares as a cumulative distribution.
+/// Relative frequencies as a cumulative distribution.
 #[derive(Debug)]
-struct Shares(Vec<f64>);
+struct CumulativeRates(Vec<f64>);
 
-impl Shares {
-    fn new(shares: impl Iterator<Item = f64>) -> Self {
+impl CumulativeRates {
+    fn new(rates: impl Iterator<Item = f64>) -> Self {
         let mut sum = 0.0;
-        let mut cumulative: Vec<f64> = shares
-            .map(|share| {
-                sum += share;
+        let mut cumulative: Vec<f64> = rates
+            .map(|fraction| {
+                sum += fraction;
                 sum
             })
             .collect();
-        cumulative.iter_mut().for_each(|share| *share /= sum);
+        cumulative.iter_mut().for_each(|fraction| *fraction /= sum);
         Self(cumulative)
     }
 
     fn draw(&self, random: &mut Random) -> usize {
         let uniform = random.uniform();
         self.0
-            .partition_point(|share| *share <= uniform)
+            .partition_point(|fraction| *fraction <= uniform)
             .min(self.0.len() - 1)
     }
 }

@@ -35,11 +35,11 @@ fn check(config: &TimersConfig, rounds: &[SimulatedRound]) -> Option<u64> {
         assert!(round.ended - round.started < u64::from(config.timeout_seconds()));
         assert!(round.selected >= goal as u64 + round.dropped_out);
         if let Some(before) = number.checked_sub(1).map(|before| &rounds[before as usize]) {
-            let least = u64::max(
+            let min = u64::max(
                 before.ended + 1,
                 before.started + u64::from(config.min_round_seconds()),
             );
-            assert!(round.started >= least, "{before:?} {round:?}");
+            assert!(round.started >= min, "{before:?} {round:?}");
         }
         abandoned = abandoned.max(round.abandoned);
         for &device in &round.participants {
@@ -70,7 +70,7 @@ fn rounds_keep_goal_timer_and_promise() {
     config.zones = (0..12)
         .map(|zone| ZoneConfig {
             utc_offset_hours: f64::from(2 * zone - 12),
-            share: 1.0,
+            fraction: 1.0,
         })
         .collect();
     let made = rounds(2500, &config, 100);
@@ -178,7 +178,7 @@ fn nights_come_as_described() {
     config.daytime = None;
     config.zones[0].utc_offset_hours = 5.0;
     config.devices = vec![DeviceClassConfig {
-        share: 1.0,
+        fraction: 1.0,
         night_probability: 0.6,
     }];
     let population = 400;

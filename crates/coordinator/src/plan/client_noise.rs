@@ -11,19 +11,19 @@ use crate::task::{EncodingConfig, TaskConfig};
 ///
 /// # Guarantee
 /// Every release has the noise of at least the floor of survivors, or there is none: each costs at most
-/// [`Shares::event`], and a user pays for as many rounds as it takes part in. Nothing is amplified by sampling. Under the
+/// [`ClientNoisePlan::event`], and a user pays for as many rounds as it takes part in. Nothing is amplified by sampling. Under the
 /// zero-out relation the cohorts are the same for both neighbours, and so is which rounds are abandoned.
 ///
 /// Users who lie about their share are not covered.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shares {
+pub struct ClientNoisePlan {
     event: Event,
     participation: Participation,
     /// Of the floor's shares together, in the unit of the updates.
     noise_std: f64,
 }
 
-impl Shares {
+impl ClientNoisePlan {
     /// Of an encoding with noise of its own; `None` for the others.
     pub(super) fn new(encoding: &Encoding, participation: Participation) -> Option<Self> {
         let noise = encoding.client_noise()?;
@@ -80,22 +80,22 @@ fn times(rounds: u64, participation: Participation) -> u64 {
 }
 
 /// What an encoding is made from besides the configuration.
-pub(super) struct Setting {
+pub(super) struct EncodingInputs {
     pub(super) dim: usize,
     pub(super) clip_norm: Option<f64>,
     /// Most users of a round.
-    pub(super) most: u64,
+    pub(super) max_users: u64,
     /// The delta of the run.
     pub(super) delta: Delta,
     pub(super) participation: Option<Participation>,
 }
 
 /// The encoding of a run file; `None` where updates are simply added up.
-pub(super) fn encoding(config: &TaskConfig, setting: &Setting) -> Result<Option<Encoding>> {
+pub(super) fn encoding(config: &TaskConfig, inputs: &EncodingInputs) -> Result<Option<Encoding>> {
     let Some(aggregation) = &config.aggregation else {
         return Ok(None);
     };
-    let Some(clip_norm) = setting.clip_norm else {
+    let Some(clip_norm) = inputs.clip_norm else {
         return Err(CoordinatorError::missing(
             "clip",
             "a clip norm with [aggregation]",
@@ -128,34 +128,34 @@ pub(super) fn encoding(config: &TaskConfig, setting: &Setting) -> Result<Option<
             x_max: None,
             rotate,
             // Half of the run's delta over all rounds that one user takes part in; composing takes the rest.
-            delta: setting.delta.get()
+            delta: inputs.delta.get()
                 / (2.0
-                    * setting
+                    * inputs
                         .participation
                         .map_or(config.rounds, |schema| schema.max_participation())
                         as f64),
         }),
     };
     let cohort = EncodingSize {
-        dim: setting.dim,
+        dim: inputs.dim,
         clip_norm,
         min_clients: aggregation.min_clients,
         max_clients: aggregation
             .max_clients
-            .unwrap_or(setting.most)
+            .unwrap_or(inputs.max_users)
             .max(aggregation.min_clients),
     };
-    if cohort.min_clients > setting.most {
+    if cohort.min_clients > inputs.max_users {
         return Err(CoordinatorError::value(
             "aggregation.min_clients",
-            format!("at most the {} users that a round can have", setting.most),
+            format!("at most the {} users that a round can have", inputs.max_users),
             cohort.min_clients,
         ));
     }
-    if cohort.max_clients < setting.most {
+    if cohort.max_clients < inputs.max_users {
         return Err(CoordinatorError::value(
             "aggregation.max_clients",
-            format!("at least the {} users that a round can have", setting.most),
+            format!("at least the {} users that a round can have", inputs.max_users),
             cohort.max_clients,
         ));
     }
@@ -179,7 +179,7 @@ mod tests {
             central_stddev: 3.0,
         };
         let schema = Participation::fixed_epochs(Gap::new(12).unwrap(), 3).unwrap();
-        let shares = Shares {
+        let noise = ClientNoisePlan {
             event: event.clone(),
             participation: schema,
             noise_std: 3.0,
@@ -188,15 +188,15 @@ mod tests {
         for (rounds, times) in [(1, 1), (12, 1), (13, 2), (24, 2), (25, 3), (60, 3)] {
             let mut expected = Accountant::under(Recipe::Rdp, Adjacency::ZeroOut);
             expected.compose(&event, times).unwrap();
-            let found = shares.accountant(rounds, schema).unwrap();
+            let found = noise.accountant(rounds, schema).unwrap();
             assert_eq!(
                 found.guarantee(delta).unwrap(),
                 expected.guarantee(delta).unwrap()
             );
-            assert_eq!(shares.times(rounds, schema), times);
+            assert_eq!(noise.times(rounds, schema), times);
         }
         // Close to the Gaussian of the same size: epsilon of z = 3 and of three such releases.
-        let one = shares.accountant(1, schema).unwrap().guarantee(delta).unwrap();
+        let one = noise.accountant(1, schema).unwrap().guarantee(delta).unwrap();
         assert!((1.2..1.6).contains(&one.epsilon.get()), "{one}");
     }
 }
