@@ -102,18 +102,18 @@ pub struct CpuEngine {
 }
 
 impl CpuEngine {
-    /// An engine with one worker per thread, for users of at most `most_examples` examples of at most `longest` tokens each.
+    /// An engine with one worker per thread, for users of at most `max_examples` examples of at most `longest` tokens each.
     #[must_use]
     pub fn new(
         model: &dyn SequenceModel,
         settings: &UserSettings,
         threads: usize,
         longest: usize,
-        most_examples: usize,
+        max_examples: usize,
     ) -> Self {
         Self {
             workers: (0..threads.max(1))
-                .map(|_| LocalWorker::new(model, settings, longest, most_examples))
+                .map(|_| LocalWorker::new(model, settings, longest, max_examples))
                 .collect(),
         }
     }

@@ -115,7 +115,7 @@ impl UserSettings {
 
     /// At most so many of a user's examples in one round, chosen at random each round; `None`: all.
     #[must_use]
-    pub fn most_examples(&self) -> Option<usize> {
+    pub fn max_examples_per_round(&self) -> Option<usize> {
         let group_size = self.group_size.map(|size| size as usize);
         match self.algorithm {
             Algorithm::FedAvg => self.max_examples,
@@ -212,7 +212,7 @@ impl UserSettings {
             ("learning_rate", self.learning_rate, "`server.learning_rate`"),
             (
                 "max_examples",
-                self.max_examples.map(|most| most as f64),
+                self.max_examples.map(|max| max as f64),
                 "`group_size`",
             ),
             ("weight_cap", self.weight_cap, "no weights"),

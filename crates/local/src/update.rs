@@ -132,23 +132,23 @@ impl LocalTask<'_> {
 }
 
 impl LocalWorker {
-    /// A worker for users of at most `most_examples` sentences of at most `longest` tokens each.
+    /// A worker for users of at most `max_examples` sentences of at most `longest` tokens each.
     #[must_use]
     pub fn new(
         model: &dyn SequenceModel,
         settings: &UserSettings,
         longest: usize,
-        most_examples: usize,
+        max_examples: usize,
     ) -> Self {
         let steps = match settings.batching {
             Batching::Sentences => longest,
             // A text shorter than `unroll` is one stream of one window.
-            Batching::Stream => settings.unroll.min(most_examples.saturating_mul(longest + 1)),
+            Batching::Stream => settings.unroll.min(max_examples.saturating_mul(longest + 1)),
         };
         let parameters = model.layout().len();
         // A batch of "all examples" is no larger than what a user has.
-        let examples = most_examples
-            .min(settings.most_examples().unwrap_or(most_examples))
+        let examples = max_examples
+            .min(settings.max_examples_per_round().unwrap_or(max_examples))
             .max(1);
         let batch_size = settings.batch_size();
         let sequences = match (settings.algorithm, settings.batching) {
@@ -204,7 +204,7 @@ impl LocalWorker {
         let mut examples = examples.to_vec();
         // Streams keep the order in which the text was written; sentences are drawn in random order.
         let available = examples.len();
-        let wanted = task.settings.most_examples().unwrap_or(available);
+        let wanted = task.settings.max_examples_per_round().unwrap_or(available);
         match task.settings.batching {
             Batching::Sentences => {
                 draws::shuffle(&mut examples, &mut generator);
@@ -310,9 +310,9 @@ impl LocalWorker {
             let stats = self
                 .model
                 .gradient(task.theta, &batch.batch(), &mut self.gradient)?;
-            let share = stats.targets as f32;
+            let fraction = stats.targets as f32;
             for (total, gradient) in self.parameters.iter_mut().zip(&self.gradient) {
-                *total += share * gradient;
+                *total += fraction * gradient;
             }
             tokens += stats.targets as u64;
             loss_sum += stats.loss_sum;

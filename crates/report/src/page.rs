@@ -244,8 +244,11 @@ fn head_words(run: &RunData) -> String {
         let cells: String = counts
             .iter()
             .map(|&count| {
-                let share = 100.0 * count as f64 / total;
-                format!("<td style=\"--share:{:.0}%\">{share:.1}</td>", share.sqrt() * 8.0)
+                let fraction = 100.0 * count as f64 / total;
+                format!(
+                    "<td style=\"--share:{:.0}%\">{fraction:.1}</td>",
+                    fraction.sqrt() * 8.0
+                )
             })
             .collect();
         format!("<tr><th scope=\"row\">{frequent} most frequent</th>{cells}</tr>\n")

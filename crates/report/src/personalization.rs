@@ -17,17 +17,13 @@ pub fn personalization(done: &Personalization) -> Result<Picture> {
         message,
     };
     let deltas = &done.loss_deltas;
-    let (Some(least), Some(most)) = (deltas.first(), deltas.last()) else {
+    let (Some(min), Some(max)) = (deltas.first(), deltas.last()) else {
         return Err(failed("no user was personalised".to_owned()));
     };
     // One value has no width.
     let (left, right) = (
-        least.min(0.0),
-        if most > least {
-            most.max(0.0)
-        } else {
-            least.abs() + 1e-3
-        },
+        min.min(0.0),
+        if max > min { max.max(0.0) } else { min.abs() + 1e-3 },
     );
     let width = (right - left) / BINS as f64;
     let edges: Vec<f64> = (0..=BINS).map(|edge| left + width * edge as f64).collect();

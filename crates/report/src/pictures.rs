@@ -59,11 +59,11 @@ fn whole(value: f64) -> String {
     }
 }
 
-fn share(value: f64) -> String {
+fn fraction(value: f64) -> String {
     format!("{:.0} %", 100.0 * value)
 }
 
-fn fine_share(value: f64) -> String {
+fn fine_fraction(value: f64) -> String {
     format!("{:.1} %", 100.0 * value)
 }
 
@@ -115,7 +115,7 @@ fn accuracy(run: &RunData) -> Drawn {
         series.extend(value.map(|value| Series::level(format!("{name} {}", percent(value)), colour, value)));
     }
     let caption = "Share of next words for which the likeliest word is right; a word outside the vocabulary always counts as wrong.";
-    let labels = over_rounds("Top-1 accuracy", fine_share, true);
+    let labels = over_rounds("Top-1 accuracy", fine_fraction, true);
     Some((caption.to_owned(), chart::lines(&labels, &series)?))
 }
 
@@ -228,7 +228,7 @@ fn clipped_fraction(run: &RunData) -> Drawn {
     let caption = "Share of a round's users whose update reached the clip norm. Bold: moving average.";
     Some((
         caption.to_owned(),
-        chart::lines(&over_rounds("Clipped updates", share, true), &series)?,
+        chart::lines(&over_rounds("Clipped updates", fraction, true), &series)?,
     ))
 }
 

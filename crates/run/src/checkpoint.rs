@@ -227,8 +227,8 @@ impl Checkpoint {
                 expected: path,
             });
         }
-        let most = (parameters as u64).saturating_mul(MAX_BYTES_PER_PARAMETER);
-        let bytes = files::read_at_most(&path, most.saturating_add(MAX_HEADER))?;
+        let max = (parameters as u64).saturating_mul(MAX_BYTES_PER_PARAMETER);
+        let bytes = files::read_at_most(&path, max.saturating_add(MAX_HEADER))?;
         let damaged = |message: String| RunError::Damaged {
             path: path.clone(),
             message,

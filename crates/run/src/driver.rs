@@ -2,7 +2,7 @@
 
 mod entropy;
 mod finish;
-mod follow;
+mod follower;
 mod open;
 pub(crate) mod orders;
 mod plan_inputs;
@@ -38,7 +38,7 @@ pub(crate) use crate::files::names::{
 };
 pub(crate) use entropy::fresh_bytes;
 pub use entropy::randomness;
-pub use follow::follow;
+pub use follower::train_as_follower;
 
 pub(crate) use plan_inputs::vocabulary_cost;
 pub(crate) use rounds::{evaluates, shows_epsilon, signal_to_noise};
@@ -136,7 +136,7 @@ pub fn train(file: &RunFile, options: &RunOptions, observer: &dyn Observer) -> R
     lead(file, options, &OneProcess, observer)
 }
 
-/// As [`train`], with the help of other processes: this one is rank 0, the others [`follow`]. The model's bytes are those of
+/// As [`train`], with the help of other processes: this one is rank 0, the others [`train_as_follower`]. The model's bytes are those of
 /// a run in one process.
 ///
 /// # Guarantee

@@ -27,6 +27,6 @@ pub mod verify;
 
 pub use driver::{
     CACHE, CorpusProgress, Observer, RunOptions, Silent, Summary, config_digest, evaluate, example_counts,
-    follow, lead, longest_example, randomness, train,
+    lead, longest_example, randomness, train, train_as_follower,
 };
 pub use error::{Result, RunError};

@@ -37,7 +37,7 @@ pub struct PersonalizeOptions {
     #[serde(skip)]
     pub split: EvaluationSplit,
     /// At most so many of its users, chosen once at random; all by default.
-    pub most_users: Option<usize>,
+    pub max_users: Option<usize>,
     /// Local epochs.
     pub epochs: usize,
     /// Examples in a local batch.
@@ -125,7 +125,7 @@ pub fn personalize(
     for (key, count) in [
         ("epochs", options.epochs),
         ("batch-size", options.batch_size),
-        ("users", options.most_users.unwrap_or(1)),
+        ("users", options.max_users.unwrap_or(1)),
     ] {
         if count == 0 {
             return Err(RunError::value(&format!("--{key}"), "at least 1", 0));
@@ -146,9 +146,9 @@ pub fn personalize(
         .filter(|&user| partition.user(user).num_examples() > 1)
         .collect();
     let mut too_small = partition.num_users() - chosen.len();
-    if let Some(most) = options.most_users.filter(|&most| most < chosen.len()) {
+    if let Some(max) = options.max_users.filter(|&max| max < chosen.len()) {
         let mut generator = randomness.generator(Purpose::Evaluation, 0, 0);
-        let places = draws::fixed_size(chosen.len(), most, &mut generator);
+        let places = draws::fixed_size(chosen.len(), max, &mut generator);
         chosen = places.into_iter().map(|place| chosen[place]).collect();
     }
     let examples = || chosen.iter().flat_map(|&user| partition.user(user).examples());
@@ -314,8 +314,8 @@ impl Change {
 impl Spread {
     /// Of ascending values, at least one.
     fn of_sorted(values: &[f64]) -> Self {
-        let quantile = |share: f64| {
-            let place = share * (values.len() - 1) as f64;
+        let quantile = |fraction: f64| {
+            let place = fraction * (values.len() - 1) as f64;
             let (below, above) = (values[place.floor() as usize], values[place.ceil() as usize]);
             below + (above - below) * place.fract()
         };

@@ -56,7 +56,10 @@ impl Ranks for OneProcess {
 }
 
 /// The pieces of this process: every so-manieth, so that a list that falls in size is shared evenly.
-pub(crate) fn share<'a>(order: &'a [usize], ranks: &dyn Ranks) -> impl Iterator<Item = usize> + use<'a> {
+pub(crate) fn work_of_rank<'a>(
+    order: &'a [usize],
+    ranks: &dyn Ranks,
+) -> impl Iterator<Item = usize> + use<'a> {
     order
         .iter()
         .copied()

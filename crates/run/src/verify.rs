@@ -184,14 +184,14 @@ pub fn verify(run_dir: &Path) -> Result<Verification> {
         if of_sums && run.plan.is_private() {
             verification.notes.push(FOLLOWS_THE_ENCODING);
         }
-        verification.checks.push(mechanism::is_the_configuration_s(&run));
+        verification.checks.push(mechanism::matches_configuration(&run));
         verification.checks.push(ledger::rounds(&run));
         verification.checks.push(ledger::participation(&run));
         let report = verification.then(guarantee::agree(&run));
         verification.checks.push(metrics::agree(&run));
         verification
             .checks
-            .push(model::is_the_ledger_s(&run, report.as_ref()));
+            .push(model::matches_ledger(&run, report.as_ref()));
         verification.recomputed = report.and_then(|report| report.observed);
     }
     Ok(verification)

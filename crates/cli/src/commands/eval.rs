@@ -101,13 +101,16 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> anyhow::Result<()> {
             ("top-10 among 50 most frequent", &head.top50),
             ("top-10 among 100 most frequent", &head.top100),
         ] {
-            let shares: Vec<String> = histogram
+            let fractions: Vec<String> = histogram
                 .iter()
                 .map(|&count| format!("{:.1}", 100.0 * count as f64 / metrics.targets.max(1) as f64))
                 .collect();
             rows.push((
                 name,
-                format!("{} % of targets, for 0 to 10 such predictions", shares.join(" ")),
+                format!(
+                    "{} % of targets, for 0 to 10 such predictions",
+                    fractions.join(" ")
+                ),
             ));
         }
     }

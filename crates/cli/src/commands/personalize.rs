@@ -72,7 +72,7 @@ pub(crate) fn run(args: &PersonalizeArgs, output: &Output) -> anyhow::Result<()>
         .map_or(1, std::num::NonZeroUsize::get);
     let options = PersonalizeOptions {
         split: args.split.into(),
-        most_users: args.users,
+        max_users: args.users,
         epochs: args.epochs,
         batch_size: args.batch_size,
         learning_rate: args.learning_rate,

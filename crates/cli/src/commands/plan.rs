@@ -164,7 +164,7 @@ fn question(args: &PlanArgs) -> anyhow::Result<PopulationQuestion> {
         .with_separation_share(args.separation_share)?
         .with_noise_scale(args.noise_scale)?;
     Ok(match args.max_participation {
-        Some(most) => question.with_max_participation(most)?,
+        Some(max) => question.with_max_participation(max)?,
         None => question,
     })
 }

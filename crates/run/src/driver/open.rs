@@ -112,13 +112,13 @@ impl<'a> Run<'a> {
             &mut generator,
         )?;
         let longest = workspace::longest_example(&users);
-        let most_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
+        let max_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
         let engine = CpuEngine::new(
             model.as_ref(),
             &config.task.user_update,
             options.threads,
             longest,
-            most_examples,
+            max_examples,
         );
         let initial = config.initial_model.as_deref().filter(|_| checkpoint.is_none());
         let parameters = starting_parameters(

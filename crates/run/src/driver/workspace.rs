@@ -324,11 +324,11 @@ pub(crate) fn trained_model(
 ) -> Result<(Box<dyn SequenceModel>, Vec<f32>)> {
     let path = folder.join(MODEL_FILE);
     // Adapters stand beside what they are added to.
-    let mut most = 4 * spec.layout(vocab.len())?.len() as u64 + MAX_MODEL_HEADER;
+    let mut max = 4 * spec.layout(vocab.len())?.len() as u64 + MAX_MODEL_HEADER;
     if spec.lora().is_some() {
-        most += 4 * spec.without_lora().layout(vocab.len())?.len() as u64;
+        max += 4 * spec.without_lora().layout(vocab.len())?.len() as u64;
     }
-    let bytes = files::read_at_most(&path, most)?;
+    let bytes = files::read_at_most(&path, max)?;
     let Loaded { model, parameters } = spec.load(vocab.len(), &bytes)?;
     let parameters = parameters.ok_or_else(|| RunError::Damaged {
         path,

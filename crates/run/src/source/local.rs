@@ -22,7 +22,7 @@ use undertone_local::{
 use super::{AllText, RoundText, task_of};
 use crate::driver::orders::{Order, RoundOrder};
 use crate::error::{Result, RunError};
-use crate::ranks::{Ranks, USER_WORDS, exchange, microbatch_words, share};
+use crate::ranks::{Ranks, USER_WORDS, exchange, microbatch_words, work_of_rank};
 
 /// Computes the contributions of a cohort with an engine, and shares the work with the other processes of a run.
 ///
@@ -241,7 +241,7 @@ impl UserPart<'_> {
         // The largest users first, so that no core is left alone with a long one at the end.
         let mut order: Vec<usize> = (0..users.len()).collect();
         order.sort_by_key(|&place| std::cmp::Reverse(partition.user(users[place]).num_tokens()));
-        let places: Vec<usize> = share(&order, ranks).collect();
+        let places: Vec<usize> = work_of_rank(&order, ranks).collect();
         let pieces = Pieces::new(users.len(), &places);
         let sink = UserSink {
             sums: &sums,
@@ -318,7 +318,7 @@ impl ExamplePart<'_> {
     ) -> Result<(BoundedSum, Vec<MicrobatchOutcome>, EngineTimes)> {
         let mut sum = BoundedSum::new(bound.clone());
         let order: Vec<usize> = (0..self.all.len()).collect();
-        let numbers: Vec<usize> = share(&order, ranks).collect();
+        let numbers: Vec<usize> = work_of_rank(&order, ranks).collect();
         let pieces = Pieces::new(self.all.len(), &numbers);
         let sink = ExampleSink {
             sum: &sum,

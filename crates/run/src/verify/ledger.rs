@@ -164,12 +164,12 @@ fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
         }
         return;
     };
-    let most = entry.cohort_size.saturating_mul(u64::from(group_size));
-    let within = |examples| (entry.cohort_size..=most).contains(&examples);
+    let max = entry.cohort_size.saturating_mul(u64::from(group_size));
+    let within = |examples| (entry.cohort_size..=max).contains(&examples);
     // Of users who failed on the way nothing is in the sum.
     if entry.survivors.is_none() && !entry.examples.is_some_and(within) {
         check.problem(format!(
-            "{}: expected from {} to {most} of {} participants, got {}",
+            "{}: expected from {} to {max} of {} participants, got {}",
             place("examples"),
             entry.cohort_size,
             entry.cohort_size,
@@ -196,9 +196,9 @@ fn check_survivors(run: &Run<'_>, index: usize, check: &mut Check) {
     let cohort = encoding.size();
     let survivors = entry.survivors.unwrap_or(0);
     if survivors > entry.cohort_size || survivors > cohort.max_clients {
-        let most = entry.cohort_size.min(cohort.max_clients);
+        let max = entry.cohort_size.min(cohort.max_clients);
         check.problem(format!(
-            "{}: expected at most {most}, got {survivors}",
+            "{}: expected at most {max}, got {survivors}",
             place("survivors")
         ));
     }

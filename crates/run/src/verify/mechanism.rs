@@ -42,7 +42,7 @@ fn has_rounds(bytes: &[u8], expected: u64) -> Result<(), Vec<String>> {
 
 /// The mechanism is the one that the configuration means: its rounds, its schema, its noise, and every figure of a matrix
 /// that needs no search. The figures of an optimised matrix are in its sensitivity, which the guarantee rests on.
-pub(super) fn is_the_configuration_s(run: &Run<'_>) -> Check {
+pub(super) fn matches_configuration(run: &Run<'_>) -> Check {
     let mut check = Check::new("mechanism");
     let Some(bounded) = run.plan.bounded() else {
         check.found = "none: noise of its own in every round, or none at all".to_owned();

@@ -176,11 +176,16 @@ fn check_start(run: &Run<'_>, start: &StartRecord, check: &mut Check) {
             start.train_users
         ));
     }
-    for (name, share) in [
+    for (name, fraction) in [
         ("best_accuracy", start.best_accuracy),
         ("unigram_accuracy", start.unigram_accuracy),
     ] {
-        possible(&format!("{place}.{name}"), share.unwrap_or(0.0), 0.0..=1.0, check);
+        possible(
+            &format!("{place}.{name}"),
+            fraction.unwrap_or(0.0),
+            0.0..=1.0,
+            check,
+        );
     }
 }
 
@@ -252,13 +257,13 @@ fn possible_round(run: &Run<'_>, record: &RoundRecord, entry: &LedgerEntry, plac
     let at = |name: &str| format!("{place}.{name}");
     let summed = entry.survivors.unwrap_or(entry.cohort_size);
     // Of a round that was abandoned nothing is known.
-    let least = if entry.abandoned { 0 } else { summed };
-    let (least, parts) = match run.config.task.user_update.algorithm {
+    let min = if entry.abandoned { 0 } else { summed };
+    let (min, parts) = match run.config.task.user_update.algorithm {
         Algorithm::Els => (entry.examples.unwrap_or(0), entry.examples.unwrap_or(0)),
-        _ => (least, summed),
+        _ => (min, summed),
     };
     let weights = match run.config.task.user_update.weight_cap {
-        None => least as f64..=parts as f64,
+        None => min as f64..=parts as f64,
         Some(_) => 0.0..=parts as f64,
     };
     possible(&at("cohort_weight"), record.cohort_weight, weights, check);
@@ -278,7 +283,7 @@ fn possible_round(run: &Run<'_>, record: &RoundRecord, entry: &LedgerEntry, plac
     }
     possible_histogram(&at("update_norms"), &record.update_norms, check);
     let norms = total(&record.update_norms.counts);
-    if norms != 0 && !(least..=parts).contains(&norms) {
+    if norms != 0 && !(min..=parts).contains(&norms) {
         check.problem(format!(
             "{}: expected {parts} norms, got {norms}",
             at("update_norms.counts")
@@ -379,16 +384,16 @@ fn possible_metrics(place: &str, metrics: &Metrics, check: &mut Check) {
     }
     let in_vocab = (known > 0.0).then(|| metrics.top1 * targets.max(1.0) / known);
     check.same(at("in_vocab_top1"), &in_vocab, &metrics.in_vocab_top1);
-    for (name, share) in [
+    for (name, fraction) in [
         ("top1", metrics.top1),
         ("top3", metrics.top3),
         ("top5", metrics.top5),
         ("top1_all_ids", metrics.top1_all_ids),
     ] {
-        let right = share * targets.max(1.0);
+        let right = fraction * targets.max(1.0);
         if (right - right.round()).abs() > 1e-6 * right.max(1.0) {
             check.problem(format!(
-                "{}: expected a share of {targets} targets, got {share}",
+                "{}: expected a share of {targets} targets, got {fraction}",
                 at(name)
             ));
         }

@@ -11,7 +11,7 @@ use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::record::PrivacyReport;
 
 /// The parameters are those that the last round ended with, and what adapters are added to is what it was.
-pub(super) fn is_the_ledger_s(run: &Run<'_>, report: Option<&PrivacyReport>) -> Check {
+pub(super) fn matches_ledger(run: &Run<'_>, report: Option<&PrivacyReport>) -> Check {
     let mut check = Check::new("model");
     let read = trained_model(run.folder, &run.config.task.model, &run.vocabulary);
     let (Some((model, parameters)), Some(last)) = (check.keep(read), run.entries.last()) else {

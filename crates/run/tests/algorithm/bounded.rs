@@ -53,8 +53,8 @@ fn epsilon(strategy: Strategy, rounds: usize, participation: Participation, nois
         .get()
 }
 
-fn epochs(gap: u64, most: u64) -> Participation {
-    Participation::fixed_epochs(Gap::new(gap).expect("gap"), most).expect("schema")
+fn epochs(gap: u64, max: u64) -> Participation {
+    Participation::fixed_epochs(Gap::new(gap).expect("gap"), max).expect("schema")
 }
 
 /// Up to the sampler's share of delta and the roundings' margin.

@@ -46,7 +46,7 @@ fn one_epoch_in_one_batch_is_one_gradient_step() {
     let summary = undertone_run::train(&file, &options, &Silent).expect("a run");
     let options = PersonalizeOptions {
         split: EvaluationSplit::Test,
-        most_users: None,
+        max_users: None,
         epochs: 1,
         batch_size: 1000,
         learning_rate: 0.5,
@@ -60,13 +60,13 @@ fn one_epoch_in_one_batch_is_one_gradient_step() {
     let start =
         undertone_models::weights::from_safetensors(world.model.layout(), &bytes).expect("parameters");
     let users: Partition<'_> = world.corpus.partition(Split::Test);
-    let most = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
+    let max = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
     let longest = users
         .users()
         .flat_map(|user| user.examples().map(<[u32]>::len))
         .max()
         .unwrap_or(0);
-    let mut worker = world.model.worker(most, most * longest);
+    let mut worker = world.model.worker(max, max * longest);
     let mut expected = Vec::new();
     for user in users.users().filter(|user| user.num_examples() > 1) {
         let own: Vec<&[u32]> = user.examples().collect();

@@ -103,7 +103,7 @@ impl<'a> Probe<'a> {
         if let Some(known) = self.known.get(&group_size) {
             return Ok(*known);
         }
-        let most = usize::try_from(group_size).unwrap_or(usize::MAX);
+        let max = usize::try_from(group_size).unwrap_or(usize::MAX);
         let next = AtomicUsize::new(0);
         let (users, parameters) = (self.users, self.parameters);
         let (randomness, chosen) = (self.randomness, &self.chosen);
@@ -116,7 +116,7 @@ impl<'a> Probe<'a> {
                     &mut examples,
                     &mut randomness.generator(Purpose::LocalOrder, 0, user as u64),
                 );
-                examples.truncate(most);
+                examples.truncate(max);
                 let norm = worker.norm(parameters, &examples, users.special().bos);
                 norms.push(norm.map_err(|source| RunError::UserUpdate {
                     round: 0,

@@ -121,7 +121,7 @@ impl Simulation {
             .collect();
         let mut minutes: Vec<f64> = round_times.iter().map(|round| round.minutes).collect();
         minutes.sort_unstable_by(f64::total_cmp);
-        let quantile = |share: usize| minutes.get(share * (minutes.len().max(1) - 1) / 2).copied();
+        let quantile = |fraction: usize| minutes.get(fraction * (minutes.len().max(1) - 1) / 2).copied();
         let round_minutes = [0, 1, 2].map(|half| quantile(half).unwrap_or(0.0));
         let never = u64::from(config.population) - observed.users();
         let largest = largest_gap(u64::from(config.population), u64::from(config.timers.report_goal))?;

@@ -112,12 +112,12 @@ fn check(strategy: &str, matrix: &[Vec<f64>]) {
             }
         }
     }
-    let most = sets.values().map(Vec::len).max().unwrap();
+    let max = sets.values().map(Vec::len).max().unwrap();
     assert_eq!(simulation.min_sep, Some(smallest as u64 - 1));
-    assert_eq!(simulation.max_participation, most as u64);
+    assert_eq!(simulation.max_participation, max as u64);
     assert!(
-        most > 1 && smallest > 1,
-        "a test that says nothing: {most} {smallest}"
+        max > 1 && smallest > 1,
+        "a test that says nothing: {max} {smallest}"
     );
     for (times, users) in simulation.participations.iter().enumerate().skip(1) {
         let count = sets.values().filter(|set| set.len() == times).count();
@@ -133,7 +133,7 @@ fn check(strategy: &str, matrix: &[Vec<f64>]) {
         .map(|set| squared_norm(matrix, set))
         .fold(0.0, f64::max);
     close(privacy.exact.rho, rho(exact));
-    let schema = largest(matrix, &mut Vec::new(), 0, smallest, most);
+    let schema = largest(matrix, &mut Vec::new(), 0, smallest, max);
     close(privacy.observed.rho, rho(schema));
     assert!(privacy.observed.sensitivity.exact && privacy.exact.sensitivity.exact);
     assert!(exact <= schema && privacy.exact.epsilon <= privacy.observed.epsilon);

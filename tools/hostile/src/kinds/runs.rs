@@ -116,7 +116,7 @@ pub(super) fn use_model(world: &World, place: &str) -> Result<()> {
     let evaluated = undertone_run::evaluate(&folder, base, EvaluationSplit::Test, eos, 1, &Silent);
     let options = PersonalizeOptions {
         split: EvaluationSplit::Test,
-        most_users: Some(2),
+        max_users: Some(2),
         epochs: 1,
         batch_size: 8,
         learning_rate: 0.1,

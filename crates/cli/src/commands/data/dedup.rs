@@ -97,13 +97,13 @@ impl DedupArgs {
     }
 
     fn table(&self, summary: &DedupSummary) -> String {
-        let share = 100.0 * summary.near_duplicates as f64 / summary.rows.max(1) as f64;
+        let fraction = 100.0 * summary.near_duplicates as f64 / summary.rows.max(1) as f64;
         facts([
             ("file", self.output.display().to_string()),
             ("public rows", grouped(summary.rows)),
             (
                 "near-duplicates",
-                format!("{} ({share:.2} %)", grouped(summary.near_duplicates)),
+                format!("{} ({fraction:.2} %)", grouped(summary.near_duplicates)),
             ),
             ("removed by URL", grouped(summary.by_url)),
             ("kept", grouped(summary.kept)),

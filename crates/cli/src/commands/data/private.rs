@@ -14,7 +14,7 @@ use crate::output::facts;
 
 /// Default fraction of delta for the threshold. Noise and threshold depend on the logarithm of their fractions, so any
 /// fraction far from 0 and 1 gives nearly equal results.
-const THRESHOLD_SHARE: f64 = 0.5;
+const THRESHOLD_FRACTION: f64 = 0.5;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Private vocabulary")]
@@ -84,7 +84,7 @@ impl PrivateArgs {
             .delta
             .context("--private needs --delta, for example --delta 1e-7")?;
         let delta = Delta::new(delta).context("--delta")?;
-        let threshold = self.threshold_delta.unwrap_or(THRESHOLD_SHARE * delta.get());
+        let threshold = self.threshold_delta.unwrap_or(THRESHOLD_FRACTION * delta.get());
         let threshold = Delta::new(threshold).context("--threshold-delta")?;
         let settings = match (self.target_epsilon, self.noise_multiplier) {
             (Some(epsilon), None) => {

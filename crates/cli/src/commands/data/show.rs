@@ -180,7 +180,7 @@ fn partitions(stats: &CorpusStats) -> String {
 
 /// Training users by number of examples, as bars.
 fn histogram(sizes: &Distribution) -> String {
-    let most = sizes.counts.iter().copied().max().unwrap_or(0).max(1);
+    let max = sizes.counts.iter().copied().max().unwrap_or(0).max(1);
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     for (edges, &count) in sizes.edges.windows(2).zip(&sizes.counts) {
@@ -189,7 +189,7 @@ fn histogram(sizes: &Distribution) -> String {
         } else {
             format!("{} to {}", grouped(edges[0]), grouped(edges[1] - 1))
         };
-        let bar = "█".repeat(((40 * count).div_ceil(most)) as usize);
+        let bar = "█".repeat(((40 * count).div_ceil(max)) as usize);
         table.add_row([range, grouped(count), bar]);
     }
     if let Some(column) = table.column_mut(1) {
@@ -281,6 +281,6 @@ impl Vocabulary {
     }
 }
 
-pub(super) fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "–".to_owned(), |share| format!("{:.2} %", 100.0 * share))
+pub(super) fn percent(fraction: Option<f64>) -> String {
+    fraction.map_or_else(|| "–".to_owned(), |fraction| format!("{:.2} %", 100.0 * fraction))
 }

@@ -207,12 +207,12 @@ impl SourceArgs {
 
 impl SplitArgs {
     fn spec(&self) -> Option<SplitSpec> {
-        let share = |given: Option<f64>| given.unwrap_or(0.1);
+        let fraction = |given: Option<f64>| given.unwrap_or(0.1);
         if let Some(time) = &self.test_after {
             let test_after = time
                 .parse()
                 .map_or_else(|_| TimePoint::Date(time.clone()), TimePoint::Seconds);
-            let validation_users = share(self.validation);
+            let validation_users = fraction(self.validation);
             return Some(SplitSpec::Time {
                 test_after,
                 validation_users,
@@ -220,8 +220,8 @@ impl SplitArgs {
             });
         }
         (self.validation.is_some() || self.test.is_some()).then(|| SplitSpec::HeldOutUsers {
-            validation: share(self.validation),
-            test: share(self.test),
+            validation: fraction(self.validation),
+            test: fraction(self.test),
             seed: self.split_seed,
         })
     }

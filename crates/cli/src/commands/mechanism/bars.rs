@@ -56,8 +56,8 @@ fn paint<'a>(
         rows.iter()
             .map(|row| row.losses.max_loss.max(row.losses.rms_loss))
     };
-    let least = losses().fold(f64::INFINITY, f64::min);
-    let most = losses().fold(f64::MIN_POSITIVE, f64::max).min(LONGEST * least);
+    let min = losses().fold(f64::INFINITY, f64::min);
+    let max = losses().fold(f64::MIN_POSITIVE, f64::max).min(LONGEST * min);
     for (index, row) in rows.iter().enumerate() {
         let y = TOP + HEIGHT * index as i32;
         let name = font(14, INK).pos(place(HPos::Right));
@@ -69,10 +69,10 @@ fn paint<'a>(
         for (line, (loss, colour)) in bars.iter().enumerate() {
             let value = row.losses.get(*loss);
             let y = y + 3 + 16 * line as i32;
-            let end = LEFT + (f64::from(RIGHT - LEFT) * (value / most).min(1.0)).round() as i32;
+            let end = LEFT + (f64::from(RIGHT - LEFT) * (value / max).min(1.0)).round() as i32;
             root.draw(&Rectangle::new([(LEFT, y), (end, y + 12)], colour.filled()))?;
             let figure = font(13, MUTED).pos(place(HPos::Left));
-            let cut = if value > most { " (bar cut)" } else { "" };
+            let cut = if value > max { " (bar cut)" } else { "" };
             root.draw(&Text::new(format!("{value:.3}{cut}"), (end + 6, y + 6), figure))?;
         }
     }

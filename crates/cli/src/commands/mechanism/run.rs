@@ -5,7 +5,7 @@ use serde::Serialize;
 use undertone_accounting::participation::{Gap, Participation, RoundsBetween, Spacing};
 
 /// Max number of rounds: strategies keep one number per round.
-const MOST_ROUNDS: usize = 1 << 24;
+const MAX_ROUNDS: usize = 1 << 24;
 
 /// Options of a run.
 #[derive(Debug, Clone, clap::Args)]
@@ -51,8 +51,8 @@ impl Run {
     pub(super) fn new(rounds: usize, participation: Participation) -> anyhow::Result<Self> {
         ensure!(rounds > 0, "--rounds: expected at least 1, got 0");
         ensure!(
-            rounds <= MOST_ROUNDS,
-            "--rounds: expected at most {MOST_ROUNDS}, got {rounds}"
+            rounds <= MAX_ROUNDS,
+            "--rounds: expected at most {MAX_ROUNDS}, got {rounds}"
         );
         let effective = participation.effective(rounds as u64)?;
         Ok(Self {
@@ -67,8 +67,8 @@ impl Run {
     /// The schema in words.
     pub(super) fn shown(&self) -> String {
         let participation = &self.participation;
-        let most = participation.max_participation();
-        if most == 1 {
+        let max = participation.max_participation();
+        if max == 1 {
             return format!("{} rounds, one participation", self.rounds);
         }
         let gap = participation.gap();
@@ -77,7 +77,7 @@ impl Run {
             Spacing::Exactly => "exactly",
         };
         format!(
-            "{} rounds, {most} participations {spacing} {} rounds apart ({})",
+            "{} rounds, {max} participations {spacing} {} rounds apart ({})",
             self.rounds,
             gap.get(),
             gap.rounds_between()
@@ -107,8 +107,8 @@ impl RunArgs {
             (None, Some(rounds)) => Some(Gap::new(rounds).context("--min-sep")?),
             (None, None) => default.map(Participation::gap),
         };
-        let most = match (self.max_participation, default) {
-            (Some(most), _) => most,
+        let max = match (self.max_participation, default) {
+            (Some(max), _) => max,
             (None, Some(default))
                 if self.rounds.is_none() && self.min_sep.is_none() && self.rounds_between.is_none() =>
             {
@@ -119,13 +119,13 @@ impl RunArgs {
         let exactly =
             self.fixed_epochs || default.is_some_and(|default| default.spacing() == Spacing::Exactly);
         let schema = match gap {
-            None if most == 1 => return Ok(Participation::single()),
-            None if most == 0 => Participation::at_least(Gap::new(1)?, 0),
+            None if max == 1 => return Ok(Participation::single()),
+            None if max == 0 => Participation::at_least(Gap::new(1)?, 0),
             None => bail!(
                 "expected --min-sep or --rounds-between (how far apart a user's participations are), or --max-participation 1"
             ),
-            Some(gap) if exactly => Participation::fixed_epochs(gap, most),
-            Some(gap) => Participation::at_least(gap, most),
+            Some(gap) if exactly => Participation::fixed_epochs(gap, max),
+            Some(gap) => Participation::at_least(gap, max),
         };
         schema.context("--max-participation")
     }

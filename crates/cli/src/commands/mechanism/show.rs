@@ -241,17 +241,17 @@ fn patterns(strategy: &Strategy, run: &Run) -> anyhow::Result<Patterns> {
         .map(|gap| gap.clamp(1, rounds))
         .collect();
     gaps.dedup();
-    let most = run.participation.max_participation();
-    let mut counts: Vec<u64> = if most <= 8 {
-        (1..=most).collect()
+    let max = run.participation.max_participation();
+    let mut counts: Vec<u64> = if max <= 8 {
+        (1..=max).collect()
     } else {
         (0..)
             .map(|power| 1 << power)
-            .take_while(|count| *count < most)
+            .take_while(|count| *count < max)
             .collect()
     };
-    if counts.last() != Some(&most) {
-        counts.push(most);
+    if counts.last() != Some(&max) {
+        counts.push(max);
     }
     let mut rows = Vec::new();
     for gap in gaps {

@@ -53,7 +53,7 @@ pub(super) struct Sweep<'a> {
 impl Sweep<'_> {
     /// From an eighth of the run's own value to four times it, or the list; nothing beyond what all strategies can do.
     pub(super) fn values(&self, list: &[u64], strategies: &[&Strategy]) -> anyhow::Result<Vec<u64>> {
-        let (own, most) = match self.over {
+        let (own, max) = match self.over {
             Over::MinSep => (self.run.participation.gap().get(), self.run.rounds as u64),
             Over::Rounds => {
                 let made = strategies.iter().filter_map(|strategy| strategy.rounds()).min();
@@ -68,18 +68,18 @@ impl Sweep<'_> {
                 Over::MinSep => "gaps",
                 Over::Rounds => "rounds",
             };
-            let wrong = list.iter().find(|value| **value == 0 || **value > most);
+            let wrong = list.iter().find(|value| **value == 0 || **value > max);
             ensure!(
                 wrong.is_none(),
-                "--at: expected {name} from 1 to {most}, got {}",
+                "--at: expected {name} from 1 to {max}, got {}",
                 wrong.copied().unwrap_or_default()
             );
             return Ok(list.to_vec());
         }
-        let own = own.min(most) as f64;
+        let own = own.min(max) as f64;
         let step = |i: usize| own * 2f64.powf(i as f64 * 5.0 / (POINTS - 1) as f64 - 3.0);
         let mut values: Vec<u64> = (0..POINTS)
-            .map(|i| (step(i).round() as u64).clamp(1, most))
+            .map(|i| (step(i).round() as u64).clamp(1, max))
             .collect();
         values.dedup();
         Ok(values)
@@ -114,10 +114,10 @@ impl Sweep<'_> {
             Over::MinSep => (self.run.rounds, Gap::new(value)?),
             Over::Rounds => (usize::try_from(value)?, own.gap()),
         };
-        let most = self.limit.unwrap_or(u64::MAX);
+        let max = self.limit.unwrap_or(u64::MAX);
         let schema = match own.spacing() {
-            Spacing::AtLeast => Participation::at_least(gap, most)?,
-            Spacing::Exactly => Participation::fixed_epochs(gap, most)?,
+            Spacing::AtLeast => Participation::at_least(gap, max)?,
+            Spacing::Exactly => Participation::fixed_epochs(gap, max)?,
         };
         Run::new(rounds, schema)
     }

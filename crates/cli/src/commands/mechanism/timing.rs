@@ -7,10 +7,10 @@ use undertone_mechanisms::{History, NoiseKey, NoiseStream, Recurrence, Shape, St
 use super::run::Run;
 
 /// Largest memory of a stream that is timed.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// Largest dimension that is timed.
-const MOST_COORDINATES: u64 = 1 << 20;
+const MAX_COORDINATES: u64 = 1 << 20;
 
 /// Rounds that are timed: a pass over a long history serves sixteen.
 const TIMED: usize = 16;
@@ -23,8 +23,8 @@ pub(super) fn seconds_a_round(strategy: &Strategy, run: &Run, dim: u64) -> anyho
     let history =
         matches!(recurrence, Recurrence::Taps { .. } | Recurrence::Dense { .. }).then_some(History::Remake);
     let kept = strategy.kept_vectors(run.rounds) as u64;
-    let timed = (MOST_BYTES / (4 * (kept + 1)))
-        .min(MOST_COORDINATES)
+    let timed = (MAX_BYTES / (4 * (kept + 1)))
+        .min(MAX_COORDINATES)
         .min(dim)
         .max(1);
     let shape = Shape {

@@ -83,12 +83,13 @@ pub(super) struct Comparison {
     /// Noise in the iterates of averages, in clip norms, that keeps utility.
     utility_noise: f64,
     /// What leaves least noise at the target guarantee, at whichever report goal.
-    least_noise: Least,
+    #[serde(rename = "least_noise")]
+    min_noise: MinNoise,
     candidates: Vec<Row>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Least {
+struct MinNoise {
     candidate: &'static str,
     report_goal: u64,
     iterate_noise: f64,
@@ -194,7 +195,7 @@ impl MadeArgs {
             objective: self.objective(),
             momentum: self.momentum,
             utility_noise,
-            least_noise: by_best_noise(&candidates).first().copied().context("--kinds")?,
+            min_noise: by_best_noise(&candidates).first().copied().context("--kinds")?,
             candidates,
         })
     }
@@ -322,8 +323,8 @@ impl Comparison {
         for row in &self.candidates {
             text += &format!("  {}: {}\n", row.candidate, ranges(&row.outlook.feasible));
         }
-        let least = by_best_noise(&self.candidates);
-        if let Some((first, others)) = least.split_first() {
+        let by_noise = by_best_noise(&self.candidates);
+        if let Some((first, others)) = by_noise.split_first() {
             text += &format!(
                 "\nLeast noise at equal guarantee: {} at report goal {}",
                 first.candidate, first.report_goal
@@ -386,17 +387,17 @@ impl Comparison {
 }
 
 /// Every candidate at its best report goal, the least noise first.
-fn by_best_noise(candidates: &[Row]) -> Vec<Least> {
-    let mut least: Vec<Least> = candidates
+fn by_best_noise(candidates: &[Row]) -> Vec<MinNoise> {
+    let mut by_noise: Vec<MinNoise> = candidates
         .iter()
-        .map(|row| Least {
+        .map(|row| MinNoise {
             candidate: row.candidate,
             report_goal: row.best().report_goal,
             iterate_noise: noise(row.best()),
         })
         .collect();
-    least.sort_by(|a, b| a.iterate_noise.total_cmp(&b.iterate_noise));
-    least
+    by_noise.sort_by(|a, b| a.iterate_noise.total_cmp(&b.iterate_noise));
+    by_noise
 }
 
 impl Row {
@@ -410,9 +411,9 @@ fn ranges(feasible: &[FeasibleRange]) -> String {
         return "no report goal".to_owned();
     }
     let shown = feasible.iter().map(|range| {
-        let most = range.max.participation.participation.max_participation();
+        let max = range.max.participation.participation.max_participation();
         format!(
-            "{} to {} (MaxP {most})",
+            "{} to {} (MaxP {max})",
             range.min.report_goal, range.max.report_goal
         )
     });

@@ -104,12 +104,12 @@ fn hours(simulation: &Simulation) -> Vec<(String, f64)> {
 
 /// Lines of a name, a value and a bar.
 fn bars(values: &[(String, f64)], unit: &str) -> String {
-    let most = values
+    let max = values
         .iter()
         .map(|value| value.1)
         .fold(f64::MIN_POSITIVE, f64::max);
     let rows = values.iter().map(|(name, value)| {
-        let length = (BAR * value / most).round() as usize;
+        let length = (BAR * value / max).round() as usize;
         vec!["#".repeat(length), name.clone(), number(*value)]
     });
     // The bar stands last: nothing is to the right of it that it could push away.
@@ -122,7 +122,7 @@ fn bars(values: &[(String, f64)], unit: &str) -> String {
 
 fn comparison(privacy: &PrivacyComparison, abandoned_in_a_row: u64) -> String {
     let row = |name: &str, figures: &Figures| {
-        let (gap, most) = match &figures.participation {
+        let (gap, max) = match &figures.participation {
             Some(schema) if schema.max_participation() == 1 => ("-".to_owned(), "1".to_owned()),
             Some(schema) => (
                 schema.gap().rounds_between().get().to_string(),
@@ -134,7 +134,7 @@ fn comparison(privacy: &PrivacyComparison, abandoned_in_a_row: u64) -> String {
         vec![
             name.to_owned(),
             gap,
-            most,
+            max,
             format!("{sign}{}", upper_bound(figures.sensitivity.squared.get())),
             format!("{sign}{}", upper_bound(figures.rho)),
             format!("{sign}{}", upper_bound(figures.epsilon)),

@@ -13,7 +13,7 @@ pub(super) fn run(args: TrainArgs, output: &Output) -> anyhow::Result<()> {
     let ranks = MpiRanks::start()?;
     let result = match ranks.rank() {
         0 => lead(args, &ranks, output),
-        _ => follow(args, &ranks),
+        _ => train_as_follower(args, &ranks),
     };
     if let Err(error) = result.with_context(|| format!("rank {} of {} processes", ranks.rank(), ranks.size()))
     {
@@ -30,11 +30,11 @@ fn lead(args: TrainArgs, ranks: &MpiRanks, output: &Output) -> anyhow::Result<()
     })
 }
 
-fn follow(args: TrainArgs, ranks: &MpiRanks) -> anyhow::Result<()> {
+fn train_as_follower(args: TrainArgs, ranks: &MpiRanks) -> anyhow::Result<()> {
     let options = RunOptions {
         out: args.out,
         threads: start_threads(args.threads)?,
         resume: false,
     };
-    Ok(undertone_run::follow(&options, ranks)?)
+    Ok(undertone_run::train_as_follower(&options, ranks)?)
 }

@@ -26,7 +26,7 @@ use undertone_local::{CpuEngine, LocalTask};
 ///
 /// # Errors
 /// [`RunError::Rank`] for another corpus or initial model than those of rank 0; from corpus, model and local training.
-pub fn follow(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
+pub fn train_as_follower(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
     let mut theta = Vec::new();
     let start = match Order::receive(&mut theta, ranks)? {
         Order::Start(start) => start,
@@ -58,14 +58,14 @@ pub fn follow(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
         return Err(unexpected(ranks, &expected, &shown(identity.frozen_sha256())));
     }
     let users = corpus.partition(Split::Train);
-    let most_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
+    let max_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
     let longest = longest_example(&users);
     let mut engine = CpuEngine::new(
         model.as_ref(),
         &config.task.user_update,
         options.threads,
         longest,
-        most_examples,
+        max_examples,
     );
     loop {
         let order = match Order::receive(&mut theta, ranks)? {
