@@ -1,14 +1,13 @@
-//! `undertone account {gaussian,poisson,ftrl,els,uls,convert,compose}`.
+//! `undertone account {gaussian,sampled,ftrl,convert,compose}`.
 
 mod answer;
 mod compose;
 mod convert;
-mod els;
 mod ftrl;
 mod gaussian;
 mod options;
-mod poisson;
 mod question;
+mod sampled;
 mod search;
 
 use crate::output::Output;
@@ -24,29 +23,35 @@ pub(crate) struct AccountArgs {
 enum AccountCommand {
     /// Account for Gaussian releases that every user takes part in.
     Gaussian(gaussian::GaussianArgs),
-    /// Account for rounds that every user joins at random: DP-FedAvg, DP-FedSGD, DP-SGD.
-    Poisson(poisson::PoissonArgs),
+    /// Account for rounds that every user, or every example, joins at random: DP-FedAvg, DP-FedSGD, DP-SGD.
+    Sampled(sampled::SampledArgs),
     /// Account for correlated noise without sampling: DP-FTRL with a tree, a BLT or other Toeplitz coefficients.
     Ftrl(Box<ftrl::FtrlArgs>),
-    /// Account for DP-SGD that samples examples, with a guarantee for whole users who have several.
-    Els(els::ElsArgs),
-    /// Account for DP-SGD that samples users, each with any number of examples.
-    Uls(poisson::PoissonArgs),
     /// Convert rho (zCDP) to epsilon at a delta, or epsilon and delta to rho.
     Convert(convert::ConvertArgs),
     /// Account for a list of different events, read from a file.
     Compose(compose::ComposeArgs),
+    /// Account for sampled users: an older name of `sampled`.
+    #[command(hide = true)]
+    Poisson(sampled::RoundsArgs),
+    /// Account for sampled users, each with any number of examples: an older name of `sampled`.
+    #[command(hide = true)]
+    Uls(sampled::RoundsArgs),
+    /// Account for sampled examples: an older name of `sampled --group-size`.
+    #[command(hide = true)]
+    Els(sampled::ElsArgs),
 }
 
 /// Answers one question about privacy.
 pub(crate) fn run(args: AccountArgs, output: &Output) -> anyhow::Result<()> {
     match args.command {
         AccountCommand::Gaussian(args) => gaussian::run(&args, output),
-        AccountCommand::Poisson(args) => poisson::run(&args, output),
+        AccountCommand::Sampled(args) => sampled::run(&args, output),
         AccountCommand::Ftrl(args) => ftrl::run(&args, output),
-        AccountCommand::Els(args) => els::run(&args, output),
-        AccountCommand::Uls(args) => poisson::run_user_level(&args, output),
         AccountCommand::Convert(args) => convert::run(&args, output),
         AccountCommand::Compose(args) => compose::run(&args, output),
+        AccountCommand::Poisson(args) => sampled::of_users(sampled::POISSON, &args, output),
+        AccountCommand::Uls(args) => sampled::of_users(sampled::USER_LEVEL, &args, output),
+        AccountCommand::Els(args) => sampled::run_els(&args, output),
     }
 }

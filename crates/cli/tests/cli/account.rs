@@ -182,6 +182,36 @@ fn example_level_sampling_lies_between_one_example_and_group_privacy() {
     assert!((eight - 4.4437).abs() < 1e-3, "{eight}"); // an independent loss distribution
 }
 
+/// The older names print what `sampled` prints, but for the title and for the name of the group size.
+#[test]
+fn sampled_and_its_older_names_give_the_same_numbers() {
+    let numbers = |question: &str| {
+        let line =
+            format!("{question} --sampling-probability 0.01 --noise-multiplier 4 --rounds 200 --delta 1e-6");
+        let mut answer = json(&words(&line));
+        let setting = answer["setting"].as_object_mut().expect("a setting");
+        if let Some(examples) = setting.remove("examples_per_user") {
+            setting.insert("group_size".to_owned(), examples);
+        }
+        answer["question"] = Value::Null;
+        answer
+    };
+    let users = numbers("sampled");
+    assert_eq!(users, numbers("poisson"));
+    assert_eq!(users, numbers("uls"));
+    assert_eq!(
+        numbers("sampled --group-size 8"),
+        numbers("els --examples-per-user 8")
+    );
+    let of_users = "--population 1000 --cohort 10 --noise-multiplier 4 --rounds 2 --delta 1e-6";
+    for examples in ["sampled --group-size 8", "els --examples-per-user 8"] {
+        refused(
+            &format!("{examples} {of_users}"),
+            &["--population", "--sampling-probability"],
+        );
+    }
+}
+
 #[test]
 fn rho_and_back() {
     let answer = json(&words("convert --rho 1.86 --delta 1e-10"));

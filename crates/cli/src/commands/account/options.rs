@@ -172,7 +172,7 @@ impl TargetArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Sampling")]
 pub(super) struct SamplingArgs {
-    /// Set the probability, in (0, 1], with which each user joins a round independently.
+    /// Set the probability, in (0, 1], with which each user (or example) joins a round independently.
     #[arg(long, allow_negative_numbers = true, conflicts_with_all = ["population", "cohort"])]
     sampling_probability: Option<f64>,
     /// Set the number of users in the population. With --cohort, it replaces --sampling-probability.
@@ -184,6 +184,11 @@ pub(super) struct SamplingArgs {
 }
 
 impl SamplingArgs {
+    /// `true` if the probability is that of a cohort in a population of users.
+    pub(super) fn counts_users(&self) -> bool {
+        self.population.is_some()
+    }
+
     pub(super) fn probability(&self) -> anyhow::Result<Option<SamplingProbability>> {
         let probability = match (self.sampling_probability, self.population, self.cohort) {
             (Some(probability), ..) => probability,
