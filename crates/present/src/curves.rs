@@ -35,6 +35,46 @@ pub struct Pen {
     pub dashed: bool,
 }
 
+impl Pen {
+    /// The look of a limit or a target: dashed and grey.
+    pub const LIMIT: Self = Self {
+        colour: MUTED,
+        dashed: true,
+    };
+
+    /// A solid curve of one colour.
+    #[must_use]
+    pub const fn solid(colour: RGBColor) -> Self {
+        Self {
+            colour,
+            dashed: false,
+        }
+    }
+
+    /// The look of the curve at this place of a picture: solid in every colour, then dashed.
+    #[must_use]
+    pub fn numbered(place: usize) -> Self {
+        Self {
+            colour: COLOURS[place % COLOURS.len()],
+            dashed: place >= COLOURS.len(),
+        }
+    }
+}
+
+/// A curve as points.
+pub type Points = Vec<(f64, f64)>;
+
+/// The legend and the curves of a picture in which every curve has its own name.
+#[must_use]
+pub fn named(
+    curves: impl IntoIterator<Item = (String, Pen, Points)>,
+) -> (Vec<(String, Pen)>, Vec<(Pen, Points)>) {
+    let drawn = curves.into_iter();
+    drawn
+        .map(|(name, pen, points)| ((name, pen), (pen, points)))
+        .unzip()
+}
+
 /// Curves in one picture.
 #[derive(Debug, Clone)]
 pub struct Picture<'a> {
@@ -45,7 +85,7 @@ pub struct Picture<'a> {
     /// Names with the look they stand for.
     pub legend: Vec<(String, Pen)>,
     /// Curves as points, with their look.
-    pub curves: Vec<(Pen, Vec<(f64, f64)>)>,
+    pub curves: Vec<(Pen, Points)>,
     /// Range of the horizontal axis.
     pub x: Range<f64>,
     /// Range of the vertical axis. What lies outside is not drawn.

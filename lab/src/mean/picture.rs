@@ -4,7 +4,7 @@ use anyhow::anyhow;
 
 use super::Comparison;
 use super::protocol::Scheme;
-use undertone_present::curves::{COLOURS, MUTED, Pen, Picture, range};
+use undertone_present::curves::{COLOURS, Pen, Picture, named, range};
 
 pub(super) fn draw(comparison: &Comparison) -> anyhow::Result<String> {
     let on_grid = || {
@@ -18,31 +18,20 @@ pub(super) fn draw(comparison: &Comparison) -> anyhow::Result<String> {
     let x = if bits.end > bits.start { bits } else { 1.0..32.0 };
     let mut schemes: Vec<Scheme> = on_grid().map(|row| row.scheme).collect();
     schemes.dedup();
-    let (mut legend, mut curves) = (Vec::new(), Vec::new());
+    let mut curves = Vec::new();
     for (scheme, colour) in schemes.into_iter().zip(COLOURS) {
-        let pen = Pen {
-            colour,
-            dashed: false,
-        };
         let mut points: Vec<_> = on_grid()
             .filter(|row| row.scheme == scheme)
             .map(|row| (row.message_bits, row.measured_error))
             .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        legend.push((scheme.name(), pen));
-        curves.push((pen, points));
+        curves.push((scheme.name(), Pen::solid(colour), points));
     }
     if let Some(row) = comparison.rows.iter().find(|row| row.scheme == Scheme::Gaussian) {
-        let pen = Pen {
-            colour: MUTED,
-            dashed: true,
-        };
-        legend.push((row.scheme.name(), pen));
-        curves.push((
-            pen,
-            vec![(x.start, row.measured_error), (x.end, row.measured_error)],
-        ));
+        let level = vec![(x.start, row.measured_error), (x.end, row.measured_error)];
+        curves.push((row.scheme.name(), Pen::LIMIT, level));
     }
+    let (legend, curves) = named(curves);
     let y = range(comparison.rows.iter().map(|row| row.measured_error));
     let picture = Picture {
         title: "squared error of the mean over bits a coordinate".to_owned(),

@@ -10,7 +10,7 @@ use undertone_mechanisms::{Certified, Losses, Objective, Strategy};
 use super::kind::{Kind, SizeArgs};
 use super::run::Run;
 use super::workload::WorkloadArgs;
-use undertone_present::curves::{COLOURS, Pen, Picture, range};
+use undertone_present::curves::{Pen, Picture, named, range};
 
 /// Points of a sweep without a list.
 const POINTS: usize = 13;
@@ -147,10 +147,6 @@ impl Sweep<'_> {
     /// The curves as a picture.
     pub(super) fn draw(&self, curves: &[Curve], objective: Objective) -> anyhow::Result<String> {
         let loss = |point: &Point| (point.value as f64, point.losses.get(objective));
-        let pen = |index: usize| Pen {
-            colour: COLOURS[index % COLOURS.len()],
-            dashed: index >= COLOURS.len(),
-        };
         let points = || curves.iter().flat_map(|curve| &curve.points).map(loss);
         let (x, y) = (
             range(points().map(|point| point.0)),
@@ -163,15 +159,16 @@ impl Sweep<'_> {
                 format!("gap {}", self.run.participation.gap().get()),
             ),
         };
+        let lines = curves.iter().enumerate().map(|(index, curve)| {
+            let points = curve.points.iter().map(loss).collect();
+            (curve.name.clone(), Pen::numbered(index), points)
+        });
+        let (legend, curves) = named(lines);
         Picture {
             title: format!("{objective} over {axis}; {fixed}"),
             x_label: axis,
-            legend: (curves.iter().enumerate())
-                .map(|(index, curve)| (curve.name.clone(), pen(index)))
-                .collect(),
-            curves: (curves.iter().enumerate())
-                .map(|(index, curve)| (pen(index), curve.points.iter().map(loss).collect()))
-                .collect(),
+            legend,
+            curves,
             x: x.start..x.end.max(1.1 * x.start),
             y: y.start / 1.1..y.end * 1.1,
         }

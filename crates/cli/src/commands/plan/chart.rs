@@ -4,7 +4,7 @@ use anyhow::{Context, anyhow};
 use undertone_accounting::plan::ProductionSetting;
 use undertone_mechanisms::population_plan::{Feasible, Goal, PopulationQuestion};
 
-use undertone_present::curves::{COLOURS, MUTED, Pen, Picture, range};
+use undertone_present::curves::{COLOURS, Pen, Picture, named, range};
 
 fn pen(mechanism: ProductionSetting) -> Pen {
     let [tree, blt_100, blt_400, blt_1000, independent, ..] = COLOURS;
@@ -15,10 +15,7 @@ fn pen(mechanism: ProductionSetting) -> Pen {
         ProductionSetting::Blt1000 => blt_1000,
         ProductionSetting::Independent => independent,
     };
-    Pen {
-        colour,
-        dashed: false,
-    }
+    Pen::solid(colour)
 }
 
 /// Draws one curve per mechanism, and the target as a dashed line. Empty curves are an error.
@@ -57,20 +54,13 @@ pub(super) fn draw(
             .chain([target]),
     );
     let x = x.start..x.end.max(1.1 * x.start);
-    let goal = Pen {
-        colour: MUTED,
-        dashed: true,
-    };
-    let mut lines: Vec<(Pen, Vec<(f64, f64)>)> = Vec::new();
-    let mut legend = Vec::new();
-    for curve in curves {
-        if let Some(first) = curve.first() {
-            legend.push((first.mechanism.name().to_owned(), pen(first.mechanism)));
-            lines.push((pen(first.mechanism), curve.iter().map(point).collect()));
-        }
-    }
-    legend.push(("target".to_owned(), goal));
-    lines.push((goal, vec![(x.start, target), (x.end, target)]));
+    let lines = curves.iter().filter_map(|curve| {
+        let mechanism = curve.first()?.mechanism;
+        let points = curve.iter().map(point).collect();
+        Some((mechanism.name().to_owned(), pen(mechanism), points))
+    });
+    let goal = vec![(x.start, target), (x.end, target)];
+    let (legend, lines) = named(lines.chain([("target".to_owned(), Pen::LIMIT, goal)]));
     let (users, rounds) = (question.population, question.rounds);
     let picture = Picture {
         title: if over_rounds {

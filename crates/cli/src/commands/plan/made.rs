@@ -12,7 +12,7 @@ use undertone_mechanisms::{Objective, Workload};
 use undertone_present::numbers::{number, upper_bound};
 
 use crate::output::Output;
-use undertone_present::curves::{COLOURS, MUTED, Pen, Picture, range};
+use undertone_present::curves::{Pen, Picture, Points, named, range};
 
 /// Lengths of a curve over rounds.
 const LENGTHS: u64 = 8;
@@ -253,8 +253,6 @@ fn noise(option: &Planned) -> f64 {
     option.at_target.iterate_noise
 }
 
-type Points = Vec<(f64, f64)>;
-
 fn picture(
     title: String,
     over_rounds: bool,
@@ -264,20 +262,9 @@ fn picture(
     let points = || curves.iter().flat_map(|(_, points)| points).chain(&keeps_utility);
     let x = range(points().map(|point| point.0));
     let y = range(points().map(|point| point.1));
-    let pen = |index: usize| Pen {
-        colour: COLOURS[index % COLOURS.len()],
-        dashed: index >= COLOURS.len(),
-    };
-    let limit = Pen {
-        colour: MUTED,
-        dashed: true,
-    };
-    let mut legend: Vec<(String, Pen)> = (curves.iter().enumerate())
-        .map(|(index, (name, _))| (name.clone(), pen(index)))
-        .collect();
-    legend.push(("keeps utility".to_owned(), limit));
     let lines = curves.into_iter().enumerate();
-    let lines = lines.map(|(index, (_, points))| (pen(index), points));
+    let lines = lines.map(|(index, (name, points))| (name, Pen::numbered(index), points));
+    let (legend, curves) = named(lines.chain([("keeps utility".to_owned(), Pen::LIMIT, keeps_utility)]));
     Picture {
         title,
         x_label: if over_rounds {
@@ -286,7 +273,7 @@ fn picture(
             "report goal (y axis: noise in the iterates, clip norms)"
         },
         legend,
-        curves: lines.chain([(limit, keeps_utility)]).collect(),
+        curves,
         x: x.start..x.end.max(1.1 * x.start),
         y: y.start / 1.1..y.end * 1.1,
     }

@@ -4,41 +4,19 @@ use anyhow::anyhow;
 use undertone_present::Scale;
 use undertone_studies::simulate::Simulation;
 
-use undertone_present::curves::{COLOURS, MUTED, Pen, Picture};
+use undertone_present::curves::{COLOURS, Pen, Picture, Points, named};
 
-const LINE: Pen = Pen {
-    colour: COLOURS[0],
-    dashed: false,
-};
-
-const LIMIT: Pen = Pen {
-    colour: MUTED,
-    dashed: true,
-};
-
-struct Curve {
-    name: &'static str,
-    pen: Pen,
-    points: Vec<(f64, f64)>,
-}
+const LINE: Pen = Pen::solid(COLOURS[0]);
 
 /// Minutes of every round over the days.
 pub(super) fn rounds(simulation: &Simulation) -> anyhow::Result<String> {
-    let points: Vec<(f64, f64)> = simulation
-        .round_times
-        .iter()
-        .map(|round| (round.day, round.minutes))
-        .collect();
+    let times = simulation.round_times.iter();
+    let points = times.map(|round| (round.day, round.minutes)).collect();
     let title = format!(
         "Minutes per round; {} devices, report goal {}, timer {} hours",
         simulation.population, simulation.report_goal, simulation.timer_hours
     );
-    let curve = Curve {
-        name: "minutes",
-        pen: LINE,
-        points,
-    };
-    draw(title, "day", vec![curve])
+    draw(title, "day", [("minutes".to_owned(), LINE, points)])
 }
 
 /// MinS over the values of a sweep, and what the population allows.
@@ -58,23 +36,28 @@ pub(super) fn sweep(key: &str, points: &[(f64, &Simulation)]) -> anyhow::Result<
             first.population, first.rounds
         ),
         "value of the key",
-        vec![
-            Curve {
-                name: "observed rounds between (MinS)",
-                pen: LINE,
-                points: observed.collect(),
-            },
-            Curve {
-                name: "max possible: population / report goal - 1",
-                pen: LIMIT,
-                points: allowed.collect(),
-            },
+        [
+            (
+                "observed rounds between (MinS)".to_owned(),
+                LINE,
+                observed.collect(),
+            ),
+            (
+                "max possible: population / report goal - 1".to_owned(),
+                Pen::LIMIT,
+                allowed.collect(),
+            ),
         ],
     )
 }
 
-fn draw(title: String, x_label: &'static str, curves: Vec<Curve>) -> anyhow::Result<String> {
-    let points = || curves.iter().flat_map(|curve| &curve.points);
+fn draw(
+    title: String,
+    x_label: &'static str,
+    curves: impl IntoIterator<Item = (String, Pen, Points)>,
+) -> anyhow::Result<String> {
+    let (legend, curves) = named(curves);
+    let points = || curves.iter().flat_map(|curve| &curve.1);
     let (left, right) = points().fold((f64::INFINITY, 0.0f64), |(left, right), point| {
         (left.min(point.0), right.max(point.0))
     });
@@ -83,16 +66,10 @@ fn draw(title: String, x_label: &'static str, curves: Vec<Curve>) -> anyhow::Res
     Picture {
         title,
         x_label,
-        legend: curves
-            .iter()
-            .map(|curve| (curve.name.to_owned(), curve.pen))
-            .collect(),
+        legend,
         x: left..right.max(left + 1e-3),
         y: 0.0..1.1 * top,
-        curves: curves
-            .into_iter()
-            .map(|curve| (curve.pen, curve.points))
-            .collect(),
+        curves,
     }
     .svg_over(Scale::Linear, Scale::Linear)
     .map_err(|message| anyhow!("cannot draw the simulation: {message}"))

@@ -4,7 +4,7 @@ use anyhow::anyhow;
 use undertone_present::Scale;
 use undertone_studies::sweep::{Comparison, Row};
 
-use undertone_present::curves::{COLOURS, Pen, Picture, range};
+use undertone_present::curves::{Pen, Picture, Points, named, range};
 
 /// File names and SVG documents.
 pub(super) fn curves(comparison: &Comparison) -> anyhow::Result<Vec<(String, String)>> {
@@ -22,17 +22,10 @@ pub(super) fn curves(comparison: &Comparison) -> anyhow::Result<Vec<(String, Str
         .collect()
 }
 
-fn pen(place: usize) -> Pen {
-    Pen {
-        colour: COLOURS[place % COLOURS.len()],
-        dashed: place >= COLOURS.len(),
-    }
-}
-
 /// The loss at the end over the numbers that the first axis' values are named by, a curve for each combination of the other
 /// axes; nothing where a name ends in no positive number, or there is one only.
 pub(super) fn losses(comparison: &Comparison) -> anyhow::Result<Option<String>> {
-    let mut curves: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+    let mut curves: Vec<(String, Points)> = Vec::new();
     for row in &comparison.rows {
         let Some(x) = number_of(&row.values[0]) else {
             return Ok(None);
@@ -56,13 +49,8 @@ pub(super) fn losses(comparison: &Comparison) -> anyhow::Result<Option<String>> 
         return Ok(None);
     }
     let margin = 0.05 * (y.end - y.start).max(1e-3);
-    let named = |curves: Vec<(String, Vec<(f64, f64)>)>| {
-        let drawn = curves.into_iter().enumerate();
-        drawn
-            .map(|(place, (name, points))| ((name, pen(place)), (pen(place), points)))
-            .unzip()
-    };
-    let (legend, curves) = named(curves);
+    let drawn = curves.into_iter().enumerate();
+    let (legend, curves) = named(drawn.map(|(place, (name, points))| (name, Pen::numbered(place), points)));
     Picture {
         title: format!("{}: final loss in nats per target", comparison.name),
         x_label: &comparison.axes[0],
@@ -90,32 +78,24 @@ fn name(key: &[String]) -> String {
 }
 
 fn picture(comparison: &Comparison, key: &[String], rows: &[&Row]) -> anyhow::Result<String> {
-    let curves: Vec<(Pen, Vec<(f64, f64)>)> = rows
-        .iter()
-        .enumerate()
-        .map(|(place, row)| {
-            let points = row
-                .curve
-                .iter()
-                .map(|&(round, value)| (round as f64, 100.0 * value));
-            (pen(place), points.collect())
-        })
-        .collect();
+    let (legend, curves) = named(rows.iter().enumerate().map(|(place, row)| {
+        let curve = row.curve.iter();
+        let points = curve.map(|&(round, value)| (round as f64, 100.0 * value));
+        let name = row.values.last().cloned().unwrap_or_default();
+        (name, Pen::numbered(place), points.collect())
+    }));
     let points = || curves.iter().flat_map(|curve| &curve.1);
     let (left, right) = points().fold((f64::INFINITY, 0.0f64), |(left, right), point| {
         (left.min(point.0), right.max(point.0))
     });
     let top = points().map(|point| point.1).fold(0.1, f64::max);
-    let legend = rows.iter().zip(&curves);
     Picture {
         title: format!(
             "{}: top-1 in vocabulary, %",
             [&[comparison.name.clone()][..], key].concat().join(", ")
         ),
         x_label: "rounds finished",
-        legend: legend
-            .map(|(row, curve)| (row.values.last().cloned().unwrap_or_default(), curve.0))
-            .collect(),
+        legend,
         x: left..right.max(left + 1.0),
         y: 0.0..1.1 * top,
         curves,
