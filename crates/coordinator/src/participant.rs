@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_bytes_of_the_hash() {
+    fn a_pseudonym_is_the_first_bytes_of_the_salted_hash() {
         // Python: sha256(bytes(32) + (5).to_bytes(8, 'little')).hexdigest()[:16]
         let salt = Salt::from_bytes([0; 32]);
         assert_eq!(salt.pseudonym(5).to_string(), "162681eb2d1c81fc");

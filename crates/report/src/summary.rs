@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_read_well() {
+    fn durations_are_rounded_and_counts_grouped() {
         let check = |got: String, expected: &str| assert_eq!(got, expected);
         check(grouped(7), "7");
         check(grouped(1_234_567), "1,234,567");

@@ -281,7 +281,7 @@ fn odd_numbers_do_not_break_pictures() {
 }
 
 #[test]
-fn written_and_read_back() {
+fn a_written_report_reads_back_with_all_its_pictures() {
     let folder = tempfile::tempdir().unwrap();
     let stored = RunData {
         directory: folder.path().to_owned(),

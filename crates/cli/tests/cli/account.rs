@@ -91,7 +91,7 @@ fn recipes_are_ordered_and_printed_numbers_come_out() {
 }
 
 #[test]
-fn production_runs() {
+fn production_runs_have_their_published_guarantees() {
     // [Gboard] Table 1, de-DE.
     let tree = "ftrl --mechanism tree --rounds 930 --rounds-between 212 --max-participation 4 --noise-multiplier 7 \
                 --delta 1e-10";
@@ -213,7 +213,7 @@ fn sampled_and_its_older_names_give_the_same_numbers() {
 }
 
 #[test]
-fn rho_and_back() {
+fn converting_epsilon_inverts_converting_rho() {
     let answer = json(&words("convert --rho 1.86 --delta 1e-10"));
     close(&answer["epsilon_gaussian_exact"], 13.688_307_591_393_851, 1e-9);
     close(&answer["epsilon"], 14.262_707_842_468_554, 1e-8);
@@ -291,7 +291,7 @@ fn tables_show_epsilon_over_rounds() {
 }
 
 #[test]
-fn a_file_of_events() {
+fn a_file_of_events_is_composed_and_bad_events_are_refused() {
     let folder = Folder::new();
     let event = |q: f64, z: f64| {
         format!(
@@ -331,7 +331,7 @@ fn a_file_of_events() {
 }
 
 #[test]
-fn bad_input_is_named() {
+fn bad_questions_are_refused_by_option() {
     let poisson = "poisson --sampling-probability 0.01 --noise-multiplier 1 --rounds 10";
     refused(&format!("{poisson} --delta 1"), &["delta", "(0, 1)", "got 1"]);
     refused(&format!("{poisson} --delta 0"), &["delta", "(0, 1)"]);

@@ -148,7 +148,7 @@ fn a_smaller_report_goal_can_leave_less_noise() {
 }
 
 #[test]
-fn bad_input_is_named() {
+fn bad_plans_are_refused_by_option() {
     let folder = Folder::new();
     let check = |arguments: &str, words: &[&str]| {
         let line: Vec<&str> = ["plan"].into_iter().chain(arguments.split_whitespace()).collect();

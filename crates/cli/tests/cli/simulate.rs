@@ -126,7 +126,7 @@ fn a_described_mechanism_and_none() {
 }
 
 #[test]
-fn bad_input_is_named() {
+fn bad_simulations_are_refused_by_key() {
     let folder = folder();
     let check = |arguments: &[&str], words: &[&str]| {
         let message = folder.fail(&[&["simulate"], arguments].concat());

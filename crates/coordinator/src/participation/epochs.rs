@@ -157,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_the_key_s() {
+    fn the_order_depends_on_the_key_alone() {
         let order = |byte| ShuffledEpochs::new(100, 5, &key(byte)).unwrap().order;
         assert_eq!(order(1), order(1));
         assert_ne!(order(1), order(2));
     }
 
     #[test]
-    fn report_goals() {
+    fn epochs_reach_the_report_goal_or_are_refused() {
         let epochs = ShuffledEpochs::with_report_goal(1000, 300, &key(1)).unwrap();
         assert_eq!(epochs.rounds_per_epoch(), 3);
         assert!((0..3).all(|round| epochs.cohort(round).len() >= 300));

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn separations_and_counts() {
+    fn separations_and_counts_are_those_of_the_recorded_rounds() {
         let observed = observe(&[&[1, 2], &[3], &[1], &[], &[2, 1], &[4]]);
         assert_eq!(observed.min_sep(), Some(RoundsBetween::new(1)));
         assert_eq!(observed.max_participation(), 3);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_once_and_in_step() {
+    fn the_observed_schema_is_the_tightest_that_all_users_keep_to() {
         assert_eq!(observe(&[&[], &[]]).participation().unwrap(), None);
         let once = observe(&[&[1], &[2]]);
         assert_eq!(once.participation().unwrap(), Some(Participation::single()));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_rounds_leave_nothing() {
+    fn a_refused_round_changes_nothing() {
         let mut observed = observe(&[&[1], &[2]]);
         let twice = observed.record(2, &names(&[3, 4, 3])).unwrap_err();
         assert!(twice.to_string().contains("user 0000000000000003"), "{twice}");

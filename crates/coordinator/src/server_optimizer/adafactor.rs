@@ -156,7 +156,7 @@ mod tests {
 
     /// The formulas of the paper by hand: R = (5, 25), C = (10, 20), sum 30; V = R C / 30.
     #[test]
-    fn the_first_step_by_hand() {
+    fn the_first_step_is_the_one_computed_by_hand() {
         let adafactor = adafactor(1e9);
         assert_eq!(adafactor.moments(), 4 + 2);
         let (mut moments, mut parameters) = (vec![0.0; 6], [0.0; 6]);
@@ -182,7 +182,7 @@ mod tests {
 
     /// beta2 of the second step is 1 - 2^-0.8.
     #[test]
-    fn moments_decay() {
+    fn second_moments_decay_as_in_the_paper() {
         let adafactor = adafactor(1e9);
         let (mut moments, mut parameters) = (vec![0.0; 6], [0.0; 6]);
         adafactor.step(

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians() {
+    fn the_median_of_an_even_number_is_the_mean_of_the_middle_two() {
         assert_eq!(median_of(&[1.0, 2.0, 7.0]), 2.0);
         assert_eq!(median_of(&[1.0, 2.0, 3.0, 7.0]), 2.5);
         assert!(median_of(&[]).is_nan());

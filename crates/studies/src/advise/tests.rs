@@ -121,7 +121,7 @@ fn the_advice_is_what_its_parts_say() {
 
 /// The median of norms that are computed by other means: one gradient an example, added up in double precision.
 #[test]
-fn gradient_norms_by_hand() {
+fn gradient_norms_are_those_computed_by_hand() {
     let folder = tempfile::tempdir().unwrap();
     let config = file().config;
     let corpus = Corpus::open(
@@ -191,7 +191,7 @@ fn threads_change_nothing_and_a_proxy_is_said() {
 }
 
 #[test]
-fn refusals() {
+fn requests_that_the_corpus_or_the_budget_cannot_meet_are_refused_by_key() {
     let message = |change: &dyn Fn(&mut AdviceRequest)| {
         let mut request = request();
         change(&mut request);

@@ -228,7 +228,7 @@ mechanism = { strategy = { kind = "tree" }, noise_multiplier = 2.0, delta = 1e-5
     }
 
     #[test]
-    fn descriptions() {
+    fn a_described_mechanism_is_read_with_its_noise_or_refused_by_file() {
         let folder = tempfile::tempdir().unwrap();
         let planned = |file: &str, noise: &str| {
             let text = TEXT.replace(

@@ -146,13 +146,13 @@ fn check(strategy: &str, matrix: &[Vec<f64>]) {
 }
 
 #[test]
-fn a_small_copy_against_brute_force() {
+fn figures_of_a_small_run_match_brute_force() {
     check(TREE, &tree_matrix());
     check(BLT, &blt_matrix());
 }
 
 #[test]
-fn seeds() {
+fn equal_seeds_make_equal_rounds_and_no_seed_makes_new_ones() {
     let made = |seed: Option<u64>| {
         let mut config = config(TREE);
         (config.seed, config.rounds) = (seed, 10);

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn values_out_of_range_and_a_lone_delta_are_refused_by_option() {
         let check = |noise_multiplier, target_epsilon, delta, words: &str| {
             let args = PrivacyArgs {
                 noise_multiplier,

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn conventions() {
+    fn every_option_for_the_gap_means_the_same_schema() {
         let both = "2052 rounds, 6 participations at least 342 rounds apart (341 rounds between)";
         check("--rounds 2052 --min-sep 342 --max-participation 6", both);
         check("--rounds 2052 --gap 342 --max-part 6", both);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn missing_and_impossible_numbers_are_refused_by_option() {
         let check = |line: &str, words: &str| {
             let error = format!("{:#}", parse(line).run(None).unwrap_err());
             assert!(error.contains(words), "{line}: {error}");

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_in_words() {
+    fn sizes_are_shown_in_decimal_units() {
         let check = |value, shown: &str| assert_eq!(bytes(value), shown);
         check(0, "0");
         check(800, "0.8 kB");

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures() {
+    fn a_picture_names_its_target_and_every_mechanism() {
         let epsilon = Goal::Epsilon(Epsilon::new(8.0).unwrap());
         check(
             epsilon,
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn one_point_and_none() {
+    fn one_point_is_drawn_and_no_curves_are_refused() {
         let target = Goal::Rho(Rho::new(0.5).unwrap());
         let question = PopulationQuestion::new(100, 1, Delta::new(1e-10).unwrap(), target).unwrap();
         let one = question.over_rounds(ProductionSetting::Tree, 10).unwrap();

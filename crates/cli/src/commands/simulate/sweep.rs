@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_and_values() {
+    fn a_sweep_is_one_key_and_finite_values() {
         let sweep: Sweep = "timer_hours=24, 48.5".parse().unwrap();
         assert_eq!(
             (sweep.key.as_str(), sweep.values.as_slice()),

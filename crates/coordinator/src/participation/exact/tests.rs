@@ -216,7 +216,7 @@ fn the_largest_over_a_schema_is_its_sensitivity() {
 }
 
 #[test]
-fn columns_that_point_away_from_each_other() {
+fn negative_inner_products_are_bounded_from_above() {
     // Moves of opposite sign are worse than 1_S here: every sign is covered.
     let mut generator = ParticipationKey::from_bytes([5; 32]).generator(b"test");
     let mut number = || (generator.next_u64() >> 11) as f64 / (1u64 << 53) as f64 * 2.0 - 1.0;
@@ -249,7 +249,7 @@ fn columns_that_point_away_from_each_other() {
 
 /// Random ledgers: MinS and MaxP by a quadratic scan, the exact sensitivity from the dense matrix, and the schema's above it.
 #[test]
-fn ledgers() {
+fn ledgers_cost_what_the_dense_matrix_says_and_never_more_than_their_schema() {
     let mut generator = ParticipationKey::from_bytes([6; 32]).generator(b"test");
     for (strategy, matrix) in cases() {
         let cohorts: Vec<Vec<ParticipantId>> = (0..ROUNDS)
@@ -313,7 +313,7 @@ fn ledgers() {
 }
 
 #[test]
-fn rounds_out_of_reach_and_users_twice() {
+fn rounds_out_of_reach_and_users_named_twice_are_refused() {
     let noise = NoiseMultiplier::new(3.0).unwrap();
     let tree = Strategy::Tree(Tree::new());
     let mechanism = Mechanism::new(tree, 5, Participation::single(), noise).unwrap();

@@ -118,7 +118,7 @@ fn a_goal_out_of_reach_is_an_error() {
 }
 
 #[test]
-fn a_function_of_the_key() {
+fn rounds_depend_on_the_key_alone_and_replay_resumes_them() {
     let config = config(30, 24.0);
     let made = rounds(600, &config, 60);
     assert_eq!(rounds(600, &config, 60), made);
