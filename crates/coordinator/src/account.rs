@@ -1,4 +1,4 @@
-//! What a ledger's rounds add up to: what they cost, and how users took part.
+//! The account of a ledger: the cost of its rounds, and the participation of its users.
 
 use undertone_accounting::participation::Participation;
 
@@ -21,7 +21,7 @@ pub struct Account<'a> {
 }
 
 impl<'a> Account<'a> {
-    /// Before the first round.
+    /// The account before the first round.
     ///
     /// # Errors
     /// From the accountant's types.
@@ -71,12 +71,12 @@ impl<'a> Account<'a> {
         Ok(())
     }
 
-    /// The schema that is accounted for so far: the declared one, or wider where violations are accounted.
+    /// The schema to account for so far: the declared one, or a wider one where violations are accounted.
     fn accounted(&self) -> Result<Option<Participation>> {
         self.policy.as_ref().map(Policy::accounted).transpose()
     }
 
-    /// What a running guarantee is computed from: the rounds so far, under the schema that is accounted for.
+    /// The spending of the rounds so far, under the schema to account for: the input of a running guarantee.
     ///
     /// # Errors
     /// From the accountant.
@@ -87,7 +87,7 @@ impl<'a> Account<'a> {
         })
     }
 
-    /// What the ledger shows.
+    /// The guarantee of the observed participation.
     ///
     /// # Errors
     /// From the accountant.
@@ -98,7 +98,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// The rounds so far for everyone who keeps to the schema that is accounted for, where there is one.
+    /// The guarantee of the rounds so far for each user who keeps to the schema to account for, where there is one.
     ///
     /// # Errors
     /// From the accountant.

@@ -6,12 +6,12 @@ use crate::task::ClipConfig;
 
 /// The estimate of the quantile, and the norm that is in force.
 ///
-/// Every user returns one bit, whether their update is no longer than the estimate `C^t`. From the noised prefix sum of
-/// the mean bits, `C^{t+1} = C^0 exp(-eta (b^t - (t + 1) gamma))` with `t` counted from the last restart; where the trees
-/// restart, the estimate becomes the norm in force and the new `C^0`.
+/// Each user returns one bit: 1 if its update is no longer than the estimate `C^t`. From the noised prefix sum of the mean
+/// bits, `C^{t+1} = C^0 exp(-eta (b^t - (t + 1) gamma))` with `t` counted from the last restart. Where the trees restart, the
+/// estimate becomes the norm in force and the new `C^0`.
 ///
 /// # Guarantee
-/// Post-processing of released bits; what they cost is in the plan.
+/// The estimate is computed only from released bits, whose cost is in the plan.
 ///
 /// # Source
 /// \[Gboard\] Algorithm 1; Andrew, Thakkar, McMahan, Ramaswamy, "Differentially Private Learning with Adaptive Clipping"
@@ -19,11 +19,11 @@ use crate::task::ClipConfig;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdaptiveClip {
-    /// `C_theta`: bounds every update.
+    /// `C_theta`: the bound on each update.
     active: f64,
-    /// `C^t`: what the bits compare with.
+    /// `C^t`: the norm that the bits compare with.
     estimate: f64,
-    /// Where this segment's estimate started.
+    /// The estimate at the start of this segment.
     start: f64,
     /// Noised prefix sum of the mean bits, each less one half.
     centred: f64,
@@ -34,7 +34,7 @@ pub struct AdaptiveClip {
 }
 
 impl AdaptiveClip {
-    /// Before the first round; `None` for other kinds of clipping.
+    /// The state before the first round; `None` for other kinds of clipping.
     #[must_use]
     pub fn new(config: &ClipConfig) -> Option<Self> {
         let ClipConfig::Adaptive {
@@ -80,7 +80,7 @@ impl AdaptiveClip {
         self.estimate = estimate.clamp(MIN_NORM, MAX_NORM);
     }
 
-    /// The trees restart: the estimate comes into force.
+    /// Puts the estimate into force, where the trees restart.
     pub fn restart(&mut self) {
         self.restart_at(self.estimate);
     }

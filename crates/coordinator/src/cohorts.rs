@@ -1,4 +1,4 @@
-//! A run's cohorts, round by round: drawn by its scheme, named in the ledger, held to the declared schema.
+//! The cohorts of a run, round by round: drawn by its scheme, named in the ledger, checked against the declared schema.
 
 use undertone_accounting::participation::Participation;
 
@@ -16,7 +16,7 @@ use crate::sampling::Sampling;
 use crate::task::TaskConfig;
 use undertone_mechanisms::draws;
 
-/// Who takes part, and what they promise together.
+/// The cohorts of a run, and the participation schema that they keep to.
 ///
 /// # Guarantee
 /// With a declared schema a cohort that breaks it is refused, or, with `on_violation = "account"`, widens what
@@ -38,10 +38,10 @@ enum Scheme {
     Examples {
         probability: f64,
         kept: KeptExamples,
-        /// Examples in a microbatch at most.
+        /// Max number of examples in a microbatch.
         microbatch: usize,
     },
-    /// With the names of all users, in their order, where a schema asks in every round who may take part.
+    /// The names of all users, in their order, where a schema asks in each round for those who may take part.
     FixedSize {
         size: usize,
         names: Vec<ParticipantId>,
@@ -50,7 +50,7 @@ enum Scheme {
     Devices(Box<DeviceTimers>),
 }
 
-/// The users of a round, ascending, and their pseudonyms, ascending too: the ledger does not tell who is who.
+/// The users of a round, ascending, and their pseudonyms, ascending too: the ledger does not tell which user has which one.
 #[derive(Debug)]
 pub struct Cohort {
     /// Indices into the population.
@@ -59,12 +59,13 @@ pub struct Cohort {
     pub pseudonyms: Vec<ParticipantId>,
     /// Example-level sampling: the sampled examples of these users, ordered by user.
     pub microbatches: Option<Vec<Microbatch>>,
-    /// Whether the schema that has to be accounted for is wider than before.
+    /// `true` if the schema to account for is wider than before.
     pub widened: bool,
 }
 
 impl Cohorts {
-    /// Before the first round, for users with these numbers of examples; only example-level sampling reads the numbers.
+    /// The cohorts before the first round, for users with these numbers of examples. Only example-level sampling reads the
+    /// numbers.
     ///
     /// # Errors
     /// [`CoordinatorError::ConfigValue`] naming the key.
@@ -118,7 +119,7 @@ impl Cohorts {
         })
     }
 
-    /// Goes on after the rounds of a ledger.
+    /// Replays the rounds of a ledger, to go on after them.
     ///
     /// # Errors
     /// A ledger that breaks the schema although the run would have refused it; from the simulation of devices.
@@ -134,7 +135,7 @@ impl Cohorts {
         }
     }
 
-    /// The cohort of a round.
+    /// Draws the cohort of a round.
     ///
     /// # Errors
     /// [`CoordinatorError::Participation`] for a round that the schema does not admit; from the simulation of devices.
@@ -195,7 +196,7 @@ impl Cohorts {
         })
     }
 
-    /// The schema that has to be accounted for: the declared one, or wider where violations were accounted.
+    /// The schema to account for: the declared one, or a wider one where violations were accounted.
     ///
     /// # Errors
     /// From the accountant's types.
@@ -203,7 +204,7 @@ impl Cohorts {
         self.policy.as_ref().map(Policy::accounted).transpose()
     }
 
-    /// Rounds that broke the declared schema and were accounted, and the first of them.
+    /// The number of rounds that broke the declared schema and were accounted, and the first violation.
     #[must_use]
     pub fn violations(&self) -> (u64, Option<&Violation>) {
         self.policy.as_ref().map_or((0, None), |policy| {

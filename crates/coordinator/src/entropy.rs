@@ -27,19 +27,19 @@ use crate::random::{NoiseOf, Randomness};
 pub struct RoundEntropy(Randomness);
 
 impl RoundEntropy {
-    /// From 32 bytes of the operating system that were drawn for this attempt alone.
+    /// The entropy of 32 bytes of the operating system that were drawn for this attempt alone.
     #[must_use]
     pub fn fresh(bytes: [u8; 32]) -> Self {
         Self(Randomness::from_entropy(bytes))
     }
 
-    /// From the seed of a run.
+    /// The entropy that follows from the seed of a run.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self(Randomness::seeded(seed))
     }
 
-    /// Whether the noise follows from a seed.
+    /// `true` if the noise follows from a seed.
     #[must_use]
     pub fn is_seeded(&self) -> bool {
         self.0.is_seeded()

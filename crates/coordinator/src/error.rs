@@ -5,24 +5,24 @@ use undertone_present::numbers::upper_bound;
 /// Result of this crate's functions.
 pub type Result<T, E = CoordinatorError> = std::result::Result<T, E>;
 
-/// Why a task cannot be planned, a round cannot be made, or a ledger is not that of the task.
+/// An error of a plan, of a round, or of a ledger that is not that of the task.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CoordinatorError {
     /// A value of the run file is outside its range or contradicts another.
     #[error("configuration key `{key}`: expected {expected}, got {got}")]
     ConfigValue {
-        /// Dotted key.
+        /// The dotted key.
         key: String,
-        /// What would be right.
+        /// The expected value.
         expected: String,
-        /// What came.
+        /// The actual value.
         got: String,
     },
     /// A key that the rest of the run file needs is missing.
     #[error("configuration key `{key}` is missing: expected {expected}")]
     ConfigMissing {
-        /// Dotted key.
+        /// The dotted key.
         key: String,
         /// A value that would be valid.
         expected: String,
@@ -30,7 +30,7 @@ pub enum CoordinatorError {
     /// A key or table that the rest of the run file rules out.
     #[error("configuration key `{key}` must be left out: {reason}")]
     ConfigConflict {
-        /// Dotted key.
+        /// The dotted key.
         key: String,
         /// The setting that it conflicts with, and the reason.
         reason: String,
@@ -45,17 +45,17 @@ pub enum CoordinatorError {
     BudgetExceeded {
         /// The round that is refused.
         round: u64,
-        /// Epsilon after it.
+        /// Epsilon after the round.
         next: f64,
         /// The budget.
         budget: f64,
-        /// Epsilon before it.
+        /// Epsilon before the round.
         spent: f64,
-        /// At this delta.
+        /// The delta of both.
         delta: f64,
-        /// How much of both the private choice of the words took.
+        /// Part of both that the private choice of the words took.
         vocabulary: f64,
-        /// How much of both the model took that the run started from.
+        /// Part of both that the initial model took.
         initial_model: f64,
     },
     /// The participation schema leaves too few users for a round.
@@ -90,41 +90,41 @@ pub enum CoordinatorError {
     ForeignSum {
         /// The round.
         round: u64,
-        /// What the task asks for.
+        /// The kind or bound that the task asks for.
         expected: String,
-        /// What came.
+        /// The actual value.
         got: String,
     },
     /// A round's participants do not keep to the declared schema.
     #[error(transparent)]
     Participation(#[from] crate::violation::Violation),
-    /// From the model.
+    /// An error of the model.
     #[error(transparent)]
     Model(#[from] undertone_models::ModelError),
-    /// From the engine that computes updates.
+    /// An error of the engine that computes updates.
     #[error(transparent)]
     Engine(undertone_local::LocalError),
-    /// From clipping and summing.
+    /// An error of clipping and summing.
     #[error(transparent)]
     Aggregation(#[from] undertone_aggregation::AggregationError),
-    /// From secure aggregation.
+    /// An error of secure aggregation.
     #[error(transparent)]
     SecAgg(#[from] undertone_secagg::SecAggError),
-    /// From the noise.
+    /// An error of the noise.
     #[error(transparent)]
     Mechanism(#[from] undertone_mechanisms::MechanismError),
-    /// From the accountant.
+    /// An error of the accountant.
     #[error(transparent)]
     Accounting(#[from] undertone_accounting::AccountingError),
     /// A line of the ledger is not one of this task.
     #[error("ledger.jsonl is damaged: {message}")]
     Ledger {
-        /// What is wrong with it.
+        /// The reason for which it is refused.
         message: String,
     },
 }
 
-/// What had been spent before the first round, in words.
+/// The spending before the first round, in words.
 fn before_training(vocabulary: f64, initial_model: f64) -> String {
     let part = |epsilon: f64, what: &str| match epsilon > 0.0 {
         true => format!(", {} of it on {what}", upper_bound(epsilon)),

@@ -100,8 +100,8 @@ enum Checked {
 }
 
 impl RunHead {
-    /// Before the first round. `genesis` is the digest of the settings that the first line of the ledger follows; `first` only
-    /// gives the mechanism a key that is replaced before the first row.
+    /// The head before the first round. `genesis` is the digest of the settings that the first line of the ledger follows; `first`
+    /// only gives the mechanism a key that is replaced before the first row.
     ///
     /// # Errors
     /// From the mechanism: noise that the fixed-point grid cannot hold, not enough memory.
@@ -125,7 +125,7 @@ impl RunHead {
         })
     }
 
-    /// Goes on after the rounds of a ledger, of which `chain` is the end. `clip` and `secret` are what [`clip`](Self::clip) and
+    /// The head after the rounds of a ledger, of which `chain` is the end. `clip` and `secret` are what [`clip`](Self::clip) and
     /// [`save_secret`](Self::save_secret) gave; `secret` is `None` where nothing was kept.
     ///
     /// # Errors
@@ -154,7 +154,7 @@ impl RunHead {
         Ok(self)
     }
 
-    /// What the next round is, if the budget admits it: a pure function of the head. `widened` is the schema to account for from
+    /// Opens the next round, if the budget admits it: a pure function of the head. `widened` is the schema to account for from
     /// this round on, where the cohort of the round has broken the declared one and the task accounts for that.
     ///
     /// # Errors
@@ -241,7 +241,7 @@ impl RunHead {
         })
     }
 
-    /// Everything that can be refused: the sum, what the round costs, and the key of its noise.
+    /// Checks everything that can be refused: the sum, the cost of the round, and the key of its noise.
     fn ready(&mut self, opened: &Opened, sum: RoundSum, fresh: &RoundEntropy) -> Result<(Checked, Spending)> {
         let checked = self.check(opened, sum)?;
         let mut spending = self.spending.clone();
@@ -253,7 +253,7 @@ impl RunHead {
         Ok((checked, spending))
     }
 
-    /// Refuses what is not a sum of this round, before any noise is drawn.
+    /// Refuses a value that is not a sum of this round, before any noise is drawn.
     fn check(&self, opened: &Opened, sum: RoundSum) -> Result<Checked> {
         let place =
             |head: &str, chain: &Chain, round: u64| format!("round {round} after {} of {head}", chain.head());
@@ -347,7 +347,7 @@ impl RunHead {
         }
     }
 
-    /// Moves the parameters; whether they would not have been finite, so that they stay as they are.
+    /// Moves the parameters. Returns `true` if they would not have been finite, so that they stay as they are.
     fn apply(&mut self, average: Option<&NoisedAverage>, opened: &Opened) -> Result<bool> {
         let (Some(trained), Some(average)) = (&mut self.trained, average) else {
             return Ok(false);
@@ -373,7 +373,7 @@ impl RunHead {
         }
     }
 
-    /// Where the trees restart, the clip norm that was estimated comes into force.
+    /// Puts the estimated clip norm into force where the trees restart.
     fn begin_segment(&mut self, fresh: &RoundEntropy) -> Result<()> {
         let (Some(clip), Some(start)) = (&self.clip, self.noise.next_segment()) else {
             return Ok(());
@@ -433,13 +433,13 @@ impl RunHead {
         }
     }
 
-    /// The plan.
+    /// The privacy plan of the training.
     #[must_use]
     pub fn plan(&self) -> &PrivacyPlan {
         &self.plan
     }
 
-    /// Rounds closed.
+    /// Number of closed rounds.
     #[must_use]
     pub fn round(&self) -> u64 {
         self.round
@@ -451,7 +451,7 @@ impl RunHead {
         &self.chain
     }
 
-    /// Adaptive clipping: the estimate and the norm in force.
+    /// The estimate and the norm in force, where clipping is adaptive.
     #[must_use]
     pub fn clip(&self) -> Option<AdaptiveClip> {
         self.clip
@@ -469,7 +469,7 @@ impl RunHead {
         self.trained.as_ref().map_or(&[], |trained| &trained.parameters)
     }
 
-    /// Epsilon of the rounds so far at the delta of the task; `None` when not private, or where none can be stated.
+    /// Epsilon of the closed rounds at the delta of the task; `None` when not private, or where none can be stated.
     ///
     /// # Errors
     /// From the accountant.
@@ -477,7 +477,7 @@ impl RunHead {
         self.spending.epsilon(&self.plan)
     }
 
-    /// Whether [`save_secret`](Self::save_secret) writes anything.
+    /// `true` if [`save_secret`](Self::save_secret) writes anything.
     #[must_use]
     pub fn has_secret(&self) -> bool {
         self.noise.has_state()

@@ -1,4 +1,4 @@
-//! Which model a run trains: how many parameters, and which it leaves as they are.
+//! The identity of the model that a run trains: its trained and its frozen parameters.
 
 use sha2::{Digest, Sha256};
 use undertone_models::{ModelSpec, SequenceModel};
@@ -6,17 +6,17 @@ use undertone_models::{ModelSpec, SequenceModel};
 use crate::error::Result;
 use undertone_present::numbers::{grouped, hex};
 
-/// How many parameters a model trains, and how many it computes with beside them: what adapters are added to.
+/// The numbers of trained and of frozen parameters of a model. Adapters are added to the frozen ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParameterCounts {
-    /// Parameters that training changes.
+    /// Number of parameters that training changes.
     pub trained: usize,
-    /// Parameters that stay as they are, beside adapters.
+    /// Number of parameters that stay as they are, beside adapters.
     pub frozen: usize,
 }
 
 impl ParameterCounts {
-    /// Of a model that nobody has the parameters of.
+    /// The counts of a model whose parameters are not there.
     ///
     /// # Errors
     /// As [`ModelSpec::layout`].
@@ -43,7 +43,7 @@ impl std::fmt::Display for ParameterCounts {
     }
 }
 
-/// A model as ledgers and checkpoints know it.
+/// The name and the digests of a model in ledgers and checkpoints.
 #[derive(Debug, Clone)]
 pub struct ModelIdentity {
     counts: ParameterCounts,
@@ -64,7 +64,7 @@ impl ModelIdentity {
         }
     }
 
-    /// How many parameters the model has.
+    /// The numbers of parameters of the model.
     #[must_use]
     pub fn counts(&self) -> ParameterCounts {
         self.counts
@@ -76,7 +76,7 @@ impl ModelIdentity {
         self.frozen_sha256.as_deref()
     }
 
-    /// Family and size, as checkpoints name the model: one with adapters is another model on another base.
+    /// The name of the model in checkpoints: family and size. With adapters it also holds the base.
     #[must_use]
     pub fn name(&self, family: &str) -> String {
         let trained = self.counts.trained;
@@ -86,7 +86,7 @@ impl ModelIdentity {
         }
     }
 
-    /// Hex SHA-256 of the model with these parameters: of them, behind the digest of the frozen ones where there are any.
+    /// Hex SHA-256 of the model with these parameters: the digest of the frozen ones, where there are any, and the parameters.
     #[must_use]
     pub fn digest(&self, parameters: &[f32]) -> String {
         let trained = digest_of(parameters);

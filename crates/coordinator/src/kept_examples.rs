@@ -1,4 +1,4 @@
-//! Example-level sampling: which of a user's examples are ever read, and which of them a round reads.
+//! Example-level sampling: the examples of each user that a run can read, and those that a round reads.
 
 use rand_core::Rng;
 
@@ -11,7 +11,7 @@ pub type Example = (usize, usize);
 /// Sampled examples whose gradients are computed and added up together, in single precision.
 pub type Microbatch = Vec<Example>;
 
-/// The examples that are ever read, `D_sub`: at most `group_size` of each user, chosen once.
+/// The examples that a run can read, `D_sub`: at most `group_size` per user, chosen once.
 ///
 /// # Guarantee
 /// No user has more than `group_size` of them in the whole run: the choice follows from the key of participation, which a
@@ -29,7 +29,7 @@ pub struct KeptExamples {
     key: ParticipationKey,
 }
 
-/// How many examples are kept, `|D_sub|`, of users with these numbers of examples.
+/// The number of kept examples, `|D_sub|`, of users with these numbers of examples.
 #[must_use]
 pub fn count(examples: &[u32], group_size: u32) -> u64 {
     let kept = |&examples: &u32| u64::from(examples.min(group_size));
@@ -54,7 +54,7 @@ impl KeptExamples {
         }
     }
 
-    /// All kept examples of a user, ascending; all that it has, where these are no more than `group_size`.
+    /// The kept examples of a user, ascending: all of its examples if there are at most `group_size`.
     #[must_use]
     pub fn of(&self, user: usize) -> Vec<usize> {
         let available = self.available[user] as usize;

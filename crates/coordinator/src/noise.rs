@@ -14,7 +14,7 @@ use crate::plan::{Bounded, PrivacyPlan, RoundPlan};
 use crate::random::NoiseOf;
 use undertone_present::numbers::hex;
 
-/// What adds the noise, and what it keeps between rounds.
+/// The source of a run's noise, with the state that it keeps between rounds.
 ///
 /// # Guarantee
 /// The noise is that of the plan: in a run whose guarantee rests on a participation schema all rounds of a segment come
@@ -29,23 +29,23 @@ pub struct Noise {
 enum Source {
     None,
     Independent(NoiseKey),
-    /// The users'; the key names what theirs come from.
+    /// Noise that clients add; the key gives it a name and draws nothing.
     ClientNoise(NoiseKey),
     Correlated(Box<Correlated>),
 }
 
-/// The rounds between two changes of the clip norm under one mechanism; all rounds, where it never changes.
+/// Correlated noise of the rounds between two changes of the clip norm, or of all rounds if it never changes.
 #[derive(Debug)]
 struct Correlated {
     bounded: Bounded,
     segment: usize,
     sum: CorrelatedGaussian,
-    /// The noise on how many users were below the norm, where clipping is adaptive.
+    /// The noise on the number of users below the norm, where clipping is adaptive.
     bits: Option<CorrelatedGaussian>,
 }
 
 impl Noise {
-    /// Before the first round. The key of this entropy is replaced before the first row is drawn.
+    /// The noise before the first round. The key of this entropy is replaced before the first row is drawn.
     ///
     /// # Errors
     /// From the mechanism: noise that the fixed-point grid cannot hold, not enough memory.
@@ -65,7 +65,7 @@ impl Noise {
         Ok(Self { source })
     }
 
-    /// Lets the next rows come from this entropy.
+    /// Draws the next rows from this entropy.
     ///
     /// # Errors
     /// From the mechanism, before anything has changed.
@@ -109,7 +109,7 @@ impl Noise {
         })
     }
 
-    /// Leaves out a round that released nothing: its row of correlated noise is made, and never used.
+    /// Skips a round that released nothing: its row of correlated noise is made, and never used.
     ///
     /// # Errors
     /// From the mechanism.
@@ -179,7 +179,7 @@ impl Noise {
         Ok(Some(hex(&key_id[..8])))
     }
 
-    /// Vectors of 8 bytes a parameter that are kept between rounds.
+    /// Number of vectors, of 8 bytes per parameter, that are kept between rounds.
     #[must_use]
     pub fn kept_vectors(&self) -> usize {
         match &self.source {
@@ -188,13 +188,13 @@ impl Noise {
         }
     }
 
-    /// Whether something has to be kept for later rounds.
+    /// `true` if there is state to keep for later rounds.
     #[must_use]
     pub fn has_state(&self) -> bool {
         matches!(self.source, Source::Correlated(_))
     }
 
-    /// Writes what later rounds need, except keys. PRIVACY: as secret as the noise.
+    /// Writes the state that later rounds need, except keys. PRIVACY: as secret as the noise.
     ///
     /// # Errors
     /// From the mechanism and the writer.
@@ -210,8 +210,8 @@ impl Noise {
 
     /// Continues a run at `round`, in the segment that holds it, whose clip norm is given.
     ///
-    /// PRIVACY: a run without a seed continues under a new key. What earlier rounds left behind is in the state, and no
-    /// row of noise is ever made a second time for another sum.
+    /// PRIVACY: a run without a seed continues under a new key. The state holds everything that earlier rounds left, and no row of
+    /// noise is ever made a second time for a different sum.
     ///
     /// # Errors
     /// A state of another mechanism, of another round or damaged; as [`new`](Self::new).

@@ -1,4 +1,4 @@
-//! Users as the ledger names them.
+//! Pseudonyms of users in ledgers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 pub struct ParticipantId(u64);
 
 impl ParticipantId {
-    /// From its number, as [`ParticipantId::get`] gives it.
+    /// The name with this number, as [`ParticipantId::get`] gives it.
     #[must_use]
     pub fn new(number: u64) -> Self {
         Self(number)
@@ -72,10 +72,10 @@ impl<'de> Deserialize<'de> for ParticipantId {
     }
 }
 
-/// What makes pseudonyms of one run unlike those of every other.
+/// The salt of a run's pseudonyms, which makes them differ from those of other runs.
 ///
-/// PRIVACY: whoever knows the salt can try all user indices and learn who took part when. It belongs beside the training
-/// data, not beside the ledger.
+/// PRIVACY: a reader of the ledger who knows the salt can try all user indices and learn which user took part when. The salt
+/// belongs beside the training data, not beside the ledger.
 #[derive(Clone)]
 pub struct Salt([u8; 32]);
 
@@ -86,7 +86,7 @@ impl fmt::Debug for Salt {
 }
 
 impl Salt {
-    /// From random bytes that were drawn for this alone.
+    /// The salt of random bytes that were drawn for this alone.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -106,7 +106,7 @@ impl Salt {
 
     /// The names of some users, in order of the names.
     ///
-    /// PRIVACY: in the order of the users, a round's list would say whose index is smaller.
+    /// PRIVACY: in the order of the users, a round's list would show which of two users has the smaller index.
     #[must_use]
     pub fn cohort(&self, users: impl IntoIterator<Item = u64>) -> Vec<ParticipantId> {
         let mut cohort: Vec<ParticipantId> = users.into_iter().map(|user| self.pseudonym(user)).collect();

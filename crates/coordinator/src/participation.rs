@@ -1,10 +1,11 @@
-//! Who takes part when, where no sampling is assumed: policies that promise a participation schema, and what the ledger
-//! shows afterwards.
+//! Participation without assumptions about sampling: policies that promise a participation schema, and the schema that the
+//! ledger shows afterwards.
 //!
-//! Correlated noise asks how often one user takes part and how far apart, not with what probability. A schema is either
-//! promised by construction ([`epochs`]: the same order of all users in every epoch), or an outcome of many devices that
-//! each keep to a timer ([`timers`]). Either way the ledger names every round's participants by [`participant`](crate::participant), [`policy`]
-//! holds the run to what was declared, and [`observed`] and [`exact`] recompute from the ledger what was really spent.
+//! The guarantee of correlated noise depends on the number of participations of one user and on their distance, not on a
+//! probability. A schema is either promised by construction ([`epochs`]: the same order of all users in every epoch), or an
+//! outcome of many devices that each keep to a timer ([`timers`]). Either way the ledger names every round's participants by
+//! [`participant`](crate::participant), [`policy`] holds the run to the declared schema, and [`observed`] and [`exact`]
+//! recompute the real spending from the ledger.
 //!
 //! ```
 //! use undertone_coordinator::participation::{ParticipationKey, epochs::ShuffledEpochs, policy::{Enforcement, Policy}};
@@ -22,8 +23,8 @@
 //! ```
 //!
 //! PRIVACY: a guarantee for an observed schema is one for the participation that happened. Under the zero-out relation
-//! neighbouring data sets have the same participation; that holds as long as who takes part does not depend on what users
-//! wrote, nor on anything that was computed from it.
+//! neighbouring data sets have the same participation. That holds as long as participation depends neither on the users' text
+//! nor on anything that was computed from it.
 //!
 //! Source: \[Gboard\] section 2.2 and Appendix A; \[BLT\] section 3.2.
 

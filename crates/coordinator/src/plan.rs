@@ -1,5 +1,5 @@
-//! What every round will do to privacy, known before the first one: clip norm, sensitivity, noise, event, and what they
-//! add up to.
+//! The privacy plan: clip norm, sensitivity, noise and event of each round, and the guarantee that they add up to, known
+//! before the first round.
 
 mod bounded;
 mod budget;
@@ -41,14 +41,15 @@ pub use vocabulary::VocabularyCost;
 /// See "The population is part of the promise" in `docs/guide/sharp-edges.md`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Population {
-    /// Users, `K`.
+    /// Number of users, `K`.
     pub users: u64,
-    /// `W`: with example-level sampling the kept examples of all users, `|D_sub|`. Without weights the users. With weights
-    /// `sum_k w_k` in a run that is not private, and otherwise what the run file says: the expected weight over `q`.
+    /// Total weight `W`. It is the number of users without weights, and the kept examples of all users, `|D_sub|`, with
+    /// example-level sampling. With weights it is `sum_k w_k` in a run that is not private, and otherwise the expected weight of
+    /// the run file over `q`.
     pub total_weight: f64,
 }
 
-/// One round's clip, noise and event.
+/// The clip norm, noise and event of one round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoundPlan {
     /// The bound on every user's update.
@@ -62,24 +63,24 @@ pub struct RoundPlan {
     pub noise_multiplier: Option<f64>,
 }
 
-/// A run's privacy, before it starts.
+/// The privacy of a run, before it starts.
 #[derive(Debug, Clone)]
 pub struct PrivacyPlan {
     sampling: Sampling,
-    /// Whether the guarantee rests on a participation schema instead of the sampling.
+    /// `true` if the guarantee rests on a participation schema instead of the sampling.
     by_schema: bool,
     population: Population,
     q: f64,
     users_per_round: f64,
-    /// Example-level sampling: `G`, examples kept of one user at most. `q` is then an example's.
+    /// Example-level sampling: `G`, the max number of kept examples per user. `q` is then an example's.
     kept_per_user: Option<u32>,
     rounds: u64,
-    /// Whether users weigh different amounts.
+    /// `true` if users have different weights.
     weighted: bool,
     estimator: Estimator,
     clip: ClipConfig,
     layout: Arc<ParamLayout>,
-    /// How updates become integers, if not in fixed point.
+    /// The encoding of updates as integers, if not in fixed point.
     encoding: Option<Encoding>,
     /// `(from_round, S, z)` in force from that round on; never empty.
     phases: Vec<Phase>,
@@ -98,9 +99,9 @@ struct Phase {
 #[derive(Debug, Clone)]
 struct Private {
     delta: Delta,
-    /// `target_epsilon`: of the training alone.
+    /// `target_epsilon`: the target of the training alone.
     target: Option<f64>,
-    /// `max_epsilon`: of everything that people's text was used for, the choice of the words included.
+    /// `max_epsilon`: the budget for every use of the users' text, including the choice of the words.
     max_epsilon: Option<f64>,
     estimate: Option<Estimate>,
     basis: Basis,
@@ -108,14 +109,14 @@ struct Private {
     start: StartCost,
 }
 
-/// What the guarantee rests on.
+/// The basis of the guarantee.
 #[derive(Debug, Clone)]
 enum Basis {
     /// The sampling of the cohorts; rounds are composed by this recipe.
     Sampling(Recipe),
-    /// How often and how far apart one user takes part.
+    /// The number of participations of one user, and the rounds between them.
     Participation(Box<Bounded>),
-    /// Noise of the users' own, and how often one takes part.
+    /// The noise that clients add, and the number of participations of one user.
     ClientNoise(Box<ClientNoisePlan>),
 }
 
@@ -124,13 +125,13 @@ impl PrivacyPlan {
         self.population.total_weight / self.population.users as f64
     }
 
-    /// Whether the run adds noise at all.
+    /// `true` if the run adds noise.
     #[must_use]
     pub fn is_private(&self) -> bool {
         self.private.is_some()
     }
 
-    /// Whether the noise is scaled for a larger run (`[estimate]`).
+    /// `true` if the noise is scaled for a larger run (`[estimate]`).
     #[must_use]
     pub fn is_estimate(&self) -> bool {
         self.private
@@ -144,19 +145,19 @@ impl PrivacyPlan {
         &self.estimator
     }
 
-    /// Poisson probability of a user, with example-level sampling of an example, or cohort size over population.
+    /// The Poisson probability of a user, or of an example with example-level sampling, or the cohort size over the population.
     #[must_use]
     pub fn sampling_probability(&self) -> f64 {
         self.q
     }
 
-    /// Expected users a round; with example-level sampling at most so many.
+    /// Expected users per round; an upper bound with example-level sampling.
     #[must_use]
     pub fn users_per_round(&self) -> f64 {
         self.users_per_round
     }
 
-    /// Example-level sampling: `G`, examples kept of one user at most.
+    /// Example-level sampling: `G`, the max number of kept examples per user.
     #[must_use]
     pub fn kept_per_user(&self) -> Option<u32> {
         self.kept_per_user
@@ -190,7 +191,7 @@ impl PrivacyPlan {
         }
     }
 
-    /// The same run over words that were chosen privately: what they cost counts towards `privacy.max_epsilon`.
+    /// Adds the cost of words that were chosen privately; it counts towards `privacy.max_epsilon`.
     ///
     /// The cost must be stated under the relation of the plan, [`adjacency`](Self::adjacency).
     #[must_use]
@@ -201,20 +202,20 @@ impl PrivacyPlan {
         self
     }
 
-    /// What the private choice of the words cost, where they were chosen privately.
+    /// The cost of the private choice of the words, where they were chosen privately.
     #[must_use]
     pub fn vocabulary(&self) -> Option<&VocabularyCost> {
         self.private.as_ref()?.vocabulary.as_ref()
     }
 
-    /// Why the private words have no guarantee, where they have none.
+    /// The reason for which the private words have no guarantee, where they have none.
     #[must_use]
     pub fn vocabulary_warning(&self) -> Option<&'static str> {
         let words = self.vocabulary().filter(|words| !words.is_known());
         words.map(|_| budget::SEEDED_WORDS)
     }
 
-    /// The same run from a model with these trainings, over the text with this name: what they cost the same people counts
+    /// Adds the trainings of the initial model, for a run over the text with this name. Their cost to the same users counts
     /// towards `privacy.max_epsilon`.
     #[must_use]
     pub fn with_start(mut self, trainings: &[Training], source_sha256: &str) -> Self {
@@ -225,7 +226,7 @@ impl PrivacyPlan {
         self
     }
 
-    /// What the model that the run starts from has cost; `None` when not private.
+    /// The cost of the initial model; `None` when not private.
     #[must_use]
     pub fn start(&self) -> Option<&StartCost> {
         Some(&self.private.as_ref()?.start)
@@ -251,7 +252,7 @@ impl PrivacyPlan {
         Some(together.composed_with(start.epsilon(), start.delta(), &recipe))
     }
 
-    /// The mechanism of the run, where its guarantee rests on how often and how far apart one user takes part.
+    /// The mechanism of the run, where its guarantee rests on a participation schema.
     #[must_use]
     pub fn bounded(&self) -> Option<&Bounded> {
         match &self.private.as_ref()?.basis {
@@ -279,20 +280,20 @@ impl PrivacyPlan {
         }
     }
 
-    /// How updates become integers, where a run file says so.
+    /// The encoding of updates as integers, where the run file asks for one.
     #[must_use]
     pub fn encoding(&self) -> Option<&Encoding> {
         self.encoding.as_ref()
     }
 
-    /// What round `round` does.
+    /// The plan of round `round`.
     #[must_use]
     pub fn round(&self, round: u64) -> RoundPlan {
         let phase = self.phase(round);
         self.round_of(phase, phase.clip_norm)
     }
 
-    /// What round `round` does at another clip norm than the plan's: where adaptive clipping has moved it.
+    /// The plan of round `round` at a different clip norm than the planned one, which adaptive clipping has moved.
     #[must_use]
     pub fn round_clipped(&self, round: u64, clip_norm: f64) -> RoundPlan {
         self.round_of(self.phase(round), Some(clip_norm))
@@ -467,7 +468,7 @@ impl PrivacyPlan {
         ))
     }
 
-    /// Epsilon of all rounds, computed once; `None` when not private, and where none can be stated.
+    /// Epsilon of all rounds, computed once; `None` when not private, or where none can be stated.
     fn whole_epsilon(&self) -> Result<Option<f64>> {
         if let Some(known) = self.whole.get() {
             return Ok(*known);
@@ -501,7 +502,7 @@ impl PrivacyPlan {
 }
 
 impl GuaranteeRecord {
-    /// This guarantee with another one for the same people under the same relation, by basic composition.
+    /// This guarantee composed with a second one for the same users under the same relation, by basic composition.
     fn composed_with(&self, epsilon: f64, delta: f64, recipe: &str) -> Self {
         let suffix = "; basic composition";
         let recipe = recipe.replace(suffix, "") + suffix;

@@ -12,19 +12,19 @@ use crate::task::{AggregationConfig, Algorithm, EstimatorConfig, SumName, TaskCo
 use crate::trainings::{StatedGuarantee, Training};
 use undertone_local::CLIP_MARGIN;
 
-/// Above this, (eps, delta) says close to nothing about any one person.
+/// Above this epsilon, a guarantee says close to nothing about any one user.
 const MEANINGLESS_EPSILON: f64 = 20.0;
 
-/// What `privacy.json` is made from beside the ledger: known before the first round.
+/// The inputs of `privacy.json` beside the ledger, known before the first round.
 #[derive(Debug)]
 pub struct Claims<'a> {
     /// The task.
     pub task: &'a TaskConfig,
-    /// Whether cohorts and noise follow from a known seed.
+    /// `true` if cohorts and noise follow from a known seed.
     pub seeded: bool,
-    /// Where the words of the model came from.
+    /// The origin of the words of the model.
     pub vocabulary: VocabProvenance,
-    /// How many parameters are trained, and how many stay as they are.
+    /// The numbers of trained and of frozen parameters.
     pub counts: ParameterCounts,
     /// The plan of the task.
     pub plan: &'a PrivacyPlan,
@@ -35,7 +35,7 @@ pub struct Claims<'a> {
 }
 
 impl Claims<'_> {
-    /// The report of a run with this ledger: what a run writes, and what verification compares it with.
+    /// The report of a run with this ledger. A run writes it, and verification compares it with the written one.
     ///
     /// # Errors
     /// From the accountant; a ledger that is not the plan's.
@@ -63,7 +63,7 @@ impl Claims<'_> {
         })
     }
 
-    /// What the model of a run with this report says of the run, for runs that start from it. The digest names the run's
+    /// The description of a run with this report that its model carries, for runs that start from it. The digest names the run's
     /// text.
     #[must_use]
     pub fn training(&self, report: &PrivacyReport, source_sha256: String) -> Training {
@@ -134,7 +134,7 @@ impl Claims<'_> {
     }
 }
 
-/// What a reader must know to use the guarantee; nothing where there is none.
+/// The statements that a reader needs to use the guarantee; empty where there is none.
 fn statements(config: &TaskConfig, counts: ParameterCounts, plan: &PrivacyPlan) -> Vec<String> {
     if config.privacy.is_none() {
         return Vec::new();
@@ -209,7 +209,7 @@ fn statements(config: &TaskConfig, counts: ParameterCounts, plan: &PrivacyPlan) 
     statements
 }
 
-/// What ULS and ELS bound, and what that rests on.
+/// The bound of ULS and ELS, and its conditions.
 fn of_gradients(config: &TaskConfig, schema: bool) -> Option<String> {
     let update = &config.user_update;
     let group_size = update.group_size?;
@@ -238,7 +238,7 @@ fn of_gradients(config: &TaskConfig, schema: bool) -> Option<String> {
     ))
 }
 
-/// What the guarantee of sums modulo a number rests on where the server adds the noise.
+/// The condition for the guarantee of sums modulo a number where the server adds the noise.
 ///
 /// PRIVACY: the noise is added after a sum was brought back from residues. One participant who moves a coordinate close to
 /// half the modulus makes another one's step change that coordinate by the whole modulus, which no sensitivity accounts for.
@@ -246,7 +246,7 @@ pub const FOLLOWS_THE_ENCODING: &str = "Condition of the aggregation: updates ar
     server adds its noise, so the guarantee holds if every participant follows the encoding. One participant who sends \
     integers outside of it can make the sum wrap around, and then the noise does not cover the others.";
 
-/// Who sees what of the updates, and whose noise the guarantee rests on.
+/// The parties that see updates or sums, and the noise that the guarantee rests on.
 fn of_aggregation(aggregation: &AggregationConfig) -> String {
     let seen = match aggregation.sum {
         SumName::Plain => "every update is seen by whoever runs the training",

@@ -1,7 +1,7 @@
-//! Where a run's randomness comes from: one root key, and from it a generator for every purpose, round and user.
+//! The randomness of a run: one root key, and from it a generator for each purpose, round and user.
 //!
-//! A generator is named by what it is for, so no draw depends on how many draws were made before it: the same seed
-//! gives the same run at any number of threads and after any number of resumes.
+//! A generator is named by its purpose, so no draw depends on the number of draws before it: equal seeds give equal runs at
+//! any number of threads and after any number of resumes.
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
@@ -9,26 +9,26 @@ use sha2::{Digest, Sha256};
 use undertone_local::UserSeeds;
 use undertone_mechanisms::{KeyOrigin, NoiseKey};
 
-/// What a generator is for.
+/// The purpose of a generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Initial parameters.
     Initialisation,
-    /// Which users take part in a round.
+    /// The sampling of the users of a round.
     Cohort,
     /// The order of one user's examples in one round.
     LocalOrder,
-    /// Which held-out users an evaluation reads.
+    /// The sampling of the held-out users of an evaluation.
     Evaluation,
     /// The order of all examples in an epoch of pre-training.
     ExampleOrder,
     /// The key of a run's participation: orders, simulated devices, the salt of pseudonyms.
     Participation,
-    /// Which users fail during a round, and when.
+    /// The simulated failures of users during a round.
     DropOut,
     /// Keys and masks of a round's secure sum.
     SecureSum,
-    /// Whose gradients are measured for advice.
+    /// The sampling of the users whose gradients are measured for advice.
     Advice,
 }
 
@@ -48,14 +48,14 @@ impl Purpose {
     }
 }
 
-/// What noise is added to.
+/// The target that noise is added to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoiseOf {
     /// The averages of the rounds.
     Rounds,
-    /// How many users were below the norm that adaptive clipping estimates.
+    /// The number of users below the norm that adaptive clipping estimates.
     Bits,
-    /// The users' own updates, in shares; a name for the ledger, from which no noise is drawn.
+    /// The updates of clients that add the noise themselves; a name for the ledger, from which no noise is drawn.
     ClientNoise,
     /// The median of the users' sizes.
     GroupSize,
@@ -87,7 +87,7 @@ impl std::fmt::Debug for Randomness {
 }
 
 impl Randomness {
-    /// From a seed. Everything follows from it, so the guarantee of such a run is for study only.
+    /// The root that follows from a seed. Everything follows from the seed, so the guarantee of such a run is for study only.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         let root = Sha256::new()
@@ -98,16 +98,16 @@ impl Randomness {
         Self { root, seeded: true }
     }
 
-    /// From 32 bytes of the operating system that were drawn for this alone.
+    /// The root made of 32 bytes of the operating system that were drawn for this alone.
     ///
-    /// A resumed run without a seed draws a new root: nothing of the rounds after its checkpoint was released, so they
-    /// are made again with other users and other noise.
+    /// A resumed run without a seed draws a new root: nothing of the rounds after its checkpoint was released, so they are made
+    /// again with different users and different noise.
     #[must_use]
     pub fn from_entropy(root: [u8; 32]) -> Self {
         Self { root, seeded: false }
     }
 
-    /// Whether a seed in the configuration fixed the root, so that the noise can be recomputed by whoever knows it.
+    /// `true` if a seed in the configuration fixed the root, so that anyone who knows the seed can recompute the noise.
     #[must_use]
     pub fn is_seeded(&self) -> bool {
         self.seeded
@@ -119,13 +119,13 @@ impl Randomness {
         ChaCha20Rng::from_seed(self.derive(purpose.label(), round, user))
     }
 
-    /// The key of a segment's noise; the mechanism derives one stream a round from it.
+    /// The key of a segment's noise; the mechanism derives one stream per round from it.
     #[must_use]
     pub fn noise_key(&self, of: NoiseOf, segment: u64) -> NoiseKey {
         NoiseKey::from_bytes(self.derive(of.label(), segment, 0)).with_origin(self.origin())
     }
 
-    /// The secret of one user: the rounding of its updates and its shares of the noise come from it and the round.
+    /// The secret of one user: the rounding of its updates and its part of the noise come from it and the round.
     #[must_use]
     pub fn user_key(&self, user: u64) -> NoiseKey {
         NoiseKey::from_bytes(self.derive(b"user", 0, user)).with_origin(self.origin())

@@ -2,47 +2,47 @@
 //!
 //! `ledger.jsonl` holds one [`LedgerEntry`] per line, and `privacy.json` one [`PrivacyReport`].
 //!
-//! PRIVACY: the ledger contains exact statistics of the cohort and belongs to whoever runs the training.
+//! PRIVACY: the ledger contains exact statistics of the cohort and belongs to the operator of the training.
 
 use serde::{Deserialize, Serialize};
 
 use crate::participation::ParticipantId;
 
-/// One line of `ledger.jsonl`: everything the accountant needs of one round, durable before the
-/// checkpoint that holds the round's parameters.
+/// One line of `ledger.jsonl`: everything that the accountant needs of one round. It is durable before the checkpoint that
+/// holds the round's parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LedgerEntry {
     /// Round index, from 0.
     pub round: u64,
     /// `poisson`, `fixed_size` (without replacement), `shuffled_epochs` or `device_timers`.
     pub sampling: String,
-    /// Poisson probability of a user, with example-level sampling of an example; cohort size / population for fixed-size
+    /// Poisson probability of a user, or of an example with example-level sampling; cohort size / population for fixed-size
     /// cohorts.
     pub sampling_probability: f64,
-    /// Users in the population sampled from.
+    /// Number of users in the population that is sampled.
     pub population: u64,
-    /// Their total weight `W`, which a private run with weights has from its run file; with example-level sampling their
-    /// kept examples, `|D_sub|`.
+    /// Total weight `W` of the population, which a private run with weights has from its run file; with example-level sampling
+    /// the number of kept examples, `|D_sub|`.
     pub total_weight: f64,
-    /// Users that took part.
+    /// Number of users that took part.
     pub cohort_size: u64,
-    /// ULS: examples that a user draws at most; ELS: examples of a user that are kept at most.
+    /// Max number of examples per user: drawn in a round (ULS), or kept for the run (ELS).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_size: Option<u32>,
-    /// ULS and ELS: examples whose gradients the sum was made of.
+    /// ULS and ELS: number of examples whose gradients are in the sum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub examples: Option<u64>,
-    /// How many of them the released sum holds, where they can fail on the way.
+    /// Number of users in the released sum, where users can fail on the way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub survivors: Option<u64>,
-    /// Whether too few were left, so that nothing was released. Participation counts all the same.
+    /// `true` if too few users were left, so that nothing was released. Participation counts all the same.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub abandoned: bool,
-    /// Whether the parameters would not have been finite after the round, so that they stayed as they were. The round is spent all
-    /// the same.
+    /// `true` if the parameters would not have been finite after the round, so that they stayed as they were. The round is spent
+    /// all the same.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub quarantined: bool,
-    /// Who contributed: the participants' pseudonyms, 16 hexadecimal digits each, under the run's salt.
+    /// The participants' pseudonyms under the run's salt, 16 hexadecimal digits each.
     pub participants: Vec<ParticipantId>,
     /// Bound `S` on every user's update, with example-level sampling on every example's gradient; `None` without clipping.
     pub clip_norm: Option<f64>,
@@ -50,51 +50,52 @@ pub struct LedgerEntry {
     pub sensitivity: Option<f64>,
     /// Noise standard deviation per coordinate of the released average; of correlated noise, of every entry of `Z`.
     pub noise_std: f64,
-    /// What the accountant composes, `noise_std / sensitivity` (adaptive clipping: with the users' bits counted); `None`
-    /// when not private.
+    /// The noise multiplier that the accountant composes, `noise_std / sensitivity` (adaptive clipping: with the users' bits
+    /// counted); `None` when not private.
     pub noise_multiplier: Option<f64>,
     /// A name of the key that the round's noise came from; no two sums were ever noised under one name and round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_key: Option<String>,
     /// SHA-256 of the parameters after the round (hex).
     pub parameters_sha256: String,
-    /// SHA-256 of the line before (hex), of the run's settings for the first: whoever changes a line changes all after it.
+    /// SHA-256 (hex) of the line before, or of the run's settings for the first line: a change of a line changes all after it.
     pub previous_sha256: String,
 }
 
 /// `privacy.json`: the guarantee and what it covers, in the form of Appendix A of \[Gboard\].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PrivacyReport {
-    /// Whether the run gives any guarantee at all.
+    /// `true` if the run gives a guarantee.
     pub private: bool,
-    /// What is protected and what is released, in sentences.
+    /// Sentences about the protected and the released data.
     pub statements: Vec<String>,
     /// Warnings: seeded noise, vocabulary from the training data, estimates, ...
     pub warnings: Vec<String>,
-    /// Computed before training from the configuration.
+    /// The guarantee computed before training from the configuration.
     pub planned: Option<GuaranteeRecord>,
-    /// Of the rounds that were made, for everyone who keeps to the declared participation schema.
+    /// The guarantee of the rounds that were made, for each user who keeps to the declared participation schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_case: Option<GuaranteeRecord>,
-    /// Recomputed from the ledger.
+    /// The guarantee recomputed from the ledger.
     pub observed: Option<GuaranteeRecord>,
-    /// Of the run and the private choice of its vocabulary together: the observed guarantee composed with the vocabulary's.
+    /// The guarantee of the run and the private choice of its vocabulary together: the observed one composed with the
+    /// vocabulary's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with_vocabulary: Option<GuaranteeRecord>,
-    /// Of everything together that is known to have read these people's text: the run, its private vocabulary, and the
-    /// trainings on the same source of the model that the run started from.
+    /// The guarantee of everything together that is known to have read these users' text: the run, its private vocabulary, and
+    /// the trainings of its initial model on the same source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with_initial_model: Option<GuaranteeRecord>,
     /// The guarantee that a larger run with this noise would have (`[estimate]`); never the guarantee of this run.
     pub estimate: Option<GuaranteeRecord>,
 }
 
-/// One guarantee with how it was obtained.
+/// One guarantee with its derivation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuaranteeRecord {
-    /// Upper bound on eps.
+    /// Upper bound on epsilon.
     pub epsilon: f64,
-    /// At this delta.
+    /// Delta of the guarantee.
     pub delta: f64,
     /// Neighbouring relation.
     pub adjacency: String,
@@ -106,17 +107,17 @@ pub struct GuaranteeRecord {
     pub rounds: u64,
     /// Population size.
     pub population: u64,
-    /// Expected users a round; with example-level sampling at most so many.
+    /// Expected users per round; an upper bound with example-level sampling.
     pub users_per_round: f64,
-    /// Example-level sampling: `G`, examples kept of one user at most.
+    /// Example-level sampling: `G`, the max number of kept examples per user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_size: Option<u32>,
     /// Noise multiplier of the first round.
     pub noise_multiplier: f64,
-    /// The participation schema that it holds for, where it rests on one.
+    /// The participation schema that the guarantee rests on, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<SchemaRecord>,
-    /// What the distance of the real sampler from ideal noise adds to delta; it is counted in `epsilon`.
+    /// The delta that the distance of the real sampler from ideal noise adds; it is counted in `epsilon`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampler_delta: Option<f64>,
     /// Epsilon at other deltas.
@@ -127,22 +128,22 @@ pub struct GuaranteeRecord {
 /// One point of a guarantee's curve.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct GuaranteePoint {
-    /// At this delta.
+    /// Delta of the guarantee.
     pub delta: f64,
-    /// Upper bound on eps.
+    /// Upper bound on epsilon.
     pub epsilon: f64,
 }
 
-/// A participation schema, the mechanism that was run under it, and what that costs.
+/// A participation schema, the mechanism that was run under it, and its cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SchemaRecord {
     /// The strategy, by name.
     pub mechanism: String,
-    /// `b`: distance in rounds of two participations of one user (MinS + 1).
+    /// `b`: min distance in rounds of two participations of one user (MinS + 1).
     pub min_sep: u64,
-    /// Whether consecutive participations are exactly so far apart.
+    /// `true` if consecutive participations are exactly `min_sep` rounds apart.
     pub exact_sep: bool,
-    /// `k`: participations of one user (MaxP).
+    /// `k`: max number of participations of one user (MaxP).
     pub max_part: u64,
     /// L2 sensitivity of the strategy under the schema, in clip norms.
     pub sensitivity: f64,

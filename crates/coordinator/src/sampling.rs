@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How the users of a round are chosen.
+/// The scheme by which the users of a round are chosen.
 ///
 /// # Guarantee
-/// The accountant reads this value: Poisson sampling is amplified under add-or-remove adjacency, fixed-size sampling
-/// under replace-one adjacency. Neither figure holds for the other scheme. The other two amplify nothing: with them the
-/// guarantee rests on how often and how far apart one user takes part, under zero-out adjacency.
+/// The accountant reads this value: Poisson sampling is amplified under add-or-remove adjacency, fixed-size sampling under
+/// replace-one adjacency. Neither figure holds for the other scheme. The other two schemes amplify nothing: with them the
+/// guarantee rests on the participation schema, under zero-out adjacency.
 ///
 /// # Source
 /// \[DPLM\] Algorithm 1 (Poisson), section 3 (fixed-size samples as the baseline); \[BLT\] section 5 (epochs); \[Gboard\]
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sampling {
-    /// Every user independently with probability `q`.
+    /// Each user independently with probability `q`.
     Poisson,
     /// Exactly `users_per_round` users, uniformly without replacement; with `[participation]` out of those who may take
     /// part again.

@@ -1,4 +1,4 @@
-//! How the server moves the parameters: SGD with momentum, Adam, AdamW or Adafactor, on released averages only.
+//! The server optimizers: SGD with momentum, Adam, AdamW and Adafactor, on released averages only.
 
 mod adafactor;
 
@@ -12,7 +12,7 @@ use crate::task::{OptimizerConfig, ServerConfig};
 /// A server optimizer with its state.
 ///
 /// # Guarantee
-/// Post-processing: it sees released averages and its own state, never a user's update, so it costs no privacy.
+/// It costs no privacy, because it sees only released averages and its own state, never a user's update.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerOptimizer {
     config: ServerConfig,
@@ -48,7 +48,7 @@ impl AdamStep {
         }
     }
 
-    /// Both moments after a value, and how far the parameter moves.
+    /// Both moments after a value, and the step of the parameter.
     #[inline(always)]
     fn step(&self, first: f32, second: f32, value: f32) -> (f32, f32, f32) {
         let first = self.beta1 * first + (1.0 - self.beta1) * value;
@@ -121,7 +121,7 @@ impl ServerOptimizer {
         Ok(())
     }
 
-    /// Whether [`step`](Self::step) would leave every parameter finite: the same arithmetic without writing.
+    /// `true` if [`step`](Self::step) would leave each parameter finite: the same arithmetic without writing.
     fn stays_finite(&self, round: u64, average: &[f32], parameters: &[f32]) -> bool {
         let rate = self.learning_rate(round);
         let mut moved = parameters.iter().zip(average);
@@ -235,7 +235,7 @@ impl ServerOptimizer {
         }
     }
 
-    /// State to put into a checkpoint: step count and the moments in use, by name.
+    /// The state for a checkpoint: step count and the moments in use, by name.
     #[must_use]
     pub fn state(&self) -> (u64, [(&'static str, &[f32]); 2]) {
         (

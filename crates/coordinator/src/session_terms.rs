@@ -7,7 +7,7 @@ use undertone_secagg::{Context, Digest32, Terms};
 
 use crate::identity::digest_of;
 
-/// Names the secure sums of a run, and says what their clients agree on.
+/// The names of the secure sums of a run, and the terms that their clients agree on.
 ///
 /// # Guarantee
 /// No two sums have the same name: neither in two runs of one configuration, nor where a resumed run makes a round again. The name

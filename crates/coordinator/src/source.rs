@@ -1,4 +1,4 @@
-//! The contributions of a round, and whatever gathers them.
+//! The contributions of a round, and the source that gathers them.
 
 use core::time::Duration;
 
@@ -42,23 +42,23 @@ pub enum RoundSum {
     Lifted(RawSum),
     /// Encoded updates with the noise of the clients in them.
     WithClientNoise(ClientNoisedSum),
-    /// Nothing: fewer clients than the floor were left.
+    /// No sum: fewer clients than the floor were left.
     Abandoned,
 }
 
 /// The users of a round, as the ledger names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Participants {
-    /// Every user whose text the round may have read, ascending, those included who were lost on the way. PRIVACY: each of
+    /// Each user whose text the round may have read, ascending, including users who were lost on the way. PRIVACY: each of
     /// them counts as a participant.
     pub names: Vec<ParticipantId>,
-    /// How many of them the sum holds, where users can fail on the way.
+    /// Number of users in the sum, where users can fail on the way.
     pub survivors: Option<u64>,
-    /// Example-level and user-level sampling: the number of examples whose gradients the sum was made of.
+    /// Number of examples whose gradients are in the sum, with example-level and user-level sampling.
     pub examples: Option<u64>,
 }
 
-/// What a source gives back for a round.
+/// The result of gathering a round.
 #[expect(
     missing_debug_implementations,
     reason = "PRIVACY: a sum without noise must not be printable"
@@ -75,34 +75,34 @@ pub struct Gathered {
 /// Exact statistics of the training of a round, over users or over the microbatches of example-level sampling.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Diagnostics {
-    /// Users; with example-level sampling examples.
+    /// Number of users, or of examples with example-level sampling.
     pub parts: usize,
     /// Sum of the weights.
     pub weight: f64,
-    /// Examples that were read.
+    /// Number of examples that were read.
     pub examples: u64,
-    /// Target tokens.
+    /// Number of target tokens.
     pub tokens: u64,
     /// Sum of the training loss over those tokens.
     pub loss_sum: f64,
     /// Norms before clipping.
     pub norms: Vec<f64>,
-    /// How many were clipped.
+    /// Number of clipped contributions.
     pub clipped: usize,
-    /// How many were not finite and counted as zero.
+    /// Number of contributions that were not finite and counted as zero.
     pub discarded: usize,
-    /// Where the time of the round went.
+    /// Times of the parts of the round.
     pub times: GatherTimes,
 }
 
-/// Where the time of a round went before its sum was complete, by the clock on the wall.
+/// Wall-clock times of the parts of a round, until its sum was complete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GatherTimes {
-    /// All work of the users: local training, clipping, adding to the sum.
+    /// Time of all work of the users: local training, clipping, adding to the sum.
     pub users: Duration,
-    /// Of that, clipping: the mean over the workers.
+    /// Part of it spent on clipping, as the mean over the workers.
     pub clip: Duration,
-    /// Of that, bounding and adding to the sum: the mean over the workers.
+    /// Part of it spent on bounding and adding to the sum, as the mean over the workers.
     pub sum: Duration,
 }
 
@@ -140,13 +140,13 @@ impl FromIterator<MicrobatchOutcome> for Diagnostics {
     }
 }
 
-/// Gathers the contributions of a round, and may block until they are there: threads of this process, other processes, a
-/// simulation of secure aggregation.
+/// A source of the contributions of a round: threads of this process, other processes, a simulation of secure aggregation. It
+/// may block until they are there.
 pub trait UpdateSource {
-    /// Why no sum came.
+    /// The reason for which there is no sum.
     type Error;
 
-    /// The sum of an opened round over a cohort. `on_contribution` is called once for every contribution, from any thread.
+    /// Gathers the sum of an opened round over a cohort. `on_contribution` is called once per contribution, from any thread.
     ///
     /// # Errors
     /// Whatever the source meets. Too few survivors are no error: the sum is then [`RoundSum::Abandoned`].

@@ -22,7 +22,7 @@ pub use server::{DecayConfig, OptimizerConfig, ServerConfig};
 pub use undertone_local::{Algorithm, Batching, UserSettings};
 pub use validate::{at_least_one, folder_name, needs_initial_model};
 
-/// A training task: the model, who takes part, what each of them computes, and the noise.
+/// A training task: the model, the sampling of users, their computation, and the noise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskConfig {
@@ -32,51 +32,52 @@ pub struct TaskConfig {
     pub rounds: u64,
     /// The model.
     pub model: ModelSpec,
-    /// How the users of a round are chosen.
+    /// The sampling of the users of a round.
     pub cohort: CohortConfig,
-    /// What a user computes.
+    /// The local training of a user.
     pub user_update: UserSettings,
-    /// How a user's update is bounded.
+    /// The bound on the update of a user.
     pub clip: ClipConfig,
     /// The average over users that is released.
     #[serde(default)]
     pub estimator: EstimatorConfig,
-    /// How often and how far apart one user may take part. The guarantee of correlated noise rests on it.
+    /// The participation schema: the max number of participations of one user and the min gap between them. The guarantee of
+    /// correlated noise rests on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub participation: Option<ParticipationConfig>,
     /// Noise and budget; without this table the task is not private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privacy: Option<PrivacyConfig>,
-    /// How the updates of a round become one sum, if not by simply adding them up.
+    /// The aggregation of the updates of a round, if not a plain sum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregation: Option<AggregationConfig>,
-    /// How the server applies the released average.
+    /// The server optimizer, which applies the released average.
     #[serde(default)]
     pub server: ServerConfig,
     /// Changes of clip norm and noise multiplier from given rounds on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schedule: Vec<SchedulePoint>,
-    /// The larger cohort and population to account for (\[DPLM\] section 3): utility estimates, no guarantee.
+    /// The larger cohort and population of a utility estimate (\[DPLM\] section 3); it is no guarantee.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<EstimateConfig>,
 }
 
-/// `[clip]`: how a user's update is bounded.
+/// `[clip]`: the bound on the update of a user.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 pub enum ClipConfig {
     /// No bound: the run cannot be private.
     None,
-    /// The whole update to norm `S`.
+    /// The whole update is clipped to norm `S`.
     Flat {
         /// `S`.
         norm: f64,
-        /// Whether the server's optimizer gets the average over `S`, so that learning rate and clip norm decouple
+        /// `true` to give the server's optimizer the average over `S`, so that learning rate and clip norm decouple
         /// (\[UserDP\] section 5, after De et al. 2022).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         normalised: bool,
     },
-    /// Every parameter vector of the model to its own norm: `norm / sqrt(m)` each, or the given `norms`.
+    /// Each parameter vector of the model is clipped to its own norm: `norm / sqrt(m)`, or the given `norms`.
     PerLayer {
         /// Total norm `S`, spread evenly.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,13 +91,13 @@ pub enum ClipConfig {
     Adaptive {
         /// `C^0`: the norm up to the first restart.
         initial_norm: f64,
-        /// `gamma`: the share of users whose update is to be shorter than the norm.
+        /// `gamma`: the fraction of users whose update is to be shorter than the norm.
         #[serde(default = "half")]
         quantile: f64,
-        /// `eta_gamma`: how fast the estimate moves, in logarithms a round.
+        /// `eta_gamma`: the speed of the estimate, in logarithms per round.
         #[serde(default = "default_norm_rate")]
         learning_rate: f64,
-        /// `sigma_b`: noise on the number of users below the norm; by default a twentieth of the users a round.
+        /// `sigma_b`: noise on the number of users below the norm; by default a twentieth of the users per round.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bit_noise_std: Option<f64>,
     },
@@ -114,19 +115,19 @@ fn default_norm_rate() -> f64 {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 pub enum EstimatorConfig {
-    /// `f_f`: divide by the expected weight of a round, `q W`.
+    /// `f_f`: the sum is divided by the expected weight of a round, `q W`.
     FixedDenominator {
-        /// `q W`, instead of what the number of users says. A private run with weights needs it: the weights follow from
-        /// what people wrote.
+        /// `q W`, given instead of computed from the number of users. A private run with weights needs it, because the weights
+        /// follow from the users' text.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         expected_weight: Option<f64>,
     },
-    /// `f_c`: divide by `max(q W_min, observed weight)`.
+    /// `f_c`: the sum is divided by `max(q W_min, observed weight)`.
     ClippedDenominator {
         /// `W_min`, a lower bound on the population's total weight.
         min_weight: f64,
     },
-    /// `f`: divide by the observed weight; its sensitivity has no useful bound, so only runs without noise may use it.
+    /// `f`: the sum is divided by the observed weight. Its sensitivity has no useful bound, so only runs without noise may use it.
     Exact,
 }
 
@@ -160,7 +161,7 @@ impl EstimatorConfig {
         }
     }
 
-    /// Whether the average is divided by a constant.
+    /// `true` if the average is divided by a constant.
     #[must_use]
     pub fn is_fixed(&self) -> bool {
         matches!(self, Self::FixedDenominator { .. })
@@ -183,18 +184,18 @@ pub struct PrivacyConfig {
     /// `z`: noise standard deviation over the estimator's sensitivity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_multiplier: Option<f64>,
-    /// Instead of a noise multiplier: the smallest one that keeps the whole training within this epsilon; what a private
-    /// vocabulary costs comes on top.
+    /// Target epsilon of the whole training, instead of a noise multiplier: the smallest multiplier that meets it is used. The
+    /// cost of a private vocabulary comes on top.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_epsilon: Option<f64>,
     /// The delta of every guarantee of the run; by default `users^-1.1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delta: Option<f64>,
-    /// Hard stop: no round starts that would bring epsilon above this, the private choice of the vocabulary counted.
+    /// Budget: no round starts that would bring epsilon above it, the private choice of the vocabulary included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_epsilon: Option<f64>,
-    /// Which accountant speaks where cohorts are sampled, by default the tightest that is valid for them. Correlated noise is
-    /// one Gaussian, whose epsilon is exact.
+    /// The accountant of sampled cohorts, by default the tightest that is valid for them. Correlated noise is one Gaussian,
+    /// whose epsilon is exact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accountant: Option<AccountantName>,
     /// Noise that is correlated over the rounds; without this table it is independent and the guarantee rests on the
@@ -203,7 +204,7 @@ pub struct PrivacyConfig {
     pub mechanism: Option<MechanismConfig>,
 }
 
-/// The accountants a run can be held to.
+/// The accountants of sampled cohorts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccountantName {
@@ -231,7 +232,7 @@ impl AccountantName {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SchedulePoint {
-    /// First round it holds for.
+    /// First round that the entry holds for.
     pub from_round: u64,
     /// New total clip norm `S`; the noise follows, so the privacy cost of a round stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -245,14 +246,14 @@ pub struct SchedulePoint {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EstimateConfig {
-    /// Users of the larger population, `K`.
+    /// Number of users in the larger population, `K`.
     pub population: u64,
-    /// Expected users a round of the larger run, `C`; the noise is `z * S / C`.
+    /// Expected users per round of the larger run, `C`; the noise is `z * S / C`.
     pub users_per_round: f64,
-    /// Rounds accounted for; by default those of this run.
+    /// Rounds to account for; by default those of this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u64>,
-    /// Its delta; by default the run's.
+    /// Delta of the estimate; by default the run's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delta: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! What a model was trained on, as its file says: the part of its description that a run which starts from it composes.
+//! The trainings of a model, as its file describes them; a run that starts from the model composes them.
 
 use serde::{Deserialize, Serialize};
 use undertone_accounting::Adjacency;
@@ -10,23 +10,23 @@ use undertone_accounting::Adjacency;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Training {
-    /// The model's file does not say what it was trained on, such as files of other programs.
+    /// A model file without a description of its trainings, such as files of other programs.
     Undescribed {},
     /// Training without noise: pre-training, or a run without `[privacy]`.
     NotPrivate {
-        /// The text.
+        /// Name of the text.
         source_sha256: String,
     },
     /// Training with noise.
     Private {
-        /// The text.
+        /// Name of the text.
         source_sha256: String,
         /// Neighbouring relation of the guarantee.
         adjacency: Adjacency,
         /// The observed guarantee of the run, with its private vocabulary where it had one; `None` where no guarantee
         /// can be stated.
         guarantee: Option<StatedGuarantee>,
-        /// Whether the noise came from a known seed, so that the guarantee is for study only.
+        /// `true` if the noise came from a known seed, so that the guarantee is for study only.
         seeded: bool,
     },
 }
@@ -37,14 +37,14 @@ pub enum Training {
 pub struct StatedGuarantee {
     /// Upper bound on epsilon.
     pub epsilon: f64,
-    /// At this delta.
+    /// Delta of the guarantee.
     pub delta: f64,
 }
 
-/// Refuses trainings whose guarantees are none.
+/// Refuses trainings whose guarantees are not valid.
 ///
 /// # Errors
-/// What was expected and what came.
+/// A message with the expected and the actual value.
 pub fn check(trainings: &[Training]) -> Result<(), String> {
     for training in trainings {
         let Training::Private {

@@ -1,8 +1,8 @@
-//! How a round can break a schema.
+//! Violations of a participation schema.
 
 use crate::participant::ParticipantId;
 
-/// A round that does not keep to its schema: which round, which user, what was expected and what came.
+/// A violation of a participation schema, with the round, the user, the expected and the actual value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
@@ -18,7 +18,7 @@ pub enum Violation {
         user: ParticipantId,
         /// The declared gap.
         expected: u64,
-        /// The gap that came.
+        /// The actual gap.
         came: u64,
         /// Round of the last participation.
         last: u64,
@@ -35,21 +35,21 @@ pub enum Violation {
         user: ParticipantId,
         /// The declared gap.
         expected: u64,
-        /// The gap that came.
+        /// The actual gap.
         came: u64,
         /// Round of the last participation.
         last: u64,
     },
-    /// The user took part as often as declared already.
+    /// The user has reached the declared max number of participations.
     #[error("round {round}, user {user}: expected at most {expected} participations, got {came}")]
     TooOften {
         /// The round.
         round: u64,
         /// The user.
         user: ParticipantId,
-        /// Declared maximum.
+        /// The declared max number of participations.
         expected: u64,
-        /// Participations with this one.
+        /// Number of participations, this one included.
         came: u64,
     },
     /// One round names a user twice; no schema admits that.
@@ -68,7 +68,7 @@ pub enum Violation {
         /// The last round.
         last: u64,
     },
-    /// More rounds than are counted.
+    /// The round is beyond the largest number that is counted.
     #[error("round {round}: expected a number below {limit}")]
     TooManyRounds {
         /// The round.

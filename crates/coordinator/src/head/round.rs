@@ -34,7 +34,7 @@ impl Opened {
         self.round
     }
 
-    /// Clip norm, sensitivity and noise of the round.
+    /// The plan of the round: clip norm, sensitivity and noise.
     #[must_use]
     pub fn plan(&self) -> &RoundPlan {
         &self.plan
@@ -46,7 +46,7 @@ impl Opened {
         &self.bound
     }
 
-    /// Adaptive clipping: the norm that the bit of a user compares with.
+    /// The norm that the bit of a user compares with, where clipping is adaptive.
     #[must_use]
     pub fn estimate(&self) -> Option<f64> {
         self.estimate
@@ -60,39 +60,39 @@ pub struct Next {
     pub head: RunHead,
     /// The line of the ledger, without its line feed. It has to be durable before anything of the round leaves the process.
     pub line: Vec<u8>,
-    /// The same line as a value.
+    /// The line of the ledger as a value.
     pub entry: LedgerEntry,
-    /// The released average; `None` of an abandoned round.
+    /// The released average; `None` for an abandoned round.
     pub average: Option<NoisedAverage>,
-    /// Whether the parameters would no longer have been finite. They are those of the round before then; the round is spent all
-    /// the same, since its noise was drawn.
+    /// `true` if the step would have left a parameter that is not finite. The parameters are then those of the round before, and
+    /// the round is spent all the same, since its noise was drawn.
     pub quarantined: bool,
-    /// The L2 norm of the released average; 0 of an abandoned round.
+    /// The L2 norm of the released average; 0 for an abandoned round.
     pub release_norm: f64,
 }
 
-/// Why a round was not closed.
+/// The reason for which a round was not closed.
 #[derive(Debug, thiserror::Error)]
 pub enum CloseError {
-    /// Nothing was drawn; the sum is gone. The same round can be opened again.
+    /// No noise was drawn, and the sum is gone. The same round can be opened again.
     #[error("{why}")]
     Refused {
         /// The head as it was.
         head: Box<RunHead>,
-        /// Why.
+        /// The reason.
         why: CoordinatorError,
     },
     /// The head is gone with the noise that it may have drawn: load the stored one.
     #[error(transparent)]
     Lost {
-        /// Why.
+        /// The reason.
         #[from]
         why: CoordinatorError,
     },
 }
 
 impl CloseError {
-    /// Why, without the head.
+    /// The reason, without the head.
     #[must_use]
     pub fn why(self) -> CoordinatorError {
         match self {

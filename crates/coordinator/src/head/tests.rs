@@ -212,7 +212,7 @@ fn parameters_that_would_not_be_finite_leave_the_round_spent_and_quarantined() {
     }
 }
 
-/// Every close brings a key of its own, and a head that is loaded goes on with the noise that was kept.
+/// Each close brings its own key, and a loaded head goes on with the noise that was kept.
 #[test]
 fn every_round_has_its_own_key_and_a_loaded_head_goes_on() {
     let task = task(CORRELATED);

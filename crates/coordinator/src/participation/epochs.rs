@@ -79,7 +79,7 @@ impl ShuffledEpochs {
         Self::new(users, u64::from(users / report_goal), key)
     }
 
-    /// Rounds of an epoch: the gap `b`.
+    /// Number of rounds per epoch: the gap `b`.
     #[must_use]
     pub fn rounds_per_epoch(&self) -> u64 {
         u64::from(self.rounds_per_epoch)
@@ -95,7 +95,7 @@ impl ShuffledEpochs {
         &self.order[start(index)..start(index + 1)]
     }
 
-    /// What every user keeps to in a run of `rounds` rounds: exactly `b` apart, at most `ceil(rounds / b)` times.
+    /// The schema of each user in a run of `rounds` rounds: exactly `b` apart, at most `ceil(rounds / b)` times.
     ///
     /// # Errors
     /// From the accountant, for no rounds.
@@ -113,7 +113,7 @@ mod tests {
         ParticipationKey::from_bytes([byte; 32])
     }
 
-    /// Every user once an epoch, sizes that differ by one at most, and the same cohorts in the next epoch.
+    /// Each user joins once per epoch, sizes differ by at most one, and the next epoch has the same cohorts.
     fn check(users: u32, rounds: u64) {
         let epochs = ShuffledEpochs::new(users, rounds, &key(1)).unwrap();
         let mut seen = Vec::new();

@@ -1,5 +1,5 @@
-//! What the users of a ledger really cost: the sensitivity over the sets of rounds they took part in, instead of all sets
-//! that a schema admits.
+//! The exact sensitivity of a ledger: over the sets of rounds in which its users took part, instead of all sets that a schema
+//! admits.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::error::{CoordinatorError, Result};
 /// anew for every user, which takes longer and bounds matrices with negative entries less tightly.
 const MAX_PRODUCTS: usize = 8192;
 
-/// Who took part in which rounds. Memory is proportional to the number of participations, eight bytes each at the peak.
+/// The rounds of each user. Memory is proportional to the number of participations, eight bytes each at the peak.
 ///
 /// # Example
 /// ```
@@ -70,7 +70,7 @@ impl ParticipationSets {
         Ok(())
     }
 
-    /// The same by user.
+    /// The rounds grouped by user.
     #[must_use]
     pub fn by_user(self) -> RoundsByUser {
         let Self { rounds, counts, .. } = self;
@@ -104,7 +104,7 @@ pub struct RoundsByUser {
 }
 
 impl RoundsByUser {
-    /// One set of rounds a user.
+    /// The set of rounds of each user.
     pub fn iter(&self) -> impl Iterator<Item = &[u32]> {
         let mut start = 0;
         self.ends.iter().map(move |&end| {
@@ -119,9 +119,9 @@ impl RoundsByUser {
 /// part in.
 ///
 /// # Guarantee
-/// For every user of the ledger, under the zero-out relation: never below the true value, and exact where no two columns
-/// of the matrix have a negative inner product (all of the library's strategies except explicit matrices). Never above the
-/// sensitivity of a schema that all users kept to, except by rounding.
+/// The result holds for every user of the ledger, under the zero-out relation. It is never below the true value, and exact
+/// where no two columns of the matrix have a negative inner product (all of the library's strategies except explicit
+/// matrices). It is never above the sensitivity of a schema that all users kept to, except by rounding.
 ///
 /// # Errors
 /// [`CoordinatorError::ConfigValue`] for a round beyond those of the mechanism; from the mechanism.
@@ -169,7 +169,7 @@ enum SetNorm {
 enum Columns {
     /// One column, cut at the end of the run, and what each is divided by (nothing if empty).
     Toeplitz { first: Vec<f64>, norms: Vec<f64> },
-    /// One a round.
+    /// One column per round.
     Each(Vec<Vec<f64>>),
 }
 
@@ -306,7 +306,7 @@ impl Columns {
         })
     }
 
-    /// From rows that end on the diagonal.
+    /// The columns of a matrix given as rows that end on the diagonal.
     fn from_rows<'a>(rows: impl ExactSizeIterator<Item = &'a [f64]>) -> Self {
         let mut columns = vec![Vec::new(); rows.len()];
         for (t, row) in rows.enumerate() {

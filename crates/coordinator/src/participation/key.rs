@@ -10,14 +10,13 @@ use crate::random::{Purpose, Randomness};
 
 /// The key behind the order of epochs, simulated devices and the salt of pseudonyms.
 ///
-/// It has to outlive the process: a resumed run that drew another order would bring users back before their gap is over,
-/// and another salt would give them new names, under which nobody sees that. A run keeps it in its checkpoint
-/// until it is over.
+/// It has to outlive the process. A resumed run that drew a different order would bring users back before their gap is over,
+/// and a different salt would give them new names that hide it. A run keeps the key in its checkpoint until it is over.
 ///
-/// PRIVACY: it is as secret as the noise. It tells which user bears which pseudonym, and with the ledger who was sampled in
-/// which round: against somebody who knows that, sampling adds nothing to a guarantee. So the checkpoint that holds it is
-/// readable by its owner alone and is removed when the run is over, and `Debug` does not print it. Noise does not depend on
-/// it. The key of a seeded run follows from the seed.
+/// PRIVACY: it is as secret as the noise. It tells which user has which pseudonym and, with the ledger, which users were
+/// sampled in which round. Against an attacker who knows that, sampling adds nothing to a guarantee. So the checkpoint that
+/// holds the key is readable by its owner alone and is removed when the run is over, and `Debug` does not print it. Noise does
+/// not depend on it. The key of a seeded run follows from the seed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParticipationKey([u8; 32]);
 
@@ -28,7 +27,7 @@ impl std::fmt::Debug for ParticipationKey {
 }
 
 impl ParticipationKey {
-    /// From the run's randomness: its seed, or the operating system's entropy.
+    /// The key from the run's randomness: its seed, or the operating system's entropy.
     #[must_use]
     pub fn new(randomness: &Randomness) -> Self {
         let mut key = [0; 32];
@@ -38,7 +37,7 @@ impl ParticipationKey {
         Self(key)
     }
 
-    /// A key that was kept.
+    /// A key that was stored.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -56,8 +55,8 @@ impl ParticipationKey {
         self.generator(&label)
     }
 
-    /// Whether a microbatch of example-level sampling begins at this example wherever it is sampled: of `2 size` examples
-    /// one does.
+    /// `true` if a microbatch of example-level sampling begins at this example wherever it is sampled: one in `2 size` examples
+    /// does.
     pub(crate) fn begins_microbatch(&self, user: u64, example: u64, size: usize) -> bool {
         let label: Vec<u8> = (b"microbatches".iter().copied())
             .chain(user.to_le_bytes())

@@ -1,4 +1,4 @@
-//! What a ledger shows: how far apart users really took part, and how often.
+//! The participation that a ledger shows: the real gaps and numbers of participations.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,12 +30,12 @@ use crate::error::Result;
 pub struct Observed {
     rounds: u32,
     users: HashMap<ParticipantId, User>,
-    /// Over all users: smallest and largest gap of consecutive participations.
+    /// The smallest and the largest gap of consecutive participations, over all users.
     gaps: Option<(u32, u32)>,
     max_count: u32,
 }
 
-/// What is kept of one user.
+/// The state of one user.
 #[derive(Debug, Clone, Copy)]
 struct User {
     last: u32,
@@ -43,7 +43,7 @@ struct User {
     smallest_gap: u32,
 }
 
-/// A user's last participation and their number.
+/// The last participation of a user, and the number of its participations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Last {
     pub(super) round: u64,
@@ -54,13 +54,13 @@ pub(super) struct Last {
 const LIMIT: u64 = u32::MAX as u64;
 
 impl Observed {
-    /// Nothing observed.
+    /// The observation of no rounds.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the participants of a round. Rounds may be skipped (nobody took part), but not go back.
+    /// Adds the participants of a round. Rounds may be skipped (no user took part), but not go back.
     ///
     /// # Errors
     /// [`Violation`] for a round that is not later than the last one, or that names a user twice; nothing of it is
@@ -100,31 +100,31 @@ impl Observed {
             .ok_or(Violation::TooManyRounds { round, limit })
     }
 
-    /// Rounds so far: one more than the last that was recorded.
+    /// Number of rounds so far: one more than the last that was recorded.
     #[must_use]
     pub fn rounds(&self) -> u64 {
         u64::from(self.rounds)
     }
 
-    /// Users that took part at least once.
+    /// Number of users that took part at least once.
     #[must_use]
     pub fn users(&self) -> u64 {
         self.users.len() as u64
     }
 
-    /// MinS: the fewest rounds between two participations of one user; `None` while nobody took part twice.
+    /// MinS: the min number of rounds between two participations of one user; `None` while no user took part twice.
     #[must_use]
     pub fn min_sep(&self) -> Option<RoundsBetween> {
         self.gaps.map(|(min, _)| RoundsBetween::new(u64::from(min) - 1))
     }
 
-    /// MaxP: the most participations of one user.
+    /// MaxP: the max number of participations of one user.
     #[must_use]
     pub fn max_participation(&self) -> u64 {
         u64::from(self.max_count)
     }
 
-    /// How many users took part once, twice, ...: the first entry stands for one participation.
+    /// The numbers of users that took part once, twice, ...: the first entry stands for one participation.
     #[must_use]
     pub fn participations(&self) -> Vec<u64> {
         let mut counts = vec![0; self.max_count as usize];
@@ -134,7 +134,7 @@ impl Observed {
         counts
     }
 
-    /// For how many users each number was the fewest rounds between two of their participations.
+    /// The number of users by the min number of rounds between two of their participations.
     #[must_use]
     pub fn separations(&self) -> BTreeMap<RoundsBetween, u64> {
         let mut counts = BTreeMap::new();
@@ -145,7 +145,7 @@ impl Observed {
         counts
     }
 
-    /// The tightest schema that all users kept to; `None` while nobody took part.
+    /// The tightest schema that all users kept to; `None` while no user took part.
     ///
     /// Where all gaps were the same, it is the schema of fixed epochs: fewer sets of rounds keep to it.
     ///
@@ -166,11 +166,11 @@ impl Observed {
         })
     }
 
-    /// The mechanism of the rounds that were made, for the schema that was observed: its guarantee is the run's. `None`
-    /// while nobody took part.
+    /// The mechanism of the rounds that were made, for the observed schema: its guarantee is the run's. `None` while no user took
+    /// part.
     ///
     /// # Guarantee
-    /// That of [`Mechanism`], for every user, since all kept to the observed schema.
+    /// Each user has the guarantee of the [`Mechanism`], since all kept to the observed schema.
     ///
     /// # Errors
     /// More rounds than the mechanism has, or a schema for which it has no bound.
@@ -203,7 +203,7 @@ impl Observed {
         })
     }
 
-    /// Whether [`Observed::record`] would take the round.
+    /// Checks that [`Observed::record`] would accept the round.
     pub(super) fn check(&self, round: u64, cohort: &[ParticipantId]) -> Result<(), Violation> {
         self.next_round(round)?;
         check_distinct(round, cohort)

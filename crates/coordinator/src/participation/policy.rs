@@ -1,4 +1,4 @@
-//! A declared schema, held to round by round.
+//! A declared schema, enforced round by round.
 
 use serde::{Deserialize, Serialize};
 use undertone_accounting::participation::{Gap, Participation, Spacing};
@@ -7,14 +7,14 @@ use super::observed::Observed;
 use super::{ParticipantId, Violation};
 use crate::error::Result;
 
-/// What happens to a round that would break the declared schema.
+/// The treatment of a round that would break the declared schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcement {
-    /// It is refused: the run keeps the guarantee that was planned, or stops.
+    /// The round is refused: the run keeps the planned guarantee, or stops.
     #[default]
     Refuse,
-    /// It is made, and the schema that is accounted for widens: the run ends with the guarantee that it deserves.
+    /// The round is made, and the schema to account for widens: the run ends with a weaker guarantee.
     Account,
 }
 
@@ -67,7 +67,7 @@ impl Policy {
         }
     }
 
-    /// Admits a round with these participants, or says why not. A refused round changes nothing: another cohort can be
+    /// Admits a round with these participants, or names the violation. A refused round changes nothing: a different cohort can be
     /// admitted in its place.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Policy {
         self.observed.record(round, cohort)
     }
 
-    /// How this user's participation in this round would break the declared schema.
+    /// The violation of the declared schema by this user's participation in this round.
     #[must_use]
     pub fn violation(&self, round: u64, user: ParticipantId) -> Option<Violation> {
         let last = self.observed.last(user)?;
@@ -129,26 +129,26 @@ impl Policy {
         self.declared
     }
 
-    /// What the admitted rounds show.
+    /// The observation of the admitted rounds.
     #[must_use]
     pub fn observed(&self) -> &Observed {
         &self.observed
     }
 
-    /// Participations that broke the declared schema and were admitted.
+    /// Number of participations that broke the declared schema and were admitted.
     #[must_use]
     pub fn violations(&self) -> u64 {
         self.violations
     }
 
-    /// The first of them.
+    /// The first violation that was admitted.
     #[must_use]
     pub fn first_violation(&self) -> Option<&Violation> {
         self.first_violation.as_ref()
     }
 
-    /// The schema that rounds admitted so far and rounds to come are accounted for: the declared one while nobody broke
-    /// it, widened to hold what was observed after that.
+    /// The schema to account for, for rounds admitted so far and rounds to come: the declared one while no user broke it, widened
+    /// to hold the observed one after that.
     ///
     /// # Errors
     /// From the accountant; none for what was admitted.
@@ -260,8 +260,7 @@ mod tests {
         assert_eq!(policy.accounted().unwrap(), at_least(3, 4));
     }
 
-    /// After any random rounds: what was admitted keeps to the schema, by a quadratic scan; what was refused would not
-    /// have.
+    /// After any random rounds, admitted rounds keep to the schema, by a quadratic scan, and refused ones would have broken it.
     #[test]
     fn admitted_is_what_keeps_to_the_schema() {
         let mut generator = ParticipationKey::from_bytes([9; 32]).generator(b"test");

@@ -1,8 +1,8 @@
 //! Device timers over a simulated population: MinS and MaxP as outcomes.
 //!
-//! In a deployed system nobody knows which devices exist. Each keeps a timer after a participation, and how many rounds
-//! pass meanwhile depends on how many devices are charging at that hour, how many of them drop out, and how many the server
-//! asks for. [`DeviceTimers`] simulates that, device by device, in events.
+//! In a deployed system the server does not know which devices exist. Each keeps a timer after a participation. The number of
+//! rounds that pass meanwhile depends on the number of devices that are charging at that hour, on drop-outs, and on the report
+//! goal. [`DeviceTimers`] simulates that, device by device, in events.
 //!
 //! # The process
 //! Time is in whole seconds from midnight UTC. Nothing below depends on what a device would train on.
@@ -48,26 +48,26 @@ use server::Server;
 /// A released round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SimulatedRound {
-    /// Its number among the released rounds, from 0.
+    /// The number of the round among the released ones, from 0.
     pub round: u64,
     /// Seconds of simulated time, from midnight UTC, when the server began to select.
     pub started: u64,
-    /// When the report goal was met.
+    /// Second at which the report goal was met.
     pub ended: u64,
-    /// Attempts that timed out since the last released round.
+    /// Number of attempts that timed out since the last released round.
     pub abandoned: u64,
-    /// Devices that were selected.
+    /// Number of devices that were selected.
     pub selected: u64,
-    /// Of those, devices that dropped out before the goal was met.
+    /// Number of selected devices that dropped out before the goal was met.
     pub dropped_out: u64,
     /// Devices whose reports count, ascending; exactly the report goal.
     pub participants: Vec<u32>,
 }
 
-/// A simulated population of devices with timers, and the server that asks them.
+/// A simulated population of devices with timers, and its server.
 ///
-/// A pure function of population, configuration and key: a resumed run makes the same rounds again by
-/// [`DeviceTimers::replay`], at some millions of reports a second, and stores nothing.
+/// It is a pure function of population, configuration and key: a resumed run makes the same rounds again by
+/// [`DeviceTimers::replay`], at some millions of reports per second, and stores nothing.
 ///
 /// # Example
 /// ```
@@ -113,7 +113,7 @@ impl DeviceTimers {
         self.server.next_round()
     }
 
-    /// Makes the first rounds again, to go on from there.
+    /// Replays the first rounds, to go on from there.
     ///
     /// # Errors
     /// As [`DeviceTimers::next_round`].

@@ -19,8 +19,8 @@ use crate::task::{ClipConfig, RestartsConfig, TaskConfig};
 /// One mechanism for the whole run, as this run adds its noise.
 ///
 /// # Guarantee
-/// For everyone who keeps to the schema, under the zero-out relation: that of [`Bounded::cost`]. With adaptive clipping
-/// the sums and the counts of users below the norm together are one Gaussian of the mechanism's noise multiplier.
+/// Each user who keeps to the schema has the guarantee of [`Bounded::cost`], under the zero-out relation. With adaptive
+/// clipping the sums and the counts of users below the norm together are one Gaussian of the mechanism's noise multiplier.
 ///
 /// # Source
 /// \[BLT\] section 2; \[Gboard\] Algorithm 1 and Theorem 1.
@@ -34,7 +34,7 @@ pub struct Bounded {
     segments: Vec<Range<u64>>,
 }
 
-/// What all rounds so far mean to the accountant.
+/// The event of all rounds so far, as the accountant composes it.
 #[derive(Debug, Clone)]
 pub struct WholeCost {
     event: Event,
@@ -42,7 +42,7 @@ pub struct WholeCost {
 }
 
 impl WholeCost {
-    /// What the distance of all samples from ideal ones adds to delta at `epsilon`; [`WholeCost::guarantee`] counts it.
+    /// The delta that the distance of all samples from ideal ones adds at `epsilon`; [`WholeCost::guarantee`] counts it.
     #[must_use]
     pub fn sampler_delta(&self, epsilon: Epsilon) -> f64 {
         self.distance.delta(epsilon)
@@ -61,28 +61,28 @@ impl WholeCost {
     }
 }
 
-/// Noise for the users' bits.
+/// The noise of the users' bits.
 #[derive(Debug, Clone, Copy)]
 struct Adaptive {
-    /// On the count of users below the norm.
+    /// Noise on the count of users below the norm.
     bit_noise: BitNoise,
-    /// What the count is divided by.
+    /// The denominator of the count.
     clients: f64,
 }
 
-/// What a mechanism is made from besides the configuration.
+/// The inputs of a mechanism besides the configuration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Release {
-    /// Coordinates of the model.
+    /// Number of coordinates of the model.
     pub(super) parameters: usize,
     /// The clip norm before the first round.
     pub(super) clip_norm: f64,
-    /// What one participation moves the average by, at that norm.
+    /// The distance by which one participation moves the average, at that norm.
     pub(super) sensitivity: f64,
     pub(super) denominator: Denominator,
     pub(super) users_per_round: f64,
-    /// How many times this run's users a round the mechanism is made for: 1, or more for the run that an estimate speaks of.
-    /// Its bits have so many times the noise, and the same noise in their mean.
+    /// Users per round that the mechanism is made for, over those of this run: 1, or more for the larger run of an estimate. Its
+    /// bits have so many times the noise, and the same noise in their mean.
     pub(super) larger: f64,
 }
 
@@ -142,13 +142,13 @@ impl Bounded {
         self.clip_norm
     }
 
-    /// What the count of users below the norm is divided by, where clipping is adaptive.
+    /// The denominator of the count of users below the norm, where clipping is adaptive.
     #[must_use]
     pub fn clients(&self) -> Option<f64> {
         self.adaptive.map(|adaptive| adaptive.clients)
     }
 
-    /// How many stretches of rounds have noise, and a clip norm, of their own.
+    /// The number of segments: stretches of rounds with their own noise and clip norm.
     #[must_use]
     pub fn segments(&self) -> usize {
         self.segments.len()
@@ -238,8 +238,8 @@ impl Bounded {
         )?)
     }
 
-    /// What the first `rounds` rounds cost everyone who keeps to `participation`, roundings and the sampler's distance from
-    /// ideal noise counted. `clip_norms` are those of the segments so far; later ones count as the first.
+    /// The cost of the first `rounds` rounds to each user who keeps to `participation`. Roundings and the sampler's distance from
+    /// ideal noise are counted. `clip_norms` are those of the segments so far; later ones count as the first.
     ///
     /// # Errors
     /// From accountant and mechanism, also where there is no bound for this schema.
@@ -291,7 +291,7 @@ impl Bounded {
     }
 }
 
-/// A mechanism's schema and what it costs, in exact arithmetic.
+/// The schema of a mechanism and its cost, in exact arithmetic.
 pub(super) fn record(mechanism: &Mechanism) -> Result<SchemaRecord> {
     let participation = mechanism.participation();
     let certified = mechanism.sensitivity();
@@ -305,7 +305,7 @@ pub(super) fn record(mechanism: &Mechanism) -> Result<SchemaRecord> {
     })
 }
 
-/// By how much roundings widen the squared sensitivity of releases.
+/// The factor by which roundings widen the squared sensitivity of releases.
 fn widening(releases: &CorrelatedGaussian) -> f64 {
     match releases.event() {
         Event::CorrelatedGaussian {
@@ -349,7 +349,7 @@ pub(super) fn participation(config: &TaskConfig, cohorts_an_epoch: u64) -> Resul
     })
 }
 
-/// The least noise multiplier that keeps the whole run within a target.
+/// The min noise multiplier that keeps the whole run within a target.
 pub(super) fn calibrate(
     target: (Epsilon, Delta),
     mut make: impl FnMut(NoiseMultiplier) -> Result<Bounded>,

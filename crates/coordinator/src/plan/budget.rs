@@ -6,18 +6,18 @@ use crate::error::{CoordinatorError, Result};
 /// A budget that is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Excess {
-    /// What there would be.
+    /// Epsilon that would be spent.
     pub(super) epsilon: f64,
-    /// What there may be.
+    /// The budget.
     pub(super) budget: f64,
-    /// How much of it the words took.
+    /// Part of epsilon that the private words took.
     pub(super) vocabulary: f64,
-    /// How much of it the model took that the run started from.
+    /// Part of epsilon that the initial model took.
     pub(super) initial_model: f64,
 }
 
 impl Private {
-    /// Whether there is anything to check. The budget of a run with `[estimate]` speaks of the run it stands for.
+    /// `true` if there is a budget to check. The budget of a run with `[estimate]` is that of the larger run.
     pub(super) fn has_budget(&self) -> bool {
         self.estimate.is_none() && (self.target.is_some() || self.max_epsilon.is_some())
     }
@@ -46,7 +46,7 @@ impl Private {
         })
     }
 
-    /// Why the cost of something that the run uses is not known, where that is so.
+    /// The reason for which the cost of an input of the run is not known, where that is so.
     pub(super) fn uncountable(&self) -> Option<&str> {
         let of_words = self.vocabulary.as_ref().filter(|words| !words.is_known());
         of_words
@@ -67,6 +67,6 @@ impl Private {
     }
 }
 
-/// What a run says of words whose noise came from a known seed.
+/// Warning about words whose noise came from a known seed.
 pub(super) const SEEDED_WORDS: &str = "The noise of the private vocabulary came from a known seed, so that its words have no \
                                        guarantee. No figure for both together is stated.";

@@ -1,4 +1,4 @@
-//! How a plan is made from a run file and a population.
+//! Builds a plan from a run file and a population.
 
 use std::sync::{Arc, OnceLock};
 
@@ -327,7 +327,7 @@ impl PrivacyPlan {
         Ok(())
     }
 
-    /// The noise multiplier of sampled cohorts: the one given, or the least that reaches the target.
+    /// The noise multiplier of sampled cohorts: the given one, or the min that reaches the target.
     fn sampled_noise(
         &self,
         privacy: &PrivacyConfig,
@@ -402,7 +402,7 @@ impl PrivacyPlan {
         Ok((make(NoiseMultiplier::new(stated * fraction)?)?, stated))
     }
 
-    /// Cohorts that the population is cut into for an epoch.
+    /// Number of cohorts per epoch.
     pub(super) fn cohorts_an_epoch(&self) -> u64 {
         (self.population.users as f64 / self.users_per_round).floor() as u64
     }

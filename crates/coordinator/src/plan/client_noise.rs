@@ -1,4 +1,4 @@
-//! A guarantee that rests on noise which users add to their own updates, and on how often one of them takes part.
+//! A guarantee that rests on noise which users add to their own updates, and on the participations of one user.
 
 use undertone_accounting::participation::Participation;
 use undertone_accounting::{Accountant, Adjacency, Delta, Event, Recipe};
@@ -7,24 +7,24 @@ use undertone_aggregation::{Encoding, EncodingKind, EncodingSize, Levels};
 use crate::error::{CoordinatorError, Result};
 use crate::task::{EncodingConfig, TaskConfig};
 
-/// Noise in shares, independent in every round.
+/// The noise that clients add, each a part of it, independent in each round.
 ///
 /// # Guarantee
 /// Every release has the noise of at least the floor of survivors, or there is none: each costs at most
 /// [`ClientNoisePlan::event`], and a user pays for as many rounds as it takes part in. Nothing is amplified by sampling. Under the
 /// zero-out relation the cohorts are the same for both neighbours, and so is which rounds are abandoned.
 ///
-/// Users who lie about their share are not covered.
+/// Users who add less than their part are not covered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientNoisePlan {
     event: Event,
     participation: Participation,
-    /// Of the floor's shares together, in the unit of the updates.
+    /// Standard deviation of the noise of `min_clients` users together, in the unit of the updates.
     noise_std: f64,
 }
 
 impl ClientNoisePlan {
-    /// Of an encoding with noise of its own; `None` for the others.
+    /// The plan of an encoding with client noise; `None` for the others.
     pub(super) fn new(encoding: &Encoding, participation: Participation) -> Option<Self> {
         let noise = encoding.client_noise()?;
         Some(Self {
@@ -34,7 +34,7 @@ impl ClientNoisePlan {
         })
     }
 
-    /// What one release means to an accountant.
+    /// The event of one release.
     #[must_use]
     pub fn event(&self) -> &Event {
         &self.event
@@ -46,12 +46,12 @@ impl ClientNoisePlan {
         self.participation
     }
 
-    /// Standard deviation of the least noise in a coordinate of the sum.
+    /// Standard deviation of the min noise in a coordinate of the sum.
     pub(super) fn noise_std(&self) -> f64 {
         self.noise_std
     }
 
-    /// The first `rounds` rounds for everyone who keeps to `participation`.
+    /// The accountant of the first `rounds` rounds, for each user who keeps to `participation`.
     ///
     /// # Errors
     /// From the accountant.
@@ -66,7 +66,7 @@ impl ClientNoisePlan {
         Ok(accountant)
     }
 
-    /// How often one user can have taken part in the first `rounds` rounds.
+    /// The max number of participations of one user in the first `rounds` rounds.
     #[must_use]
     pub fn times(&self, rounds: u64, participation: Participation) -> u64 {
         times(rounds, participation)
@@ -79,11 +79,11 @@ fn times(rounds: u64, participation: Participation) -> u64 {
         .min(participation.gap().fitting(rounds))
 }
 
-/// What an encoding is made from besides the configuration.
+/// The inputs of an encoding besides the configuration.
 pub(super) struct EncodingInputs {
     pub(super) dim: usize,
     pub(super) clip_norm: Option<f64>,
-    /// Most users of a round.
+    /// Max number of users of a round.
     pub(super) max_users: u64,
     /// The delta of the run.
     pub(super) delta: Delta,
@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// One user pays for the rounds it can have been in, and no others.
+    /// One user pays for the rounds in which it can have taken part, and for no others.
     #[test]
     fn a_user_pays_for_its_own_rounds() {
         let event = Event::Skellam {

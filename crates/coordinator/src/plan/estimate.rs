@@ -10,11 +10,11 @@ use crate::record::GuaranteeRecord;
 /// The larger run that noise is scaled for.
 ///
 /// # Source
-/// \[DPLM\] section 3; \[Gboard\] section 2.2: utility stays where users a round and noise grow together.
+/// \[DPLM\] section 3; \[Gboard\] section 2.2: utility stays where users per round and noise grow together.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Estimate {
     pub(super) population: u64,
-    /// Users a round, times their mean weight.
+    /// Users per round, times their mean weight.
     pub(super) weight_per_round: f64,
     pub(super) rounds: u64,
     pub(super) delta: Delta,

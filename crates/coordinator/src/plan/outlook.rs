@@ -1,4 +1,4 @@
-//! Whether a private run can get anywhere: how far the noise moves the parameters, beside how far training can.
+//! The outlook of a private run: the distance that training can move the parameters, beside that of the noise.
 
 use undertone_aggregation::{Estimator, ParamLayout};
 use undertone_mechanisms::Workload;
@@ -9,7 +9,7 @@ use crate::sampling::Sampling;
 use crate::task::{Algorithm, TaskConfig};
 use undertone_present::numbers::{grouped, number, upper_bound};
 
-/// A run of a smaller reach is warned of.
+/// A run of a smaller reach gets a warning.
 ///
 /// Reach compares the noise with updates that are all as long as the clip norm and all point one way, in every round. Real
 /// updates do neither, so that a reach above 1 is not enough. Measured: `examples/quickstart.toml` (59,008 parameters, 400
@@ -29,8 +29,8 @@ const MEANINGLESS_EPSILON: f64 = 20.0;
 const STEPS: u32 = 5;
 
 impl PrivacyPlan {
-    /// The farthest that training can move the parameters over the run, over the norm of the noise in them; `None` of a run
-    /// without noise.
+    /// The max distance that training can move the parameters over the run, over the norm of the noise in them; `None` for a
+    /// run without noise.
     ///
     /// After `n` rounds of a server that adds the averages up, the parameters have moved by the sum of the true averages plus
     /// the sum of the noises. A true average is no longer than `S` times the users (or examples) it is expected of, over the
@@ -76,8 +76,8 @@ impl PrivacyPlan {
         Ok((noise > 0.0).then(|| signal / noise))
     }
 
-    /// What to say of a run whose noise leaves nothing of what is learnt, with what would help and by how much; `None` of any
-    /// other run.
+    /// The warning of a run whose noise leaves nothing of what is learnt, with the changes that would help; `None` for other
+    /// runs.
     ///
     /// # Errors
     /// From the strategy.
@@ -114,12 +114,12 @@ impl PrivacyPlan {
     }
 }
 
-/// What would bring a hopeless run to [`HOPEFUL`].
+/// Changes that would bring a hopeless run to [`HOPEFUL`].
 struct Remedies<'a> {
     plan: &'a PrivacyPlan,
     config: &'a TaskConfig,
     layout: &'a ParamLayout,
-    /// How many times too small the reach is.
+    /// The factor by which the reach is too small.
     factor: f64,
 }
 

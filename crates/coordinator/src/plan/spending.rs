@@ -1,4 +1,4 @@
-//! What a run has spent: the accountant, fed with the rounds that were really made.
+//! The spending of a run: the accountant, fed with the rounds that were really made.
 
 use undertone_accounting::participation::Participation;
 use undertone_accounting::{Accountant, AccountingError, Delta, Epsilon, Guarantee};
@@ -11,7 +11,7 @@ use crate::record::{GuaranteePoint, GuaranteeRecord, LedgerEntry};
 /// Deltas that reports state besides the run's own.
 const OTHER_DELTAS: [f64; 4] = [1e-5, 1e-6, 1e-8, 1e-10];
 
-/// What a round added to the spending.
+/// The cost that a round adds to the spending.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
     /// Noise over sensitivity; `None` when not private.
@@ -42,12 +42,12 @@ impl From<&LedgerEntry> for Cost {
     }
 }
 
-/// What has been spent so far.
+/// The spending of the rounds so far.
 #[derive(Debug, Clone)]
 pub struct Spending {
     rounds: u64,
     first_noise_multiplier: Option<f64>,
-    /// Whether every round cost what the plan says of it, one after the other from the first on.
+    /// `true` if each round cost what the plan says of it, one after the other from the first on.
     as_planned: bool,
     spent: Spent,
 }
@@ -55,12 +55,12 @@ pub struct Spending {
 #[derive(Debug, Clone)]
 enum Spent {
     Nothing,
-    /// By rounds of sampled cohorts.
+    /// The spending of sampled cohorts.
     Sampled {
         accountant: Accountant,
         sampler: SamplerDistance,
     },
-    /// By users who keep to this schema; the clip norms are those of the segments so far.
+    /// The spending of users who keep to this schema; the clip norms are those of the segments so far.
     Bounded {
         participation: Participation,
         clip_norms: Vec<f64>,
@@ -68,7 +68,7 @@ enum Spent {
 }
 
 impl Spending {
-    /// Nothing spent.
+    /// The spending before the first round.
     #[must_use]
     pub fn new(plan: &PrivacyPlan) -> Self {
         let spent = match plan.private.as_ref().map(|private| &private.basis) {
@@ -94,7 +94,7 @@ impl Spending {
         }
     }
 
-    /// The same under another schema than the declared one: what the ledger shows, or what a violation has made of it.
+    /// This spending under a schema other than the declared one: the observed one, or the one that a violation has widened.
     #[must_use]
     pub fn under(mut self, schema: Participation) -> Self {
         if let Spent::Bounded { participation, .. } = &mut self.spent {
@@ -104,7 +104,7 @@ impl Spending {
         self
     }
 
-    /// The schema that is accounted for, where there is one.
+    /// The schema to account for, where there is one.
     #[must_use]
     pub fn participation(&self) -> Option<Participation> {
         match &self.spent {
@@ -145,7 +145,7 @@ impl Spending {
         Ok(())
     }
 
-    /// Whether this is what the plan says of the next round.
+    /// `true` if this is the cost that the plan gives the next round.
     fn is_next(&self, plan: &PrivacyPlan, cost: Cost) -> bool {
         self.rounds < plan.rounds && cost == Cost::from(&plan.round(self.rounds))
     }
@@ -165,7 +165,7 @@ impl Spending {
         Ok(guarantee.map(|guarantee| guarantee.epsilon.get()))
     }
 
-    /// What was spent, to be asked at any delta.
+    /// The guarantee of the spending at any delta.
     fn curve(&self, plan: &PrivacyPlan) -> Result<Curve<'_>> {
         Ok(match (&self.spent, plan.bounded()) {
             (Spent::Sampled { accountant, sampler }, _) => Curve::Sampled(accountant, *sampler),
@@ -225,7 +225,7 @@ impl Spending {
         })
     }
 
-    /// Refuses what was spent beyond the budget: what no run comes to.
+    /// Refuses spending beyond the budget, which no run reaches.
     ///
     /// # Errors
     /// [`CoordinatorError::ConfigValue`]; from the accountant.
@@ -296,17 +296,17 @@ impl Spending {
     }
 }
 
-/// What was spent, at any delta.
+/// The guarantee of the spending at any delta.
 enum Curve<'a> {
     Nothing,
     Sampled(&'a Accountant, SamplerDistance),
     Whole(WholeCost),
-    /// Of integers that are drawn exactly.
+    /// The accountant of client noise, whose integers are drawn exactly.
     ClientNoise(Box<Accountant>),
 }
 
 impl Curve<'_> {
-    /// What the distance of the samples from ideal ones adds to delta.
+    /// The delta that the distance of the samples from ideal ones adds.
     fn sampler_delta(&self, epsilon: Epsilon) -> Option<f64> {
         match self {
             Self::Nothing | Self::ClientNoise(_) => None,
@@ -315,8 +315,8 @@ impl Curve<'_> {
         }
     }
 
-    /// `None` without noise, and where it is so small that no epsilon can be stated: the real sampler's distance from ideal
-    /// noise, times `e^epsilon`, is then more than delta.
+    /// The guarantee at this delta. It is `None` without noise, and where the noise is so small that no epsilon can be stated:
+    /// the real sampler's distance from ideal noise, times `e^epsilon`, is then more than delta.
     fn at(&self, delta: Delta) -> Result<Option<Guarantee>> {
         let guarantee = match self {
             Self::Nothing => return Ok(None),

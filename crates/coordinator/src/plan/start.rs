@@ -1,31 +1,31 @@
-//! What the model that a run starts from has already cost the people of the run.
+//! The privacy cost of the initial model to the users of the run.
 
 use undertone_accounting::Adjacency;
 
 use crate::trainings::Training;
 use undertone_present::numbers::epsilon_delta;
 
-/// The trainings behind the model that a run starts from, as far as they concern the people of the run.
+/// The trainings behind the initial model, as far as they concern the users of the run.
 ///
 /// # Guarantee
-/// PRIVACY: two trainings on the same people are together (epsilon + epsilon', delta + delta')-DP by basic composition, where
-/// both guarantees speak of the same relation. Trainings on other sources are not counted: whether they read the same
-/// people's text is not known here, and a warning says so.
+/// PRIVACY: two trainings on the same users are together (epsilon + epsilon', delta + delta')-DP by basic composition, where
+/// both guarantees hold for the same relation. Trainings on other sources are not counted: it is not known here if they read
+/// text of the same users, and a warning says so.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StartCost {
     epsilon: f64,
     delta: f64,
-    /// Trainings on the source of the run that a guarantee is known of.
+    /// Number of trainings on the source of the run whose guarantee is known.
     counted: usize,
-    /// Why no guarantee of the run together with its start can be stated.
+    /// The reason for which no guarantee of the run together with its initial model can be stated.
     uncountable: Option<String>,
     warnings: Vec<String>,
-    /// What `privacy.json` says of the start beside the data accesses that it covers.
+    /// The sentence of `privacy.json` about the initial model, beside the data accesses that it covers.
     statement: String,
 }
 
 impl StartCost {
-    /// Of a run on `source` that starts from a model with these trainings.
+    /// The cost for a run on `source` whose initial model had these trainings.
     pub(super) fn new(trainings: &[Training], source: &str, adjacency: Adjacency) -> Self {
         let mut cost = Self {
             statement: statement(trainings, source).to_owned(),
@@ -100,13 +100,13 @@ impl StartCost {
         self.uncountable.get_or_insert_with(|| why.to_owned());
     }
 
-    /// Whether the people of the run have paid for the start already.
+    /// `true` if trainings of the initial model count towards the guarantee of the run.
     #[must_use]
     pub fn is_counted(&self) -> bool {
         self.counted > 0
     }
 
-    /// Why no guarantee of the run together with its start can be stated, where that is so.
+    /// The reason for which no guarantee of the run together with its initial model can be stated, where that is so.
     #[must_use]
     pub fn uncountable(&self) -> Option<&str> {
         self.uncountable.as_deref()
@@ -124,7 +124,7 @@ impl StartCost {
         self.delta
     }
 
-    /// What a reader of the guarantee must know of the start.
+    /// Warnings about the initial model for readers of the guarantee.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -137,7 +137,7 @@ impl StartCost {
     }
 }
 
-/// Whether the start is public, in words.
+/// The sentence that says if the initial model is public.
 fn statement(trainings: &[Training], source: &str) -> &'static str {
     let of_people = |training: &Training| match training {
         Training::Private { .. } => true,

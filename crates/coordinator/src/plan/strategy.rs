@@ -59,7 +59,7 @@ impl PrivacyPlan {
     }
 }
 
-/// What the noise ends up in.
+/// The workload that the noise ends up in.
 fn workload(config: &TaskConfig, name: WorkloadName) -> Result<Workload> {
     if name == WorkloadName::PrefixSum {
         return Ok(Workload::prefix_sum());

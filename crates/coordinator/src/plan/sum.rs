@@ -1,5 +1,5 @@
-//! Whether the exact sum of a round can leave its range: known before the first round, so that no text decides whether a
-//! run fails.
+//! The check that the exact sum of a round stays in its range. It is made before the first round, so that no text decides
+//! if a run fails.
 
 use undertone_aggregation::{SUM_LIMIT, UPDATE_LIMIT};
 
@@ -11,8 +11,8 @@ use crate::sampling::Sampling;
 const LOG_TAIL: f64 = 200.0;
 
 impl PrivacyPlan {
-    /// The most updates in a round's sum, users' or with example-level sampling examples'. Of Poisson cohorts, which could
-    /// hold everybody, a number that they exceed with a probability below `e^-200`.
+    /// Max number of updates in a round's sum, of users or, with example-level sampling, of examples. Poisson cohorts could hold
+    /// all users; for them it is a number that they exceed with a probability below `e^-200`.
     #[must_use]
     pub fn max_per_round(&self) -> f64 {
         let all = match self.kept_per_user {
@@ -33,8 +33,8 @@ impl PrivacyPlan {
         }
     }
 
-    /// Refuses a private run in which updates could add up to more than the plain sum holds, over `processes` processes:
-    /// such a run would fail or not by what people wrote. Encoded sums have a check of their own.
+    /// Refuses a private run in which updates could add up to more than the plain sum holds, over `processes` processes. Such a
+    /// run would fail or not by the users' text. Encoded sums have their own check.
     ///
     /// # Errors
     /// [`CoordinatorError::ConfigValue`] naming the clip norm.

@@ -1,4 +1,4 @@
-//! What the private choice of a run's words cost, beside the training.
+//! The cost of the private choice of a run's words, beside the training.
 
 use undertone_accounting::Guarantee;
 use undertone_mechanisms::KeyOrigin;
@@ -8,8 +8,8 @@ use crate::record::GuaranteeRecord;
 /// The guarantee of the words, under the relation of the run.
 ///
 /// # Guarantee
-/// Words and training together are (epsilon + epsilon', delta + delta')-DP by basic composition: both speak of the same
-/// people, under the same relation. Words whose noise came from a known seed have no guarantee: see
+/// Words and training together are (epsilon + epsilon', delta + delta')-DP by basic composition, because both guarantees hold
+/// for the same users under the same relation. Words whose noise came from a known seed have no guarantee: see
 /// [`is_known`](Self::is_known).
 #[derive(Debug, Clone, PartialEq)]
 pub struct VocabularyCost {
@@ -20,7 +20,7 @@ pub struct VocabularyCost {
 }
 
 impl VocabularyCost {
-    /// Of words with this guarantee, whose noise came from a key of this origin.
+    /// The cost of words with this guarantee, whose noise came from a key of this origin.
     #[must_use]
     pub fn new(chosen: &Guarantee, key: KeyOrigin) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl VocabularyCost {
         }
     }
 
-    /// Whether the words cost what [`epsilon`](Self::epsilon) and [`delta`](Self::delta) say: not where their noise came
+    /// `true` if the words cost what [`epsilon`](Self::epsilon) and [`delta`](Self::delta) say. It is `false` if their noise came
     /// from a known seed.
     #[must_use]
     pub fn is_known(&self) -> bool {
@@ -50,7 +50,7 @@ impl VocabularyCost {
         self.delta
     }
 
-    /// What the training costs together with its words; `None` where the words have no guarantee.
+    /// The guarantee of the training together with its words; `None` where the words have no guarantee.
     #[must_use]
     pub fn with(&self, training: &GuaranteeRecord) -> Option<GuaranteeRecord> {
         let recipe = format!("{}; vocabulary: {}", training.recipe, self.recipe);

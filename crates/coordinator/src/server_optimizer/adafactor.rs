@@ -1,10 +1,10 @@
-//! Adafactor: second moments of matrices as one number a row and one a column.
+//! Adafactor: second moments of matrices as one number per row and one per column.
 
 use std::ops::Range;
 
 use undertone_aggregation::{ParamLayout, TensorSpec};
 
-/// Which tensors are factored, and the constants.
+/// The factored tensors and the constants of Adafactor.
 ///
 /// # Source
 /// Shazeer, Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (ICML 2018), Algorithms 4 and 5 with
@@ -57,12 +57,12 @@ impl Adafactor {
         }
     }
 
-    /// Numbers that are kept between steps.
+    /// Number of values that are kept between steps.
     pub(super) fn moments(&self) -> usize {
         self.tensors.iter().map(Tensor::moments).sum()
     }
 
-    /// Step `step`, counted from 1.
+    /// Makes step `step`, counted from 1.
     pub(super) fn step(
         &self,
         step: u64,

@@ -1,4 +1,4 @@
-//! `[aggregation]`: how the updates of a round become one sum, and who fails on the way.
+//! `[aggregation]`: the sum of the updates of a round, and the users that fail on the way.
 
 use serde::{Deserialize, Serialize};
 use undertone_secagg::{ThreatModel, assurance::Assumptions};
@@ -8,47 +8,45 @@ use super::{ClipConfig, TaskConfig};
 use crate::error::{CoordinatorError, Result};
 use crate::sampling::Sampling;
 
-/// `[aggregation]`: how the updates of a round become one sum.
+/// `[aggregation]`: the sum of the updates of a round.
 ///
-/// Without this table whoever runs the training sees every update. With an encoding, updates are integers that only ever
-/// meet in sums modulo a number, so that a secure sum can hide each of them.
+/// Without this table the server sees each update. With an encoding, updates are integers that are only ever added modulo a
+/// number, so that a secure sum can hide each of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AggregationConfig {
-    /// Who sees what.
+    /// The parties that see the users' integers.
     #[serde(default)]
     pub sum: SumName,
-    /// How an update becomes integers.
+    /// The encoding of an update as integers.
     #[serde(default)]
     pub encoding: EncodingConfig,
-    /// The report goal's floor: a round with fewer users in its sum is abandoned. Noise that users add themselves is sized
-    /// for this many.
+    /// Min number of users in a sum: a round with fewer is abandoned. Noise that clients add is sized for this number.
     pub min_clients: u64,
-    /// Most users in one sum: what the modulus has room for. By default what a cohort can be.
+    /// Max number of users in one sum, which the modulus has room for. By default the max size of a cohort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_clients: Option<u64>,
-    /// `[aggregation.graph]`: who shares masks with whom, with `sum = "secagg"`; without this table everybody with
-    /// everybody.
+    /// `[aggregation.graph]`: the pairs of users that agree on masks, with `sum = "secagg"`; all pairs without this table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<GraphConfig>,
-    /// `[aggregation.dropout]`: the shares of users that fail, for study.
+    /// `[aggregation.dropout]`: the fractions of users that fail, for study.
     #[serde(default)]
     pub dropout: DropoutConfig,
 }
 
-/// `[aggregation.graph]`: what a session may lose and to whom. Each session gets the sparsest graph and the smallest
-/// threshold that hold under it ([`Assumptions`]).
+/// `[aggregation.graph]`: the assumed rates of drop-outs and of corruption. Each session gets the sparsest graph and the
+/// smallest threshold that hold under them ([`Assumptions`]).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphConfig {
-    /// Share of a session's users that may drop out.
+    /// Max fraction of a session's users that drop out.
     pub drop_out_rate: f64,
-    /// Share of a session's users that may work with the server.
+    /// Max fraction of a session's users that work with the server.
     pub corrupt_rate: f64,
-    /// The sum of fewer than all survivors comes out with probability at most `2^-privacy_bits`.
+    /// The probability that the sum of fewer than all survivors is revealed is at most `2^-privacy_bits`.
     #[serde(default = "default_privacy_bits")]
     pub privacy_bits: u32,
-    /// A session fails although the rates hold with probability at most `2^-failure_bits`.
+    /// The probability that a session fails although the rates hold is at most `2^-failure_bits`.
     #[serde(default = "default_failure_bits")]
     pub failure_bits: u32,
 }
@@ -80,22 +78,22 @@ impl GraphConfig {
     }
 }
 
-/// Who sees what.
+/// The parties that see the users' integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SumName {
-    /// The server sees every user's integers and adds them up.
+    /// The server sees the integers of each user and adds them up.
     #[default]
     Plain,
     /// The server learns the sum alone: every round runs the protocol of secure aggregation.
     SecAgg,
 }
 
-/// How an update becomes integers.
+/// The encoding of an update as integers.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 pub enum EncodingConfig {
-    /// Fixed point, truncated toward zero: the sum that there is without a table.
+    /// Fixed point, truncated toward zero: the same sum as without this table.
     #[default]
     Identity,
     /// \[Gboard\] Algorithm 2: rotated, rounded at random to a grid; noise is added by the server.
@@ -103,22 +101,22 @@ pub enum EncodingConfig {
         /// `s`: grid steps in one unit of the update.
         scale: f64,
     },
-    /// \[cpSGD\]: `levels` levels and binomial noise of every user's own.
+    /// \[cpSGD\]: `levels` levels, and binomial noise that each user adds.
     Binomial {
-        /// `k`: levels of a coordinate.
+        /// `k`: number of levels of a coordinate.
         levels: u64,
-        /// `m`: trials of one user's noise, a coin each.
+        /// `m`: number of trials (coin flips) of the noise of one user.
         trials: u64,
-        /// Whether updates are rotated first.
+        /// `true` if updates are rotated first.
         #[serde(default = "yes")]
         rotate: bool,
     },
-    /// Rotated, rounded, and discrete Gaussian noise of every user's own.
+    /// Rotated and rounded, with discrete Gaussian noise that each user adds.
     DiscreteGaussian {
         /// Grid steps in one unit of the update.
         scale: f64,
     },
-    /// Rotated, rounded, and Skellam noise of every user's own.
+    /// Rotated and rounded, with Skellam noise that each user adds.
     Skellam {
         /// Grid steps in one unit of the update.
         scale: f64,
@@ -142,14 +140,14 @@ impl EncodingConfig {
         }
     }
 
-    /// Whether the users add the noise, in shares.
+    /// `true` if the users add the noise, each a part of it.
     #[must_use]
     pub fn is_distributed(self) -> bool {
         !matches!(self, Self::Identity | Self::RotatedRounding { .. })
     }
 }
 
-/// `[aggregation.dropout]`: of the users chosen for a round, the share that fails at each point.
+/// `[aggregation.dropout]`: the fraction of a round's users that fails at each point.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DropoutConfig {
@@ -177,7 +175,7 @@ impl DropoutConfig {
 }
 
 impl TaskConfig {
-    /// What `[aggregation]` and the other tables ask of each other.
+    /// Checks that `[aggregation]` and the other tables fit each other.
     pub(super) fn validate_aggregation(&self) -> Result<()> {
         let Some(aggregation) = &self.aggregation else {
             return Ok(());
@@ -217,7 +215,7 @@ impl TaskConfig {
         Ok(())
     }
 
-    /// Whether users add the noise, in shares.
+    /// `true` if the users add the noise, each a part of it.
     #[must_use]
     pub fn encoding_is_noisy(&self) -> bool {
         self.aggregation
@@ -225,7 +223,7 @@ impl TaskConfig {
             .is_some_and(|aggregation| aggregation.encoding.is_distributed())
     }
 
-    /// Noise that the users add themselves.
+    /// Checks the keys of noise that the users add.
     fn validate_distributed(&self) -> Result<()> {
         let refuse = |key: &str, expected: &str, got: &str| Err(CoordinatorError::value(key, expected, got));
         let name = self

@@ -1,4 +1,4 @@
-//! `[cohort]`: who takes part in a round, and how large that makes it.
+//! `[cohort]`: the sampling of a round, and its size.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,25 +8,25 @@ use crate::error::{CoordinatorError, Result};
 use crate::participation::timers::TimersConfig;
 use crate::sampling::Sampling;
 
-/// `[cohort]`: who takes part in a round.
+/// `[cohort]`: the sampling of a round.
 ///
 /// One of the four sizes is given.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CohortConfig {
-    /// How the users of a round are chosen; with ELS its examples.
+    /// The sampling scheme of the users of a round, or of its examples with ELS.
     pub sampling: Sampling,
-    /// Expected (Poisson), exact (fixed-size) or least (epochs, devices: the report goal) number of users a round;
+    /// Expected (Poisson), exact (fixed-size) or min (epochs; devices: the report goal) number of users per round;
     /// `q = users_per_round / users`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users_per_round: Option<f64>,
-    /// Poisson probability `q` of a user, instead of `users_per_round`; with ELS `p` of an example.
+    /// Poisson probability `q` of a user, or `p` of an example with ELS, instead of `users_per_round`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling_probability: Option<f64>,
-    /// ELS: expected examples a round, `B`; `p = examples_per_round / kept examples`.
+    /// ELS: expected examples per round, `B`; `p = examples_per_round / kept examples`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub examples_per_round: Option<f64>,
-    /// ULS and ELS: gradients a round, `B`. ELS samples so many examples, ULS `compute_budget / group_size` users.
+    /// ULS and ELS: gradients per round, `B`. ELS samples `B` examples, ULS `compute_budget / group_size` users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_budget: Option<u64>,
     /// `[cohort.timers]`: the simulated devices of `device_timers`; each user of the corpus has one.
@@ -34,22 +34,22 @@ pub struct CohortConfig {
     pub timers: Option<TimersConfig>,
 }
 
-/// How much is sampled a round: users, with ELS examples.
+/// The size of a round's sample, in users or, with ELS, in examples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum CohortSize {
-    /// So many, or so many in expectation.
+    /// An exact or an expected number.
     Count {
         /// The number.
         count: f64,
-        /// The key that says so, for messages.
+        /// The key that gives the number, for messages.
         key: &'static str,
     },
-    /// Each with this probability.
+    /// The probability of each.
     Probability(f64),
 }
 
 impl TaskConfig {
-    /// How much is sampled a round: users, with ELS examples.
+    /// The size of a round's sample, in users or, with ELS, in examples.
     ///
     /// # Errors
     /// [`CoordinatorError::ConfigValue`] where none or several of the keys are given, or one that is not for this algorithm.

@@ -12,37 +12,36 @@ use crate::error::{CoordinatorError, Result};
 use crate::participation::policy::Enforcement;
 use crate::sampling::Sampling;
 
-/// `[privacy.mechanism]`: which strategy makes the noise of the run.
+/// `[privacy.mechanism]`: the strategy of the noise of the run.
 ///
-/// With this table the guarantee rests on how often and how far apart one user takes part ([`ParticipationConfig`]),
-/// not on how users are sampled.
+/// With this table the guarantee rests on the participation schema ([`ParticipationConfig`]), not on the sampling of users.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MechanismConfig {
     /// Kind of strategy, optimised for the run where there is something to optimise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
-    /// Instead of a kind: a strategy that `undertone mechanism optimize --out` wrote.
+    /// File of a strategy that `undertone mechanism optimize --out` wrote, instead of a kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// Buffers of a BLT; by default as many as lower the loss by a thousandth each.
+    /// Number of buffers of a BLT; by default as many as lower the loss by a thousandth each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffers: Option<usize>,
-    /// Bands of a banded matrix; by default the separation `min_sep`.
+    /// Number of bands of a banded matrix; by default the separation `min_sep`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bands: Option<usize>,
-    /// When new trees begin; only for `kind = "tree"`.
+    /// The rounds in which new trees begin; only for `kind = "tree"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarts: Option<RestartsConfig>,
-    /// What an optimised matrix is best for: the largest or the root mean squared error of the iterates.
+    /// The objective of an optimised matrix: the max or the root mean square of the error of the iterates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<Objective>,
-    /// What the errors are of.
+    /// The outputs whose errors count.
     #[serde(default)]
     pub workload: WorkloadName,
 }
 
-/// What a matrix is optimised for.
+/// The outputs that a matrix is optimised for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkloadName {
@@ -57,28 +56,28 @@ pub enum WorkloadName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RestartsConfig {
-    /// Rounds of the first tree; \[Gboard\] takes 128.
+    /// Number of rounds of the first tree; \[Gboard\] takes 128.
     pub first: u64,
-    /// Rounds of every later tree; \[Gboard\] takes 1024.
+    /// Number of rounds of each later tree; \[Gboard\] takes 1024.
     pub every: u64,
 }
 
-/// `[participation]`: how often and how far apart one user may take part.
+/// `[participation]`: the participation schema of each user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParticipationConfig {
-    /// `b`: any two participations of one user are at least so many rounds apart (MinS + 1).
+    /// `b`: min distance in rounds of two participations of one user (MinS + 1).
     pub min_sep: u64,
-    /// `k`: most participations of one user; by default as many as fit into the run.
+    /// `k`: max number of participations of one user; by default as many as fit into the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_part: Option<u64>,
-    /// What happens to a round that breaks this.
+    /// The treatment of a round that breaks the schema.
     #[serde(default)]
     pub on_violation: Enforcement,
 }
 
 impl MechanismConfig {
-    /// The key and the shape of every value.
+    /// Checks the range of each value.
     pub(super) fn validate(&self) -> Result<()> {
         let kind = match (self.kind, &self.file) {
             (Some(kind), None) => Some(kind),
@@ -141,7 +140,7 @@ impl ParticipationConfig {
 }
 
 impl TaskConfig {
-    /// What sampling, participation, clipping and mechanism ask of each other.
+    /// Checks that sampling, participation, clipping and mechanism fit each other.
     pub(super) fn validate_participation(&self) -> Result<()> {
         if let Some(participation) = &self.participation {
             participation.validate()?;
@@ -167,7 +166,7 @@ impl TaskConfig {
         self.validate_adaptive()
     }
 
-    /// A guarantee that rests on a participation schema.
+    /// Checks the keys of a guarantee that rests on a participation schema.
     fn validate_bounded(&self, privacy: &PrivacyConfig) -> Result<()> {
         match self.cohort.sampling {
             Sampling::Poisson => {
@@ -200,7 +199,7 @@ impl TaskConfig {
         Ok(())
     }
 
-    /// A guarantee that rests on the sampling of the cohorts.
+    /// Checks the keys of a guarantee that rests on the sampling of the cohorts.
     fn validate_sampled(&self) -> Result<()> {
         let sampling = self.cohort.sampling;
         if !matches!(sampling, Sampling::Poisson | Sampling::FixedSize) {

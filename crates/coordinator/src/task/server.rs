@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// `[server]`: how the released average moves the parameters.
+/// `[server]`: the optimizer that moves the parameters by the released average.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerConfig {
@@ -12,7 +12,7 @@ pub struct ServerConfig {
     /// Server learning rate; 1 applies the average as it is (\[DPLM\]).
     #[serde(default = "one")]
     pub learning_rate: f64,
-    /// Lower the server learning rate linearly over the last part of the run.
+    /// Linear decay of the server learning rate over the last part of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decay: Option<DecayConfig>,
 }
@@ -49,11 +49,11 @@ pub enum OptimizerConfig {
         /// Decay of the second moment.
         #[serde(default = "default_beta2")]
         beta2: f64,
-        /// Added to the root of the second moment.
+        /// Constant that is added to the root of the second moment.
         #[serde(default = "default_adam_epsilon")]
         epsilon: f64,
     },
-    /// Adam, and beside it the parameters shrunk by `learning_rate * weight_decay` (Loshchilov, Hutter 2019).
+    /// Adam with decoupled weight decay: parameters also shrink by `learning_rate * weight_decay` (Loshchilov, Hutter 2019).
     #[serde(rename = "adamw")]
     AdamW {
         /// Decay of the first moment.
@@ -62,7 +62,7 @@ pub enum OptimizerConfig {
         /// Decay of the second moment.
         #[serde(default = "default_beta2")]
         beta2: f64,
-        /// Added to the root of the second moment.
+        /// Constant that is added to the root of the second moment.
         #[serde(default = "default_adam_epsilon")]
         epsilon: f64,
         /// Decoupled weight decay.
@@ -74,10 +74,10 @@ pub enum OptimizerConfig {
         /// Second moments of step `t` keep `1 - t^-decay_exponent`.
         #[serde(default = "default_decay_exponent")]
         decay_exponent: f64,
-        /// Added to squares.
+        /// Constant that is added to squares.
         #[serde(default = "default_adafactor_epsilon")]
         epsilon: f64,
-        /// Largest root mean square of a tensor's step, in learning rates.
+        /// Max root mean square of a tensor's step, in learning rates.
         #[serde(default = "default_clipping_threshold")]
         clipping_threshold: f64,
     },

@@ -1,4 +1,4 @@
-//! What the types of a run file do not say: ranges, and keys that need or exclude each other.
+//! The checks of a run file that its types do not make: ranges, and keys that need or exclude each other.
 
 use undertone_models::ModelSpec;
 
@@ -6,10 +6,10 @@ use super::{Algorithm, Batching, ClipConfig, EstimatorConfig, OptimizerConfig, S
 use crate::error::{CoordinatorError, Result};
 
 impl TaskConfig {
-    /// Checks every value that the type alone does not.
+    /// Checks each value that its type alone does not.
     ///
     /// # Errors
-    /// [`CoordinatorError::ConfigValue`] naming the key, what was expected and what came.
+    /// [`CoordinatorError::ConfigValue`] naming the key, the expected and the actual value.
     pub fn validate(&self) -> Result<()> {
         folder_name(&self.name)?;
         at_least_one("rounds", self.rounds as usize)?;
@@ -247,7 +247,7 @@ impl ClipConfig {
 }
 
 impl ServerConfig {
-    /// Checks every value that the type alone does not.
+    /// Checks each value that its type alone does not.
     ///
     /// # Errors
     /// [`CoordinatorError::ConfigValue`] naming the key.
@@ -319,10 +319,10 @@ fn adam(beta1: f64, beta2: f64, epsilon: f64) -> Result<()> {
     positive("server.optimizer.epsilon", epsilon)
 }
 
-/// The name of a run is the name of its folder.
+/// Checks that the name of a run can be the name of its folder.
 ///
 /// # Errors
-/// [`CoordinatorError::ConfigValue`] for an empty name, a hidden one, and one with a separator.
+/// [`CoordinatorError::ConfigValue`] for a name that is empty, starts with a dot or holds a separator.
 pub fn folder_name(name: &str) -> Result<()> {
     if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']) {
         return Err(CoordinatorError::value(
@@ -370,8 +370,7 @@ pub fn at_least_one(key: &str, value: usize) -> Result<()> {
     }
 }
 
-/// Refuses adapters without a model that they are added to: beside drawn parameters they would train a model that computes
-/// nothing of use.
+/// Refuses adapters without an initial model. Beside random parameters they would train a model that computes nothing of use.
 ///
 /// # Errors
 /// [`CoordinatorError::ConfigMissing`] naming `initial_model`.

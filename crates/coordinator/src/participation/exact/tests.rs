@@ -35,7 +35,7 @@ fn normalised(mut matrix: Matrix) -> Matrix {
     matrix
 }
 
-/// One row a node of the trees of these lengths, over the rounds of the run.
+/// One row per node of the trees of these lengths, over the rounds of the run.
 fn trees(lengths: &[usize]) -> Matrix {
     let (mut rows, mut begin) = (Vec::new(), 0);
     for &length in lengths {
@@ -247,7 +247,7 @@ fn negative_inner_products_are_bounded_from_above() {
     }
 }
 
-/// Random ledgers: MinS and MaxP by a quadratic scan, the exact sensitivity from the dense matrix, and the schema's above it.
+/// Random ledgers have the MinS and MaxP of a quadratic scan, the exact sensitivity of the dense matrix, and a schema above it.
 #[test]
 fn ledgers_cost_what_the_dense_matrix_says_and_never_more_than_their_schema() {
     let mut generator = ParticipationKey::from_bytes([6; 32]).generator(b"test");

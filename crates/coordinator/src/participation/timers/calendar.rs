@@ -41,7 +41,7 @@ impl Calendar {
         }
     }
 
-    /// An event of the device comes at this time, which must not be over.
+    /// Schedules an event of the device at this time, which must not be over.
     pub(super) fn schedule(&mut self, device: u32, time: u32) {
         let (event, bin) = (event(device, time), time / BIN);
         if bin <= self.now {
@@ -51,7 +51,7 @@ impl Calendar {
         }
     }
 
-    /// Moves on to the bin of this second; whether it is another.
+    /// Moves on to the bin of this second. Returns `true` if it is a new one.
     pub(super) fn advance(&mut self, second: u32) -> bool {
         let before = self.now;
         while self.now < second / BIN {
@@ -73,7 +73,7 @@ impl Calendar {
         self.current.iter().map(|Reverse(event)| *event as u32)
     }
 
-    /// A device whose event has come by this second, which [`Calendar::advance`] was told of.
+    /// The next device with an event up to this second, which [`Calendar::advance`] has moved to.
     pub(super) fn next(&mut self, second: u32) -> Option<u32> {
         let Reverse(event) = *self.current.peek()?;
         if time_of(event) > second {

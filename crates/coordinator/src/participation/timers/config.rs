@@ -7,18 +7,18 @@ use crate::error::{CoordinatorError, Result};
 /// Seconds of an hour.
 pub(super) const HOUR: f64 = 3600.0;
 
-/// `[timers]`: what devices are like, what the server asks for, and how long a timer runs. See the
+/// `[timers]`: the habits of devices, the report goal of the server, and the length of timers. See the
 /// [module](crate::participation::timers) for the process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimersConfig {
-    /// Reports that make a round.
+    /// Number of reports that complete a round.
     pub report_goal: u32,
     /// Selected devices over the report goal, at least 1.
     pub over_selection: f64,
     /// Hours after a participation in which a device does not take part again (24 to 144 in \[Gboard\] Table 1).
     pub timer_hours: f64,
-    /// Minutes that a round lasts at least.
+    /// Min minutes of a round.
     pub min_round_minutes: f64,
     /// Minutes after which a round below its goal is abandoned; at most the timer, so that no device is in a round twice.
     pub round_timeout_minutes: f64,
@@ -30,14 +30,14 @@ pub struct TimersConfig {
     pub device_spread: f64,
     /// Probability that a selected device drops out, in `[0, 1)`.
     pub drop_out: f64,
-    /// Habits of the night.
+    /// Charging habits at night.
     pub charging: ChargingConfig,
-    /// Windows by day; none without this table.
+    /// Windows by day; there are none without this table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub daytime: Option<DaytimeConfig>,
-    /// Time zones and their shares of the population.
+    /// Time zones and their fractions of the population.
     pub zones: Vec<ZoneConfig>,
-    /// Classes of availability and their shares.
+    /// Classes of availability and their fractions of the population.
     pub devices: Vec<DeviceClassConfig>,
 }
 
@@ -81,7 +81,7 @@ pub struct ChargingConfig {
     pub start_hour: f64,
     /// Standard deviation of that hour between devices.
     pub start_spread_hours: f64,
-    /// Mean length of a window.
+    /// Mean length of a window in hours.
     pub length_hours: f64,
     /// Standard deviation of the length between devices.
     pub length_spread_hours: f64,
@@ -101,17 +101,17 @@ impl Default for ChargingConfig {
     }
 }
 
-/// `timers.daytime`: one window a day besides the night.
+/// `timers.daytime`: one window per day besides the night.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DaytimeConfig {
-    /// Probability of a window, each day.
+    /// Probability of a window per day.
     pub probability: f64,
-    /// Earliest local hour at which it opens.
+    /// Earliest local hour at which the window opens.
     pub from_hour: f64,
-    /// Latest local hour at which it opens.
+    /// Latest local hour at which the window opens.
     pub until_hour: f64,
-    /// Its length.
+    /// Length of the window in hours.
     pub length_hours: f64,
 }
 
@@ -144,15 +144,15 @@ pub struct DeviceClassConfig {
     /// Fraction of the population, in relation to the other classes'.
     #[serde(rename = "share")]
     pub fraction: f64,
-    /// Probability of a window, each night, in `(0, 1]`.
+    /// Probability of a window per night, in `(0, 1]`.
     pub night_probability: f64,
 }
 
 impl TimersConfig {
-    /// Checks every value.
+    /// Checks each value.
     ///
     /// # Errors
-    /// [`CoordinatorError::ConfigValue`] naming the key, what was expected and what came.
+    /// [`CoordinatorError::ConfigValue`] naming the key, the expected and the actual value.
     pub fn validate(&self) -> Result<()> {
         if self.report_goal == 0 {
             return Err(CoordinatorError::value("timers.report_goal", "at least 1", 0));
@@ -238,7 +238,7 @@ impl TimersConfig {
         seconds(60.0 * self.min_round_minutes)
     }
 
-    /// Devices that a round keeps selected.
+    /// Number of devices that a round keeps selected.
     pub(super) fn selection_target(&self) -> usize {
         (self.over_selection * f64::from(self.report_goal)).ceil() as usize
     }

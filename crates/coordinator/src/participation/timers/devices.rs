@@ -18,8 +18,8 @@ const SHORTEST: f64 = 60.0;
 /// Days after which a device without a window is given up: twenty years.
 const PATIENCE: u32 = 7300;
 
-/// One device: its habits, and the window it is in or waits for. Half a cache line: devices come up in no order, and each
-/// costs one access to memory.
+/// One device: its habits, and the window it is in or waits for. It fills half a cache line, since devices come up in no
+/// order, and each costs one access to memory.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(32))]
 pub(super) struct Device {
@@ -31,26 +31,26 @@ pub(super) struct Device {
     night: i32,
     /// The habitual length of a night, in seconds.
     length: u32,
-    /// Which of `timers.zones`.
+    /// Index into `timers.zones`.
     zone: u8,
-    /// Which of `timers.devices`.
+    /// Index into `timers.devices`.
     class: u8,
     /// Factor of the time to a report.
     slowness: f32,
     /// The attempt it was selected in last.
     pub(super) attempt: u32,
-    /// What its pending event is.
+    /// The pending event of the device.
     pub(super) pending: Pending,
 }
 
-/// What a device's event means.
+/// The meaning of a device's event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pending {
-    /// It becomes available.
+    /// The device becomes available.
     Window,
-    /// It reports.
+    /// The device reports.
     Report,
-    /// It drops out.
+    /// The device drops out.
     DropOut,
 }
 
@@ -93,8 +93,8 @@ impl Devices {
         }
     }
 
-    /// Brings devices that come up soon close to the processor: read one after another without waiting for each, they arrive
-    /// in a fraction of the time.
+    /// Prefetches devices that come up soon. Read one after another without waiting for each, they arrive in a fraction of the
+    /// time.
     pub(super) fn read_ahead(&self, soon: impl Iterator<Item = u32>) {
         let sum = soon.fold(0, |sum: u32, device| {
             sum.wrapping_add(self.all[device as usize].close)
@@ -102,12 +102,12 @@ impl Devices {
         std::hint::black_box(sum);
     }
 
-    /// Whether the device's window is open after this second.
+    /// `true` if the device's window is open after this second.
     pub(super) fn is_open(&self, device: u32, now: u32) -> bool {
         self.all[device as usize].close > now
     }
 
-    /// The device leaves its window.
+    /// Takes the device out of its window.
     pub(super) fn leave(&mut self, device: u32, now: u32) {
         let device = &mut self.all[device as usize];
         device.close = device.close.min(now);
@@ -163,7 +163,7 @@ impl Devices {
         None
     }
 
-    /// Selects the device: what comes of it, and when.
+    /// Selects the device, and draws the kind and the time of its next event.
     pub(super) fn select(&mut self, device: u32, now: u32, attempt: u32) -> u32 {
         let median = 60.0 * self.config.report_minutes;
         let time = median * (self.config.report_spread * self.random.normals().0).exp();

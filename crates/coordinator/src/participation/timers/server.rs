@@ -1,4 +1,4 @@
-//! The server: one round after another, from whoever is available.
+//! The server: makes one round after another from the available devices.
 
 use rand_chacha::ChaCha20Rng;
 
@@ -19,11 +19,11 @@ const END: u32 = u32::MAX - 3650 * DAY;
 pub(super) struct Server {
     devices: Devices,
     calendar: Calendar,
-    /// Devices that wait to be selected. The window of some may have closed since they came: they are found out when they
-    /// are picked, so that windows that close cost nothing. A pick among those whose windows are open is still uniform.
+    /// Devices that wait to be selected. The window of some may have closed since they came. They are recognised when they are
+    /// picked, so that windows that close cost nothing. A pick among those whose windows are open is still uniform.
     waiting: Vec<u32>,
     now: u32,
-    /// No attempt begins before.
+    /// The earliest second at which an attempt begins.
     free_at: u32,
     attempt: Option<Attempt>,
     attempts: u32,
@@ -40,7 +40,7 @@ pub(super) struct Server {
 #[derive(Debug)]
 struct Attempt {
     started: u32,
-    /// Selected devices that have neither reported nor dropped out.
+    /// Number of selected devices that have neither reported nor dropped out.
     outstanding: usize,
     selected: u64,
     dropped_out: u64,
@@ -74,7 +74,7 @@ impl Server {
         }
     }
 
-    /// Second after second until a round meets its goal.
+    /// Simulates second after second until a round meets its goal.
     pub(super) fn next_round(&mut self) -> Result<SimulatedRound> {
         let begun = self.now;
         let give_up = begun.saturating_add(PATIENCE_DAYS * DAY).min(END);
@@ -98,7 +98,7 @@ impl Server {
         }
     }
 
-    /// Everything that happens in the current second; the round that it releases, if any.
+    /// Simulates the current second, and returns the round that it releases, if any.
     fn second(&mut self) -> Option<SimulatedRound> {
         let now = self.now;
         if self.attempt.is_none() && now >= self.free_at {
@@ -141,12 +141,12 @@ impl Server {
         released
     }
 
-    /// Whether the device was selected in the attempt that is still being made.
+    /// `true` if the device was selected in the current attempt.
     fn counts(&self, device: u32) -> bool {
         self.attempt.is_some() && self.devices.all[device as usize].attempt == self.attempts
     }
 
-    /// Takes a report or turns it away; whether it was the last that the round needed.
+    /// Takes a report or turns it away. Returns `true` if it was the last that the round needed.
     fn report(&mut self, device: u32) -> bool {
         if !self.counts(device) {
             self.waiting.push(device);

@@ -1,5 +1,5 @@
-//! The process, against what its description says. Statistical checks stand five standard deviations from the mean (two-sided
-//! normal tail 5.7e-7) under a fixed key.
+//! The process against its description. Statistical checks stand five standard deviations from the mean (two-sided normal
+//! tail 5.7e-7) under a fixed key.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ fn rounds(population: u32, config: &TimersConfig, count: u64) -> Vec<SimulatedRo
     (0..count).map(|_| devices.next_round().unwrap()).collect()
 }
 
-/// What holds of every simulation, and the smallest gap of rounds.
+/// Checks what holds for every simulation, and returns the smallest gap of rounds.
 fn check(config: &TimersConfig, rounds: &[SimulatedRound]) -> Option<u64> {
     let goal = config.report_goal as usize;
     let timer = u64::from(config.timer_seconds());
