@@ -1,9 +1,9 @@
-//! A run's state between two rounds, in one file that is replaced atomically: `checkpoint/state.safetensors`.
+//! The state of a run between two rounds, in one file that is replaced atomically: `checkpoint/state.safetensors`.
 //!
 //! The tensors are the parameters and the optimizer's moments; the rest is metadata of the same file, so parameters,
-//! optimizer, round and file positions can never be of different rounds. What correlated noise keeps is in a file of its
-//! own, written first and named by the checkpoint. No generator state is kept: all randomness is derived from the run's
-//! key and the round.
+//! optimizer, round and file positions can never be of different rounds. The state of correlated noise is in its own file,
+//! written first and named by the checkpoint. No generator state is kept: all randomness is derived from the run's key and the
+//! round.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,10 +21,10 @@ use undertone_coordinator::error::CoordinatorError;
 use undertone_coordinator::head::RunHead;
 use undertone_coordinator::participation::ParticipationKey;
 
-/// Where a run stands, as it is read back.
+/// A checkpoint that was read back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checkpoint {
-    /// What the tensors belong to.
+    /// The metadata of the tensors.
     pub state: State,
     /// Flat parameters.
     pub parameters: Vec<f32>,
@@ -34,10 +34,10 @@ pub struct Checkpoint {
     pub second: Vec<f32>,
 }
 
-/// The same as it is written, without a copy of the vectors.
+/// A checkpoint to write, without a copy of the vectors.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
-    /// What the tensors belong to.
+    /// The metadata of the tensors.
     pub state: State,
     /// Flat parameters.
     pub parameters: &'a [f32],
@@ -51,13 +51,13 @@ pub struct Snapshot<'a> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
-    /// Rounds finished.
+    /// Number of finished rounds.
     pub rounds: u64,
-    /// Optimizer steps made.
+    /// Number of optimizer steps.
     pub steps: u64,
     /// Bytes of `ledger.jsonl` that belong to those rounds.
     pub ledger_bytes: u64,
-    /// Bytes of `metrics.jsonl`.
+    /// Bytes of `metrics.jsonl` that belong to those rounds.
     pub metrics_bytes: u64,
     /// Seconds of training so far.
     pub train_seconds: f64,
@@ -67,13 +67,14 @@ pub struct State {
     pub config_sha256: String,
     /// Digest of the corpus.
     pub data_sha256: String,
-    /// Behind orders of epochs, simulated devices and pseudonyms; not behind noise. Pre-training has no participants.
+    /// The key of orders of epochs, simulated devices and pseudonyms; noise does not follow from it. Pre-training has no
+    /// participants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub participation_key: Option<ParticipationKey>,
-    /// Adaptive clipping: the estimate and the norm in force.
+    /// The estimate and the norm in force, where clipping is adaptive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adaptive_clip: Option<AdaptiveClip>,
-    /// The file beside this one that holds what correlated noise keeps between rounds.
+    /// The file beside this one with the state of correlated noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_state: Option<String>,
 }
@@ -81,9 +82,9 @@ pub struct State {
 const STATE_KEY: &str = "undertone";
 const NOISE_PREFIX: &str = "noise-";
 const NOISE_SUFFIX: &str = ".state";
-/// Parameters and two vectors of the optimizer, of 4 bytes each.
+/// Max bytes per parameter: the parameter and two values of the optimizer, of 4 bytes each.
 const MAX_BYTES_PER_PARAMETER: u64 = 12;
-/// Beside them: the header, and what a factored optimizer keeps beyond a value per parameter.
+/// Max bytes of the header, and of the values that a factored optimizer keeps beyond one per parameter.
 const MAX_HEADER: u64 = 16 << 20;
 const NAMES: [&str; 3] = ["parameters", "optimizer.first", "optimizer.second"];
 
@@ -95,8 +96,8 @@ pub fn path(run_dir: &Path) -> PathBuf {
 
 /// Removes the checkpoint of a run that is over, with the key of participation and the state of the noise in it.
 ///
-/// PRIVACY: who knows the key can tell from the ledger who was sampled in which round, and then nothing is left of what
-/// sampling adds to the guarantee. A run that is over needs neither.
+/// PRIVACY: a reader of the ledger who knows the key can tell which users were sampled in which round, and then sampling adds
+/// nothing to the guarantee. A run that is over needs neither.
 ///
 /// # Errors
 /// [`RunError::Io`].
@@ -113,8 +114,8 @@ pub fn remove(run_dir: &Path) -> Result<()> {
 }
 
 impl Snapshot<'_> {
-    /// Writes the checkpoint, and beside it what the noise keeps; afterwards the checkpoint is this one, or still the one
-    /// before with the noise that belongs to it.
+    /// Writes the checkpoint, and beside it the state of the noise. Afterwards the checkpoint is this one, or still the one before
+    /// with the noise that belongs to it.
     ///
     /// PRIVACY: the state of the noise is as secret as the noise; only the newest is kept, and none after the last round.
     ///
@@ -156,7 +157,7 @@ impl Snapshot<'_> {
     }
 }
 
-/// A state that could not be written, by the name of its file.
+/// The error of a state that could not be written, with the name of its file.
 fn named(error: RunError, path: &Path) -> RunError {
     match error {
         RunError::Coordinator(CoordinatorError::Mechanism(MechanismError::StateIo {
@@ -166,7 +167,7 @@ fn named(error: RunError, path: &Path) -> RunError {
     }
 }
 
-/// Removes states of noise that no checkpoint points to. What cannot be removed now is removed next time.
+/// Removes states of noise that no checkpoint points to. A file that cannot be removed now is removed next time.
 fn remove_other_noise(folder: &Path, keep: Option<&str>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -214,7 +215,7 @@ impl View for Floats<'_> {
 }
 
 impl Checkpoint {
-    /// Reads the checkpoint of a run directory, of a run that trains so many parameters.
+    /// Reads the checkpoint of a run directory, of a run that trains this number of parameters.
     ///
     /// # Errors
     /// [`RunError::NothingToResume`], [`RunError::Io`], [`RunError::Damaged`],
@@ -266,7 +267,7 @@ impl Checkpoint {
         })
     }
 
-    /// The file with what the noise keeps; `None` where it keeps nothing.
+    /// The file with the state of the noise; `None` where it has none.
     ///
     /// # Errors
     /// [`RunError::Damaged`] for a name that no checkpoint gives a state, such as a path to another folder.
@@ -287,7 +288,7 @@ impl Checkpoint {
         })
     }
 
-    /// Refuses a checkpoint of another model, configuration or corpus.
+    /// Refuses a checkpoint of a different model, configuration or corpus.
     ///
     /// # Errors
     /// [`RunError::CheckpointMismatch`].

@@ -22,27 +22,27 @@ use undertone_coordinator::task::{
 pub use load::{Override, RunFile, parse_as, syntax_error};
 pub(crate) use validate::{fits_context, token_limits};
 
-/// A whole run: its task, and where this process takes data, start and randomness from.
+/// A whole run: its task, its data, its initial model and its seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "RunText", into = "RunText")]
 pub struct RunConfig {
     /// Everything that privacy depends on.
     pub task: TaskConfig,
-    /// Fixes cohorts, initial parameters and noise. Seeded runs are for study: anyone who knows the seed can subtract the
-    /// noise.
+    /// The seed that fixes cohorts, initial parameters and noise. Seeded runs are for study: anyone who knows the seed can
+    /// subtract the noise.
     pub seed: Option<u64>,
     /// The corpus.
     pub data: CorpusSpec,
     /// Parameters to start from, such as those of `undertone pretrain`: a `model.safetensors` of the same model and words, or
     /// weights in GPT-2's layout. `model.lora` is added to them.
     pub initial_model: Option<PathBuf>,
-    /// When and on what the model is evaluated.
+    /// The rounds and the text of evaluations.
     pub evaluation: EvaluationConfig,
-    /// How often the run can be resumed from.
+    /// The rounds of checkpoints, from which the run can be resumed.
     pub checkpoint: CheckpointConfig,
 }
 
-/// A run as its file says it: one table, whose keys and their order are what `config.toml` holds.
+/// The text of a run file: one table, with the keys of `config.toml` in their order.
 ///
 /// The genesis digest of a ledger covers the text of `config.toml`, so the order of these fields is part of the format.
 #[derive(Serialize, Deserialize)]
@@ -136,15 +136,15 @@ impl From<RunConfig> for RunText {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvaluationConfig {
-    /// Evaluate after every so many rounds (and at the end); 0: only at the end.
+    /// Rounds between evaluations; the model is also evaluated at the end. 0: only at the end.
     pub every: u64,
     /// The partition.
     pub split: EvaluationSplit,
-    /// At most about this many tokens, of users chosen once at random, for evaluations during the run.
+    /// Max number of tokens, approximately, of users chosen once at random, for evaluations during the run.
     pub max_tokens: Option<u64>,
-    /// The same for the last evaluation; by default the whole partition.
+    /// Max number of tokens for the last evaluation; by default the whole partition.
     pub final_max_tokens: Option<u64>,
-    /// Whether the end of a sentence counts as a target.
+    /// `included` if the end of a sentence counts as a target.
     pub eos: EosTargets,
 }
 
@@ -197,7 +197,7 @@ impl Default for CheckpointConfig {
 }
 
 impl RunConfig {
-    /// Where relative paths of the run file start: the folder of the file.
+    /// The folder of the run file, where its relative paths start.
     #[must_use]
     pub fn base_of(file: &Path) -> &Path {
         file.parent()

@@ -45,7 +45,7 @@ pub(crate) use rounds::{evaluates, shows_epsilon, signal_to_noise};
 pub use workspace::{CACHE, CorpusProgress, config_digest, longest_example};
 pub(crate) use workspace::{genesis_of, strategy_of, trained_model, trainings_of, vocabulary_of};
 
-/// The files that a finished run's manifest covers. Not among them are `report.html` and `plots/`, which are drawn from these.
+/// The files that a finished run's manifest covers. It does not cover `report.html` and `plots/`, which are drawn from these.
 pub(crate) const FINISHED_FILES: [&str; 11] = [
     CONFIG_FILE,
     INITIAL_MODEL_FILE,
@@ -71,13 +71,13 @@ pub struct RunOptions {
     pub resume: bool,
 }
 
-/// What happens in a run, for whoever shows it.
+/// Receives the events of a run, to show them.
 pub trait Observer: Sync {
     /// The corpus is being read: stage, amount done, total where it is known.
     fn on_corpus(&self, _stage: &str, _done: u64, _total: Option<u64>) {}
     /// Everything is ready; `planned` is the guarantee of the whole run, before the first round.
     fn on_start(&self, _start: &StartRecord, _planned: Option<&GuaranteeRecord>, _resumed_at: u64) {}
-    /// A round starts with this many users, with example-level sampling this many microbatches.
+    /// A round starts with this many users, or with this many microbatches with example-level sampling.
     fn on_round_start(&self, _round: u64, _cohort: usize) {}
     /// A user (a microbatch) of the round is done. Called from several threads.
     fn on_user(&self) {}
@@ -93,21 +93,20 @@ pub struct Silent;
 
 impl Observer for Silent {}
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Summary {
     /// The run directory.
     pub run_dir: PathBuf,
-    /// Rounds finished.
+    /// Number of finished rounds.
     pub rounds: u64,
-    /// Why the run ended before its last round, if it did.
+    /// The reason for which the run ended before its last round, if it did.
     pub stopped_early: Option<String>,
     /// Seconds of training, without data, evaluation and reports.
     pub train_seconds: f64,
-    /// Target tokens trained on in this process.
+    /// Number of target tokens trained on in this process.
     pub tokens: u64,
-    /// The same evaluation of the model that the run started from, where it started from one: the difference is what this
-    /// training added.
+    /// The final evaluation, made of the initial model, where there is one. The difference is the effect of this training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial: Option<Metrics>,
     /// The final evaluation.
@@ -116,19 +115,19 @@ pub struct Summary {
     pub unigram_accuracy: Option<f64>,
     /// Best reachable accuracy, where the source knows it.
     pub best_accuracy: Option<f64>,
-    /// Why the run had to come to nothing, and what would have helped, where its plan said so before it started.
+    /// The warning of the plan that the noise of the run leaves nothing of what is learnt, with changes that help.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
-    /// What `privacy.json` says.
+    /// The content of `privacy.json`.
     pub privacy: PrivacyReport,
 }
 
 /// Trains the run of a run file.
 ///
 /// # Guarantee
-/// Every release is made by [`RunHead::close`](undertone_coordinator::head::RunHead::close) with the plan's noise; the guarantee in `privacy.json` is recomputed from
-/// the ledger of the rounds that were made. No round starts that would exceed `privacy.max_epsilon` or
-/// `privacy.target_epsilon`.
+/// Each release is made by [`RunHead::close`](undertone_coordinator::head::RunHead::close) with the plan's noise. The guarantee
+/// in `privacy.json` is recomputed from the ledger of the rounds that were made. No round starts that would exceed
+/// `privacy.max_epsilon` or `privacy.target_epsilon`.
 ///
 /// # Errors
 /// [`RunError`]; a run that fails after its first checkpoint can be resumed.
@@ -136,14 +135,14 @@ pub fn train(file: &RunFile, options: &RunOptions, observer: &dyn Observer) -> R
     lead(file, options, &OneProcess, observer)
 }
 
-/// As [`train`], with the help of other processes: this one is rank 0, the others [`train_as_follower`]. The model's bytes are those of
-/// a run in one process.
+/// Trains like [`train`], with the help of other processes: this one is rank 0, the others call [`train_as_follower`]. The
+/// model's bytes are those of a run in one process.
 ///
 /// # Guarantee
-/// That of [`train`]: noise is drawn here alone, once a round, and added to the sum over all processes.
+/// The guarantee of [`train`]: noise is drawn here alone, once per round, and added to the sum over all processes.
 ///
 /// # Errors
-/// As [`train`], and from the network. After an error the others wait in vain: whoever started them ends them.
+/// The errors of [`train`] and of the network. On error the followers stay blocked; the launcher (`mpirun`) must end them.
 pub fn lead(
     file: &RunFile,
     options: &RunOptions,
@@ -176,10 +175,10 @@ fn train_in(
 
 /// Evaluates the final model of a run directory on a partition.
 ///
-/// Relative paths of the data settings start at `base`, by default where they started when the run was made.
+/// Relative paths of the data settings start at `base`, by default at the folder where they started when the run was made.
 ///
 /// # Errors
-/// [`RunError`], among them a model file of another model and a corpus with another vocabulary.
+/// [`RunError`], among them a model file of a different model and a corpus with a different vocabulary.
 pub fn evaluate(
     run_dir: &Path,
     base: Option<&Path>,
@@ -203,7 +202,7 @@ pub fn evaluate(
     set.evaluate(model.as_ref(), &parameters, eos, true, threads)
 }
 
-/// What a finished run trained, over the corpus that it was trained on.
+/// The model of a finished run, with the corpus that it was trained on.
 pub(crate) struct Finished {
     pub(crate) corpus: Corpus,
     pub(crate) model: Box<dyn SequenceModel>,
@@ -211,7 +210,7 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
-    /// Relative paths of the data settings start at `base`, by default where they started when the run was made.
+    /// Relative paths of the data settings start at `base`, by default at the folder where they started when the run was made.
     pub(crate) fn open(run_dir: &Path, base: Option<&Path>, observer: &dyn Observer) -> Result<Self> {
         let config = workspace::Trained::read(&run_dir.join(CONFIG_FILE))?;
         let directory = RunDirectory::existing(run_dir)?;
@@ -234,7 +233,7 @@ impl Finished {
     }
 }
 
-/// How many examples each user of a partition has. Counts saturate at `u32::MAX`.
+/// The number of examples of each user of a partition. Counts saturate at `u32::MAX`.
 #[must_use]
 pub fn example_counts(users: &Partition<'_>) -> Vec<u32> {
     let count = |examples: usize| u32::try_from(examples).unwrap_or(u32::MAX);
@@ -258,7 +257,7 @@ struct Run<'a> {
     options: &'a RunOptions,
     ranks: &'a dyn Ranks,
     observer: &'a dyn Observer,
-    /// What went into the model that the run starts from.
+    /// The trainings of the initial model.
     trainings: Vec<Training>,
     planned: Option<GuaranteeRecord>,
     estimated: Option<GuaranteeRecord>,
@@ -269,7 +268,7 @@ struct Run<'a> {
     periodic: EvaluationSet,
     files: workspace::RunFiles,
     train_seconds: f64,
-    /// What the last checkpoint took, until a round has recorded it.
+    /// Seconds that the last checkpoint took, until a round has recorded them.
     checkpoint_seconds: f64,
     tokens: u64,
     start: StartRecord,

@@ -7,7 +7,7 @@ use undertone_coordinator::error::CoordinatorError;
 /// Result of this crate's functions.
 pub type Result<T, E = RunError> = std::result::Result<T, E>;
 
-/// Why a run could not be configured, started, continued or finished.
+/// An error of configuring, starting, continuing or finishing a run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -40,7 +40,7 @@ pub enum RunError {
     UnusableFile {
         /// The file.
         path: PathBuf,
-        /// What would be right.
+        /// The expected value.
         expected: String,
         /// A description of the kind of file found.
         got: String,
@@ -93,11 +93,11 @@ pub enum RunError {
     CheckpointMismatch {
         /// The checkpoint file.
         path: PathBuf,
-        /// What differs: model, configuration, data.
+        /// The part that differs: model, configuration, data.
         what: &'static str,
-        /// What this run has.
+        /// The value of this run.
         expected: String,
-        /// What the checkpoint has.
+        /// The value of the checkpoint.
         found: String,
     },
     /// The checkpoint or one of the run's files cannot be understood.
@@ -105,18 +105,18 @@ pub enum RunError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason for which the file is refused.
         message: String,
     },
     /// A training partition without users, or an evaluation partition without tokens.
     #[error("the {split} partition of the corpus is empty: {hint}")]
     EmptyPartition {
-        /// Which partition.
+        /// The partition.
         split: &'static str,
-        /// What to do.
+        /// A remedy.
         hint: &'static str,
     },
-    /// The words or tokens are no longer those that the model was trained with.
+    /// The words or tokens are not those that the model was trained with.
     #[error(
         "the vocabulary of the corpus differs from {path}: expected SHA-256 {expected}, found {got}; the ids of the model would \
          stand for different words"
@@ -134,7 +134,7 @@ pub enum RunError {
     InitialModel {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it; names the tensor.
+        /// The reason for which the file is refused; it names the tensor.
         source: Box<undertone_models::ModelError>,
     },
     /// The file that a run should start from was trained with other words, or with another tokenizer.
@@ -150,16 +150,16 @@ pub enum RunError {
         /// Digest recorded in the file.
         found: String,
     },
-    /// The file that a run should start from is of a model with the same tensors that computes something else.
+    /// The initial model has the same tensors as the run's model but computes something different.
     #[error("initial model {path}: `model.{key}`: expected {expected}, found {found}")]
     InitialSetting {
         /// The file.
         path: PathBuf,
         /// Key in the table `[model]`.
         key: &'static str,
-        /// What this run has.
+        /// The value of this run.
         expected: String,
-        /// What the file says.
+        /// The value in the file.
         found: String,
     },
     /// A process of a run over several does not fit the others.
@@ -167,9 +167,9 @@ pub enum RunError {
     Rank {
         /// The process.
         rank: usize,
-        /// What would be right.
+        /// The expected value.
         expected: String,
-        /// What came.
+        /// The actual value.
         got: String,
     },
     /// The operating system gave no entropy.
@@ -195,13 +195,13 @@ pub enum RunError {
         /// The reason.
         source: Box<RunError>,
     },
-    /// From the configuration of the task, its plan or one of its rounds.
+    /// An error of the configuration of the task, of its plan or of one of its rounds.
     #[error(transparent)]
     Coordinator(#[from] CoordinatorError),
-    /// From the corpus.
+    /// An error of the corpus.
     #[error(transparent)]
     Data(#[from] undertone_data::DataError),
-    /// A line of a file of the run directory is not what a run writes.
+    /// A line of a file of the run directory is not one that a run writes.
     #[error("{file}, line {line}: expected {expected}: {message}")]
     Line {
         /// The file.

@@ -1,4 +1,4 @@
-//! How good a model is at predicting the next word of people it never saw.
+//! The evaluation of a model: its predictions of the next word of held-out users.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use undertone_mechanisms::draws;
 /// Sentences evaluated side by side.
 pub(crate) const BATCH: usize = 32;
 
-/// How many predictions the head-word histograms look at (\[DPLM\] Table 3).
+/// Number of predictions that the head-word histograms count (\[DPLM\] Table 3).
 const TOP: usize = 10;
 
 /// The measures of one evaluation.
@@ -25,12 +25,12 @@ const TOP: usize = 10;
 /// \[DPLM\] Appendix B (AccuracyTop1) and Table 3 (head words).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
-    /// AccuracyTop1: share of targets for which the likeliest word is right. Candidates are the words (and EOS where EOS is
+    /// AccuracyTop1: fraction of targets for which the likeliest word is right. Candidates are the words (and EOS where EOS is
     /// a target), as on a keyboard, which never offers UNK. A target outside the vocabulary is always a mistake.
     pub top1: f64,
-    /// Share of targets among the three likeliest candidates; the same rule for targets outside the vocabulary.
+    /// Fraction of targets among the three likeliest candidates, with the same rule for targets outside the vocabulary.
     pub top3: f64,
-    /// Share of targets among the five likeliest candidates; the same rule.
+    /// Fraction of targets among the five likeliest candidates, with the same rule.
     pub top5: f64,
     /// Top-1 when every id is a candidate, UNK, BOS and EOS among them: predicting UNK is then always a mistake.
     pub top1_all_ids: f64,
@@ -39,11 +39,11 @@ pub struct Metrics {
     /// Exponential of the mean loss over all targets, UNK taken as a word; infinite where it is beyond an `f64`.
     #[serde(with = "crate::json_number")]
     pub perplexity: f64,
-    /// Targets counted.
+    /// Number of targets.
     pub targets: u64,
-    /// Targets outside the vocabulary among them.
+    /// Number of targets outside the vocabulary.
     pub out_of_vocabulary: u64,
-    /// How many of the top ten predictions are among the most frequent words; only where asked for.
+    /// Histograms of the top ten predictions that are among the most frequent words; only on request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_words: Option<HeadWords>,
 }
@@ -103,7 +103,7 @@ impl EvaluationSet {
         Ok(Self::of(sentences, partition.special()))
     }
 
-    /// These sentences.
+    /// The evaluation set of these sentences.
     pub(crate) fn of(mut sentences: Vec<&[u32]>, special: SpecialIds) -> Self {
         // Sentences of one length side by side; the sort is stable, so the batches depend on the choice alone.
         sentences.sort_by_key(|sentence| sentence.len());
@@ -114,8 +114,8 @@ impl EvaluationSet {
         }
     }
 
-    /// Measures a model in one worker, which has room for [`BATCH`] sentences. Beside the metrics it tells the mean loss,
-    /// which is finite where the perplexity is too large for a number.
+    /// Measures a model in one worker, which has room for [`BATCH`] sentences. It also returns the mean loss, which is finite
+    /// where the perplexity is too large for a number.
     pub(crate) fn measure(
         &self,
         worker: &mut dyn SequenceWorker,

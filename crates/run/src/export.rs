@@ -1,7 +1,6 @@
-//! A run's model for other programs, or for another run: adapters merged, words beside it.
+//! Exports of a run's model for other programs, or for a different run: adapters merged, words beside it.
 //!
-//! What is written follows from the released model and the run's public settings alone: it is post-processing, and the run's
-//! guarantee holds for it.
+//! The export is computed only from the released model and the run's public settings, so the run's guarantee still applies.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,25 +20,25 @@ use crate::initial_model::{Description, GPT2_CONFIG};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// GPT-2's, as the Hugging Face hub holds it, with the `config.json` that its readers ask for. Transformers with learned
-    /// positions only.
+    /// GPT-2's names, as the Hugging Face hub has them, with the `config.json` that readers need. Only for transformers with
+    /// learned positions.
     Gpt2,
-    /// That of a run's own `model.safetensors`.
+    /// The names of a run's own `model.safetensors`.
     Undertone,
 }
 
-/// What was written.
+/// The written export.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Exported {
     /// The folder.
     pub folder: PathBuf,
-    /// Its files.
+    /// The files in the folder.
     pub files: Vec<String>,
     /// Tensor names and shapes.
     pub layout: Layout,
-    /// Parameters of the model that was written.
+    /// Number of parameters of the exported model.
     pub parameters: usize,
-    /// Rank of the adapters that were added to what they adapt, where the run trained adapters.
+    /// Rank of the adapters that were merged, where the run trained adapters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merged_lora_rank: Option<usize>,
 }
@@ -48,12 +47,13 @@ pub struct Exported {
 /// `overwrite` replaces the folder of an earlier export.
 ///
 /// # Guarantee
-/// PRIVACY: post-processing of the released model. Words are copied as they are: what they cost is what the run says of them.
+/// PRIVACY: the export is computed only from the released model, so the run's guarantee still applies. Words are copied as they
+/// are, and their cost is the one that the run states.
 ///
 /// # Errors
-/// [`RunError::Coordinator`] for a family that the layout does not have, [`RunError::Coordinator`] for rotary positions in
-/// GPT-2's layout and for a model file of another model, [`RunError::Data`] for a folder that exists, and without
-/// `model.safetensors` is replaced by nobody, [`RunError::Io`].
+/// [`RunError::Coordinator`] for a family that the layout does not have, for rotary positions in GPT-2's layout and for a model
+/// file of a different model. [`RunError::Data`] for a folder that exists; a folder without `model.safetensors` is never
+/// replaced. [`RunError::Io`].
 pub fn export(run_dir: &Path, layout: Layout, folder: &Path, overwrite: bool) -> Result<Exported> {
     let Trained { data, model: spec } = Trained::read(&run_dir.join(CONFIG_FILE))?;
     let vocab = vocabulary_of(run_dir, &data)?;

@@ -1,8 +1,8 @@
 //! The files of a run directory: opened without following links, bounded in size, written whole or not at all.
 //!
-//! A run directory may come from somebody else. Every file of one is therefore opened here: it must be a regular file under
-//! its own name, and no larger than an honest file of that name could be, which is checked before memory is asked for.
-//! Files that the user names on the command line or in a run file are read by [`read_given`], which follows links.
+//! A run directory may come from a third party. Each of its files is therefore opened here: it must be a regular file under
+//! its own name, and no larger than an honest file of that name could be, which is checked before memory is allocated. Files
+//! that the user names on the command line or in a run file are read by [`read_given`], which follows links.
 
 mod lines;
 pub mod names;
@@ -47,13 +47,13 @@ pub fn limit_of(path: &Path) -> u64 {
     }
 }
 
-/// Whether a name is taken in a folder, also by a link to nothing.
+/// `true` if a name is taken in a folder, also by a link to nothing.
 #[must_use]
 pub fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// Opens a file of a run directory for reading, at most [`limit_of`] its name large.
+/// Opens a file of a run directory for reading, of at most [`limit_of`] its name bytes.
 ///
 /// # Errors
 /// [`RunError::Io`]; [`RunError::UnusableFile`] for a link, for anything but a regular file, and for a larger one.
@@ -73,8 +73,8 @@ pub fn open_at_most(path: &Path, limit: u64) -> Result<File> {
     Ok(file)
 }
 
-/// Opens or creates a file of a run directory for reading and writing. What is in it stays in it. A file that has a second
-/// name (a hard link) is refused, since writing would change what the other name stands for.
+/// Opens or creates a file of a run directory for reading and writing, and keeps its content. A file that has a second name (a
+/// hard link) is refused, since writing would change the file of the other name.
 ///
 /// # Errors
 /// As [`open`], whatever the size.
@@ -96,7 +96,7 @@ pub fn open_to_write(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Opens a regular file that is no link, and tells its size. Opening never waits for the other end of a pipe.
+/// Opens a regular file that is no link, and returns its size. Opening never waits for the other end of a pipe.
 fn regular(path: &Path, options: &mut OpenOptions, action: &'static str) -> Result<(File, u64)> {
     const EXPECTED: &str = "a regular file (links in a run directory are not followed)";
     #[cfg(unix)]
@@ -181,7 +181,7 @@ pub fn read_text(path: &Path) -> Result<String> {
 /// Reads a whole file of a run directory as JSON.
 ///
 /// # Errors
-/// As [`open`]; [`RunError::Damaged`] with the place where it is not what it should be.
+/// As [`open`]; [`RunError::Damaged`] with the place of the error.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     serde_json::from_slice(&read(path)?).map_err(|error| RunError::Damaged {
         path: path.to_owned(),
@@ -291,7 +291,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
     })
 }
 
-/// Writes as [`write_atomic`] what `write` makes: a large file is never in memory as a whole.
+/// Writes the output of `write` as [`write_atomic`] does: a large file is never in memory as a whole.
 ///
 /// # Errors
 /// [`RunError::Io`] naming the path, and those of `write`; the temporary file is removed then.
@@ -318,7 +318,7 @@ pub fn write_secret_at(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> 
 
 /// Mode of files that the umask alone restricts.
 const ORDINARY: u32 = 0o666;
-/// Mode of files that nobody but their owner reads.
+/// Mode of files that only their owner reads.
 const SECRET: u32 = 0o600;
 
 fn written(
@@ -377,7 +377,7 @@ fn folder_of(path: &Path) -> &Path {
         .unwrap_or(Path::new("."))
 }
 
-/// Removes what writers that were killed have left in a folder of a run. Files that cannot be removed only take room.
+/// Removes unfinished files of killed writers from a folder of a run. Files that cannot be removed only take room.
 pub fn remove_partial(folder: &Path) {
     if !folder.symlink_metadata().is_ok_and(|found| found.is_dir()) {
         return;
@@ -389,13 +389,13 @@ pub fn remove_partial(folder: &Path) {
     }
 }
 
-/// Whether a name is that of a file which a writer has not finished.
+/// `true` if a name is that of a file which a writer has not finished.
 #[must_use]
 pub fn is_partial(name: &OsStr) -> bool {
     name.to_string_lossy().starts_with(PARTIAL)
 }
 
-/// How the names of unfinished files begin.
+/// Prefix of the names of unfinished files.
 const PARTIAL: &str = ".partial-";
 
 /// Makes a rename durable. Some file systems refuse to sync a folder; the rename is still atomic there.

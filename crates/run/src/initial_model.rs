@@ -18,19 +18,19 @@ use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::task::needs_initial_model;
 pub use undertone_coordinator::trainings::{StatedGuarantee, Training};
 
-/// What a `model.safetensors` of ours says about itself in its header.
+/// The description of a model in the header of its `model.safetensors`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// The model.
     pub model: ModelSpec,
-    /// Rounds (or steps of pre-training) that it was trained for.
+    /// Number of rounds (or steps of pre-training) that the model was trained for.
     pub rounds: u64,
-    /// Name of the vocabulary file beside it: `vocab.txt` or `tokenizer.json`.
+    /// Name of the vocabulary file beside the model: `vocab.txt` or `tokenizer.json`.
     pub vocabulary: String,
     /// Digest of that file; files written before it was recorded have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vocabulary_sha256: Option<String>,
-    /// The trainings that went into it, first to last; nothing in files written before it was recorded.
+    /// The trainings of the model, first to last; empty in files written before they were recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trained_on: Vec<Training>,
 }
@@ -48,7 +48,7 @@ impl Description {
         }
     }
 
-    /// As it stands in the header.
+    /// The description as the JSON text of the header.
     ///
     /// # Errors
     /// Values that JSON cannot hold.
@@ -58,12 +58,12 @@ impl Description {
     }
 }
 
-/// What the model in a file was trained on, as the file says. Of a file that does not say it, one training that nothing is
-/// known of.
+/// The trainings of the model in a file, as the file describes them. A file without a description has one training that
+/// nothing is known of.
 ///
 /// # Errors
-/// [`RunError::Io`], [`RunError::InitialModel`] for another kind of file, [`RunError::Damaged`] for a
-/// description that cannot be understood, or that states what is no guarantee.
+/// [`RunError::Io`], [`RunError::InitialModel`] for a different kind of file, [`RunError::Damaged`] for a description that
+/// cannot be understood, or that states values that are no guarantee.
 pub fn trained_on(file: &Path) -> Result<Vec<Training>> {
     ModelFile::read(file)?.trained_on()
 }
@@ -86,16 +86,16 @@ pub fn model(
     }
 }
 
-/// What a new run starts from: the parameters of the file, relative to `base`, or without one drawn parameters. Adapters are
-/// drawn, too, where the file has none; where the file has some and the run's model none, they are added to what they adapt.
+/// The initial parameters of a new run: those of the file, relative to `base`, or without a file random ones. Adapters are
+/// random, too, where the file has none; where the file has some and the run's model none, they are merged.
 ///
 /// Names, shapes, types and finiteness of all tensors are checked, and where the file records them the vocabulary (equal
 /// shapes do not make equal words), attention heads and adapters. Files written by other programs are accepted with the
 /// layout alone, those of GPT-2 in its own, with the `config.json` beside them where there is one.
 ///
 /// # Guarantee
-/// PRIVACY: none of its own. What the file was trained on is outside the guarantee of the run that starts from it. The run
-/// composes what the file says of private trainings on its own source, and warns of others: see [`trained_on`].
+/// PRIVACY: none of its own. The text that the file was trained on is outside the guarantee of the run that starts from it. The
+/// run composes the private trainings on its own source that the file describes, and warns of others: see [`trained_on`].
 ///
 /// # Errors
 /// [`RunError::Io`], [`RunError::InitialModel`] naming file and tensor, [`RunError::InitialSetting`],

@@ -1,4 +1,4 @@
-//! `ledger.jsonl`: one line a round, each holding the digest of the line before.
+//! `ledger.jsonl`: one line per round, each holding the digest of the line before.
 
 use std::path::Path;
 
@@ -18,10 +18,10 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens or creates the ledger of a run and cuts it to `length` bytes; returns what it holds up to there, and its end.
+    /// Opens or creates the ledger of a run and cuts it to `length` bytes; returns its entries up to there, and its end.
     ///
     /// # Errors
-    /// [`RunError::Io`]; [`RunError::Damaged`] naming the first line that is not what was written.
+    /// [`RunError::Io`]; [`RunError::Damaged`] naming the first line that is not the written one.
     pub fn open(path: &Path, length: u64, genesis: &str) -> Result<(Self, Vec<LedgerEntry>, Chain)> {
         let lines = JsonLines::open(path, length)?;
         let (entries, head) = read_chain(path, genesis)?;
@@ -44,14 +44,14 @@ impl Ledger {
         self.lines.sync()
     }
 
-    /// Bytes of whole lines.
+    /// Number of bytes of whole lines.
     #[must_use]
     pub fn length(&self) -> u64 {
         self.lines.length()
     }
 }
 
-/// What the first line is chained to: the settings of the run, as its directory holds them.
+/// The digest that the first line is chained to: that of the settings of the run, as its directory holds them.
 #[must_use]
 pub fn genesis(
     config: &[u8],
@@ -78,8 +78,8 @@ pub fn genesis(
 /// All entries of a ledger, and the digest of its last line.
 ///
 /// # Errors
-/// [`RunError::Io`]; [`RunError::Damaged`] naming the first line that is no entry, is of another round than its
-/// place says, or does not follow the line before it.
+/// [`RunError::Io`]; [`RunError::Damaged`] naming the first line that is no entry, is of a different round than its place
+/// says, or does not follow the line before it.
 pub fn read_chain(path: &Path, genesis: &str) -> Result<(Vec<LedgerEntry>, String)> {
     let mut head = genesis.to_owned();
     let mut entries = Vec::new();

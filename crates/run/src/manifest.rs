@@ -1,4 +1,4 @@
-//! `manifest.json`: what a finished run's files were when it ended.
+//! `manifest.json`: the digests of a finished run's files when it ended.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -17,9 +17,9 @@ pub use crate::files::names::MANIFEST_FILE;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Version of this file.
+    /// Version of the manifest's format.
     pub version: u32,
-    /// Rounds of the run.
+    /// Number of rounds of the run.
     pub rounds: u64,
     /// Digest of the ledger's last line.
     pub ledger_head: String,
@@ -48,7 +48,7 @@ impl Manifest {
         })
     }
 
-    /// Writes it, last of all files.
+    /// Writes the manifest, last of all files.
     ///
     /// # Errors
     /// [`RunError::Io`].
@@ -60,7 +60,7 @@ impl Manifest {
         files::write_atomic(&path, &text)
     }
 
-    /// Reads it.
+    /// Reads the manifest of a run.
     ///
     /// # Errors
     /// [`RunError::Io`], [`RunError::Damaged`].

@@ -1,9 +1,9 @@
-//! The lines of `metrics.jsonl`, as types: what a run writes and what reports read back.
+//! The lines of `metrics.jsonl`, as types: a run writes them and reports read them back.
 //!
 //! Reports are made from the files of a run alone, so a report can be drawn again at any time.
 //!
 //! PRIVACY: only the parameters are a differentially private release. Metrics contain exact statistics of the cohort (sizes,
-//! norms, losses) and belong to whoever runs the training.
+//! norms, losses) and belong to the operator of the training.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use undertone_coordinator::identity::ParameterCounts;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum MetricsLine {
-    /// What the run is and what it works on: the first line.
+    /// The run, its model and its data: the first line.
     Start(StartRecord),
     /// One finished round.
     Round(RoundRecord),
@@ -33,11 +33,11 @@ pub struct StartRecord {
     /// Number of parameters that stay as they are, beside adapters.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub frozen_parameters: usize,
-    /// Users in the training partition.
+    /// Number of users in the training partition.
     pub train_users: usize,
-    /// Tokens in the training partition after caps and filters.
+    /// Number of tokens in the training partition after caps and filters.
     pub train_tokens: u64,
-    /// Rounds that the run will make.
+    /// Number of rounds that the run will make.
     pub rounds: u64,
     /// Histogram of tokens per training user.
     pub user_sizes: Histogram,
@@ -45,13 +45,13 @@ pub struct StartRecord {
     pub best_accuracy: Option<f64>,
     /// Top-1 accuracy on the evaluation partition of always predicting the most frequent training word.
     pub unigram_accuracy: Option<f64>,
-    /// Why the run will come to nothing, and what would help, where its plan says so.
+    /// The warning of the plan that the noise of the run leaves nothing of what is learnt, with changes that help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }
 
 impl StartRecord {
-    /// How many parameters are trained, and of how many, in words.
+    /// The numbers of trained and of all parameters, in words.
     #[must_use]
     pub fn counts(&self) -> String {
         let counts = ParameterCounts {
@@ -71,27 +71,27 @@ fn is_zero(count: &usize) -> bool {
 pub struct RoundRecord {
     /// Round index, from 0.
     pub round: u64,
-    /// Users that took part.
+    /// Number of users that took part.
     pub cohort_size: usize,
-    /// How many of them the sum holds, where they can fail on the way.
+    /// Number of users in the sum, where users can fail on the way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub survivors: Option<u64>,
-    /// Whether too few were left, so that nothing was released.
+    /// `true` if too few users were left, so that nothing was released.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub abandoned: bool,
     /// Sum of the user weights `w_k`.
     pub cohort_weight: f64,
-    /// ULS and ELS: examples whose gradients the sum was made of.
+    /// ULS and ELS: number of examples whose gradients are in the sum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub examples: Option<u64>,
-    /// Target tokens trained on.
+    /// Number of target tokens trained on.
     pub tokens: u64,
     /// Mean training loss (nats per token) over all local steps.
     #[serde(with = "crate::json_number")]
     pub train_loss: f64,
     /// Flat clip norm `S` of the round; `None` without clipping.
     pub clip_norm: Option<f64>,
-    /// Users (ELS: examples) whose local training left the range of numbers and who contributed a zero vector.
+    /// Number of users (ELS: examples) whose local training left the range of numbers, so that they contributed a zero vector.
     #[serde(default)]
     pub discarded: usize,
     /// Fraction of users whose update was clipped at its last local step; ELS: of examples whose gradient was.
@@ -103,13 +103,13 @@ pub struct RoundRecord {
     pub release_norm: f64,
     /// Noise standard deviation per coordinate of the average; 0 when not private.
     pub noise_std: f64,
-    /// Norm of the signal over the noise's, `noise_std * sqrt(d)`, estimated from the release alone: what its energy has
-    /// beyond the noise's. `None` when not private.
+    /// Norm of the signal over the noise's, `noise_std * sqrt(d)`, estimated from the release alone by its energy beyond the
+    /// noise's. `None` when not private.
     pub signal_to_noise: Option<f64>,
     /// Running guarantee after this round at the run's delta; `None` when not private. It is stated at every evaluation, and
     /// without correlated noise at a hundred rounds besides.
     pub epsilon: Option<f64>,
-    /// Adaptive clipping: the private estimate of the norm's quantile after this round.
+    /// The private estimate of the norm's quantile after this round, where clipping is adaptive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_clip_norm: Option<f64>,
     /// Digest of the round's line in the ledger, which names participants, keys and parameters that no file determines.
@@ -118,7 +118,7 @@ pub struct RoundRecord {
     pub ledger_sha256: Option<String>,
     /// Wall-clock seconds of the round.
     pub seconds: f64,
-    /// Where they went.
+    /// Seconds of the parts of the round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phases: Option<PhaseSeconds>,
 }
@@ -126,19 +126,19 @@ pub struct RoundRecord {
 /// Wall-clock seconds of a round's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct PhaseSeconds {
-    /// The budget, and who takes part.
+    /// The budget check, and the sampling of the cohort.
     pub cohort: f64,
     /// Local training, without clipping and adding to the sum.
     pub training: f64,
-    /// Projections after local steps, the mean over the workers.
+    /// Projections after local steps, as the mean over the workers.
     pub clip: f64,
-    /// Bounding updates and adding them to the sum, the mean over the workers.
+    /// Bounding updates and adding them to the sum, as the mean over the workers.
     pub sum: f64,
     /// Averaging and noise.
     pub noise: f64,
     /// The server optimizer.
     pub server: f64,
-    /// The ledger's line, with the digest of the parameters and what was spent.
+    /// The ledger's line, with the digest of the parameters and the spending.
     pub ledger: f64,
     /// Writing a checkpoint before this round, if one was written; not part of the round's seconds.
     pub checkpoint: f64,
@@ -147,7 +147,7 @@ pub struct PhaseSeconds {
 /// One evaluation of the global model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationRecord {
-    /// Rounds finished when the model was evaluated.
+    /// Number of rounds finished when the model was evaluated.
     pub round: u64,
     /// Partition: `validation` or `test`.
     pub split: String,

@@ -1,9 +1,9 @@
-//! Personalisation: what a user's own text adds to a trained model, measured on held-out users.
+//! Personalisation: the effect of a user's own text on a trained model, measured on held-out users.
 //!
 //! Every user trains the run's final model on the first half of its examples by plain SGD and evaluates it, before and
 //! after, on the other half. A personalised model is its user's: it stays there, and nothing of it flows back into the run.
 //!
-//! PRIVACY: the run's guarantee speaks of the model that it released. A personalised model may repeat its user's text, and
+//! PRIVACY: the run's guarantee holds for the model that it released. A personalised model may repeat its user's text, and
 //! the figures made here are exact statistics of the held-out users: neither is covered by any guarantee.
 //!
 //! Source: \[UserDP\] Appendix G.2 and Figure 18: four local epochs of SGD on half of a test user's examples.
@@ -26,17 +26,17 @@ use undertone_local::batch;
 use undertone_local::on_threads;
 use undertone_mechanisms::draws;
 
-/// What a personalised model says about itself.
+/// The note about personalised models in results.
 pub const STAYS_WITH_ITS_USER: &str = "Personalised models stay with their users and are outside the run's guarantee; so \
                                        are these figures, exact statistics of held-out users.";
 
-/// How users personalise.
+/// Options of personalisation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PersonalizeOptions {
     /// The partition whose users personalise.
     #[serde(skip)]
     pub split: EvaluationSplit,
-    /// At most so many of its users, chosen once at random; all by default.
+    /// Max number of its users, chosen once at random; all by default.
     pub max_users: Option<usize>,
     /// Local epochs.
     pub epochs: usize,
@@ -44,28 +44,28 @@ pub struct PersonalizeOptions {
     pub batch_size: usize,
     /// Learning rate of local SGD.
     pub learning_rate: f64,
-    /// Whether the end of a sentence counts as a target.
+    /// `Included` if the end of a sentence counts as a target.
     #[serde(skip)]
     pub eos: EosTargets,
-    /// Cores to use; nothing in the result depends on it.
+    /// Number of cores to use; the result does not depend on it.
     #[serde(skip)]
     pub threads: usize,
 }
 
-/// What personalisation did, over users that weigh the same whatever they wrote.
+/// The effect of personalisation, over users of equal weight.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Personalization {
-    /// How.
+    /// The options of personalisation.
     pub options: PersonalizeOptions,
     /// The partition.
     pub split: &'static str,
-    /// Users that personalised.
+    /// Number of users that personalised.
     pub users: usize,
-    /// Users left out: with one example, or without a target in the half that is evaluated.
+    /// Number of users left out: with one example, or without a target in the half that is evaluated.
     pub too_small: usize,
-    /// Users whose training left the range of numbers. They keep the model they had: no change.
+    /// Number of users whose training left the range of numbers. They keep the released model: no change.
     pub diverged: usize,
-    /// Targets evaluated.
+    /// Number of evaluated targets.
     pub targets: u64,
     /// Mean token loss in nats.
     pub loss: Change,
@@ -73,11 +73,11 @@ pub struct Personalization {
     pub top1: Change,
     /// Every user's change of the loss, ascending.
     pub loss_deltas: Vec<f64>,
-    /// What this does not cover.
+    /// The note that no guarantee covers the result.
     pub note: &'static str,
 }
 
-/// A measure before and after.
+/// A measure before and after personalisation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
     /// Mean over users before.
@@ -86,36 +86,37 @@ pub struct Change {
     pub after: f64,
     /// The changes of the users.
     pub delta: Spread,
-    /// Share of users for whom it is better after than before.
+    /// Fraction of users for whom the measure is better after than before.
     pub improved: f64,
 }
 
-/// How values spread; quantiles between two values are interpolated.
+/// Mean and quantiles of values; quantiles between two values are interpolated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Spread {
     /// Mean.
     pub mean: f64,
-    /// A tenth is below.
+    /// The 10 % quantile.
     pub p10: f64,
-    /// A quarter is below.
+    /// The 25 % quantile.
     pub p25: f64,
-    /// Half is below.
+    /// The median.
     pub median: f64,
-    /// Three quarters are below.
+    /// The 75 % quantile.
     pub p75: f64,
-    /// Nine tenths are below.
+    /// The 90 % quantile.
     pub p90: f64,
 }
 
 /// Personalises the final model of a run for held-out users, one by one.
 ///
-/// Relative paths of the run's data settings start at `base`, by default where they started when the run was made.
+/// Relative paths of the run's data settings start at `base`, by default at the folder where they started when the run was
+/// made.
 ///
 /// # Guarantee
 /// PRIVACY: none, see the module. The same options give the same figures at any number of threads.
 ///
 /// # Errors
-/// [`RunError`], among them a model file of another model, and a partition in which nobody has two examples.
+/// [`RunError`], among them a model file of a different model, and a partition in which no user has two examples.
 pub fn personalize(
     run_dir: &Path,
     base: Option<&Path>,
@@ -221,7 +222,7 @@ struct Outcome {
     diverged: bool,
 }
 
-/// One thread's model and parameters.
+/// The model and parameters of one thread.
 struct Local<'a> {
     worker: Box<dyn SequenceWorker>,
     parameters: Vec<f32>,
@@ -312,7 +313,7 @@ impl Change {
 }
 
 impl Spread {
-    /// Of ascending values, at least one.
+    /// The spread of ascending values, at least one.
     fn of_sorted(values: &[f64]) -> Self {
         let quantile = |fraction: f64| {
             let place = fraction * (values.len() - 1) as f64;

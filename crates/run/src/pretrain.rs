@@ -4,8 +4,7 @@
 //! directory like a private run's (configuration, vocabulary, metrics, model, report), and private training starts from
 //! its `model.safetensors` (see [`initial_model`]).
 //!
-//! A step stands in the records where a round of a federated run would: its cohort are the users whose examples the step
-//! read.
+//! A step takes the place of a federated round in the records: its cohort are the users whose examples the step read.
 //!
 //! Source: \[Gboard\] section 2.3 and Figure 3 (Xu et al., "Federated Learning of Gboard Language Models with Differential
 //! Privacy", 2023): pre-training on public data before private training.
@@ -37,18 +36,18 @@ use gradient::PartWorker;
 use inputs::TrainingInputs;
 use order::ExampleOrder;
 
-/// What every pre-training says about itself.
+/// The warning of each pre-training.
 pub const NOT_PRIVATE: &str = "Pre-training is NOT private: nothing is clipped and no noise is added, so the model may \
                                repeat what it read. Use it for public text only.";
 
-/// Pre-trains a model as a file says.
+/// Runs the pre-training of a file.
 ///
 /// # Guarantee
 /// PRIVACY: none. With the same configuration the parameters have the same bits at any number of threads and after any
 /// resume (on processors with the same vector instructions).
 ///
 /// # Errors
-/// [`RunError`]; what fails after its first checkpoint can be resumed.
+/// [`RunError`]; a pre-training that fails after its first checkpoint can be resumed.
 ///
 /// # Example
 /// ```no_run
@@ -108,7 +107,7 @@ struct Pretraining<'a> {
     train_seconds: f64,
     tokens: u64,
     start: StartRecord,
-    /// What went into the model that it starts from.
+    /// The trainings of the initial model.
     trainings: Vec<Training>,
 }
 

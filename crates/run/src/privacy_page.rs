@@ -54,7 +54,7 @@ fn plain(text: &str) -> String {
     escaped
 }
 
-/// The guarantees that there are, in the order in which a reader asks for them.
+/// The guarantees of a run, in the order in which a reader asks for them.
 pub fn named(
     privacy: &PrivacyReport,
 ) -> impl Iterator<Item = (&'static str, &'static str, &GuaranteeRecord)> {
@@ -90,7 +90,7 @@ pub fn named(
     .filter_map(|(name, how, record)| Some((name, how, record.as_ref()?)))
 }
 
-/// What a guarantee rests on, as names and values.
+/// The conditions of a guarantee, as names and values.
 pub fn facts(record: &GuaranteeRecord) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         ("Neighbours", record.adjacency.clone()),

@@ -1,7 +1,7 @@
-//! The processes of one run: who they are, and the two things they do together.
+//! The processes of one run, and their two collective operations.
 //!
-//! Rank 0 leads: it owns the run directory, draws cohorts, adds the noise and tells the others what to train. They train
-//! their share of a round's cohort into one sum of integers.
+//! Rank 0 leads: it owns the run directory, draws cohorts, adds the noise and orders the work of the others. They train their
+//! part of a round's cohort into one sum of integers.
 
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -14,19 +14,19 @@ use undertone_local::{MicrobatchOutcome, UserOutcome};
 
 /// The processes that train one run. All of them make the same calls in the same order.
 pub trait Ranks: std::fmt::Debug {
-    /// This process, from 0.
+    /// The rank of this process, from 0.
     fn rank(&self) -> usize;
 
-    /// How many there are.
+    /// Number of processes.
     fn size(&self) -> usize;
 
     /// Replaces the values by their sums over all processes, place by place; no sum leaves the range of `i64`.
     ///
     /// # Errors
-    /// What the network gives; after an error the run is over.
+    /// An error of the network; after it the run is over.
     fn all_reduce(&self, values: &mut [i64]) -> Result<()>;
 
-    /// Replaces everybody's bytes by those of rank 0.
+    /// Replaces the bytes of all processes by those of rank 0.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
@@ -55,7 +55,7 @@ impl Ranks for OneProcess {
     }
 }
 
-/// The pieces of this process: every so-manieth, so that a list that falls in size is shared evenly.
+/// This rank's work items: every `size`-th one, starting at its rank, so that items in falling order of size spread evenly.
 pub(crate) fn work_of_rank<'a>(
     order: &'a [usize],
     ranks: &dyn Ranks,
@@ -73,8 +73,8 @@ pub(crate) trait Words: Sized {
     fn read(words: &[i64]) -> Option<Self>;
 }
 
-/// Everybody's outcomes for everybody, by their number. Each was made by one process: over a sum of integers, the zeros of
-/// the others change nothing.
+/// Exchanges the outcomes of all processes, ordered by their number. One process makes each of them, so in a sum of integers
+/// the zeros of the others change nothing.
 ///
 /// # Errors
 /// [`RunError::Rank`] where one is missing; from the network.
@@ -102,10 +102,10 @@ pub(crate) fn exchange<T: Words>(made: Vec<Option<T>>, width: usize, ranks: &dyn
         .collect()
 }
 
-/// The number of whole numbers that the outcome of a user is written as.
+/// Number of words of a user's outcome.
 pub(crate) const USER_WORDS: usize = 6;
 
-/// Set in the first word of every outcome; a second writer would carry it away.
+/// Flag in the first word of each outcome; a second writer would carry it away.
 const PRESENT: i64 = 1;
 const CLIPPED: i64 = 2;
 const DISCARDED: i64 = 4;
@@ -158,7 +158,7 @@ impl Words for UserOutcome {
     }
 }
 
-/// The number of whole numbers that the outcome of a microbatch of at most `size` examples is written as.
+/// Number of words of the outcome of a microbatch of at most `size` examples.
 pub(crate) fn microbatch_words(size: usize) -> usize {
     7 + size
 }

@@ -12,25 +12,25 @@ use crate::files::{self, Lines};
 use crate::metrics::{EvaluationRecord, MetricsLine, RoundRecord, StartRecord};
 use undertone_coordinator::record::PrivacyReport;
 
-/// What a run directory holds for a report.
+/// The data of a run directory for a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunData {
     /// The run directory.
     pub directory: PathBuf,
     /// The text of `config.toml`, where there is one.
     pub config: Option<String>,
-    /// What the run is.
+    /// The first line of the metrics.
     pub start: StartRecord,
     /// The finished rounds, in order.
     pub rounds: Vec<RoundRecord>,
     /// The evaluations, in order.
     pub evaluations: Vec<EvaluationRecord>,
-    /// `privacy.json`, where the run has come so far.
+    /// The content of `privacy.json`, where the run has come so far.
     pub privacy: Option<PrivacyReport>,
 }
 
 impl RunData {
-    /// What the model that the run started from was worth, where it started from one and has gone on from there.
+    /// The evaluation of the initial model, where there is one and the run has gone on from it.
     #[must_use]
     pub fn initial(&self) -> Option<&Metrics> {
         match &self.evaluations[..] {
@@ -42,7 +42,7 @@ impl RunData {
 
 /// Reads `metrics.jsonl`, `config.toml` and `privacy.json`; the last two may be missing.
 ///
-/// A last line without its newline is what a crash leaves; it is left out if it cannot be understood.
+/// A crash can leave a last line without its newline; it is left out if it cannot be understood.
 ///
 /// # Errors
 /// [`RunError`] naming file and line.

@@ -34,7 +34,7 @@ pub(crate) struct RoundText<'a> {
     pub(crate) partition: &'a Partition<'a>,
     /// The indices of the cohort in the partition.
     pub(crate) users: &'a [usize],
-    /// The seeds of their orders.
+    /// The seeds of the users' orders.
     pub(crate) orders: &'a [[u8; 32]],
 }
 
@@ -52,7 +52,7 @@ impl CohortText for RoundText<'_> {
     }
 }
 
-/// The text of all training users, by their indices: what microbatches of example-level sampling name.
+/// The text of all training users, by their indices, which microbatches of example-level sampling name.
 pub(crate) struct AllText<'a>(pub(crate) &'a Partition<'a>);
 
 impl CohortText for AllText<'_> {

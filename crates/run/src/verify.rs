@@ -1,13 +1,13 @@
-//! `undertone verify RUN`: what a run's own files prove about it, and what does not hold.
+//! `undertone verify RUN`: checks of a run against its own files.
 //!
-//! Everything is recomputed from the files of the run directory: the chain of the ledger, every round's clip norm,
-//! sensitivity and noise, who took part and how far apart, the whole privacy report, the figures of the metrics that ledger
-//! and configuration determine, and the model that came out with what it says of itself. The report is made by the code that
-//! a run makes it with, from the ledger's lines, and compared leaf by leaf.
+//! Everything is recomputed from the files of the run directory: the chain of the ledger, each round's clip norm, sensitivity
+//! and noise, the participation of users, the whole privacy report, the figures of the metrics that ledger and configuration
+//! determine, and the final model with its description. The report is made by the code of the run, from the ledger's lines, and
+//! compared leaf by leaf.
 //!
-//! What no file can prove: that the noise was drawn as the ledger says, that pseudonyms stand for different people, losses
-//! and accuracies, and that a directory was not forged as a whole. A copy of the ledger's last digest (`ledger_head` in
-//! `manifest.json`) in another place tells the last.
+//! No file can prove that the noise was drawn as the ledger says, that pseudonyms stand for different users, that losses and
+//! accuracies are true, or that a directory was not forged as a whole. A copy of the ledger's last digest (`ledger_head` in
+//! `manifest.json`) in a different place detects the last.
 //!
 //! Source: \[Gboard\] section 2.5, point 7; \[BLT\] Appendix A.
 
@@ -38,14 +38,14 @@ use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::privacy_report::{Claims, FOLLOWS_THE_ENCODING};
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry};
 
-/// One thing that was looked at.
+/// One check of a verification.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
-    /// What was looked at.
+    /// The name of the check.
     pub name: &'static str,
-    /// What was found, in a few words.
+    /// The findings in a few words.
     pub found: String,
-    /// What does not hold, each naming its file, line or figure; empty if the check passed.
+    /// The failed claims, each naming its file, line or figure; empty if the check passed.
     pub problems: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ impl Check {
         self.problems.extend(problems);
     }
 
-    /// Says that two figures differ, if they do.
+    /// Adds a problem if two figures differ.
     fn same(&mut self, place: impl Display, expected: &impl Figure, got: &impl Figure) {
         let (expected, got) = (expected.value(), got.value());
         // Recomputed on another machine, a last digit may differ.
@@ -113,34 +113,34 @@ impl Figure for Option<f64> {
     }
 }
 
-/// What a run directory proves.
+/// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verification {
     /// The run directory.
     pub run: PathBuf,
     /// Every check, in order. Where one fails that others build on, they are missing.
     pub checks: Vec<Check>,
-    /// The guarantee as recomputed from the ledger; `None` where it could not be, or the run promises none.
+    /// The guarantee recomputed from the ledger; `None` where that failed, or where the run promises none.
     pub recomputed: Option<GuaranteeRecord>,
-    /// What the guarantee rests on beside the files, and which figures no file determines.
+    /// Conditions of the guarantee beside the files, and the figures that no file determines.
     pub notes: Vec<&'static str>,
 }
 
 impl Verification {
-    /// Whether everything holds.
+    /// `true` if all claims hold.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.checks.iter().all(|check| check.problems.is_empty())
     }
 
-    /// Keeps a check; the value that later ones build on, if it passed.
+    /// Keeps a check, and returns the value that later ones build on, if it passed.
     fn then<T>(&mut self, (check, value): (Check, Option<T>)) -> Option<T> {
         self.checks.push(check);
         value
     }
 }
 
-/// What later checks build on.
+/// The values that later checks build on.
 struct Run<'a> {
     folder: &'a Path,
     config: RunConfig,
@@ -148,12 +148,12 @@ struct Run<'a> {
     counts: ParameterCounts,
     entries: Vec<LedgerEntry>,
     plan: PrivacyPlan,
-    /// What the model that the run started from says of its training.
+    /// The trainings that the initial model describes.
     trainings: Vec<Training>,
 }
 
 impl Run<'_> {
-    /// What the report of the run is made from, made as before the first round.
+    /// The inputs of the run's report, made as before the first round.
     fn claims(&self) -> Result<Claims<'_>> {
         Ok(Claims {
             task: &self.config.task,
@@ -170,7 +170,7 @@ impl Run<'_> {
 /// Verifies a finished run.
 ///
 /// # Errors
-/// [`RunError::Io`] where the folder is no run directory; everything else that is wrong is a problem of a check.
+/// [`RunError::Io`] where the folder is no run directory; all other errors are problems of a check.
 pub fn verify(run_dir: &Path) -> Result<Verification> {
     files::read(&run_dir.join(CONFIG_FILE))?;
     let mut verification = Verification {
@@ -231,7 +231,7 @@ fn configuration(folder: &Path) -> (Check, Option<RunConfig>) {
     (check, config)
 }
 
-/// Model and plan, made again from configuration, vocabulary and mechanism.
+/// Model and plan, recomputed from configuration, vocabulary and mechanism.
 struct Settings {
     vocabulary: Vocab,
     counts: ParameterCounts,

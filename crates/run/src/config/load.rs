@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use super::RunConfig;
 use crate::error::{Result, RunError};
 
-/// A run file as read: the configuration, and where its relative paths start.
+/// A run file that was read: the configuration, and the folder where its relative paths start.
 #[derive(Debug, Clone)]
 pub struct RunFile {
     /// The checked configuration, overrides applied.
@@ -124,7 +124,7 @@ pub fn parse_as<T: DeserializeOwned>(text: &str, path: &Path, overrides: &[Overr
     toml::from_str(text).map_err(|error| syntax(syntax_error(text, &error)))
 }
 
-/// What is wrong with a TOML text, in one line: the parser's own message draws the place over several.
+/// The error of a TOML text, in one line: the parser's own message draws the place over several.
 #[must_use]
 pub fn syntax_error(text: &str, error: &toml::de::Error) -> String {
     let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {

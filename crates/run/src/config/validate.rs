@@ -1,4 +1,4 @@
-//! What the types of a run file do not say: how its tables fit the corpus, and the driver's own ranges.
+//! The checks of a run file that its types do not make: its tables against the corpus, and the driver's own ranges.
 
 use undertone_data::CorpusSpec;
 use undertone_models::ModelSpec;
@@ -8,7 +8,7 @@ use crate::error::{Result, RunError};
 use undertone_coordinator::task::{at_least_one, needs_initial_model};
 
 impl RunConfig {
-    /// Checks every value that the type alone does not.
+    /// Checks each value that its type alone does not.
     ///
     /// # Errors
     /// An error that names the key, what was expected and what was found.
@@ -21,7 +21,7 @@ impl RunConfig {
     }
 }
 
-/// A transformer reads no sentence that is longer than its context.
+/// Checks that no sentence is longer than the context of a transformer.
 pub(crate) fn fits_context(model: &ModelSpec, data: &CorpusSpec) -> Result<()> {
     let ModelSpec::Transformer { context, .. } = *model else {
         return Ok(());
@@ -37,7 +37,7 @@ pub(crate) fn fits_context(model: &ModelSpec, data: &CorpusSpec) -> Result<()> {
     ))
 }
 
-/// An evaluation of no tokens measures nothing.
+/// Refuses an evaluation of no tokens.
 pub(crate) fn token_limits(evaluation: &EvaluationConfig) -> Result<()> {
     for (key, tokens) in [
         ("evaluation.max_tokens", evaluation.max_tokens),

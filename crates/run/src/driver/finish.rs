@@ -1,4 +1,4 @@
-//! Checkpoints, and how a run ends.
+//! Checkpoints, and the end of a run.
 
 use std::time::Instant;
 
@@ -76,7 +76,7 @@ impl Run<'_> {
         Ok(metrics)
     }
 
-    /// What the initial model was worth, as the run recorded it before its first round, in this process or an earlier one.
+    /// The evaluation of the initial model that the run recorded before its first round, in this process or an earlier one.
     fn initial_metrics(&self) -> Result<Option<Metrics>> {
         if self.config.initial_model.is_none() {
             return Ok(None);

@@ -18,14 +18,14 @@ use undertone_aggregation::Bound;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_local::{CpuEngine, LocalTask};
 
-/// Trains what rank 0 says until it says that the run is over. Of `options`, the folder of the corpus cache and the cores
-/// matter; no other file is written.
+/// Trains the work that rank 0 orders until it orders the end of the run. Only the folder of the corpus cache and the cores
+/// of `options` matter; no other file is written.
 ///
 /// # Guarantee
-/// No noise is drawn here: what leaves this process is its part of sums, and it goes to the processes of the run alone.
+/// No noise is drawn here. Only the process's part of sums leaves it, and goes to the processes of the run alone.
 ///
 /// # Errors
-/// [`RunError::Rank`] for another corpus or initial model than those of rank 0; from corpus, model and local training.
+/// [`RunError::Rank`] for a corpus or initial model that differs from those of rank 0; from corpus, model and local training.
 pub fn train_as_follower(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> {
     let mut theta = Vec::new();
     let start = match Order::receive(&mut theta, ranks)? {

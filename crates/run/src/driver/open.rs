@@ -283,8 +283,8 @@ fn start_record(
     }
 }
 
-/// Number of training users and their total weight, for a private run no more than its bound; with example-level sampling
-/// every kept example weighs 1.
+/// Number of training users and their total weight, for a private run no more than its bound. With example-level sampling
+/// each kept example weighs 1.
 fn population(config: &RunConfig, users: &Partition<'_>) -> Population {
     let UserSettings {
         algorithm,

@@ -1,4 +1,4 @@
-//! What rank 0 tells the other processes of a run.
+//! The orders that rank 0 sends to the other processes of a run.
 
 use std::path::PathBuf;
 
@@ -14,24 +14,24 @@ use undertone_local::LocalTask;
 /// One message.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Before the first round.
+    /// The start of the run, before the first round.
     Start(Start),
     /// A round; the parameters come behind it.
     Round(RoundOrder),
-    /// No more rounds.
+    /// The end of the run.
     Over,
 }
 
-/// What a process needs to train.
+/// The inputs that a follower needs to train.
 #[derive(PartialEq, Serialize, Deserialize)]
 pub(crate) struct Start {
     /// The configuration, as TOML.
     pub(crate) config: String,
-    /// Where its relative paths start.
+    /// The folder where relative paths of the configuration start.
     pub(crate) base: PathBuf,
-    /// Of the corpus that rank 0 opened.
+    /// Digest of the corpus that rank 0 opened.
     pub(crate) data_sha256: String,
-    /// Of the parameters that adapters are added to.
+    /// Digest of the parameters that adapters are added to.
     pub(crate) frozen_sha256: Option<String>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct RoundOrder {
     clip: Clip,
     zero_update: bool,
     pub(crate) users: Vec<usize>,
-    /// For each user the seed of the order of its examples. PRIVACY: a follower gets these seeds and never the root of the run's
+    /// The seed of the order of each user's examples. PRIVACY: a follower gets these seeds and never the root of the run's
     /// randomness, from which the noise follows.
     pub(crate) order_seeds: Vec<[u8; 32]>,
     pub(crate) microbatches: Option<Vec<Microbatch>>,
@@ -108,7 +108,7 @@ impl RoundOrder {
 }
 
 impl Order {
-    /// Tells all others, if there are any; `theta` goes with a round.
+    /// Sends the order to all other processes, if there are any; `theta` goes with a round.
     pub(crate) fn send(&self, theta: &[f32], ranks: &dyn Ranks) -> Result<()> {
         if ranks.size() == 1 {
             return Ok(());
@@ -121,7 +121,7 @@ impl Order {
         ranks.broadcast(&mut bytes)
     }
 
-    /// What rank 0 says next; the parameters of a round are put into `theta`.
+    /// Receives the next order of rank 0; the parameters of a round are put into `theta`.
     pub(crate) fn receive(theta: &mut Vec<f32>, ranks: &dyn Ranks) -> Result<Self> {
         let mut bytes = Vec::new();
         ranks.broadcast(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! What the plan of a run needs from files: the strategy that the run file names, and the cost of its private words.
+//! The inputs of a plan from files: the strategy that the run file names, and the cost of its private words.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub(crate) fn named_strategy(task: &TaskConfig, base: &Path) -> Result<Option<St
     file.map(|file| read_strategy(&base.join(file))).transpose()
 }
 
-/// What the private choice of the words cost, under the relation of the plan; `None` without a record or without privacy.
+/// The cost of the private choice of the words, under the relation of the plan; `None` without a record or without privacy.
 ///
 /// # Errors
 /// From the accountant, where the cost is not known under this relation.

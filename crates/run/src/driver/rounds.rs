@@ -51,7 +51,7 @@ impl Run<'_> {
         Ok(head)
     }
 
-    /// The cohort of the next round and what the round does, if participation and budget admit it.
+    /// Opens the next round and draws its cohort, if participation and budget admit it.
     fn admit(&mut self, head: &RunHead) -> Result<(Opened, Cohort)> {
         let cohort = self.cohorts.draw(head.round(), &self.randomness)?;
         let widened = match cohort.widened {
@@ -163,7 +163,7 @@ impl Run<'_> {
         })
     }
 
-    /// A resumed run whose checkpoint is older than the evaluation that followed it evaluates again.
+    /// Repeats the evaluation of a resumed run whose checkpoint is older than the evaluation that followed it.
     fn evaluate_again(&mut self, head: &RunHead) -> Result<()> {
         if !evaluates(self.config, head.round()) {
             return Ok(());
@@ -205,7 +205,7 @@ impl Run<'_> {
 }
 
 impl RunError {
-    /// Whether a round was refused, so that the run ends with what it has.
+    /// `true` if the error refuses a round, so that the run ends with the rounds before it.
     fn refuses_round(&self) -> bool {
         matches!(
             self,
@@ -218,25 +218,25 @@ impl RunError {
     }
 }
 
-/// Whether a run evaluates its model after so many rounds, before the last.
+/// `true` if a run evaluates its model after this number of rounds, before the last.
 pub(crate) fn evaluates(config: &RunConfig, rounds: u64) -> bool {
     let every = config.evaluation.every;
     rounds > 0 && every > 0 && rounds.is_multiple_of(every) && rounds < config.task.rounds
 }
 
-/// A run states its epsilon after so many of its rounds, evenly spaced, beside those that it evaluates.
+/// Number of evenly spaced rounds after which a run states its epsilon, beside those that it evaluates.
 const EPSILON_POINTS: u64 = 100;
 
-/// Whether the metrics of a round state the guarantee of so many rounds. Under a participation schema it is a search over the
-/// rounds' matrix: made when the model is evaluated. Otherwise it is a composition of loss distributions.
+/// `true` if the metrics of a round state the guarantee of this number of rounds. Under a participation schema the guarantee
+/// is a search over the rounds' matrix, made when the model is evaluated. Otherwise it composes loss distributions.
 pub(crate) fn shows_epsilon(config: &RunConfig, plan: &PrivacyPlan, rounds: u64) -> bool {
     let point =
         plan.participation().is_none() && rounds.is_multiple_of(config.task.rounds.div_ceil(EPSILON_POINTS));
     point || rounds == config.task.rounds || evaluates(config, rounds)
 }
 
-/// The signal's energy is what the release has beyond the noise's; an estimate, and post-processing. Of correlated noise
-/// a round's share is not known here.
+/// Estimates the signal's norm over the noise's from the release alone: the signal's energy is that of the release beyond the
+/// noise's. A round's part of correlated noise is not known here.
 pub(crate) fn signal_to_noise(
     plan: &PrivacyPlan,
     noise_std: f64,

@@ -1,4 +1,4 @@
-//! The run directory: which files a run has, how they are opened, and what belongs to a checkpoint.
+//! The run directory: the files of a run, their opening, and their state at a checkpoint.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub(crate) struct RunDirectory {
 pub(crate) struct RunFiles {
     pub(crate) ledger: Ledger,
     pub(crate) metrics: JsonLines,
-    /// What the ledger's first line is chained to.
+    /// The digest that the ledger's first line is chained to.
     pub(crate) genesis: String,
 }
 
@@ -119,10 +119,10 @@ impl RunDirectory {
         })
     }
 
-    /// Where relative paths of the configuration start: at `given`, or where they did when the run was made here.
+    /// The folder where relative paths of the configuration start: `given`, or that of the time when the run was made here.
     ///
-    /// A run directory of somebody else could name any file of the user's as its data. So without `given` the paths of a run
-    /// are opened only where its directory is the very one in which the run was made, and not a copy.
+    /// A run directory of a third party could name any file of the user's as its data. So without `given` the paths of a run are
+    /// opened only where its directory is the very one in which the run was made, and not a copy.
     pub(crate) fn base(&self, given: Option<&Path>, data: &CorpusSpec) -> Result<PathBuf> {
         if let Some(given) = given {
             return Ok(given.to_owned());
@@ -185,8 +185,8 @@ impl RunDirectory {
         })
     }
 
-    /// Writes what a run starts from: configuration, vocabulary, what its initial model says of its training, and where
-    /// relative paths start.
+    /// Writes the settings of a run: configuration, vocabulary, the trainings of its initial model, and the folder where relative
+    /// paths start.
     pub(crate) fn write_setting<T: Serialize>(
         &self,
         config: &T,
@@ -223,7 +223,7 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// Writes the privacy report of the run of this name, for programs and for people.
+    /// Writes the privacy report of the run of this name, for programs and for readers.
     pub(crate) fn write_privacy(&self, run: &str, report: &PrivacyReport) -> Result<()> {
         let path = self.file(PRIVACY_FILE);
         let mut text =
@@ -244,7 +244,7 @@ impl RunDirectory {
         }
     }
 
-    /// Ledger and metrics, cut back to what the checkpoint knows of: rounds after it were never released.
+    /// Opens ledger and metrics, cut back to the lines that the checkpoint knows: rounds after it were never released.
     pub(crate) fn reopen_files(&self, state: &State) -> Result<(RunFiles, Vec<LedgerEntry>, Chain)> {
         let genesis = genesis_of(&self.path)?;
         let (ledger, entries, chain) = Ledger::open(&self.file(LEDGER_FILE), state.ledger_bytes, &genesis)?;
@@ -284,12 +284,12 @@ impl RunDirectory {
     }
 }
 
-/// Whether a run is over: its manifest is written last.
+/// `true` if a run is over: its manifest is written last.
 fn is_finished(path: &Path) -> bool {
     files::exists(&path.join(MANIFEST_FILE))
 }
 
-/// The file with what the ids of a run mean: its tokenizer or its words.
+/// The file with the meaning of a run's ids: its tokenizer or its words.
 pub(crate) fn vocabulary_file(folder: &Path) -> PathBuf {
     let tokenizer = folder.join(TOKENIZER_FILE);
     if files::exists(&tokenizer) {
@@ -316,7 +316,7 @@ pub(crate) fn vocabulary_of(folder: &Path, data: &CorpusSpec) -> Result<Vocab> {
 /// Names and shapes of 12,000 tensors, and a description.
 const MAX_MODEL_HEADER: u64 = 4 << 20;
 
-/// The model of a finished run, and what it trained.
+/// The model of a finished run, and the parameters that it trained.
 pub(crate) fn trained_model(
     folder: &Path,
     spec: &ModelSpec,
@@ -349,7 +349,7 @@ pub(crate) fn genesis_of(folder: &Path) -> Result<String> {
     ))
 }
 
-/// What the model that a run started from says of its training; nothing where it started from drawn parameters.
+/// The trainings that the initial model of a run describes; empty where the run started from random parameters.
 pub(crate) fn trainings_of(folder: &Path) -> Result<Vec<Training>> {
     let path = folder.join(INITIAL_MODEL_FILE);
     if !files::exists(&path) {
@@ -376,8 +376,8 @@ pub(crate) fn strategy_of(folder: &Path) -> Result<Option<Strategy>> {
     Ok(Some(mechanism.strategy().clone()))
 }
 
-/// What a finished run was trained on and what it trained: the part of its configuration that evaluating needs, the same
-/// in private runs and in pre-training.
+/// The model and the data of a finished run: the part of its configuration that evaluating needs, equal in private runs and
+/// in pre-training.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Trained {
     pub(crate) data: CorpusSpec,
@@ -393,17 +393,17 @@ impl Trained {
 /// Folder of tokenised corpora, beside the run directories.
 pub const CACHE: &str = ".corpora";
 
-/// Held while a run is being made.
+/// Lock file that is held while a run is being made.
 const LOCK_FILE: &str = ".lock";
 
-/// Where relative paths of the configuration start.
+/// File with the folder where relative paths of the configuration start.
 const BASE_FILE: &str = ".base";
 
-/// What is in that file.
+/// The content of that file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Base {
     path: PathBuf,
-    /// Number of the run directory in its file system: a copy, also by an archive or over a network, has another. Systems
+    /// Number of the run directory in its file system: a copy, also by an archive or over a network, has a different one. Systems
     /// without such numbers have none.
     inode: Option<u64>,
 }
@@ -449,7 +449,7 @@ pub(super) fn config_text<T: Serialize>(config: &T) -> Result<String> {
         .map_err(|error| RunError::value("configuration", "values that TOML can hold", error))
 }
 
-/// Digest of everything that the configuration says.
+/// Digest of the whole configuration.
 ///
 /// # Errors
 /// Values that TOML cannot hold.
@@ -485,7 +485,7 @@ pub(crate) fn user_sizes(users: &Partition<'_>) -> Histogram {
     }
 }
 
-/// Tokens of the longest example.
+/// Number of tokens of the longest example.
 #[must_use]
 pub fn longest_example(users: &Partition<'_>) -> usize {
     users

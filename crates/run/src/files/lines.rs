@@ -17,11 +17,11 @@ const MAX_METRICS_LINE: u64 = MIB;
 /// One line of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// Its number, from 1.
+    /// The number of the line, from 1.
     pub number: usize,
-    /// Its bytes, without the line feed.
+    /// The bytes of the line, without the line feed.
     pub bytes: &'a [u8],
-    /// Whether a line feed ends it. Only the last line of a file can lack one, as a crash leaves it.
+    /// `true` if a line feed ends the line. Only the last line of a file can lack one, after a crash.
     pub whole: bool,
 }
 
@@ -169,7 +169,7 @@ impl JsonLines {
             .map_err(|source| RunError::io("write", &self.path, source))
     }
 
-    /// Bytes of whole lines.
+    /// Number of bytes of whole lines.
     #[must_use]
     pub fn length(&self) -> u64 {
         self.length

@@ -8,7 +8,7 @@ pub const CONFIG_FILE: &str = "config.toml";
 pub const METRICS_FILE: &str = "metrics.jsonl";
 /// One line per round, with everything that the accountant needs.
 pub const LEDGER_FILE: &str = "ledger.jsonl";
-/// The guarantee.
+/// The privacy report for programs.
 pub const PRIVACY_FILE: &str = "privacy.json";
 /// The final parameters.
 pub const MODEL_FILE: &str = "model.safetensors";
@@ -22,7 +22,7 @@ pub const VOCAB_PRIVACY_FILE: &str = "vocab.txt.privacy.json";
 pub const MECHANISM_FILE: &str = "mechanism.json";
 /// The statements of the model that the run started from about its own training, if there is such a model.
 pub const INITIAL_MODEL_FILE: &str = "initial_model.json";
-/// The privacy report for people.
+/// The privacy report as a page for readers.
 pub const PRIVACY_PAGE: &str = "privacy.md";
 /// The digests of the other files of a finished run.
 pub const MANIFEST_FILE: &str = "manifest.json";

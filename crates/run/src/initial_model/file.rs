@@ -1,4 +1,4 @@
-//! A file of trained parameters: what it says of itself, and whether a run's model can start from it.
+//! A file of trained parameters: its description, and the checks that a run's model can start from it.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub(crate) const GPT2_CONFIG: &str = "config.json";
 pub(super) struct ModelFile {
     path: PathBuf,
     bytes: Vec<u8>,
-    /// Files of other programs have none.
+    /// The description; files of other programs have none.
     description: Option<Description>,
 }
 
@@ -48,7 +48,7 @@ impl ModelFile {
         })
     }
 
-    /// The run's model with what the file holds of it; its adapters are `None` where the file has none.
+    /// The run's model with the parameters of the file; its adapters are `None` where the file has none.
     pub(super) fn load(&self, spec: &ModelSpec, vocab: &Vocab) -> Result<Loaded> {
         self.check_words(vocab)?;
         self.check_heads(spec)?;
@@ -89,7 +89,7 @@ impl ModelFile {
         }
     }
 
-    /// The number of heads stands in no tensor's shape.
+    /// Checks the number of heads, which stands in no tensor's shape.
     fn check_heads(&self, spec: &ModelSpec) -> Result<()> {
         let ModelSpec::Transformer { heads: expected, .. } = *spec else {
             return Ok(());
@@ -113,7 +113,7 @@ impl ModelFile {
         config.check(expected).map_err(of_file)
     }
 
-    /// Adapters of another shape or scale are another model's.
+    /// Checks that the adapters have the shape and scale of the run's.
     fn check_adapters(&self, expected: &LoraSpec, found: &LoraSpec) -> Result<()> {
         if found.rank != expected.rank {
             return Err(self.other_setting("lora.rank", &expected.rank, &found.rank));

@@ -1,4 +1,4 @@
-//! The file of a pre-training: what is trained, on which public text, and how.
+//! The file of a pre-training: the model, the public text and the optimizer.
 
 use std::path::{Path, PathBuf};
 
@@ -22,24 +22,24 @@ use undertone_coordinator::task::{
 pub struct PretrainConfig {
     /// Name of the run directory under the output folder.
     pub name: String,
-    /// Fixes initial parameters and the order of the examples.
+    /// The seed of initial parameters and of the order of the examples.
     #[serde(default)]
     pub seed: u64,
-    /// Optimizer steps.
+    /// Number of optimizer steps.
     pub steps: u64,
-    /// A `model.safetensors` to start from, relative to this file; without it parameters are drawn.
+    /// A `model.safetensors` to start from, relative to this file; without it parameters are random.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_model: Option<PathBuf>,
     /// The corpus; its text has to be public.
     pub data: CorpusSpec,
     /// The model.
     pub model: ModelSpec,
-    /// How a step moves the parameters.
+    /// The optimizer and the batches of the steps.
     pub training: CentralTrainingConfig,
-    /// When and on what the model is evaluated; `every` counts steps.
+    /// The steps and the text of evaluations; `every` counts steps.
     #[serde(default)]
     pub evaluation: EvaluationConfig,
-    /// How often the pre-training can be resumed from; `every` counts steps.
+    /// The steps of checkpoints, from which the pre-training can be resumed; `every` counts steps.
     #[serde(default)]
     pub checkpoint: CheckpointConfig,
 }
@@ -48,23 +48,23 @@ pub struct PretrainConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CentralTrainingConfig {
-    /// Examples in a step, drawn across users without replacement within an epoch.
+    /// Number of examples per step, drawn across users without replacement within an epoch.
     pub batch_size: usize,
     /// SGD with momentum, or Adam.
     #[serde(default)]
     pub optimizer: OptimizerConfig,
     /// Learning rate after the warm-up.
     pub learning_rate: f64,
-    /// Steps over which the learning rate rises linearly.
+    /// Number of steps over which the learning rate rises linearly.
     #[serde(default)]
     pub warm_up_steps: u64,
-    /// Lower the learning rate linearly over the last part of the steps.
+    /// Linear decay of the learning rate over the last part of the steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decay: Option<DecayConfig>,
 }
 
 impl CentralTrainingConfig {
-    /// The same optimizer that the server of a federated run has.
+    /// The optimizer, as the server of a federated run has it.
     pub(super) fn optimizer(&self) -> ServerConfig {
         ServerConfig {
             optimizer: self.optimizer,
@@ -74,7 +74,7 @@ impl CentralTrainingConfig {
     }
 }
 
-/// A pre-training file as read: the configuration, and where its relative paths start.
+/// A pre-training file that was read: the configuration, and the folder where its relative paths start.
 #[derive(Debug, Clone)]
 pub struct PretrainFile {
     /// The checked configuration, overrides applied.
@@ -100,10 +100,10 @@ impl PretrainFile {
 }
 
 impl PretrainConfig {
-    /// Checks every value that the type alone does not.
+    /// Checks each value that its type alone does not.
     ///
     /// # Errors
-    /// [`RunError::Coordinator`] naming the key, what was expected and what came.
+    /// [`RunError::Coordinator`] naming the key, the expected and the actual value.
     pub fn validate(&self) -> Result<()> {
         folder_name(&self.name)?;
         at_least_one("steps", self.steps as usize)?;

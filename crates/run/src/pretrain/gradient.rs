@@ -11,11 +11,11 @@ use crate::error::Result;
 use undertone_local::batch;
 use undertone_local::on_threads;
 
-/// Examples in a part. Fixed, so that the parts of a batch, and with them the bits of its gradient, do not depend on the
-/// number of threads.
+/// Number of examples per part. It is fixed, so that the parts of a batch, and with them the bits of its gradient, do not
+/// depend on the number of threads.
 const PART: usize = 32;
 
-/// One core's memory.
+/// The memory of one core.
 pub(super) struct PartWorker {
     worker: Box<dyn SequenceWorker>,
     gradient: Vec<f32>,
@@ -31,11 +31,11 @@ impl PartWorker {
     }
 }
 
-/// The negative gradient of the mean loss over all targets of the examples, each from `bos`, and what the loss was.
+/// The negative gradient of the mean loss over all targets of the examples, each from `bos`, and the loss.
 ///
-/// Parts are weighted by their targets and summed in fixed point: the same bits at any number of workers. The way of a
-/// federated round is gone to its end, with [`NonPrivate`] in the place of a mechanism: nothing is bounded, no noise is
-/// added, and there is no guarantee.
+/// Parts are weighted by their targets and summed in fixed point, for the same bits at any number of workers. The computation
+/// is that of a federated round with [`NonPrivate`] in the place of a mechanism: nothing is bounded, no noise is added, and
+/// there is no guarantee.
 ///
 /// # Errors
 /// From the model, such as a loss that is not finite, and from the sum.

@@ -1,4 +1,4 @@
-//! What does not change while pre-training: files, corpus, model, and what follows from them.
+//! The inputs of a pre-training, which do not change: files, corpus, model, and values that follow from them.
 
 use undertone_data::{Corpus, EosTargets, Partition};
 use undertone_models::SequenceModel;
@@ -13,7 +13,7 @@ use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::record::PrivacyReport;
 
-/// What does not change while training.
+/// The inputs of a pre-training, which do not change.
 #[derive(Clone, Copy)]
 pub(super) struct TrainingInputs<'a> {
     pub(super) file: &'a PretrainFile,
@@ -27,7 +27,7 @@ pub(super) struct TrainingInputs<'a> {
 }
 
 impl TrainingInputs<'_> {
-    /// The held-out text of the configured split; `which` tells the last evaluation from those before it.
+    /// The held-out text of the configured split; `which` distinguishes the last evaluation from those before it.
     pub(super) fn evaluation_set(
         &self,
         max_tokens: Option<u64>,
@@ -61,7 +61,7 @@ impl TrainingInputs<'_> {
         }
     }
 
-    /// As checkpoints name it: never the name that a private run would have, so neither resumes from the other's.
+    /// The name of the model in checkpoints. A private run never has this name, so neither resumes from the other's.
     pub(super) fn model_name(&self) -> String {
         format!(
             "pre-training of {}",

@@ -1,4 +1,4 @@
-//! Which examples a step reads: every epoch is a new shuffle of all examples of all users.
+//! The examples per step: each epoch is a new shuffle of all examples of all users.
 
 use undertone_data::Partition;
 
@@ -20,12 +20,12 @@ pub(super) struct ExampleOrder<'a> {
     shuffled: Vec<(u32, u32)>,
 }
 
-/// What one step reads.
+/// The batch of one step.
 #[derive(Debug)]
 pub(super) struct Batch<'a> {
     /// The examples, in their order of the epoch.
     pub(super) examples: Vec<&'a [u32]>,
-    /// How many users they come from.
+    /// Number of users that the examples come from.
     pub(super) users: usize,
 }
 

@@ -155,7 +155,7 @@ fn a_rate_that_diverges_is_named() {
     );
 }
 
-/// Every example once an epoch, in another order each time, and the same batch when asked again.
+/// Each example comes once per epoch, in a different order each time, and in the same batch when asked again.
 #[test]
 fn epochs_are_shuffles_of_all_examples() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Processes that MPI started.
+//! The processes that MPI started.
 
 use mpi::Threading;
 use mpi::collective::SystemOperation;
@@ -9,7 +9,7 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 use super::Ranks;
 use crate::error::{Result, RunError};
 
-/// Values or bytes of one message: lengths of MPI are 32 bits, and a sum needs a copy of what it sends.
+/// Max values or bytes per message: lengths of MPI are 32 bits, and a sum needs a copy of its input.
 const PIECE: usize = 1 << 16;
 
 /// The world that `mpirun` started; it ends with this value.

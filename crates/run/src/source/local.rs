@@ -24,20 +24,20 @@ use crate::driver::orders::{Order, RoundOrder};
 use crate::error::{Result, RunError};
 use crate::ranks::{Ranks, USER_WORDS, exchange, microbatch_words, work_of_rank};
 
-/// Computes the contributions of a cohort with an engine, and shares the work with the other processes of a run.
+/// Computes the contributions of a cohort with an engine, and divides the work between the processes of a run.
 ///
 /// The sum is taken in fixed point, so it has the same bits at any number of threads and processes, and in any order of arrival.
 ///
 /// # Guarantee
-/// The sum bounds whatever the engine delivers, and takes each contribution once.
+/// The sum bounds each contribution of the engine, and takes it once.
 pub struct Local<'a> {
     /// Computes the updates.
     pub engine: Box<dyn Engine + 'a>,
     /// The text of all training users.
     pub users: Partition<'a>,
-    /// What each user computes.
+    /// The settings of the users' local training.
     pub settings: &'a UserSettings,
-    /// The seeds of the users come from it.
+    /// The randomness from which the seeds of the users come.
     pub randomness: Randomness,
     /// The processes that train; the others train their part of a cohort and see nothing else of the round.
     pub ranks: &'a dyn Ranks,
@@ -113,7 +113,7 @@ impl UpdateSource for Local<'_> {
 /// The sums over the users of a round.
 pub(crate) struct Sums {
     updates: BoundedSum,
-    /// Adaptive clipping: bits less one half.
+    /// The sum of the bits less one half, where clipping is adaptive.
     bits: BoundedSum,
 }
 
@@ -136,9 +136,9 @@ impl Sums {
     }
 }
 
-/// Takes each piece that was asked for once.
+/// Takes each requested piece once.
 struct Pieces<T> {
-    /// Pieces that may not come, or no longer.
+    /// `true` for pieces that were not requested, or were taken.
     taken: Vec<AtomicBool>,
     outcomes: Mutex<Vec<Option<T>>>,
 }
@@ -155,7 +155,7 @@ impl<T: Clone> Pieces<T> {
         }
     }
 
-    /// PRIVACY: before anything is added. A contribution that came twice would move the sum twice.
+    /// PRIVACY: called before anything is added. A contribution that came twice would move the sum twice.
     fn take(&self, place: usize) -> Result<(), LocalError> {
         match self.taken.get(place) {
             Some(taken) if !taken.swap(true, Ordering::Relaxed) => Ok(()),
@@ -173,7 +173,7 @@ impl<T: Clone> Pieces<T> {
         }
     }
 
-    /// The outcomes of the pieces asked for.
+    /// The outcomes of the requested pieces.
     fn finish(self, asked: &[usize]) -> Result<Vec<Option<T>>, EngineError> {
         let outcomes = self.outcomes.into_inner().unwrap_or_default();
         for &place in asked {

@@ -1,5 +1,5 @@
-//! The sum of a round as integers modulo a number: encoded by every user, added up in the clear or by secure aggregation,
-//! decoded by the server; and users who fail on the way.
+//! The sum of a round as integers modulo a number: encoded by each user, added up in the clear or by secure aggregation, and
+//! decoded by the server, with users who fail on the way.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -28,21 +28,21 @@ use crate::config::RunConfig;
 use crate::driver::fresh_bytes;
 use crate::error::{Result, RunError};
 
-/// Of a user's neighbours, the share that opens its masks: more than half.
+/// Percentage of a user's neighbours that open its masks: more than half.
 const THRESHOLD_PERCENT: u32 = 51;
 
-/// How the updates of a run's rounds become sums.
+/// The secure sums of a run's rounds.
 ///
 /// # Guarantee
-/// The sum that comes out holds every survivor's update once, and there are at least as many survivors as the floor; below
-/// it there is no sum. With secure aggregation every round runs the protocol's machines on both sides in this process:
-/// the numbers are the protocol's, but there is nobody here from whom anything would be hidden.
+/// The sum holds each survivor's update once, and there are at least as many survivors as the floor; below it there is no sum.
+/// With secure aggregation each round runs the protocol's machines on both sides in this process: the numbers are the
+/// protocol's, but no party of this simulation hides anything from another.
 pub struct SecureRounds {
     encoding: Encoding,
     backend: Box<dyn SecureSum + Send>,
     terms: Terms,
     dropout: DropoutConfig,
-    /// Rotations are shared by all; nothing rests on their being secret.
+    /// The key of the rotations, which all users know; nothing rests on its secrecy.
     rotations: NoiseKey,
     names: SessionTerms,
     pool: rayon::ThreadPool,
@@ -58,34 +58,34 @@ impl std::fmt::Debug for SecureRounds {
 
 /// The users of a round.
 struct RoundUsers<'a> {
-    /// Their text, by their place in the cohort.
+    /// Text of the users, by their place in the cohort.
     text: RoundText<'a>,
-    /// Their secrets, in the order of the cohort.
+    /// Secrets of the users, in the order of the cohort.
     seeds: &'a [UserSeeds],
 }
 
 /// The sum of a round before it is lifted, with what is known of its users.
 struct Summed {
     sum: RoundSum,
-    /// Users that were not lost before their update was sent.
+    /// Number of users that were not lost before their update was sent.
     survivors: u64,
     /// The training of the users in the sum, in cohort order.
     outcomes: Vec<UserOutcome>,
-    /// Encoding and summing: what is not local training, of the mean of the workers.
+    /// Time of encoding and summing: all but the mean local training of the workers.
     summing: Duration,
 }
 
 /// A secure sum over simulated users: every round runs the machines of the protocol on both sides in this process.
 pub struct SecAggSimulation<'a> {
-    /// How updates become sums.
+    /// The secure sums of the rounds.
     pub secure: SecureRounds,
     /// Computes the updates, one after another as the protocol asks for them.
     pub engine: CpuEngine,
     /// The text of all training users.
     pub users: Partition<'a>,
-    /// What each user computes.
+    /// The settings of the users' local training.
     pub settings: &'a UserSettings,
-    /// Drop-outs, masks and the secrets of users come from it.
+    /// The randomness of drop-outs, masks and the secrets of users.
     pub randomness: Randomness,
 }
 
@@ -151,7 +151,7 @@ impl UpdateSource for SecAggSimulation<'_> {
 }
 
 impl SecureRounds {
-    /// Of a run with an `[aggregation]` table; `None` without one. `run` is the digest of its configuration.
+    /// The secure sums of a run with an `[aggregation]` table; `None` without one. `run` is the digest of its configuration.
     ///
     /// # Errors
     /// From the protocol's terms; [`RunError::Io`] where threads cannot be started.
@@ -207,7 +207,7 @@ impl SecureRounds {
         }))
     }
 
-    /// Trains those of the cohort whose updates are needed, and adds them up.
+    /// Trains the users of the cohort whose updates are needed, and adds them up.
     ///
     /// # Errors
     /// [`RunError::UserUpdate`] naming round and user; from encoding and protocol. Too few survivors are no error.
@@ -292,7 +292,7 @@ impl SecureRounds {
         })
     }
 
-    /// When a user fails in a round.
+    /// The point at which a user fails in a round.
     fn lost(&self, randomness: &Randomness, round: u64, user: usize) -> Option<DropOut> {
         let points = [
             DropOut::BeforeKeys,
@@ -313,7 +313,7 @@ impl SecureRounds {
     }
 }
 
-/// The users of one round at work.
+/// The workers that train and encode the users of one round.
 struct EncodingWorkers<'a, 'w> {
     users: &'a RoundUsers<'a>,
     task: &'a LocalTask<'a>,
@@ -325,7 +325,7 @@ struct EncodingWorkers<'a, 'w> {
 #[derive(Default)]
 struct Outcomes {
     outcomes: Vec<Option<UserOutcome>>,
-    /// Of all workers together.
+    /// Time of all workers together.
     training: Duration,
     failure: Option<RunError>,
 }

@@ -1,4 +1,4 @@
-//! The files of a run directory against its manifest, and which files there have to be.
+//! The files of a run directory against its manifest and against its configuration.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::driver::{
 use crate::files;
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
 
-/// Every file is what it was when the run ended, and there are those that the configuration asks for, no others.
+/// Checks that each file is unchanged since the run ended, and that exactly the files of the configuration are there.
 pub(super) fn as_when_it_ended(folder: &Path, config: Option<&RunConfig>) -> Check {
     let mut check = Check::new("files");
     let read = files::read(&folder.join(MANIFEST_FILE));
@@ -73,7 +73,7 @@ pub(super) fn as_when_it_ended(folder: &Path, config: Option<&RunConfig>) -> Che
     check
 }
 
-/// Whether a finished run of this configuration has the file.
+/// `true` if a finished run of this configuration has the file.
 fn is_expected(name: &str, config: &RunConfig) -> bool {
     let vocabulary = config.data.vocabulary.as_ref();
     let of_tokens = matches!(vocabulary, Some(VocabularySpec::Tokenizer { .. }));
@@ -91,8 +91,8 @@ fn is_expected(name: &str, config: &RunConfig) -> bool {
     }
 }
 
-/// PRIVACY: a checkpoint holds the key of participation, which tells from the ledger who was sampled, and what correlated noise
-/// keeps between rounds.
+/// PRIVACY: a checkpoint holds the key of participation, which tells from the ledger which users were sampled, and the state of
+/// correlated noise.
 fn left_over(folder: &Path, check: &mut Check) {
     if files::exists(&folder.join("checkpoint")) {
         check.problem(

@@ -11,7 +11,7 @@ use undertone_coordinator::account::Account;
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
 use undertone_present::numbers::epsilon_delta;
 
-/// Makes the whole report again, as a run makes it, and compares every leaf with what was written.
+/// Recomputes the whole report, as a run makes it, and compares each leaf with the written one.
 pub(super) fn agree(run: &Run<'_>) -> (Check, Option<PrivacyReport>) {
     let mut check = Check::new("guarantee");
     let claims = match check.keep(run.claims()) {
@@ -56,7 +56,7 @@ pub(super) fn agree(run: &Run<'_>) -> (Check, Option<PrivacyReport>) {
     (check, made)
 }
 
-/// The figures of an optimised matrix are what was run: only their sensitivity can be compared with what was claimed.
+/// Checks the sensitivity of an optimised matrix against the claimed one. Its figures cannot be recomputed.
 fn matrix(run: &Run<'_>, made: &PrivacyReport, written: &Value, check: &mut Check) {
     let (Some(bounded), Some(planned)) = (run.plan.bounded(), &made.planned) else {
         return;
@@ -74,7 +74,7 @@ fn matrix(run: &Run<'_>, made: &PrivacyReport, written: &Value, check: &mut Chec
     ));
 }
 
-/// `privacy.md` is the page of this `privacy.json`.
+/// Checks that `privacy.md` is the page of this `privacy.json`.
 fn page(run: &Run<'_>, report: &PrivacyReport, check: &mut Check) {
     let Some(got) = check.keep(crate::files::read(&run.folder.join(PRIVACY_PAGE))) else {
         return;
@@ -95,7 +95,7 @@ fn page(run: &Run<'_>, report: &PrivacyReport, check: &mut Check) {
     }
 }
 
-/// No round was made beyond a budget of the run file.
+/// Checks that no round was made beyond a budget of the run file.
 fn budget(run: &Run<'_>) -> Result<()> {
     let mut account = Account::new(&run.config.task, &run.plan)?;
     for entry in &run.entries {

@@ -15,7 +15,7 @@ use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::sampling::Sampling;
 
-/// Every line follows the one before it, and the first the settings of the run.
+/// Checks that each line follows the one before it, and the first the settings of the run.
 pub(super) fn chain(folder: &Path) -> (Check, Option<Vec<LedgerEntry>>) {
     let mut check = Check::new("ledger");
     let path = folder.join(LEDGER_FILE);
@@ -38,7 +38,7 @@ pub(super) fn chain(folder: &Path) -> (Check, Option<Vec<LedgerEntry>>) {
     (check, Some(entries))
 }
 
-/// Every line has the keys of a ledger's line, each once, and no others.
+/// Checks that each line has the keys of a ledger's line, each once, and no others.
 fn only_what_a_run_writes(path: &Path, check: &mut Check) -> Result<()> {
     let mut lines = Lines::open(path)?;
     while let Some(Line { number, bytes, .. }) = lines.next()? {
@@ -48,7 +48,7 @@ fn only_what_a_run_writes(path: &Path, check: &mut Check) -> Result<()> {
     Ok(())
 }
 
-/// Every round's clip norm, sensitivity and noise are what the configuration means.
+/// Checks the clip norm, sensitivity and noise of each round against the configuration.
 pub(super) fn rounds(run: &Run<'_>) -> Check {
     let mut check = Check::new("rounds");
     if run.entries.len() as u64 > run.config.task.rounds {
@@ -118,12 +118,12 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
     check
 }
 
-/// Whether a text is the name of a key.
+/// `true` if a text is the name of a key.
 fn is_key_id(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The size of a cohort, where the configuration determines it.
+/// Checks the size of a cohort, where the configuration determines it.
 fn check_size(run: &Run<'_>, index: usize, check: &mut Check) {
     let (users, goal) = (run.plan.population().users, run.plan.users_per_round() as u64);
     let sizes = match run.config.task.cohort.sampling {
@@ -145,7 +145,7 @@ fn check_size(run: &Run<'_>, index: usize, check: &mut Check) {
     }
 }
 
-/// ULS and ELS: every participant gave one example at least, and `group_size` at most.
+/// Checks that each participant gave from one to `group_size` examples, with ULS and ELS.
 fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
     let entry = &run.entries[index];
     let place = |what: &str| format!("{LEDGER_FILE}, line {}, {what}", index + 1);
@@ -180,7 +180,7 @@ fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
     }
 }
 
-/// A round below the floor of survivors is abandoned, and leaves the parameters as they were.
+/// Checks that a round below the floor of survivors was abandoned, and left the parameters as they were.
 fn check_survivors(run: &Run<'_>, index: usize, check: &mut Check) {
     let entry = &run.entries[index];
     let place = |what: &str| format!("{LEDGER_FILE}, line {}, {what}", index + 1);
@@ -226,7 +226,7 @@ fn check_survivors(run: &Run<'_>, index: usize, check: &mut Check) {
     }
 }
 
-/// An adaptive clip norm stays as it is between restarts, and starts as configured.
+/// Checks that an adaptive clip norm is constant between restarts, and starts as configured.
 fn segments(run: &Run<'_>, check: &mut Check) {
     let Some(bounded) = run.plan.bounded() else { return };
     let mut active = Some(bounded.first_clip_norm());
@@ -243,7 +243,7 @@ fn segments(run: &Run<'_>, check: &mut Check) {
     }
 }
 
-/// Every round names distinct participants, as many as it counts, who keep to the declared schema.
+/// Checks that each round names distinct participants, as many as it counts, who keep to the declared schema.
 pub(super) fn participation(run: &Run<'_>) -> Check {
     let mut check = Check::new("participation");
     let mut observed = Observed::new();

@@ -40,8 +40,8 @@ fn has_rounds(bytes: &[u8], expected: u64) -> Result<(), Vec<String>> {
     }
 }
 
-/// The mechanism is the one that the configuration means: its rounds, its schema, its noise, and every figure of a matrix
-/// that needs no search. The figures of an optimised matrix are in its sensitivity, which the guarantee rests on.
+/// Checks that the mechanism is that of the configuration: its rounds, its schema, its noise, and each figure of a matrix that
+/// needs no search. The figures of an optimised matrix are in its sensitivity, which the guarantee rests on.
 pub(super) fn matches_configuration(run: &Run<'_>) -> Check {
     let mut check = Check::new("mechanism");
     let Some(bounded) = run.plan.bounded() else {

@@ -1,4 +1,4 @@
-//! `metrics.jsonl` against ledger and configuration: every figure that they determine, and the order of the records.
+//! `metrics.jsonl` against ledger and configuration: each figure that they determine, and the order of the records.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,12 +21,12 @@ use undertone_coordinator::task::Algorithm;
 use undertone_local::on_threads;
 use undertone_present::numbers::hex;
 
-/// What `metrics.jsonl` says that nobody can compute from the files of a run.
+/// The figures of `metrics.jsonl` that the files of a run do not determine.
 pub(super) const NOT_DETERMINED: &str = "Losses, accuracies, norms, tokens and times in metrics.jsonl, who the pseudonyms are, \
     and that the noise was drawn as the ledger says: no file determines them, and they are the word of whoever ran the \
     training.";
 
-/// Every record is where a run writes it, and says what ledger and configuration determine.
+/// Checks that each record is where a run writes it, with the figures that ledger and configuration determine.
 pub(super) fn agree(run: &Run<'_>) -> Check {
     let mut check = Check::new("metrics");
     let Some(lines) = lines(run, &mut check) else {
@@ -91,7 +91,7 @@ pub(super) fn agree(run: &Run<'_>) -> Check {
     check
 }
 
-/// Every line of the metrics; `None` where one is not what a run writes.
+/// The lines of the metrics; `None` where one is not a line that a run writes.
 fn lines(run: &Run<'_>, check: &mut Check) -> Option<Vec<MetricsLine>> {
     let mut records = Vec::new();
     let mut read = || -> Result<()> {
@@ -109,7 +109,7 @@ fn lines(run: &Run<'_>, check: &mut Check) -> Option<Vec<MetricsLine>> {
     check.problems.is_empty().then_some(records)
 }
 
-/// SHA-256 of every line of the ledger.
+/// SHA-256 of each line of the ledger.
 fn ledger_digests(run: &Run<'_>) -> Result<Vec<String>> {
     let mut digests = Vec::new();
     let mut lines = Lines::open(&run.folder.join(LEDGER_FILE))?;
@@ -119,7 +119,7 @@ fn ledger_digests(run: &Run<'_>) -> Result<Vec<String>> {
     Ok(digests)
 }
 
-/// The running guarantee after every round for which a run states it, computed as the run did, on all cores.
+/// The running guarantee after each round for which a run states it, computed as the run did, on all cores.
 fn epsilons(run: &Run<'_>) -> Result<Vec<Option<f64>>> {
     let mut account = Account::new(&run.config.task, &run.plan)?;
     let mut asked: Vec<(usize, Spending)> = Vec::new();
@@ -145,7 +145,7 @@ fn epsilons(run: &Run<'_>) -> Result<Vec<Option<f64>>> {
     Ok(found.into_inner().unwrap_or_default())
 }
 
-/// Counts of a foreign file may add up to more than 64 bits hold.
+/// The sum of counts. Those of a foreign file may add up to more than 64 bits hold.
 fn total(counts: &[u64]) -> u64 {
     counts.iter().copied().fold(0, u64::saturating_add)
 }
@@ -189,7 +189,7 @@ fn check_start(run: &Run<'_>, start: &StartRecord, check: &mut Check) {
     }
 }
 
-/// What ledger and configuration say of a round.
+/// The figures of a round that ledger and configuration determine.
 struct Determined<'a> {
     entry: &'a LedgerEntry,
     ledger_sha256: Option<String>,
@@ -252,7 +252,7 @@ fn check_round(run: &Run<'_>, record: &RoundRecord, determined_by: &Determined<'
     possible_round(run, record, entry, &place, check);
 }
 
-/// Figures that no file determines can still be impossible.
+/// Checks that figures which no file determines are possible.
 fn possible_round(run: &Run<'_>, record: &RoundRecord, entry: &LedgerEntry, place: &str, check: &mut Check) {
     let at = |name: &str| format!("{place}.{name}");
     let summed = entry.survivors.unwrap_or(entry.cohort_size);
@@ -314,7 +314,7 @@ fn possible_histogram(place: &str, histogram: &Histogram, check: &mut Check) {
     }
 }
 
-/// Where the trees restart, the norm that was estimated comes into force.
+/// Checks that the estimated norm comes into force where the trees restart.
 fn check_adaptive(run: &Run<'_>, rounds: &[&RoundRecord], check: &mut Check) {
     let Some(bounded) = run.plan.bounded().filter(|bounded| bounded.clients().is_some()) else {
         return;
@@ -412,7 +412,7 @@ fn possible_metrics(place: &str, metrics: &Metrics, check: &mut Check) {
     }
 }
 
-/// The model is evaluated when the configuration says so, and at the end.
+/// Checks that the model was evaluated when the configuration says so, and at the end.
 fn check_evaluations(run: &Run<'_>, evaluations: &[u64], check: &mut Check) {
     let last = evaluations.len() - 1;
     for (rounds, &count) in evaluations.iter().enumerate() {

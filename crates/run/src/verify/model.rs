@@ -1,4 +1,4 @@
-//! The final model against the ledger's last line, and what it says of itself against the report.
+//! The final model against the ledger's last line, and its description against the report.
 
 use undertone_models::weights;
 
@@ -10,7 +10,7 @@ use crate::initial_model::{Description, source_sha256};
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::record::PrivacyReport;
 
-/// The parameters are those that the last round ended with, and what adapters are added to is what it was.
+/// Checks that the parameters are those of the ledger's last line, and that the frozen ones are unchanged.
 pub(super) fn matches_ledger(run: &Run<'_>, report: Option<&PrivacyReport>) -> Check {
     let mut check = Check::new("model");
     let read = trained_model(run.folder, &run.config.task.model, &run.vocabulary);
@@ -34,7 +34,7 @@ pub(super) fn matches_ledger(run: &Run<'_>, report: Option<&PrivacyReport>) -> C
     check
 }
 
-/// The file says which model it holds, of which words, and with which guarantee it was trained.
+/// Checks that the file describes its model, its words and the guarantee of its training.
 fn description(run: &Run<'_>, report: &PrivacyReport, check: &mut Check) -> Result<()> {
     let mut trained_on = run.trainings.clone();
     trained_on.push(run.claims()?.training(report, source_sha256(&run.config.data)?));

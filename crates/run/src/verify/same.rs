@@ -1,11 +1,11 @@
-//! Whether two JSON values are the same, leaf by leaf, and whether a text is exactly what a run writes.
+//! Comparisons of JSON values leaf by leaf, and of a text with the one that a run writes.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Number, Value, json};
 
-/// Figures computed again, on another machine or by another order of sums, agree as far as this: of an epsilon at a delta of
-/// 1e-10 the eighth digit was seen to differ. What a claim is better by below that promises nothing more to anybody.
+/// Relative tolerance of figures that were computed again, on a different machine or by a different order of sums: the eighth
+/// digit of an epsilon at a delta of 1e-10 was seen to differ. A claim that is better by less than that promises nothing more.
 const RECOMPUTED: f64 = 1e-7;
 
 /// The figures that an accountant or a calibration computes.
@@ -17,23 +17,23 @@ const FROM_THE_ACCOUNTANT: [&str; 5] = [
     "noise_multiplier",
 ];
 
-/// Every other number: the last digits of a power or a quotient.
+/// Relative tolerance of all other numbers: the last digits of a power or a quotient.
 const ROUNDED: f64 = 1e-9;
 
-/// Characters of a value that a problem shows.
+/// Max number of characters of a value that a problem shows.
 const SHOWN: usize = 120;
 
-/// How far numbers may differ.
+/// The tolerance of numbers that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Precision {
-    /// Not at all: both were read.
+    /// Equal numbers: both were read.
     Exact,
-    /// In their last digits: one was computed again.
+    /// Numbers equal up to their last digits: one was computed again.
     Recomputed,
 }
 
 impl Precision {
-    /// Whether two numbers are the same figure, named by the last part of its path.
+    /// `true` if two numbers are the same figure, named by the last part of its path.
     pub(super) fn same(self, name: &str, expected: f64, got: f64) -> bool {
         let tolerance = match self {
             Self::Exact => 0.0,
@@ -55,7 +55,7 @@ impl Precision {
     }
 }
 
-/// Every leaf in which two values differ, with its path, what was expected and what came.
+/// The leaves in which two values differ, with path, expected and actual value.
 pub(super) fn differences(place: &str, expected: &Value, got: &Value, precision: Precision) -> Vec<String> {
     let mut found = Vec::new();
     let (expected, got) = (Some(expected), Some(got));
@@ -63,7 +63,7 @@ pub(super) fn differences(place: &str, expected: &Value, got: &Value, precision:
     found
 }
 
-/// Where a leaf stands: the file, and after a comma the keys that lead to it.
+/// The place of a leaf: the file, and after a comma the keys that lead to it.
 struct Path {
     text: String,
     name: String,
@@ -142,10 +142,10 @@ fn shown(value: Option<&Value>) -> String {
     }
 }
 
-/// The value of a text, if the text says exactly that: no other keys, none twice, none missing.
+/// The value of a text, if the text holds exactly its keys: no others, none twice, none missing.
 ///
 /// # Errors
-/// Every place where it says something else, named behind `place`.
+/// The places where the text differs, named behind `place`.
 pub(super) fn exactly<T: Serialize + DeserializeOwned>(place: &str, text: &[u8]) -> Result<T, Vec<String>> {
     let failed = |error: serde_json::Error| vec![format!("{place}: {error}")];
     let raw: Value = serde_json::from_slice(text).map_err(failed)?;
@@ -164,7 +164,7 @@ pub(super) fn exactly<T: Serialize + DeserializeOwned>(place: &str, text: &[u8])
     }
 }
 
-/// Bytes of a text in which the leaf is looked for that cannot be understood.
+/// Max bytes of a text that is searched for the leaf that cannot be understood.
 const SEARCHED: usize = 1 << 14;
 
 /// The leaves without whose values a text could be understood, by their paths; all of them, where no single one is to blame.

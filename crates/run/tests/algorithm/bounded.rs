@@ -12,7 +12,7 @@ const POPULATION: Population = Population {
     total_weight: 120.0,
 };
 
-/// 40 rounds of 12 of 120 users: 10 cohorts an epoch.
+/// 40 rounds of 12 of 120 users: 10 cohorts per epoch.
 const EPOCHS: [&str; 2] = ["rounds=40", "cohort.sampling=shuffled_epochs"];
 
 fn plan(changes: &[&str]) -> PrivacyPlan {
@@ -57,7 +57,7 @@ fn epochs(gap: u64, max: u64) -> Participation {
     Participation::fixed_epochs(Gap::new(gap).expect("gap"), max).expect("schema")
 }
 
-/// Up to the sampler's share of delta and the roundings' margin.
+/// Equal up to the sampler's part of delta and the margin of roundings.
 fn close(got: f64, expected: f64) -> bool {
     got >= expected && got / expected - 1.0 < 1e-7
 }

@@ -9,7 +9,7 @@ use crate::support::{Round, World, config};
 
 const CLIP_NORM: f64 = 0.3;
 
-/// What a false engine delivers for the user at a place.
+/// The contribution of a false engine for the user at a place.
 type Lie = fn(
     &mut dyn FnMut(usize, Vec<f32>, f64) -> Result<(), LocalError>,
     usize,

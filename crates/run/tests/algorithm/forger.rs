@@ -66,8 +66,8 @@ const DETERMINED: [&str; 19] = [
     "forged",
 ];
 
-/// What no other file knows: a forger who also makes the digests of lines in the metrics agree changes it unseen.
-/// So are figures of an optimised matrix that its sensitivity hardly depends on.
+/// Leaves that no other file knows: a forger who also makes the digests of lines in the metrics agree changes them unseen. So
+/// are figures of an optimised matrix that its sensitivity hardly depends on.
 const ONLY_BY_DIGEST: [&str; 5] = [
     "participants",
     "noise_key",
@@ -126,7 +126,7 @@ impl Run {
         verify(&self.path).expect("a run directory")
     }
 
-    /// What the first line of the ledger follows.
+    /// The digest that the first line of the ledger follows.
     fn genesis(&self) -> String {
         let read = |name: &str| std::fs::read(self.path.join(name)).unwrap_or_default();
         let mut bytes = b"undertone ledger\0".to_vec();

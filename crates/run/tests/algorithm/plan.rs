@@ -152,7 +152,7 @@ fn refused(changes: &[&str]) -> String {
         .to_string()
 }
 
-/// The release's noise is `z S / denominator`: computed from what people wrote, it would publish the denominator.
+/// The release's noise is `z S / denominator`: computed from the users' text, it would publish the denominator.
 #[test]
 fn a_private_denominator_never_follows_from_the_text() {
     let weights = "user_update.weight_cap=30.0";
@@ -220,7 +220,7 @@ fn the_default_accountant_is_the_tightest_that_is_valid() {
     }
 }
 
-/// Whether a run fails must not depend on what people wrote: the sum of a round holds 2^23.
+/// The failure of a run must not depend on the users' text: the sum of a round holds 2^23.
 #[test]
 fn a_sum_that_updates_could_overflow_is_refused_before_the_run() {
     let check = |changes: &[&str], processes| plan(changes).check_sum(processes);

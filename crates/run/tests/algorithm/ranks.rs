@@ -39,7 +39,7 @@ max_tokens = 300
 final_max_tokens = 300
 "#;
 
-/// What all threads of a run share.
+/// The state that all threads of a run share.
 #[derive(Debug)]
 struct World {
     size: usize,
@@ -103,7 +103,7 @@ fn file(changes: &[&str]) -> RunFile {
     }
 }
 
-/// Model and ledger of a run in so many processes.
+/// Model and ledger of a run in this number of processes.
 fn trained(file: &RunFile, size: usize) -> (Vec<u8>, Vec<u8>) {
     let folder = tempfile::tempdir().expect("a folder");
     let world = Arc::new(World {

@@ -1,4 +1,4 @@
-//! What a user computes and what a round releases, recomputed step by step.
+//! The update of a user and the release of a round, recomputed step by step.
 
 use undertone_aggregation::{Clipping, NonFinite};
 use undertone_coordinator::plan::{Population, PrivacyPlan};

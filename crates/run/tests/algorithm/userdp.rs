@@ -29,7 +29,7 @@ fn with(base: &[&str], more: &[&str]) -> RunConfig {
     config(&[base, more].concat())
 }
 
-/// The same without noise.
+/// The run file of `base` and `more` without noise.
 fn public(base: &[&str], more: &[&str]) -> RunConfig {
     let text: String = crate::support::BASE
         .lines()
@@ -161,7 +161,7 @@ fn length(values: &[f64]) -> f64 {
     values.iter().map(|value| value * value).sum::<f64>().sqrt()
 }
 
-/// Every example a user has where the group is larger, `group_size` of them otherwise, and the average's gradient clipped.
+/// The update reads all examples of a user where the group is larger, `group_size` of them otherwise, and is clipped.
 #[test]
 fn uls_clips_the_average_over_the_drawn_examples() {
     for group_size in [1, 3, 1000] {

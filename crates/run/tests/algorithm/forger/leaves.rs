@@ -5,11 +5,11 @@ use serde_json::{Map, Number, Value, json};
 /// One change of one leaf.
 #[derive(Debug)]
 pub(crate) struct Change {
-    /// Where, for messages.
+    /// The place of the leaf, for messages.
     pub(crate) path: String,
-    /// The key that the leaf belongs to: what a problem has to name.
+    /// The key that the leaf belongs to, which a problem has to name.
     pub(crate) key: String,
-    /// What was done, for messages.
+    /// The kind of the change, for messages.
     pub(crate) what: String,
     /// The whole value, changed.
     pub(crate) value: Value,
@@ -66,7 +66,7 @@ pub(crate) fn changes(value: &Value) -> Vec<Change> {
     changes
 }
 
-/// Whether two values say the same: `0.0` is `0`.
+/// `true` if two values are equal as JSON: `0.0` is `0`.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
