@@ -68,7 +68,7 @@ pub struct Gathered {
     pub sum: RoundSum,
     /// The users of the round.
     pub who: Participants,
-    /// Exact statistics of the training. PRIVACY: they are for the people who run it and no part of any release.
+    /// Exact statistics of the training. PRIVACY: they are for the operator of the training and no part of any release.
     pub diagnostics: Diagnostics,
 }
 

@@ -1,4 +1,4 @@
-//! From one user's examples to packed batches: sentences side by side, or parallel streams with carried state.
+//! Packs one user's examples into batches: sentences side by side, or parallel streams with carried state.
 
 use undertone_models::{IGNORE, PackedBatch, StateMode};
 use undertone_text::SpecialIds;
@@ -21,7 +21,7 @@ fn inputs(sentence: &[u32], bos: u32) -> impl Iterator<Item = u32> {
         .take(sentence.len())
 }
 
-/// Sentences in the given order, `batch_size` a batch, each from the zero state and `bos`.
+/// Sentences in the given order, `batch_size` per batch, each from the zero state and `bos`.
 #[must_use]
 pub fn sentences(examples: &[&[u32]], batch_size: usize, bos: u32) -> Vec<PackedBatch> {
     let pairs = |chunk: &[&[u32]]| {
@@ -35,14 +35,14 @@ pub fn sentences(examples: &[&[u32]], batch_size: usize, bos: u32) -> Vec<Packed
     examples.chunks(batch_size).map(pairs).collect()
 }
 
-/// The text cut into at most `batch_size` parallel streams that advance `unroll` tokens a batch; the state of the second
+/// The text cut into at most `batch_size` parallel streams that advance `unroll` tokens per batch; the state of the second
 /// batch and later ones is carried from the batch before.
 ///
 /// Between two sentences the last token of the first is an input without a target, then comes BOS: the state knows that a
 /// sentence ended. A text too short to give every stream `unroll` tokens gets fewer streams.
 ///
 /// # Source
-/// \[DPLM\] section 3: batches of 8, unroll of 10 tokens, 1600 tokens a user.
+/// \[DPLM\] section 3: batches of 8, unroll of 10 tokens, 1600 tokens per user.
 #[must_use]
 pub fn streams(
     examples: &[&[u32]],

@@ -32,7 +32,7 @@ pub enum Work<'a> {
     Users {
         /// The text of the users.
         text: &'a dyn CohortText,
-        /// Their places.
+        /// The places of the users.
         places: &'a [usize],
     },
     /// The clipped gradients of these microbatches, by their numbers, in this order.
@@ -46,7 +46,7 @@ pub enum Work<'a> {
     },
 }
 
-/// Takes what an engine computes. The sink bounds each update and adds it up; an engine never sees a sum.
+/// Takes the output of an engine. The sink bounds each update and adds it up; an engine never sees a sum.
 pub trait UpdateSink: Sync {
     /// Takes the update of the user at a place.
     ///
@@ -61,7 +61,7 @@ pub trait UpdateSink: Sync {
     fn accept_microbatch(&self, number: usize, update: &mut [f32], outcome: MicrobatchOutcome) -> Result<()>;
 }
 
-/// Where the time of an engine went: the means over its workers.
+/// Times of the parts of an engine's work, as the means over its workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineTimes {
     /// Clipping that belongs to the algorithm, such as projections after each local step.
@@ -81,7 +81,7 @@ pub struct EngineError {
 }
 
 /// A machine that computes updates. It sees parameters, examples and the seeds of their order, and never a sum, a key of the run
-/// or the name of a user. Nothing of a guarantee rests on an engine: the sink bounds whatever it delivers.
+/// or the name of a user. Nothing of a guarantee rests on an engine: the sink bounds everything that it delivers.
 pub trait Engine: Send {
     /// Computes the work of one round and hands each piece to the sink.
     ///

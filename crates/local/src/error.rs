@@ -36,12 +36,12 @@ pub enum LocalError {
         /// The setting that it conflicts with, and the reason.
         reason: String,
     },
-    /// An engine delivered a piece of work twice, or one that nobody asked for.
+    /// An engine delivered a piece of work twice, or one that was not requested.
     #[error("the engine delivered piece {place}: expected each of {pieces} pieces once")]
     Delivery {
         /// The place of the user, or the number of the microbatch.
         place: usize,
-        /// The number of pieces asked for.
+        /// The number of requested pieces.
         pieces: usize,
     },
     /// An engine ended without an error and left a piece of work out.
@@ -49,13 +49,13 @@ pub enum LocalError {
     Undelivered {
         /// The place of the user, or the number of the microbatch.
         place: usize,
-        /// The number of pieces asked for.
+        /// The number of requested pieces.
         pieces: usize,
     },
-    /// From the model.
+    /// An error of the model.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// From clipping.
+    /// An error of clipping.
     #[error(transparent)]
     Aggregation(#[from] AggregationError),
 }
@@ -84,7 +84,7 @@ impl LocalError {
         }
     }
 
-    /// Tells whether the numbers of one user's training left their range. Any other error is a mistake in the set-up.
+    /// `true` if the numbers of one user's training left their range. Any other error is a mistake in the set-up.
     #[must_use]
     pub fn is_overflow(&self) -> bool {
         matches!(

@@ -12,6 +12,6 @@ use undertone_mechanisms::NoiseKey;
 pub struct UserSeeds {
     /// Decides the choice and the order of the user's examples.
     pub order: [u8; 32],
-    /// Decides the rounding of the user's update and its share of the noise.
+    /// Decides the rounding of the user's update and its part of the noise.
     pub encoding: NoiseKey,
 }

@@ -10,18 +10,18 @@ use crate::error::{LocalError, Result};
 pub struct UserSettings {
     /// FedAvg (several local steps), FedSGD (one gradient), ULS or ELS (gradients of single examples).
     pub algorithm: Algorithm,
-    /// How a user's text becomes batches; ULS and ELS know sentences only.
+    /// The batching of a user's text; ULS and ELS know sentences only.
     #[serde(default)]
     pub batching: Batching,
-    /// Sentences (or parallel streams) in a local batch, `B`. ULS and ELS: examples whose gradients are computed at once,
-    /// by default 16.
+    /// Number of sentences (or parallel streams) per local batch, `B`. ULS and ELS: number of examples whose gradients are
+    /// computed at once, by default 16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_size: Option<usize>,
-    /// ULS: examples that a user draws each round, at random; ELS: examples of a user that are ever read, chosen once. A
-    /// user with fewer gives all it has.
+    /// Max number of examples per user: drawn at random in each round (ULS), or kept for the run, chosen once (ELS). A user with
+    /// fewer gives all it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_size: Option<u32>,
-    /// Tokens a stream advances in one local step; only for `batching = "stream"`.
+    /// Number of tokens that a stream advances per local step; only for `batching = "stream"`.
     #[serde(default = "default_unroll")]
     pub unroll: usize,
     /// Local epochs `E`; FedAvg only.
@@ -30,22 +30,22 @@ pub struct UserSettings {
     /// Local learning rate; FedAvg and FedSGD. ULS and ELS have the server's alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learning_rate: Option<f64>,
-    /// Local steps at most, whatever the epochs and the user's data; FedAvg only.
+    /// Max number of local steps, whatever the epochs and the user's data; FedAvg only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_steps: Option<usize>,
-    /// Whether the update is projected onto the clip ball after every local step (\[DPLM\]) or clipped once at the end
+    /// `true` to project the update onto the clip ball after each local step (\[DPLM\]), `false` to clip it once at the end
     /// (\[Gboard\]). FedAvg only.
     #[serde(default = "yes")]
     pub clip_every_step: bool,
-    /// At most this many of the user's examples in one round, chosen at random each round; FedAvg and FedSGD.
+    /// Max number of the user's examples per round, chosen at random in each round; FedAvg and FedSGD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_examples: Option<usize>,
-    /// `w_hat`: users are weighted by `min(examples / w_hat, 1)`; without it every user has weight 1. FedAvg and FedSGD.
+    /// `w_hat`: users are weighted by `min(examples / w_hat, 1)`; without it each user has weight 1. FedAvg and FedSGD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight_cap: Option<f64>,
 }
 
-/// Examples whose gradients ULS and ELS compute at once, where a run file says nothing.
+/// Default number of examples whose gradients ULS and ELS compute at once.
 const MICROBATCH: usize = 16;
 
 fn default_unroll() -> usize {
@@ -60,7 +60,7 @@ fn yes() -> bool {
     true
 }
 
-/// What a user computes: the user updates of \[DPLM\] Algorithm 1, or the gradients of \[UserDP\].
+/// The algorithm of a user: the user updates of \[DPLM\] Algorithm 1, or the gradients of \[UserDP\].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Algorithm {
@@ -71,8 +71,8 @@ pub enum Algorithm {
     /// DP-SGD-ULS, \[UserDP\] Algorithm 2: users are sampled; the average gradient of at most `group_size` random examples
     /// is clipped.
     Uls,
-    /// DP-SGD-ELS, \[UserDP\] Algorithm 1: examples are sampled out of at most `group_size` a user; the gradient of each
-    /// is clipped.
+    /// DP-SGD-ELS, \[UserDP\] Algorithm 1: examples are sampled out of at most `group_size` per user; the gradient of each is
+    /// clipped.
     Els,
 }
 
@@ -88,14 +88,14 @@ impl Algorithm {
         }
     }
 
-    /// Whether the update is made of the gradients of single examples (\[UserDP\]).
+    /// `true` if the update is made of the gradients of single examples (\[UserDP\]).
     #[must_use]
     pub fn is_of_examples(self) -> bool {
         matches!(self, Self::Uls | Self::Els)
     }
 }
 
-/// How a user's text becomes batches.
+/// The batching of a user's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Batching {
@@ -107,13 +107,13 @@ pub enum Batching {
 }
 
 impl UserSettings {
-    /// Sentences (or parallel streams) that are computed at once.
+    /// Number of sentences (or parallel streams) that are computed at once.
     #[must_use]
     pub fn batch_size(&self) -> usize {
         self.batch_size.unwrap_or(MICROBATCH)
     }
 
-    /// At most so many of a user's examples in one round, chosen at random each round; `None`: all.
+    /// Max number of a user's examples per round, chosen at random in each round; `None` for all.
     #[must_use]
     pub fn max_examples_per_round(&self) -> Option<usize> {
         let group_size = self.group_size.map(|size| size as usize);
@@ -125,7 +125,7 @@ impl UserSettings {
         }
     }
 
-    /// Local learning rate; 1 where there is only the server's.
+    /// The local learning rate; 1 where there is only the server's.
     #[must_use]
     pub fn learning_rate(&self) -> f64 {
         self.learning_rate.unwrap_or(1.0)
@@ -175,7 +175,7 @@ impl UserSettings {
         }
     }
 
-    /// Keys of local training.
+    /// Checks the keys of local training.
     fn validate_local(&self) -> Result<()> {
         let name = self.algorithm.name();
         let missing = |key: &str| Err(LocalError::missing(key, format!("a value for algorithm {name}")));
@@ -200,7 +200,7 @@ impl UserSettings {
             .map_or(Ok(()), |cap| positive("user_update.weight_cap", cap))
     }
 
-    /// Keys of gradients of single examples.
+    /// Checks the keys of gradients of single examples.
     fn validate_of_examples(&self) -> Result<()> {
         let name = self.algorithm.name();
         let Some(size) = self.group_size else {

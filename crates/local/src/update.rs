@@ -1,4 +1,4 @@
-//! What one user computes in one round: `UserUpdateFedAvg`, `UserUpdateFedSGD`, or the gradients of single examples.
+//! The work of one user in one round: `UserUpdateFedAvg`, `UserUpdateFedSGD`, or the gradients of single examples.
 
 mod examples;
 
@@ -22,9 +22,9 @@ pub use examples::{CLIP_MARGIN, MicrobatchOutcome};
 pub struct LocalOutcome {
     /// `w_k`.
     pub weight: f64,
-    /// Examples drawn for the round.
+    /// Number of examples drawn for the round.
     pub examples: usize,
-    /// Target tokens trained on, over all local epochs.
+    /// Number of target tokens trained on, over all local epochs.
     pub tokens: u64,
     /// Sum of the training loss over those tokens.
     pub loss_sum: f64,
@@ -62,9 +62,9 @@ impl LocalOutcome {
 pub struct UserOutcome {
     /// `w_k`.
     pub weight: f64,
-    /// Examples drawn for the round.
+    /// Number of examples drawn for the round.
     pub examples: usize,
-    /// Target tokens trained on, over all local epochs.
+    /// Number of target tokens trained on, over all local epochs.
     pub tokens: u64,
     /// Sum of the training loss over those tokens.
     pub loss_sum: f64,
@@ -81,15 +81,15 @@ pub struct UserOutcome {
 /// Tokens, the sum of their loss, and the last projection.
 type Trained = (u64, f64, Option<ClipReport>);
 
-/// One thread's model, parameters and buffers; reused for every user of every round.
+/// The model, parameters and buffers of one thread; reused for each user of each round.
 pub struct LocalWorker {
     model: Box<dyn SequenceWorker>,
     parameters: Vec<f32>,
     gradient: Vec<f32>,
-    /// One a sequence of a batch.
+    /// One weight per sequence of a batch.
     weights: Vec<f32>,
     norms: Vec<f32>,
-    /// Time spent on clipping since it was last asked for.
+    /// Time spent on clipping since the last call of [`take_clipping`](Self::take_clipping).
     clipping: Duration,
 }
 
@@ -108,13 +108,13 @@ pub struct LocalTask<'a> {
     pub round: u64,
     /// Parameters at the start of the round, `theta0`.
     pub theta: &'a [f32],
-    /// Their layout.
+    /// The layout of the parameters.
     pub layout: &'a ParamLayout,
     /// The bound on the update.
     pub clipping: &'a Clipping,
-    /// Adaptive clipping: the norm that the user's bit compares with.
+    /// The norm that the user's bit compares with, where clipping is adaptive.
     pub estimate: Option<f64>,
-    /// The ids that stand for no text: what examples start from.
+    /// The ids that stand for no text; examples start from one of them.
     pub special: SpecialIds,
     /// The user's hyper-parameters.
     pub settings: &'a UserSettings,
@@ -178,7 +178,7 @@ impl LocalWorker {
         }
     }
 
-    /// Time spent on clipping since this was last asked.
+    /// Returns the time spent on clipping since the last call.
     pub fn take_clipping(&mut self) -> Duration {
         std::mem::take(&mut self.clipping)
     }
@@ -323,7 +323,7 @@ impl LocalWorker {
     }
 }
 
-/// Sentences whose gradient is computed at once in FedSGD; bounds the workspace, not the batch.
+/// Number of sentences whose gradient is computed at once in FedSGD; it bounds the workspace, not the batch.
 const FEDSGD_CHUNK: usize = 64;
 
 fn batches(examples: &[&[u32]], task: &LocalTask<'_>) -> Vec<(PackedBatch, StateMode)> {

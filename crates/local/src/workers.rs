@@ -1,6 +1,6 @@
-//! Runs each worker on a thread of its own.
+//! Runs each worker on its own thread.
 
-/// Runs `work` with each worker on a thread of its own. Returns the results in the order of the workers.
+/// Runs `work` with each worker on its own thread. Returns the results in the order of the workers.
 ///
 /// # Errors
 /// The first in that order. A panic of a worker goes on in the caller.

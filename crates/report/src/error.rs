@@ -2,14 +2,14 @@
 
 use undertone_run::error::RunError;
 
-/// Why a report could not be made.
+/// An error of making a report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
     /// A picture could not be drawn.
     #[error("cannot draw {picture}: {message}")]
     Picture {
-        /// Its file name.
+        /// The file name of the picture.
         picture: String,
         /// The drawing library's reason.
         message: String,

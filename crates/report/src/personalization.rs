@@ -1,4 +1,4 @@
-//! What personalisation did to the users' losses, as a picture.
+//! The picture of the changes of users' losses by personalisation.
 
 use super::{Picture, ReportError, Result};
 use undertone_present::chart::{self, Labels};
@@ -7,10 +7,10 @@ use undertone_run::personalize::Personalization;
 
 const BINS: usize = 40;
 
-/// Users by how much their mean token loss changed.
+/// The histogram of users by the change of their mean token loss.
 ///
 /// # Errors
-/// [`ReportError::Picture`], also where there is nothing to draw.
+/// [`ReportError::Picture`], also where there are no values to draw.
 pub fn personalization(done: &Personalization) -> Result<Picture> {
     let failed = |message: String| ReportError::Picture {
         picture: "personalization".to_owned(),

@@ -1,4 +1,4 @@
-//! Which pictures a run gets, and what each one shows.
+//! The pictures of a run.
 
 use super::summary::percent;
 use super::{ReportError, Result, RunData};
@@ -6,10 +6,10 @@ use undertone_present::chart::{self, FIRST, Format, Labels, SECOND, Series, Styl
 use undertone_present::numbers::number;
 use undertone_run::metrics::{EvaluationRecord, Histogram, RoundRecord};
 
-/// Rounds whose update norms share one histogram.
+/// Number of rounds whose update norms are in one histogram.
 const NORM_ROUNDS: usize = 20;
 
-/// Bins of that histogram.
+/// Number of bins of that histogram.
 const NORM_BINS: usize = 40;
 
 /// One picture of a report.
@@ -17,7 +17,7 @@ const NORM_BINS: usize = 40;
 pub struct Picture {
     /// File name under `plots/`, without `.svg`.
     pub name: &'static str,
-    /// What it shows and how to read it, in a sentence or two.
+    /// Description of the picture, in a sentence or two.
     pub caption: String,
     /// The SVG document.
     pub svg: String,

@@ -1,11 +1,11 @@
-//! The summary table: the same rows on the terminal and in the page.
+//! The summary table, with equal rows on the terminal and in the page.
 
 use super::RunData;
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_present::numbers::{grouped, number, upper_bound};
 use undertone_run::metrics::EvaluationRecord;
 
-/// What a reader asks first, as rows of name and value.
+/// The summary of a run, as rows of name and value.
 #[must_use]
 pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
     let start = &run.start;

@@ -1,4 +1,4 @@
-//! Advice before a private fine-tuning: example-level or user-level sampling, with which group size, cohort and noise.
+//! Advice before a private fine-tuning: example-level or user-level sampling, with group size, cohort and noise.
 //!
 //! Source: \[UserDP\] sections 3 and 6, appendix F (Charles et al., "Fine-Tuning Large Language Models with User-Level
 //! Differential Privacy", 2024).
@@ -25,77 +25,77 @@ use undertone_run::initial_model::{self, starting_parameters};
 use undertone_run::{CACHE, CorpusProgress};
 use undertone_run::{Observer, randomness};
 
-/// The share of failures that [`MedianCost::rank_error`] leaves.
+/// The fraction of failures that [`MedianCost::rank_error`] leaves.
 const RANK_FAILURE: f64 = 0.01;
 
-/// What advice is asked for.
+/// A request for advice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdviceRequest {
-    /// `B`: expected gradients a step.
+    /// `B`: expected gradients per step.
     pub compute_budget: u64,
     /// `T`.
     pub rounds: u64,
-    /// Of everything that is private here: the median and the training.
+    /// Epsilon of the median and the training together.
     pub epsilon: f64,
-    /// Of the training; the median needs none.
+    /// Delta of the training; the median needs none.
     pub delta: f64,
-    /// Where `G_ELS` comes from.
+    /// The source of `G_ELS`.
     pub group_size: GroupSize,
-    /// Users whose gradients are measured.
+    /// Number of users whose gradients are measured.
     pub probe_users: usize,
     /// `(G, M)` that doubling starts from.
     pub start: (u64, u64),
-    /// Fixes all draws, for study: the median is not private then.
+    /// The seed that fixes all draws, for study: the median is not private then.
     pub seed: Option<u64>,
-    /// Cores to use.
+    /// Number of cores to use.
     pub threads: usize,
 }
 
-/// Where the group size of example-level sampling comes from.
+/// The source of the group size of example-level sampling.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum GroupSize {
-    /// Given, from knowledge that is public.
+    /// A given size, from public knowledge.
     Given(u32),
     /// The private median of the users' numbers of examples.
     PrivateMedian {
-        /// What it may cost.
+        /// Epsilon of the median.
         epsilon: f64,
-        /// No larger one comes out.
+        /// Max group size.
         largest: u32,
     },
 }
 
-/// What the median cost.
+/// The privacy cost of the median.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct MedianCost {
-    /// Of one release, with delta 0; every call spends it again.
+    /// Epsilon of one release, with delta 0; each call spends it again.
     pub epsilon: f64,
-    /// Users by which it can miss the middle, except in one case of a hundred.
+    /// Number of users by which the median can miss the middle, except in one case of a hundred.
     pub rank_error: f64,
-    /// No larger value comes out.
+    /// Max value of the median.
     pub largest: u32,
-    /// Whether its randomness was seeded, so that nothing is promised.
+    /// `true` if its randomness was seeded, so that nothing is promised.
     pub seeded: bool,
 }
 
 /// One of the two algorithms, configured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Configured {
-    /// Most examples of a user: in the training set (ELS), in a step (ULS).
+    /// Max number of examples per user: in the training set (ELS), in a step (ULS).
     pub group_size: u64,
-    /// Expected examples (ELS, `B`) or users (ULS, `M`) a step: what the sum is divided by.
+    /// Expected examples (ELS, `B`) or users (ULS, `M`) per step: the denominator of the average.
     pub batch: u64,
     /// `p` of examples or `q` of users.
     pub sampling_probability: f64,
     /// `sigma`, calibrated by the loss distribution.
     pub noise_multiplier: f64,
-    /// `L`: median norm of what is clipped, a clip norm to start tuning from.
+    /// `L`: median norm of the gradients to clip, a clip norm to start tuning from.
     pub gradient_norm: f64,
     /// Predicted standard deviation of the noise on a coordinate of the average: `sigma L / B` or `sigma L / M`.
     pub noise_std: f64,
 }
 
-/// Which algorithm is predicted to add less noise.
+/// The algorithm that is predicted to add less noise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recommended {
@@ -110,11 +110,11 @@ pub enum Recommended {
 pub struct Advice {
     /// `N`.
     pub users: u64,
-    /// Examples of all users.
+    /// Number of examples of all users.
     pub examples: u64,
-    /// Examples of the training set of ELS.
+    /// Number of examples in the training set of ELS.
     pub els_examples: u64,
-    /// Epsilon asked for, of median and training together.
+    /// The requested epsilon, of median and training together.
     pub epsilon: f64,
     /// Epsilon that is left to the training.
     pub training_epsilon: f64,
@@ -124,23 +124,23 @@ pub struct Advice {
     pub rounds: u64,
     /// `B`.
     pub compute_budget: u64,
-    /// `None` if the group size was given.
+    /// The cost of the median; `None` if the group size was given.
     pub median: Option<MedianCost>,
     /// Example-level sampling.
     pub els: Configured,
     /// User-level sampling.
     pub uls: Configured,
-    /// How group size and cohort of ULS were found.
+    /// The search for group size and cohort of ULS.
     pub doubling: Doubling,
     /// Predicted variance of ULS over that of ELS (equation 7: ELS adds less where it is above 1).
     pub variance_ratio: f64,
-    /// The one with less.
+    /// The algorithm with less predicted noise.
     pub recommended: Recommended,
-    /// Users whose gradients were measured.
+    /// Number of users whose gradients were measured.
     pub probed_users: usize,
-    /// Whether they were those of another, public corpus.
+    /// `true` if they were users of a different, public corpus.
     pub probed_proxy: bool,
-    /// What is private in this advice and what is not.
+    /// Statements about the private and the other parts of this advice.
     pub privacy: Vec<String>,
 }
 
@@ -154,8 +154,8 @@ pub struct Advice {
 /// (without a `proxy`), and the numbers of users and examples, are exact.
 ///
 /// # Errors
-/// [`RunError::Coordinator`] for a budget that the start does not reach by doubling, or that asks for more than the
-/// corpus has; from corpus, model and accountant.
+/// [`RunError::Coordinator`] for a budget that the start does not reach by doubling, or that exceeds the corpus; from corpus,
+/// model and accountant.
 pub fn advise(
     file: &RunFile,
     proxy: Option<&RunFile>,
@@ -206,7 +206,7 @@ pub fn advise(
     Ok(advice)
 }
 
-/// The part that does not look at gradients.
+/// The inputs of advice that do not depend on gradients.
 struct AdviceInputs<'a> {
     request: &'a AdviceRequest,
     sizes: Vec<u64>,
@@ -253,7 +253,7 @@ impl<'a> AdviceInputs<'a> {
         })
     }
 
-    /// The least noise multiplier, if every example of at most `group_size` of a user joins a step with this probability.
+    /// The min noise multiplier, if each of at most `group_size` examples per user joins a step with this probability.
     fn noise(&self, group_size: u32, probability: f64) -> Result<f64> {
         let sampling_probability = SamplingProbability::new(probability)?;
         let step = |noise_multiplier| Event::ExampleLevelSampling {
@@ -354,7 +354,7 @@ impl<'a> AdviceInputs<'a> {
     }
 }
 
-/// What is private and what is not, in words.
+/// The statements about the private and the other parts of the advice.
 fn statements(advice: &Advice, private_vocabulary: bool) -> Vec<String> {
     let mut said = Vec::new();
     match &advice.median {

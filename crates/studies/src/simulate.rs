@@ -1,8 +1,8 @@
-//! Participation without training: what device timers make of MinS, MaxP and the guarantee.
+//! Participation without training: MinS, MaxP and the guarantee as outcomes of device timers.
 //!
-//! [`run()`] makes the rounds of a simulation file, names every round's participants in a ledger by their pseudonyms, and
-//! computes three guarantees of the file's mechanism: what the timer promises beforehand, what the ledger shows, and what
-//! the sets of rounds in the ledger cost exactly.
+//! [`run()`] makes the rounds of a simulation file, names the participants of each round in a ledger by their pseudonyms, and
+//! computes three guarantees of the file's mechanism: the one that the timer promises beforehand, the one that the ledger
+//! shows, and the exact one of the sets of rounds in the ledger.
 //!
 //! ```
 //! use undertone_studies::simulate::{self, SimulationFile};
@@ -45,8 +45,8 @@ use undertone_coordinator::participation::{ParticipantId, ParticipationKey};
 use undertone_run::error::Result;
 use undertone_run::randomness;
 
-/// Simulates the rounds of a configuration; relative paths in it start at `base`. With `ledger`, every round becomes a line
-/// of that file, which is there when all rounds are made.
+/// Simulates the rounds of a configuration; relative paths in it start at `base`. With `ledger`, each round becomes a line of
+/// that file, which is complete when all rounds are made.
 ///
 /// Memory is proportional to the population and to the number of participations (some twelve bytes each).
 ///

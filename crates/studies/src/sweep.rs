@@ -1,7 +1,7 @@
 //! A sweep: one run file, changed along named axes and repeated over seeds.
 //!
-//! Every combination is an ordinary run in a directory of its own, so that a sweep is continued by running it again, and its
-//! result is read from the runs' files alone.
+//! Each combination is an ordinary run in its own directory, so that a sweep is continued by running it again, and its result
+//! is read from the runs' files alone.
 //!
 //! ```
 //! use undertone_studies::sweep::SweepConfig;
@@ -57,18 +57,18 @@ pub struct SweepConfig {
     /// Seeds; every combination is run with each of them. Without seeds it is run once, as the run file says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seeds: Vec<u64>,
-    /// What varies. The runs are all combinations; the values of the last axis are compared with its first.
+    /// The axes. The runs are all combinations; the values of the last axis are compared with its first.
     #[serde(rename = "axis")]
     pub axes: Vec<Axis>,
 }
 
-/// One thing that varies.
+/// One axis of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Axis {
-    /// What it is called in tables.
+    /// Name in tables.
     pub name: String,
-    /// Its values.
+    /// Values of the axis.
     pub values: Vec<AxisValue>,
 }
 
@@ -76,9 +76,9 @@ pub struct Axis {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AxisValue {
-    /// What it is called in tables and in the names of runs.
+    /// Name in tables and in the names of runs.
     pub name: String,
-    /// What it changes, `key=value` as for `--set`; later axes come after earlier ones.
+    /// Changes of the value, `key=value` as for `--set`; later axes come after earlier ones.
     #[serde(default)]
     pub set: Vec<String>,
 }
@@ -95,27 +95,27 @@ pub struct Sweep {
 /// One run of a sweep.
 #[derive(Debug, Clone)]
 pub struct Trial {
-    /// Which value of every axis.
+    /// The index of the value on each axis.
     pub place: Vec<usize>,
-    /// Its seed.
+    /// The seed of the run.
     pub seed: Option<u64>,
-    /// The run.
+    /// The run file with the changes of the combination.
     pub file: RunFile,
 }
 
-/// How far a run of a sweep is.
+/// The state of a run of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrialState {
     /// There is no run directory.
     New,
-    /// There is one, whose run has not ended.
+    /// There is a run directory, whose run has not ended.
     Begun,
-    /// It has ended.
+    /// The run has ended.
     Finished,
 }
 
 impl Sweep {
-    /// Reads a sweep file and the run file of every combination; `overrides` change them all.
+    /// Reads a sweep file and the run file of each combination; `overrides` change them all.
     ///
     /// # Errors
     /// Syntax and keys of either file by name, line and key; no axis, an axis without values, names that are no folder
@@ -158,7 +158,7 @@ impl Sweep {
         out.join(&self.config.name)
     }
 
-    /// Makes a run of the sweep, or what is left of it.
+    /// Makes a run of the sweep, or the rest of it.
     ///
     /// # Errors
     /// As [`undertone_run::train`], and where the directory holds a run of another configuration.
@@ -187,7 +187,7 @@ impl Sweep {
         Ok(undertone_report::write(&summary.run_dir)?)
     }
 
-    /// What the finished runs say.
+    /// The comparison of the finished runs.
     ///
     /// # Errors
     /// Run directories that cannot be read.
@@ -197,7 +197,7 @@ impl Sweep {
 }
 
 impl Trial {
-    /// How far the run is; `folder` is the sweep's.
+    /// The state of the run; `folder` is the sweep's.
     ///
     /// # Errors
     /// A finished run of another configuration, and files that cannot be read.

@@ -25,8 +25,8 @@ use undertone_run::verify::Verification;
 /// machine that the trainer trusts.
 ///
 /// # Errors
-/// [`Error`] names the file, key or line, what was expected and what was found. A run that fails after its first checkpoint
-/// can be continued by [`resume`].
+/// [`Error`] names the file, key or line, the expected and the actual value. A run that fails after its first checkpoint can be
+/// continued by [`resume`].
 pub fn train(file: &RunFile, options: &RunOptions, observer: &dyn Observer) -> Result<Summary, Error> {
     let summary = undertone_run::train(file, options, observer)?;
     report(&summary.run_dir)?;
@@ -65,7 +65,7 @@ pub fn evaluate(run_dir: &Path, threads: usize) -> Result<Metrics, Error> {
     )?)
 }
 
-/// Recomputes what a run directory claims from its files. [`Verification::holds`] says whether every claim was confirmed.
+/// Recomputes the claims of a run directory from its files. [`Verification::holds`] is `true` if each claim was confirmed.
 ///
 /// # Errors
 /// [`Error`] names a file that cannot be opened. Claims that fail are no errors; the verification lists them.

@@ -7,24 +7,24 @@ use super::{LocalTask, LocalWorker, Trained};
 use crate::batch;
 use crate::error::{LocalError, Result};
 
-/// By how much less than the clip norm a microbatch bounds each of its gradients, relatively: room for the rounding of
-/// norms and sums in single precision.
+/// Relative margin by which a microbatch bounds each of its gradients below the clip norm: room for the rounding of norms and
+/// sums in single precision.
 pub const CLIP_MARGIN: f64 = 1e-4;
 
 /// The examples of a microbatch; the sum of their gradients is in the worker.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MicrobatchOutcome {
-    /// Examples.
+    /// Number of examples.
     pub examples: usize,
-    /// Target tokens.
+    /// Number of target tokens.
     pub tokens: u64,
-    /// Sum of the loss over them.
+    /// Sum of the loss over the target tokens.
     pub loss_sum: f64,
     /// Norms of the examples' gradients, where they were computed.
     pub norms: Vec<f64>,
-    /// Gradients that were longer than the bound.
+    /// Number of gradients that were longer than the bound.
     pub clipped: usize,
-    /// Examples whose gradient left the range of numbers, and which count as zero.
+    /// Number of examples whose gradient left the range of numbers, and which count as zero.
     pub discarded: usize,
 }
 
@@ -73,7 +73,7 @@ impl LocalWorker {
         }
     }
 
-    /// One example, or examples that nothing clips.
+    /// The sum of one gradient, or of gradients that are not clipped.
     fn unclipped_sum(&mut self, examples: &[&[u32]], task: &LocalTask<'_>) -> Result<MicrobatchOutcome> {
         let mut outcome = MicrobatchOutcome {
             examples: examples.len(),
@@ -129,7 +129,7 @@ impl LocalWorker {
         Ok(outcome)
     }
 
-    /// PRIVACY: the sum over no examples is zero, not what the last user or microbatch left in the worker.
+    /// PRIVACY: the sum over no examples is zero, not the sum that the last user or microbatch left in the worker.
     fn nothing(&mut self) {
         self.parameters.fill(0.0);
     }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use undertone_run::error::{Result, RunError};
 
-/// What was doubled.
+/// The doubled size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Doubled {
@@ -33,11 +33,11 @@ pub struct DoublingStep {
     pub noise_multiplier_doubled: Option<f64>,
     /// `tau_M = sigma(2M) / (2 sigma(M))`.
     pub tau_cohort: Option<f64>,
-    /// The smaller of the two was.
+    /// The size that was doubled, that of the smaller ratio.
     pub doubled: Doubled,
 }
 
-/// Where the loop ended, and how it got there.
+/// The end of the loop, and its steps.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Doubling {
     /// `G_ULS`.
@@ -48,8 +48,8 @@ pub struct Doubling {
     pub steps: Vec<DoublingStep>,
 }
 
-/// From `(G, M)` at the start, doubles what shrinks the noise on the average, `L(G) sigma(M) / M`, more until `G M` is the
-/// budget.
+/// Starts at `(G, M)` and doubles one of them at a time, the one that shrinks the noise on the average, `L(G) sigma(M) / M`,
+/// more, until `G M` is the budget.
 ///
 /// `norm(G)` is `L(G)`, `noise(M)` is the noise multiplier `sigma(M)`, `None` where the population has fewer users than `M`:
 /// then `G` is doubled, which the paper leaves open. The paper prints `tau_M = sigma(2M) / sigma(M)` and says that `sigma`
@@ -139,7 +139,7 @@ mod tests {
         )
     }
 
-    /// The sum of logarithms is separable, so where both fall ever more slowly the greedy path ends at the least product.
+    /// The sum of logarithms is separable, so where both fall ever more slowly the greedy path ends at the min product.
     #[test]
     fn ends_at_the_best_product_of_convex_functions() {
         let norm = |g: f64| 1.0 + 3.0 / g;

@@ -1,4 +1,4 @@
-//! How long the users' averaged gradients are, by group size.
+//! The norms of the users' averaged gradients, by group size.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use undertone_mechanisms::draws;
 use undertone_run::error::{Result, RunError};
 use undertone_run::longest_example;
 
-/// Examples whose gradients are summed at once.
+/// Number of examples whose gradients are summed at once.
 const CHUNK: usize = 16;
 
 /// Estimates of `L(G)` at given parameters.
@@ -22,8 +22,8 @@ const CHUNK: usize = 16;
 /// longer group of a user begins with the shorter one, so that ratios of estimates do not carry the noise of another draw.
 ///
 /// # Guarantee
-/// PRIVACY: none. The estimates are exact functions of the users' text; the paper takes them so too. For a guarantee that
-/// covers them, take them on public text.
+/// PRIVACY: none. The estimates are exact functions of the users' text, as in the paper. For a guarantee that covers them,
+/// take them on public text.
 ///
 /// # Source
 /// \[UserDP\] equation 8; section 6 for the median.
@@ -44,7 +44,7 @@ impl std::fmt::Debug for Probe<'_> {
     }
 }
 
-/// One thread's model and sums.
+/// The model and sums of one thread.
 struct Worker {
     model: Box<dyn SequenceWorker>,
     part: Vec<f32>,
@@ -52,7 +52,7 @@ struct Worker {
 }
 
 impl<'a> Probe<'a> {
-    /// Of at most `count` users, drawn at random.
+    /// A probe of at most `count` users, drawn at random.
     ///
     /// # Errors
     /// [`RunError::EmptyPartition`] without users.
@@ -88,7 +88,7 @@ impl<'a> Probe<'a> {
         })
     }
 
-    /// Users looked at.
+    /// Number of probed users.
     #[must_use]
     pub fn num_users(&self) -> usize {
         self.chosen.len()
@@ -135,7 +135,7 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// Of sorted values: the middle one, or the mean of the two.
+/// The median of sorted values: the middle one, or the mean of the two.
 fn median_of(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     match (sorted.len() % 2, sorted.get(middle), middle.checked_sub(1)) {
@@ -146,7 +146,7 @@ fn median_of(sorted: &[f64]) -> f64 {
 }
 
 impl Worker {
-    /// Of the average of the gradients of the examples, each from `bos` and that of its mean loss.
+    /// The norm of the average of the gradients of the examples, each from `bos` and that of its mean loss.
     fn norm(&mut self, parameters: &[f32], examples: &[&[u32]], bos: u32) -> Result<f64> {
         self.total.fill(0.0);
         let weights = [1.0; CHUNK];

@@ -1,4 +1,4 @@
-//! Advice on a small synthetic population, against what it is made of.
+//! Advice on a small synthetic population, against its parts.
 
 use undertone_accounting::Accountant;
 
@@ -119,7 +119,7 @@ fn the_advice_is_what_its_parts_say() {
     );
 }
 
-/// The median of norms that are computed by other means: one gradient an example, added up in double precision.
+/// The median of norms that are computed by other means: one gradient per example, added up in double precision.
 #[test]
 fn gradient_norms_are_those_computed_by_hand() {
     let folder = tempfile::tempdir().unwrap();

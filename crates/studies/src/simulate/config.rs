@@ -1,4 +1,4 @@
-//! The simulation file: a population with timers, and the mechanism whose guarantee is asked for.
+//! The simulation file: a population with timers, and the mechanism to account for.
 
 use std::path::{Path, PathBuf};
 
@@ -17,12 +17,12 @@ use undertone_run::files;
 pub struct SimulationConfig {
     /// Name of the simulation.
     pub name: String,
-    /// Fixes devices and pseudonyms; the operating system's entropy without it.
+    /// The seed of devices and pseudonyms; without it they follow from the operating system's entropy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Rounds `n` that are released.
+    /// Number of released rounds, `n`.
     pub rounds: u64,
-    /// Devices there are.
+    /// Number of devices.
     pub population: u32,
     /// The devices and the server.
     #[serde(default)]
@@ -39,7 +39,7 @@ pub struct MechanismConfig {
     /// The strategy itself, such as `{ kind = "tree", restarts = { first = 128, period = 1024 } }`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
-    /// Instead: a file of a mechanism or a strategy, as `undertone mechanism optimize --out` writes it.
+    /// A file of a mechanism or a strategy, as `undertone mechanism optimize --out` writes it, instead of a strategy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<PathBuf>,
     /// Noise standard deviation over clip norm; by default that of the described mechanism.
@@ -49,16 +49,16 @@ pub struct MechanismConfig {
     pub delta: f64,
 }
 
-/// A simulation file as read.
+/// A simulation file that was read.
 #[derive(Debug, Clone)]
 pub struct SimulationFile {
     /// The checked configuration, overrides applied.
     pub config: SimulationConfig,
-    /// Folder of the file: relative paths start here.
+    /// Folder of the file, where relative paths start.
     pub base: PathBuf,
 }
 
-/// What a description file can hold.
+/// The content of a description file.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Description {
@@ -91,7 +91,7 @@ impl SimulationFile {
 }
 
 impl SimulationConfig {
-    /// Checks every value that the type alone does not.
+    /// Checks each value that its type alone does not.
     ///
     /// # Errors
     /// [`RunError::Coordinator`] naming the key.

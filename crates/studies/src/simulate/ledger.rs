@@ -1,4 +1,4 @@
-//! `ledger.jsonl` of a simulation: one released round a line, its participants by their pseudonyms.
+//! `ledger.jsonl` of a simulation: one released round per line, its participants by their pseudonyms.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -11,21 +11,21 @@ use undertone_coordinator::participation::timers::SimulatedRound;
 use undertone_run::error::{Result, RunError};
 use undertone_run::files::{self, Line, Lines};
 
-/// One line.
+/// One line of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LedgerLine {
     /// Number of the round among the released ones, from 0.
     pub round: u64,
-    /// Simulated seconds from midnight UTC to its begin.
+    /// Simulated seconds from midnight UTC to the begin of the round.
     pub started: u64,
-    /// And to its release.
+    /// Simulated seconds from midnight UTC to the release of the round.
     pub ended: u64,
-    /// Attempts abandoned before it.
+    /// Number of attempts that were abandoned before the round.
     pub abandoned: u64,
-    /// Participants.
+    /// Number of participants.
     pub cohort_size: u64,
-    /// Who they were, in the order of the pseudonyms.
+    /// The participants, in the order of the pseudonyms.
     pub participants: Vec<ParticipantId>,
 }
 

@@ -1,4 +1,4 @@
-//! One mechanism, three guarantees: promised by the timer, shown by the ledger, exact for its sets of rounds.
+//! Three guarantees of one mechanism: promised by the timer, shown by the ledger, exact for its sets of rounds.
 
 use serde::Serialize;
 use undertone_accounting::participation::Participation;
@@ -16,13 +16,13 @@ pub struct PrivacyComparison {
     pub mechanism: String,
     /// Noise standard deviation over clip norm.
     pub noise_multiplier: f64,
-    /// Of all three.
+    /// Delta of all three guarantees.
     pub delta: f64,
-    /// For the schema that the timer promises while no round is abandoned.
+    /// The guarantee for the schema that the timer promises while no round is abandoned.
     pub planned: Figures,
-    /// For the schema that the ledger shows.
+    /// The guarantee for the schema that the ledger shows.
     pub observed: Figures,
-    /// For the sets of rounds that users of the ledger took part in; no other set is covered.
+    /// The guarantee for the sets of rounds that users of the ledger took part in; no other set is covered.
     pub exact: Figures,
 }
 
@@ -33,9 +33,9 @@ pub struct Figures {
     pub participation: Option<Participation>,
     /// Squared sensitivity per squared clip norm.
     pub sensitivity: Certified,
-    /// zCDP.
+    /// Rho of zero-concentrated differential privacy.
     pub rho: f64,
-    /// At the comparison's delta, exact for Gaussians.
+    /// Epsilon at the comparison's delta, exact for Gaussians.
     pub epsilon: f64,
 }
 

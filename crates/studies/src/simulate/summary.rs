@@ -1,4 +1,4 @@
-//! What a simulation comes to.
+//! The result of a simulation.
 
 use serde::Serialize;
 use undertone_accounting::participation::RoundsBetween;
@@ -18,53 +18,53 @@ const HOUR: u64 = 3600;
 pub struct Simulation {
     /// Name of the simulation.
     pub name: String,
-    /// Devices there are.
+    /// Number of devices.
     pub population: u32,
-    /// Reports that make a round.
+    /// Number of reports that complete a round.
     pub report_goal: u32,
-    /// The device timer.
+    /// Hours of the device timer.
     pub timer_hours: f64,
-    /// Rounds released.
+    /// Number of released rounds.
     pub rounds: u64,
-    /// Attempts that timed out.
+    /// Number of attempts that timed out.
     pub abandoned: u64,
-    /// Most attempts that timed out between two released rounds.
+    /// Max number of attempts that timed out between two released rounds.
     pub abandoned_in_a_row: u64,
     /// Days from the first midnight to the last release.
     pub simulated_days: f64,
-    /// Devices that were selected, over all released rounds.
+    /// Number of selected devices, over all released rounds.
     pub selected: u64,
-    /// Of those, devices that dropped out.
+    /// Number of selected devices that dropped out.
     pub dropped_out: u64,
-    /// MinS: fewest rounds strictly between two participations of a device; `None` where none took part twice.
+    /// MinS: min number of rounds strictly between two participations of a device; `None` where none took part twice.
     pub min_sep: Option<u64>,
     /// MinS could not be larger than this: population over report goal, less one.
     pub largest_min_sep: u64,
-    /// MaxP: most participations of a device.
+    /// MaxP: max number of participations of a device.
     pub max_participation: u64,
-    /// How many devices took part never, once, twice, ...
+    /// The numbers of devices that took part never, once, twice, ...
     pub participations: Vec<u64>,
-    /// Rounds released an hour, in each hour of the day (UTC).
+    /// Released rounds per hour, in each hour of the day (UTC).
     pub rounds_per_hour: [f64; 24],
     /// Minutes that a round lasted: the shortest, the median, the longest.
     pub round_minutes: [f64; 3],
     /// Guarantees, where the file names a mechanism.
     pub privacy: Option<PrivacyComparison>,
-    /// When each round was made; left out of what is serialised, since the ledger has it.
+    /// The time of each round; it is not serialised, since the ledger has it.
     #[serde(skip)]
     pub round_times: Vec<RoundTime>,
 }
 
-/// When a round was made.
+/// The time of a round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RoundTime {
-    /// Days from the first midnight to its release.
+    /// Days from the first midnight to the release of the round.
     pub day: f64,
-    /// From its begin to its release.
+    /// Minutes from the begin to the release of the round.
     pub minutes: f64,
 }
 
-/// What is gathered while rounds are made.
+/// The counts that are gathered while rounds are made.
 #[derive(Debug, Default)]
 pub(super) struct Times {
     rounds: Vec<(u64, u64)>,

@@ -1,4 +1,4 @@
-//! A small simulation, from the text of its ledger: everything that is reported, computed again by other means.
+//! A small simulation, from the text of its ledger: each reported figure is computed again by other means.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn config(strategy: &str) -> SimulationConfig {
     SimulationFile::parse(&text, "copy.toml".as_ref(), &[]).unwrap()
 }
 
-/// A row a tree node, from the definition.
+/// One row per tree node, from the definition.
 fn tree_matrix() -> Vec<Vec<f64>> {
     let mut rows = Vec::new();
     for (begin, length) in [(0, 13), (13, 16), (29, 11)] {

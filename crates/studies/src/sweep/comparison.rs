@@ -1,4 +1,4 @@
-//! What the runs of a sweep say beside one another, read from their files.
+//! The comparison of the runs of a sweep, read from their files.
 
 use std::path::Path;
 
@@ -10,25 +10,25 @@ use undertone_run::error::Result;
 use undertone_run::metrics::EvaluationRecord;
 use undertone_run::read::RunData;
 
-/// The runs of a sweep, seeds taken together.
+/// The comparison of the runs of a sweep, seeds taken together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// Name of the sweep.
     pub name: String,
     /// Names of the axes.
     pub axes: Vec<String>,
-    /// One row a combination, in the order of the sweep file; those without a finished run are left out.
+    /// One row per combination, in the order of the sweep file; those without a finished run are left out.
     pub rows: Vec<Row>,
-    /// Runs of the sweep.
+    /// Number of runs of the sweep.
     pub trials: usize,
-    /// Finished ones among them.
+    /// Number of finished runs.
     pub finished: usize,
 }
 
 /// One combination of values over its finished seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// Its value on every axis, by name.
+    /// The value on each axis, by name.
     pub values: Vec<String>,
     /// The seeds that have finished; empty where the sweep has none.
     pub seeds: Vec<u64>,
@@ -38,16 +38,16 @@ pub struct Row {
     pub in_vocab_top1: Option<Spread>,
     /// Perplexity at the end.
     pub perplexity: Spread,
-    /// Loss at the end in nats a target, the logarithm of perplexity.
+    /// Loss at the end in nats per target, the logarithm of perplexity.
     pub loss: Spread,
-    /// `loss` less that of the first value of the last axis, pair by pair of the same seed.
+    /// The difference of `loss` to the first value of the last axis, over pairs of equal seed.
     pub loss_difference: Option<Difference>,
-    /// `in_vocab_top1` less that of the first value of the last axis, pair by pair of the same seed.
+    /// The difference of `in_vocab_top1` to the first value of the last axis, over pairs of equal seed.
     pub difference: Option<Difference>,
     /// The guarantee: that of the larger run where the runs stand for one, otherwise the observed one. The largest over
     /// the seeds.
     pub guarantee: Option<GuaranteeRecord>,
-    /// Whether `guarantee` is an estimate for a larger run, and so nobody's guarantee.
+    /// `true` if `guarantee` is an estimate for a larger run, and so no guarantee of these runs.
     pub is_estimate: bool,
     /// Noise per coordinate of the average in the last round.
     pub noise_std: f64,
@@ -64,12 +64,12 @@ pub struct Row {
 pub struct Spread {
     /// Mean.
     pub mean: f64,
-    /// Sample standard deviation; `None` of a single value.
+    /// Sample standard deviation; `None` for a single value.
     pub deviation: Option<f64>,
 }
 
 impl Spread {
-    /// Of some values; `None` without any.
+    /// The mean and deviation of some values; `None` without any.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() {
@@ -88,9 +88,9 @@ impl Spread {
 pub struct Difference {
     /// Mean of the differences.
     pub mean: f64,
-    /// Standard error of that mean; `None` of a single pair.
+    /// Standard error of that mean; `None` for a single pair.
     pub standard_error: Option<f64>,
-    /// Pairs.
+    /// Number of pairs.
     pub pairs: usize,
 }
 
@@ -123,8 +123,8 @@ impl Outcome<'_> {
         self.last.metrics.perplexity.ln()
     }
 
-    /// Accuracies by round. The last evaluation, and that of an initial model, may be on more targets than the others: what
-    /// is not on the same targets as the first after a round is no point of the same curve.
+    /// Accuracies by round. The last evaluation, and that of an initial model, may be on more targets than the others: an
+    /// evaluation on other targets than the first after a round is no point of the curve.
     fn curve(&self) -> Vec<(u64, f64)> {
         let mut evaluations = self.run.evaluations.iter();
         let first = evaluations.find(|evaluation| evaluation.round > 0);
@@ -135,7 +135,7 @@ impl Outcome<'_> {
     }
 }
 
-/// In-vocabulary accuracy; without a single target inside the vocabulary every one is a mistake.
+/// In-vocabulary accuracy; 0 without a target inside the vocabulary.
 fn accuracy(evaluation: &EvaluationRecord) -> f64 {
     evaluation.metrics.in_vocab_top1.unwrap_or(0.0)
 }
@@ -228,7 +228,7 @@ fn guarantee(outcomes: &[&Outcome<'_>]) -> (Option<GuaranteeRecord>, bool) {
     }
 }
 
-/// Means at the rounds at which every run was evaluated.
+/// Means at the rounds at which all runs were evaluated.
 fn mean_curve(outcomes: &[&Outcome<'_>]) -> Vec<(u64, f64)> {
     let curves: Vec<_> = outcomes.iter().map(|outcome| outcome.curve()).collect();
     let Some((first, others)) = curves.split_first() else {
