@@ -1,4 +1,4 @@
-//! How results reach people and machines: tables on standard output, progress on standard error, or JSON alone.
+//! The output of results: tables on standard output, progress on standard error, or JSON alone.
 //!
 //! Every byte that this program prints passes through here (only clap prints its own usage errors), and whatever a terminal
 //! would obey is escaped on the way: results and errors quote files that may be hostile.
@@ -14,7 +14,7 @@ use serde::Serialize;
 pub(crate) use undertone_present::table::facts;
 use undertone_present::terminal;
 
-/// How the caller wants to see results.
+/// The form of results that the caller asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     /// One JSON document on standard output, and nothing else there.
@@ -65,7 +65,7 @@ impl Output {
         }
     }
 
-    /// Whether progress bars are of use: somebody looks at standard error, and JSON was not asked for.
+    /// `true` if progress bars are of use: standard error is a terminal, and JSON was not asked for.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.json && std::io::stderr().is_terminal()
     }
@@ -83,7 +83,7 @@ impl Output {
         bar
     }
 
-    /// What is being done and for how long, for work whose length is not known; or nothing.
+    /// A spinner that shows the current work and its time, for work of unknown length; hidden where progress is not shown.
     pub(crate) fn spinner(&self, message: &str) -> ProgressBar {
         let bar = if self.shows_progress() {
             ProgressBar::new_spinner()

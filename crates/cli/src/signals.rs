@@ -1,4 +1,4 @@
-//! What the operating system would end the process for, and we would rather say.
+//! Signals that would end the process without an error message.
 
 /// Lets writing beyond a limit on file sizes (`ulimit -f`) fail with an error, as on a full disk, instead of ending the
 /// process: the error names the file, and what was not finished is removed.

@@ -77,7 +77,7 @@ fn mechanism(name: &str) -> anyhow::Result<ProductionSetting> {
     ProductionSetting::by_name(name).ok_or_else(|| anyhow!("expected one of {known}, got '{name}'"))
 }
 
-/// What `--json` prints.
+/// The document that `--json` prints.
 #[derive(Serialize)]
 struct Plan<'a> {
     question: &'a PopulationQuestion,

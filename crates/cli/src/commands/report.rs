@@ -11,7 +11,7 @@ pub(crate) struct ReportArgs {
     run: PathBuf,
 }
 
-/// What `--json` prints.
+/// The document that `--json` prints.
 #[derive(serde::Serialize)]
 struct Report<'a> {
     run: &'a str,

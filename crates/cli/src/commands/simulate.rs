@@ -32,7 +32,7 @@ pub(crate) struct SimulateArgs {
     sweep: Option<Sweep>,
 }
 
-/// Simulates and shows what came out.
+/// Simulates and shows the result.
 pub(crate) fn run(args: &SimulateArgs, output: &Output) -> anyhow::Result<()> {
     let file = SimulationFile::read(&args.config, &args.set)?;
     if let Some(folder) = &args.out {

@@ -230,7 +230,7 @@ fn guarantee(record: &GuaranteeRecord) -> String {
     )
 }
 
-/// What a guarantee rests on, in one line.
+/// The conditions of a guarantee, in one line.
 fn assumptions(record: &GuaranteeRecord) -> String {
     if let Some(schema) = &record.schema {
         return format!(

@@ -1,4 +1,4 @@
-//! Bad input gets an error that names the file, line or key, what was expected and what came, and leaves nothing behind.
+//! Bad input gets an error that names the file, line or key, the expected and the actual value, and leaves nothing behind.
 
 use crate::support::{Folder, TINY, train_until_killed};
 

@@ -49,7 +49,7 @@ enum Moment {
     WhileWriting { delay: Duration, latest: Duration },
 }
 
-/// What a killed run was doing, as far as its folder tells.
+/// The work of a killed run, as far as its folder shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     BeforeTheFirstCheckpoint,
@@ -295,7 +295,7 @@ fn killed_at_any_moment_a_seeded_run_ends_in_the_same_bytes() {
     }
 }
 
-/// The same with users who fail and a sum under secure aggregation: keys, graph and masks of a round come back with it.
+/// Users fail, and the sum is under secure aggregation: keys, graph and masks of a round come back with it.
 #[test]
 fn killed_at_any_moment_a_run_under_a_secure_sum_ends_in_the_same_bytes() {
     let folder = Folder::new();
@@ -315,7 +315,7 @@ fn without_a_seed_no_row_is_used_twice() {
     unseeded(BLT, 8);
 }
 
-/// As above, with the number of kills that we claim: `cargo test -p undertone-cli --test cli -- --ignored two_hundred`.
+/// Kills as often as the documents claim: `cargo test -p undertone-cli --test cli -- --ignored two_hundred`.
 #[test]
 #[ignore = "about five minutes"]
 fn two_hundred_kills() {

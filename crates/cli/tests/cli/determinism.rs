@@ -1,4 +1,4 @@
-//! The same seed gives the same bytes: at any number of threads, and after a kill in the middle.
+//! Equal seeds give equal bytes: at any number of threads, and after a kill in the middle.
 
 use crate::support::{Folder, TINY, bytes, same_files, train_until_killed};
 

@@ -45,7 +45,7 @@ final_max_tokens = 2000
 every = 2
 "#;
 
-/// The same with noise that is correlated over the rounds: 249 users in 12 cohorts.
+/// A run file with noise that is correlated over the rounds: 249 users in 12 cohorts.
 pub(crate) fn ftrl(mechanism: &str) -> String {
     let text = TINY
         .replace("rounds = 6", "rounds = 30")

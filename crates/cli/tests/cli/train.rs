@@ -1,4 +1,4 @@
-//! What a run leaves behind, and that its guarantee is the one of what it did.
+//! The files of a run, and its guarantee, which is that of the rounds it made.
 
 use serde_json::Value;
 

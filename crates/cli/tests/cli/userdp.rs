@@ -34,7 +34,7 @@ fn remake_manifest(folder: &Folder, run: &str) {
     folder.write(&format!("{run}/manifest.json"), again);
 }
 
-/// What the ledger's first line follows, in a run without mechanism and private words.
+/// The digest that the ledger's first line follows, in a run without mechanism and private words.
 fn genesis(folder: &Folder, run: &str) -> String {
     let mut bytes = b"undertone ledger\0".to_vec();
     for part in [
@@ -48,7 +48,7 @@ fn genesis(folder: &Folder, run: &str) -> String {
     sha256(&bytes)
 }
 
-/// What `verify` prints, on one line.
+/// The output of `verify`, on one line.
 fn verified(folder: &Folder, run: &str) -> (bool, String) {
     let output = folder.run(&["verify", run]);
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();

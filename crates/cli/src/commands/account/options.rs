@@ -1,4 +1,4 @@
-//! What every question takes: the target, the recipe, the relation, and what to search for.
+//! Options of every question: the target, the recipe, the relation, and the quantity to search for.
 
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
@@ -34,7 +34,7 @@ pub(super) struct TargetArgs {
     table: Option<Vec<u64>>,
 }
 
-/// What an answer is stated for.
+/// The target that an answer is stated for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum StatedFor {
     /// The smallest epsilon at this delta.
@@ -123,12 +123,12 @@ impl TargetArgs {
         self.adjacency.map(Adjacency::from)
     }
 
-    /// Whether this quantity is searched for.
+    /// `true` if this quantity is searched for.
     pub(super) fn searches(&self, quantity: Quantity) -> bool {
         self.calibrate == Some(quantity)
     }
 
-    /// What the answer is to be stated for.
+    /// The target that the answer is to be stated for.
     pub(super) fn target(&self) -> anyhow::Result<StatedFor> {
         let epsilon = self.epsilon.map(Epsilon::new).transpose()?;
         let delta = self.delta.map(Delta::new).transpose()?;
@@ -241,7 +241,7 @@ impl Knobs {
             .with_context(|| needed(Quantity::SamplingProbability))
     }
 
-    /// Whether a quantity was given: then there is nothing to search for.
+    /// `true` if a quantity was given, so that there is nothing to search for.
     pub(super) fn has(&self, quantity: Quantity) -> bool {
         match quantity {
             Quantity::NoiseMultiplier => self.noise_multiplier.is_some(),

@@ -1,4 +1,4 @@
-//! A question about privacy, and the way from it to an answer that is the same for all.
+//! A question about privacy, and the common way from it to an answer.
 
 use anyhow::ensure;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use super::answer::{Answer, Line};
 use super::options::{Knobs, Quantity, StatedFor, TargetArgs};
 use crate::output::Output;
 
-/// One named fact of a question, for people and for machines.
+/// One named fact of a question, for readers and for programs.
 #[derive(Debug, Clone)]
 pub(super) struct Fact {
     pub(super) name: &'static str,
@@ -31,7 +31,7 @@ impl Fact {
         Self::new(name, value.to_string(), value)
     }
 
-    /// A measure, which people see with four digits.
+    /// A measure, which is shown with four digits.
     pub(super) fn measure(name: &'static str, value: f64) -> Self {
         Self::new(name, number(value), value)
     }
@@ -42,18 +42,18 @@ impl Fact {
 pub(super) struct Stated {
     /// Events with their numbers of releases.
     pub(super) events: Vec<(Event, u64)>,
-    /// What went in and what follows from it before any epsilon.
+    /// The inputs, and the values that follow from them before any epsilon.
     pub(super) facts: Vec<Fact>,
-    /// What the caller should know.
+    /// Warnings for the caller.
     pub(super) warnings: Vec<String>,
 }
 
 /// A question: it maps knobs to events, and says which knobs may be searched for.
 pub(super) trait Question {
-    /// What is asked, in a line.
+    /// The question, in a line.
     fn title(&self) -> String;
 
-    /// How users are chosen, and what is assumed of it.
+    /// The assumption about the sampling of users.
     fn assumption(&self) -> String;
 
     /// The tightest valid recipe.

@@ -27,7 +27,7 @@ pub(super) struct GroupArgs {
     force: bool,
 }
 
-/// What was written, and how fast.
+/// The written folder, and the speed of writing it.
 #[derive(Serialize)]
 struct Written<'a> {
     folder: PathBuf,

@@ -126,7 +126,7 @@ pub(super) struct Written {
 #[derive(Serialize)]
 struct NotPrivate {
     distinct_words: usize,
-    /// Share of all counted words that the vocabulary holds.
+    /// Fraction of all counted words that the vocabulary holds.
     coverage: f64,
     /// Fraction covered by equally many words chosen without noise.
     coverage_of_most_frequent: f64,
@@ -153,7 +153,7 @@ impl Written {
         }
     }
 
-    /// What the guarantee does not say by itself.
+    /// Warnings about conditions of the guarantee.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.record.key() == KeyOrigin::InsecureSeed {

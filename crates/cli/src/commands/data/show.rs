@@ -1,4 +1,4 @@
-//! How the `data` commands show what they did.
+//! The output of the `data` commands.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -242,7 +242,7 @@ pub(super) struct Vocabulary {
     file: PathBuf,
     words: usize,
     distinct_words: usize,
-    /// Share of all counted words that the vocabulary holds.
+    /// Fraction of all counted words that the vocabulary holds.
     coverage: f64,
     provenance: undertone_data::VocabProvenance,
     is_private_safe: bool,

@@ -10,7 +10,7 @@ use undertone_present::curves::{COLOURS, INK, MUTED, PAPER};
 
 const WIDTH: u32 = 880;
 const TOP: i32 = 78;
-/// Of one mechanism.
+/// Height of the bars of one mechanism.
 const HEIGHT: i32 = 40;
 /// Names end here, bars begin.
 const LEFT: i32 = 310;

@@ -70,7 +70,7 @@ pub(super) struct CompareArgs {
     svg: Option<PathBuf>,
 }
 
-/// What is asked about privacy.
+/// The question about privacy.
 #[derive(Debug, Clone, Copy)]
 enum Question {
     Losses,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_run::files::write_atomic;
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Debug)]
 pub(super) enum Description {
     Mechanism(Box<Mechanism>),

@@ -60,7 +60,7 @@ impl Kind {
         self.0.name()
     }
 
-    /// Whether there is something to optimise.
+    /// `true` if the kind is found by an optimiser.
     pub(super) fn is_optimised(self) -> bool {
         self.0.is_optimised()
     }
@@ -70,7 +70,7 @@ impl Kind {
         self.make_watched(problem, sizes, &mut |_| ())
     }
 
-    /// The same, and `watch` hears of every step of BandMF's search.
+    /// Makes the strategy, and calls `watch` for each step of BandMF's search.
     pub(super) fn make_watched(
         self,
         problem: &Problem,

@@ -39,7 +39,7 @@ pub(super) struct OptimizeArgs {
     out: Option<PathBuf>,
 }
 
-/// What is found.
+/// The found strategy.
 #[derive(Debug, Serialize)]
 struct Found {
     kind: Kind,

@@ -54,7 +54,7 @@ impl PrivacyArgs {
         Ok(())
     }
 
-    /// What a strategy guarantees in a run; `None` where no noise was asked for and there is no `default`.
+    /// The guarantee of a strategy in a run; `None` where no noise was asked for and there is no `default`.
     pub(super) fn state(
         &self,
         strategy: &Strategy,

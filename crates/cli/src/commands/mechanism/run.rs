@@ -42,7 +42,7 @@ pub(super) struct Run {
     pub(super) rounds: usize,
     /// With no more participations than fit.
     pub(super) participation: Participation,
-    /// What was lowered, where more participations were asked for than fit.
+    /// The note that participations were lowered, where more were asked for than fit.
     pub(super) lowered: Option<String>,
 }
 
@@ -95,7 +95,7 @@ impl RunArgs {
         Run::new(rounds, self.participation(default.map(|run| &run.participation))?)
     }
 
-    /// Whether a largest number of participations was asked for.
+    /// `true` if a max number of participations was asked for.
     pub(super) fn limits_participation(&self) -> bool {
         self.max_participation.is_some()
     }

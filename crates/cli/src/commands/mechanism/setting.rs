@@ -1,4 +1,4 @@
-//! What `optimize` and `show` ask of a run.
+//! The options of a run for `optimize` and `show`.
 
 use super::kind::SizeArgs;
 use super::privacy::PrivacyArgs;

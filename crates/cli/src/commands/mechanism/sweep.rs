@@ -1,4 +1,4 @@
-//! How a mechanism that was made for one run fares in others.
+//! The losses of a mechanism in runs other than the one it was made for.
 
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
@@ -15,7 +15,7 @@ use undertone_present::curves::{Pen, Picture, named, range};
 /// Points of a sweep without a list.
 const POINTS: usize = 13;
 
-/// What a sweep goes over.
+/// The quantity that a sweep varies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Over {

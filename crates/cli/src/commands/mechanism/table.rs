@@ -25,7 +25,7 @@ pub(super) fn sensitivity(certified: Certified) -> String {
     format!("{sign}{:.4}", certified.squared.sensitivity())
 }
 
-/// What the noise of a run keeps between rounds.
+/// The memory that the noise of a run needs between rounds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Memory {
     /// Vectors of the model's dimension.
@@ -33,7 +33,7 @@ pub(super) struct Memory {
     /// Earlier rows that every round makes again from their keys.
     pub(super) remade_rows: usize,
     pub(super) dim: u64,
-    /// Of a release in integers; a stream in `f32` keeps half.
+    /// Bytes of a release in integers; a stream in `f32` keeps half.
     pub(super) bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! How fast the noise of a strategy streams on this machine.
+//! The speed of a strategy's noise on this machine.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What the noise has to suit: the server optimizer and the loss.
+//! The workload that the noise has to suit: the server optimizer and the loss.
 
 use std::path::PathBuf;
 

@@ -75,14 +75,14 @@ fn candidate(name: &str) -> anyhow::Result<Candidate> {
     }
 }
 
-/// All candidates, the one with the least noise at the report goal first.
+/// All candidates, the one with the min noise at the report goal first.
 #[derive(Debug, Serialize)]
 pub(super) struct Comparison {
     objective: Objective,
     momentum: f64,
     /// Noise in the iterates of averages, in clip norms, that keeps utility.
     utility_noise: f64,
-    /// What leaves least noise at the target guarantee, at whichever report goal.
+    /// The candidate and report goal with the min noise at the target guarantee.
     #[serde(rename = "least_noise")]
     min_noise: MinNoise,
     candidates: Vec<Row>,
@@ -103,7 +103,7 @@ struct Row {
 }
 
 impl MadeArgs {
-    /// Whether anything is to be made.
+    /// `true` if matrices are to be made.
     pub(super) fn is_asked(&self) -> bool {
         !self.kinds.is_empty()
     }
@@ -169,7 +169,7 @@ impl MadeArgs {
         Ok(Planner::new(question, candidate, self.objective(), workload)?)
     }
 
-    /// What each candidate can do up to a report goal.
+    /// Compares the candidates up to a report goal.
     pub(super) fn compare(
         &self,
         question: &PopulationQuestion,

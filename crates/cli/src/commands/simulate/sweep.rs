@@ -50,7 +50,7 @@ impl FromStr for Sweep {
     }
 }
 
-/// What `--json` prints.
+/// The document that `--json` prints.
 #[derive(Serialize)]
 struct Report<'a> {
     key: &'a str,

@@ -31,7 +31,7 @@ pub(super) fn table(comparison: &Comparison) -> String {
     }
 }
 
-/// The same as a Markdown document.
+/// The comparison as a Markdown document.
 pub(super) fn markdown(comparison: &Comparison) -> String {
     let header = header(comparison);
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
