@@ -34,7 +34,7 @@ impl Output {
         write_out(&terminal::lines(text))
     }
 
-    /// Prints one line on standard error, for people who wait; nothing where JSON was asked for.
+    /// Prints one line on standard error, for users who wait; nothing where JSON was asked for.
     pub(crate) fn note(&self, line: &str) {
         if !self.json {
             eprintln!("{}", terminal::line(line));

@@ -152,7 +152,7 @@ pub fn exact_squared_sensitivity(
 /// direction can reach, bounded by `sum_{i, j in S} |<c_i, c_j>|`.
 #[derive(Debug)]
 enum SetNorm {
-    /// Nodes of trees of so many rounds, one after another; the run has `rounds` of them.
+    /// Nodes of trees with these numbers of rounds, one after another; the run has `rounds` rounds.
     Trees { trees: Vec<u64>, rounds: u64 },
     /// `|<c_i, c_j>|` for `i <= j`, row `j` after row `j - 1`.
     Products {

@@ -334,7 +334,7 @@ fn restarts_of(config: &TaskConfig) -> Option<RestartsConfig> {
 }
 
 /// The schema that a run promises.
-pub(super) fn participation(config: &TaskConfig, cohorts_an_epoch: u64) -> Result<Participation> {
+pub(super) fn participation(config: &TaskConfig, cohorts_per_epoch: u64) -> Result<Participation> {
     let rounds = config.rounds;
     Ok(match config.participation {
         Some(declared) => {
@@ -343,7 +343,7 @@ pub(super) fn participation(config: &TaskConfig, cohorts_an_epoch: u64) -> Resul
             Participation::at_least(gap, declared.max_part.unwrap_or(fitting).min(fitting))?
         }
         None => {
-            let gap = Gap::new(cohorts_an_epoch)?;
+            let gap = Gap::new(cohorts_per_epoch)?;
             Participation::fixed_epochs(gap, gap.fitting(rounds))?
         }
     })

@@ -221,7 +221,7 @@ impl PrivacyPlan {
         };
         let (basis, noise_multiplier) = match &privacy.mechanism {
             None if config.encoding_is_noisy() => {
-                let participation = bounded::participation(config, self.cohorts_an_epoch())?;
+                let participation = bounded::participation(config, self.cohorts_per_epoch())?;
                 let client_noise = self
                     .encoding
                     .as_ref()
@@ -240,7 +240,7 @@ impl PrivacyPlan {
                 (Basis::Sampling(recipe), noise_multiplier)
             }
             Some(mechanism) => {
-                let participation = bounded::participation(config, self.cohorts_an_epoch())?;
+                let participation = bounded::participation(config, self.cohorts_per_epoch())?;
                 let strategy = strategy(mechanism, participation)?;
                 let (bounded, noise_multiplier) =
                     self.bounded_noise(config, privacy, (strategy, participation), delta, estimate)?;
@@ -285,7 +285,7 @@ impl PrivacyPlan {
         clip_norm: Option<f64>,
     ) -> Result<client_noise::EncodingInputs> {
         let schema = match config.encoding_is_noisy() {
-            true => Some(bounded::participation(config, self.cohorts_an_epoch())?),
+            true => Some(bounded::participation(config, self.cohorts_per_epoch())?),
             false => None,
         };
         let users = self.population.users;
@@ -294,7 +294,7 @@ impl PrivacyPlan {
             clip_norm,
             max_users: match self.sampling {
                 Sampling::FixedSize => self.users_per_round as u64,
-                Sampling::ShuffledEpochs => users.div_ceil(self.cohorts_an_epoch().max(1)),
+                Sampling::ShuffledEpochs => users.div_ceil(self.cohorts_per_epoch().max(1)),
                 Sampling::DeviceTimers | Sampling::Poisson => users,
             },
             delta: match config.encoding_is_noisy() {
@@ -403,7 +403,7 @@ impl PrivacyPlan {
     }
 
     /// Number of cohorts per epoch.
-    pub(super) fn cohorts_an_epoch(&self) -> u64 {
+    pub(super) fn cohorts_per_epoch(&self) -> u64 {
         (self.population.users as f64 / self.users_per_round).floor() as u64
     }
 }

@@ -215,7 +215,7 @@ impl Remedies<'_> {
     }
 }
 
-/// The run with so many times as much in a round.
+/// The run with `more` times as many users or examples per round.
 fn with_more(config: &TaskConfig, more: f64) -> TaskConfig {
     let mut config = config.clone();
     let whole = config.cohort.sampling != Sampling::Poisson;

@@ -21,7 +21,7 @@ impl PrivacyPlan {
         };
         match self.sampling {
             Sampling::FixedSize => self.users_per_round,
-            Sampling::ShuffledEpochs => (all / self.cohorts_an_epoch().max(1) as f64).ceil(),
+            Sampling::ShuffledEpochs => (all / self.cohorts_per_epoch().max(1) as f64).ceil(),
             Sampling::DeviceTimers => all,
             Sampling::Poisson => {
                 // Bernstein's inequality for independent coins.

@@ -1,4 +1,4 @@
-//! An answer, for people and for machines.
+//! An answer, for readers and for programs.
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
@@ -23,7 +23,7 @@ pub(super) struct Answer {
     pub(super) warnings: Vec<String>,
 }
 
-/// Epsilon after so many rounds.
+/// Epsilon after a number of rounds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line {
     pub(super) rounds: u64,

@@ -1,7 +1,7 @@
 //! From a target back to a noise multiplier, a number of rounds or a sampling probability.
 //!
 //! Whole questions are searched, not events: the relation may be any, and rounds may change the event (a longer tree).
-//! What is found is always on the safe side: the guarantee there is within the target.
+//! The found value is always on the safe side: its guarantee is within the target.
 
 use anyhow::ensure;
 use undertone_accounting::calibrate::{self, Precision};

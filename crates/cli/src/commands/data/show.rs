@@ -77,7 +77,7 @@ impl<'a> Described<'a> {
     }
 }
 
-/// A corpus for people.
+/// A corpus as text for readers.
 pub(super) fn described(corpus: &Corpus) -> String {
     let stats = corpus.stats();
     let mut text = facts([
@@ -198,7 +198,7 @@ fn histogram(sizes: &Distribution) -> String {
     format!("Training users by number of examples:\n{}", table.trim_fmt())
 }
 
-/// An import for people.
+/// An import as text for readers.
 pub(super) fn imported(summary: &ImportSummary, path: &Path) -> String {
     let mut rows = vec![
         (

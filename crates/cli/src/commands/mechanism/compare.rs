@@ -92,7 +92,8 @@ pub(super) struct Row {
     /// Standard deviation of the noise in the iterates, in clip norms.
     iterate_noise: Option<f64>,
     epsilon: Option<Epsilon>,
-    seconds_a_round: Option<f64>,
+    #[serde(rename = "seconds_a_round")]
+    seconds_per_round: Option<f64>,
 }
 
 /// All mechanisms, the smallest loss first.
@@ -211,8 +212,8 @@ fn make(
     let sensitivity = strategy.squared_sensitivity(run.rounds, &run.participation)?;
     let errors = strategy.errors(run.rounds, &problem.workload)?;
     let made_in_seconds = start.elapsed().as_secs_f64();
-    let seconds_a_round = if args.measure_time {
-        Some(timing::seconds_a_round(&strategy, run, args.dim)?)
+    let seconds_per_round = if args.measure_time {
+        Some(timing::seconds_per_round(&strategy, run, args.dim)?)
     } else {
         None
     };
@@ -226,7 +227,7 @@ fn make(
         noise_multiplier: None,
         iterate_noise: None,
         epsilon: None,
-        seconds_a_round,
+        seconds_per_round,
     })
 }
 
@@ -268,7 +269,7 @@ impl Comparison {
             Question::Epsilon(..) => header.extend(["noise multiplier", "epsilon"].map(str::to_owned)),
         }
         header.extend(["vectors", "memory", "computed in"].map(str::to_owned));
-        let timed = self.rows.iter().any(|row| row.seconds_a_round.is_some());
+        let timed = self.rows.iter().any(|row| row.seconds_per_round.is_some());
         if timed {
             header.push("time per round".to_owned());
         }
@@ -299,7 +300,7 @@ impl Comparison {
             ]);
             if timed {
                 cells.push(
-                    row.seconds_a_round
+                    row.seconds_per_round
                         .map_or_else(String::new, |s| format!("{} s", number(s))),
                 );
             }

@@ -88,7 +88,7 @@ impl Kind {
 }
 
 impl SizeArgs {
-    /// With so many buffers.
+    /// The sizes with this number of buffers.
     pub(super) fn with_buffers(buffers: usize) -> Self {
         Self {
             buffers: Some(buffers),

@@ -118,7 +118,7 @@ pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<()> {
     }
 }
 
-/// A bar where the search tells how far it is, otherwise only what is done and for how long.
+/// A bar where the search reports its progress, otherwise the current work and its time.
 fn search_bar(kind: Kind, output: &Output) -> ProgressBar {
     let name = kind.name();
     match kind {

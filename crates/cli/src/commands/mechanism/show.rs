@@ -99,7 +99,7 @@ struct Patterns {
 #[derive(Debug, Serialize)]
 struct Pattern {
     gap: u64,
-    /// One for each number of participations; none where so many do not fit.
+    /// One value for each number of participations; `None` where so many do not fit.
     sensitivities: Vec<Option<Certified>>,
 }
 

@@ -45,7 +45,7 @@ pub(super) struct Point {
 pub(super) struct Sweep<'a> {
     pub(super) over: Over,
     pub(super) run: &'a Run,
-    /// At most so many participations at every point; as many as fit otherwise.
+    /// Max number of participations at each point; as many as fit if `None`.
     pub(super) limit: Option<u64>,
     pub(super) workload: &'a WorkloadArgs,
 }
@@ -94,7 +94,7 @@ impl Sweep<'_> {
         })
     }
 
-    /// The best BLT of so many buffers for every value: what making it for another run costs.
+    /// The curve of the best BLT with this number of buffers for each value.
     pub(super) fn optimum(&self, buffers: usize, values: &[u64]) -> anyhow::Result<Curve> {
         let sizes = SizeArgs::with_buffers(buffers);
         let point = |value: &u64| {

@@ -18,7 +18,7 @@ const TIMED: usize = 16;
 /// Seconds of a round of `dim` coordinates on all threads, at a late round, where the history is full.
 ///
 /// Timed on fewer coordinates where `dim` is large, and scaled.
-pub(super) fn seconds_a_round(strategy: &Strategy, run: &Run, dim: u64) -> anyhow::Result<f64> {
+pub(super) fn seconds_per_round(strategy: &Strategy, run: &Run, dim: u64) -> anyhow::Result<f64> {
     let recurrence = strategy.recurrence(run.rounds)?;
     let history =
         matches!(recurrence, Recurrence::Taps { .. } | Recurrence::Dense { .. }).then_some(History::Remake);
@@ -67,10 +67,10 @@ mod tests {
             Strategy::BandedToeplitz(BandedToeplitz::fhu(7).unwrap()),
             Strategy::InverseToeplitz(InverseToeplitz::square_root(3).unwrap()),
         ] {
-            let seconds = seconds_a_round(&strategy, &run, 5000).unwrap();
+            let seconds = seconds_per_round(&strategy, &run, 5000).unwrap();
             assert!(seconds > 0.0 && seconds.is_finite());
         }
         let short = Run::new(1, Participation::single()).unwrap();
-        assert!(seconds_a_round(&Strategy::Tree(Tree::new()), &short, 10).unwrap() >= 0.0);
+        assert!(seconds_per_round(&Strategy::Tree(Tree::new()), &short, 10).unwrap() >= 0.0);
     }
 }

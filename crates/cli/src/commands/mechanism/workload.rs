@@ -43,7 +43,7 @@ impl WorkloadArgs {
         }
     }
 
-    /// The workload of so many rounds.
+    /// The workload of this number of rounds.
     pub(super) fn workload(&self, rounds: usize) -> anyhow::Result<Workload> {
         let workload = Workload::momentum(self.momentum).context("--momentum")?;
         let Some(file) = &self.learning_rates else {
