@@ -64,11 +64,12 @@ impl Pen {
 /// A curve as points.
 pub type Points = Vec<(f64, f64)>;
 
+/// The names of curves with their pens.
+pub type Legend = Vec<(String, Pen)>;
+
 /// The legend and the curves of a picture in which every curve has its own name.
 #[must_use]
-pub fn named(
-    curves: impl IntoIterator<Item = (String, Pen, Points)>,
-) -> (Vec<(String, Pen)>, Vec<(Pen, Points)>) {
+pub fn named(curves: impl IntoIterator<Item = (String, Pen, Points)>) -> (Legend, Vec<(Pen, Points)>) {
     let drawn = curves.into_iter();
     drawn
         .map(|(name, pen, points)| ((name, pen), (pen, points)))

@@ -6,6 +6,7 @@ use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
 use undertone_present::numbers::{grouped, number, scientific, upper_bound};
 
 /// The document of the run of this name.
+#[must_use]
 pub fn document(run: &str, privacy: &PrivacyReport) -> String {
     let mut text = format!("# Privacy report of {}\n", plain(run));
     for warning in &privacy.warnings {
@@ -91,6 +92,7 @@ pub fn named(
 }
 
 /// The conditions of a guarantee, as names and values.
+#[must_use]
 pub fn facts(record: &GuaranteeRecord) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         ("Neighbours", record.adjacency.clone()),

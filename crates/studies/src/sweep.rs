@@ -184,7 +184,7 @@ impl Sweep {
             ..options.clone()
         };
         let summary = undertone_run::train(&trial.file, &options, observer)?;
-        Ok(undertone_report::write(&summary.run_dir)?)
+        undertone_report::write(&summary.run_dir)
     }
 
     /// The comparison of the finished runs.

@@ -62,7 +62,7 @@ impl Encoding {
         })
     }
 
-    /// The same encoding with a modulus that holds the noise of the server as well: every honest sum and 8 standard deviations of the
+    /// Widens the modulus so that it holds the noise of the server as well: every honest sum and 8 standard deviations of the
     /// noise, given in the unit of the updates, for the largest row of the mechanism.
     ///
     /// # Errors
@@ -74,7 +74,9 @@ impl Encoding {
             Scheme::Quantised(_) | Scheme::Shared(..) => return Ok(self),
         };
         let needed = self.min_modulus.get() as f64 + (2.0 * ROOM * noise_std * scale).ceil();
-        if !(needed.log2() <= 62.0) {
+        // Written so that noise that is no number is refused.
+        let fits = needed.log2() <= 62.0;
+        if !fits {
             return Err(AggregationError::EncodingTooLarge {
                 what: "the modulus with room for the noise",
                 limit: 62,

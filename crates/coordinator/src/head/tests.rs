@@ -141,7 +141,8 @@ fn a_sum_of_another_bound_or_kind_is_refused_before_any_noise() {
         let sum = BoundedSum::new(Bound::new(layout, clipping, opened.bound().non_finite()));
         gathered(RoundSum::Users { sum, bits: None })
     };
-    let kinds: [(&dyn Fn(&Opened) -> Gathered, &str); 4] = [
+    type Make<'a> = &'a dyn Fn(&Opened) -> Gathered;
+    let kinds: [(Make<'_>, &str); 4] = [
         (&|opened| louder(opened, 0.6), "a different bound"),
         (
             &|opened| {

@@ -241,7 +241,7 @@ fn rounds_come_once_and_in_order() {
     );
 }
 
-/// Whether a round succeeds never depends on a value: a sum at the end of the range is released as the end of the range.
+/// The success of a round never depends on a value: a sum at the end of the range is released as the end of the range.
 #[test]
 fn an_overflow_saturates_and_the_run_goes_on() {
     for value in [i64::MAX, i64::MIN] {

@@ -173,7 +173,7 @@ impl IndependentGaussian {
 
     /// Adds the noise of `round` to residues; the noise and its standard deviation are in steps.
     ///
-    /// PRIVACY: call it once a round, as [`privatize`](Self::privatize).
+    /// PRIVACY: a round may be released once, as with [`privatize`](Self::privatize).
     ///
     /// # Guarantee
     /// That of [`privatize`](Self::privatize) for the whole numbers of all users who follow the encoding, whatever the others send.

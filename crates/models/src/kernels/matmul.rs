@@ -114,7 +114,7 @@ pub(crate) fn matmul<T: Scalar>(
     matmul_ahead(isa, extent, alpha, a, b, c, c_stride, accumulate, &[]);
 }
 
-/// As [`matmul`], while fetching `ahead`, which the caller will read next, into the cache.
+/// Multiplies like [`matmul`] and fetches `ahead`, which the caller reads next, into the cache.
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn matmul_ahead<T: Scalar>(
     isa: Isa,
@@ -189,8 +189,8 @@ pub(crate) fn matmul_ahead<T: Scalar>(
     }
 }
 
-/// As [`matmul`], for a tall left operand: the rows of `b` (stride `b_stride`) are copied to
-/// `scratch` one panel at a time and then used by every row of `a`.
+/// Multiplies like [`matmul`] with a tall left operand: the rows of `b` are copied to `scratch` one panel at a time and then used
+/// by every row of `a`.
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn matmul_tall<T: Scalar>(
     isa: Isa,

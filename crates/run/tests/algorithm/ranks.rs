@@ -121,7 +121,7 @@ fn trained(file: &RunFile, size: usize) -> (Vec<u8>, Vec<u8>) {
         for rank in 1..size {
             let (options, world) = (&options, world.clone());
             scope.spawn(move || {
-                undertone_run::train_as_follower(options, &Thread { rank, world }).expect("a follower")
+                undertone_run::train_as_follower(options, &Thread { rank, world }).expect("a follower");
             });
         }
         undertone_run::lead(file, &options, &Thread { rank: 0, world }, &Silent).expect("a run");

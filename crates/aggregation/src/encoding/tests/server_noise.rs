@@ -53,7 +53,7 @@ fn released_std(domain: &NoiseDomain) -> f64 {
     2000.0 * domain.step / 4.0
 }
 
-/// What one client whose update is clipped, and who follows the encoding, adds is never longer than the stated sensitivity, in whole numbers.
+/// The integers of a client with a clipped update are never longer than the stated sensitivity.
 #[test]
 fn the_integers_of_a_client_keep_to_the_sensitivity() {
     for encoding in [rotated(1000, 40), identity(1000, 40)] {
@@ -61,7 +61,7 @@ fn the_integers_of_a_client_keep_to_the_sensitivity() {
         let round = encoding.for_round_of_run(&NoiseKey::from_bytes(SEED), 0).unwrap();
         for client in 0..20 {
             let one = encoded_sum(&round, &encoding, &[update(client, 1000, 0.999_999)], client);
-            let modulus = encoding.modulus().get() as i128;
+            let modulus = i128::from(encoding.modulus().get());
             let squared: i128 = one
                 .iter()
                 .map(|residue| {
