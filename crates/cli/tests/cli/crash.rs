@@ -104,8 +104,14 @@ impl Victim<'_> {
             if due {
                 child.kill().expect("killing");
                 child.wait().expect("waiting");
-                // The manifest is the last file of all: a run that has one is over, and is not resumed.
-                return self.run_dir().join("manifest.json").exists();
+                // A run that has a manifest is over. Its checkpoint may be there still, and resuming removes it.
+                let is_over = self.run_dir().join("manifest.json").exists();
+                if is_over && self.checkpoint().exists() {
+                    let output = self.command().output().expect("running undertone");
+                    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+                    assert!(stderr.contains("is finished"), "{stderr}");
+                }
+                return is_over;
             }
             if let Moment::After(_) = moment {
                 std::thread::sleep(Duration::from_micros(200));
