@@ -37,6 +37,7 @@ pub struct PersonalizeOptions {
     #[serde(skip)]
     pub split: EvaluationSplit,
     /// Max number of its users, chosen once at random; all by default.
+    #[serde(rename = "most_users")]
     pub max_users: Option<usize>,
     /// Local epochs.
     pub epochs: usize,
