@@ -20,7 +20,8 @@ use undertone_aggregation::ParamLayout;
 #[serde(tag = "family", rename_all = "lowercase", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum ModelSpec {
-    /// The tied LSTM of \[DPLM\].
+    /// The LSTM of \[DPLM\], whose embedding is also its output matrix. Run files may call it `tied_lstm` as well.
+    #[serde(alias = "tied_lstm")]
     Dplm {
         /// Width of embeddings.
         #[serde(default = "default_embed")]
@@ -32,7 +33,8 @@ pub enum ModelSpec {
         #[serde(default = "default_unit_norm")]
         unit_norm: bool,
     },
-    /// The StackOverflow next-word LSTM.
+    /// The next-word LSTM of the StackOverflow experiments. Run files may call it `lstm` as well.
+    #[serde(alias = "lstm")]
     StackOverflow {
         /// Width of embeddings.
         #[serde(default = "default_embed")]
@@ -269,6 +271,16 @@ mod tests {
             10_003,
             10,
         );
+    }
+
+    #[test]
+    fn plain_names_of_families_mean_the_names_of_the_papers() {
+        let read = |text: &str| serde_json::from_str::<ModelSpec>(text).unwrap();
+        for (plain, paper) in [("tied_lstm", "dplm"), ("lstm", "stackoverflow")] {
+            let spec = read(&format!(r#"{{"family": "{plain}"}}"#));
+            assert_eq!(spec, read(&format!(r#"{{"family": "{paper}"}}"#)));
+            assert_eq!(spec.family(), paper);
+        }
     }
 
     #[test]
