@@ -57,7 +57,7 @@ pub trait UpdateSink: Sync {
     /// Takes the sum of the clipped gradients of a microbatch.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept).
+    /// The errors of [`accept`](Self::accept).
     fn accept_microbatch(&self, number: usize, update: &mut [f32], outcome: MicrobatchOutcome) -> Result<()>;
 }
 

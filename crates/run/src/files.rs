@@ -173,7 +173,7 @@ pub fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>> {
 /// Reads a whole file of a run directory as UTF-8.
 ///
 /// # Errors
-/// As [`open`]; [`RunError::UnusableFile`] for other bytes.
+/// The errors of [`open`], and [`RunError::UnusableFile`] for bytes that are not UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
     text(read(path)?, path)
 }
@@ -181,7 +181,7 @@ pub fn read_text(path: &Path) -> Result<String> {
 /// Reads a whole file of a run directory as JSON.
 ///
 /// # Errors
-/// As [`open`]; [`RunError::Damaged`] with the place of the error.
+/// The errors of [`open`], and [`RunError::Damaged`] with the place of the error.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     serde_json::from_slice(&read(path)?).map_err(|error| RunError::Damaged {
         path: path.to_owned(),
@@ -201,7 +201,7 @@ pub fn read_given(path: &Path, limit: u64) -> Result<Vec<u8>> {
 /// Reads a file of text that the user named, at most [`MAX_GIVEN`] bytes.
 ///
 /// # Errors
-/// As [`read_given`]; [`RunError::UnusableFile`] for bytes that are not UTF-8.
+/// The errors of [`read_given`], and [`RunError::UnusableFile`] for bytes that are not UTF-8.
 pub fn read_given_text(path: &Path) -> Result<String> {
     text(read_given(path, MAX_GIVEN)?, path)
 }

@@ -14,7 +14,10 @@ use crate::record::LedgerEntry;
 ///
 /// Only [`RunHead::open`] makes one:
 /// ```compile_fail,E0451
-/// let opened = undertone_coordinator::head::Opened { round: 3, ..todo!() };
+/// use undertone_coordinator::head::Opened;
+/// fn later(opened: Opened) -> Opened {
+///     Opened { round: 3, ..opened }
+/// }
 /// ```
 #[derive(Debug, Clone)]
 pub struct Opened {

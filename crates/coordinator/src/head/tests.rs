@@ -173,7 +173,7 @@ fn a_sum_of_another_bound_or_kind_is_refused_before_any_noise() {
 }
 
 #[test]
-fn a_poisoned_sum_is_refused() {
+fn a_sum_of_another_layout_is_refused() {
     let (task, entropy) = (task(PRIVATE), RoundEntropy::seeded(7));
     let head = head_of(&task, "genesis", &entropy);
     let opened = head.open(None).unwrap();

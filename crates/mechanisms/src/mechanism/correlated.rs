@@ -264,11 +264,12 @@ impl CorrelatedGaussian {
     /// integer bound of one user's contribution.
     ///
     /// # Guarantee
-    /// That of [`privatize`](Self::privatize) for the whole numbers of all users who follow the encoding, whatever the others send:
-    /// the release is a function of a release on whole numbers and of what the others sent. The memory keeps unreduced noise.
+    /// The users who follow the encoding have the guarantee of [`privatize`](Self::privatize) for their whole numbers. It holds for
+    /// any residues that the other users send, because the release is a function of a release on whole numbers and of those
+    /// residues. The memory keeps unreduced noise.
     ///
     /// # Errors
-    /// As [`privatize`](Self::privatize).
+    /// The errors of [`privatize`](Self::privatize).
     pub fn privatize_residues(&mut self, round: u64, residues: RawResidues) -> Result<NoisedResidues> {
         self.check_next(round, residues.len())?;
         let whole = Denominator::WHOLE_STEPS.grid_step()?;
@@ -324,9 +325,9 @@ impl CorrelatedGaussian {
     /// Draws the rows of later rounds from another key. The same key again changes nothing.
     ///
     /// # Guarantee
-    /// Of the same law as under one key: with a history that is kept, every row of fresh noise is made in one round only, and
-    /// later rounds take from earlier ones nothing but the memory. A caller that brings a new key for every round can load a
-    /// saved state twice and never makes one row for two sums.
+    /// The noise has the same distribution as under one key. Each row of fresh noise is drawn in one round only, and later rounds use
+    /// nothing of earlier ones but the memory. A caller that brings a new key per round can load a saved state twice and still never
+    /// uses one row for two sums.
     ///
     /// # Errors
     /// [`MechanismError::HistoryNotRemade`] where rows of earlier rounds would be made again ([`History::Remake`]);

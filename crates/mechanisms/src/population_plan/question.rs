@@ -245,7 +245,7 @@ impl PopulationQuestion {
     /// itself: the curves of \[Gboard\] Figure 4 (a, b).
     ///
     /// # Errors
-    /// As [`PopulationQuestion::option`].
+    /// The errors of [`PopulationQuestion::option`].
     pub fn over_report_goals(
         &self,
         mechanism: ProductionSetting,
@@ -261,7 +261,7 @@ impl PopulationQuestion {
     /// One option for each of some forty lengths up to the question's rounds: the curves of \[BLT\] Figure 9.
     ///
     /// # Errors
-    /// As [`PopulationQuestion::option`].
+    /// The errors of [`PopulationQuestion::option`].
     pub fn over_rounds(
         &self,
         mechanism: ProductionSetting,

@@ -176,7 +176,8 @@ impl IndependentGaussian {
     /// PRIVACY: a round may be released once, as with [`privatize`](Self::privatize).
     ///
     /// # Guarantee
-    /// That of [`privatize`](Self::privatize) for the whole numbers of all users who follow the encoding, whatever the others send.
+    /// The users who follow the encoding have the guarantee of [`privatize`](Self::privatize) for their whole numbers. It holds for
+    /// any residues that the other users send.
     ///
     /// # Errors
     /// [`MechanismError::NoiseBelowGrid`] and [`MechanismError::NoiseAboveGrid`] where the noise does not suit whole steps.

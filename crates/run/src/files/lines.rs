@@ -147,7 +147,7 @@ impl JsonLines {
     /// Appends one line of these bytes, which hold no line feed.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub fn append_bytes(&mut self, line: &[u8]) -> Result<()> {
         let bytes = [line, b"\n"].concat();
         if let Err(source) = self.file.write_all(&bytes) {
