@@ -280,6 +280,13 @@ impl RunHead {
             RoundSum::Users { .. } | RoundSum::Examples(_) if encoded => {
                 kind("a sum of encoded updates", "a sum of updates")
             }
+            // PRIVACY: the plan of one unit says nothing of the other. A sum of examples bounds no user.
+            RoundSum::Users { .. } if self.plan.kept_per_user().is_some() => {
+                kind("a sum of gradients of examples", "a sum of updates of users")
+            }
+            RoundSum::Examples(_) if self.plan.kept_per_user().is_none() => {
+                kind("a sum of updates of users", "a sum of gradients of examples")
+            }
             RoundSum::Users { sum, bits } => {
                 if sum.bound() != &opened.bound {
                     return kind(

@@ -142,7 +142,11 @@ fn a_sum_of_another_bound_or_kind_is_refused_before_any_noise() {
         gathered(RoundSum::Users { sum, bits: None })
     };
     type Make<'a> = &'a dyn Fn(&Opened) -> Gathered;
-    let kinds: [(Make<'_>, &str); 4] = [
+    let kinds: [(Make<'_>, &str); 5] = [
+        (
+            &|opened| gathered(RoundSum::Examples(sum_of(opened, 0.01))),
+            "got a sum of gradients of examples",
+        ),
         (&|opened| louder(opened, 0.6), "a different bound"),
         (
             &|opened| {
