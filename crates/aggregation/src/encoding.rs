@@ -3,13 +3,14 @@
 //! | encoding | noise | source |
 //! |---|---|---|
 //! | [`Identity`](EncodingKind::Identity) | none; bit for bit the plain sum | |
-//! | [`RotatedRounding`](EncodingKind::RotatedRounding) | none; the server adds it after decoding | \[Gboard\] Algorithm 2 |
+//! | [`RotatedRounding`](EncodingKind::RotatedRounding) | none; the server adds it to the residues | \[Gboard\] Algorithm 2 |
 //! | [`Binomial`](EncodingKind::Binomial) | every client's share | \[cpSGD\] sections 4.2 and 4.3 |
 //! | [`DiscreteGaussian`](EncodingKind::DiscreteGaussian) | every client's share | Kairouz, Liu, Steinke 2021 |
 //! | [`Skellam`](EncodingKind::Skellam) | every client's share | Agarwal, Kairouz, Liu 2021 |
 //!
-//! Without noise a decoded sum is a [`RawSum`], which only a mechanism releases. With the clients' noise it is a
-//! [`ClientNoisedSum`], which only [`ClientNoise::release`] does, once enough clients are in it.
+//! Where the server adds the noise, it adds it to the residues of the sum ([`RoundEncoding::residues`]) and reads numbers from them
+//! afterwards ([`RoundEncoding::release`]). A sum with the clients' noise is read at once ([`RoundEncoding::decode`]); only
+//! [`ClientNoise::release`] releases it, once enough clients are in it.
 
 mod binomial;
 mod identity;
@@ -23,16 +24,15 @@ mod shared_noise;
 #[cfg(test)]
 mod tests;
 
-pub use round::{Decoded, Encoder, RoundEncoding};
+pub use round::{Encoder, RoundEncoding};
 pub use server_noise::NoiseDomain;
 pub use settings::{EncodingKind, EncodingSize, Levels, MeanSquaredError, Sensitivity};
 
-use undertone_mechanisms::{ClientNoise, ClientNoisedSum, FRACTION_BITS, NoiseKey, RawSum};
+use undertone_mechanisms::{ClientNoise, ClientNoisedSum, NoiseKey};
 
 use self::binomial::Quantisation;
 use self::identity::Identity;
 use self::lattice::Lattice;
-use self::lift::GridFactor;
 use self::settings::check_size;
 use self::shared_noise::SharedNoise;
 use crate::error::{AggregationError, Result};
@@ -41,18 +41,19 @@ use crate::modular::Modulus;
 /// An encoding turns clients' updates into integers modulo `M` and their sum into numbers again.
 ///
 /// # Guarantee
-/// One client moves the decoded sum by at most [`sensitivity`](Self::sensitivity), whatever its update and the randomness of
+/// One client moves the sum by at most [`sensitivity`](Self::sensitivity), whatever its update and the randomness of
 /// its rounding; with noise in shares the release is [`event`](ClientNoise::event) of
-/// [`client_noise`](Self::client_noise). Clients that do not follow the encoding are not covered: under a secure sum no
-/// server can see that.
+/// [`client_noise`](Self::client_noise). With noise of the server this covers each client who follows the encoding, whatever the
+/// others send. Noise in shares covers nobody if clients leave out their share: under a secure sum no server can see that.
 ///
 /// # Example
 /// ```
-/// use undertone_aggregation::{Decoded, Encoding, EncodingKind, EncodingSize, ModularVec};
-/// use undertone_mechanisms::NoiseKey;
+/// use undertone_aggregation::{Encoding, EncodingKind, EncodingSize};
+/// use undertone_mechanisms::{IndependentGaussian, NoiseKey};
 ///
 /// let size = EncodingSize { dim: 3, clip_norm: 1.0, min_clients: 2, max_clients: 4 };
-/// let encoding = Encoding::new(EncodingKind::RotatedRounding { scale: 1e4 }, size)?;
+/// // Room for noise of standard deviation 0.5 in each coordinate of the sum.
+/// let encoding = Encoding::new(EncodingKind::RotatedRounding { scale: 1e4 }, size)?.with_room_for_noise(0.5)?;
 /// let shared_seed = NoiseKey::from_bytes([1; 32]);
 /// let round = encoding.for_round(&shared_seed, 0)?;
 /// let mut encoder = round.encoder();
@@ -62,8 +63,12 @@ use crate::modular::Modulus;
 ///     encoder.encode(&[0.5, -0.25, 0.1], 1.0, &secret, &mut one)?;
 ///     sum.add(&one)?; // a secure sum in a run
 /// }
-/// assert!(matches!(round.decode(sum, 2)?, Decoded::Raw(_)));
 /// assert!(encoding.sensitivity().l2 < 1.0002);
+/// let step = encoding.noise_domain().map_or(1.0, |domain| domain.step);
+/// let noise = IndependentGaussian::new(0.5 / step, NoiseKey::from_bytes([9; 32]))?;
+/// let noised = noise.privatize_residues(0, round.residues(sum, 2)?)?;
+/// let average = round.release(noised, 2, 2.0)?;
+/// assert!((average.values()[0] - 0.5).abs() < 2.0 && average.noise_std() == 0.25);
 /// # Ok::<(), undertone_aggregation::AggregationError>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -73,6 +78,8 @@ pub struct Encoding {
     scheme: Scheme,
     /// The offset that is subtracted from a sum once per client before the sum is lifted.
     centre: u64,
+    /// The smallest modulus that holds every honest sum.
+    honest_modulus: Modulus,
     min_modulus: Modulus,
     modulus: Modulus,
     client_noise: Option<ClientNoise>,
@@ -138,12 +145,12 @@ impl Encoding {
             size,
             scheme,
             centre,
+            honest_modulus: modulus(min_modulus)?,
             min_modulus: modulus(min_modulus)?,
             modulus: modulus(min_modulus.next_power_of_two())?,
             client_noise: None,
         };
         encoding.client_noise = encoding.make_client_noise()?;
-        encoding.check_decoding(min_modulus)?;
         Ok(encoding)
     }
 
@@ -173,7 +180,8 @@ impl Encoding {
         self.modulus
     }
 
-    /// The smallest modulus under which no sum of `max_clients` wraps around: `2 C_inf m + 1` for \[Gboard\].
+    /// The smallest modulus under which no sum of `max_clients` wraps around, `2 C_inf m + 1` for \[Gboard\], with the room that
+    /// [`with_room_for_noise`](Self::with_room_for_noise) added.
     #[must_use]
     pub fn min_modulus(&self) -> Modulus {
         self.min_modulus
@@ -212,12 +220,12 @@ impl Encoding {
         crate::ModularVec::zeros(self.modulus, self.padded_dim())
     }
 
-    /// The maximum distance by which one client moves the decoded sum.
+    /// The maximum distance by which one client moves the sum.
     ///
     /// # Guarantee
-    /// For encodings whose sum is a [`RawSum`]: adding, removing or zeroing out one client, all arithmetic included. That of
-    /// \[Gboard\] is `C_inflated`, of which the squared norm of the integers is checked on every client, plus one step of the
-    /// fixed-point grid a coordinate, which is what decoding onto it may add. Replacing a client counts twice.
+    /// For encodings with noise of the server: adding, removing or zeroing out one client, all arithmetic included. That of
+    /// \[Gboard\] is `C_inflated`, rounded down to the bound on the squared norm of the integers, which every client checks.
+    /// Replacing a client counts twice.
     ///
     /// For noise in shares it is what the event was computed from, before the noise: for \[cpSGD\] equation 10, under
     /// replacement and except with half of its delta.
@@ -231,8 +239,7 @@ impl Encoding {
                 l_inf: clip_norm,
             },
             Scheme::Rounded(lattice) => {
-                // PRIVACY: the transform of the sum is exact, its scaling monotone and floored: one step a coordinate.
-                let l2 = lattice.sensitivity().l2() + d.sqrt() * GRID;
+                let l2 = lattice.integer_norm() / lattice.scale();
                 Sensitivity {
                     l2,
                     l1: l2 * d.sqrt(),
@@ -304,33 +311,4 @@ impl Encoding {
         let noise = ClientNoise::new(event.clone(), min_clients, max_clients, variance.sqrt())?;
         Ok(Some(noise))
     }
-
-    /// Checks that sums of `max_clients` can be transformed exactly and fit the grid of raw sums.
-    fn check_decoding(&self, min_modulus: u128) -> Result<()> {
-        let transformed = (min_modulus as f64 * self.padded_dim() as f64).log2();
-        if matches!(self.scheme, Scheme::Rounded(_)) && transformed >= 63.0 {
-            return Err(AggregationError::EncodingTooLarge {
-                what: "the modulus times the padded dimension",
-                limit: 63,
-                got: transformed,
-                remedy: "choose a smaller scale or fewer clients",
-            });
-        }
-        if self.client_noise.is_none() {
-            let range = self.sensitivity().l2 * self.size.max_clients as f64;
-            let got = range.log2() + f64::from(FRACTION_BITS);
-            if got >= 62.0 {
-                return Err(AggregationError::EncodingTooLarge {
-                    what: "the sum in steps of 2^-40",
-                    limit: 62,
-                    got,
-                    remedy: "choose a smaller clip norm or fewer clients",
-                });
-            }
-        }
-        Ok(())
-    }
 }
-
-/// One step of the fixed-point grid of raw sums.
-const GRID: f64 = 1.0 / (1u64 << FRACTION_BITS) as f64;

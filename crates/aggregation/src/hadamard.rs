@@ -24,21 +24,17 @@ const BLOCK: usize = 1 << 11;
 /// Does the levels of a block of [`BLOCK`] numbers, or of all if there are fewer; told the index of the first.
 type First<'a, T> = &'a mut dyn FnMut(usize, &mut [T]);
 
-/// A kind of number that can be transformed: `f32`, `f64` or `i64`.
-pub trait Transformable: Copy + sealed::Sealed {}
+/// A kind of number that can be transformed: `f32` or `f64`.
+pub trait Transformable: Copy + Add<Output = Self> + Sub<Output = Self> + sealed::Sealed {}
 
 mod sealed {
     pub trait Sealed: Sized {
-        fn plus(self, other: Self) -> Self;
-        fn minus(self, other: Self) -> Self;
         fn block(values: &mut [Self]);
         fn transform(values: &mut [Self], first: super::First<'_, Self>);
     }
 }
 
 /// Transforms `values` in place.
-///
-/// Over `i64` the result is exact as long as the sum of the magnitudes stays below `2^63`, and modulo `2^64` in any case.
 ///
 /// # Errors
 /// [`AggregationError::NotAPowerOfTwo`] for any other length.
@@ -59,23 +55,13 @@ pub fn walsh_hadamard<T: Transformable>(values: &mut [T]) -> Result<()> {
 }
 
 macro_rules! transformable {
-    ($type:ty, $transform:ident, $block:path, $plus:expr, $minus:expr) => {
+    ($type:ty, $transform:ident, $block:path) => {
         vectorised! {
             fn $transform(values: &mut [$type], first: First<'_, $type>) {
                 levels(values, first)
             }
         }
         impl sealed::Sealed for $type {
-            #[inline(always)]
-            fn plus(self, other: Self) -> Self {
-                $plus(self, other)
-            }
-
-            #[inline(always)]
-            fn minus(self, other: Self) -> Self {
-                $minus(self, other)
-            }
-
             fn block(values: &mut [Self]) {
                 $block(values);
             }
@@ -88,15 +74,8 @@ macro_rules! transformable {
     };
 }
 
-transformable!(f32, transform_f32, block_f32, Add::add, Sub::sub);
-transformable!(f64, transform_f64, block_f64, Add::add, Sub::sub);
-transformable!(
-    i64,
-    transform_i64,
-    block_i64,
-    i64::wrapping_add,
-    i64::wrapping_sub
-);
+transformable!(f32, transform_f32, block_f32);
+transformable!(f64, transform_f64, block_f64);
 
 /// All levels, innermost first.
 #[inline(always)]
@@ -134,12 +113,6 @@ vectorised! {
 
 vectorised! {
     fn block_f64(values: &mut [f64]) {
-        block(values);
-    }
-}
-
-vectorised! {
-    fn block_i64(values: &mut [i64]) {
         block(values);
     }
 }
@@ -243,28 +216,19 @@ fn rows_4<T: Transformable>(a: &mut [T], b: &mut [T], c: &mut [T], d: &mut [T]) 
 
 #[inline(always)]
 fn two<T: Transformable>([a, b]: [T; 2]) -> [T; 2] {
-    [a.plus(b), a.minus(b)]
+    [a + b, a - b]
 }
 
 #[inline(always)]
 fn four<T: Transformable>([a, b, c, d]: [T; 4]) -> [T; 4] {
     let ([a, b], [c, d]) = (two([a, b]), two([c, d]));
-    [a.plus(c), b.plus(d), a.minus(c), b.minus(d)]
+    [a + c, b + d, a - c, b - d]
 }
 
 #[inline(always)]
 fn eight<T: Transformable>([a, b, c, d, e, f, g, h]: [T; 8]) -> [T; 8] {
     let ([a, b, c, d], [e, f, g, h]) = (four([a, b, c, d]), four([e, f, g, h]));
-    [
-        a.plus(e),
-        b.plus(f),
-        c.plus(g),
-        d.plus(h),
-        a.minus(e),
-        b.minus(f),
-        c.minus(g),
-        d.minus(h),
-    ]
+    [a + e, b + f, c + g, d + h, a - e, b - f, c - g, d - h]
 }
 
 #[cfg(test)]

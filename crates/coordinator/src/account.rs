@@ -63,6 +63,21 @@ impl<'a> Account<'a> {
                 ),
             });
         }
+        if entry.noise_domain != self.plan.noise_label() {
+            return Err(CoordinatorError::Ledger {
+                message: format!(
+                    "round {}: {}",
+                    entry.round,
+                    match entry.noise_domain {
+                        Some(_) =>
+                            "noise_domain is that of encoded updates with noise of the server; expected no such key",
+                        None =>
+                            "expected noise_domain = \"modular\"; an earlier version made this round and added its noise after it \
+                             had lifted the sum, so the run cannot go on: start a new one",
+                    }
+                ),
+            });
+        }
         self.spending.compose(self.plan, Cost::from(entry), 1)?;
         self.observed.record(entry.round, &entry.participants)?;
         if let Some(policy) = &mut self.policy {

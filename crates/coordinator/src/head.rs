@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use undertone_accounting::participation::Participation;
-use undertone_aggregation::{Bound, Estimator, NonFinite};
+use undertone_aggregation::{Bound, Encoding, Estimator, NonFinite};
 use undertone_mechanisms::{MechanismError, NoisedAverage};
 use undertone_models::SequenceModel;
 
@@ -95,6 +95,12 @@ enum Checked {
         undertone_mechanisms::RawAverage,
         Option<undertone_mechanisms::RawSum>,
     ),
+    Residues {
+        residues: undertone_mechanisms::RawResidues,
+        included: u64,
+        rotations: undertone_mechanisms::NoiseKey,
+        denominator: f64,
+    },
     WithClientNoise(undertone_mechanisms::ClientNoisedSum, f64),
     Abandoned,
 }
@@ -274,10 +280,10 @@ impl RunHead {
                 got: got.to_owned(),
             })
         };
-        let (encoded, distributed) = (self.plan.encoding().is_some(), self.plan.client_noise().is_some());
+        let (encoding, distributed) = (self.plan.encoding(), self.plan.client_noise().is_some());
         let estimator = self.plan.estimator();
         match sum {
-            RoundSum::Users { .. } | RoundSum::Examples(_) if encoded => {
+            RoundSum::Users { .. } | RoundSum::Examples(_) if encoding.is_some() => {
                 kind("a sum of encoded updates", "a sum of updates")
             }
             // PRIVACY: the plan of one unit says nothing of the other. A sum of examples bounds no user.
@@ -311,13 +317,28 @@ impl RunHead {
                 }
                 Ok(Checked::Raw(estimator.apply(sum.into_raw()?)?, None))
             }
-            RoundSum::Lifted(_) | RoundSum::WithClientNoise(_) | RoundSum::Abandoned if !encoded => {
-                kind("a sum of updates", "a sum of encoded updates")
-            }
-            RoundSum::Lifted(_) if distributed => {
+            RoundSum::Modular { .. } if distributed => {
                 kind("a sum with the noise of the clients", "a sum without noise")
             }
-            RoundSum::Lifted(sum) => Ok(Checked::Raw(estimator.apply(sum)?, None)),
+            RoundSum::Modular {
+                residues,
+                included,
+                rotations,
+            } => match (encoding, estimator) {
+                (Some(encoding), Estimator::FixedDenominator { expected_weight }) => {
+                    let round = encoding.for_round(&rotations, self.round)?;
+                    Ok(Checked::Residues {
+                        residues: round.residues(residues, included)?,
+                        included,
+                        rotations,
+                        denominator: *expected_weight,
+                    })
+                }
+                _ => kind("a sum of updates", "a sum of encoded updates"),
+            },
+            RoundSum::WithClientNoise(_) | RoundSum::Abandoned if encoding.is_none() => {
+                kind("a sum of updates", "a sum of encoded updates")
+            }
             RoundSum::WithClientNoise(sum) => match estimator {
                 Estimator::FixedDenominator { expected_weight } if distributed => {
                     Ok(Checked::WithClientNoise(sum, *expected_weight))
@@ -342,17 +363,27 @@ impl RunHead {
                 };
                 Ok((Some(average), bits))
             }
+            Checked::Residues {
+                residues,
+                included,
+                rotations,
+                denominator,
+            } => {
+                let noise_std = self.plan.noise_grid()?.noise_std(opened.plan.noise_std);
+                // PRIVACY: the noise first. Everything that is read from the sum afterwards is post-processing.
+                let noised = self.noise.privatize_residues(self.round, noise_std, residues)?;
+                let round = encoding_of(&self.plan)?.for_round(&rotations, self.round)?;
+                Ok((Some(round.release(noised, included, denominator)?), None))
+            }
             Checked::WithClientNoise(sum, denominator) => {
-                let noise = self.plan.encoding().and_then(|encoding| encoding.client_noise());
+                let noise = encoding_of(&self.plan)?.client_noise();
                 let noise = noise.ok_or_else(|| {
                     CoordinatorError::missing("aggregation.encoding", "an encoding with noise")
                 })?;
                 Ok((Some(noise.release(sum, denominator)?), None))
             }
             Checked::Abandoned => {
-                let dim = opened.bound.layout().len();
-                self.noise
-                    .skip(self.round, &opened.plan, dim, self.plan.estimator())?;
+                self.noise.skip(self.round, &self.plan, &opened.plan)?;
                 Ok((None, None))
             }
         }
@@ -437,6 +468,7 @@ impl RunHead {
             noise_std: plan.noise_std,
             noise_multiplier: plan.noise_multiplier,
             noise_key,
+            noise_domain: self.plan.noise_label(),
             parameters_sha256: self.trained.as_ref().map_or_else(String::new, |trained| {
                 trained.identity.digest(&trained.parameters)
             }),
@@ -503,6 +535,11 @@ impl RunHead {
     pub fn save_secret(&self, writer: &mut dyn Write) -> Result<()> {
         self.noise.save(writer)
     }
+}
+
+fn encoding_of(plan: &PrivacyPlan) -> Result<&Encoding> {
+    plan.encoding()
+        .ok_or_else(|| CoordinatorError::missing("aggregation", "a table"))
 }
 
 fn norm_of(values: &[f32]) -> f64 {

@@ -2,10 +2,9 @@
 
 use std::io::{Read, Write};
 
-use undertone_aggregation::Estimator;
 use undertone_mechanisms::{
     CorrelatedGaussian, Denominator, IndependentGaussian, MechanismError, NoiseKey, NoisedAverage,
-    NonPrivate, RawAverage, RawSum,
+    NoisedResidues, NonPrivate, RawAverage, RawResidues, RawSum,
 };
 
 use crate::entropy::RoundEntropy;
@@ -109,21 +108,48 @@ impl Noise {
         })
     }
 
+    /// Adds the noise of `round` to the residues of its sum. `noise_std` is in steps.
+    ///
+    /// # Errors
+    /// From the mechanism.
+    pub(crate) fn privatize_residues(
+        &mut self,
+        round: u64,
+        noise_std: f64,
+        residues: RawResidues,
+    ) -> Result<NoisedResidues> {
+        Ok(match &mut self.source {
+            Source::None => NonPrivate.privatize_residues(round, residues),
+            // PRIVACY: a sum without the users' noise in a run whose noise is theirs.
+            Source::ClientNoise(_) => return Err(MechanismError::UnboundedSensitivity.into()),
+            Source::Independent(key) => {
+                IndependentGaussian::new(noise_std, key.clone())?.privatize_residues(round, residues)?
+            }
+            Source::Correlated(correlated) => {
+                let first = correlated.bounded.segment(correlated.segment).start;
+                correlated.sum.privatize_residues(round - first, residues)?
+            }
+        })
+    }
+
     /// Skips a round that released nothing: its row of correlated noise is made, and never used.
     ///
     /// # Errors
     /// From the mechanism.
-    pub(crate) fn skip(
-        &mut self,
-        round: u64,
-        plan: &RoundPlan,
-        dim: usize,
-        estimator: &Estimator,
-    ) -> Result<()> {
-        if self.has_state() {
-            let nothing = RawSum::new(vec![0; dim], 0);
-            // PRIVACY: the noise alone, dropped here.
-            drop(self.privatize(round, plan, estimator.apply(nothing)?)?);
+    pub(crate) fn skip(&mut self, round: u64, plan: &PrivacyPlan, of_round: &RoundPlan) -> Result<()> {
+        if !self.has_state() {
+            return Ok(());
+        }
+        // PRIVACY: the noise alone, dropped here.
+        match plan.noise_domain() {
+            Some(domain) => {
+                let nothing = RawResidues::new(vec![0; domain.dim], domain.modulus)?;
+                drop(self.privatize_residues(round, of_round.noise_std, nothing)?);
+            }
+            None => {
+                let nothing = RawSum::new(vec![0; plan.layout().len()], 0);
+                drop(self.privatize(round, of_round, plan.estimator().apply(nothing)?)?);
+            }
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ mod budget;
 mod build;
 mod client_noise;
 mod estimate;
+mod noise_grid;
 mod outlook;
 mod spending;
 mod start;
@@ -82,6 +83,8 @@ pub struct PrivacyPlan {
     layout: Arc<ParamLayout>,
     /// The encoding of updates as integers, if not in fixed point.
     encoding: Option<Encoding>,
+    /// `true` for the ledgers of earlier versions, which lifted the sum of encoded updates before they added the noise.
+    lifted: bool,
     /// `(from_round, S, z)` in force from that round on; never empty.
     phases: Vec<Phase>,
     private: Option<Private>,
@@ -388,9 +391,7 @@ impl PrivacyPlan {
     /// The estimator's sensitivity, with room for bringing a data-dependent quotient back onto the fixed-point grid.
     fn sensitivity(&self, bound: f64) -> Option<f64> {
         // PRIVACY: rounding makes updates longer than the clip norm; 1 for fixed point.
-        let inflation = self.encoding.as_ref().map_or(1.0, |encoding| {
-            encoding.sensitivity().l2 / encoding.size().clip_norm
-        });
+        let inflation = noise_grid::inflation(self.encoding.as_ref(), self.lifted);
         let lemma = self.estimator.sensitivity(bound)? * inflation;
         let Estimator::ClippedDenominator { min_weight } = self.estimator else {
             return Some(lemma);

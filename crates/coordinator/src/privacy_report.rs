@@ -204,7 +204,12 @@ fn statements(config: &TaskConfig, counts: ParameterCounts, plan: &PrivacyPlan) 
     statements.extend(of_gradients(config, schema));
     if let Some(aggregation) = &config.aggregation {
         statements.push(of_aggregation(aggregation));
-        statements.extend((!config.encoding_is_noisy()).then(|| FOLLOWS_THE_ENCODING.to_owned()));
+        let of_others = match (config.encoding_is_noisy(), plan.adds_noise_after_lifting()) {
+            (true, _) => None,
+            (false, true) => Some(FOLLOWS_THE_ENCODING),
+            (false, false) => Some(COVERS_FOLLOWERS),
+        };
+        statements.extend(of_others.map(str::to_owned));
     }
     statements
 }
@@ -238,9 +243,13 @@ fn of_gradients(config: &TaskConfig, schema: bool) -> Option<String> {
     ))
 }
 
-/// The condition for the guarantee of sums modulo a number where the server adds the noise.
+/// The reach of the guarantee of sums modulo a number, to which the server adds the noise before it reads anything from them.
+const COVERS_FOLLOWERS: &str = "Reach of the aggregation: the server adds its noise to the sum modulo a number before it \
+    reads anything from it. So the guarantee covers each participant who follows the encoding, whatever integers the others send.";
+
+/// The condition for the guarantee of sums modulo a number in runs of earlier versions.
 ///
-/// PRIVACY: the noise is added after a sum was brought back from residues. One participant who moves a coordinate close to
+/// PRIVACY: the noise was added after a sum was brought back from residues. One participant who moves a coordinate close to
 /// half the modulus makes another one's step change that coordinate by the whole modulus, which no sensitivity accounts for.
 pub const FOLLOWS_THE_ENCODING: &str = "Condition of the aggregation: updates are added modulo a number before the \
     server adds its noise, so the guarantee holds if every participant follows the encoding. One participant who sends \

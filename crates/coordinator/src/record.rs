@@ -56,10 +56,22 @@ pub struct LedgerEntry {
     /// A name of the key that the round's noise came from; no two sums were ever noised under one name and round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_key: Option<String>,
+    /// `modular` if the server added the noise to the sum of encoded updates modulo a number. Without this key in a run with
+    /// `[aggregation]` and noise of the server, an earlier version lifted the sum first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise_domain: Option<NoiseLabel>,
     /// SHA-256 of the parameters after the round (hex).
     pub parameters_sha256: String,
     /// SHA-256 (hex) of the line before, or of the run's settings for the first line: a change of a line changes all after it.
     pub previous_sha256: String,
+}
+
+/// The place where the server adds its noise to encoded updates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoiseLabel {
+    /// To the sum modulo a number, before anything is read from it.
+    Modular,
 }
 
 /// `privacy.json`: the guarantee and what it covers, in the form of Appendix A of \[Gboard\].

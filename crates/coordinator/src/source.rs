@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use undertone_aggregation::BoundedSum;
+use undertone_aggregation::{BoundedSum, ModularVec};
 use undertone_local::{MicrobatchOutcome, UserOutcome};
-use undertone_mechanisms::{ClientNoisedSum, RawSum};
+use undertone_mechanisms::{ClientNoisedSum, NoiseKey};
 
 use crate::cohorts::Cohort;
 use crate::head::Opened;
@@ -38,8 +38,15 @@ pub enum RoundSum {
     },
     /// Gradients of examples, added one by one or in microbatches.
     Examples(BoundedSum),
-    /// Encoded updates, lifted from their residues.
-    Lifted(RawSum),
+    /// Encoded updates, added up modulo a number. The head adds the noise before anything is read from them.
+    Modular {
+        /// The sum of the residues.
+        residues: ModularVec,
+        /// Number of users in it.
+        included: u64,
+        /// The key of the rotations that the users encoded with. No guarantee rests on it: it only serves to read the release.
+        rotations: NoiseKey,
+    },
     /// Encoded updates with the noise of the clients in them.
     WithClientNoise(ClientNoisedSum),
     /// No sum: fewer clients than the floor were left.

@@ -16,6 +16,7 @@ use crate::stream::{NoiseStream, Shape};
 use crate::workload::Workload;
 
 pub(crate) mod correlated;
+mod largest_row;
 mod reach;
 #[cfg(test)]
 mod release_tests;

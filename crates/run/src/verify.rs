@@ -180,8 +180,7 @@ pub fn verify(run_dir: &Path) -> Result<Verification> {
         notes: vec![metrics::NOT_DETERMINED],
     };
     if let Some(run) = open(run_dir, &mut verification) {
-        let of_sums = run.config.task.aggregation.is_some() && !run.config.task.encoding_is_noisy();
-        if of_sums && run.plan.is_private() {
+        if run.plan.adds_noise_after_lifting() {
             verification.notes.push(FOLLOWS_THE_ENCODING);
         }
         verification.checks.push(mechanism::matches_configuration(&run));
@@ -246,6 +245,11 @@ fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Chec
         let place = |what: &str| format!("{LEDGER_FILE}, line {line}, {what} as in line 1");
         check.same(place("population"), &first.population, &entry.population);
         check.same(place("total_weight"), &first.total_weight, &entry.total_weight);
+        if entry.noise_domain != first.noise_domain {
+            let key = |entry: &LedgerEntry| entry.noise_domain.map_or("no key", |_| "modular");
+            let place = place("noise_domain");
+            check.problem(format!("{place}: expected {}, got {}", key(first), key(entry)));
+        }
     }
     let made = (|| {
         let vocabulary = vocabulary_of(folder, &config.data)?;
@@ -263,7 +267,12 @@ fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Chec
         };
         let strategy = strategy_of(folder)?;
         let trainings = trainings_of(folder)?;
-        let plan = PrivacyPlan::with_strategy(&config.task, strategy.as_ref(), &layout, population)?;
+        // PRIVACY: lines without this key were made by earlier versions, and are priced as those made them.
+        let make = match first.noise_domain {
+            Some(_) => PrivacyPlan::with_strategy,
+            None => PrivacyPlan::of_lifted_sums,
+        };
+        let plan = make(&config.task, strategy.as_ref(), &layout, population)?;
         let words = vocabulary_privacy(folder, config, &vocabulary)?;
         let words = vocabulary_cost(&plan, words.as_ref())?;
         let plan = plan

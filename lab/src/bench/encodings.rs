@@ -7,7 +7,7 @@ use serde_json::json;
 use undertone_aggregation::{
     Encoding, EncodingKind, EncodingSize, Levels, ModularVec, Modulus, Rotation, pack, walsh_hadamard,
 };
-use undertone_mechanisms::NoiseKey;
+use undertone_mechanisms::{NoiseKey, NonPrivate};
 
 use crate::bench::usage::cpu_time;
 
@@ -104,9 +104,9 @@ fn transforms(arguments: &Arguments) -> anyhow::Result<()> {
             }),
         ],
     )?;
-    let whole: Vec<i64> = (0..n as i64).map(|i| i % 17 - 8).collect();
-    let mut transform = |out: &mut [i64]| Ok(walsh_hadamard(out)?);
-    in_turn(arguments, &whole, &mut [("walsh-hadamard-i64", &mut transform)])
+    let double: Vec<f64> = single.iter().map(|&value| f64::from(value)).collect();
+    let mut transform = |out: &mut [f64]| Ok(walsh_hadamard(out)?);
+    in_turn(arguments, &double, &mut [("walsh-hadamard-f64", &mut transform)])
 }
 
 /// What is done to a copy of the values.
@@ -236,7 +236,13 @@ fn encoders(arguments: &Arguments) -> anyhow::Result<()> {
         if let Some(took) = seconds(arguments, &item, || {
             let mut sum = encoding.zeros();
             sum.add(&out)?;
-            black_box(round.decode(sum, 1)?);
+            match encoding.client_noise() {
+                Some(_) => drop(black_box(round.decode(sum, 1)?)),
+                None => {
+                    let noised = NonPrivate.privatize_residues(0, round.residues(sum, 1)?);
+                    black_box(round.release(noised, 1, 1.0)?);
+                }
+            }
             Ok(())
         })? {
             report(&item, dim, (8 + lane) * dim, took, None);

@@ -1,11 +1,11 @@
 //! The schemes: what each sends, what it guarantees, and one estimate of the mean.
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
 use undertone_accounting::binomial::theorem::{BinomialNoise, Sensitivities};
 use undertone_accounting::{Accountant, Adjacency, Delta, Epsilon, Recipe, gaussian};
-use undertone_aggregation::{Decoded, Encoding, EncodingKind, EncodingSize, Levels};
+use undertone_aggregation::{Encoding, EncodingKind, EncodingSize, Levels};
 use undertone_mechanisms::{NoiseKey, StandardNormal};
 use undertone_present::numbers::number;
 
@@ -254,12 +254,8 @@ impl Protocol {
                     sum.add(&one)?;
                 }
                 let clients = vectors.iter().len();
-                let (Decoded::ClientNoised(sum), Some(noise)) =
-                    (round.decode(sum, clients as u64)?, encoding.client_noise())
-                else {
-                    bail!("an encoding without noise");
-                };
-                let release = noise.release(sum, clients as f64)?;
+                let noise = encoding.client_noise().context("an encoding without noise")?;
+                let release = noise.release(round.decode(sum, clients as u64)?, clients as f64)?;
                 Ok(release.values().iter().map(|value| f64::from(*value)).collect())
             }
         }

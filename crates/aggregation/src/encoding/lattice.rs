@@ -72,9 +72,9 @@ impl Lattice {
         self.scale
     }
 
-    /// Largest squared norm of the integers of one client.
-    pub(super) fn bound(&self) -> u128 {
-        self.bound
+    /// Largest norm of the integers of one client, rounded up.
+    pub(super) fn integer_norm(&self) -> f64 {
+        (self.bound as f64).sqrt().next_up()
     }
 
     pub(super) fn cap(&self) -> u64 {

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use undertone_mechanisms::{FRACTION_BITS, UniformWords};
+use undertone_mechanisms::UniformWords;
 
 use super::rounding::BLOCK;
-use super::{ClientNoisedSum, Encoding, GridFactor, NoiseKey, RawSum, Scheme, lift};
+use super::{ClientNoisedSum, Encoding, NoiseKey, Scheme, lift};
 use crate::error::{AggregationError, Result, check_len};
 use crate::modular::{ModularVec, Modulus, Place};
 use crate::rotation::Rotation;
@@ -21,18 +21,6 @@ pub struct RoundEncoding<'a> {
     round: u64,
 }
 
-/// A decoded sum.
-#[expect(
-    missing_debug_implementations,
-    reason = "PRIVACY: a sum without noise must not be printable"
-)]
-pub enum Decoded {
-    /// Without noise: for the server's mechanism. Its weight is the number of clients.
-    Raw(RawSum),
-    /// With the clients' noise: for [`ClientNoise::release`](undertone_mechanisms::ClientNoise::release).
-    ClientNoised(ClientNoisedSum),
-}
-
 /// Encodes one client after the other, in memory of its own.
 #[expect(
     missing_debug_implementations,
@@ -46,27 +34,25 @@ pub struct Encoder<'a> {
 }
 
 impl Encoding {
-    /// The encoding of one round. `seed` is shared by clients and server, need not be secret, and makes another rotation
-    /// every round.
+    /// The encoding of one round of a run. `seed` is shared by clients and server and need not be secret. The rotation is another one
+    /// in every round where clients add the noise, and the same in all rounds where the server does: correlated noise then lives in
+    /// the rotated coordinates.
     ///
     /// # Errors
     /// A round of `2^48` or more.
     pub fn for_round(&self, seed: &NoiseKey, round: u64) -> Result<RoundEncoding<'_>> {
         // Refuses rounds that have no words, with or without a rotation.
         UniformWords::signs(seed, round)?;
-        let rotated = match &self.scheme {
-            Scheme::Identity(_) => false,
-            Scheme::Rounded(_) | Scheme::Shared(..) => true,
-            Scheme::Quantised(levels) => levels.rotates(),
+        let rotation_of = match &self.scheme {
+            Scheme::Identity(_) => None,
+            Scheme::Rounded(_) => Some(0),
+            Scheme::Shared(..) => Some(round),
+            Scheme::Quantised(levels) => levels.rotates().then_some(round),
         };
-        let rotation = if rotated {
-            Some(Rotation::new(self.size.dim, seed, round)?)
-        } else {
-            None
-        };
+        let rotation = rotation_of.map(|place| Rotation::new(self.size.dim, seed, place));
         Ok(RoundEncoding {
             encoding: self,
-            rotation,
+            rotation: rotation.transpose()?,
             round,
         })
     }
@@ -90,64 +76,53 @@ impl<'a> RoundEncoding<'a> {
         }
     }
 
-    /// Turns the modular sum of `clients` encoded updates into numbers.
+    /// Turns the modular sum of `clients` encoded updates, which holds the noise of the clients, into numbers.
     ///
     /// # Errors
-    /// Another modulus or length, no clients, and [`AggregationError::TooManyClients`] above the cap: such a sum may have
-    /// wrapped around.
+    /// A different modulus or length, no clients, and [`AggregationError::TooManyClients`] above the cap: such a sum may have
+    /// wrapped around. An encoding without noise by the clients.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "PRIVACY: a sum is decoded once and then gone"
     )]
-    pub fn decode(&self, sum: ModularVec, clients: u64) -> Result<Decoded> {
+    pub fn decode(&self, sum: ModularVec, clients: u64) -> Result<ClientNoisedSum> {
         let encoding = self.encoding;
         check_vector(&sum, encoding)?;
         check_clients(encoding, clients)?;
-        let mut steps = lift::lift(&sum, clients, encoding.centre);
-        let dim = encoding.size.dim;
-        match &encoding.scheme {
-            Scheme::Identity(identity) => {
-                let shift = FRACTION_BITS - identity.fraction_bits();
-                steps.iter_mut().for_each(|step| *step <<= shift);
-                Ok(Decoded::Raw(raw(steps, clients)))
+        let (bias, width) = match &encoding.scheme {
+            Scheme::Quantised(levels) => (
+                clients as f64 * (levels.bias() - encoding.centre as f64),
+                levels.bin_width(),
+            ),
+            Scheme::Shared(lattice, _) => (0.0, lattice.scale().recip()),
+            // PRIVACY: the server's noise comes before anything is read from such a sum.
+            Scheme::Identity(_) | Scheme::Rounded(_) => {
+                return Err(AggregationError::Setting {
+                    name: "encoding",
+                    expected: "with noise by the clients",
+                    got: f64::NAN,
+                });
             }
-            Scheme::Rounded(lattice) => {
-                // PRIVACY: whole numbers, so nothing is rounded before the one floor that the sensitivity counts.
-                if let Some(rotation) = &self.rotation {
-                    rotation.backward_exact(&mut steps)?;
-                }
-                let padded = encoding.padded_dim() as f64;
-                let factor = GridFactor::new(1.0 / (lattice.scale() * padded.sqrt()))?;
-                steps.truncate(dim);
-                steps.iter_mut().for_each(|step| *step = factor.apply(*step));
-                Ok(Decoded::Raw(raw(steps, clients)))
-            }
-            Scheme::Quantised(levels) => {
-                // Everything from here on is post-processing of a noised sum.
-                let bias = clients as f64 * (levels.bias() - encoding.centre as f64);
-                self.noised(steps, bias, levels.bin_width(), clients)
-            }
-            Scheme::Shared(lattice, _) => self.noised(steps, 0.0, lattice.scale().recip(), clients),
-        }
+        };
+        // Everything from here on is post-processing of a noised sum. The numbers take the integers' place in memory.
+        let steps = lift::lift(&sum, clients, encoding.centre);
+        let mut values: Vec<f64> = steps.into_iter().map(|step| step as f64 - bias).collect();
+        self.rotate_back(&mut values, width)?;
+        let values = values.into_iter().map(|value| value as f32).collect();
+        Ok(ClientNoisedSum::new(values, clients))
     }
 
-    fn noised(&self, steps: Vec<i64>, bias: f64, width: f64, clients: u64) -> Result<Decoded> {
-        // Consumed, so that the numbers take the integers' place in memory.
-        let mut values: Vec<f64> = steps.into_iter().map(|step| step as f64 - bias).collect();
-        let mut scale = width;
+    /// Rotates back, drops the padding, and multiplies by the worth of a step.
+    pub(super) fn rotate_back(&self, values: &mut Vec<f64>, step: f64) -> Result<()> {
+        let mut scale = step;
         if let Some(rotation) = &self.rotation {
-            rotation.backward(&mut values)?;
+            rotation.backward(values)?;
             scale /= (values.len() as f64).sqrt();
         }
-        let values = values[..self.encoding.size.dim].iter();
-        let values = values.map(|value| (value * scale) as f32).collect();
-        Ok(Decoded::ClientNoised(ClientNoisedSum::new(values, clients)))
+        values.truncate(self.encoding.size.dim);
+        values.iter_mut().for_each(|value| *value *= scale);
+        Ok(())
     }
-}
-
-fn raw(values: Vec<i64>, clients: u64) -> RawSum {
-    // At most 2^22 clients.
-    RawSum::new(values, (clients as i64) << FRACTION_BITS)
 }
 
 /// PRIVACY: a sum of more clients than the cap may have wrapped around.

@@ -13,7 +13,6 @@ use super::round::{RoundEncoding, check_clients, check_vector};
 use super::{Encoding, Scheme};
 use crate::error::{AggregationError, Result};
 use crate::modular::{ModularVec, Modulus};
-use crate::rotation::Rotation;
 
 /// Standard deviations of noise that a modulus has room for. A coordinate that wraps around costs accuracy and never privacy.
 const ROOM: f64 = 8.0;
@@ -42,8 +41,8 @@ impl Encoding {
                 let scale = f64::from(identity.fraction_bits()).exp2();
                 (scale, self.size.clip_norm * scale)
             }
-            // PRIVACY: the bound that every client enforces on its integers, rounded up.
-            Scheme::Rounded(lattice) => (lattice.scale(), (lattice.bound() as f64).sqrt().next_up()),
+            // PRIVACY: the bound that every client enforces on its integers.
+            Scheme::Rounded(lattice) => (lattice.scale(), lattice.integer_norm()),
             Scheme::Quantised(_) | Scheme::Shared(..) => return None,
         };
         let modulus = self.modulus.get();
@@ -63,7 +62,7 @@ impl Encoding {
     }
 
     /// Widens the modulus so that it holds the noise of the server as well: every honest sum and 8 standard deviations of the
-    /// noise, given in the unit of the updates, for the largest row of the mechanism.
+    /// noise, given in the unit of the updates, for the largest row of the mechanism. It replaces the room that was made before.
     ///
     /// # Errors
     /// A modulus above `2^62`.
@@ -73,7 +72,7 @@ impl Encoding {
             Scheme::Rounded(lattice) => lattice.scale(),
             Scheme::Quantised(_) | Scheme::Shared(..) => return Ok(self),
         };
-        let needed = self.min_modulus.get() as f64 + (2.0 * ROOM * noise_std * scale).ceil();
+        let needed = self.honest_modulus.get() as f64 + (2.0 * ROOM * noise_std * scale).ceil();
         // Written so that noise that is no number is refused.
         let fits = needed.log2() <= 62.0;
         if !fits {
@@ -89,17 +88,21 @@ impl Encoding {
         Ok(self)
     }
 
-    /// The encoding of one round under the rotation of the whole run, as noise that is correlated over the rounds needs it: the
-    /// mechanism lives in the rotated coordinates.
+    /// The sensitivity of a sum that was brought onto the fixed-point grid of averages before the server added its noise, in the unit
+    /// of the updates. Runs of earlier versions were made so; their ledgers are priced with it.
     ///
-    /// # Errors
-    /// A round of `2^48` or more.
-    pub fn for_round_of_run(&self, seed: &super::NoiseKey, round: u64) -> Result<RoundEncoding<'_>> {
-        let mut of_round = self.for_round(seed, round)?;
-        if of_round.rotation.is_some() {
-            of_round.rotation = Some(Rotation::new(self.size.dim, seed, 0)?);
+    /// # Guarantee
+    /// It holds if every client follows the encoding: one that does not can make such a sum wrap around.
+    #[must_use]
+    pub fn lifted_sensitivity(&self) -> f64 {
+        match &self.scheme {
+            // The transform of the sum was exact, its scaling monotone and floored: one step of the grid per coordinate.
+            Scheme::Rounded(lattice) => {
+                let grid = (-f64::from(FRACTION_BITS)).exp2();
+                lattice.sensitivity().l2() + (self.size.dim as f64).sqrt() * grid
+            }
+            _ => self.sensitivity().l2,
         }
-        Ok(of_round)
     }
 }
 
@@ -145,24 +148,23 @@ impl RoundEncoding<'_> {
                 got: denominator,
             });
         }
-        let modulus = u128::from(domain.modulus);
-        let centre = u128::from(clients) * (u128::from(encoding.centre) << domain.fraction_bits) % modulus;
+        let centre = (u128::from(clients) * (u128::from(encoding.centre) << domain.fraction_bits)
+            % u128::from(domain.modulus)) as u64;
         let largest = (domain.modulus - 1) / 2;
         let lifted = |&residue: &u64| -> f64 {
-            let value = ((u128::from(residue) + modulus - centre) % modulus) as u64;
+            // Both are below the modulus, which is at most 2^62.
+            let value = match residue.checked_sub(centre) {
+                Some(value) => value,
+                None => residue + (domain.modulus - centre),
+            };
             match value > largest {
                 true => -((domain.modulus - value) as f64),
                 false => value as f64,
             }
         };
         let mut values: Vec<f64> = noised.values().iter().map(lifted).collect();
-        let mut scale = domain.step / denominator;
-        if let Some(rotation) = &self.rotation {
-            rotation.backward(&mut values)?;
-            scale /= (values.len() as f64).sqrt();
-        }
-        values.truncate(encoding.size.dim);
-        let values = values.iter().map(|value| (value * scale) as f32).collect();
+        self.rotate_back(&mut values, domain.step / denominator)?;
+        let values = values.iter().map(|&value| value as f32).collect();
         Ok(noised.into_average(values, domain.step / denominator))
     }
 

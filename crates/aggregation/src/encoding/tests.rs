@@ -59,20 +59,34 @@ fn encoded_sum(
     sum
 }
 
-fn read(encoding: &Encoding, decoded: Decoded) -> Vec<f64> {
-    let released = match decoded {
-        Decoded::Raw(sum) => NonPrivate
-            .privatize(0, sum.average(Denominator::Fixed(1.0)).unwrap())
-            .unwrap(),
-        Decoded::ClientNoised(sum) => encoding.client_noise().unwrap().release(sum, 1.0).unwrap(),
+/// The sum as numbers: with the noise of the clients, or without the noise that the server would add.
+fn read(round: &RoundEncoding<'_>, sum: ModularVec, clients: u64) -> Vec<f64> {
+    let released = match round.encoding.client_noise() {
+        Some(noise) => noise.release(round.decode(sum, clients).unwrap(), 1.0),
+        None => {
+            let residues = round.residues(sum, clients).unwrap();
+            Ok(round
+                .release(NonPrivate.privatize_residues(0, residues), clients, 1.0)
+                .unwrap())
+        }
     };
-    released.values().iter().map(|&x| f64::from(x)).collect()
+    released.unwrap().values().iter().map(|&x| f64::from(x)).collect()
 }
 
 fn decoded_sum(encoding: &Encoding, updates: &[Vec<f32>], salt: u64) -> Vec<f64> {
     let round = encoding.for_round(&NoiseKey::from_bytes([1; 32]), salt).unwrap();
     let sum = encoded_sum(&round, encoding, updates, salt);
-    read(encoding, round.decode(sum, updates.len() as u64).unwrap())
+    read(&round, sum, updates.len() as u64)
+}
+
+fn released(plain: FixedPointSum) -> Vec<f64> {
+    let average = plain
+        .into_raw()
+        .unwrap()
+        .average(Denominator::Fixed(1.0))
+        .unwrap();
+    let released = NonPrivate.privatize(0, average).unwrap();
+    released.values().iter().map(|&x| f64::from(x)).collect()
 }
 
 #[test]
@@ -101,12 +115,10 @@ fn identity_is_the_plain_sum_bit_for_bit() {
             }
             let mut copy = encoding.zeros();
             copy.add(&sum).unwrap();
-            let decoded = read(&encoding, round.decode(copy, 9).unwrap());
-            assert_eq!(decoded, read(&encoding, Decoded::Raw(again.into_raw().unwrap())));
+            assert_eq!(read(&round, copy, 9), released(again));
         }
     }
-    let decoded = read(&encoding, round.decode(sum, 10).unwrap());
-    assert_eq!(decoded, read(&encoding, Decoded::Raw(plain.into_raw().unwrap())));
+    assert_eq!(read(&round, sum, 10), released(plain));
 }
 
 #[test]
@@ -117,11 +129,11 @@ fn identity_takes_the_finest_grid_that_fits() {
     };
     assert_eq!(bits(1.0, 1000).unwrap(), 51);
     assert_eq!(bits(1.0, 1 << 20).unwrap(), 62);
-    // Beyond, the sum would leave the range of the fixed-point grid of raw sums, whatever the encoding.
-    assert!(bits(4.0, 1 << 21).is_err());
+    // Beyond, the grid gets coarser instead.
+    assert_eq!(bits(4.0, 1 << 21).unwrap(), 62);
 }
 
-/// `C_inflated` as printed, at the padded dimension, and the floor onto the grid of raw sums.
+/// `C_inflated` as printed, at the padded dimension; before noise modulo `M` the floor onto the grid of averages came on top.
 #[test]
 fn the_inflation_is_the_formula() {
     for (dim, clip_norm, scale) in [
@@ -135,9 +147,15 @@ fn the_inflation_is_the_formula() {
         let inflated = clip_norm.powi(2)
             + d / (4.0 * scale * scale)
             + (2.0f64 * 0.5).sqrt() * (clip_norm / scale + d.sqrt() / (2.0 * scale * scale));
-        let expected = inflated.sqrt() + (dim as f64).sqrt() * 2f64.powi(-40);
         let got = encoding.sensitivity().l2;
-        assert!((got - expected).abs() < 1e-12 * expected, "{got} != {expected}");
+        // The squared norm of the integers is a whole number.
+        let whole = 1.0 - (inflated * scale * scale).recip();
+        assert!(
+            got <= inflated.sqrt() * (1.0 + 1e-15) && got > inflated.sqrt() * whole,
+            "{got}"
+        );
+        let floored = inflated.sqrt() + (dim as f64).sqrt() * 2f64.powi(-40);
+        assert!((encoding.lifted_sensitivity() / floored - 1.0).abs() < 1e-12);
         let cap = (2.0 * scale * clip_norm * d.ln() / d.sqrt()).ceil();
         assert_eq!(encoding.min_modulus().get(), 2 * cap as u64 * 100 + 1);
     }
@@ -349,10 +367,7 @@ fn noise_in_shares_needs_enough_clients_and_is_accounted() {
         let round = encoding.for_round(&NoiseKey::from_bytes([1; 32]), 0).unwrap();
         let updates = vec![update(0, 100, 1.0); 3];
         let sum = encoded_sum(&round, &encoding, &updates, 0);
-        let Decoded::ClientNoised(sum) = round.decode(sum, 3).unwrap() else {
-            panic!("noise in shares is not raw");
-        };
-        assert!(noise.release(sum, 3.0).is_err());
+        assert!(noise.release(round.decode(sum, 3).unwrap(), 3.0).is_err());
     }
 }
 

@@ -18,9 +18,6 @@ fn is_the_matrix() {
         let naive: Vec<i64> = (0..x.len())
             .map(|i| x.iter().enumerate().map(|(j, x)| sign(i, j) * x).sum())
             .collect();
-        let mut whole = x.clone();
-        walsh_hadamard(&mut whole).unwrap();
-        assert_eq!(whole, naive, "2^{level}");
         let mut single: Vec<f32> = x.iter().map(|&x| x as f32).collect();
         walsh_hadamard(&mut single).unwrap();
         assert!(
@@ -42,14 +39,18 @@ fn long_vectors() {
     for level in 11..=19 {
         let n = 1usize << level;
         let x = sample(n);
-        let mut y = x.clone();
+        let mut y: Vec<f64> = x.iter().map(|&x| x as f64).collect();
         walsh_hadamard(&mut y).unwrap();
         for i in [0, 1, 7, 8, n / 3, n / 2, n - 1] {
             let naive: i64 = x.iter().enumerate().map(|(j, x)| sign(i, j) * x).sum();
-            assert_eq!(y[i], naive, "2^{level}, row {i}");
+            assert_eq!(y[i], naive as f64, "2^{level}, row {i}");
         }
         walsh_hadamard(&mut y).unwrap();
-        assert!(y.iter().zip(&x).all(|(y, x)| *y == n as i64 * x), "2^{level}");
+        // Whole numbers below 2^53, so exact.
+        assert!(
+            y.iter().zip(&x).all(|(&y, &x)| y == (n as i64 * x) as f64),
+            "2^{level}"
+        );
     }
 }
 
@@ -84,13 +85,6 @@ fn sums_are_rounded_in_the_order_of_the_levels() {
             "2^{level}, without intrinsics"
         );
     }
-}
-
-#[test]
-fn whole_numbers_wrap_around_instead_of_failing() {
-    let mut values = [i64::MAX; 16];
-    walsh_hadamard(&mut values).unwrap();
-    assert_eq!((values[0], values[1]), (i64::MAX.wrapping_mul(16), 0));
 }
 
 #[test]

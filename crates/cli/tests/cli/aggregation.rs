@@ -79,11 +79,8 @@ fn fixed_point_under_a_secure_sum_is_the_plain_sum_bit_for_bit() {
 #[test]
 fn rotated_rounding_ends_where_the_plain_run_ends_at_the_inflated_sensitivity() {
     let folder = Folder::new();
-    let plain = train(
-        &folder,
-        &ftrl("kind = \"blt\"\nbuffers = 2").replace("rounds = 30", "rounds = 14"),
-        "plain",
-    );
+    let plain_text = ftrl("kind = \"blt\"\nbuffers = 2").replace("rounds = 30", "rounds = 14");
+    let plain = train(&folder, &plain_text, "plain");
     let text =
         "sum = \"secagg\"\nmin_clients = 15\nencoding = { kind = \"rotated_rounding\", scale = 1000.0 }";
     let rounded = train(&folder, &run_file(text), "rounded");
@@ -105,13 +102,17 @@ fn rotated_rounding_ends_where_the_plain_run_ends_at_the_inflated_sensitivity() 
             "{what}: {inflation}"
         );
     }
-    let loss = |summary: &Value| summary["metrics"]["perplexity"].as_f64().expect("a number").ln();
-    assert!(
-        (loss(&plain) - loss(&rounded)).abs() < 0.05,
-        "{} {}",
-        loss(&plain),
-        loss(&rounded)
+    // Noise in rotated coordinates is other noise, so that only runs with little of it end at the same place.
+    let loss = |text: &str, out: &str| {
+        let quiet = text.replace("noise_multiplier = 4.0", "noise_multiplier = 0.2");
+        let summary = train(&folder, &quiet, out);
+        summary["metrics"]["perplexity"].as_f64().expect("a number").ln()
+    };
+    let losses = (
+        loss(&plain_text, "plain-quiet"),
+        loss(&run_file(text), "rounded-quiet"),
     );
+    assert!((losses.0 - losses.1).abs() < 0.02, "{losses:?}");
     assert!(model(&folder, "plain") != model(&folder, "rounded"));
     let page = String::from_utf8(folder.read("rounded/tiny/privacy.md")).expect("text");
     assert!(

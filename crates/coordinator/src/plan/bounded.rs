@@ -73,11 +73,11 @@ struct Adaptive {
 /// The inputs of a mechanism besides the configuration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Release {
-    /// Number of coordinates of the model.
-    pub(super) parameters: usize,
+    /// Number of coordinates that the noise is added to.
+    pub(super) dim: usize,
     /// The clip norm before the first round.
     pub(super) clip_norm: f64,
-    /// The distance by which one participation moves the average, at that norm.
+    /// The distance by which one participation moves the average, at that norm; of residues, in steps.
     pub(super) sensitivity: f64,
     pub(super) denominator: Denominator,
     pub(super) users_per_round: f64,
@@ -110,7 +110,7 @@ impl Bounded {
         let bounded = Self {
             mechanism: Mechanism::new(strategy, rounds, participation, noise_multiplier)?,
             target: ReleaseShape {
-                dim: release.parameters,
+                dim: release.dim,
                 clip_norm: release.sensitivity,
                 denominator: release.denominator,
                 // Kept, so that a run can go on under another key after a crash.

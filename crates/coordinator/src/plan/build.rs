@@ -49,7 +49,7 @@ impl PrivacyPlan {
         layout: &ParamLayout,
         population: Population,
     ) -> Result<Self> {
-        Self::build(config, layout, population, &|mechanism, participation| {
+        Self::build(config, layout, population, false, &|mechanism, participation| {
             strategy::strategy(config, mechanism, participation, read)
         })
     }
@@ -64,7 +64,31 @@ impl PrivacyPlan {
         layout: &ParamLayout,
         population: Population,
     ) -> Result<Self> {
-        Self::build(config, layout, population, &|_, _| {
+        Self::started(config, strategy, layout, population, false)
+    }
+
+    /// The plan of a run of an earlier version, which lifted the sums of encoded updates before it added the noise. Its guarantee holds
+    /// if every participant followed the encoding.
+    ///
+    /// # Errors
+    /// The errors of [`with_strategy`](Self::with_strategy).
+    pub fn of_lifted_sums(
+        config: &TaskConfig,
+        strategy: Option<&Strategy>,
+        layout: &ParamLayout,
+        population: Population,
+    ) -> Result<Self> {
+        Self::started(config, strategy, layout, population, true)
+    }
+
+    fn started(
+        config: &TaskConfig,
+        strategy: Option<&Strategy>,
+        layout: &ParamLayout,
+        population: Population,
+        lifted: bool,
+    ) -> Result<Self> {
+        Self::build(config, layout, population, lifted, &|_, _| {
             strategy.cloned().ok_or_else(|| {
                 let expected = "the mechanism.json that the run was started with";
                 CoordinatorError::missing("privacy.mechanism", expected)
@@ -87,6 +111,7 @@ impl PrivacyPlan {
         config: &TaskConfig,
         layout: &ParamLayout,
         population: Population,
+        lifted: bool,
         strategy: &dyn Fn(&MechanismConfig, Participation) -> Result<Strategy>,
     ) -> Result<Self> {
         let users = population.users as f64;
@@ -169,6 +194,7 @@ impl PrivacyPlan {
             clip: config.clip.clone(),
             layout: Arc::new(layout.clone()),
             encoding: None,
+            lifted,
             phases: Vec::new(),
             private: None,
             whole: OnceLock::new(),
@@ -241,9 +267,13 @@ impl PrivacyPlan {
             }
             Some(mechanism) => {
                 let participation = bounded::participation(config, self.cohorts_per_epoch())?;
-                let strategy = strategy(mechanism, participation)?;
-                let (bounded, noise_multiplier) =
-                    self.bounded_noise(config, privacy, (strategy, participation), delta, estimate)?;
+                let schema = (strategy(mechanism, participation)?, participation);
+                let mut made = self.bounded_noise(config, privacy, &schema, delta, estimate)?;
+                // Room changes the grid of the noise, and with it the roundings that the calibration counts.
+                while self.make_room_for(&made.0)? {
+                    made = self.bounded_noise(config, privacy, &schema, delta, estimate)?;
+                }
+                let (bounded, noise_multiplier) = made;
                 (Basis::Participation(Box::new(bounded)), noise_multiplier)
             }
         };
@@ -257,6 +287,9 @@ impl PrivacyPlan {
             vocabulary: None,
             start: StartCost::default(),
         });
+        if self.bounded().is_none() {
+            self.make_room(self.round(0).noise_std)?;
+        }
         Ok(())
     }
 
@@ -320,8 +353,9 @@ impl PrivacyPlan {
         for phase in &self.phases {
             let round = self.round(phase.from_round);
             if round.noise_multiplier.is_some() {
-                let mechanism = IndependentGaussian::new(round.noise_std, key())?;
-                mechanism.check(self.estimator.denominator()?)?;
+                let grid = self.noise_grid()?;
+                let mechanism = IndependentGaussian::new(grid.noise_std(round.noise_std), key())?;
+                mechanism.check(grid.denominator())?;
             }
         }
         Ok(())
@@ -361,7 +395,7 @@ impl PrivacyPlan {
         &self,
         config: &TaskConfig,
         privacy: &PrivacyConfig,
-        (strategy, participation): (Strategy, Participation),
+        (strategy, participation): &(Strategy, Participation),
         delta: Delta,
         estimate: Option<Estimate>,
     ) -> Result<(Bounded, f64)> {
@@ -369,11 +403,12 @@ impl PrivacyPlan {
         let (Some(sensitivity), Some(clip_norm)) = (first.sensitivity, self.phases[0].clip_norm) else {
             return Err(CoordinatorError::missing("clip", "a clip norm in a private run"));
         };
+        let grid = self.noise_grid()?;
         let release = bounded::Release {
-            parameters: self.layout.len(),
+            dim: grid.dim(),
             clip_norm,
-            sensitivity,
-            denominator: self.estimator.denominator()?,
+            sensitivity: grid.sensitivity(sensitivity),
+            denominator: grid.denominator(),
             users_per_round: self.users_per_round,
             larger: 1.0,
         };
@@ -381,7 +416,13 @@ impl PrivacyPlan {
         let fraction = estimate.map_or(1.0, |larger| clip_norm / larger.weight_per_round / sensitivity);
         let make_for = |larger: f64, noise_multiplier: NoiseMultiplier| {
             let release = bounded::Release { larger, ..release };
-            Bounded::new(config, strategy.clone(), participation, release, noise_multiplier)
+            Bounded::new(
+                config,
+                strategy.clone(),
+                *participation,
+                release,
+                noise_multiplier,
+            )
         };
         let make = |noise_multiplier: NoiseMultiplier| make_for(1.0, noise_multiplier);
         let Some(target) = privacy.target_epsilon else {

@@ -124,9 +124,9 @@ impl Spending {
                 accountant.compose(&plan.event(cost.noise_multiplier)?, rounds)?;
                 if cost.noise_multiplier.is_some() {
                     // The key does not matter: nothing is drawn.
-                    let mechanism = IndependentGaussian::new(cost.noise_std, NoiseKey::from_bytes([0; 32]))?;
-                    let round =
-                        mechanism.sampler_distance(plan.estimator.denominator()?, plan.layout.len())?;
+                    let (grid, key) = (plan.noise_grid()?, NoiseKey::from_bytes([0; 32]));
+                    let mechanism = IndependentGaussian::new(grid.noise_std(cost.noise_std), key)?;
+                    let round = mechanism.sampler_distance(grid.denominator(), grid.dim())?;
                     *sampler += round.times(rounds);
                 }
             }

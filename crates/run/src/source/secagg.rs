@@ -1,12 +1,12 @@
 //! The sum of a round as integers modulo a number: encoded by each user, added up in the clear or by secure aggregation, and
-//! decoded by the server, with users who fail on the way.
+//! read by the server, with users who fail on the way.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rand_core::Rng;
 use sha2::{Digest, Sha256};
-use undertone_aggregation::{AggregationError, Bound, Decoded, Encoder, Encoding, ModularVec};
+use undertone_aggregation::{AggregationError, Bound, Encoder, Encoding, ModularVec};
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::head::Opened;
 use undertone_coordinator::plan::PrivacyPlan;
@@ -64,7 +64,7 @@ struct RoundUsers<'a> {
     seeds: &'a [UserSeeds],
 }
 
-/// The sum of a round before it is lifted, with what is known of its users.
+/// The sum of a round, with what is known of its users.
 struct Summed {
     sum: RoundSum,
     /// Number of users that were not lost before their update was sent.
@@ -275,9 +275,13 @@ impl SecureRounds {
                     .iter()
                     .filter_map(|&client| outcomes[client as usize])
                     .collect();
-                let sum = match round.decode(summed.sum, included)? {
-                    Decoded::Raw(sum) => RoundSum::Lifted(sum),
-                    Decoded::ClientNoised(sum) => RoundSum::WithClientNoise(sum),
+                let sum = match self.encoding.client_noise() {
+                    Some(_) => RoundSum::WithClientNoise(round.decode(summed.sum, included)?),
+                    None => RoundSum::Modular {
+                        residues: summed.sum,
+                        included,
+                        rotations: self.rotations.clone(),
+                    },
                 };
                 (sum, outcomes, included)
             }

@@ -423,7 +423,7 @@ fn one_example_a_user_makes_uls_and_els_one() {
     drop((uls_folder, els_folder));
 }
 
-fn ledger(run_dir: &Path) -> Vec<LedgerEntry> {
+pub(crate) fn ledger(run_dir: &Path) -> Vec<LedgerEntry> {
     let text = std::fs::read_to_string(run_dir.join("ledger.jsonl")).expect("a ledger");
     text.lines()
         .map(|line| serde_json::from_str(line).expect("an entry"))

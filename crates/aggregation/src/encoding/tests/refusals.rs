@@ -94,7 +94,7 @@ fn bad_vectors_are_refused_by_name() {
         let mut other = ModularVec::zeros(Modulus::new(17).unwrap(), encoding.padded_dim());
         assert!(round.encoder().encode(&[0.0; 3], 1.0, &key, &mut other).is_err());
         let refused = |sum, clients, expected: &str| {
-            let message = round.decode(sum, clients).err().unwrap().to_string();
+            let message = round.residues(sum, clients).err().unwrap().to_string();
             assert!(message.contains(expected), "{message:?} lacks {expected:?}");
         };
         refused(encoding.zeros(), 6, "at most 5 clients, got 6");

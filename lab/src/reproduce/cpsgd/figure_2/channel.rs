@@ -1,6 +1,6 @@
 //! What becomes of the clients' gradients on the way to the server.
 
-use undertone_aggregation::{Decoded, Encoding, ModularVec};
+use undertone_aggregation::{Encoding, ModularVec};
 use undertone_mechanisms::{NoiseKey, StandardNormal};
 
 use super::training::{Channel, Clients};
@@ -111,11 +111,8 @@ impl Channel for Rotated<'_> {
 
     fn finish(&self, sum: ModularVec, clients: u64, round: u64) -> Result<Vec<f32>, ReproduceError> {
         let round = self.encoding.for_round(&self.key, round)?;
-        match (round.decode(sum, clients)?, self.encoding.client_noise()) {
-            (Decoded::ClientNoised(sum), Some(noise)) => {
-                Ok(noise.release(sum, clients as f64)?.into_values())
-            }
-            _ => Err(ReproduceError::WithoutNoise),
-        }
+        let noise = self.encoding.client_noise().ok_or(ReproduceError::WithoutNoise)?;
+        let sum = round.decode(sum, clients)?;
+        Ok(noise.release(sum, clients as f64)?.into_values())
     }
 }
