@@ -12,10 +12,11 @@ use serde::{Deserialize, Serialize};
 /// # Source
 /// \[DPLM\] Algorithm 1 (Poisson), section 3 (fixed-size samples as the baseline); \[BLT\] section 5 (epochs); \[Gboard\]
 /// section 2.2 (timers).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sampling {
     /// Each user independently with probability `q`.
+    #[default]
     Poisson,
     /// Exactly `users_per_round` users, uniformly without replacement; with `[participation]` out of those who may take
     /// part again.

@@ -103,6 +103,20 @@ pub enum ClipConfig {
     },
 }
 
+impl ClipConfig {
+    /// The bound of a task that names none: norm 1 where it is private, and none elsewhere.
+    #[must_use]
+    pub fn by_default(private: bool) -> Self {
+        match private {
+            true => Self::Flat {
+                norm: 1.0,
+                normalised: false,
+            },
+            false => Self::None,
+        }
+    }
+}
+
 fn half() -> f64 {
     0.5
 }

@@ -9,6 +9,7 @@ use crate::error::{LocalError, Result};
 #[serde(deny_unknown_fields)]
 pub struct UserSettings {
     /// FedAvg (several local steps), FedSGD (one gradient), ULS or ELS (gradients of single examples).
+    #[serde(default)]
     pub algorithm: Algorithm,
     /// The batching of a user's text; ULS and ELS know sentences only.
     #[serde(default)]
@@ -61,10 +62,11 @@ fn yes() -> bool {
 }
 
 /// The algorithm of a user: the user updates of \[DPLM\] Algorithm 1, or the gradients of \[UserDP\].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Algorithm {
     /// `UserUpdateFedAvg(B, E, lr)`: local SGD, projected onto the clip ball after every step.
+    #[default]
     FedAvg,
     /// `UserUpdateFedSGD(B, lr)`: one clipped gradient of `B` examples.
     FedSgd,

@@ -58,7 +58,8 @@ struct RunText {
     initial_model: Option<PathBuf>,
     cohort: CohortConfig,
     user_update: UserSettings,
-    clip: ClipConfig,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    clip: Option<ClipConfig>,
     #[serde(default)]
     estimator: EstimatorConfig,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,7 +89,9 @@ impl From<RunText> for RunConfig {
                 model: text.model,
                 cohort: text.cohort,
                 user_update: text.user_update,
-                clip: text.clip,
+                clip: text
+                    .clip
+                    .unwrap_or_else(|| ClipConfig::by_default(text.privacy.is_some())),
                 estimator: text.estimator,
                 participation: text.participation,
                 privacy: text.privacy,
@@ -118,7 +121,7 @@ impl From<RunConfig> for RunText {
             initial_model: config.initial_model,
             cohort: task.cohort,
             user_update: task.user_update,
-            clip: task.clip,
+            clip: Some(task.clip),
             estimator: task.estimator,
             participation: task.participation,
             privacy: task.privacy,

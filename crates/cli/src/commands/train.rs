@@ -55,10 +55,19 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> anyhow::Result<()> {
         return ranks::run(args.common, output);
     }
     let args = args.common;
-    let file = RunFile::read(&args.config, &args.set)?;
+    let file = read(&args, output)?;
     show(args, output, |options, observer| {
         undertone_run::train(&file, options, observer)
     })
+}
+
+/// Reads the run file, and shows the settings that it leaves to their defaults.
+fn read(args: &TrainArgs, output: &Output) -> anyhow::Result<RunFile> {
+    let file = RunFile::read(&args.config, &args.set)?;
+    for line in &file.taken {
+        output.note(&format!("default: {line}"));
+    }
+    Ok(file)
 }
 
 /// Runs a training on the cores asked for, with its progress and then its summary on the terminal.

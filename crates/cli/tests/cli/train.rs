@@ -49,6 +49,36 @@ fn a_run_directory_has_all_its_files() {
     assert!(evaluated["top1"].as_f64().expect("a number") > 0.0);
 }
 
+/// A run file without tables of one sensible value takes that value, shows it, and makes the run of the file that names it.
+#[test]
+fn what_a_run_file_leaves_out_is_taken_and_shown() {
+    let folder = Folder::new();
+    train(&folder, TINY, &["--out", "full"]);
+    let short = TINY
+        .replace("[clip]\nkind = \"flat\"\nnorm = 1.0\n", "")
+        .replace("sampling = \"poisson\"\n", "")
+        .replace("algorithm = \"fedavg\"\n", "");
+    folder.write("run.toml", short);
+    let output = folder.run(&["train", "run.toml", "--out", "short"]);
+    let shown = String::from_utf8(output.stderr).expect("UTF-8");
+    for line in [
+        "default: clip = { kind = \"flat\", norm = 1.0 }",
+        "default: cohort.sampling = \"poisson\"",
+        "default: user_update.algorithm = \"fedavg\"",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    for file in ["config.toml", "ledger.jsonl", "model.safetensors"] {
+        let of = |out: &str| folder.read(&format!("{out}/tiny/{file}"));
+        assert!(of("full") == of("short"), "{file}");
+    }
+    // Without privacy nothing is clipped.
+    let open = TINY.split("[clip]").next().expect("a run file").to_owned();
+    train(&folder, &open, &["--out", "open"]);
+    let config = String::from_utf8(folder.read("open/tiny/config.toml")).expect("UTF-8");
+    assert!(config.contains("[clip]\nkind = \"none\""), "{config}");
+}
+
 #[test]
 fn a_target_epsilon_is_met_and_not_wasted() {
     let folder = Folder::new();

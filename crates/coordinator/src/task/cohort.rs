@@ -14,7 +14,8 @@ use crate::sampling::Sampling;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CohortConfig {
-    /// The sampling scheme of the users of a round, or of its examples with ELS.
+    /// The sampling scheme of the users of a round, or of its examples with ELS; `poisson` by default.
+    #[serde(default)]
     pub sampling: Sampling,
     /// Expected (Poisson), exact (fixed-size) or min (epochs; devices: the report goal) number of users per round;
     /// `q = users_per_round / users`.

@@ -15,6 +15,8 @@ pub struct RunFile {
     pub config: RunConfig,
     /// Folder of the run file.
     pub base: PathBuf,
+    /// Settings that the file leaves out and the run takes, as lines of a run file.
+    pub taken: Vec<String>,
 }
 
 /// One `--set key=value`: a dotted key and a TOML value; a value that is not TOML is taken as a string.
@@ -79,6 +81,16 @@ impl Override {
 }
 
 impl RunFile {
+    /// A checked configuration whose relative paths start at `base`.
+    #[must_use]
+    pub fn new(config: RunConfig, base: impl Into<PathBuf>) -> Self {
+        Self {
+            config,
+            base: base.into(),
+            taken: Vec::new(),
+        }
+    }
+
     /// Reads and checks a run file.
     ///
     /// # Errors
@@ -87,8 +99,8 @@ impl RunFile {
         let text = crate::files::read_given_text(path)?;
         let config = Self::parse(&text, path, overrides)?;
         Ok(Self {
-            config,
-            base: RunConfig::base_of(path).to_owned(),
+            taken: taken(&parse_as(&text, path, overrides)?, &config),
+            ..Self::new(config, RunConfig::base_of(path))
         })
     }
 
@@ -101,6 +113,27 @@ impl RunFile {
         config.validate()?;
         Ok(config)
     }
+}
+
+/// The settings with a default that a reader should know of and that the file leaves out.
+fn taken(file: &toml::Table, config: &RunConfig) -> Vec<String> {
+    let task = &config.task;
+    let values = [
+        ("clip", toml::Value::try_from(&task.clip)),
+        ("cohort.sampling", toml::Value::try_from(task.cohort.sampling)),
+        (
+            "user_update.algorithm",
+            toml::Value::try_from(task.user_update.algorithm),
+        ),
+    ];
+    let absent = |key: &str| match key.split_once('.') {
+        Some((table, key)) => file.get(table).is_none_or(|table| table.get(key).is_none()),
+        None => !file.contains_key(key),
+    };
+    let missing = values.into_iter().filter(|(key, _)| absent(key));
+    missing
+        .filter_map(|(key, value)| Some(format!("{key} = {}", value.ok()?)))
+        .collect()
 }
 
 /// Parses the text of a configuration with overrides on top; `path` only names it in errors.

@@ -46,7 +46,7 @@ impl<'a> Run<'a> {
         ranks: &'a dyn Ranks,
         observer: &'a dyn Observer,
     ) -> Result<(Self, RunHead)> {
-        let RunFile { config, base } = file;
+        let RunFile { config, base, .. } = file;
         let users = corpus.partition(Split::Train);
         if users.num_users() == 0 {
             let hint = "loosen `data.min_tokens` or `data.min_examples`, or check `data.split`";

@@ -87,10 +87,7 @@ impl Run {
     fn train(name: &'static str, text: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let config = RunFile::parse(text, "run.toml".as_ref(), &[]).expect("a run file");
-        let file = RunFile {
-            config,
-            base: folder.path().to_owned(),
-        };
+        let file = RunFile::new(config, folder.path().to_owned());
         let options = RunOptions {
             out: folder.path().to_owned(),
             threads: 1,

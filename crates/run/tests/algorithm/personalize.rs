@@ -34,10 +34,7 @@ fn loss(worker: &mut dyn SequenceWorker, parameters: &[f32], examples: &[&[u32]]
 fn one_epoch_in_one_batch_is_one_gradient_step() {
     let config = config(&["rounds=2", "evaluation.max_tokens=200"]);
     let out = tempfile::tempdir().expect("a folder");
-    let file = RunFile {
-        config: config.clone(),
-        base: ".".into(),
-    };
+    let file = RunFile::new(config.clone(), ".");
     let options = RunOptions {
         out: out.path().to_owned(),
         threads: 1,

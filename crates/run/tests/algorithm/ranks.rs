@@ -97,10 +97,10 @@ fn file(changes: &[&str]) -> RunFile {
         .iter()
         .map(|change| change.parse().expect("an override"))
         .collect();
-    RunFile {
-        config: RunFile::parse(RUN, Path::new("ranks.toml"), &changes).expect("a run file"),
-        base: ".".into(),
-    }
+    RunFile::new(
+        RunFile::parse(RUN, Path::new("ranks.toml"), &changes).expect("a run file"),
+        ".",
+    )
 }
 
 /// Model and ledger of a run in this number of processes.

@@ -362,10 +362,7 @@ fn users_of(start: &Start) -> undertone_data::Partition<'_> {
 
 fn train(config: &RunConfig, threads: usize) -> (tempfile::TempDir, undertone_run::Summary) {
     let folder = tempfile::tempdir().expect("a folder");
-    let file = RunFile {
-        config: config.clone(),
-        base: ".".into(),
-    };
+    let file = RunFile::new(config.clone(), ".");
     let options = RunOptions {
         out: folder.path().to_owned(),
         threads,

@@ -34,10 +34,7 @@ delta = 1e-4
 "#;
 
 fn file() -> RunFile {
-    RunFile {
-        config: parse_as(SMALL, Path::new("advice.toml"), &[]).unwrap(),
-        base: ".".into(),
-    }
+    RunFile::new(parse_as(SMALL, Path::new("advice.toml"), &[]).unwrap(), ".")
 }
 
 fn request() -> AdviceRequest {

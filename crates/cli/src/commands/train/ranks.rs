@@ -2,7 +2,6 @@
 
 use anyhow::Context;
 use undertone_run::RunOptions;
-use undertone_run::config::RunFile;
 use undertone_run::ranks::{MpiRanks, Ranks};
 
 use super::{TrainArgs, show, start_threads};
@@ -24,7 +23,7 @@ pub(super) fn run(args: TrainArgs, output: &Output) -> anyhow::Result<()> {
 }
 
 fn lead(args: TrainArgs, ranks: &MpiRanks, output: &Output) -> anyhow::Result<()> {
-    let file = RunFile::read(&args.config, &args.set)?;
+    let file = super::read(&args, output)?;
     show(args, output, |options, observer| {
         undertone_run::lead(&file, options, ranks, observer)
     })
