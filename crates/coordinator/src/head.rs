@@ -488,6 +488,12 @@ impl RunHead {
         self.round
     }
 
+    /// `true` if all rounds of the task are closed.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.round >= self.task.rounds
+    }
+
     /// The end of the ledger.
     #[must_use]
     pub fn chain(&self) -> &Chain {

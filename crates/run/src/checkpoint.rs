@@ -48,7 +48,7 @@ pub struct Snapshot<'a> {
 }
 
 /// The part of a checkpoint that is not a vector.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
     /// Number of finished rounds.

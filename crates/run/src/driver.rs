@@ -19,9 +19,11 @@ use undertone_models::SequenceModel;
 use crate::config::{EvaluationSplit, RunConfig, RunFile};
 use crate::error::{Result, RunError};
 use crate::evaluate::{EvaluationSet, Metrics};
+use crate::files::JsonLines;
 use crate::initial_model::{self, Training};
 use crate::metrics::{EvaluationRecord, RoundRecord, StartRecord};
 use crate::ranks::{OneProcess, Ranks};
+use crate::store::RunStore;
 use undertone_coordinator::cohorts::Cohorts;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::participation::ParticipationKey;
@@ -266,7 +268,10 @@ struct Run<'a> {
     cohorts: Cohorts,
     source: Box<dyn UpdateSource<Error = RunError> + 'a>,
     periodic: EvaluationSet,
-    files: workspace::RunFiles,
+    store: Box<dyn RunStore>,
+    metrics: JsonLines,
+    /// The digest that the first line of the ledger follows.
+    genesis: String,
     train_seconds: f64,
     /// Seconds that the last checkpoint took, until a round has recorded them.
     checkpoint_seconds: f64,

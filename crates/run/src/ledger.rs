@@ -4,52 +4,10 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use undertone_coordinator::chain::Chain;
-
 use crate::error::{Result, RunError};
-use crate::files::{JsonLines, Line, Lines};
+use crate::files::{Line, Lines};
 use undertone_coordinator::record::LedgerEntry;
 use undertone_present::numbers::hex;
-
-/// A ledger that a run appends to. Its lines come from a [`RunHead`](undertone_coordinator::head::RunHead), which chains them.
-#[derive(Debug)]
-pub struct Ledger {
-    lines: JsonLines,
-}
-
-impl Ledger {
-    /// Opens or creates the ledger of a run and cuts it to `length` bytes; returns its entries up to there, and its end.
-    ///
-    /// # Errors
-    /// [`RunError::Io`]; [`RunError::Damaged`] naming the first line that is not the written one.
-    pub fn open(path: &Path, length: u64, genesis: &str) -> Result<(Self, Vec<LedgerEntry>, Chain)> {
-        let lines = JsonLines::open(path, length)?;
-        let (entries, head) = read_chain(path, genesis)?;
-        Ok((Self { lines }, entries, Chain::at(head)))
-    }
-
-    /// Appends the line of a round.
-    ///
-    /// # Errors
-    /// [`RunError::Io`]; the file is cut back to its last whole line then.
-    pub fn append(&mut self, line: &[u8]) -> Result<()> {
-        self.lines.append_bytes(line)
-    }
-
-    /// Makes all lines durable.
-    ///
-    /// # Errors
-    /// [`RunError::Io`].
-    pub fn sync(&self) -> Result<()> {
-        self.lines.sync()
-    }
-
-    /// Number of bytes of whole lines.
-    #[must_use]
-    pub fn length(&self) -> u64 {
-        self.lines.length()
-    }
-}
 
 /// The digest that the first line is chained to: that of the settings of the run, as its directory holds them.
 #[must_use]

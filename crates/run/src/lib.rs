@@ -23,6 +23,7 @@ pub mod privacy_page;
 pub mod ranks;
 pub mod read;
 pub mod source;
+pub mod store;
 pub mod verify;
 
 pub use driver::{

@@ -313,16 +313,13 @@ impl<'a> Pretraining<'a> {
             state: State {
                 rounds: self.step,
                 steps,
-                // Nothing private is spent, so nothing is entered into a ledger.
-                ledger_bytes: 0,
                 metrics_bytes: self.metrics.length(),
                 train_seconds: self.train_seconds,
                 model: self.inputs.model_name(),
                 config_sha256: workspace::config_digest(&file.config)?,
                 data_sha256: corpus.digest().to_owned(),
-                participation_key: None,
-                adaptive_clip: None,
-                noise_state: None,
+                // Nothing private is spent, so nothing is entered into a ledger.
+                ..State::default()
             },
             parameters: &self.parameters,
             first,

@@ -6,12 +6,10 @@ use undertone_coordinator::head::RunHead;
 
 use super::workspace;
 use super::{FINISHED_FILES, Run, Summary, data_split};
-use crate::checkpoint::{self, Snapshot, State};
+use crate::checkpoint::{self, State};
 use crate::error::Result;
 use crate::evaluate::{EvaluationSet, Metrics};
-use crate::files::names::LEDGER_FILE;
 use crate::initial_model::source_sha256;
-use crate::ledger;
 use crate::manifest::Manifest;
 use undertone_coordinator::privacy_report::Claims;
 use undertone_coordinator::random::Purpose;
@@ -20,35 +18,18 @@ use undertone_coordinator::record::PrivacyReport;
 impl Run<'_> {
     pub(super) fn checkpoint(&mut self, head: &RunHead) -> Result<()> {
         let started = Instant::now();
-        // PRIVACY: the ledger is durable before the parameters it accounts for can be read from disk.
-        self.files.ledger.sync()?;
-        self.files.metrics.sync()?;
+        self.metrics.sync()?;
         self.write_privacy(head)?;
-        let Some(trained) = head.trained() else {
-            return Ok(());
+        let state = State {
+            metrics_bytes: self.metrics.length(),
+            train_seconds: self.train_seconds,
+            model: self.identity.name(self.config.task.model.family()),
+            config_sha256: workspace::config_digest(self.config)?,
+            data_sha256: self.corpus.digest().to_owned(),
+            participation_key: Some(self.participation_key.clone()),
+            ..State::default()
         };
-        let (steps, [(_, first), (_, second)]) = trained.optimizer.state();
-        let snapshot = Snapshot {
-            state: State {
-                rounds: head.round(),
-                steps,
-                ledger_bytes: self.files.ledger.length(),
-                metrics_bytes: self.files.metrics.length(),
-                train_seconds: self.train_seconds,
-                model: self.identity.name(self.config.task.model.family()),
-                config_sha256: workspace::config_digest(self.config)?,
-                data_sha256: self.corpus.digest().to_owned(),
-                participation_key: Some(self.participation_key.clone()),
-                adaptive_clip: head.clip(),
-                noise_state: None,
-            },
-            parameters: &trained.parameters,
-            first,
-            second,
-        };
-        // A run that is over keeps no noise.
-        let over = head.round() == self.config.task.rounds;
-        snapshot.write(self.directory.path(), (!over).then_some(head))?;
+        self.store.checkpoint(state, head)?;
         self.checkpoint_seconds = started.elapsed().as_secs_f64();
         Ok(())
     }
@@ -140,8 +121,7 @@ impl Run<'_> {
 
     /// Recomputes the guarantee from the ledger on disk and writes `privacy.json` and `privacy.md`.
     fn write_privacy(&mut self, head: &RunHead) -> Result<PrivacyReport> {
-        self.files.ledger.sync()?;
-        let (entries, _) = ledger::read_chain(&self.directory.file(LEDGER_FILE), &self.files.genesis)?;
+        let entries = self.store.lines()?;
         let report = self.claims(head).report(&entries)?;
         self.directory.write_privacy(&self.config.task.name, &report)?;
         Ok(report)

@@ -23,7 +23,7 @@ use undertone_models::SequenceModel;
 use super::entropy::{randomness, round_entropy};
 use super::orders::{Order, Start};
 use super::plan_inputs::{named_strategy, vocabulary_cost};
-use super::workspace::{self, RunDirectory};
+use super::workspace::{self, RunDirectory, RunFiles};
 use super::{Observer, Run, RunOptions, data_split, example_counts};
 use crate::checkpoint::Checkpoint;
 use crate::config::{RunConfig, RunFile};
@@ -130,14 +130,19 @@ impl<'a> Run<'a> {
             &randomness,
         )?;
         let optimizer = ServerOptimizer::new(config.task.server, model.layout(), config.task.rounds);
-        let (files, ledger, chain) = match &checkpoint {
-            Some(checkpoint) => directory.reopen_files(&checkpoint.state)?,
-            None => {
-                let files = directory.create_files(config, &plan, corpus, base, &trainings)?;
-                let chain = Chain::at(&files.genesis);
-                (files, Vec::new(), chain)
+        let files = match &checkpoint {
+            Some(Checkpoint { state, .. }) => {
+                directory.open_files(state.ledger_bytes, state.metrics_bytes)?
             }
+            None => directory.create_files(config, &plan, corpus, base, &trainings)?,
         };
+        let RunFiles {
+            store,
+            metrics,
+            genesis,
+            entries,
+            chain,
+        } = files;
         let cohorts = Cohorts::new(&config.task, &plan, &example_counts(&users), &participation_key)?;
         let digest = workspace::config_digest(config)?;
         let source: Box<dyn UpdateSource<Error = RunError> + 'a> =
@@ -170,7 +175,9 @@ impl<'a> Run<'a> {
             cohorts,
             source,
             participation_key,
-            files,
+            store: Box::new(store),
+            metrics,
+            genesis,
             config,
             directory,
             corpus,
@@ -191,10 +198,10 @@ impl<'a> Run<'a> {
         let entropy = round_entropy(config.seed)?;
         let fresh = checkpoint.is_none();
         let head = match checkpoint {
-            Some(checkpoint) => run.restore(checkpoint, &ledger, chain, plan, trained, &entropy)?,
+            Some(checkpoint) => run.restore(checkpoint, &entries, chain, plan, trained, &entropy)?,
             None => {
-                run.files.metrics.append(&MetricsLine::Start(run.start.clone()))?;
-                RunHead::new(&config.task, plan, Some(trained), &run.files.genesis, &entropy)?
+                run.metrics.append(&MetricsLine::Start(run.start.clone()))?;
+                RunHead::new(&config.task, plan, Some(trained), &run.genesis, &entropy)?
             }
         };
         observer.on_start(&run.start, run.planned.as_ref(), head.round());
@@ -251,7 +258,7 @@ impl<'a> Run<'a> {
         }
         trained.parameters = checkpoint.parameters;
         self.train_seconds = checkpoint.state.train_seconds;
-        let (task, genesis) = (&self.config.task, &self.files.genesis);
+        let (task, genesis) = (&self.config.task, &self.genesis);
         let head = RunHead::new(task, plan, Some(trained), genesis, entropy)?;
         let secret = noise.as_mut().map(|file| file as &mut dyn Read);
         Ok(head.load(ledger, chain, checkpoint.state.adaptive_clip, secret, entropy)?)

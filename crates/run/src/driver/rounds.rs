@@ -105,7 +105,7 @@ impl Run<'_> {
             release_norm,
             ..
         } = next.map_err(CloseError::why)?;
-        self.files.ledger.append(&line)?;
+        self.store.append(&line)?;
         let seconds = started.elapsed().as_secs_f64();
         self.train_seconds += seconds;
         let record = RoundRecord {
@@ -117,7 +117,7 @@ impl Run<'_> {
             ..self.record(&head, &plan, &diagnostics, release_norm, seconds)?
         };
         self.tokens += record.tokens;
-        self.files.metrics.append(&MetricsLine::Round(record.clone()))?;
+        self.metrics.append(&MetricsLine::Round(record.clone()))?;
         self.observer.on_round(&record);
         if quarantined {
             // PRIVACY: the noise of the round was drawn, so the round is spent and is never made again.
@@ -196,9 +196,7 @@ impl Run<'_> {
             train_seconds: self.train_seconds,
             metrics,
         };
-        self.files
-            .metrics
-            .append(&MetricsLine::Evaluation(record.clone()))?;
+        self.metrics.append(&MetricsLine::Evaluation(record.clone()))?;
         self.observer.on_evaluation(&record);
         Ok(())
     }

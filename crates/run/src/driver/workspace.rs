@@ -10,7 +10,7 @@ use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_models::{Loaded, ModelSpec, SequenceModel};
 
 use super::{Observer, RunOptions};
-use crate::checkpoint::{Checkpoint, State};
+use crate::checkpoint::Checkpoint;
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
 use crate::files::names::{
@@ -19,10 +19,11 @@ use crate::files::names::{
 };
 use crate::files::{self, JsonLines};
 use crate::initial_model::{Description, Training};
-use crate::ledger::{self, Ledger};
+use crate::ledger;
 use crate::manifest::MANIFEST_FILE;
 use crate::metrics::Histogram;
 use crate::privacy_page;
+use crate::store::FileStore;
 use undertone_coordinator::chain::Chain;
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
@@ -38,13 +39,14 @@ pub(crate) struct RunDirectory {
     _lock: Option<File>,
 }
 
-/// The files that grow.
-#[derive(Debug)]
+/// The files of a run that grow, and what they hold.
 pub(crate) struct RunFiles {
-    pub(crate) ledger: Ledger,
+    pub(crate) store: FileStore,
     pub(crate) metrics: JsonLines,
-    /// The digest that the ledger's first line is chained to.
+    /// The digest that the first line of the ledger follows.
     pub(crate) genesis: String,
+    pub(crate) entries: Vec<LedgerEntry>,
+    pub(crate) chain: Chain,
 }
 
 impl RunDirectory {
@@ -177,12 +179,7 @@ impl RunDirectory {
                     .map_err(|error| RunError::io("write", &path, error.into()))
             })?;
         }
-        let genesis = genesis_of(&self.path)?;
-        Ok(RunFiles {
-            ledger: Ledger::open(&self.file(LEDGER_FILE), 0, &genesis)?.0,
-            metrics: JsonLines::open(&self.file(METRICS_FILE), 0)?,
-            genesis,
-        })
+        self.open_files(0, 0)
     }
 
     /// Writes the settings of a run: configuration, vocabulary, the trainings of its initial model, and the folder where relative
@@ -244,16 +241,17 @@ impl RunDirectory {
         }
     }
 
-    /// Opens ledger and metrics, cut back to the lines that the checkpoint knows: rounds after it were never released.
-    pub(crate) fn reopen_files(&self, state: &State) -> Result<(RunFiles, Vec<LedgerEntry>, Chain)> {
+    /// Opens ledger and metrics, cut back to the bytes that a checkpoint knows: rounds after it were never released.
+    pub(crate) fn open_files(&self, ledger: u64, metrics: u64) -> Result<RunFiles> {
         let genesis = genesis_of(&self.path)?;
-        let (ledger, entries, chain) = Ledger::open(&self.file(LEDGER_FILE), state.ledger_bytes, &genesis)?;
-        let files = RunFiles {
-            ledger,
-            metrics: JsonLines::open(&self.file(METRICS_FILE), state.metrics_bytes)?,
+        let (store, entries, chain) = FileStore::open(&self.path, &genesis, ledger)?;
+        Ok(RunFiles {
+            store,
+            metrics: JsonLines::open(&self.file(METRICS_FILE), metrics)?,
             genesis,
-        };
-        Ok((files, entries, chain))
+            entries,
+            chain,
+        })
     }
 
     /// Writes the model of a run that is over.
