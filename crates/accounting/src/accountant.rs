@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::error::ensure;
 use crate::pld::{Bound, Composition, GaussianMixtures, Pair};
 use crate::rdp::{self, conversion};
 use crate::{
@@ -129,17 +130,10 @@ impl Accountant {
     /// # Errors
     /// [`AccountingError::OutOfRange`] for an empty grid or an order that is not a finite number > 1.
     pub fn with_orders(mut orders: Vec<f64>) -> Result<Self, AccountingError> {
-        let bad = orders
-            .iter()
-            .copied()
-            .find(|order| !(order.is_finite() && *order > 1.0));
-        if bad.is_some() || orders.is_empty() {
-            return Err(AccountingError::OutOfRange {
-                quantity: "orders",
-                expected: "at least one order, each a finite number > 1",
-                got: bad.unwrap_or(f64::NAN),
-            });
-        }
+        let bad = orders.iter().find(|order| !(order.is_finite() && **order > 1.0));
+        let expected = "at least one order, each a finite number > 1";
+        let got = bad.copied().unwrap_or(f64::NAN);
+        ensure(bad.is_none() && !orders.is_empty(), "orders", expected, got)?;
         orders.sort_by(f64::total_cmp);
         Ok(Self {
             orders: orders.into(),

@@ -8,7 +8,8 @@
 //! Andrew, Thakkar, McMahan, Ramaswamy, "Differentially Private Learning with Adaptive Clipping" (2021), Theorem
 //! 1; \[Gboard\] Algorithm 1.
 
-use crate::participation::positive;
+use crate::discrete::positive;
+use crate::participation;
 use crate::{AccountingError, NoiseMultiplier};
 
 /// Standard deviation of the noise on the sum of bits.
@@ -21,15 +22,7 @@ impl BitNoise {
     /// # Errors
     /// [`AccountingError::OutOfRange`] for anything else.
     pub fn new(standard_deviation: f64) -> Result<Self, AccountingError> {
-        if standard_deviation.is_finite() && standard_deviation > 0.0 {
-            Ok(Self(standard_deviation))
-        } else {
-            Err(AccountingError::OutOfRange {
-                quantity: "bit_noise_std",
-                expected: "a finite number > 0",
-                got: standard_deviation,
-            })
-        }
+        Ok(Self(positive("bit_noise_std", standard_deviation)?))
     }
 
     /// The customary choice, a twentieth of the cohort: the estimated fraction is then off by about 0.05.
@@ -37,7 +30,7 @@ impl BitNoise {
     /// # Errors
     /// [`AccountingError::OutOfRange`] for no clients.
     pub fn for_clients(clients_per_round: u64) -> Result<Self, AccountingError> {
-        Self::new(positive(clients_per_round, "clients_per_round")? as f64 / 20.0)
+        Self::new(participation::positive(clients_per_round, "clients_per_round")? as f64 / 20.0)
     }
 
     /// The number itself.

@@ -8,16 +8,10 @@ mod probability;
 pub mod theorem;
 
 use crate::AccountingError;
+use crate::error::ensure;
 
 /// A success probability: strictly between 0 and 1.
 pub(crate) fn success_probability(value: f64) -> Result<f64, AccountingError> {
-    if value > 0.0 && value < 1.0 {
-        Ok(value)
-    } else {
-        Err(AccountingError::OutOfRange {
-            quantity: "success_probability",
-            expected: "a number in (0, 1)",
-            got: value,
-        })
-    }
+    let holds = value > 0.0 && value < 1.0;
+    ensure(holds, "success_probability", "a number in (0, 1)", value)
 }

@@ -4,6 +4,7 @@
 //! accountant is monotone in the searched parameter. Loss distributions are costly. Their search starts where Renyi
 //! divergences and coarse loss distributions, which cost less, predict the answer, so one or two values are tried.
 
+use crate::error::ensure;
 pub use crate::search::{Bisection, Precision, excess};
 use crate::{
     Accountant, AccountingError, Delta, Epsilon, Event, NoiseMultiplier, Recipe, SamplingProbability,
@@ -354,14 +355,7 @@ fn but_first_error(
 
 /// Refuses zero rounds, over which any noise holds any target: a plan without rounds is a mistake.
 fn at_least_one(rounds: u64) -> Result<(), AccountingError> {
-    if rounds == 0 {
-        return Err(AccountingError::OutOfRange {
-            quantity: "rounds",
-            expected: "at least 1",
-            got: 0.0,
-        });
-    }
-    Ok(())
+    ensure(rounds > 0, "rounds", "at least 1", 0.0).map(|_| ())
 }
 
 fn epsilon_of(event: &Event, rounds: u64, delta: Delta, by: By) -> Result<f64, AccountingError> {

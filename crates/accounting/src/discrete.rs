@@ -7,6 +7,7 @@ pub mod randomized_response;
 
 pub(crate) use descent::Descent;
 
+use crate::error::ensure;
 use crate::special::{LogSum, ln_1m_exp};
 use crate::{AccountingError, Delta, Epsilon, SamplingProbability};
 
@@ -184,41 +185,20 @@ pub(crate) fn finite_epsilon(epsilon: f64) -> Result<Epsilon, AccountingError> {
 
 /// A number that must be finite and greater than zero.
 pub(crate) fn positive(quantity: &'static str, value: f64) -> Result<f64, AccountingError> {
-    if value.is_finite() && value > 0.0 {
-        Ok(value)
-    } else {
-        Err(AccountingError::OutOfRange {
-            quantity,
-            expected: "a finite number > 0",
-            got: value,
-        })
-    }
+    let holds = value.is_finite() && value > 0.0;
+    ensure(holds, quantity, "a finite number > 0", value)
 }
 
 /// A count that must be at least one.
 pub(crate) fn at_least_one(quantity: &'static str, value: u64) -> Result<u64, AccountingError> {
-    if value >= 1 {
-        Ok(value)
-    } else {
-        Err(AccountingError::OutOfRange {
-            quantity,
-            expected: "an integer >= 1",
-            got: 0.0,
-        })
-    }
+    ensure(value >= 1, quantity, "an integer >= 1", 0.0)?;
+    Ok(value)
 }
 
 /// The logarithm of a tail mass that may be left out.
 pub(crate) fn log_tail_mass(log_tail: f64) -> Result<f64, AccountingError> {
-    if log_tail.is_finite() && log_tail < 0.0 {
-        Ok(log_tail)
-    } else {
-        Err(AccountingError::OutOfRange {
-            quantity: "log_tail",
-            expected: "a finite number < 0",
-            got: log_tail,
-        })
-    }
+    let holds = log_tail.is_finite() && log_tail < 0.0;
+    ensure(holds, "log_tail", "a finite number < 0", log_tail)
 }
 
 /// `e^log_mass`, rounded up: a mass that is not zero never becomes zero.
@@ -232,15 +212,9 @@ pub(crate) fn mass_rounded_up(log_mass: f64) -> f64 {
 
 /// Refuses more than [`MAX_OUTCOMES`].
 pub(crate) fn outcome_count(count: u64) -> Result<usize, AccountingError> {
-    if count <= MAX_OUTCOMES {
-        Ok(count as usize)
-    } else {
-        Err(AccountingError::OutOfRange {
-            quantity: "outcomes",
-            expected: "at most 2^24 outcomes within the kept mass",
-            got: count as f64,
-        })
-    }
+    let expected = "at most 2^24 outcomes within the kept mass";
+    ensure(count <= MAX_OUTCOMES, "outcomes", expected, count as f64)?;
+    Ok(count as usize)
 }
 
 #[cfg(test)]

@@ -158,3 +158,26 @@ pub enum AccountingError {
         bit_noise_std: f64,
     },
 }
+
+/// [`AccountingError::OutOfRange`], to be returned.
+pub(crate) fn out_of_range(quantity: &'static str, expected: &'static str, got: f64) -> AccountingError {
+    AccountingError::OutOfRange {
+        quantity,
+        expected,
+        got,
+    }
+}
+
+/// The number `got` if it is in its domain, otherwise the refusal.
+pub(crate) fn ensure(
+    holds: bool,
+    quantity: &'static str,
+    expected: &'static str,
+    got: f64,
+) -> Result<f64, AccountingError> {
+    if holds {
+        Ok(got)
+    } else {
+        Err(out_of_range(quantity, expected, got))
+    }
+}

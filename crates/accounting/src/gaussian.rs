@@ -3,6 +3,7 @@
 //! # Source
 //! Balle and Wang, "Improving the Gaussian Mechanism for Differential Privacy" (ICML 2018), equation 6.
 
+use crate::error::ensure;
 use crate::search::first_true;
 use crate::special::{ln_1m_exp, ln_normal_cdf};
 use crate::{AccountingError, Delta, Epsilon, NoiseMultiplier};
@@ -46,13 +47,8 @@ pub fn epsilon_at_log_delta(
     noise_multiplier: NoiseMultiplier,
     log_delta: f64,
 ) -> Result<Epsilon, AccountingError> {
-    if !(log_delta.is_finite() && log_delta < 0.0) {
-        return Err(AccountingError::OutOfRange {
-            quantity: "log_delta",
-            expected: "a finite number < 0",
-            got: log_delta,
-        });
-    }
+    let holds = log_delta.is_finite() && log_delta < 0.0;
+    ensure(holds, "log_delta", "a finite number < 0", log_delta)?;
     let sigma = noise_multiplier.get();
     if log_delta_at(sigma, 0.0) <= log_delta {
         return Epsilon::new(0.0);

@@ -10,6 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::AccountingError;
+use crate::error::ensure;
 
 /// Rounds strictly between two participations of one user (MinS); 0 allows every round.
 ///
@@ -290,13 +291,7 @@ pub fn largest_gap(population: u64, report_goal: u64) -> Result<Gap, AccountingE
 }
 
 pub(crate) fn positive(value: u64, quantity: &'static str) -> Result<u64, AccountingError> {
-    if value == 0 {
-        return Err(AccountingError::OutOfRange {
-            quantity,
-            expected: "a whole number >= 1",
-            got: 0.0,
-        });
-    }
+    ensure(value > 0, quantity, "a whole number >= 1", 0.0)?;
     Ok(value)
 }
 

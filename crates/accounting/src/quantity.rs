@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::AccountingError;
+use crate::error::ensure;
 
 macro_rules! quantity {
     ($(#[$doc:meta])* $name:ident, $label:literal, $expected:literal, $holds:expr) => {
@@ -20,11 +21,8 @@ macro_rules! quantity {
             /// [`AccountingError::OutOfRange`] for anything else, NaN and infinities included.
             pub fn new(value: f64) -> Result<Self, AccountingError> {
                 let holds: fn(f64) -> bool = $holds;
-                if value.is_finite() && holds(value) {
-                    Ok(Self(value))
-                } else {
-                    Err(AccountingError::OutOfRange { quantity: $label, expected: $expected, got: value })
-                }
+                ensure(value.is_finite() && holds(value), $label, $expected, value)?;
+                Ok(Self(value))
             }
 
             /// The number itself.

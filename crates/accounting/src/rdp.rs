@@ -11,6 +11,7 @@ pub mod without_replacement;
 
 pub use orders::default_orders;
 
+use crate::error::ensure;
 use crate::{AccountingError, Adjacency, Event, event};
 
 /// Renyi divergence of one `event` at each of `orders` (all > 1), under the relation it is stated for; the larger
@@ -132,13 +133,6 @@ const LOG_TAIL: f64 = -1e5;
 
 /// A Renyi order: a finite number above 1.
 pub(crate) fn finite_order(order: f64) -> Result<f64, AccountingError> {
-    if order.is_finite() && order > 1.0 {
-        Ok(order)
-    } else {
-        Err(AccountingError::OutOfRange {
-            quantity: "order",
-            expected: "a finite number > 1",
-            got: order,
-        })
-    }
+    let holds = order.is_finite() && order > 1.0;
+    ensure(holds, "order", "a finite number > 1", order)
 }

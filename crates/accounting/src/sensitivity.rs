@@ -24,6 +24,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::ensure;
 use crate::{AccountingError, NoiseMultiplier, Rho};
 
 pub mod banded;
@@ -48,15 +49,9 @@ impl SquaredSensitivity {
     /// # Errors
     /// [`AccountingError::OutOfRange`] for anything else.
     pub fn new(value: f64) -> Result<Self, AccountingError> {
-        if value.is_finite() && value >= 0.0 {
-            Ok(Self(value))
-        } else {
-            Err(AccountingError::OutOfRange {
-                quantity: "squared_sensitivity",
-                expected: "a finite number >= 0",
-                got: value,
-            })
-        }
+        let holds = value.is_finite() && value >= 0.0;
+        ensure(holds, "squared_sensitivity", "a finite number >= 0", value)?;
+        Ok(Self(value))
     }
 
     /// The number itself.

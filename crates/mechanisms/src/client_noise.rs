@@ -2,7 +2,7 @@
 
 use undertone_accounting::Event;
 
-use crate::error::{MechanismError, Result, positive};
+use crate::error::{MechanismError, Result, ensure, positive};
 use crate::release::NoisedAverage;
 
 /// A decoded sum to which every client has already added its part of the noise.
@@ -71,13 +71,9 @@ impl ClientNoise {
     /// # Errors
     /// No clients, a minimum above the maximum, and a standard deviation that is not positive and finite.
     pub fn new(event: Event, min_clients: u64, max_clients: u64, share_std: f64) -> Result<Self> {
-        if !(1..=max_clients).contains(&min_clients) {
-            return Err(MechanismError::Setting {
-                name: "min_clients",
-                expected: "at least 1 and at most max_clients",
-                got: min_clients as f64,
-            });
-        }
+        let expected = "at least 1 and at most max_clients";
+        let holds = (1..=max_clients).contains(&min_clients);
+        ensure(holds, "min_clients", expected, min_clients as f64)?;
         let share_std = positive("share_std", share_std)?;
         Ok(Self {
             event,

@@ -172,15 +172,25 @@ pub enum MechanismError {
 /// Shorthand for results of this crate.
 pub type Result<T, E = MechanismError> = std::result::Result<T, E>;
 
+/// [`MechanismError::Setting`], to be returned.
+pub(crate) const fn setting(name: &'static str, expected: &'static str, got: f64) -> MechanismError {
+    MechanismError::Setting { name, expected, got }
+}
+
+/// The value `got` if it is in its range, otherwise the refusal.
+pub(crate) fn ensure(holds: bool, name: &'static str, expected: &'static str, got: f64) -> Result<f64> {
+    if holds {
+        Ok(got)
+    } else {
+        Err(setting(name, expected, got))
+    }
+}
+
 /// A setting that has to be positive and finite.
 ///
 /// # Errors
 /// [`MechanismError::Setting`] for anything else.
 pub(crate) fn positive(name: &'static str, value: f64) -> Result<f64> {
-    if value > 0.0 && value.is_finite() {
-        return Ok(value);
-    }
-    let expected = "positive and finite";
-    let got = value;
-    Err(MechanismError::Setting { name, expected, got })
+    let holds = value > 0.0 && value.is_finite();
+    ensure(holds, name, "positive and finite", value)
 }

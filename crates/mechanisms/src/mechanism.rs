@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use undertone_accounting::participation::Participation;
 use undertone_accounting::{Accountant, Adjacency, Delta, Event, Guarantee, NoiseMultiplier, Recipe};
 
-use crate::error::{MechanismError, Result};
+use crate::error::{MechanismError, Result, ensure};
 use crate::loss::{Certified, Errors, Losses};
 use crate::sampler::uniform::NoiseKey;
 use crate::strategy::Strategy;
@@ -87,13 +87,8 @@ impl TryFrom<Unchecked> for Mechanism {
     type Error = MechanismError;
 
     fn try_from(value: Unchecked) -> Result<Self> {
-        if value.version != VERSION {
-            return Err(MechanismError::Setting {
-                name: "version of the mechanism's description",
-                expected: "1",
-                got: f64::from(value.version),
-            });
-        }
+        let name = "version of the mechanism's description";
+        ensure(value.version == VERSION, name, "1", f64::from(value.version))?;
         Self::new(
             value.strategy,
             value.rounds,

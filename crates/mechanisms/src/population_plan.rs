@@ -22,7 +22,7 @@ use undertone_accounting::{Epsilon, NoiseMultiplier, Rho, zcdp};
 pub use candidate::Candidate;
 pub use question::{Feasible, Goal, PopulationQuestion};
 
-use crate::error::{MechanismError, Result};
+use crate::error::{Result, ensure};
 use crate::loss::{Certified, Errors, Losses, Objective};
 use crate::optimize::Problem;
 use crate::strategy::Strategy;
@@ -322,13 +322,9 @@ impl Planner {
             sensitivity: strategy.squared_sensitivity(self.rounds, &participation)?,
             errors: strategy.errors(self.rounds, &self.workload)?,
         };
-        if !(made.errors.rms_error > 0.0 && made.errors.max_error.is_finite()) {
-            return Err(MechanismError::Setting {
-                name: "noise in the iterates",
-                expected: "a finite number > 0",
-                got: made.errors.rms_error,
-            });
-        }
+        let expected = "a finite number > 0";
+        let holds = made.errors.rms_error > 0.0 && made.errors.max_error.is_finite();
+        ensure(holds, "noise in the iterates", expected, made.errors.rms_error)?;
         self.made.insert(key, made.clone());
         Ok(made)
     }

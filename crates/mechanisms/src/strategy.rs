@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use undertone_accounting::participation::Participation;
 
-use crate::error::{MechanismError, Result};
+use crate::error::{Result, ensure};
 use crate::loss::{Certified, Errors};
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
@@ -123,13 +123,9 @@ impl Strategy {
         let certified: Certified =
             each!(self, strategy => strategy.squared_sensitivity(rounds, participation))?;
         // PRIVACY: a sensitivity whose square vanishes in double precision would make any noise look private.
-        if certified.squared.get() < MIN_SQUARED {
-            return Err(MechanismError::Setting {
-                name: "squared sensitivity",
-                expected: "at least 1e-280: entries of the matrix as small as these lose their squares",
-                got: certified.squared.get(),
-            });
-        }
+        let expected = "at least 1e-280: entries of the matrix as small as these lose their squares";
+        let squared = certified.squared.get();
+        ensure(squared >= MIN_SQUARED, "squared sensitivity", expected, squared)?;
         Ok(certified)
     }
 

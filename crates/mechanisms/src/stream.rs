@@ -14,7 +14,7 @@ use std::io::{Read, Write};
 
 use sha2::{Digest, Sha256};
 
-use crate::error::{MechanismError, Result};
+use crate::error::{MechanismError, Result, positive};
 use crate::recurrence::Recurrence;
 use crate::sampler::uniform::NoiseKey;
 use crate::state::{Keys, Resumable};
@@ -91,13 +91,7 @@ impl NoiseStream {
         key: NoiseKey,
         options: StreamOptions,
     ) -> Result<Self> {
-        if !(noise_std > 0.0 && noise_std.is_finite()) {
-            return Err(MechanismError::Setting {
-                name: "noise_std",
-                expected: "positive and finite",
-                got: noise_std,
-            });
-        }
+        positive("noise_std", noise_std)?;
         // Rows of trees are numbered up to twice the round; all have to fit a key's 48 bits.
         key.stream(
             crate::sampler::uniform::Purpose::Gaussian32,

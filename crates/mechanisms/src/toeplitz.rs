@@ -3,7 +3,7 @@
 
 use realfft::RealFftPlanner;
 
-use crate::error::{MechanismError, Result};
+use crate::error::{MechanismError, Result, setting};
 
 pub(crate) mod enclosure;
 #[cfg(test)]
@@ -171,21 +171,14 @@ fn leading(series: &[f64]) -> Result<f64> {
 }
 
 fn no_lead(got: f64) -> MechanismError {
-    MechanismError::Setting {
-        name: "first coefficient",
-        expected: "finite, not 0, and positive for a square root",
-        got,
-    }
+    let expected = "finite, not 0, and positive for a square root";
+    setting("first coefficient", expected, got)
 }
 
 fn finite(series: Vec<f64>) -> Result<Vec<f64>> {
     match series.iter().find(|entry| !entry.is_finite()) {
         None => Ok(series),
-        Some(&got) => Err(MechanismError::Setting {
-            name: "coefficient",
-            expected: "a finite number",
-            got,
-        }),
+        Some(&got) => Err(setting("coefficient", "a finite number", got)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Lower-triangular matrices, dense or banded, by rows.
 
-use crate::error::{MechanismError, Result};
+use crate::error::{Result, setting};
 
 /// Columns that the kernels work on at once: eight vectors of eight numbers.
 pub(crate) const LANES: usize = 64;
@@ -17,7 +17,7 @@ pub(crate) struct Triangular {
 impl Triangular {
     /// Checks the number of entries, that all are finite, and that the diagonal is positive.
     pub(crate) fn new(rounds: usize, bands: usize, entries: Vec<f64>) -> Result<Self> {
-        let wrong = |name, expected, got| Err(MechanismError::Setting { name, expected, got });
+        let wrong = |name, expected, got| Err(setting(name, expected, got));
         if rounds == 0 {
             return wrong("rounds", "at least 1", 0.0);
         }

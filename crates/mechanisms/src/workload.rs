@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{MechanismError, Result};
+use crate::error::{MechanismError, Result, ensure, setting};
 
 /// A lower-triangular workload `A`, rounds x rounds: iterates of the server optimizer as sums of the rounds' updates.
 ///
@@ -65,18 +65,10 @@ impl Workload {
     /// # Errors
     /// A momentum outside `[0, 1)`.
     pub fn momentum(momentum: f64) -> Result<Self> {
-        if (0.0..1.0).contains(&momentum) {
-            Ok(Self {
-                momentum,
-                learning_rates: None,
-            })
-        } else {
-            Err(MechanismError::Setting {
-                name: "momentum",
-                expected: "in [0, 1)",
-                got: momentum,
-            })
-        }
+        Ok(Self {
+            momentum: ensure((0.0..1.0).contains(&momentum), "momentum", "in [0, 1)", momentum)?,
+            learning_rates: None,
+        })
     }
 
     /// The workload with a learning rate for each round.
@@ -84,24 +76,12 @@ impl Workload {
     /// # Errors
     /// No rates, or one that is not finite or is negative.
     pub fn with_learning_rates(self, learning_rates: Vec<f64>) -> Result<Self> {
-        let wrong = learning_rates
-            .iter()
-            .copied()
-            .find(|rate| !(rate.is_finite() && *rate >= 0.0));
-        if let Some(got) = wrong {
-            return Err(MechanismError::Setting {
-                name: "learning rate",
-                expected: "a finite number >= 0",
-                got,
-            });
+        for &rate in &learning_rates {
+            let holds = rate.is_finite() && rate >= 0.0;
+            ensure(holds, "learning rate", "a finite number >= 0", rate)?;
         }
-        if learning_rates.is_empty() {
-            return Err(MechanismError::Setting {
-                name: "number of learning rates",
-                expected: "at least 1",
-                got: 0.0,
-            });
-        }
+        let holds = !learning_rates.is_empty();
+        ensure(holds, "number of learning rates", "at least 1", 0.0)?;
         Ok(Self {
             learning_rates: Some(learning_rates),
             ..self
@@ -145,11 +125,11 @@ impl Workload {
     pub(crate) fn rates(&self, rounds: usize) -> Result<impl DoubleEndedIterator<Item = f64> + '_> {
         let rates = self.learning_rates.as_deref();
         match rates {
-            Some(rates) if rates.len() < rounds => Err(MechanismError::Setting {
-                name: "number of learning rates",
-                expected: "at least the number of rounds",
-                got: rates.len() as f64,
-            }),
+            Some(rates) if rates.len() < rounds => Err(setting(
+                "number of learning rates",
+                "at least the number of rounds",
+                rates.len() as f64,
+            )),
             _ => Ok((0..rounds).map(move |t| rates.map_or(1.0, |rates| rates[t]))),
         }
     }

@@ -8,6 +8,7 @@ use super::success_probability;
 use crate::discrete::{
     Descent, Outcomes, at_least_one, finite_epsilon, log_tail_mass, mass_rounded_up, outcome_count,
 };
+use crate::error::ensure;
 use crate::{AccountingError, Delta, Epsilon};
 
 /// More trials than this are refused: sums over tens of standard deviations would take seconds.
@@ -46,13 +47,8 @@ impl ShiftedBinomial {
         at_least_one("trials", trials)?;
         at_least_one("shift", shift)?;
         self::success_probability(success_probability)?;
-        if trials > MAX_TRIALS {
-            return Err(AccountingError::OutOfRange {
-                quantity: "trials",
-                expected: "at most 2^40 trials",
-                got: trials as f64,
-            });
-        }
+        let holds = trials <= MAX_TRIALS;
+        ensure(holds, "trials", "at most 2^40 trials", trials as f64)?;
         Ok(Self {
             trials,
             success_probability,

@@ -4,6 +4,7 @@ use std::f64::consts::SQRT_2;
 
 use super::success_probability;
 use crate::discrete::{at_least_one, positive};
+use crate::error::ensure;
 use crate::{AccountingError, Delta, Epsilon};
 
 /// Noise `(Bin(N, p) - N p) s` on every coordinate.
@@ -203,13 +204,7 @@ impl Sensitivities {
         delta: Delta,
     ) -> Result<Self, AccountingError> {
         at_least_one("dimension", dimension)?;
-        if levels < 2 {
-            return Err(AccountingError::OutOfRange {
-                quantity: "levels",
-                expected: "an integer >= 2",
-                got: levels as f64,
-            });
-        }
+        ensure(levels >= 2, "levels", "an integer >= 2", levels as f64)?;
         let (norm_bound, x_max) = (positive("norm_bound", norm_bound)?, positive("x_max", x_max)?);
         let (root_d, k) = ((dimension as f64).sqrt(), levels as f64);
         let moved = norm_bound * (k - 1.0) / x_max;

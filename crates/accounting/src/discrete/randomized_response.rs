@@ -6,6 +6,7 @@
 
 use super::{Outcomes, at_least_one};
 use crate::AccountingError;
+use crate::error::ensure;
 
 /// Outcomes when the one true bucket is exchanged for another (replace-one).
 ///
@@ -60,13 +61,8 @@ pub(crate) struct Buckets {
 
 pub(crate) fn buckets(num_buckets: u64, noise_parameter: f64) -> Result<Buckets, AccountingError> {
     at_least_one("num_buckets", num_buckets)?;
-    if !(0.0..=1.0).contains(&noise_parameter) {
-        return Err(AccountingError::OutOfRange {
-            quantity: "noise_parameter",
-            expected: "a number in [0, 1]",
-            got: noise_parameter,
-        });
-    }
+    let holds = (0.0..=1.0).contains(&noise_parameter);
+    ensure(holds, "noise_parameter", "a number in [0, 1]", noise_parameter)?;
     let count = num_buckets as f64;
     let other = noise_parameter / count;
     Ok(Buckets {

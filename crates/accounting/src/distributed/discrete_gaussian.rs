@@ -9,6 +9,7 @@ use std::f64::consts::PI;
 use super::RoundedSensitivity;
 use crate::AccountingError;
 use crate::discrete::{at_least_one, positive};
+use crate::error::ensure;
 use crate::rdp::finite_order;
 
 /// Discrete Gaussian noise of each of many clients on a grid; its sum is close to, but not itself, a discrete Gaussian.
@@ -46,13 +47,9 @@ impl DistributedDiscreteGaussian {
         at_least_one("clients", clients)?;
         positive("local_stddev", local_stddev)?;
         // PRIVACY: the proposition's bound on the sum of two shares needs sigma >= 1/2 on the integers.
-        if local_stddev < 0.5 * sensitivity.granularity() {
-            return Err(AccountingError::OutOfRange {
-                quantity: "local_stddev",
-                expected: "at least half the granularity",
-                got: local_stddev,
-            });
-        }
+        let holds = local_stddev >= 0.5 * sensitivity.granularity();
+        let expected = "at least half the granularity";
+        ensure(holds, "local_stddev", expected, local_stddev)?;
         Ok(Self {
             sensitivity,
             local_stddev,

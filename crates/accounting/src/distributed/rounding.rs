@@ -6,6 +6,7 @@
 
 use crate::AccountingError;
 use crate::discrete::{at_least_one, positive};
+use crate::error::ensure;
 
 /// Largest norms of a vector of bounded L2 norm after every coordinate was rounded at random to one of its two
 /// neighbours on a grid.
@@ -47,13 +48,8 @@ impl RoundedSensitivity {
         positive("clip_norm", clip_norm)?;
         positive("granularity", granularity)?;
         at_least_one("dimension", dimension)?;
-        if !(0.0..1.0).contains(&conditional_beta) {
-            return Err(AccountingError::OutOfRange {
-                quantity: "conditional_beta",
-                expected: "a number in [0, 1)",
-                got: conditional_beta,
-            });
-        }
+        let holds = (0.0..1.0).contains(&conditional_beta);
+        ensure(holds, "conditional_beta", "a number in [0, 1)", conditional_beta)?;
         // c and d of the paper, in grid steps.
         let (c, d) = (clip_norm / granularity, dimension as f64);
         let worst = c + d.sqrt();

@@ -3,24 +3,16 @@
 use super::Event;
 use crate::AccountingError;
 use crate::binomial::exact::ShiftedBinomial;
+use crate::discrete;
 use crate::distributed::{DistributedDiscreteGaussian, RoundedSensitivity, Skellam};
+use crate::error::{ensure, out_of_range};
 
 /// Largest group of examples: as many components the mixture has.
 const MAX_GROUP: u32 = 1 << 16;
 
 impl Event {
     pub(crate) fn validate(&self) -> Result<(), AccountingError> {
-        let positive = |quantity: &'static str, value: f64| {
-            if value.is_finite() && value > 0.0 {
-                Ok(())
-            } else {
-                Err(AccountingError::OutOfRange {
-                    quantity,
-                    expected: "a finite number > 0",
-                    got: value,
-                })
-            }
-        };
+        let positive = |quantity, value| discrete::positive(quantity, value).map(|_| ());
         let at_least_one = |quantity: &'static str, value: u64| positive(quantity, value as f64);
         match self {
             Event::FixedSizeGaussian {
@@ -41,13 +33,11 @@ impl Event {
                 probabilities,
                 ..
             } => mixture(sensitivities, probabilities),
-            Event::ExampleLevelSampling { group_size, .. } if *group_size > MAX_GROUP => {
-                Err(AccountingError::OutOfRange {
-                    quantity: "group_size",
-                    expected: "at most 65536 examples",
-                    got: f64::from(*group_size),
-                })
-            }
+            Event::ExampleLevelSampling { group_size, .. } if *group_size > MAX_GROUP => Err(out_of_range(
+                "group_size",
+                "at most 65536 examples",
+                f64::from(*group_size),
+            )),
             Event::ExampleLevelSampling { group_size, .. } => {
                 at_least_one("group_size", u64::from(*group_size))
             }
@@ -65,7 +55,7 @@ impl Event {
             Event::RandomizedResponse {
                 num_buckets,
                 noise_parameter,
-            } => crate::discrete::randomized_response::outcomes(*num_buckets, *noise_parameter).map(|_| ()),
+            } => discrete::randomized_response::outcomes(*num_buckets, *noise_parameter).map(|_| ()),
             Event::Binomial {
                 trials,
                 success_probability,
@@ -146,26 +136,11 @@ fn mixture(sensitivities: &[f64], probabilities: &[f64]) -> Result<(), Accountin
     }
     let bad = |numbers: &[f64], holds: fn(f64) -> bool| numbers.iter().copied().find(|n| !holds(*n));
     if let Some(got) = bad(sensitivities, |n| n.is_finite() && n >= 0.0) {
-        return Err(AccountingError::OutOfRange {
-            quantity: "sensitivities",
-            expected: "finite numbers >= 0",
-            got,
-        });
+        return Err(out_of_range("sensitivities", "finite numbers >= 0", got));
     }
     if let Some(got) = bad(probabilities, |n| (0.0..=1.0).contains(&n)) {
-        return Err(AccountingError::OutOfRange {
-            quantity: "probabilities",
-            expected: "numbers in [0, 1]",
-            got,
-        });
+        return Err(out_of_range("probabilities", "numbers in [0, 1]", got));
     }
     let sum: f64 = probabilities.iter().sum();
-    if (sum - 1.0).abs() > 1e-9 {
-        return Err(AccountingError::OutOfRange {
-            quantity: "probabilities",
-            expected: "a sum of 1",
-            got: sum,
-        });
-    }
-    Ok(())
+    ensure((sum - 1.0).abs() <= 1e-9, "probabilities", "a sum of 1", sum).map(|_| ())
 }

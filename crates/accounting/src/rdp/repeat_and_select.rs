@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{conversion, finite_order};
 use crate::AccountingError;
 use crate::discrete::positive;
+use crate::error::ensure;
 use crate::search::first_true;
 use crate::special::{LogSum, ln_1m_exp, ln_expm1};
 
@@ -62,22 +63,12 @@ pub fn curve(
     divergences: &[f64],
     repetitions: Repetitions,
 ) -> Result<Vec<f64>, AccountingError> {
-    if orders.len() != divergences.len() {
-        return Err(AccountingError::OutOfRange {
-            quantity: "divergences",
-            expected: "as many as orders",
-            got: divergences.len() as f64,
-        });
-    }
+    let count = divergences.len();
+    let holds = orders.len() == count;
+    ensure(holds, "divergences", "as many as orders", count as f64)?;
     for (&order, &divergence) in orders.iter().zip(divergences) {
         finite_order(order)?;
-        if divergence.is_nan() || divergence < 0.0 {
-            return Err(AccountingError::OutOfRange {
-                quantity: "divergence",
-                expected: "a number >= 0",
-                got: divergence,
-            });
-        }
+        ensure(divergence >= 0.0, "divergence", "a number >= 0", divergence)?;
     }
     let mut selected = match repetitions {
         Repetitions::Poisson { mean } => poisson(orders, divergences, positive("mean", mean)?),
@@ -116,20 +107,10 @@ fn truncated_negative_binomial(
     shape: f64,
     mean: f64,
 ) -> Result<Vec<f64>, AccountingError> {
-    if !(shape.is_finite() && shape > -1.0) {
-        return Err(AccountingError::OutOfRange {
-            quantity: "shape",
-            expected: "a finite number > -1",
-            got: shape,
-        });
-    }
-    if !(mean.is_finite() && mean >= 1.0) {
-        return Err(AccountingError::OutOfRange {
-            quantity: "mean",
-            expected: "a finite number >= 1",
-            got: mean,
-        });
-    }
+    let holds = shape.is_finite() && shape > -1.0;
+    ensure(holds, "shape", "a finite number > -1", shape)?;
+    let holds = mean.is_finite() && mean >= 1.0;
+    ensure(holds, "mean", "a finite number >= 1", mean)?;
     if mean == 1.0 {
         return Ok(divergences.to_vec()); // exactly one run
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::separated::largest_sum;
+use crate::error::ensure;
 use crate::participation::{Participation, positive};
 use crate::sensitivity::SquaredSensitivity;
 use crate::{AccountingError, Event, NoiseMultiplier, SamplingProbability};
@@ -52,13 +53,11 @@ impl Banded {
             .iter()
             .zip(squared_norms.iter().flat_map(|norm| vec![norm; bands]))
         {
-            if !(entry.is_finite() && norm.is_finite()) {
-                return Err(AccountingError::OutOfRange {
-                    quantity: "entry of a banded matrix",
-                    expected: "a finite number of finite square",
-                    got: entry,
-                });
-            }
+            let (holds, expected) = (
+                entry.is_finite() && norm.is_finite(),
+                "a finite number of finite square",
+            );
+            ensure(holds, "entry of a banded matrix", expected, entry)?;
         }
         Ok(Self { bands, squared_norms })
     }

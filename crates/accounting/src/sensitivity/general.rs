@@ -2,6 +2,7 @@
 
 use super::separated::{largest_sum, suffix_sums};
 use crate::AccountingError;
+use crate::error::{ensure, out_of_range};
 use crate::participation::{EffectiveParticipation, Participation, Spacing, positive};
 use crate::sensitivity::SquaredSensitivity;
 
@@ -48,13 +49,7 @@ impl LowerTriangular {
                 } else {
                     (entry.is_finite(), "a finite number")
                 };
-                if !holds {
-                    return Err(AccountingError::OutOfRange {
-                        quantity: "entry of a strategy matrix",
-                        expected,
-                        got: entry,
-                    });
-                }
+                ensure(holds, "entry of a strategy matrix", expected, entry)?;
             }
         }
         let column = |j: usize| (j..rounds).map(|i| entries[i * rounds + j]).collect();
@@ -79,11 +74,7 @@ impl LowerTriangular {
         for (j, column) in columns.iter_mut().enumerate() {
             column.truncate(rounds - j);
             if let Some(&got) = column.iter().find(|entry| !entry.is_finite()) {
-                return Err(AccountingError::OutOfRange {
-                    quantity: "entry of a strategy matrix",
-                    expected: "a finite number",
-                    got,
-                });
+                return Err(out_of_range("entry of a strategy matrix", "a finite number", got));
             }
         }
         let matrix = Self { rounds, columns };

@@ -3,6 +3,7 @@
 use super::general::{share_at_least, share_exactly};
 use super::separated::largest_sum;
 use crate::AccountingError;
+use crate::error::ensure;
 use crate::participation::{Participation, Spacing};
 use crate::sensitivity::SquaredSensitivity;
 
@@ -62,13 +63,11 @@ impl NormalisedToeplitz {
             sum += coefficient * coefficient;
             sum
         }));
-        if !(sum.is_finite() && squares[1] >= SMALLEST_SQUARE) {
-            return Err(AccountingError::OutOfRange {
-                quantity: "coefficient",
-                expected: "a finite number, the first one well above 1e-146 in magnitude, squares that do not overflow",
-                got: if sum.is_finite() { coefficients[0] } else { sum },
-            });
-        }
+        let expected =
+            "a finite number, the first one well above 1e-146 in magnitude, squares that do not overflow";
+        let holds = sum.is_finite() && squares[1] >= SMALLEST_SQUARE;
+        let got = if sum.is_finite() { coefficients[0] } else { sum };
+        ensure(holds, "coefficient", expected, got)?;
         Ok(Self {
             coefficients,
             squares,
@@ -151,13 +150,8 @@ impl NormalisedToeplitz {
         participation: &Participation,
     ) -> Result<Result<SquaredSensitivity, (usize, f64)>, AccountingError> {
         let total = self.coefficients.len();
-        if rounds > total {
-            return Err(AccountingError::OutOfRange {
-                quantity: "rounds",
-                expected: "no more than the matrix has coefficients",
-                got: rounds as f64,
-            });
-        }
+        let expected = "no more than the matrix has coefficients";
+        ensure(rounds <= total, "rounds", expected, rounds as f64)?;
         let schema = participation.effective(rounds as u64)?.participation;
         let gap = usize::try_from(schema.gap().get()).unwrap_or(usize::MAX);
         let max_par = schema.max_participation();

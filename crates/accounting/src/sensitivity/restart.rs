@@ -5,7 +5,9 @@
 //! across their borders.
 
 use super::tree::{self, TreeSensitivity};
+use crate::error::ensure;
 use crate::participation::{Participation, positive};
+use crate::rdp::finite_order;
 use crate::sensitivity::SquaredSensitivity;
 use crate::{AccountingError, NoiseMultiplier};
 
@@ -30,13 +32,7 @@ pub fn tree_rounds(rounds: u64, first: u64, period: u64) -> Result<Vec<u64>, Acc
     let first = positive(first, "first restart")?.min(rounds);
     let period = positive(period, "restart period")?;
     let trees = 1 + (rounds - first).div_ceil(period);
-    if trees > 1 << 20 {
-        return Err(AccountingError::OutOfRange {
-            quantity: "trees",
-            expected: "at most 2^20 restarts",
-            got: trees as f64,
-        });
-    }
+    ensure(trees <= 1 << 20, "trees", "at most 2^20 restarts", trees as f64)?;
     let starts = (0..trees - 1).map(|tree| first + tree * period);
     Ok([first]
         .into_iter()
@@ -97,13 +93,9 @@ pub fn squared_norm(
     let rounds = total(tree_rounds)?;
     let mut sorted = participations.to_vec();
     sorted.sort_unstable();
-    if let Some(&got) = sorted.last().filter(|&&last| last >= rounds) {
-        return Err(AccountingError::OutOfRange {
-            quantity: "round of a participation",
-            expected: "less than the number of rounds",
-            got: got as f64,
-        });
-    }
+    let last = sorted.last().copied().unwrap_or(0);
+    let expected = "less than the number of rounds";
+    ensure(last < rounds, "round of a participation", expected, last as f64)?;
     let mut sum = 0.0;
     let mut start = 0;
     for &length in tree_rounds {
@@ -164,14 +156,7 @@ pub fn rdp_once_per_tree(
     noise_multiplier: NoiseMultiplier,
     order: f64,
 ) -> Result<f64, AccountingError> {
-    if !(order.is_finite() && order > 1.0) {
-        return Err(AccountingError::OutOfRange {
-            quantity: "order",
-            expected: "a finite number > 1",
-            got: order,
-        });
-    }
-    Ok(order * once_per_tree(tree_rounds)?.rho(noise_multiplier)?.get())
+    Ok(finite_order(order)? * once_per_tree(tree_rounds)?.rho(noise_multiplier)?.get())
 }
 
 /// Rounds of all trees together, within what an `f64` counts exactly.
@@ -180,13 +165,7 @@ fn total(tree_rounds: &[u64]) -> Result<u64, AccountingError> {
         .iter()
         .try_fold(0u64, |sum, &rounds| sum.checked_add(rounds));
     let sum = positive(sum.unwrap_or(u64::MAX), "rounds")?;
-    if sum > 1 << 53 {
-        return Err(AccountingError::OutOfRange {
-            quantity: "rounds",
-            expected: "at most 2^53",
-            got: sum as f64,
-        });
-    }
+    ensure(sum <= 1 << 53, "rounds", "at most 2^53", sum as f64)?;
     Ok(sum)
 }
 

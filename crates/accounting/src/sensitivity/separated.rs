@@ -1,6 +1,7 @@
 //! The largest sum of weights over a participation set: a linear problem, solved exactly.
 
 use crate::AccountingError;
+use crate::error::out_of_range;
 use crate::participation::{Gap, Participation, Spacing};
 
 /// The largest sum of `weights`, one per round, over the participation sets of a schema (VecSens). The empty set
@@ -31,11 +32,7 @@ pub fn vec_sens(weights: &[f64], participation: &Participation) -> Result<f64, A
         });
     }
     if let Some(&got) = weights.iter().find(|weight| !weight.is_finite()) {
-        return Err(AccountingError::OutOfRange {
-            quantity: "weight",
-            expected: "a finite number",
-            got,
-        });
+        return Err(out_of_range("weight", "a finite number", got));
     }
     let (spacing, gap) = (participation.spacing(), participation.gap());
     Ok(largest_sum(

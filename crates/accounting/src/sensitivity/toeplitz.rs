@@ -1,6 +1,7 @@
 //! Lower-triangular Toeplitz strategies: every round's sum enters the later releases with the same coefficients.
 
 use crate::AccountingError;
+use crate::error::ensure;
 use crate::participation::{EffectiveParticipation, Participation};
 use crate::sensitivity::SquaredSensitivity;
 
@@ -75,22 +76,11 @@ impl Toeplitz {
             });
         }
         for &decay in theta {
-            if !(decay > 0.0 && decay <= 1.0) {
-                return Err(AccountingError::OutOfRange {
-                    quantity: "theta",
-                    expected: "a number in (0, 1]",
-                    got: decay,
-                });
-            }
+            ensure(decay > 0.0 && decay <= 1.0, "theta", "a number in (0, 1]", decay)?;
         }
         for &scale in omega {
-            if !(scale.is_finite() && scale >= 0.0) {
-                return Err(AccountingError::OutOfRange {
-                    quantity: "omega",
-                    expected: "a finite number >= 0",
-                    got: scale,
-                });
-            }
+            let holds = scale.is_finite() && scale >= 0.0;
+            ensure(holds, "omega", "a finite number >= 0", scale)?;
         }
         // By products, not powers: rounding then keeps every term, and the sum, from growing.
         let mut terms = omega.to_vec();
@@ -246,15 +236,7 @@ fn window_sums(values: &[f64], width: usize) -> Vec<f64> {
 }
 
 fn finite(value: f64, quantity: &'static str) -> Result<f64, AccountingError> {
-    if value.is_finite() {
-        Ok(value)
-    } else {
-        Err(AccountingError::OutOfRange {
-            quantity,
-            expected: "a finite number",
-            got: value,
-        })
-    }
+    ensure(value.is_finite(), quantity, "a finite number", value)
 }
 
 #[cfg(test)]

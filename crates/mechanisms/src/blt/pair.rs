@@ -1,6 +1,6 @@
 //! Output scales from the decays of a matrix and of its inverse.
 
-use crate::error::{MechanismError, Result};
+use crate::error::{Result, ensure, setting};
 
 /// Output scales of the matrix and of its inverse, from the decays of both.
 ///
@@ -21,21 +21,13 @@ use crate::error::{MechanismError, Result};
 /// # Ok::<(), undertone_mechanisms::MechanismError>(())
 /// ```
 pub fn output_scales(theta: &[f64], theta_hat: &[f64]) -> Result<(Vec<f64>, Vec<f64>)> {
-    if theta.len() != theta_hat.len() {
-        return Err(MechanismError::Setting {
-            name: "number of inverse decays",
-            expected: "the number of decays",
-            got: theta_hat.len() as f64,
-        });
-    }
+    let (name, count) = ("number of inverse decays", theta_hat.len());
+    ensure(theta.len() == count, name, "the number of decays", count as f64)?;
     let omega = residues(theta, theta_hat);
     let omega_hat = residues(theta_hat, theta);
     if let Some(&got) = omega.iter().chain(&omega_hat).find(|scale| !scale.is_finite()) {
-        return Err(MechanismError::Setting {
-            name: "output scale",
-            expected: "finite, which takes decays that are finite and differ from each other",
-            got,
-        });
+        let expected = "finite, which takes decays that are finite and differ from each other";
+        return Err(setting("output scale", expected, got));
     }
     Ok((omega, omega_hat))
 }

@@ -15,7 +15,7 @@ mod search;
 
 use undertone_accounting::participation::Participation;
 
-use crate::error::{MechanismError, Result};
+use crate::error::{MechanismError, Result, setting};
 use crate::loss::{Certified, Errors, Losses, Objective};
 use crate::strategy::Strategy;
 use crate::strategy::blt::Blt;
@@ -31,11 +31,7 @@ use search::{Found, Search};
 const GAIN: f64 = 1e-3;
 
 /// Losses that overflow: a workload of huge learning rates.
-const NOTHING: MechanismError = MechanismError::Setting {
-    name: "loss",
-    expected: "finite at some matrix",
-    got: f64::INFINITY,
-};
+const NOTHING: MechanismError = setting("loss", "finite at some matrix", f64::INFINITY);
 
 /// A run to find a BLT for.
 ///
@@ -145,11 +141,7 @@ impl BltOptimizer {
             let buffers = Some(buffers);
             return Ok(Self { buffers, ..self });
         }
-        Err(MechanismError::Setting {
-            name: "number of buffers",
-            expected: "from 1 to 16",
-            got: buffers as f64,
-        })
+        Err(setting("number of buffers", "from 1 to 16", buffers as f64))
     }
 
     /// The best BLT.

@@ -6,7 +6,7 @@ use super::blt::BltOptimizer;
 use super::{
     Problem, Progress, banded_toeplitz, banded_watched, dense, inverse_toeplitz, lambda, normalised_lambda,
 };
-use crate::error::{MechanismError, Result};
+use crate::error::{Result, ensure};
 use crate::strategy::Strategy;
 use crate::strategy::banded_toeplitz::BandedToeplitz;
 use crate::strategy::identity::IdentityMatrix;
@@ -278,14 +278,16 @@ impl Kind {
             Self::NormalisedSquareRoot => {
                 Strategy::NormalisedToeplitz(NormalisedToeplitz::square_root(rounds)?)
             }
-            Self::Dense if rounds > MAX_DENSE => {
-                return Err(MechanismError::Setting {
-                    name: "rounds of a dense matrix",
-                    expected: "at most 4096; banded and banded-toeplitz take more",
-                    got: rounds as f64,
-                });
+            Self::Dense => {
+                let expected = "at most 4096; banded and banded-toeplitz take more";
+                ensure(
+                    rounds <= MAX_DENSE,
+                    "rounds of a dense matrix",
+                    expected,
+                    rounds as f64,
+                )?;
+                Strategy::Dense(dense(problem)?.0)
             }
-            Self::Dense => Strategy::Dense(dense(problem)?.0),
         };
         Ok(OptimizedStrategy { strategy, search })
     }
@@ -309,13 +311,7 @@ impl Sizes {
     }
 
     fn bands_of(self, kind: Kind, problem: &Problem) -> Result<usize> {
-        if self.bands == Some(0) {
-            return Err(MechanismError::Setting {
-                name: "bands",
-                expected: "at least 1",
-                got: 0.0,
-            });
-        }
+        ensure(self.bands != Some(0), "bands", "at least 1", 0.0)?;
         let participation = &problem.participation;
         let suited = match kind {
             Kind::Bisr | Kind::InverseToeplitz => INVERSE_BANDS,

@@ -3,7 +3,7 @@
 use super::descent::Descent;
 use super::problem::Problem;
 use super::toeplitz_loss::ToeplitzLoss;
-use crate::error::{MechanismError, Result};
+use crate::error::{Result, ensure};
 use crate::loss::Losses;
 use crate::strategy::Strategy;
 use crate::strategy::banded_toeplitz::BandedToeplitz;
@@ -83,13 +83,7 @@ pub fn banded_toeplitz(problem: &Problem, bands: usize) -> Result<(BandedToeplit
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn fewest_bands(problem: &Problem, max_bands: usize, slack: f64) -> Result<(BandedToeplitz, Losses)> {
-    if slack.is_nan() || slack < 0.0 {
-        return Err(MechanismError::Setting {
-            name: "slack",
-            expected: "at least 0",
-            got: slack,
-        });
-    }
+    ensure(slack >= 0.0, "slack", "at least 0", slack)?;
     let widest = max_bands.min(problem.rounds.max(1));
     let gap = usize::try_from(problem.participation.gap().get()).unwrap_or(usize::MAX);
     let powers = (0..usize::BITS).map(|power| 1usize << power);

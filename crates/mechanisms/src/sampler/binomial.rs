@@ -3,7 +3,7 @@
 use super::inversion::{Inversion, Ladder};
 use super::source::{self, WordSource};
 use super::uniform::{NoiseKey, Purpose};
-use crate::error::{MechanismError, Result};
+use crate::error::{Result, setting};
 
 /// Fair coins that are counted in random words rather than looked up.
 const COUNTED: u64 = 256;
@@ -53,7 +53,7 @@ impl Binomial {
     /// `trials` tosses of a fair coin.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] for no trials or more than `2^40`.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for no trials or more than `2^40`.
     pub fn fair(trials: u64) -> Result<Self> {
         Self::new(trials, 1, 2)
     }
@@ -61,12 +61,13 @@ impl Binomial {
     /// `trials` trials that succeed with probability `numerator / denominator`.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] for no trials or more than `2^40`, for a denominator that is zero or more than `2^31`,
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for no trials or more than `2^40`, for a denominator
+    /// that is zero or more than `2^31`,
     /// and for a probability above one.
     pub fn new(trials: u64, numerator: u64, denominator: u64) -> Result<Self> {
         let refuse = |name, expected, got: u64| {
             let got = got as f64;
-            Err(MechanismError::Setting { name, expected, got })
+            Err(setting(name, expected, got))
         };
         if !(1..=MAX_TRIALS).contains(&trials) {
             return refuse("trials", "from 1 to 2^40", trials);
@@ -109,7 +110,7 @@ impl Binomial {
     /// Fills `out` with the samples of `round` from the first one on; always the same ones under one key.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] for a round of `2^48` or more.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a round of `2^48` or more.
     pub fn fill(&self, key: &NoiseKey, round: u64, out: &mut [i64]) -> Result<()> {
         source::fill(key, Purpose::Binomial, round, out, |source| self.sample(source))
     }
@@ -118,7 +119,8 @@ impl Binomial {
     /// vectors whose noise is made where it is used.
     ///
     /// # Errors
-    /// [`MechanismError::WrongDimension`] for more than 1024 samples; a round of `2^48` or more.
+    /// [`MechanismError::WrongDimension`](crate::MechanismError::WrongDimension) for more than 1024 samples; a round of
+    /// `2^48` or more.
     pub fn fill_block(&self, key: &NoiseKey, round: u64, block: u64, out: &mut [i64]) -> Result<()> {
         source::fill_block(key, Purpose::Binomial, round, block, out, |source| {
             self.sample(source)

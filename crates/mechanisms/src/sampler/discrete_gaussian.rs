@@ -4,7 +4,7 @@ use super::bernoulli::exponential_of_square;
 use super::laplace::DiscreteLaplace;
 use super::source::{self, WordSource};
 use super::uniform::{NoiseKey, Purpose};
-use crate::error::{MechanismError, Result};
+use crate::error::{Result, ensure};
 
 /// Largest numerator and denominator of a variance, in lowest terms: products of both then stay below `2^128`.
 const LIMIT: u64 = 1 << 60;
@@ -46,7 +46,8 @@ impl DiscreteGaussian {
     /// slightly below.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] unless both are positive and, in lowest terms, at most `2^60`.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) unless both are positive and, in lowest terms, at
+    /// most `2^60`.
     pub fn new(variance_numerator: u64, variance_denominator: u64) -> Result<Self> {
         let divisor = greatest_common_divisor(variance_numerator, variance_denominator).max(1);
         let (numerator, denominator) = (variance_numerator / divisor, variance_denominator / divisor);
@@ -54,14 +55,8 @@ impl DiscreteGaussian {
             ("variance numerator", numerator),
             ("variance denominator", denominator),
         ] {
-            if !(1..=LIMIT).contains(&value) {
-                let expected = "positive and, in lowest terms, at most 2^60";
-                return Err(MechanismError::Setting {
-                    name,
-                    expected,
-                    got: value as f64,
-                });
-            }
+            let expected = "positive and, in lowest terms, at most 2^60";
+            ensure((1..=LIMIT).contains(&value), name, expected, value as f64)?;
         }
         // floor(sqrt(a / b)) = floor(sqrt(floor(a / b))); t <= 2^30 + 1.
         let t = (numerator / denominator).isqrt() + 1;
@@ -85,7 +80,7 @@ impl DiscreteGaussian {
     /// Fills `out` with the samples of `round` from the first one on; always the same ones under one key.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] for a round of `2^48` or more.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a round of `2^48` or more.
     pub fn fill(&self, key: &NoiseKey, round: u64, out: &mut [i64]) -> Result<()> {
         source::fill(key, Purpose::DiscreteGaussian, round, out, |source| {
             self.sample(source)
@@ -96,7 +91,8 @@ impl DiscreteGaussian {
     /// vectors whose noise is made where it is used.
     ///
     /// # Errors
-    /// [`MechanismError::WrongDimension`] for more than 1024 samples; a round of `2^48` or more.
+    /// [`MechanismError::WrongDimension`](crate::MechanismError::WrongDimension) for more than 1024 samples; a round of
+    /// `2^48` or more.
     pub fn fill_block(&self, key: &NoiseKey, round: u64, block: u64, out: &mut [i64]) -> Result<()> {
         source::fill_block(key, Purpose::DiscreteGaussian, round, block, out, |source| {
             self.sample(source)

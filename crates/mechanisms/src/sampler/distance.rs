@@ -5,7 +5,7 @@ use std::ops::{Add, AddAssign};
 
 use undertone_accounting::{Delta, Epsilon, Guarantee};
 
-use crate::error::{MechanismError, Result};
+use crate::error::{MechanismError, Result, ensure};
 
 /// A bound on the total variation distance between the samples of one release, or of all releases of a run, and ideal
 /// ones.
@@ -53,14 +53,10 @@ impl SamplerDistance {
     /// # Errors
     /// [`MechanismError::Setting`] for a bound that is negative or not finite.
     pub fn new(total_variation: f64) -> Result<Self> {
-        if total_variation >= 0.0 && total_variation.is_finite() {
-            return Ok(Self { total_variation });
-        }
-        Err(MechanismError::Setting {
-            name: "total variation of the samples",
-            expected: "finite and at least 0",
-            got: total_variation,
-        })
+        let expected = "finite and at least 0";
+        let holds = total_variation >= 0.0 && total_variation.is_finite();
+        ensure(holds, "total variation of the samples", expected, total_variation)?;
+        Ok(Self { total_variation })
     }
 
     /// The bound on the total variation distance.

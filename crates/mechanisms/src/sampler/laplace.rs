@@ -3,7 +3,7 @@
 use super::bernoulli::{exponential, inverse_e};
 use super::source::{self, WordSource};
 use super::uniform::{NoiseKey, Purpose};
-use crate::error::{MechanismError, Result};
+use crate::error::{Result, ensure};
 
 /// Largest numerator and denominator of a scale.
 const LIMIT: u64 = 1 << 48;
@@ -37,17 +37,10 @@ impl DiscreteLaplace {
     /// Scale `numerator / denominator`.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] unless both are from 1 to `2^48`.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) unless both are from 1 to `2^48`.
     pub fn new(numerator: u64, denominator: u64) -> Result<Self> {
         for (name, value) in [("scale numerator", numerator), ("scale denominator", denominator)] {
-            if !(1..=LIMIT).contains(&value) {
-                let expected = "from 1 to 2^48";
-                return Err(MechanismError::Setting {
-                    name,
-                    expected,
-                    got: value as f64,
-                });
-            }
+            ensure((1..=LIMIT).contains(&value), name, "from 1 to 2^48", value as f64)?;
         }
         Ok(Self {
             numerator,
@@ -58,7 +51,7 @@ impl DiscreteLaplace {
     /// Fills `out` with the samples of `round` from the first one on; always the same ones under one key.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] for a round of `2^48` or more.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a round of `2^48` or more.
     pub fn fill(&self, key: &NoiseKey, round: u64, out: &mut [i64]) -> Result<()> {
         source::fill(key, Purpose::DiscreteLaplace, round, out, |source| {
             self.sample(source)

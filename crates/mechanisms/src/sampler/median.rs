@@ -3,7 +3,7 @@
 use super::bernoulli::exponential;
 use super::source::WordSource;
 use super::uniform::{NoiseKey, Purpose};
-use crate::error::{MechanismError, Result};
+use crate::error::{Result, ensure};
 
 /// Epsilon is counted in steps of `2^-20`.
 const EPSILON_STEPS: u64 = 1 << 20;
@@ -49,23 +49,14 @@ impl PrivateMedian {
     /// With epsilon rounded down to a multiple of `2^-20`. `largest` has to be chosen without looking at the users.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] unless epsilon is from `2^-20` to 64 and `largest` from 1 to `2^20`.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) unless epsilon is from `2^-20` to 64 and `largest`
+    /// from 1 to `2^20`.
     pub fn new(epsilon: f64, largest: u64) -> Result<Self> {
         let min = 1.0 / EPSILON_STEPS as f64;
-        if !(min..=MAX_EPSILON).contains(&epsilon) {
-            return Err(MechanismError::Setting {
-                name: "epsilon of the median",
-                expected: "from 2^-20 to 64",
-                got: epsilon,
-            });
-        }
-        if !(1..=LARGEST).contains(&largest) {
-            return Err(MechanismError::Setting {
-                name: "largest median",
-                expected: "from 1 to 2^20",
-                got: largest as f64,
-            });
-        }
+        let holds = (min..=MAX_EPSILON).contains(&epsilon);
+        ensure(holds, "epsilon of the median", "from 2^-20 to 64", epsilon)?;
+        let holds = (1..=LARGEST).contains(&largest);
+        ensure(holds, "largest median", "from 1 to 2^20", largest as f64)?;
         Ok(Self {
             // Exact: a multiplication by a power of two, then towards zero.
             steps: (epsilon * EPSILON_STEPS as f64) as u64,
@@ -96,7 +87,7 @@ impl PrivateMedian {
     /// That of the type. Releases add up: two cost twice [`epsilon`](Self::epsilon).
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] for a round of `2^48` or more.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a round of `2^48` or more.
     pub fn release(&self, values: &[u64], key: &NoiseKey, round: u64) -> Result<u64> {
         let mut sorted: Vec<u64> = values
             .iter()

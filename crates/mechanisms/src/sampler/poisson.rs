@@ -3,7 +3,7 @@
 use super::inversion::{Inversion, Ladder};
 use super::source::{self, WordSource};
 use super::uniform::{NoiseKey, Purpose};
-use crate::error::{MechanismError, Result};
+use crate::error::{Result, ensure, setting};
 
 /// Largest mean of one table: the standard deviation is at most `2^12`.
 const TABLE: u64 = 1 << 24;
@@ -41,11 +41,12 @@ impl Poisson {
     /// Mean `numerator / denominator`.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] for a mean of zero or above `2^36`, and for a denominator of zero or above `2^18`.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a mean of zero or above `2^36`, and for a
+    /// denominator of zero or above `2^18`.
     pub fn new(numerator: u64, denominator: u64) -> Result<Self> {
         let refuse = |name, expected, got: u64| {
             let got = got as f64;
-            Err(MechanismError::Setting { name, expected, got })
+            Err(setting(name, expected, got))
         };
         if !(1..=MAX_DENOMINATOR).contains(&denominator) {
             return refuse("mean denominator", "from 1 to 2^18", denominator);
@@ -69,7 +70,7 @@ impl Poisson {
     /// Fills `out` with the samples of `round` from the first one on; always the same ones under one key.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] for a round of `2^48` or more.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a round of `2^48` or more.
     pub fn fill(&self, key: &NoiseKey, round: u64, out: &mut [i64]) -> Result<()> {
         source::fill(key, Purpose::Poisson, round, out, |source| self.sample(source))
     }
@@ -107,15 +108,14 @@ impl Skellam {
     /// Variance `variance_numerator / variance_denominator`, half of it from each side.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] for a variance of zero or above `2^37`, and for a denominator of zero or above `2^17`.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a variance of zero or above `2^37`, and for a
+    /// denominator of zero or above `2^17`.
     pub fn new(variance_numerator: u64, variance_denominator: u64) -> Result<Self> {
-        if variance_denominator > MAX_DENOMINATOR / 2 {
-            return Err(MechanismError::Setting {
-                name: "variance denominator",
-                expected: "from 1 to 2^17",
-                got: variance_denominator as f64,
-            });
-        }
+        let (holds, got) = (
+            variance_denominator <= MAX_DENOMINATOR / 2,
+            variance_denominator as f64,
+        );
+        ensure(holds, "variance denominator", "from 1 to 2^17", got)?;
         Poisson::new(variance_numerator, 2 * variance_denominator).map(|half| Self { half })
     }
 
@@ -123,7 +123,8 @@ impl Skellam {
     /// vectors whose noise is made where it is used.
     ///
     /// # Errors
-    /// [`MechanismError::WrongDimension`] for more than 1024 samples; a round of `2^48` or more.
+    /// [`MechanismError::WrongDimension`](crate::MechanismError::WrongDimension) for more than 1024 samples; a round of
+    /// `2^48` or more.
     pub fn fill_block(&self, key: &NoiseKey, round: u64, block: u64, out: &mut [i64]) -> Result<()> {
         source::fill_block(key, Purpose::Skellam, round, block, out, |source| {
             self.half.sample(source) - self.half.sample(source)
@@ -133,7 +134,7 @@ impl Skellam {
     /// Fills `out` with the samples of `round` from the first one on; always the same ones under one key.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] for a round of `2^48` or more.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a round of `2^48` or more.
     pub fn fill(&self, key: &NoiseKey, round: u64, out: &mut [i64]) -> Result<()> {
         source::fill(key, Purpose::Skellam, round, out, |source| {
             self.half.sample(source) - self.half.sample(source)

@@ -30,7 +30,7 @@ use super::chacha20::{BLOCK_WORDS, Batch, KeyStream, LANES};
 use super::distance::added_delta;
 use super::fresh::Maker;
 use super::uniform::{NoiseKey, Purpose, UniformStream};
-use crate::error::{MechanismError, Result};
+use crate::error::{Result, ensure};
 
 /// Pairs of samples in a block.
 const PAIRS: usize = 2048;
@@ -82,16 +82,12 @@ impl SnappedGaussian {
     /// Noise whose standard deviation, before rounding, is `steps` grid steps; any real number, not only whole ones.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] outside [`MIN_STEPS`](Self::MIN_STEPS) to [`MAX_STEPS`](Self::MAX_STEPS).
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) outside [`MIN_STEPS`](Self::MIN_STEPS) to
+    /// [`MAX_STEPS`](Self::MAX_STEPS).
     pub fn new(steps: f64) -> Result<Self> {
-        if (Self::MIN_STEPS..=Self::MAX_STEPS).contains(&steps) {
-            return Ok(Self { steps });
-        }
-        Err(MechanismError::Setting {
-            name: "steps",
-            expected: "from 1 to 2^48",
-            got: steps,
-        })
+        let holds = (Self::MIN_STEPS..=Self::MAX_STEPS).contains(&steps);
+        ensure(holds, "steps", "from 1 to 2^48", steps)?;
+        Ok(Self { steps })
     }
 
     /// Standard deviation before rounding, in grid steps.
@@ -122,7 +118,7 @@ impl SnappedGaussian {
     /// PRIVACY: a round's noise protects one release only.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] for a round of `2^48` or more.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a round of `2^48` or more.
     pub fn fill(&self, key: &NoiseKey, round: u64, out: &mut [i64]) -> Result<()> {
         // An empty vector, too, is of a round that the key has to have.
         self.stream(key, round)?;

@@ -3,7 +3,7 @@
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::chacha20::{BLOCK_WORDS, Batch, KeyStream, LANES, lane_bytes};
-use crate::error::{MechanismError, Result};
+use crate::error::{Result, ensure};
 
 /// Rounds and purposes share ChaCha's 64-bit stream number: 16 bits for the purpose, 48 for the round.
 const ROUND_BITS: u32 = 48;
@@ -96,7 +96,7 @@ impl NoiseKey {
     /// The key of one client under this one, for simulated clients that have no entropy of their own.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] for a client number of `2^48` or more.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a client number of `2^48` or more.
     pub fn for_client(&self, client: u64) -> Result<Self> {
         let mut bytes = [0; 32];
         self.stream(Purpose::ClientKey, client)?.fill(0, &mut bytes);
@@ -114,16 +114,9 @@ impl NoiseKey {
     /// The stream of words for one purpose and round.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] for a round of `2^48` or more.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a round of `2^48` or more.
     pub(crate) fn stream(&self, purpose: Purpose, round: u64) -> Result<UniformStream<'_>> {
-        if round >> ROUND_BITS != 0 {
-            let (name, expected) = ("round", "less than 2^48");
-            return Err(MechanismError::Setting {
-                name,
-                expected,
-                got: round as f64,
-            });
-        }
+        ensure(round >> ROUND_BITS == 0, "round", "less than 2^48", round as f64)?;
         Ok(UniformStream {
             key: self,
             stream: (purpose as u64) << ROUND_BITS | round,

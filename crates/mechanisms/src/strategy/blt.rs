@@ -9,7 +9,7 @@ use undertone_accounting::sensitivity::toeplitz::Toeplitz;
 use super::identity::positive;
 use crate::blt::series::Buffers;
 use crate::blt::{interlace, pair, rational};
-use crate::error::{MechanismError, Result};
+use crate::error::{MechanismError, Result, ensure, setting};
 use crate::loss::{Certified, Errors};
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
@@ -83,7 +83,7 @@ impl Blt {
     /// # Errors
     /// As [`Blt::new`].
     pub fn from_complements(decay_complements: Vec<f64>, output_scales: Vec<f64>) -> Result<Self> {
-        let wrong = |name, expected, got| Err(MechanismError::Setting { name, expected, got });
+        let wrong = |name, expected, got| Err(setting(name, expected, got));
         if decay_complements.is_empty() {
             return wrong("number of buffers", "at least 1", 0.0);
         }
@@ -144,13 +144,8 @@ impl Blt {
     /// # Errors
     /// A limit outside `(0, 1]`.
     pub fn with_largest_decay(&self, largest: f64) -> Result<Self> {
-        if !(largest > 0.0 && largest <= 1.0) {
-            return Err(MechanismError::Setting {
-                name: "largest decay",
-                expected: "in (0, 1]",
-                got: largest,
-            });
-        }
+        let holds = largest > 0.0 && largest <= 1.0;
+        ensure(holds, "largest decay", "in (0, 1]", largest)?;
         let theta = self.decays();
         let factor = (largest / theta.iter().copied().fold(0.0, f64::max)).min(1.0);
         let theta: Vec<f64> = theta.iter().map(|theta| theta * factor).collect();
@@ -330,14 +325,10 @@ impl Blt {
 }
 
 fn whole_rows(length: usize, dimension: usize) -> Result<()> {
-    if dimension > 0 && length.is_multiple_of(dimension) {
-        return Ok(());
-    }
-    Err(MechanismError::Setting {
-        name: "numbers in the rows",
-        expected: "a multiple of the dimension, which is at least 1",
-        got: length as f64,
-    })
+    let expected = "a multiple of the dimension, which is at least 1";
+    let holds = dimension > 0 && length.is_multiple_of(dimension);
+    ensure(holds, "numbers in the rows", expected, length as f64)?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{MechanismError, Result};
+use crate::error::{MechanismError, Result, setting};
 
 /// Finite numbers, at least one of them, the first positive. Serialises as their list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -12,7 +12,7 @@ pub(super) struct Coefficients(Vec<f64>);
 impl Coefficients {
     /// Refuses what is no first column of a strategy or of its inverse.
     pub(super) fn new(coefficients: Vec<f64>) -> Result<Self> {
-        let wrong = |name, expected, got| Err(MechanismError::Setting { name, expected, got });
+        let wrong = |name, expected, got| Err(setting(name, expected, got));
         if let Some(&got) = coefficients.iter().find(|entry| !entry.is_finite()) {
             return wrong("coefficient", "a finite number", got);
         }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use undertone_accounting::participation::Participation;
 
 use super::first_rounds;
-use crate::error::{MechanismError, Result};
+use crate::error::{MechanismError, Result, ensure};
 use crate::loss::{Certified, Errors};
 use crate::recurrence::Recurrence;
 use crate::triangular::{LANES, Triangular};
@@ -118,14 +118,10 @@ impl Dense {
         // Two more operations for the division and for rounding in the norms.
         let residual = 0.5 * (rounds + 2) as f64 * f64::EPSILON * norm * inverse;
         // Not a number is not below, either.
-        if residual < 0.5 {
-            return Ok(residual);
-        }
-        Err(MechanismError::Setting {
-            name: "norm of a dense matrix times that of its inverse",
-            expected: "far below 2^53 over the rounds: the inverse in double precision is another matrix's",
-            got: norm * inverse,
-        })
+        let expected = "far below 2^53 over the rounds: the inverse in double precision is another matrix's";
+        let name = "norm of a dense matrix times that of its inverse";
+        ensure(residual < 0.5, name, expected, norm * inverse)?;
+        Ok(residual)
     }
 
     pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {

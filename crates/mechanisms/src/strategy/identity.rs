@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use undertone_accounting::participation::Participation;
 use undertone_accounting::sensitivity::SquaredSensitivity;
 
-use crate::error::{MechanismError, Result};
+use crate::error::{Result, ensure};
 use crate::loss::{Certified, Errors};
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
@@ -67,14 +67,9 @@ const MAX_ROUNDS: usize = 1 << 26;
 
 /// Refuses a run of no rounds, and one that no memory holds.
 pub(crate) fn positive(rounds: usize) -> Result<()> {
-    if (1..=MAX_ROUNDS).contains(&rounds) {
-        return Ok(());
-    }
-    Err(MechanismError::Setting {
-        name: "rounds",
-        expected: "at least 1, at most 2^26",
-        got: rounds as f64,
-    })
+    let holds = (1..=MAX_ROUNDS).contains(&rounds);
+    ensure(holds, "rounds", "at least 1, at most 2^26", rounds as f64)?;
+    Ok(())
 }
 
 #[cfg(test)]

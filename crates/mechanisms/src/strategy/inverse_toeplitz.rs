@@ -7,7 +7,7 @@ use undertone_accounting::sensitivity::toeplitz::Toeplitz;
 use super::banded_toeplitz::certified;
 use super::coefficients::Coefficients;
 use super::identity::positive;
-use crate::error::{MechanismError, Result};
+use crate::error::{Result, ensure};
 use crate::iterates;
 use crate::loss::{Certified, Errors};
 use crate::recurrence::Recurrence;
@@ -74,13 +74,7 @@ impl InverseToeplitz {
     /// # Errors
     /// A lambda outside `[0, 1]`.
     pub fn lambda(lambda: f64) -> Result<Self> {
-        if !(0.0..=1.0).contains(&lambda) {
-            return Err(MechanismError::Setting {
-                name: "lambda",
-                expected: "in [0, 1]",
-                got: lambda,
-            });
-        }
+        ensure((0.0..=1.0).contains(&lambda), "lambda", "in [0, 1]", lambda)?;
         Self::new(vec![1.0, -lambda])
     }
 

@@ -7,7 +7,7 @@ use undertone_accounting::sensitivity::normalised::NormalisedToeplitz;
 
 use super::blt::Blt;
 use super::identity::positive;
-use crate::error::{MechanismError, Result};
+use crate::error::{MechanismError, Result, ensure};
 use crate::loss::{Certified, Errors};
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
@@ -90,14 +90,9 @@ impl NormalisedBlt {
 
     fn check(&self, rounds: usize) -> Result<()> {
         positive(rounds)?;
-        if rounds <= self.rounds {
-            return Ok(());
-        }
-        Err(MechanismError::Setting {
-            name: "rounds",
-            expected: "at most the number of rounds that the matrix was made for",
-            got: rounds as f64,
-        })
+        let expected = "at most the number of rounds that the matrix was made for";
+        ensure(rounds <= self.rounds, "rounds", expected, rounds as f64)?;
+        Ok(())
     }
 
     pub(super) fn name(&self) -> String {

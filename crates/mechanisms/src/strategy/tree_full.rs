@@ -6,7 +6,7 @@ use undertone_accounting::participation::Participation;
 use undertone_accounting::sensitivity::{SquaredSensitivity, restart};
 
 use super::identity::positive;
-use crate::error::{MechanismError, Result};
+use crate::error::{MechanismError, Result, ensure, setting};
 use crate::iterates::Iterates;
 use crate::loss::{Certified, Errors};
 use crate::recurrence::Recurrence;
@@ -94,11 +94,7 @@ impl TreeFull {
         if let TreeLayout::Trees { leaves } = layout
             && !leaves.is_power_of_two()
         {
-            return Err(MechanismError::Setting {
-                name: "leaves of a tree",
-                expected: "a power of two",
-                got: leaves as f64,
-            });
+            return Err(setting("leaves of a tree", "a power of two", leaves as f64));
         }
         Ok(Self { rounds, layout })
     }
@@ -282,12 +278,7 @@ fn reached(trees: &[u64], rounds: u64, schema: &Participation) -> Result<Squared
 
 /// Refuses more rounds than a matrix has.
 pub(super) fn within(rounds: usize, available: usize) -> Result<()> {
-    if rounds <= available {
-        return Ok(());
-    }
-    Err(MechanismError::Setting {
-        name: "rounds",
-        expected: "at most the rounds that the matrix was made for",
-        got: rounds as f64,
-    })
+    let expected = "at most the rounds that the matrix was made for";
+    ensure(rounds <= available, "rounds", expected, rounds as f64)?;
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::error::{MechanismError, Result};
+use crate::error::{MechanismError, Result, ensure, setting};
 use crate::recurrence::Recurrence;
 use crate::stream::engine::History;
 
@@ -86,9 +86,7 @@ impl Weights {
 impl RecurrenceProgram {
     /// Checks that every number a stream of `rounds` rounds needs is there and finite.
     pub(crate) fn new(recurrence: &Recurrence, rounds: usize) -> Result<Self> {
-        if rounds == 0 {
-            return Err(setting("rounds", "at least 1", 0.0));
-        }
+        ensure(rounds != 0, "rounds", "at least 1", 0.0)?;
         Ok(match recurrence {
             Recurrence::Identity => RecurrenceProgram::Identity,
             Recurrence::Buffers {
@@ -110,9 +108,7 @@ impl RecurrenceProgram {
             Recurrence::Bands { coefficients, scale } => {
                 finite(coefficients, "coefficient")?;
                 let first = coefficients.first().copied().unwrap_or(0.0);
-                if first == 0.0 {
-                    return Err(setting("first coefficient", "not 0", first));
-                }
+                ensure(first != 0.0, "first coefficient", "not 0", first)?;
                 let bands = coefficients.len().min(rounds);
                 RecurrenceProgram::History {
                     weights: Weights::Toeplitz {
@@ -126,9 +122,7 @@ impl RecurrenceProgram {
             Recurrence::Taps { coefficients, scale } => {
                 finite(coefficients, "coefficient")?;
                 let first = coefficients.first().copied().unwrap_or(0.0);
-                if first == 0.0 {
-                    return Err(setting("first coefficient", "not 0", first));
-                }
+                ensure(first != 0.0, "first coefficient", "not 0", first)?;
                 let bands = coefficients.len().min(rounds);
                 RecurrenceProgram::History {
                     weights: Weights::Toeplitz {
@@ -144,13 +138,8 @@ impl RecurrenceProgram {
                 rounds: available,
                 entries,
             } => {
-                if *available < rounds {
-                    return Err(setting(
-                        "rows of the matrix",
-                        "at least the number of rounds",
-                        *available as f64,
-                    ));
-                }
+                let (holds, expected) = (*available >= rounds, "at least the number of rounds");
+                ensure(holds, "rows of the matrix", expected, *available as f64)?;
                 let length = rounds * (rounds + 1) / 2;
                 enough(entries, "entries of the matrix", length)?;
                 let entries = &entries[..length];
@@ -292,9 +281,7 @@ impl RecurrenceProgram {
 
 /// Rows of a banded `C` as the weights of its inverse's recurrence.
 fn rows(bands: usize, entries: &[f64], rounds: usize) -> Result<RecurrenceProgram> {
-    if bands == 0 {
-        return Err(setting("bands", "at least 1", 0.0));
-    }
+    ensure(bands != 0, "bands", "at least 1", 0.0)?;
     let length = rounds
         .checked_mul(bands)
         .ok_or_else(|| setting("bands", "fewer", bands as f64))?;
@@ -320,9 +307,8 @@ fn rows(bands: usize, entries: &[f64], rounds: usize) -> Result<RecurrenceProgra
 }
 
 fn blocks(leaves: usize, diagonal: &[f64], weights: &[f64], rounds: usize) -> Result<RecurrenceProgram> {
-    if !leaves.is_power_of_two() {
-        return Err(setting("leaves", "a power of two", leaves as f64));
-    }
+    let holds = leaves.is_power_of_two();
+    ensure(holds, "leaves", "a power of two", leaves as f64)?;
     enough(diagonal, "diagonal factors", rounds)?;
     let diagonal = &diagonal[..rounds];
     finite(diagonal, "diagonal factor")?;
@@ -375,16 +361,7 @@ fn all(values: &[f64], name: &'static str, expected: &'static str, test: impl Fn
 }
 
 fn enough(values: &[f64], name: &'static str, min: usize) -> Result<()> {
-    if values.len() >= min {
-        return Ok(());
-    }
-    Err(setting(
-        name,
-        "at least as many as the rounds need",
-        values.len() as f64,
-    ))
-}
-
-fn setting(name: &'static str, expected: &'static str, got: f64) -> MechanismError {
-    MechanismError::Setting { name, expected, got }
+    let (got, expected) = (values.len(), "at least as many as the rounds need");
+    ensure(got >= min, name, expected, got as f64)?;
+    Ok(())
 }
