@@ -50,7 +50,6 @@ pub use sampler::discrete_gaussian::DiscreteGaussian;
 pub use sampler::distance::SamplerDistance;
 pub use sampler::laplace::DiscreteLaplace;
 pub use sampler::median::PrivateMedian;
-pub use sampler::normal::StandardNormal;
 pub use sampler::poisson::{Poisson, Skellam};
 pub use sampler::snapped::SnappedGaussian;
 pub use sampler::uniform::{KeyOrigin, NoiseKey};

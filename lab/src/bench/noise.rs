@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context;
 use serde_json::json;
 use undertone_mechanisms::{
-    Binomial, DiscreteGaussian, DiscreteLaplace, NoiseKey, Poisson, Skellam, SnappedGaussian, StandardNormal,
+    Binomial, DiscreteGaussian, DiscreteLaplace, NoiseKey, Poisson, Skellam, SnappedGaussian,
 };
 
 use crate::bench::usage::cpu_time;
@@ -160,16 +160,6 @@ undertone_simd::vectorised! {
 fn samplers(bench: &Bench<'_>) -> anyhow::Result<()> {
     let key = NoiseKey::from_bytes([7; 32]);
     let dim = bench.dim();
-    if bench.wants("gaussian-f32") {
-        let mut out = vec![0.0; dim];
-        let seconds = bench.seconds(|round| Ok(StandardNormal.fill_f32(&key, round, &mut out)?))?;
-        bench.report("gaussian-f32", dim, seconds, &json!({}))?;
-    }
-    if bench.wants("gaussian-f64") {
-        let mut out = vec![0.0; dim];
-        let seconds = bench.seconds(|round| Ok(StandardNormal.fill_f64(&key, round, &mut out)?))?;
-        bench.report("gaussian-f64", dim, seconds, &json!({}))?;
-    }
     // The finer the grid, the more pairs need more than `f64`: 1 in 4,000, 1 in 100 and all of them.
     for (item, bits) in [("snapped-2^20", 20), ("snapped-2^40", 40), ("snapped-2^48", 48)] {
         if bench.wants(item) {

@@ -6,7 +6,8 @@ use serde::Serialize;
 use undertone_accounting::binomial::theorem::{BinomialNoise, Sensitivities};
 use undertone_accounting::{Accountant, Adjacency, Delta, Epsilon, Recipe, gaussian};
 use undertone_aggregation::{Encoding, EncodingKind, EncodingSize, Levels};
-use undertone_mechanisms::{NoiseKey, StandardNormal};
+use undertone_lab::normal::standard_normal;
+use undertone_mechanisms::NoiseKey;
 use undertone_present::numbers::number;
 
 use super::vectors::Vectors;
@@ -236,8 +237,7 @@ impl Protocol {
         match &self.way {
             Way::Gaussian(stddev) => {
                 let mut mean = vectors.mean();
-                let mut noise = vec![0.0; mean.len()];
-                StandardNormal.fill_f64(&NoiseKey::from_insecure_seed(self.seed), round, &mut noise)?;
+                let noise = standard_normal(&NoiseKey::from_insecure_seed(self.seed), round, mean.len())?;
                 let stddev = stddev / vectors.iter().len() as f64;
                 for (mean, noise) in mean.iter_mut().zip(noise) {
                     *mean += stddev * noise;

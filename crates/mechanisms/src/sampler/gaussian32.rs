@@ -1,7 +1,7 @@
 //! Standard normal samples in `f32` by Box-Muller, in blocks that can be made in any order.
 //!
 //! For research streams, whose state and output are `f32` anyway. A pair of samples takes two 32-bit words, one for the
-//! radius and one for the angle. As in the [`f64` sampler](super::gaussian) there is no fused multiply-add and no call
+//! radius and one for the angle. The logarithm, sine and cosine are own series without fused multiply-add and without calls
 //! into the system's mathematics library, so the same key gives the same bits on every machine.
 //!
 //! **Tail.** A radius word below `2^16` (once in `2^16` pairs) is continued with 64 more bits, so `u` goes down to

@@ -135,10 +135,7 @@ impl std::fmt::Debug for NoiseKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum Purpose {
-    /// Radii and angles of Gaussian samples.
-    Gaussian = 1,
-    /// The low halves of radii far out in the tail.
-    GaussianTail = 2,
+    // 1 and 2 belonged to Gaussian samples in `f64`.
     /// Radii and angles of `f32` Gaussian samples.
     Gaussian32 = 3,
     /// The low parts of `f32` radii far out in the tail.
@@ -229,7 +226,7 @@ mod tests {
     #[test]
     fn words_have_addresses() {
         let key = NoiseKey::from_bytes([7; 32]);
-        let stream = key.stream(Purpose::Gaussian, 3).unwrap();
+        let stream = key.stream(Purpose::Gaussian32, 3).unwrap();
         let mut bytes = [0; 80];
         stream.fill(5, &mut bytes);
         for (i, chunk) in bytes.chunks_exact(8).enumerate() {
@@ -241,16 +238,16 @@ mod tests {
     fn addresses_do_not_collide() {
         let (key, other) = (NoiseKey::from_bytes([7; 32]), NoiseKey::from_bytes([8; 32]));
         let words = [
-            key.stream(Purpose::Gaussian, 3).unwrap().word(0),
-            key.stream(Purpose::GaussianTail, 3).unwrap().word(0),
-            key.stream(Purpose::Gaussian, 4).unwrap().word(0),
-            key.stream(Purpose::Gaussian, 3).unwrap().word(1),
-            other.stream(Purpose::Gaussian, 3).unwrap().word(0),
+            key.stream(Purpose::Gaussian32, 3).unwrap().word(0),
+            key.stream(Purpose::Gaussian32Tail, 3).unwrap().word(0),
+            key.stream(Purpose::Gaussian32, 4).unwrap().word(0),
+            key.stream(Purpose::Gaussian32, 3).unwrap().word(1),
+            other.stream(Purpose::Gaussian32, 3).unwrap().word(0),
         ];
         for (i, word) in words.iter().enumerate() {
             assert!(!words[..i].contains(word));
         }
-        assert!(key.stream(Purpose::Gaussian, 1 << 48).is_err());
+        assert!(key.stream(Purpose::Gaussian32, 1 << 48).is_err());
     }
 
     #[test]
@@ -287,7 +284,7 @@ mod tests {
             ],
             [entropy, seed, seed, seed]
         );
-        let word = |key: &NoiseKey| key.stream(Purpose::Gaussian, 0).unwrap().word(0);
+        let word = |key: &NoiseKey| key.stream(Purpose::Gaussian32, 0).unwrap().word(0);
         assert_ne!(word(&key), word(&NoiseKey::from_insecure_seed(8)));
         assert_eq!(word(&key), word(&key.clone().with_origin(KeyOrigin::Entropy)));
     }

@@ -1,6 +1,5 @@
 //! First level: Box-Muller in `f64`, with a bound on how far each sample can be off.
 
-use super::super::gaussian::word_to_f64;
 use undertone_simd::vectorised;
 
 /// Radius words from here on, `sqrt(1/2) 2^64`, are near one: their distance to one is what keeps its low bits.
@@ -70,6 +69,16 @@ pub(super) fn pair(radius: u64, angle: u64, steps: f64) -> Pair {
         margin: steps * E * (8.0 + 10.0 * length),
         in_range,
     }
+}
+
+/// Correctly rounded `word as f64`, from parts that exist as vector instructions everywhere.
+#[inline(always)]
+fn word_to_f64(word: u64) -> f64 {
+    const HIGH: u64 = 0x4530_0000_0000_0000; // 2^84, whose last place is 2^32
+    const LOW: u64 = 0x4330_0000_0000_0000; // 2^52, whose last place is 1
+    let high = f64::from_bits(HIGH | word >> 32);
+    let low = f64::from_bits(LOW | word & 0xffff_ffff);
+    (high - (f64::from_bits(HIGH) + f64::from_bits(LOW))) + low
 }
 
 /// `ln u`, where `u` or, near one, `1 - u` is `(distance + 1/2) / 2^64`.

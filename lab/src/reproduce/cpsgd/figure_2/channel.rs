@@ -1,7 +1,7 @@
 //! What becomes of the clients' gradients on the way to the server.
 
 use undertone_aggregation::{Encoding, ModularVec};
-use undertone_mechanisms::{NoiseKey, StandardNormal};
+use undertone_mechanisms::NoiseKey;
 
 use super::training::{Channel, Clients};
 use crate::reproduce::ReproduceError;
@@ -64,8 +64,7 @@ impl Channel for Gaussian {
     }
 
     fn finish(&self, mut sum: Vec<f64>, clients: u64, round: u64) -> Result<Vec<f32>, ReproduceError> {
-        let mut noise = vec![0.0; sum.len()];
-        StandardNormal.fill_f64(&self.key, round, &mut noise)?;
+        let noise = crate::normal::standard_normal(&self.key, round, sum.len())?;
         for (sum, noise) in sum.iter_mut().zip(noise) {
             *sum += self.stddev * noise;
         }

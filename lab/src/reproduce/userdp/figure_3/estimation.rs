@@ -2,7 +2,9 @@
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
-use undertone_mechanisms::{NoiseKey, StandardNormal};
+use undertone_mechanisms::NoiseKey;
+
+use crate::normal::standard_normal;
 
 use crate::reproduce::ReproduceError;
 use crate::reproduce::userdp::Promise;
@@ -131,14 +133,14 @@ const SAMPLING_SEED: u64 = 3;
 impl Population {
     /// The population of one trial; at another within-user deviation it differs in nothing else.
     pub(super) fn draw(within: f64, trial: u64) -> Result<Self, ReproduceError> {
-        let mut normal = vec![0.0f32; DIM * (1 + USERS + USERS * EXAMPLES)];
-        StandardNormal.fill_f32(&NoiseKey::from_insecure_seed(POPULATION_SEED), trial, &mut normal)?;
+        let count = DIM * (1 + USERS + USERS * EXAMPLES);
+        let normal = standard_normal(&NoiseKey::from_insecure_seed(POPULATION_SEED), trial, count)?;
         let mut draws = normal.as_chunks::<DIM>().0.iter();
         let mut about = |centre: &Vector, deviation: f32| -> Vector {
             let mut point = *centre;
             if let Some(draw) = draws.next() {
                 for (value, normal) in point.iter_mut().zip(draw) {
-                    *value += deviation * normal;
+                    *value += deviation * *normal as f32;
                 }
             }
             point
@@ -162,8 +164,8 @@ impl Population {
         configured: &Configured,
         tunings: &[Tuning],
     ) -> Result<Vec<f64>, ReproduceError> {
-        let mut noise = vec![0.0f32; DIM * STEPS as usize];
-        StandardNormal.fill_f32(&NoiseKey::from_insecure_seed(NOISE_SEED), self.trial, &mut noise)?;
+        let noise_key = NoiseKey::from_insecure_seed(NOISE_SEED);
+        let noise = standard_normal(&noise_key, self.trial, DIM * STEPS as usize)?;
         let mut generator = ChaCha8Rng::seed_from_u64(SAMPLING_SEED);
         generator.set_stream(self.trial);
         let mut sample = Sample::new(self, configured, generator);
@@ -177,7 +179,7 @@ impl Population {
                 let deviation = tuning.clip_norm * configured.noise as f32;
                 let step = tuning.learning_rate / expected;
                 for ((value, sum), normal) in iterate.iter_mut().zip(&sum).zip(normal) {
-                    *value -= step * (sum + deviation * normal);
+                    *value -= step * (sum + deviation * *normal as f32);
                 }
             }
         }
