@@ -32,6 +32,8 @@ mod sampler;
 mod state;
 mod strategy;
 mod stream;
+#[cfg(test)]
+mod testing;
 pub mod toeplitz;
 mod triangular;
 mod workload;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use undertone_accounting::AccountingError;
 use undertone_accounting::sensitivity::SquaredSensitivity;
 
 use crate::error::Result;
@@ -114,6 +115,20 @@ impl Certified {
         Self {
             squared,
             exact: false,
+        }
+    }
+
+    /// The exact value where one is known, otherwise the bound.
+    pub(crate) fn known(
+        exact: Result<SquaredSensitivity, AccountingError>,
+        bound: impl FnOnce() -> Result<SquaredSensitivity, AccountingError>,
+    ) -> Result<Self> {
+        match exact {
+            Ok(squared) => Ok(Self::exact(squared)),
+            Err(AccountingError::NoExactSensitivity { .. } | AccountingError::SensitivityTooLarge { .. }) => {
+                Ok(Self::upper_bound(bound()?))
+            }
+            Err(error) => Err(error.into()),
         }
     }
 

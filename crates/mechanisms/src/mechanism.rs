@@ -267,15 +267,15 @@ impl std::io::Write for Hashing<'_> {
 
 #[cfg(test)]
 mod tests {
-    use undertone_accounting::participation::Gap;
     use undertone_accounting::sensitivity::SquaredSensitivity;
 
     use super::*;
     use crate::strategy::identity::IdentityMatrix;
     use crate::strategy::tree::Tree;
+    use crate::testing::at_least;
 
     fn mechanism(strategy: Strategy, noise: f64) -> Mechanism {
-        let schema = Participation::at_least(Gap::new(10).unwrap(), 3).unwrap();
+        let schema = at_least(10, 3);
         Mechanism::new(strategy, 40, schema, NoiseMultiplier::new(noise).unwrap()).unwrap()
     }
 

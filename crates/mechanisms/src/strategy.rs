@@ -24,7 +24,6 @@ pub(crate) mod banded_toeplitz;
 pub(crate) mod blt;
 mod coefficients;
 pub(crate) mod dense;
-mod first_rounds;
 pub(crate) mod identity;
 pub(crate) mod independent;
 pub(crate) mod inverse_toeplitz;
@@ -101,13 +100,51 @@ impl Strategy {
     /// The number of rounds the matrix was made for; `None` where it goes on for ever. A run may stop earlier, never later.
     #[must_use]
     pub fn rounds(&self) -> Option<usize> {
-        each!(self, strategy => strategy.rounds())
+        match self {
+            Self::Independent(_)
+            | Self::Tree(_)
+            | Self::Blt(_)
+            | Self::BandedToeplitz(_)
+            | Self::InverseToeplitz(_) => None,
+            Self::TreeFull(strategy) => Some(strategy.rounds),
+            Self::NormalisedBlt(strategy) => Some(strategy.rounds),
+            Self::NormalisedToeplitz(strategy) => Some(strategy.rounds),
+            Self::NormalisedInverseToeplitz(strategy) => Some(strategy.rounds),
+            Self::Banded(strategy) => Some(strategy.matrix.rounds()),
+            Self::Dense(strategy) => Some(strategy.matrix.rounds()),
+        }
     }
 
     /// Vectors of the model's dimension that the noise of a run keeps between rounds.
     #[must_use]
     pub fn kept_vectors(&self, rounds: usize) -> usize {
-        each!(self, strategy => strategy.kept_vectors(rounds))
+        let kept = |bands: usize| bands.min(rounds).saturating_sub(1);
+        match self {
+            Self::Tree(strategy) => strategy.kept_vectors(rounds),
+            Self::TreeFull(strategy) => strategy.kept_vectors(rounds),
+            Self::Blt(strategy) => strategy.buffers(),
+            Self::NormalisedBlt(strategy) => strategy.blt().buffers(),
+            Self::BandedToeplitz(strategy) => kept(strategy.coefficients().len()),
+            Self::NormalisedToeplitz(strategy) => kept(strategy.coefficients().len()),
+            Self::Banded(strategy) => kept(strategy.bands()),
+            // Nothing came before, or earlier rows are made again from their keys.
+            Self::Independent(_)
+            | Self::InverseToeplitz(_)
+            | Self::NormalisedInverseToeplitz(_)
+            | Self::Dense(_) => 0,
+        }
+    }
+
+    /// Refuses no rounds, and more than the matrix has.
+    fn check(&self, rounds: usize) -> Result<()> {
+        identity::positive(rounds)?;
+        let expected = match self {
+            Self::NormalisedBlt(_) => "at most the number of rounds that the matrix was made for",
+            _ => "at most the rounds that the matrix was made for",
+        };
+        let holds = self.rounds().is_none_or(|available| rounds <= available);
+        ensure(holds, "rounds", expected, rounds as f64)?;
+        Ok(())
     }
 
     /// Squared L2 sensitivity of the first `rounds` rounds under a participation schema, per squared clip norm.
@@ -119,7 +156,7 @@ impl Strategy {
     /// More rounds than the matrix has; a structure for which no bound is known; entries so small that their squares
     /// vanish.
     pub fn squared_sensitivity(&self, rounds: usize, participation: &Participation) -> Result<Certified> {
-        identity::positive(rounds)?;
+        self.check(rounds)?;
         let certified: Certified =
             each!(self, strategy => strategy.squared_sensitivity(rounds, participation))?;
         // PRIVACY: a sensitivity whose square vanishes in double precision would make any noise look private.
@@ -134,7 +171,9 @@ impl Strategy {
     /// # Errors
     /// No rounds, or more than the matrix or the workload has.
     pub fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
-        each!(self, strategy => strategy.errors(rounds, workload))
+        self.check(rounds)?;
+        let variances = each!(self, strategy => strategy.variances(rounds, workload))?;
+        Ok(Errors::from_variances(variances))
     }
 
     /// The noise as a recurrence over `rounds` rounds, with every number that a stream needs.
@@ -142,29 +181,10 @@ impl Strategy {
     /// # Errors
     /// No rounds, or more than the matrix has.
     pub fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
+        self.check(rounds)?;
         each!(self, strategy => strategy.recurrence(rounds))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn squares_that_vanish() {
-        let check = |strategy: Strategy| {
-            let error = strategy
-                .squared_sensitivity(2, &Participation::single())
-                .unwrap_err();
-            assert!(error.to_string().contains("squared sensitivity"), "{error}");
-        };
-        check(Strategy::BandedToeplitz(
-            BandedToeplitz::new(vec![1e-170]).unwrap(),
-        ));
-        check(Strategy::Banded(Banded::new(2, 1, vec![1e-170; 2]).unwrap()));
-        check(Strategy::Dense(Dense::new(2, vec![1e-150, 0.0, 1e-150]).unwrap()));
-        check(Strategy::InverseToeplitz(
-            InverseToeplitz::new(vec![1e170]).unwrap(),
-        ));
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! Releases: their noise, their arithmetic, their refusals. What resumes is in `resume_tests`.
 
-use undertone_accounting::participation::{Gap, Participation};
+use crate::testing::{at_least, with_threads};
 use undertone_accounting::{Delta, Epsilon, Event, NoiseMultiplier};
 
 use super::correlated::{CorrelatedGaussian, ReleaseShape};
@@ -110,12 +110,8 @@ fn integers_do_not_depend_on_threads_or_memory() {
     for (name, recurrence) in samples() {
         let dim = 2 * BLOCK + 99;
         let run = |threads: usize, history| {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .unwrap();
             let mut rounded = rounded(&recurrence, 18, dim, history)?;
-            Some(pool.install(|| noise(&mut rounded, dim, 0..18)))
+            Some(with_threads(threads, || noise(&mut rounded, dim, 0..18)))
         };
         let one = run(1, None);
         assert!(one == run(2, None) && one == run(3, None), "{name}");
@@ -149,7 +145,7 @@ fn covariance_over_rounds_is_that_of_the_matrix() {
 }
 
 pub(super) fn mechanism(strategy: Strategy, rounds: usize) -> Mechanism {
-    let schema = Participation::at_least(Gap::new(8).unwrap(), 3).unwrap();
+    let schema = at_least(8, 3);
     Mechanism::new(strategy, rounds, schema, NoiseMultiplier::new(4.0).unwrap()).unwrap()
 }
 

@@ -1,5 +1,6 @@
 //! Saved states: what goes on from them, under the same key and under a fresh one, and what is refused.
 
+use crate::testing::with_threads;
 use undertone_accounting::NoiseMultiplier;
 use undertone_accounting::participation::Participation;
 
@@ -29,12 +30,8 @@ fn a_resumed_mechanism_goes_on_with_the_same_bytes() {
             let mut second = releases(strategy.clone(), dim);
             second.load(&mut &bytes[..]).unwrap();
             assert_eq!(second.round(), 11);
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .unwrap();
             assert!(
-                pool.install(|| values(&mut second, 11..24)) == rest,
+                with_threads(threads, || values(&mut second, 11..24)) == rest,
                 "{}",
                 strategy.name()
             );

@@ -156,17 +156,15 @@ fn project(matrix: &Triangular, norms: &[f64], gradient: &mut [f64]) {
 
 #[cfg(test)]
 mod tests {
-    use undertone_accounting::participation::{Gap, Participation};
+    use undertone_accounting::participation::Participation;
 
     use super::*;
     use crate::loss::Objective;
+    use crate::testing::{at_least, with_threads};
     use crate::workload::Workload;
 
     fn problem(rounds: usize, gap: u64, max_par: u64) -> Problem {
-        Problem::new(
-            rounds,
-            Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap(),
-        )
+        Problem::new(rounds, at_least(gap, max_par))
     }
 
     /// An independent convex solver; the problem has no lower value.
@@ -224,13 +222,7 @@ mod tests {
 
     #[test]
     fn the_same_at_any_number_of_threads() {
-        let run = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .unwrap();
-            pool.install(|| banded(&problem(150, 10, 3), 10).unwrap().0)
-        };
+        let run = |threads: usize| with_threads(threads, || banded(&problem(150, 10, 3), 10).unwrap().0);
         assert_eq!(run(1), run(3));
     }
 }

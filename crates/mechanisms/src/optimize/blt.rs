@@ -238,13 +238,13 @@ impl BltOptimizer {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use undertone_accounting::participation::Gap;
 
     use super::*;
+    use crate::testing::at_least;
     use Objective::{MaxLoss, RmsLoss};
 
     fn optimizer((rounds, gap, max_par): (usize, u64, u64), objective: Objective) -> BltOptimizer {
-        let schema = Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap();
+        let schema = at_least(gap, max_par);
         BltOptimizer::new(rounds, schema).unwrap().objective(objective)
     }
 
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn buffers_are_added_while_they_pay() {
-        let schema = Participation::at_least(Gap::new(342).unwrap(), 6).unwrap();
+        let schema = at_least(342, 6);
         let problem = crate::optimize::Problem::new(2052, schema);
         let found = BltOptimizer::of(&problem).unwrap().optimize().unwrap();
         // The third buffer lowers the loss by 0.125 %, the fourth by nothing.
@@ -355,7 +355,7 @@ mod tests {
         for workload in [momentum, scheduled] {
             let run = optimizer((300, 60, 5), RmsLoss).buffers(2).unwrap();
             let plain = run.optimize().unwrap().best;
-            let schema = Participation::at_least(Gap::new(60).unwrap(), 5).unwrap();
+            let schema = at_least(60, 5);
             let strategy = crate::Strategy::Blt(plain.strategy);
             let squared = strategy.squared_sensitivity(300, &schema).unwrap().squared;
             let unaware = strategy.errors(300, &workload).unwrap().losses(squared).rms_loss;

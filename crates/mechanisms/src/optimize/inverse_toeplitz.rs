@@ -142,16 +142,14 @@ fn best_lambda<T>(mut evaluate: impl FnMut(f64) -> Result<(f64, T)>) -> Result<T
 
 #[cfg(test)]
 mod tests {
-    use undertone_accounting::participation::{Gap, Participation};
+    use undertone_accounting::participation::Participation;
 
     use super::*;
     use crate::loss::Objective;
+    use crate::testing::at_least;
 
     fn problem(rounds: usize, gap: u64, max_par: u64) -> Problem {
-        Problem::new(
-            rounds,
-            Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap(),
-        )
+        Problem::new(rounds, at_least(gap, max_par))
     }
 
     /// By jax-privacy's development version, 150 steps.

@@ -324,12 +324,13 @@ impl Sizes {
 
 #[cfg(test)]
 mod tests {
-    use undertone_accounting::participation::{Gap, Participation};
+    use undertone_accounting::participation::Participation;
 
     use super::*;
+    use crate::testing::at_least;
 
     fn problem() -> Problem {
-        Problem::new(24, Participation::at_least(Gap::new(6).unwrap(), 4).unwrap())
+        Problem::new(24, at_least(6, 4))
     }
 
     #[test]

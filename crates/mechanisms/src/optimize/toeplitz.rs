@@ -107,10 +107,11 @@ pub fn fewest_bands(problem: &Problem, max_bands: usize, slack: f64) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    use undertone_accounting::participation::{Gap, Participation};
+    use undertone_accounting::participation::Participation;
 
     use super::*;
     use crate::loss::Objective;
+    use crate::testing::at_least;
     use crate::workload::Workload;
 
     fn check(rounds: usize, bands: usize, objective: Objective, best: f64) {
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn more_bands_than_the_gap_may_pay() {
-        let schema = Participation::at_least(Gap::new(8).unwrap(), 2).unwrap();
+        let schema = at_least(8, 2);
         for objective in [Objective::RmsLoss, Objective::MaxLoss] {
             let problem = Problem::new(64, schema).with_objective(objective);
             let loss = |bands| banded_toeplitz(&problem, bands).unwrap().1.get(objective);
@@ -147,10 +148,7 @@ mod tests {
     #[test]
     fn bands_by_participation() {
         let bands = |gap, max_par, slack| {
-            let problem = Problem::new(
-                64,
-                Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap(),
-            );
+            let problem = Problem::new(64, at_least(gap, max_par));
             fewest_bands(&problem, 64, slack).unwrap().0.coefficients().len()
         };
         let (rare, frequent) = (bands(32, 1, 0.01), bands(4, 16, 0.01));

@@ -161,11 +161,11 @@ impl<'a> ToeplitzLoss<'a> {
 
 #[cfg(test)]
 mod tests {
-    use undertone_accounting::participation::{Gap, Participation};
 
     use super::*;
     use crate::strategy::Strategy;
     use crate::strategy::banded_toeplitz::BandedToeplitz;
+    use crate::testing::at_least;
     use crate::toeplitz;
     use crate::workload::Workload;
 
@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn check(objective: Objective, workload: Workload, gap: u64, max_par: u64, sharp: bool) {
-        let participation = Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap();
+        let participation = at_least(gap, max_par);
         let problem = Problem::new(13, participation)
             .with_objective(objective)
             .with_workload(workload);

@@ -125,6 +125,7 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
 mod tests {
     use super::super::statistics::{check_independence, check_integers};
     use super::*;
+    use crate::testing::with_threads;
 
     fn samples(numerator: u64, denominator: u64, key: u8, round: u64, count: usize) -> Vec<i64> {
         let mut out = vec![0; count];
@@ -177,13 +178,7 @@ mod tests {
 
     #[test]
     fn threads_do_not_matter_and_bad_variances_are_refused() {
-        let run = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .unwrap();
-            pool.install(|| samples(77, 3, 9, 2, 5000))
-        };
+        let run = |threads: usize| with_threads(threads, || samples(77, 3, 9, 2, 5000));
         assert_eq!(run(1), run(3));
         assert_eq!(run(2)[..1500], samples(77, 3, 9, 2, 1500));
         assert_eq!(samples(77, 3, 9, 2, 100), samples(770, 30, 9, 2, 100));

@@ -270,6 +270,7 @@ mod tests {
         check_counts, check_halves, check_independence, check_standard_normal, normal_cdf,
     };
     use super::*;
+    use crate::testing::with_threads;
 
     fn samples(steps: f64, key: u8, round: u64, count: usize) -> Vec<i64> {
         let mut out = vec![0; count];
@@ -452,13 +453,7 @@ mod tests {
     #[test]
     fn bytes_do_not_depend_on_threads_or_length() {
         let steps = 2f64.powi(44);
-        let run = |threads: usize, count: usize| {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .unwrap();
-            pool.install(|| samples(steps, 2, 7, count))
-        };
+        let run = |threads: usize, count: usize| with_threads(threads, || samples(steps, 2, 7, count));
         let one = run(1, 20_001);
         assert_eq!(one, run(2, 20_001));
         assert_eq!(one, run(3, 20_001));

@@ -1,11 +1,13 @@
 //! Banded matrices with entries of their own in every round: BandMF.
 
 use serde::{Deserialize, Serialize};
+use undertone_accounting::AccountingError;
 use undertone_accounting::participation::Participation;
+use undertone_accounting::sensitivity::general::LowerTriangular;
 
-use super::first_rounds;
 use crate::error::{MechanismError, Result};
-use crate::loss::{Certified, Errors};
+use crate::iterates;
+use crate::loss::Certified;
 use crate::recurrence::Recurrence;
 use crate::triangular::Triangular;
 use crate::workload::Workload;
@@ -32,7 +34,7 @@ use crate::workload::Workload;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked", into = "Unchecked")]
 pub struct Banded {
-    matrix: Triangular,
+    pub(super) matrix: Triangular,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -98,28 +100,19 @@ impl Banded {
         format!("BandMF({})", self.matrix.bands())
     }
 
-    pub(super) fn rounds(&self) -> Option<usize> {
-        Some(self.matrix.rounds())
-    }
-
-    pub(super) fn kept_vectors(&self, rounds: usize) -> usize {
-        self.matrix.bands().min(rounds).saturating_sub(1)
-    }
-
     pub(super) fn squared_sensitivity(
         &self,
         rounds: usize,
         participation: &Participation,
     ) -> Result<Certified> {
-        first_rounds::squared_sensitivity(&self.matrix, rounds, participation)
+        squared_sensitivity(&self.matrix, rounds, participation)
     }
 
-    pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
-        first_rounds::errors(&self.matrix, rounds, workload)
+    pub(super) fn variances(&self, rounds: usize, workload: &Workload) -> Result<Vec<f64>> {
+        iterates::of_triangular(&self.matrix, rounds, workload)
     }
 
     pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
-        first_rounds::check(&self.matrix, rounds)?;
         let bands = self.matrix.bands();
         let mut entries = vec![0.0; rounds * bands];
         for (t, row) in entries.chunks_exact_mut(bands).enumerate() {
@@ -129,4 +122,25 @@ impl Banded {
         }
         Ok(Recurrence::Rows { bands, entries })
     }
+}
+
+/// The sensitivity of the first rounds of a matrix that is given entry by entry: exact where a method is known or an evenly spaced set attains the bound, otherwise the bound.
+pub(super) fn squared_sensitivity(
+    matrix: &Triangular,
+    rounds: usize,
+    participation: &Participation,
+) -> Result<Certified> {
+    let matrix = LowerTriangular::from_columns(matrix.columns(rounds))?;
+    match matrix.squared_sensitivity(participation) {
+        Ok(squared) => return Ok(Certified::exact(squared)),
+        Err(AccountingError::NoExactSensitivity { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let squared = matrix.squared_sensitivity_bound(participation)?;
+    let reached = matrix.squared_sensitivity_reached(participation)?;
+    Ok(Certified {
+        squared,
+        // The sums run in different orders.
+        exact: reached.get() >= squared.get() * (1.0 - 1e-12),
+    })
 }

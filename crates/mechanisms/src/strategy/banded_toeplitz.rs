@@ -1,15 +1,13 @@
 //! Banded Toeplitz matrices: BandToep with optimised coefficients, BandFHU with those of the square root.
 
 use serde::{Deserialize, Serialize};
-use undertone_accounting::AccountingError;
 use undertone_accounting::participation::Participation;
 use undertone_accounting::sensitivity::toeplitz::Toeplitz;
 
 use super::coefficients::Coefficients;
-use super::identity::positive;
 use crate::error::Result;
 use crate::iterates;
-use crate::loss::{Certified, Errors};
+use crate::loss::Certified;
 use crate::recurrence::Recurrence;
 use crate::toeplitz;
 use crate::workload::Workload;
@@ -72,39 +70,23 @@ impl BandedToeplitz {
         }
     }
 
-    pub(super) fn rounds(&self) -> Option<usize> {
-        None
-    }
-
-    pub(super) fn kept_vectors(&self, rounds: usize) -> usize {
-        self.coefficients.len().min(rounds).saturating_sub(1)
-    }
-
     pub(super) fn squared_sensitivity(
         &self,
         rounds: usize,
         participation: &Participation,
     ) -> Result<Certified> {
-        positive(rounds)?;
         certified(
             &Toeplitz::banded(self.coefficients.to_vec(), rounds)?,
             participation,
         )
     }
 
-    pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
-        positive(rounds)?;
+    pub(super) fn variances(&self, rounds: usize, workload: &Workload) -> Result<Vec<f64>> {
         let inverse = toeplitz::inverse(&self.coefficients, rounds)?;
-        Ok(Errors::from_variances(iterates::of_toeplitz(
-            &inverse,
-            &[],
-            rounds,
-            workload,
-        )?))
+        iterates::of_toeplitz(&inverse, &[], rounds, workload)
     }
 
-    pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
-        positive(rounds)?;
+    pub(super) fn recurrence(&self, _rounds: usize) -> Result<Recurrence> {
         Ok(Recurrence::Bands {
             coefficients: self.coefficients.to_vec(),
             scale: Vec::new(),
@@ -114,11 +96,7 @@ impl BandedToeplitz {
 
 /// Exact where that is known, otherwise the bound.
 pub(super) fn certified(matrix: &Toeplitz, participation: &Participation) -> Result<Certified> {
-    match matrix.squared_sensitivity(participation) {
-        Ok(squared) => Ok(Certified::exact(squared)),
-        Err(AccountingError::NoExactSensitivity { .. }) => Ok(Certified::upper_bound(
-            matrix.squared_sensitivity_bound(participation)?,
-        )),
-        Err(error) => Err(error.into()),
-    }
+    Certified::known(matrix.squared_sensitivity(participation), || {
+        matrix.squared_sensitivity_bound(participation)
+    })
 }

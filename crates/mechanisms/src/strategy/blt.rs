@@ -1,16 +1,15 @@
 //! Buffered linear Toeplitz matrices: a few exponentially decaying buffers instead of the whole history.
 
 use serde::{Deserialize, Serialize};
-use undertone_accounting::AccountingError;
 use undertone_accounting::participation::Participation;
 use undertone_accounting::sensitivity::production::ProductionBlt;
 use undertone_accounting::sensitivity::toeplitz::Toeplitz;
 
-use super::identity::positive;
+use super::banded_toeplitz::certified;
 use crate::blt::series::Buffers;
 use crate::blt::{interlace, pair, rational};
 use crate::error::{MechanismError, Result, ensure, setting};
-use crate::loss::{Certified, Errors};
+use crate::loss::Certified;
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
 
@@ -284,38 +283,19 @@ impl Blt {
         format!("BLT({})", self.buffers())
     }
 
-    pub(super) fn rounds(&self) -> Option<usize> {
-        None
-    }
-
-    pub(super) fn kept_vectors(&self, _rounds: usize) -> usize {
-        self.buffers()
-    }
-
     pub(super) fn squared_sensitivity(
         &self,
         rounds: usize,
         participation: &Participation,
     ) -> Result<Certified> {
-        positive(rounds)?;
-        let matrix = Toeplitz::new(self.coefficients(rounds))?;
-        match matrix.squared_sensitivity(participation) {
-            Ok(squared) => Ok(Certified::exact(squared)),
-            Err(AccountingError::NoExactSensitivity { .. }) => Ok(Certified::upper_bound(
-                matrix.squared_sensitivity_bound(participation)?,
-            )),
-            Err(error) => Err(error.into()),
-        }
+        certified(&Toeplitz::new(self.coefficients(rounds))?, participation)
     }
 
-    pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
-        positive(rounds)?;
-        let variances = self.series().variances(&[], workload, rounds)?;
-        Ok(Errors::from_variances(variances))
+    pub(super) fn variances(&self, rounds: usize, workload: &Workload) -> Result<Vec<f64>> {
+        self.series().variances(&[], workload, rounds)
     }
 
-    pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
-        positive(rounds)?;
+    pub(super) fn recurrence(&self, _rounds: usize) -> Result<Recurrence> {
         Ok(Recurrence::Buffers {
             decay_complement: self.decay_complements.clone(),
             output: self.output_scales.clone(),
@@ -333,19 +313,16 @@ fn whole_rows(length: usize, dimension: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use undertone_accounting::participation::Gap;
     use undertone_accounting::sensitivity::production::{BLT_100, BLT_400, all};
 
     use super::*;
-
-    fn close(got: f64, want: f64, tolerance: f64) {
-        assert!((got / want - 1.0).abs() <= tolerance, "{got} {want}");
-    }
+    use crate::testing::{at_least, close};
 
     fn check_losses(blt: &Blt, (rounds, gap, max_par): (usize, u64, u64), want: [f64; 3]) {
-        let schema = Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap();
+        let schema = at_least(gap, max_par);
         let certified = blt.squared_sensitivity(rounds, &schema).unwrap();
-        let errors = blt.errors(rounds, &Workload::prefix_sum()).unwrap();
+        let variances = blt.variances(rounds, &Workload::prefix_sum()).unwrap();
+        let errors = crate::Errors::from_variances(variances);
         let losses = errors.losses(certified.squared);
         assert!(certified.exact);
         close(losses.sensitivity, want[0], 1e-12);
@@ -453,6 +430,7 @@ mod tests {
         assert!(Blt::from_pairs(&[0.5], &[0.6]).is_err());
         let blt = Blt::from_pairs(&[0.9], &[0.6]).unwrap();
         assert!(blt.multiply(&mut [0.0; 5], 2).is_err() && blt.solve(&mut [0.0; 4], 0).is_err());
+        let blt = crate::Strategy::Blt(blt);
         assert!(blt.errors(0, &Workload::prefix_sum()).is_err() && blt.recurrence(0).is_err());
         let json = r#"{"decay_complements": [0.5], "output_scales": [-1.0]}"#;
         assert!(serde_json::from_str::<Blt>(json).is_err());
@@ -461,7 +439,7 @@ mod tests {
     #[test]
     fn growing_coefficients_get_a_bound() {
         let steep = Blt::new(&[0.5, 0.5], &[0.8, 0.4]).unwrap();
-        let schema = Participation::at_least(Gap::new(2).unwrap(), 2).unwrap();
+        let schema = at_least(2, 2);
         let certified = steep.squared_sensitivity(4, &schema).unwrap();
         assert!(!certified.exact);
         // The majorant is (1.2, 1.2, 0.6, 0.3), its worst rounds 0 and 2; the matrix itself has 1 + 1.44 + 1.6^2 + 1.5^2.

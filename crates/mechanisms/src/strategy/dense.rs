@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 use undertone_accounting::participation::Participation;
 
-use super::first_rounds;
+use super::banded;
 use crate::error::{MechanismError, Result, ensure};
-use crate::loss::{Certified, Errors};
+use crate::iterates;
+use crate::loss::Certified;
 use crate::recurrence::Recurrence;
 use crate::triangular::{LANES, Triangular};
 use crate::workload::Workload;
@@ -21,7 +22,7 @@ use crate::workload::Workload;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked", into = "Unchecked")]
 pub struct Dense {
-    matrix: Triangular,
+    pub(super) matrix: Triangular,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -78,21 +79,12 @@ impl Dense {
         "dense".to_owned()
     }
 
-    pub(super) fn rounds(&self) -> Option<usize> {
-        Some(self.matrix.rounds())
-    }
-
-    /// None: earlier rows are made again from their keys.
-    pub(super) fn kept_vectors(&self, _rounds: usize) -> usize {
-        0
-    }
-
     pub(super) fn squared_sensitivity(
         &self,
         rounds: usize,
         participation: &Participation,
     ) -> Result<Certified> {
-        let certified = first_rounds::squared_sensitivity(&self.matrix, rounds, participation)?;
+        let certified = banded::squared_sensitivity(&self.matrix, rounds, participation)?;
         let residual = self.residual_of_inverse(rounds)?;
         certified.widened(certified.squared.sensitivity() * residual / (1.0 - residual))
     }
@@ -124,12 +116,11 @@ impl Dense {
         Ok(residual)
     }
 
-    pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
-        first_rounds::errors(&self.matrix, rounds, workload)
+    pub(super) fn variances(&self, rounds: usize, workload: &Workload) -> Result<Vec<f64>> {
+        iterates::of_triangular(&self.matrix, rounds, workload)
     }
 
     pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
-        first_rounds::check(&self.matrix, rounds)?;
         let mut entries = vec![0.0; rounds * (rounds + 1) / 2];
         for start in (0..rounds).step_by(LANES) {
             let inverse = self.matrix.inverse_columns(start, rounds);

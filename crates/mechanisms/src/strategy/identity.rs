@@ -5,7 +5,7 @@ use undertone_accounting::participation::Participation;
 use undertone_accounting::sensitivity::SquaredSensitivity;
 
 use crate::error::{Result, ensure};
-use crate::loss::{Certified, Errors};
+use crate::loss::Certified;
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
 
@@ -16,14 +16,6 @@ pub struct IdentityMatrix;
 impl IdentityMatrix {
     pub(super) fn name(&self) -> String {
         "independent".to_owned()
-    }
-
-    pub(super) fn rounds(&self) -> Option<usize> {
-        None
-    }
-
-    pub(super) fn kept_vectors(&self, _rounds: usize) -> usize {
-        0
     }
 
     /// The squared sensitivity, which is one unit per participation.
@@ -38,26 +30,23 @@ impl IdentityMatrix {
     }
 
     /// Squared row norms of the workload itself: `A A^T` on the diagonal.
-    pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
-        positive(rounds)?;
-        let variances = if let Some(coefficients) = workload.coefficients(rounds) {
+    pub(super) fn variances(&self, rounds: usize, workload: &Workload) -> Result<Vec<f64>> {
+        if let Some(coefficients) = workload.coefficients(rounds) {
             let mut sum = 0.0;
-            coefficients
+            Ok(coefficients
                 .into_iter()
                 .map(|coefficient| {
                     sum += coefficient * coefficient;
                     sum
                 })
-                .collect()
+                .collect())
         } else {
             let norm = |t| Ok(workload.row(t)?.iter().map(|entry| entry * entry).sum());
-            (0..rounds).map(norm).collect::<Result<Vec<f64>>>()?
-        };
-        Ok(Errors::from_variances(variances))
+            (0..rounds).map(norm).collect()
+        }
     }
 
-    pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
-        positive(rounds)?;
+    pub(super) fn recurrence(&self, _rounds: usize) -> Result<Recurrence> {
         Ok(Recurrence::Identity)
     }
 }
@@ -75,19 +64,21 @@ pub(crate) fn positive(rounds: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use undertone_accounting::participation::Gap;
+    use crate::testing::at_least;
 
     #[test]
     fn errors_are_those_of_the_workload() {
-        let errors = IdentityMatrix.errors(4, &Workload::prefix_sum()).unwrap();
+        let identity = crate::Strategy::Independent(IdentityMatrix);
+        let errors = identity.errors(4, &Workload::prefix_sum()).unwrap();
         assert_eq!((errors.max_error, errors.rms_error), (2.0, 2.5f64.sqrt()));
-        let rates = Workload::momentum(0.5).unwrap().with_learning_rates(vec![1.0; 4]);
-        let scheduled = IdentityMatrix.errors(4, &rates.unwrap()).unwrap();
-        let plain = IdentityMatrix
-            .errors(4, &Workload::momentum(0.5).unwrap())
-            .unwrap();
+        let momentum = Workload::momentum(0.5).unwrap();
+        let rates = momentum.clone().with_learning_rates(vec![1.0; 4]).unwrap();
+        let (scheduled, plain) = (
+            identity.errors(4, &rates).unwrap(),
+            identity.errors(4, &momentum).unwrap(),
+        );
         assert!((scheduled.rms_error - plain.rms_error).abs() < 1e-15);
-        assert!(IdentityMatrix.errors(0, &Workload::prefix_sum()).is_err());
+        assert!(identity.errors(0, &Workload::prefix_sum()).is_err());
     }
 
     #[test]
@@ -112,7 +103,7 @@ mod tests {
 
     #[test]
     fn every_participation_costs_one() {
-        let schema = Participation::at_least(Gap::new(3).unwrap(), 9).unwrap();
+        let schema = at_least(3, 9);
         let certified = IdentityMatrix.squared_sensitivity(10, &schema).unwrap();
         assert_eq!((certified.squared.get(), certified.exact), (4.0, true));
     }

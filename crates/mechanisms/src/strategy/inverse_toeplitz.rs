@@ -6,10 +6,9 @@ use undertone_accounting::sensitivity::toeplitz::Toeplitz;
 
 use super::banded_toeplitz::certified;
 use super::coefficients::Coefficients;
-use super::identity::positive;
 use crate::error::{Result, ensure};
 use crate::iterates;
-use crate::loss::{Certified, Errors};
+use crate::loss::Certified;
 use crate::recurrence::Recurrence;
 use crate::toeplitz::{self, enclosure};
 use crate::workload::Workload;
@@ -107,21 +106,11 @@ impl InverseToeplitz {
         }
     }
 
-    pub(super) fn rounds(&self) -> Option<usize> {
-        None
-    }
-
-    /// None: earlier rows are made again from their keys.
-    pub(super) fn kept_vectors(&self, _rounds: usize) -> usize {
-        0
-    }
-
     pub(super) fn squared_sensitivity(
         &self,
         rounds: usize,
         participation: &Participation,
     ) -> Result<Certified> {
-        positive(rounds)?;
         let coefficients = self.strategy_coefficients(rounds)?;
         // PRIVACY: the noise is made from the inverse, so the matrix that is run is the exact one, and what rounding took
         // from the computed one counts.
@@ -131,18 +120,11 @@ impl InverseToeplitz {
         certified(&Toeplitz::new(coefficients)?, participation)?.widened(missing)
     }
 
-    pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
-        positive(rounds)?;
-        Ok(Errors::from_variances(iterates::of_toeplitz(
-            &self.coefficients,
-            &[],
-            rounds,
-            workload,
-        )?))
+    pub(super) fn variances(&self, rounds: usize, workload: &Workload) -> Result<Vec<f64>> {
+        iterates::of_toeplitz(&self.coefficients, &[], rounds, workload)
     }
 
-    pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
-        positive(rounds)?;
+    pub(super) fn recurrence(&self, _rounds: usize) -> Result<Recurrence> {
         Ok(Recurrence::Taps {
             coefficients: self.coefficients.to_vec(),
             scale: Vec::new(),
@@ -157,9 +139,9 @@ fn readable(value: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use undertone_accounting::participation::Gap;
 
     use super::*;
+    use crate::testing::at_least;
     use crate::toeplitz::exact;
 
     #[test]
@@ -174,7 +156,7 @@ mod tests {
     /// below what the exact inverse of the taps costs, although the computed inverse alone would be.
     #[test]
     fn taps_that_cancel_are_not_certified_too_low() {
-        let twice = Participation::at_least(Gap::new(4).unwrap(), 6).unwrap();
+        let twice = at_least(4, 6);
         let (mut too_low, mut widest) = (0, 0.0f64);
         for step in 0..40 {
             let ratio = 2.7 + 0.007 * f64::from(step);

@@ -6,10 +6,9 @@ use undertone_accounting::participation::Participation;
 use super::identity::positive;
 use super::inverse_toeplitz::InverseToeplitz;
 use super::normalised_toeplitz::normalised_certified;
-use super::tree_full::within;
 use crate::error::{MechanismError, Result};
 use crate::iterates;
-use crate::loss::{Certified, Errors};
+use crate::loss::Certified;
 use crate::recurrence::Recurrence;
 use crate::toeplitz;
 use crate::workload::Workload;
@@ -25,7 +24,7 @@ use crate::workload::Workload;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct NormalisedInverseToeplitz {
-    rounds: usize,
+    pub(super) rounds: usize,
     inverse: InverseToeplitz,
 }
 
@@ -70,21 +69,8 @@ impl NormalisedInverseToeplitz {
         Ok(toeplitz::column_norms(&coefficients, self.rounds))
     }
 
-    fn check(&self, rounds: usize) -> Result<()> {
-        positive(rounds)?;
-        within(rounds, self.rounds)
-    }
-
     pub(super) fn name(&self) -> String {
         format!("normalised {}", self.inverse.name())
-    }
-
-    pub(super) fn rounds(&self) -> Option<usize> {
-        Some(self.rounds)
-    }
-
-    pub(super) fn kept_vectors(&self, rounds: usize) -> usize {
-        self.inverse.kept_vectors(rounds)
     }
 
     pub(super) fn squared_sensitivity(
@@ -92,7 +78,6 @@ impl NormalisedInverseToeplitz {
         rounds: usize,
         participation: &Participation,
     ) -> Result<Certified> {
-        self.check(rounds)?;
         let coefficients = self.inverse.strategy_coefficients(self.rounds)?;
         let errors = self.inverse.coefficient_errors(&coefficients)?;
         let max_par = participation
@@ -103,18 +88,11 @@ impl NormalisedInverseToeplitz {
         normalised_certified(coefficients, rounds, participation)?.widened(missing)
     }
 
-    pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
-        self.check(rounds)?;
-        Ok(Errors::from_variances(iterates::of_toeplitz(
-            self.coefficients(),
-            &self.column_norms()?,
-            rounds,
-            workload,
-        )?))
+    pub(super) fn variances(&self, rounds: usize, workload: &Workload) -> Result<Vec<f64>> {
+        iterates::of_toeplitz(self.coefficients(), &self.column_norms()?, rounds, workload)
     }
 
     pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
-        self.check(rounds)?;
         let mut scale = self.column_norms()?;
         scale.truncate(rounds);
         Ok(Recurrence::Taps {
@@ -142,15 +120,15 @@ fn largest_share(errors: &[f64], coefficients: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use undertone_accounting::participation::Gap;
     use undertone_accounting::sensitivity::normalised::NormalisedToeplitz;
 
     use super::*;
+    use crate::testing::at_least;
     use crate::toeplitz::exact;
 
     #[test]
     fn taps_that_cancel_are_not_certified_too_low() {
-        let twice = Participation::at_least(Gap::new(4).unwrap(), 6).unwrap();
+        let twice = at_least(4, 6);
         let mut widened = 0;
         for step in 0..40 {
             let ratio = 2.7 + 0.007 * f64::from(step);

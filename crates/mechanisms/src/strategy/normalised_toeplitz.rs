@@ -1,16 +1,14 @@
 //! Toeplitz matrices with columns scaled to norm one.
 
 use serde::{Deserialize, Serialize};
-use undertone_accounting::AccountingError;
 use undertone_accounting::participation::Participation;
 use undertone_accounting::sensitivity::normalised;
 
 use super::coefficients::Coefficients;
 use super::identity::positive;
-use super::tree_full::within;
 use crate::error::{MechanismError, Result};
 use crate::iterates;
-use crate::loss::{Certified, Errors};
+use crate::loss::Certified;
 use crate::recurrence::Recurrence;
 use crate::toeplitz;
 use crate::workload::Workload;
@@ -39,7 +37,7 @@ use crate::workload::Workload;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct NormalisedToeplitz {
-    rounds: usize,
+    pub(super) rounds: usize,
     coefficients: Coefficients,
 }
 
@@ -89,11 +87,6 @@ impl NormalisedToeplitz {
         toeplitz::column_norms(&self.coefficients, self.rounds)
     }
 
-    fn check(&self, rounds: usize) -> Result<()> {
-        positive(rounds)?;
-        within(rounds, self.rounds)
-    }
-
     pub(super) fn name(&self) -> String {
         let bands = self.coefficients.len();
         match (bands == self.rounds, *self.coefficients == toeplitz::fhu(bands)) {
@@ -103,38 +96,22 @@ impl NormalisedToeplitz {
         }
     }
 
-    pub(super) fn rounds(&self) -> Option<usize> {
-        Some(self.rounds)
-    }
-
-    pub(super) fn kept_vectors(&self, rounds: usize) -> usize {
-        self.coefficients.len().min(rounds).saturating_sub(1)
-    }
-
     pub(super) fn squared_sensitivity(
         &self,
         rounds: usize,
         participation: &Participation,
     ) -> Result<Certified> {
-        self.check(rounds)?;
         let mut coefficients = self.coefficients.to_vec();
         coefficients.resize(self.rounds, 0.0);
         normalised_certified(coefficients, rounds, participation)
     }
 
-    pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
-        self.check(rounds)?;
+    pub(super) fn variances(&self, rounds: usize, workload: &Workload) -> Result<Vec<f64>> {
         let inverse = toeplitz::inverse(&self.coefficients, rounds)?;
-        Ok(Errors::from_variances(iterates::of_toeplitz(
-            &inverse,
-            &self.column_norms(),
-            rounds,
-            workload,
-        )?))
+        iterates::of_toeplitz(&inverse, &self.column_norms(), rounds, workload)
     }
 
     pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
-        self.check(rounds)?;
         let mut scale = self.column_norms();
         scale.truncate(rounds);
         Ok(Recurrence::Bands {
@@ -152,11 +129,7 @@ pub(super) fn normalised_certified(
     participation: &Participation,
 ) -> Result<Certified> {
     let matrix = normalised::NormalisedToeplitz::new(coefficients)?;
-    match matrix.squared_sensitivity(rounds, participation) {
-        Ok(squared) => Ok(Certified::exact(squared)),
-        Err(AccountingError::NoExactSensitivity { .. }) => Ok(Certified::upper_bound(
-            matrix.squared_sensitivity_bound(rounds, participation)?,
-        )),
-        Err(error) => Err(error.into()),
-    }
+    Certified::known(matrix.squared_sensitivity(rounds, participation), || {
+        matrix.squared_sensitivity_bound(rounds, participation)
+    })
 }

@@ -124,10 +124,6 @@ impl Tree {
         }
     }
 
-    pub(super) fn rounds(&self) -> Option<usize> {
-        None
-    }
-
     pub(super) fn kept_vectors(&self, rounds: usize) -> usize {
         let longest = match self.restarts {
             None => rounds as u64,
@@ -142,18 +138,15 @@ impl Tree {
         participation: &Participation,
     ) -> Result<Certified> {
         let trees = self.tree_rounds(rounds)?;
-        match restart::squared_sensitivity(&trees, participation) {
-            Ok(exact) => Ok(Certified::exact(exact.squared_sensitivity)),
-            Err(AccountingError::SensitivityTooLarge { .. }) => Ok(Certified::upper_bound(
-                restart::squared_sensitivity_bound(&trees, participation)?,
-            )),
-            Err(error) => Err(error.into()),
-        }
+        let exact = restart::squared_sensitivity(&trees, participation);
+        Certified::known(exact.map(|exact| exact.squared_sensitivity), || {
+            restart::squared_sensitivity_bound(&trees, participation)
+        })
     }
 
     /// Estimates of disjoint nodes are independent, those of a node and its parent are not: their covariances with the
     /// iterates are followed through the run.
-    pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
+    pub(super) fn variances(&self, rounds: usize, workload: &Workload) -> Result<Vec<f64>> {
         let trees = self.tree_rounds(rounds)?;
         let mut rates = workload.rates(rounds)?;
         let longest = trees.iter().copied().max().unwrap_or(1);
@@ -184,7 +177,7 @@ impl Tree {
             }
             iterates.moments.assign(before, &[(prefix, 1.0)], 0.0);
         }
-        Ok(Errors::from_variances(variances))
+        Ok(variances)
     }
 
     pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {

@@ -1,14 +1,13 @@
 //! Binary tree aggregation with the full decoder: the best linear estimates from all nodes, in logarithmic memory.
 
 use serde::{Deserialize, Serialize};
-use undertone_accounting::AccountingError;
 use undertone_accounting::participation::Participation;
 use undertone_accounting::sensitivity::{SquaredSensitivity, restart};
 
 use super::identity::positive;
-use crate::error::{MechanismError, Result, ensure, setting};
+use crate::error::{MechanismError, Result, setting};
 use crate::iterates::Iterates;
-use crate::loss::{Certified, Errors};
+use crate::loss::Certified;
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
 
@@ -57,7 +56,7 @@ pub enum TreeLayout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct TreeFull {
-    rounds: usize,
+    pub(super) rounds: usize,
     layout: TreeLayout,
 }
 
@@ -167,20 +166,11 @@ impl TreeFull {
         factor
     }
 
-    fn check(&self, rounds: usize) -> Result<()> {
-        positive(rounds)?;
-        within(rounds, self.rounds)
-    }
-
     pub(super) fn name(&self) -> String {
         match self.layout {
             TreeLayout::CompleteNodes => "TreeAgg-Full".to_owned(),
             TreeLayout::Trees { leaves } => format!("TreeAgg-Full({leaves})"),
         }
-    }
-
-    pub(super) fn rounds(&self) -> Option<usize> {
-        Some(self.rounds)
     }
 
     pub(super) fn kept_vectors(&self, rounds: usize) -> usize {
@@ -194,7 +184,6 @@ impl TreeFull {
         rounds: usize,
         participation: &Participation,
     ) -> Result<Certified> {
-        self.check(rounds)?;
         let all = self.rounds as u64;
         let trees = match self.layout {
             TreeLayout::CompleteNodes => vec![all],
@@ -203,54 +192,48 @@ impl TreeFull {
         };
         // Fewer rounds fit than the trees have.
         let schema = participation.effective(all)?.participation;
-        let bound = match restart::squared_sensitivity(&trees, &schema) {
-            Ok(exact) => exact.squared_sensitivity,
-            Err(AccountingError::SensitivityTooLarge { .. }) => {
-                return Ok(Certified::upper_bound(restart::squared_sensitivity_bound(
-                    &trees, &schema,
-                )?));
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let attained = rounds == self.rounds
-            && (self.layout == TreeLayout::CompleteNodes || reached(&trees, all, &schema)? >= bound);
-        Ok(Certified {
-            squared: bound,
-            exact: attained,
-        })
+        let exact = restart::squared_sensitivity(&trees, &schema);
+        let mut certified = Certified::known(exact.map(|exact| exact.squared_sensitivity), || {
+            restart::squared_sensitivity_bound(&trees, &schema)
+        })?;
+        certified.exact = certified.exact
+            && rounds == self.rounds
+            && (self.layout == TreeLayout::CompleteNodes
+                || reached(&trees, all, &schema)? >= certified.squared);
+        Ok(certified)
     }
 
-    pub(super) fn errors(&self, rounds: usize, workload: &Workload) -> Result<Errors> {
-        self.check(rounds)?;
+    pub(super) fn variances(&self, rounds: usize, workload: &Workload) -> Result<Vec<f64>> {
         let rates = workload.rates(rounds)?;
         let factor = self.factor();
         let heights = factor.leaves.trailing_zeros() as usize + 1;
         let noise = heights;
         let mut iterates = Iterates::new(heights + 1, workload);
         let mut sources = Vec::with_capacity(heights);
-        let variances = rates.enumerate().map(|(t, rate)| {
-            let u = t % factor.leaves;
-            let inverse = 1.0 / factor.diagonal[t];
-            let set = (0..heights).rev().filter(|height| u >> height & 1 == 1);
-            sources.clear();
-            sources.extend(
-                set.zip(&factor.blocks[t])
-                    .map(|(height, entry)| (height, -entry * inverse)),
-            );
-            iterates.moments.assign(noise, &sources, inverse);
-            let variance = iterates.step(&[(noise, 1.0)], rate);
-            // The blocks that this round completes become one.
-            let complete = u.trailing_ones() as usize;
-            sources.clear();
-            sources.extend((0..complete).chain([noise]).map(|block| (block, 1.0)));
-            iterates.moments.assign(complete, &sources, 0.0);
-            variance
-        });
-        Ok(Errors::from_variances(variances))
+        Ok(rates
+            .enumerate()
+            .map(|(t, rate)| {
+                let u = t % factor.leaves;
+                let inverse = 1.0 / factor.diagonal[t];
+                let set = (0..heights).rev().filter(|height| u >> height & 1 == 1);
+                sources.clear();
+                sources.extend(
+                    set.zip(&factor.blocks[t])
+                        .map(|(height, entry)| (height, -entry * inverse)),
+                );
+                iterates.moments.assign(noise, &sources, inverse);
+                let variance = iterates.step(&[(noise, 1.0)], rate);
+                // The blocks that this round completes become one.
+                let complete = u.trailing_ones() as usize;
+                sources.clear();
+                sources.extend((0..complete).chain([noise]).map(|block| (block, 1.0)));
+                iterates.moments.assign(complete, &sources, 0.0);
+                variance
+            })
+            .collect())
     }
 
     pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
-        self.check(rounds)?;
         let factor = self.factor();
         let diagonal: Vec<f64> = factor.diagonal[..rounds]
             .iter()
@@ -274,11 +257,4 @@ fn reached(trees: &[u64], rounds: u64, schema: &Participation) -> Result<Squared
         .map_while(|j| j.checked_mul(gap).filter(|round| *round < rounds))
         .collect();
     Ok(restart::squared_norm(trees, &early)?)
-}
-
-/// Refuses more rounds than a matrix has.
-pub(super) fn within(rounds: usize, available: usize) -> Result<()> {
-    let expected = "at most the rounds that the matrix was made for";
-    ensure(rounds <= available, "rounds", expected, rounds as f64)?;
-    Ok(())
 }

@@ -1,6 +1,7 @@
 use super::engine::History;
 use super::reference::{SAMPLE_ROUNDS, matrix, samples};
 use super::*;
+use crate::testing::with_threads;
 
 const BLOCK: usize = crate::sampler::gaussian32::BLOCK;
 
@@ -106,11 +107,9 @@ fn errors_do_not_grow_over_thousands_of_rounds() {
 fn bytes_do_not_depend_on_threads() {
     each(|name, recurrence, options| {
         let run = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .unwrap();
-            pool.install(|| rows(&mut stream(recurrence, 20, 2 * BLOCK + 77, options), 20))
+            with_threads(threads, || {
+                rows(&mut stream(recurrence, 20, 2 * BLOCK + 77, options), 20)
+            })
         };
         let one = run(1);
         assert!(one == run(2) && one == run(3), "{name}, {options:?}");
@@ -140,8 +139,7 @@ fn a_resumed_stream_goes_on_with_the_same_bytes() {
             let mut second = fresh();
             second.load(&mut &bytes[..]).unwrap();
             assert_eq!(second.round(), begun);
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
-            let rest = pool.install(|| rows(&mut second, 21));
+            let rest = with_threads(3, || rows(&mut second, 21));
             assert!(rest == rows(&mut first, 21), "{name}, {options:?}");
         }
     });

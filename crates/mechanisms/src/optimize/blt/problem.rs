@@ -95,13 +95,13 @@ impl Problem {
 
 #[cfg(test)]
 mod tests {
-    use undertone_accounting::participation::{Gap, Participation};
 
     use super::*;
     use crate::loss::Objective;
     use crate::strategy::Strategy;
     use crate::strategy::blt::Blt;
     use crate::strategy::normalised_blt::NormalisedBlt;
+    use crate::testing::at_least;
     use crate::workload::Workload;
 
     /// The loss as the strategy itself states it, and the gradient by differences.
@@ -130,7 +130,7 @@ mod tests {
         } else {
             Strategy::Blt(blt)
         };
-        let schema = Participation::at_least(Gap::new(gap as u64).unwrap(), max_par as u64).unwrap();
+        let schema = at_least(gap as u64, max_par as u64);
         let certified = strategy.squared_sensitivity(rounds, &schema).unwrap();
         assert!(certified.exact);
         let want = strategy

@@ -1,19 +1,18 @@
 //! Strategies against the matrices that they stand for: the noise that a recurrence makes is inverted to `C`, whose
 //! sensitivity is maximised over all participation sets and whose errors are those of dense linear algebra.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 mod losses;
 mod matrices;
 mod trees;
 
-use crate::matrices::{Matrix, brute_force, inverse, noise};
+use self::matrices::{Matrix, brute_force, inverse, noise};
+use crate::testing::at_least;
+use crate::{
+    Banded, BandedToeplitz, Blt, Dense, IdentityMatrix, InverseToeplitz, NormalisedBlt,
+    NormalisedInverseToeplitz, NormalisedToeplitz, Strategy, TreeFull, TreeLayout, Workload,
+};
 use proptest::prelude::*;
 use undertone_accounting::participation::{Gap, Participation};
-use undertone_mechanisms::{
-    Banded, BandedToeplitz, Blt, Dense, IdentityMatrix, InverseToeplitz, NormalisedInverseToeplitz,
-    NormalisedToeplitz, Strategy, TreeFull, TreeLayout, Workload,
-};
 
 fn workloads(n: usize) -> Vec<Workload> {
     let rates: Vec<f64> = (0..n).map(|t| 1.0 - 0.05 * t as f64 / n as f64).collect();
@@ -136,6 +135,26 @@ proptest! {
     }
 
     #[test]
+    fn buffers(
+        n in 1usize..=14,
+        parts in prop::collection::vec((0.0..=1.0f64, 0.0..1.0f64), 1..4),
+        total in 0.0..1.4f64,
+        earlier in 0usize..3,
+        schema in schema(),
+    ) {
+        let (theta, omega): (Vec<f64>, Vec<f64>) = parts.into_iter().unzip();
+        let sum: f64 = omega.iter().sum::<f64>().max(1e-3);
+        let omega: Vec<f64> = omega.iter().map(|omega| total * omega / sum).collect();
+        let blt = Blt::new(&theta, &omega).unwrap();
+        check(&Strategy::Blt(blt.clone()), n, &schema);
+        let score = blt.pillutla_score();
+        let normalised = NormalisedBlt::new(blt, n + earlier).unwrap();
+        let exact = check(&Strategy::NormalisedBlt(normalised), n, &schema);
+        // Inverse decays that are non-negative make the coefficients log-convex, the whole run then exact.
+        prop_assert!(exact || earlier > 0 || score > 1.0);
+    }
+
+    #[test]
     fn full_trees(
         n in 1usize..=14,
         earlier in 0usize..3,
@@ -153,7 +172,7 @@ proptest! {
 #[test]
 fn others_too() {
     for (gap, max_par) in [(1, 3), (4, 2), (3, 4)] {
-        let schema = Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap();
+        let schema = at_least(gap, max_par);
         check(&Strategy::Independent(IdentityMatrix), 14, &schema);
         let blt = Blt::new(&[0.9, 0.4], &[0.3, 0.2]).unwrap();
         assert!(check(&Strategy::Blt(blt), 14, &schema));
@@ -168,6 +187,7 @@ fn more_rounds_than_the_matrix_has() {
         Strategy::NormalisedInverseToeplitz(
             NormalisedInverseToeplitz::new(4, InverseToeplitz::lambda(0.5).unwrap()).unwrap(),
         ),
+        Strategy::NormalisedBlt(NormalisedBlt::new(Blt::new(&[0.9], &[0.2]).unwrap(), 4).unwrap()),
         Strategy::Banded(Banded::new(4, 1, vec![1.0; 4]).unwrap()),
         Strategy::Dense(Dense::new(4, vec![1.0; 10]).unwrap()),
     ];
@@ -184,4 +204,22 @@ fn more_rounds_than_the_matrix_has() {
         }
         assert!(strategy.recurrence(4).is_ok());
     }
+}
+
+#[test]
+fn squares_that_vanish() {
+    let check = |strategy: Strategy| {
+        let error = strategy
+            .squared_sensitivity(2, &Participation::single())
+            .unwrap_err();
+        assert!(error.to_string().contains("squared sensitivity"), "{error}");
+    };
+    check(Strategy::BandedToeplitz(
+        BandedToeplitz::new(vec![1e-170]).unwrap(),
+    ));
+    check(Strategy::Banded(Banded::new(2, 1, vec![1e-170; 2]).unwrap()));
+    check(Strategy::Dense(Dense::new(2, vec![1e-150, 0.0, 1e-150]).unwrap()));
+    check(Strategy::InverseToeplitz(
+        InverseToeplitz::new(vec![1e170]).unwrap(),
+    ));
 }

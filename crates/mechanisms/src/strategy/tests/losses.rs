@@ -1,13 +1,13 @@
 //! Losses by an independent numpy implementation.
 
-use undertone_accounting::participation::{Gap, Participation};
-use undertone_mechanisms::{
+use crate::testing::at_least;
+use crate::{
     BandedToeplitz, InverseToeplitz, NormalisedInverseToeplitz, NormalisedToeplitz, Strategy, Tree, TreeFull,
     TreeLayout, Workload,
 };
 
 fn check_losses(strategy: &Strategy, n: usize, gap: u64, max_par: u64, want: [f64; 2]) {
-    let schema = Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap();
+    let schema = at_least(gap, max_par);
     let certified = strategy.squared_sensitivity(n, &schema).unwrap();
     let errors = strategy.errors(n, &Workload::prefix_sum()).unwrap();
     let losses = errors.losses(certified.squared);

@@ -1,9 +1,9 @@
 //! Trees against the nodes that they measure.
 
-use crate::matrices::{Matrix, brute_force, inverse, noise};
-use crate::workloads;
+use super::matrices::{Matrix, brute_force, inverse, noise};
+use super::workloads;
+use crate::{Strategy, Tree, TreeFull, TreeLayout};
 use undertone_accounting::participation::{Gap, Participation};
-use undertone_mechanisms::{Strategy, Tree, TreeFull, TreeLayout};
 
 /// The measured nodes of a tree, as rows.
 fn nodes(n: usize, start: usize, length: usize, leaves: usize, complete: bool) -> Matrix {

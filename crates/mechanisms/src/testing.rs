@@ -1,0 +1,19 @@
+//! What the tests of several modules need.
+
+use undertone_accounting::participation::{Gap, Participation};
+
+/// Users who take part at most `max_par` times, at least `gap` rounds apart.
+pub(crate) fn at_least(gap: u64, max_par: u64) -> Participation {
+    Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap()
+}
+
+/// Runs `work` on a pool of so many threads.
+pub(crate) fn with_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    pool.unwrap().install(work)
+}
+
+/// Checks a relative error.
+pub(crate) fn close(got: f64, want: f64, tolerance: f64) {
+    assert!((got / want - 1.0).abs() <= tolerance, "{got} {want}");
+}
