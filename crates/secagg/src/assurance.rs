@@ -42,7 +42,7 @@
 
 use std::f64::consts::LN_2;
 
-use crate::error::{Result, SecAggError};
+use crate::error::{Result, SecAggError, ensure};
 use crate::terms::{MAX_CLIENTS, ThreatModel, Topology};
 
 /// Maximum neighbours per client on a sparse graph: each costs a key agreement and a mask as long as the vector.
@@ -119,13 +119,7 @@ impl Assumptions {
             ("the bits of privacy", privacy_bits),
             ("the bits of failure", failure_bits),
         ] {
-            if !(1..=128).contains(&got) {
-                return Err(SecAggError::Setting {
-                    name,
-                    expected: "1 to 128",
-                    got: got.into(),
-                });
-            }
+            ensure((1..=128).contains(&got), name, "1 to 128", got)?;
         }
         Ok(Self {
             privacy_bits,
@@ -169,13 +163,8 @@ impl Assumptions {
     /// # Ok::<(), undertone_secagg::SecAggError>(())
     /// ```
     pub fn topology(&self, clients: u32) -> Result<Topology> {
-        if !(2..=MAX_CLIENTS).contains(&clients) {
-            return Err(SecAggError::Setting {
-                name: "the number of clients",
-                expected: "2 to 2^20",
-                got: clients.into(),
-            });
-        }
+        let holds = (2..=MAX_CLIENTS).contains(&clients);
+        ensure(holds, "the number of clients", "2 to 2^20", clients)?;
         let session = Session::new(self, clients);
         let per_event = -(f64::from(self.privacy_bits) + 1.0) * LN_2;
         let failure = -f64::from(self.failure_bits) * LN_2;

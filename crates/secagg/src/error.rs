@@ -283,3 +283,39 @@ fn listed(clients: &[u32]) -> String {
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = SecAggError> = std::result::Result<T, E>;
+
+impl SecAggError {
+    pub(crate) fn key(index: u32, which: &'static str) -> Self {
+        Self::Key { index, which }
+    }
+
+    pub(crate) fn signature(index: u32, what: &'static str) -> Self {
+        Self::Signature { index, what }
+    }
+
+    pub(crate) fn stranger(message: &'static str, index: u32) -> Self {
+        Self::Stranger { message, index }
+    }
+}
+
+/// Refuses a setting outside its range.
+pub(crate) fn ensure(
+    holds: bool,
+    name: &'static str,
+    expected: &'static str,
+    got: impl Into<u64>,
+) -> Result<()> {
+    if holds {
+        return Ok(());
+    }
+    let got = got.into();
+    Err(SecAggError::Setting { name, expected, got })
+}
+
+/// Refuses to go on with fewer clients than `needed`.
+pub(crate) fn at_least(what: &'static str, needed: u32, got: u32) -> Result<()> {
+    if got >= needed {
+        return Ok(());
+    }
+    Err(SecAggError::TooFew { what, needed, got })
+}

@@ -1,7 +1,7 @@
 //! The minimum requirements of a client, whatever a server proposes.
 
 use crate::assurance::Assumptions;
-use crate::error::{Result, SecAggError};
+use crate::error::{Result, SecAggError, ensure};
 use crate::keys::Trust;
 use crate::terms::{MAX_CLIENTS, Params, ThreatModel};
 
@@ -75,13 +75,13 @@ impl Floors {
     /// # Errors
     /// [`SecAggError::Setting`] where not `2 <= min_survivors <= min_clients`.
     pub fn with_clients(self, min_clients: u32, min_survivors: u32) -> Result<Self> {
-        if !(2..=min_clients).contains(&min_survivors) {
-            return Err(SecAggError::Setting {
-                name: "the floor of survivors",
-                expected: "2 to the floor of clients",
-                got: min_survivors.into(),
-            });
-        }
+        let (name, expected) = ("the floor of survivors", "2 to the floor of clients");
+        ensure(
+            (2..=min_clients).contains(&min_survivors),
+            name,
+            expected,
+            min_survivors,
+        )?;
         Ok(Self {
             min_clients,
             min_survivors,
@@ -97,13 +97,8 @@ impl Floors {
     /// # Errors
     /// [`SecAggError::Setting`] where not `1 <= min` and `1 <= max`.
     pub fn with_neighbours(self, min: u32, max: u32) -> Result<Self> {
-        if min == 0 || max == 0 {
-            return Err(SecAggError::Setting {
-                name: "the bounds on the number of neighbours",
-                expected: "at least 1",
-                got: 0,
-            });
-        }
+        let name = "the bounds on the number of neighbours";
+        ensure(min > 0 && max > 0, name, "at least 1", 0u64)?;
         Ok(Self {
             min_neighbours: min,
             max_neighbours: max,
@@ -124,13 +119,8 @@ impl Floors {
                 got: "ThreatModel::HonestButCurious",
             });
         }
-        if assumptions.privacy_bits() < MIN_PRIVACY_BITS {
-            return Err(SecAggError::Setting {
-                name: "the bits of privacy",
-                expected: "40 to 128",
-                got: assumptions.privacy_bits().into(),
-            });
-        }
+        let bits = assumptions.privacy_bits();
+        ensure(bits >= MIN_PRIVACY_BITS, "the bits of privacy", "40 to 128", bits)?;
         Ok(Self { assumptions, ..self })
     }
 
@@ -160,21 +150,11 @@ impl Floors {
             });
         }
         // PRIVACY: counted over the clients whose keys this client checks, not over those that the server claims.
-        at_least(
-            "the number of clients whose keys this client checks",
-            u64::from(k) + 1,
-            self.min_clients.into(),
-        )?;
-        at_least(
-            "the floor of survivors",
-            terms.min_survivors().into(),
-            self.min_survivors.into(),
-        )?;
-        at_least(
-            "the number of neighbours",
-            k.into(),
-            self.min_neighbours.min(n - 1).into(),
-        )?;
+        let name = "the number of clients whose keys this client checks";
+        at_least(name, k + 1, self.min_clients)?;
+        let survivors = terms.min_survivors();
+        at_least("the floor of survivors", survivors, self.min_survivors)?;
+        at_least("the number of neighbours", k, self.min_neighbours.min(n - 1))?;
         if k > self.max_neighbours {
             return Err(SecAggError::Floor {
                 name: "the number of neighbours",
@@ -186,11 +166,8 @@ impl Floors {
         // PRIVACY: a corrupt neighbour gives both kinds of share, an honest one gives one kind. Rounded up, never in the
         // server's favour.
         let corrupt = (self.assumptions.corrupt_rate() * f64::from(k)).ceil() as u64;
-        at_least(
-            "twice the threshold",
-            2 * u64::from(t),
-            u64::from(k) + corrupt + 1,
-        )?;
+        let demanded = u64::from(k) + corrupt + 1;
+        at_least("twice the threshold", 2 * u64::from(t), demanded)?;
         let privacy = self.assumptions.assurance(topology).privacy();
         if privacy <= -f64::from(self.assumptions.privacy_bits()) {
             Ok(())
@@ -203,17 +180,17 @@ impl Floors {
     }
 }
 
-fn at_least(name: &'static str, got: u64, demanded: u64) -> Result<()> {
+fn at_least(name: &'static str, got: impl Into<u64>, demanded: impl Into<u64>) -> Result<()> {
+    let (got, demanded, expected) = (got.into(), demanded.into(), "at least");
     if got >= demanded {
-        Ok(())
-    } else {
-        Err(SecAggError::Floor {
-            name,
-            expected: "at least",
-            demanded,
-            got,
-        })
+        return Ok(());
     }
+    Err(SecAggError::Floor {
+        name,
+        expected,
+        demanded,
+        got,
+    })
 }
 
 #[cfg(test)]

@@ -70,18 +70,12 @@ impl Entry {
 
     /// The identity signed both keys for this context; `index` is for the error.
     pub(crate) fn check_signature(&self, index: u32, context: &Digest32) -> Result<()> {
-        let identity = VerifyingKey::new(&self.identity).ok_or(SecAggError::Key {
-            index,
-            which: "identity",
-        })?;
+        let identity = VerifyingKey::new(&self.identity).ok_or(SecAggError::key(index, "identity"))?;
         let signed = signed_keys(context, &self.identity, &self.sealing_key, &self.masking_key);
         if identity.verifies(&signed, &self.signature) {
             Ok(())
         } else {
-            Err(SecAggError::Signature {
-                index,
-                what: "its keys",
-            })
+            Err(SecAggError::signature(index, "its keys"))
         }
     }
 }

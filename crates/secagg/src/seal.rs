@@ -84,10 +84,7 @@ pub(crate) fn open(
     let data = associated(session, from, to);
     cipher(key)
         .decrypt_inout_detached(&nonce(), &data, plain.as_mut_slice().into(), &tag.into())
-        .map_err(|_| SecAggError::Signature {
-            index: from,
-            what: "its sealed shares",
-        })?;
+        .map_err(|_| SecAggError::signature(from, "its sealed shares"))?;
     let share = |half: &[u8]| {
         let mut bytes = Zeroizing::new([0; SHARE_BYTES]);
         bytes.copy_from_slice(half);

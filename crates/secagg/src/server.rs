@@ -23,7 +23,7 @@ use undertone_aggregation::{ModularVec, Modulus, pack};
 
 use crate::client::signed_survivors;
 use crate::context::{Context, Digest32, SessionId};
-use crate::error::{Result, SecAggError};
+use crate::error::{Result, SecAggError, ensure};
 use crate::keys::{Trust, VerifyingKey};
 use crate::members::Members;
 use crate::message::{
@@ -167,13 +167,8 @@ impl Server {
         let joined = self.joined();
         self.at_least("clients that joined", joined, self.context.terms.min_survivors())?;
         let params = Params::new(self.context.terms, topology(joined)?)?;
-        if params.topology().clients() != joined {
-            return Err(SecAggError::Setting {
-                name: "the graph's number of clients",
-                expected: "the number that joined",
-                got: params.topology().clients().into(),
-            });
-        }
+        let (name, clients) = ("the graph's number of clients", params.topology().clients());
+        ensure(clients == joined, name, "the number that joined", clients)?;
         let entries = std::mem::take(&mut self.joining).into_entries();
         self.clients = Some(JoinedClients::new(&self.context, params, entries, rng));
         self.shares = vec![None; joined as usize];
@@ -322,10 +317,7 @@ impl Server {
         let signed = signed_survivors(session, &self.survivors);
         let identity = VerifyingKey::new(&clients.entry(*index).identity);
         if !identity.is_some_and(|key| key.verifies(&signed, signature)) {
-            return Err(SecAggError::Signature {
-                index: *index,
-                what: "the set of survivors",
-            });
+            return Err(SecAggError::signature(*index, "the set of survivors"));
         }
         commit(&mut self.signatures, *index, Consistency::NAME, signature)
     }

@@ -1,6 +1,6 @@
 //! The terms of a session and its graph.
 
-use crate::error::{Result, SecAggError};
+use crate::error::{Result, SecAggError, at_least, ensure};
 
 /// Maximum number of clients in one session: indices fit a field element many times over, and rosters stay in memory.
 pub const MAX_CLIENTS: u32 = 1 << 20;
@@ -69,8 +69,10 @@ impl Terms {
     /// # Errors
     /// [`SecAggError::Setting`] names the argument outside its range.
     pub fn new(length: u64, modulus: u64, threat_model: ThreatModel) -> Result<Self> {
-        within("the vector's length", "1 to 2^36", length, 1, MAX_LENGTH)?;
-        within("the modulus", "2 to 2^62", modulus, 2, MAX_MODULUS)?;
+        let holds = (1..=MAX_LENGTH).contains(&length);
+        ensure(holds, "the vector's length", "1 to 2^36", length)?;
+        let holds = (2..=MAX_MODULUS).contains(&modulus);
+        ensure(holds, "the modulus", "2 to 2^62", modulus)?;
         Ok(Self {
             suite: Suite::V1,
             threat_model,
@@ -88,21 +90,12 @@ impl Terms {
     /// # Errors
     /// [`SecAggError::Setting`] where not `2 <= min_survivors <= max_clients <= MAX_CLIENTS`.
     pub fn with_clients(mut self, min_survivors: u32, max_clients: u32) -> Result<Self> {
-        within(
-            "the cap on clients",
-            "2 to 2^20",
-            max_clients.into(),
-            2,
-            MAX_CLIENTS.into(),
-        )?;
+        let holds = (2..=MAX_CLIENTS).contains(&max_clients);
+        ensure(holds, "the cap on clients", "2 to 2^20", max_clients)?;
         // PRIVACY: the sum of one client's vector is that vector.
-        within(
-            "the floor of survivors",
-            "2 to the cap on clients",
-            min_survivors.into(),
-            2,
-            max_clients.into(),
-        )?;
+        let holds = (2..=max_clients).contains(&min_survivors);
+        let expected = "2 to the cap on clients";
+        ensure(holds, "the floor of survivors", expected, min_survivors)?;
         self.min_survivors = min_survivors;
         self.max_clients = max_clients;
         Ok(self)
@@ -168,27 +161,13 @@ impl Topology {
     /// [`SecAggError::Setting`] where not `2 <= n <= MAX_CLIENTS`, `1 <= k < n`, `1 <= t <= k`;
     /// [`SecAggError::OddGraph`] where n and k are both odd.
     pub fn new(clients: u32, neighbours: u32, threshold: u32) -> Result<Self> {
-        within(
-            "the number of clients",
-            "2 to 2^20",
-            clients.into(),
-            2,
-            MAX_CLIENTS.into(),
-        )?;
-        within(
-            "the number of neighbours",
-            "1 to one less than the clients",
-            neighbours.into(),
-            1,
-            u64::from(clients) - 1,
-        )?;
-        within(
-            "the threshold",
-            "1 to the number of neighbours",
-            threshold.into(),
-            1,
-            neighbours.into(),
-        )?;
+        let holds = (2..=MAX_CLIENTS).contains(&clients);
+        ensure(holds, "the number of clients", "2 to 2^20", clients)?;
+        let holds = (1..clients).contains(&neighbours);
+        let expected = "1 to one less than the clients";
+        ensure(holds, "the number of neighbours", expected, neighbours)?;
+        let holds = (1..=neighbours).contains(&threshold);
+        ensure(holds, "the threshold", "1 to the number of neighbours", threshold)?;
         if clients % 2 == 1 && neighbours % 2 == 1 {
             return Err(SecAggError::OddGraph { clients, neighbours });
         }
@@ -245,21 +224,14 @@ impl Params {
                 max: terms.max_clients,
             });
         }
-        if topology.clients < terms.min_survivors {
-            return Err(SecAggError::TooFew {
-                what: "the roster",
-                needed: terms.min_survivors,
-                got: topology.clients,
-            });
-        }
+        at_least("the roster", terms.min_survivors, topology.clients)?;
         // PRIVACY: with 2 t <= k one half of a client's neighbours could open its self mask and the other half its mask key.
-        if terms.threat_model == ThreatModel::Active && 2 * topology.threshold <= topology.neighbours {
-            return Err(SecAggError::Setting {
-                name: "the threshold of an active session",
-                expected: "more than half the number of neighbours",
-                got: topology.threshold.into(),
-            });
-        }
+        let holds = terms.threat_model != ThreatModel::Active || 2 * topology.threshold > topology.neighbours;
+        let (name, expected) = (
+            "the threshold of an active session",
+            "more than half the number of neighbours",
+        );
+        ensure(holds, name, expected, topology.threshold)?;
         Ok(Self { terms, topology })
     }
 
@@ -273,14 +245,6 @@ impl Params {
     #[must_use]
     pub fn topology(&self) -> &Topology {
         &self.topology
-    }
-}
-
-fn within(name: &'static str, expected: &'static str, got: u64, min: u64, max: u64) -> Result<()> {
-    if (min..=max).contains(&got) {
-        Ok(())
-    } else {
-        Err(SecAggError::Setting { name, expected, got })
     }
 }
 

@@ -4,7 +4,7 @@ use rand_core::CryptoRng;
 use undertone_aggregation::{ModularVec, pack};
 
 use crate::context::{Context, SessionId};
-use crate::error::{Result, SecAggError};
+use crate::error::{Result, SecAggError, at_least};
 use crate::floors::Floors;
 use crate::graph;
 use crate::keys::{
@@ -105,10 +105,10 @@ impl Joined {
         let shares = seed_shares.iter().zip(&key_shares);
         for (neighbour, (seed, masking_key)) in roster.neighbours.iter().zip(shares) {
             let Neighbour { index: to, entry, .. } = neighbour;
-            let agreed = self.sealing.agree(&entry.sealing_key).ok_or(SecAggError::Key {
-                index: *to,
-                which: "sealing",
-            })?;
+            let agreed = self
+                .sealing
+                .agree(&entry.sealing_key)
+                .ok_or(SecAggError::key(*to, "sealing"))?;
             let key = sealing_key(&agreed, &session, index, *to);
             sealed.push(SealedShares {
                 index: *to,
@@ -207,10 +207,7 @@ impl Sharing {
     ) -> Result<(Uploaded, MaskedInput)> {
         relayed.session.check(&self.session, RelayedShares::NAME)?;
         if relayed.index != self.index {
-            return Err(SecAggError::Stranger {
-                message: RelayedShares::NAME,
-                index: relayed.index,
-            });
+            return Err(SecAggError::stranger(RelayedShares::NAME, relayed.index));
         }
         let terms = self.params.terms();
         if vector.len() as u64 != terms.length() || vector.modulus().get() != terms.modulus() {
@@ -229,10 +226,7 @@ impl Sharing {
             let agreed = self
                 .masking
                 .agree(&peer.entry.masking_key)
-                .ok_or(SecAggError::Key {
-                    index: peer.index,
-                    which: "masking",
-                })?;
+                .ok_or(SecAggError::key(peer.index, "masking"))?;
             let key = pairwise_mask_key(&agreed, &self.session, self.index, peer.index);
             keys.push((Sign::of_pair(self.index, peer.index), key));
         }
@@ -285,21 +279,12 @@ impl Sharing {
             });
         }
         if let Some(stranger) = waiting.next() {
-            return Err(SecAggError::Stranger {
-                message: RelayedShares::NAME,
-                index: stranger.index,
-            });
+            return Err(SecAggError::stranger(RelayedShares::NAME, stranger.index));
         }
         let got = held.iter().filter(|held| held.shares.is_some()).count() as u32;
         let needed = self.params.topology().threshold();
         // PRIVACY: below the threshold nobody could take this client's masks off, or too few would have to lie to do so.
-        if got < needed {
-            return Err(SecAggError::TooFew {
-                what: "neighbours whose shares open",
-                needed,
-                got,
-            });
-        }
+        at_least("neighbours whose shares open", needed, got)?;
         Ok((held, present))
     }
 }

@@ -1,7 +1,7 @@
 //! The client after its vector has left: shares of others are all that it still holds.
 
 use crate::context::{Digest32, SessionId, labelled};
-use crate::error::{Result, SecAggError};
+use crate::error::{Result, SecAggError, at_least};
 use crate::keys::{SigningIdentity, VerifyingKey};
 use crate::members::Members;
 use crate::message::{Consistency, GivenBytes, GivenShare, Message, Survivors, Unmask, UnmaskShares};
@@ -147,29 +147,17 @@ impl Uploaded {
             // Signatures ascend as neighbours do: each is looked for behind the last one, so nobody counts twice.
             let peer = peers.find(|held| held.index == *index && request.survivors.contains(*index));
             let Some(peer) = peer else {
-                return Err(SecAggError::Stranger {
-                    message: "signature of survivors",
-                    index: *index,
-                });
+                return Err(SecAggError::stranger("signature of survivors", *index));
             };
             if !VerifyingKey::new(&peer.identity).is_some_and(|key| key.verifies(&signed, signature)) {
-                return Err(SecAggError::Signature {
-                    index: *index,
-                    what: "the set of survivors",
-                });
+                return Err(SecAggError::signature(*index, "the set of survivors"));
             }
         }
         let (got, needed) = (
             request.signatures.len() as u32,
             self.params.topology().threshold(),
         );
-        if got < needed {
-            return Err(SecAggError::TooFew {
-                what: "neighbours who signed the set of survivors",
-                needed,
-                got,
-            });
-        }
+        at_least("neighbours who signed the set of survivors", needed, got)?;
         Ok(())
     }
 }

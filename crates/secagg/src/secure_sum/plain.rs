@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use undertone_aggregation::{ModularVec, Modulus, pack};
 
 use super::{DropOut, Phase, SecureSum, SumOutcome, SumRequest, Traffic};
-use crate::error::{Result, SecAggError};
+use crate::error::{Result, SecAggError, at_least};
 
 /// Adds the vectors without masks.
 ///
@@ -56,13 +56,7 @@ impl SecureSum for Plain {
                 max: terms.max_clients(),
             });
         }
-        if count < terms.min_survivors() {
-            return Err(SecAggError::TooFew {
-                what: "survivors",
-                needed: terms.min_survivors(),
-                got: count,
-            });
-        }
+        at_least("survivors", terms.min_survivors(), count)?;
         let sum = Mutex::new(ModularVec::zeros(modulus, len));
         included.par_iter().try_for_each_init(
             || ModularVec::zeros(modulus, len),

@@ -179,10 +179,7 @@ impl Server {
             for other in alive {
                 let agreed = masking
                     .agree(&clients.entry(*other).masking_key)
-                    .ok_or(SecAggError::Key {
-                        index: *other,
-                        which: "masking",
-                    })?;
+                    .ok_or(SecAggError::key(*other, "masking"))?;
                 // The other wore the mask with its own sign, so it comes off with the opposite.
                 keys.push((
                     Sign::of_pair(*other, index).opposite(),
