@@ -3,7 +3,7 @@
 use super::inversion::{Inversion, Ladder};
 use super::source::{self, WordSource};
 use super::uniform::{NoiseKey, Purpose};
-use crate::error::{Result, setting};
+use crate::error::{Result, ensure};
 
 /// Fair coins that are counted in random words rather than looked up.
 const COUNTED: u64 = 256;
@@ -65,19 +65,12 @@ impl Binomial {
     /// that is zero or more than `2^31`,
     /// and for a probability above one.
     pub fn new(trials: u64, numerator: u64, denominator: u64) -> Result<Self> {
-        let refuse = |name, expected, got: u64| {
-            let got = got as f64;
-            Err(setting(name, expected, got))
-        };
-        if !(1..=MAX_TRIALS).contains(&trials) {
-            return refuse("trials", "from 1 to 2^40", trials);
-        }
-        if !(1..=MAX_DENOMINATOR).contains(&denominator) {
-            return refuse("probability denominator", "from 1 to 2^31", denominator);
-        }
-        if numerator > denominator {
-            return refuse("probability numerator", "at most the denominator", numerator);
-        }
+        let holds = (1..=MAX_TRIALS).contains(&trials);
+        ensure(holds, "trials", "from 1 to 2^40", trials as f64)?;
+        let (holds, got) = ((1..=MAX_DENOMINATOR).contains(&denominator), denominator as f64);
+        ensure(holds, "probability denominator", "from 1 to 2^31", got)?;
+        let (name, expected) = ("probability numerator", "at most the denominator");
+        ensure(numerator <= denominator, name, expected, numerator as f64)?;
         let mut binomial = Self {
             certain: 0,
             coins: 0,
@@ -175,15 +168,13 @@ impl Ladder for Trials {
 
 #[cfg(test)]
 mod tests {
-    use super::super::statistics::{check_independence, check_integers};
+    use super::super::statistics::{
+        check_integers, check_integers_are_independent, check_standard_normal, drawn, scaled,
+    };
     use super::*;
 
-    fn samples(binomial: &Binomial, key: u8, round: u64, count: usize) -> Vec<i64> {
-        let mut out = vec![0; count];
-        binomial
-            .fill(&NoiseKey::from_bytes([key; 32]), round, &mut out)
-            .unwrap();
-        out
+    fn samples(binomial: &Binomial, key: u8, count: usize) -> Vec<i64> {
+        drawn(|key, round, out| binomial.fill(key, round, out), (key, 0), count)
     }
 
     fn check(trials: u64, numerator: u64, denominator: u64) {
@@ -208,7 +199,7 @@ mod tests {
         let total: f64 = weights.iter().sum();
         assert!(log(total) > 0.0 || trials == 1);
         let binomial = Binomial::new(trials, numerator, denominator).unwrap();
-        check_integers(&samples(&binomial, 1, 0, 60_000), low, high, |k| {
+        check_integers(&samples(&binomial, 1, 60_000), low, high, |k| {
             weights[(k - low) as usize] / total
         });
     }
@@ -227,28 +218,19 @@ mod tests {
 
     #[test]
     fn coordinates_rounds_and_keys_are_independent() {
-        let (counted, looked_up) = (Binomial::fair(100).unwrap(), Binomial::fair(1 << 16).unwrap());
-        for binomial in [&counted, &looked_up] {
-            let plain = |key, round| {
-                samples(binomial, key, round, 50_000)
-                    .iter()
-                    .map(|&x| x as f64)
-                    .collect()
-            };
-            check_independence(plain);
+        // Counted and looked up.
+        for trials in [100, 1 << 16] {
+            let binomial = Binomial::fair(trials).unwrap();
+            check_integers_are_independent(|key, round, out| binomial.fill(key, round, out));
         }
     }
 
     #[test]
     fn many_trials_and_edges() {
         let many = Binomial::fair(1 << 30).unwrap();
-        let x: Vec<f64> = samples(&many, 3, 0, 1 << 16)
-            .iter()
-            .map(|&x| (x - (1 << 29)) as f64 / 2f64.powi(14))
-            .collect();
-        super::super::statistics::check_standard_normal(&x);
-        assert_eq!(samples(&Binomial::new(9, 0, 5).unwrap(), 1, 0, 3), [0; 3]);
-        assert_eq!(samples(&Binomial::new(9, 5, 5).unwrap(), 1, 0, 3), [9; 3]);
+        check_standard_normal(&scaled(&samples(&many, 3, 1 << 16), 1 << 29, 2f64.powi(14)));
+        assert_eq!(samples(&Binomial::new(9, 0, 5).unwrap(), 1, 3), [0; 3]);
+        assert_eq!(samples(&Binomial::new(9, 5, 5).unwrap(), 1, 3), [9; 3]);
         for (trials, numerator, denominator) in
             [(0, 1, 2), (1 << 41, 1, 2), (5, 3, 2), (5, 1, 0), (5, 1, 1 << 32)]
         {

@@ -123,17 +123,19 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::statistics::{check_independence, check_integers};
+    use super::super::statistics::{
+        check_integers, check_integers_are_independent, check_standard_normal, drawn, scaled,
+    };
     use super::*;
     use crate::testing::with_threads;
 
     fn samples(numerator: u64, denominator: u64, key: u8, round: u64, count: usize) -> Vec<i64> {
-        let mut out = vec![0; count];
         let gaussian = DiscreteGaussian::new(numerator, denominator).unwrap();
-        gaussian
-            .fill(&NoiseKey::from_bytes([key; 32]), round, &mut out)
-            .unwrap();
-        out
+        drawn(
+            |key, round, out| gaussian.fill(key, round, out),
+            (key, round),
+            count,
+        )
     }
 
     fn check(numerator: u64, denominator: u64) {
@@ -158,22 +160,13 @@ mod tests {
 
     #[test]
     fn wide_variances_are_still_gaussian() {
-        let deviation = 2f64.powi(30);
-        let x: Vec<f64> = samples(1 << 60, 1, 2, 0, 1 << 16)
-            .iter()
-            .map(|&x| x as f64 / deviation)
-            .collect();
-        super::super::statistics::check_standard_normal(&x);
+        check_standard_normal(&scaled(&samples(1 << 60, 1, 2, 0, 1 << 16), 0, 2f64.powi(30)));
     }
 
     #[test]
     fn coordinates_rounds_and_keys_are_independent() {
-        check_independence(|key, round| {
-            samples(900, 1, key, round, 50_000)
-                .iter()
-                .map(|&x| x as f64)
-                .collect()
-        });
+        let gaussian = DiscreteGaussian::new(900, 1).unwrap();
+        check_integers_are_independent(|key, round, out| gaussian.fill(key, round, out));
     }
 
     #[test]

@@ -93,16 +93,12 @@ impl DiscreteLaplace {
 
 #[cfg(test)]
 mod tests {
-    use super::super::statistics::{check_independence, check_integers};
+    use super::super::statistics::{check_integers, check_integers_are_independent, drawn};
     use super::*;
 
-    fn samples(numerator: u64, denominator: u64, key: u8, round: u64, count: usize) -> Vec<i64> {
-        let mut out = vec![0; count];
+    fn samples(numerator: u64, denominator: u64, key: u8, count: usize) -> Vec<i64> {
         let laplace = DiscreteLaplace::new(numerator, denominator).unwrap();
-        laplace
-            .fill(&NoiseKey::from_bytes([key; 32]), round, &mut out)
-            .unwrap();
-        out
+        drawn(|key, round, out| laplace.fill(key, round, out), (key, 0), count)
     }
 
     fn check(numerator: u64, denominator: u64) {
@@ -110,12 +106,7 @@ mod tests {
         let reach = (40.0 * scale).ceil() as i64;
         let ratio = (-1.0 / scale).exp();
         let mass = |x: i64| (1.0 - ratio) / (1.0 + ratio) * (-(x.abs() as f64) / scale).exp();
-        check_integers(
-            &samples(numerator, denominator, 1, 0, 100_000),
-            -reach,
-            reach,
-            mass,
-        );
+        check_integers(&samples(numerator, denominator, 1, 100_000), -reach, reach, mass);
     }
 
     #[test]
@@ -129,17 +120,13 @@ mod tests {
 
     #[test]
     fn coordinates_rounds_and_keys_are_independent() {
-        check_independence(|key, round| {
-            samples(50, 1, key, round, 50_000)
-                .iter()
-                .map(|&x| x as f64)
-                .collect()
-        });
+        let laplace = DiscreteLaplace::new(50, 1).unwrap();
+        check_integers_are_independent(|key, round, out| laplace.fill(key, round, out));
     }
 
     #[test]
     fn large_scales_and_refusals() {
-        let x = samples(1 << 48, 1, 3, 0, 2000);
+        let x = samples(1 << 48, 1, 3, 2000);
         let mean = x.iter().map(|&x| (x as f64).abs()).sum::<f64>() / 2000.0 / 2f64.powi(48);
         // |x| is exponential: 5.33 standard errors of 1 / sqrt(2000), 2e-7.
         assert!((mean - 1.0).abs() < 5.33 / 2000f64.sqrt(), "{mean}");

@@ -3,7 +3,7 @@
 use super::inversion::{Inversion, Ladder};
 use super::source::{self, WordSource};
 use super::uniform::{NoiseKey, Purpose};
-use crate::error::{Result, ensure, setting};
+use crate::error::{Result, ensure};
 
 /// Largest mean of one table: the standard deviation is at most `2^12`.
 const TABLE: u64 = 1 << 24;
@@ -44,21 +44,12 @@ impl Poisson {
     /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a mean of zero or above `2^36`, and for a
     /// denominator of zero or above `2^18`.
     pub fn new(numerator: u64, denominator: u64) -> Result<Self> {
-        let refuse = |name, expected, got: u64| {
-            let got = got as f64;
-            Err(setting(name, expected, got))
-        };
-        if !(1..=MAX_DENOMINATOR).contains(&denominator) {
-            return refuse("mean denominator", "from 1 to 2^18", denominator);
-        }
+        let (holds, got) = ((1..=MAX_DENOMINATOR).contains(&denominator), denominator as f64);
+        ensure(holds, "mean denominator", "from 1 to 2^18", got)?;
         // 2^36 2^18 does not overflow.
-        if !(1..=MAX_MEAN * denominator).contains(&numerator) {
-            return refuse(
-                "mean numerator",
-                "positive and at most 2^36 times its denominator",
-                numerator,
-            );
-        }
+        let holds = (1..=MAX_MEAN * denominator).contains(&numerator);
+        let expected = "positive and at most 2^36 times its denominator";
+        ensure(holds, "mean numerator", expected, numerator as f64)?;
         let times = numerator.div_ceil(TABLE * denominator);
         let table = Inversion::new(Arrivals {
             numerator,
@@ -166,25 +157,14 @@ impl Ladder for Arrivals {
 
 #[cfg(test)]
 mod tests {
-    use super::super::statistics::{check_independence, check_integers, check_standard_normal};
+    use super::super::statistics::{
+        check_integers, check_integers_are_independent, check_standard_normal, drawn, scaled,
+    };
     use super::*;
 
-    fn poisson(numerator: u64, denominator: u64, key: u8, round: u64, count: usize) -> Vec<i64> {
-        let mut out = vec![0; count];
+    fn poisson(numerator: u64, denominator: u64, key: u8, count: usize) -> Vec<i64> {
         let poisson = Poisson::new(numerator, denominator).unwrap();
-        poisson
-            .fill(&NoiseKey::from_bytes([key; 32]), round, &mut out)
-            .unwrap();
-        out
-    }
-
-    fn skellam(numerator: u64, denominator: u64, key: u8, round: u64, count: usize) -> Vec<i64> {
-        let mut out = vec![0; count];
-        let skellam = Skellam::new(numerator, denominator).unwrap();
-        skellam
-            .fill(&NoiseKey::from_bytes([key; 32]), round, &mut out)
-            .unwrap();
-        out
+        drawn(|key, round, out| poisson.fill(key, round, out), (key, 0), count)
     }
 
     /// Poisson probabilities from zero on, until they are negligible.
@@ -207,7 +187,7 @@ mod tests {
     fn poisson_distribution() {
         for (numerator, denominator) in [(1, 100), (1, 2), (1, 1), (7, 2), (50, 1), (100_001, 10)] {
             let mass = masses(numerator as f64 / denominator as f64);
-            let x = poisson(numerator, denominator, 1, 0, 60_000);
+            let x = poisson(numerator, denominator, 1, 60_000);
             check_integers(&x, 0, mass.len() as i64 - 1, |k| mass[k as usize]);
         }
     }
@@ -224,40 +204,23 @@ mod tests {
                     .zip(half.iter().skip((-x).max(0) as usize));
                 pairs.map(|(a, b)| a * b).sum()
             };
-            check_integers(
-                &skellam(numerator, denominator, 1, 0, 60_000),
-                -reach,
-                reach,
-                mass,
-            );
+            let skellam = Skellam::new(numerator, denominator).unwrap();
+            let x = drawn(|key, round, out| skellam.fill(key, round, out), (1, 0), 60_000);
+            check_integers(&x, -reach, reach, mass);
         }
     }
 
     #[test]
     fn large_means() {
         // 2^26 in four parts; skewness 2^-13 shows in the third moment by 0.03 of its standard error.
-        let x = poisson(1 << 26, 1, 2, 0, 1 << 16);
-        let standard: Vec<f64> = x
-            .iter()
-            .map(|&x| (x - (1 << 26)) as f64 / 2f64.powi(13))
-            .collect();
-        check_standard_normal(&standard);
+        check_standard_normal(&scaled(&poisson(1 << 26, 1, 2, 1 << 16), 1 << 26, 2f64.powi(13)));
     }
 
     #[test]
     fn coordinates_rounds_and_keys_are_independent() {
-        check_independence(|key, round| {
-            skellam(500, 1, key, round, 50_000)
-                .iter()
-                .map(|&x| x as f64)
-                .collect()
-        });
-        check_independence(|key, round| {
-            poisson(300, 1, key, round, 50_000)
-                .iter()
-                .map(|&x| x as f64)
-                .collect()
-        });
+        let (skellam, poisson) = (Skellam::new(500, 1).unwrap(), Poisson::new(300, 1).unwrap());
+        check_integers_are_independent(|key, round, out| skellam.fill(key, round, out));
+        check_integers_are_independent(|key, round, out| poisson.fill(key, round, out));
     }
 
     #[test]

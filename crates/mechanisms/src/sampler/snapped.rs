@@ -267,18 +267,18 @@ fn decide(high: f64, low: f64, margin: f64) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::super::statistics::{
-        check_counts, check_halves, check_independence, check_standard_normal, normal_cdf,
+        check_counts, check_halves, check_independence, check_standard_normal, drawn, normal_cdf, scaled,
     };
     use super::*;
     use crate::testing::with_threads;
 
     fn samples(steps: f64, key: u8, round: u64, count: usize) -> Vec<i64> {
-        let mut out = vec![0; count];
         let gaussian = SnappedGaussian::new(steps).unwrap();
-        gaussian
-            .fill(&NoiseKey::from_bytes([key; 32]), round, &mut out)
-            .unwrap();
-        out
+        drawn(
+            |key, round, out| gaussian.fill(key, round, out),
+            (key, round),
+            count,
+        )
     }
 
     /// All bits of a pair, from the generator and by the document rather than by the code under test.
@@ -463,11 +463,7 @@ mod tests {
     #[test]
     fn distribution() {
         let steps = 2f64.powi(36);
-        let x: Vec<f64> = samples(steps, 1, 0, 1 << 20)
-            .iter()
-            .map(|&x| x as f64 / steps)
-            .collect();
-        check_standard_normal(&x);
+        check_standard_normal(&scaled(&samples(steps, 1, 0, 1 << 20), 0, steps));
         // Single integers, where the grid is coarse.
         for (steps, reach) in [(1.0, 6i64), (3.7, 25), (40.0, 250)] {
             let x = samples(steps, 2, 1, 1 << 18);
@@ -483,14 +479,8 @@ mod tests {
 
     #[test]
     fn coordinates_rounds_and_keys_are_independent() {
-        check_independence(|key, round| {
-            samples(1e6, key, round, 1 << 18)
-                .iter()
-                .map(|&x| x as f64)
-                .collect()
-        });
-        let x: Vec<f64> = samples(1e6, 5, 0, BLOCK).iter().map(|&x| x as f64).collect();
-        check_halves(&x, BLOCK);
+        check_independence(|key, round| scaled(&samples(1e6, key, round, 1 << 18), 0, 1.0));
+        check_halves(&scaled(&samples(1e6, 5, 0, BLOCK), 0, 1.0), BLOCK);
     }
 
     #[test]

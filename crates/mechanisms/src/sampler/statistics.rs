@@ -3,6 +3,9 @@
 //! Every check has a false-alarm rate below 1e-6 over random keys. The tests use fixed keys, so they cannot flake: a
 //! failure after a deliberate change of a sampler's words is a one in a million accident, or a mistake.
 
+use super::uniform::NoiseKey;
+use crate::error::Result;
+
 /// Two-sided normal threshold of false-alarm rate 1e-7.
 pub(super) const SIGMAS: f64 = 5.33;
 
@@ -70,6 +73,28 @@ pub(super) fn check_counts(counts: &[u64], probabilities: &[f64]) {
         z < SIGMAS && (freedom < 10.0 || z > -SIGMAS),
         "chi2 {chi2} with {freedom} degrees: {z} sigmas"
     );
+}
+
+/// The first `count` samples of a round under a key of equal bytes.
+pub(super) fn drawn(
+    fill: impl Fn(&NoiseKey, u64, &mut [i64]) -> Result<()>,
+    (key, round): (u8, u64),
+    count: usize,
+) -> Vec<i64> {
+    let mut out = vec![0; count];
+    fill(&NoiseKey::from_bytes([key; 32]), round, &mut out).unwrap();
+    out
+}
+
+/// Integers in units of their standard deviation.
+pub(super) fn scaled(samples: &[i64], mean: i64, deviation: f64) -> Vec<f64> {
+    let standard = |&x: &i64| (x - mean) as f64 / deviation;
+    samples.iter().map(standard).collect()
+}
+
+/// [`check_independence`] of 50,000 integers.
+pub(super) fn check_integers_are_independent(fill: impl Fn(&NoiseKey, u64, &mut [i64]) -> Result<()>) {
+    check_independence(|key, round| scaled(&drawn(&fill, (key, round), 50_000), 0, 1.0));
 }
 
 /// Checks integer samples against a probability mass function that is negligible outside `low..=high`.
