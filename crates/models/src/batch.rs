@@ -161,87 +161,39 @@ impl PackedBatch {
 mod tests {
     use super::*;
 
-    fn check(active: &[usize], inputs: &[u32], targets: &[u32], expected: &ModelError) {
-        let batch = SequenceBatch {
-            active,
-            inputs,
-            targets,
-        };
-        assert_eq!(batch.validate(10, 3, 6).as_ref(), Err(expected));
-    }
-
     #[test]
     fn bad_batches_are_typed_errors() {
-        check(&[], &[], &[], &ModelError::EmptyBatch);
-        check(
-            &[1, 2],
-            &[0; 3],
-            &[0; 3],
-            &ModelError::ActiveOrder {
-                step: 1,
-                previous: 1,
-                got: 2,
-            },
+        let refused = |active: &[usize], inputs: &[u32], targets: &[u32]| {
+            let batch = SequenceBatch {
+                active,
+                inputs,
+                targets,
+            };
+            batch.validate(10, 3, 6).unwrap_err().to_string()
+        };
+        assert_eq!(refused(&[], &[], &[]), ModelError::EmptyBatch.to_string());
+        let order = "the number of active sequences must be positive and must not grow: step 1 has";
+        assert_eq!(refused(&[1, 2], &[0; 3], &[0; 3]), format!("{order} 2 after 1"));
+        assert_eq!(refused(&[2, 0], &[0; 2], &[0; 2]), format!("{order} 0 after 2"));
+        assert_eq!(
+            refused(&[2], &[0; 2], &[0; 1]),
+            "the active counts of the batch sum to 2 rows, but it has 2 inputs and 1 targets"
         );
-        check(
-            &[2, 0],
-            &[0; 2],
-            &[0; 2],
-            &ModelError::ActiveOrder {
-                step: 1,
-                previous: 2,
-                got: 0,
-            },
+        assert_eq!(
+            refused(&[4], &[0; 4], &[0; 4]),
+            "the batch has 4 sequences, above the max of the worker, 3"
         );
-        check(
-            &[2],
-            &[0; 2],
-            &[0; 1],
-            &ModelError::BatchShape {
-                rows: 2,
-                inputs: 2,
-                targets: 1,
-            },
+        assert_eq!(
+            refused(&[3, 3, 1], &[0; 7], &[0; 7]),
+            "the batch has 7 rows, above the max of the worker, 6"
         );
-        check(
-            &[4],
-            &[0; 4],
-            &[0; 4],
-            &ModelError::BatchTooLarge {
-                what: "sequences",
-                limit: 3,
-                got: 4,
-            },
+        assert_eq!(
+            refused(&[2], &[0, 10], &[0, 0]),
+            "token id 10 at row 1 is not below the vocabulary size 10"
         );
-        check(
-            &[3, 3, 1],
-            &[0; 7],
-            &[0; 7],
-            &ModelError::BatchTooLarge {
-                what: "rows",
-                limit: 6,
-                got: 7,
-            },
-        );
-        check(
-            &[2],
-            &[0, 10],
-            &[0, 0],
-            &ModelError::TokenOutOfRange {
-                row: 1,
-                token: 10,
-                vocab_size: 10,
-            },
-        );
-        check(
-            &[2],
-            &[0, 0],
-            &[11, 0],
-            &ModelError::TokenOutOfRange {
-                row: 0,
-                token: 11,
-                vocab_size: 10,
-            },
+        assert_eq!(
+            refused(&[2], &[0, 0], &[11, 0]),
+            "token id 11 at row 0 is not below the vocabulary size 10"
         );
     }
 

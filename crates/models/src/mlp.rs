@@ -366,17 +366,12 @@ impl<T: Scalar> MlpWorker<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn numbers(len: usize, seed: u64) -> Vec<f64> {
-        let mut values = vec![0.0f32; len];
-        Initializer::new(seed).uniform(&mut values, 1.0);
-        values.into_iter().map(f64::from).collect()
-    }
+    use crate::testing::numbers;
 
     fn check(sizes: &[usize], rows: usize) {
         let model = Mlp::new(sizes).unwrap();
-        let params = numbers(model.layout().len(), 3);
-        let features = numbers(rows * model.features(), 4);
+        let params = numbers(model.layout().len(), 3, 1.0);
+        let features = numbers(rows * model.features(), 4, 1.0);
         let labels: Vec<u32> = (0..rows as u32).map(|row| row % model.classes() as u32).collect();
         let batch = DenseBatch {
             features: &features,

@@ -405,85 +405,58 @@ mod tests {
     /// The largest model that the sizes of a file admit takes no more memory than the file.
     #[test]
     fn a_small_file_is_refused_before_a_large_model_is_made_room_for() {
-        let small = ModelSpec::Dplm {
-            embed: 2,
-            hidden: 2,
-            unit_norm: true,
-        }
-        .build(9)
-        .unwrap();
-        let bytes = small.write_params(&small.initial_params(1), None).unwrap();
-        let large = ModelSpec::Dplm {
-            embed: 4000,
-            hidden: 4000,
+        let dplm = |size| ModelSpec::Dplm {
+            embed: size,
+            hidden: size,
             unit_norm: true,
         };
-        let error = large.load(400_000, &bytes).err().unwrap();
+        let small = dplm(2).build(9).unwrap();
+        let bytes = small.write_params(&small.initial_params(1), None).unwrap();
+        let error = dplm(4000).load(400_000, &bytes).err().unwrap();
         assert!(matches!(error, ModelError::TensorShape { .. }), "{error}");
     }
 
     #[test]
-    fn zero_sizes_are_refused() {
-        let message = |spec: ModelSpec, vocab| spec.build(vocab).err().unwrap().to_string();
-        let dplm = |embed, hidden| ModelSpec::Dplm {
-            embed,
-            hidden,
-            unit_norm: true,
+    fn sizes_that_make_no_model_are_refused() {
+        let message = |vocab: usize, sizes: &str| {
+            let spec: ModelSpec = serde_json::from_str(&format!("{{\"family\": {sizes}}}")).unwrap();
+            spec.build(vocab).err().unwrap().to_string()
         };
-        assert_eq!(message(dplm(0, 4), 9), "`embed` must be at least 1, got 0");
-        assert_eq!(message(dplm(4, 0), 9), "`hidden` must be at least 1, got 0");
-        assert_eq!(message(dplm(4, 4), 1), "`vocab` must be at least 2, got 1");
-        let cifg = |cells, embedding, projection, tied| ModelSpec::Cifg {
-            cells,
-            embedding,
-            projection,
-            tied,
-        };
-        assert_eq!(
-            message(cifg(0, 4, 4, true), 9),
-            "`cells` must be at least 1, got 0"
-        );
-        assert_eq!(
-            message(cifg(4, 0, 4, false), 9),
-            "`embedding` must be at least 1, got 0"
-        );
-        assert_eq!(
-            message(cifg(4, 4, 0, false), 9),
-            "`projection` must be at least 1, got 0"
-        );
-        assert_eq!(
-            message(cifg(4, 4, 3, true), 9),
-            "`projection` must equal `embedding` = 4 where `tied` is true, got 3"
-        );
-        let transformer = |layers, width, heads, positions| ModelSpec::Transformer {
-            layers,
-            width,
-            heads,
-            context: 8,
-            positions,
-            feed_forward: 4,
-            recompute: false,
-            lora: None,
-        };
-        for (spec, expected) in [
+        for (sizes, expected) in [
+            (r#""dplm", "embed": 0"#, "`embed` must be at least 1, got 0"),
+            (r#""dplm", "hidden": 0"#, "`hidden` must be at least 1, got 0"),
+            (r#""cifg", "cells": 0"#, "`cells` must be at least 1, got 0"),
             (
-                transformer(0, 8, 2, Positions::Learned),
+                r#""cifg", "embedding": 0"#,
+                "`embedding` must be at least 1, got 0",
+            ),
+            (
+                r#""cifg", "projection": 0"#,
+                "`projection` must be at least 1, got 0",
+            ),
+            (
+                r#""cifg", "embedding": 4, "projection": 3, "tied": true"#,
+                "`projection` must equal `embedding` = 4 where `tied` is true, got 3",
+            ),
+            (
+                r#""transformer", "layers": 0, "width": 8, "heads": 2"#,
                 "`layers` must be at least 1, got 0",
             ),
             (
-                transformer(1, 8, 0, Positions::Learned),
+                r#""transformer", "layers": 1, "width": 8, "heads": 0"#,
                 "`heads` must be at least 1, got 0",
             ),
             (
-                transformer(1, 8, 3, Positions::Learned),
+                r#""transformer", "layers": 1, "width": 8, "heads": 3"#,
                 "`heads` must divide `width` = 8, got 3",
             ),
             (
-                transformer(1, 6, 2, Positions::Rotary),
+                r#""transformer", "layers": 1, "width": 6, "heads": 2, "positions": "rotary""#,
                 "`width` / `heads` must be even where `positions` is \"rotary\", got 6 / 2",
             ),
         ] {
-            assert_eq!(message(spec, 9), expected);
+            assert_eq!(message(9, sizes), expected);
         }
+        assert_eq!(message(1, r#""dplm""#), "`vocab` must be at least 2, got 1");
     }
 }

@@ -55,14 +55,13 @@ pub(crate) fn unpack(batch: &SequenceBatch<'_>) -> Vec<Sequence> {
     sequences
 }
 
-/// A step that is refused changes no bit of the parameters.
-pub(crate) fn check_refused(
+/// The refusal of a step, which changes no bit of the parameters.
+pub(crate) fn refused(
     worker: &mut dyn SequenceWorker,
     params: &[f32],
     (active, ids): (&[usize], &[u32]),
     (rate, state): (f32, StateMode),
-    message: &str,
-) {
+) -> String {
     let mut stepped = params.to_vec();
     let batch = SequenceBatch {
         active,
@@ -70,13 +69,13 @@ pub(crate) fn check_refused(
         targets: ids,
     };
     let error = worker.sgd_step(&mut stepped, &batch, rate, state).unwrap_err();
-    assert_eq!(error.to_string(), message);
     let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
     assert_eq!(bits(&stepped), bits(params));
     if state == StateMode::Carry {
-        let error = worker.evaluate(params, &batch, state, &mut |_, _, _| {});
-        assert_eq!(error.unwrap_err().to_string(), message);
+        let evaluated = worker.evaluate(params, &batch, state, &mut |_, _, _| {});
+        assert_eq!(evaluated.unwrap_err(), error);
     }
+    error.to_string()
 }
 
 /// Without targets a step changes nothing, and the gradient is zero.

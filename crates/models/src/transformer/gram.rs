@@ -339,6 +339,13 @@ mod tests {
         values
     }
 
+    fn squared_norm(isa: Isa, (x, input): (&[f32], usize), (y, output): (&[f32], usize)) -> Square {
+        let rows = x.len() / input;
+        let mut gram = Gram::new(isa);
+        gram.reserve(rows, input.max(output));
+        gram.squared_norm(x, input, y, output, &mut WeightGradient::new(isa, rows, input))
+    }
+
     fn check(rows: usize, input: usize, output: usize) {
         let (x, y) = (numbers(rows * input, 1), numbers(rows * output, 2));
         let mut expected = 0.0;
@@ -351,10 +358,7 @@ mod tests {
             }
         }
         for isa in Isa::available() {
-            let mut gram = Gram::new(isa);
-            gram.reserve(rows, input.max(output));
-            let mut explicit = WeightGradient::new(isa, rows, input);
-            let got = gram.squared_norm(&x, input, &y, output, &mut explicit).value;
+            let got = squared_norm(isa, (&x, input), (&y, output)).value;
             assert!(
                 (got / expected - 1.0).abs() < 1e-5,
                 "{rows} {input} {output}: {got} {expected}"
@@ -398,10 +402,7 @@ mod tests {
         for part in [1e-2, 1e-3, 2e-4] {
             let (x, y, expected) = cancelling(part, 120, 90);
             for isa in Isa::available() {
-                let mut gram = Gram::new(isa);
-                gram.reserve(2, 120);
-                let mut explicit = WeightGradient::new(isa, 2, 120);
-                let got = gram.squared_norm(&x, 120, &y, 90, &mut explicit);
+                let got = squared_norm(isa, (&x, 120), (&y, 90));
                 assert!(got.value < CANCELLED * got.terms);
                 assert!(
                     (got.value / expected - 1.0).abs() < 2e-3,
@@ -416,10 +417,7 @@ mod tests {
         // Half an ulp apart: what is left of the product is rounding.
         let (x, y, _) = cancelling(6e-8, 120, 90);
         for isa in Isa::available() {
-            let mut gram = Gram::new(isa);
-            gram.reserve(2, 120);
-            let mut explicit = WeightGradient::new(isa, 2, 120);
-            let got = gram.squared_norm(&x, 120, &y, 90, &mut explicit);
+            let got = squared_norm(isa, (&x, 120), (&y, 90));
             assert!(got.value >= 0.0, "{got:?}");
             assert!(
                 got.bounded() >= MIN_FRACTION * got.terms && got.terms > 1.0,

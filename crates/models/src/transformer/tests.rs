@@ -289,45 +289,30 @@ fn bad_input_is_a_typed_error_and_changes_nothing() {
     .unwrap();
     let params = model.initial_params(1);
     let mut worker = model.worker(2, 8);
-    let mut check = |params: &[f32], active: &[usize], ids: &[u32], state: StateMode, message: &str| {
-        testing::check_refused(worker.as_mut(), params, (active, ids), (0.1, state), message);
+    let mut refused = |params: &[f32], active: &[usize], ids: &[u32], state: StateMode| {
+        testing::refused(worker.as_mut(), params, (active, ids), (0.1, state))
     };
-    check(
-        &params,
-        &[1; 4],
-        &[1; 4],
-        StateMode::Zero,
-        "sequence 0 of the batch has 4 tokens, above the max `context` = 3",
+    assert_eq!(
+        refused(&params, &[1; 4], &[1; 4], StateMode::Zero),
+        "sequence 0 of the batch has 4 tokens, above the max `context` = 3"
     );
-    check(
-        &params,
-        &[1],
-        &[1],
-        StateMode::Carry,
-        "a transformer carries no state between batches: expected the zero state",
+    assert_eq!(
+        refused(&params, &[1], &[1], StateMode::Carry),
+        "a transformer carries no state between batches: expected the zero state"
     );
-    check(
-        &params,
-        &[1],
-        &[10],
-        StateMode::Zero,
-        "token id 10 at row 0 is not below the vocabulary size 10",
+    assert_eq!(
+        refused(&params, &[1], &[10], StateMode::Zero),
+        "token id 10 at row 0 is not below the vocabulary size 10"
     );
-    check(
-        &params,
-        &[3],
-        &[1; 3],
-        StateMode::Zero,
-        "the batch has 3 sequences, above the max of the worker, 2",
+    assert_eq!(
+        refused(&params, &[3], &[1; 3], StateMode::Zero),
+        "the batch has 3 sequences, above the max of the worker, 2"
     );
     let mut broken = params.clone();
     broken[model.tensors.final_norm.start] = f32::NAN;
-    check(
-        &broken,
-        &[1],
-        &[1],
-        StateMode::Zero,
-        "the loss over 1 targets is NaN, which is not finite; the parameters were not changed",
+    assert_eq!(
+        refused(&broken, &[1], &[1], StateMode::Zero),
+        "the loss over 1 targets is NaN, which is not finite; the parameters were not changed"
     );
 }
 

@@ -194,58 +194,34 @@ fn failed_steps_change_nothing() {
     let model = WordLstm::untied(10, 3, 4).unwrap();
     let params = model.initial_params(1);
     let mut worker = model.worker(2, 6);
-    let mut check = |params: &[f32], active: &[usize], ids: &[u32], rate: f32, message: &str| {
-        testing::check_refused(
-            worker.as_mut(),
-            params,
-            (active, ids),
-            (rate, StateMode::Zero),
-            message,
-        );
+    let mut refused = |params: &[f32], active: &[usize], ids: &[u32], rate: f32| {
+        testing::refused(worker.as_mut(), params, (active, ids), (rate, StateMode::Zero))
     };
-    check(
-        &params,
-        &[1],
-        &[10],
-        0.1,
-        "token id 10 at row 0 is not below the vocabulary size 10",
+    assert_eq!(
+        refused(&params, &[1], &[10], 0.1),
+        "token id 10 at row 0 is not below the vocabulary size 10"
     );
-    check(
-        &params,
-        &[2; 4],
-        &[1; 8],
-        0.1,
-        "the batch has 8 rows, above the max of the worker, 6",
+    assert_eq!(
+        refused(&params, &[2; 4], &[1; 8], 0.1),
+        "the batch has 8 rows, above the max of the worker, 6"
     );
-    check(
-        &params,
-        &[3],
-        &[1; 3],
-        0.1,
-        "the batch has 3 sequences, above the max of the worker, 2",
+    assert_eq!(
+        refused(&params, &[3], &[1; 3], 0.1),
+        "the batch has 3 sequences, above the max of the worker, 2"
     );
-    check(
-        &params,
-        &[1],
-        &[1],
-        f32::INFINITY,
-        "the learning rate must be finite, got inf",
+    assert_eq!(
+        refused(&params, &[1], &[1], f32::INFINITY),
+        "the learning rate must be finite, got inf"
     );
-    check(
-        &params[1..],
-        &[1],
-        &[1],
-        0.1,
-        "the model has 213 parameters, but the parameter slice has 212 values",
+    assert_eq!(
+        refused(&params[1..], &[1], &[1], 0.1),
+        "the model has 213 parameters, but the parameter slice has 212 values"
     );
     let mut broken = params.clone();
     broken[model.tensors.bias.start] = f32::NAN;
-    check(
-        &broken,
-        &[1],
-        &[1],
-        0.1,
-        "the loss over 1 targets is NaN, which is not finite; the parameters were not changed",
+    assert_eq!(
+        refused(&broken, &[1], &[1], 0.1),
+        "the loss over 1 targets is NaN, which is not finite; the parameters were not changed"
     );
 }
 

@@ -24,13 +24,8 @@ fn stored(prefix: &str) -> (Vec<f32>, Vec<Stored>) {
     let bytes = write(&model, &params).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let tensors = file.tensors().into_iter().map(|(name, tensor)| {
-        let shape = tensor.shape().to_vec();
-        (
-            format!("{prefix}{name}"),
-            tensor.dtype(),
-            shape,
-            tensor.data().to_vec(),
-        )
+        let (shape, data) = (tensor.shape().to_vec(), tensor.data().to_vec());
+        (format!("{prefix}{name}"), tensor.dtype(), shape, data)
     });
     (params, tensors.collect())
 }
@@ -64,18 +59,9 @@ fn round_trip() {
     for prefix in ["", PREFIX] {
         let (params, mut tensors) = stored(prefix);
         assert_eq!(tensors.len(), 2 + 2 * 12 + 2);
-        let mask = (
-            format!("{prefix}h.0.attn.bias"),
-            Dtype::U8,
-            vec![1, 1, 2, 2],
-            vec![0; 4],
-        );
-        let dead = (
-            format!("{prefix}h.1.attn.masked_bias"),
-            Dtype::F32,
-            vec![],
-            vec![0; 4],
-        );
+        let zeros = |name: &str, dtype, shape| (format!("{prefix}{name}"), dtype, shape, vec![0; 4]);
+        let mask = zeros("h.0.attn.bias", Dtype::U8, vec![1, 1, 2, 2]);
+        let dead = zeros("h.1.attn.masked_bias", Dtype::F32, vec![]);
         let wte = format!("{prefix}{EMBEDDING}");
         let (_, dtype, shape, data) = tensors.iter().find(|tensor| tensor.0 == wte).unwrap().clone();
         tensors.extend([mask, dead, (OUTPUT.to_owned(), dtype, shape, data)]);
@@ -159,12 +145,8 @@ fn errors_name_the_tensor() {
     );
     check(
         |tensors| {
-            tensors.push((
-                "transformer.h.2.ln_1.bias".into(),
-                Dtype::F32,
-                vec![1],
-                vec![0; 4],
-            ));
+            let name = "transformer.h.2.ln_1.bias".to_owned();
+            tensors.push((name, Dtype::F32, vec![1], vec![0; 4]));
         },
         "the weights file holds the unknown tensor `transformer.h.2.ln_1.bias` of shape [1]",
     );
