@@ -18,3 +18,18 @@ pub mod skellam;
 pub use discrete_gaussian::DistributedDiscreteGaussian;
 pub use rounding::RoundedSensitivity;
 pub use skellam::Skellam;
+
+#[cfg(test)]
+mod tests {
+    use crate::rdp::conversion;
+
+    /// Checks the epsilon of all rounds, which order 2 gives, and their divergence of order 8.
+    pub(super) fn check_divergences(total: impl Fn(f64) -> f64, delta: f64, want: f64, at_8: f64) {
+        let orders: Vec<f64> = (2..=128).chain([256]).map(f64::from).collect();
+        let total: Vec<f64> = orders.iter().map(|&order| total(order)).collect();
+        let (epsilon, index) = conversion::epsilon(&orders, &total, delta.ln());
+        assert!((epsilon - want).abs() <= 1e-9 * want, "{epsilon} != {want}");
+        assert_eq!(orders[index], 2.0);
+        assert!((total[6] - at_8).abs() <= 1e-12 * at_8, "{} != {at_8}", total[6]);
+    }
+}

@@ -94,7 +94,7 @@ impl DistributedDiscreteGaussian {
 mod tests {
     use super::*;
     use crate::discrete::{self, Outcomes};
-    use crate::rdp::conversion;
+    use crate::distributed::tests::check_divergences;
     use proptest::prelude::*;
 
     fn mechanism(
@@ -114,20 +114,9 @@ mod tests {
     fn divergences_match_the_reference_formulas() {
         let check =
             |mechanism: DistributedDiscreteGaussian, steps, delta: f64, want: f64, at_8: f64, tau: f64| {
-                let orders: Vec<f64> = (2..=128).chain([256]).map(f64::from).collect();
-                let total: Vec<f64> = orders
-                    .iter()
-                    .map(|&a| steps * mechanism.rdp(a).unwrap())
-                    .collect();
-                let (epsilon, index) = conversion::epsilon(&orders, &total, delta.ln());
-                assert!((epsilon - want).abs() <= 1e-9 * want, "{epsilon} != {want}");
-                assert_eq!(orders[index], 2.0);
-                assert!((total[6] - at_8).abs() <= 1e-12 * at_8, "{} != {at_8}", total[6]);
-                assert!(
-                    (mechanism.tau() - tau).abs() <= 1e-9 * tau,
-                    "{} != {tau}",
-                    mechanism.tau()
-                );
+                check_divergences(|order| steps * mechanism.rdp(order).unwrap(), delta, want, at_8);
+                let got = mechanism.tau();
+                assert!((got - tau).abs() <= 1e-9 * tau, "{got} != {tau}");
             };
         let fine = mechanism(1.0, 1e-3, 1024, (-0.5f64).exp(), 0.1, 100);
         check(fine, 100.0, 1e-6, 112.556_416_196_844_4, 400.508_8, 0.0);

@@ -82,30 +82,19 @@ impl Skellam {
 mod tests {
     use super::*;
     use crate::discrete::Outcomes;
-    use crate::rdp::conversion;
+    use crate::distributed::tests::check_divergences;
     use proptest::prelude::*;
 
     fn mechanism(clip: f64, granularity: f64, d: u64, beta: f64, stddev: f64) -> Skellam {
-        Skellam::new(
-            RoundedSensitivity::new(clip, granularity, d, beta).unwrap(),
-            stddev,
-        )
-        .unwrap()
+        let sensitivity = RoundedSensitivity::new(clip, granularity, d, beta).unwrap();
+        Skellam::new(sensitivity, stddev).unwrap()
     }
 
     /// The formulas of google-research/federated, distributed_dp/accounting_utils.py.
     #[test]
     fn divergences_match_the_reference_formulas() {
         let check = |mechanism: Skellam, steps, delta: f64, want: f64, at_8: f64| {
-            let orders: Vec<f64> = (2..=128).chain([256]).map(f64::from).collect();
-            let total: Vec<f64> = orders
-                .iter()
-                .map(|&a| steps * mechanism.rdp(a).unwrap())
-                .collect();
-            let (epsilon, index) = conversion::epsilon(&orders, &total, delta.ln());
-            assert!((epsilon - want).abs() <= 1e-9 * want, "{epsilon} != {want}");
-            assert_eq!(orders[index], 2.0);
-            assert!((total[6] - at_8).abs() <= 1e-12 * at_8, "{} != {at_8}", total[6]);
+            check_divergences(|order| steps * mechanism.rdp(order).unwrap(), delta, want, at_8);
         };
         let fine = mechanism(1.0, 1e-3, 1024, (-0.5f64).exp(), 1.0);
         check(fine, 100.0, 1e-6, 112.556_496_095_296_23, 400.509_180_280_051_85);

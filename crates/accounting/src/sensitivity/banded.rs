@@ -215,12 +215,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::participation::Gap;
-    use crate::sensitivity::exhaustive;
-
-    fn at_least(gap: u64, max_par: u64) -> Participation {
-        Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap()
-    }
+    use crate::sensitivity::exhaustive::{self, at_least};
 
     #[test]
     fn equal_norms_cost_the_number_of_participations() {

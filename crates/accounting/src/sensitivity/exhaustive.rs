@@ -24,6 +24,11 @@ pub(super) fn sets(rounds: usize, participation: &Participation) -> Vec<Vec<usiz
     (0..1u32 << rounds).map(subset).filter(admitted).collect()
 }
 
+/// Users who take part at most `max_par` times, at least `gap` rounds apart.
+pub(super) fn at_least(gap: u64, max_par: u64) -> Participation {
+    Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap()
+}
+
 /// The largest value over all sets.
 pub(super) fn maximum(rounds: usize, participation: &Participation, value: impl Fn(&[usize]) -> f64) -> f64 {
     let values = sets(rounds, participation).into_iter().map(|set| value(&set));
@@ -33,11 +38,10 @@ pub(super) fn maximum(rounds: usize, participation: &Participation, value: impl 
 /// Both kinds of schema.
 pub(super) fn schema(max_gap: u64, max_par: u64) -> impl Strategy<Value = Participation> {
     (1..=max_gap, 1..=max_par, prop::bool::weighted(0.7)).prop_map(|(gap, max_par, at_least)| {
-        let gap = Gap::new(gap).unwrap();
         if at_least {
-            Participation::at_least(gap, max_par).unwrap()
+            self::at_least(gap, max_par)
         } else {
-            Participation::fixed_epochs(gap, max_par).unwrap()
+            Participation::fixed_epochs(Gap::new(gap).unwrap(), max_par).unwrap()
         }
     })
 }

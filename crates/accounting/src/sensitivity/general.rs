@@ -293,13 +293,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::participation::Gap;
-    use crate::sensitivity::exhaustive;
+    use crate::sensitivity::exhaustive::{self, at_least};
     use crate::sensitivity::toeplitz::Toeplitz;
-
-    fn at_least(gap: u64, max_par: u64) -> Participation {
-        Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap()
-    }
 
     #[test]
     fn matrices_that_are_not_lower_triangular_are_refused() {

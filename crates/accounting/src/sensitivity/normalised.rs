@@ -285,14 +285,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::participation::Gap;
-    use crate::sensitivity::exhaustive;
+    use crate::sensitivity::exhaustive::{self, at_least};
     use crate::sensitivity::general::LowerTriangular;
     use crate::sensitivity::toeplitz::Toeplitz;
-
-    fn at_least(gap: u64, max_par: u64) -> Participation {
-        Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap()
-    }
 
     /// The matrix itself, its first `rounds` rounds.
     fn entries(coefficients: &[f64], rounds: usize) -> Vec<f64> {
@@ -363,15 +358,10 @@ mod tests {
         let coefficients = buffered(&[0.1], &[0.05], 600);
         assert_eq!(coefficients[599], 0.0);
         let strategy = NormalisedToeplitz::new(coefficients).unwrap();
-        let got = strategy
-            .squared_sensitivity(600, &at_least(1, 600))
-            .unwrap()
-            .get();
-        let rows = strategy
-            .squared_sensitivity_bound(600, &at_least(1, 600))
-            .unwrap()
-            .get();
-        assert!(got >= 600.0 && got == rows, "{got}");
+        let schema = at_least(1, 600);
+        let got = strategy.squared_sensitivity(600, &schema).unwrap();
+        let rows = strategy.squared_sensitivity_bound(600, &schema).unwrap();
+        assert!(got.get() >= 600.0 && got == rows, "{got}");
     }
 
     #[test]

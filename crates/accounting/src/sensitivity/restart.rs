@@ -174,8 +174,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::participation::Gap;
-    use crate::sensitivity::exhaustive;
+    use crate::sensitivity::exhaustive::{self, at_least};
 
     /// `rdp_tfp_sum` of TF-Privacy's compute_rdp_tree_restart.
     #[test]
@@ -227,22 +226,12 @@ mod tests {
     #[test]
     fn once_per_tree_is_an_upper_bound_of_as_many_participations() {
         let trees = [128, 1024, 848];
-        let three = |gap| Participation::at_least(Gap::new(gap).unwrap(), 3).unwrap();
+        let thrice = |gap| squared_sensitivity(&trees, &at_least(gap, 3)).unwrap();
         let bound = once_per_tree(&trees).unwrap();
         // So far apart that two cannot share a tree of 1024.
-        assert!(
-            squared_sensitivity(&trees, &three(1000))
-                .unwrap()
-                .squared_sensitivity
-                <= bound
-        );
+        assert!(thrice(1000).squared_sensitivity <= bound);
         // Closer, they share nodes and cost more: the schema matters, not the number alone.
-        assert!(
-            squared_sensitivity(&trees, &three(200))
-                .unwrap()
-                .squared_sensitivity
-                > bound
-        );
+        assert!(thrice(200).squared_sensitivity > bound);
     }
 
     proptest! {
@@ -299,7 +288,7 @@ mod tests {
             // Splitting only removes nodes where the first tree ends on a border of the whole one's nodes.
             let first = 1 << first.ilog2();
             let second = second.min(first);
-            let schema = Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap();
+            let schema = at_least(gap, max_par);
             let split = squared_sensitivity(&[first, second], &schema).unwrap().squared_sensitivity;
             let whole = tree::squared_sensitivity(first + second, &schema).unwrap().squared_sensitivity;
             prop_assert!(split <= whole);

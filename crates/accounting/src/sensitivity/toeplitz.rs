@@ -244,13 +244,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::participation::{Gap, RoundsBetween};
-    use crate::sensitivity::exhaustive;
+    use crate::participation::RoundsBetween;
+    use crate::sensitivity::exhaustive::{self, at_least};
     use crate::{Delta, NoiseMultiplier, zcdp};
-
-    fn at_least(gap: u64, max_par: u64) -> Participation {
-        Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap()
-    }
 
     /// `|| C u ||^2` for the 0/1 vector of a set.
     fn squared_norm(coefficients: &[f64], set: &[usize]) -> f64 {

@@ -90,12 +90,8 @@ mod tests {
 
     use super::*;
     use crate::participation::{Gap, RoundsBetween, Spacing};
-    use crate::sensitivity::exhaustive;
+    use crate::sensitivity::exhaustive::{self, at_least};
     use crate::{Delta, NoiseMultiplier, zcdp};
-
-    fn at_least(gap: u64, max_par: u64) -> Participation {
-        Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap()
-    }
 
     /// Straight from the definition.
     fn value(rounds: usize, set: &[usize]) -> f64 {
