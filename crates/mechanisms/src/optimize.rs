@@ -18,4 +18,4 @@ pub use descent::Progress;
 pub use inverse_toeplitz::{inverse_toeplitz, lambda, normalised_lambda};
 pub use kind::{BltDiagnostics, Kind, OptimizedStrategy, Sizes};
 pub use problem::Problem;
-pub use toeplitz::{banded_toeplitz, fewest_bands};
+pub use toeplitz::banded_toeplitz;

@@ -49,20 +49,6 @@ impl Buffers<'_> {
         (0..rounds).map(next).collect()
     }
 
-    /// Computes `x <- C x` or `x <- C^-1 x` for rows of `dimension` numbers, one row per round.
-    pub(crate) fn apply(self, x: &mut [f64], dimension: usize, inverse: bool) {
-        let buffers = self.outputs.len();
-        let mut state = vec![0.0; buffers * dimension];
-        for row in x.chunks_mut(dimension) {
-            for (value, state) in row.iter_mut().zip(state.chunks_mut(buffers)) {
-                let input = *value;
-                let sum = self.read(state);
-                *value = if inverse { input - sum } else { input + sum };
-                self.push(state, if inverse { *value } else { input });
-            }
-        }
-    }
-
     /// Variance of every iterate of the workload when round `t` receives `scale[t] (C^-1 Z)_t` (an empty scale is 1).
     ///
     /// Second moments of the buffers with the round's noise come from impulse responses, those with the iterate and its
@@ -136,23 +122,6 @@ mod tests {
                 .map(|j| OUTPUTS[j] * (1.0 - COMPLEMENTS[j]).powi(t as i32 - 1))
                 .sum();
             assert!(t == 0 || (c[t] - closed).abs() < 1e-14);
-        }
-    }
-
-    #[test]
-    fn rows_as_by_series() {
-        let x: Vec<f64> = (0..24).map(|i| (f64::from(i) * 0.9).cos()).collect();
-        for (inverse, series) in [
-            (false, BUFFERS.coefficients(8)),
-            (true, BUFFERS.inverse_coefficients(8)),
-        ] {
-            let mut got = x.clone();
-            BUFFERS.apply(&mut got, 3, inverse);
-            for (index, got) in got.into_iter().enumerate() {
-                let (t, column) = (index / 3, index % 3);
-                let want: f64 = (0..=t).map(|s| series[t - s] * x[3 * s + column]).sum();
-                assert!((got - want).abs() < 1e-14, "{got} {want}");
-            }
         }
     }
 

@@ -3,7 +3,7 @@
 use super::descent::Descent;
 use super::problem::Problem;
 use super::toeplitz_loss::ToeplitzLoss;
-use crate::error::{Result, ensure};
+use crate::error::Result;
 use crate::loss::Losses;
 use crate::strategy::Strategy;
 use crate::strategy::banded_toeplitz::BandedToeplitz;
@@ -63,48 +63,6 @@ pub fn banded_toeplitz(problem: &Problem, bands: usize) -> Result<(BandedToeplit
     Ok((strategy, losses))
 }
 
-/// The optimal banded Toeplitz matrix of the fewest bands whose loss is within a factor `1 + slack` of the best found with
-/// at most `max_bands`, and its losses.
-///
-/// A band costs a vector of the model's size in memory. Tried are powers of two, halfway between them, the gap and the
-/// limit: few participations pay for bands beyond the gap, many do not.
-///
-/// # Errors
-/// As [`banded_toeplitz`]; a slack that is negative or not a number.
-///
-/// # Example
-/// ```
-/// use undertone_accounting::participation::{Gap, Participation};
-/// use undertone_mechanisms::optimize::{self, Problem};
-///
-/// let problem = Problem::new(256, Participation::at_least(Gap::new(32)?, 8)?);
-/// let (strategy, _) = optimize::fewest_bands(&problem, 256, 0.01)?;
-/// assert_eq!(strategy.coefficients().len(), 32);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn fewest_bands(problem: &Problem, max_bands: usize, slack: f64) -> Result<(BandedToeplitz, Losses)> {
-    ensure(slack >= 0.0, "slack", "at least 0", slack)?;
-    let widest = max_bands.min(problem.rounds.max(1));
-    let gap = usize::try_from(problem.participation.gap().get()).unwrap_or(usize::MAX);
-    let powers = (0..usize::BITS).map(|power| 1usize << power);
-    let mut widths: Vec<usize> = powers
-        .flat_map(|width| [width, width + width / 2])
-        .take_while(|width| *width < widest)
-        .chain([gap.min(widest), widest])
-        .collect();
-    widths.sort_unstable();
-    widths.dedup();
-    let found = widths.into_iter().map(|bands| banded_toeplitz(problem, bands));
-    let found = found.collect::<Result<Vec<_>>>()?;
-    let loss = |(_, losses): &(BandedToeplitz, Losses)| losses.get(problem.objective);
-    let best = found.iter().map(loss).fold(f64::INFINITY, f64::min);
-    let fewest = found
-        .into_iter()
-        .find(|candidate| loss(candidate) <= best * (1.0 + slack));
-    // Some loss is the best, unless none is a number.
-    fewest.map_or_else(|| banded_toeplitz(problem, widest), Ok)
-}
-
 #[cfg(test)]
 mod tests {
     use undertone_accounting::participation::Participation;
@@ -143,19 +101,6 @@ mod tests {
             let (narrow, wide) = (loss(8), loss(64));
             assert!(wide < 0.97 * narrow, "{wide} {narrow}");
         }
-    }
-
-    #[test]
-    fn bands_by_participation() {
-        let bands = |gap, max_par, slack| {
-            let problem = Problem::new(64, at_least(gap, max_par));
-            fewest_bands(&problem, 64, slack).unwrap().0.coefficients().len()
-        };
-        let (rare, frequent) = (bands(32, 1, 0.01), bands(4, 16, 0.01));
-        assert!(frequent < rare, "{frequent} {rare}");
-        assert!(bands(32, 1, 0.2) < rare && bands(32, 1, 1e9) == 1);
-        assert!(fewest_bands(&Problem::new(4, Participation::single()), 4, f64::NAN).is_err());
-        assert!(fewest_bands(&Problem::new(4, Participation::single()), 0, 0.1).is_err());
     }
 
     #[test]

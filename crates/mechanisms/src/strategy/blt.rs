@@ -7,8 +7,8 @@ use undertone_accounting::sensitivity::toeplitz::Toeplitz;
 
 use super::banded_toeplitz::certified;
 use crate::blt::series::Buffers;
-use crate::blt::{interlace, pair, rational};
-use crate::error::{MechanismError, Result, ensure, setting};
+use crate::blt::{interlace, rational};
+use crate::error::{MechanismError, Result, setting};
 use crate::loss::Certified;
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
@@ -102,15 +102,6 @@ impl Blt {
         })
     }
 
-    /// From the decays of the matrix and of its inverse, which determine the scales.
-    ///
-    /// # Errors
-    /// As [`output_scales`](crate::output_scales) and [`Blt::new`]: decays that do not interlace give a negative scale.
-    pub fn from_pairs(theta: &[f64], theta_hat: &[f64]) -> Result<Self> {
-        let (omega, _) = pair::output_scales(theta, theta_hat)?;
-        Self::new(theta, &omega)
-    }
-
     /// One of the production parameter sets.
     ///
     /// # Errors
@@ -136,19 +127,6 @@ impl Blt {
         }
         let (complements, scales) = rational::square_root(buffers);
         Self::from_complements(complements, scales)
-    }
-
-    /// The BLT with all decays multiplied so that the largest is at most `largest`.
-    ///
-    /// # Errors
-    /// A limit outside `(0, 1]`.
-    pub fn with_largest_decay(&self, largest: f64) -> Result<Self> {
-        let holds = largest > 0.0 && largest <= 1.0;
-        ensure(holds, "largest decay", "in (0, 1]", largest)?;
-        let theta = self.decays();
-        let factor = (largest / theta.iter().copied().fold(0.0, f64::max)).min(1.0);
-        let theta: Vec<f64> = theta.iter().map(|theta| theta * factor).collect();
-        Self::new(&theta, &self.output_scales)
     }
 
     /// Number of buffers.
@@ -251,34 +229,6 @@ impl Blt {
         self.series().inverse_coefficients(rounds)
     }
 
-    /// Computes `x <- C x` for rows of `dimension` numbers, one row per round. For small matrices and checks; runs use
-    /// a stream.
-    ///
-    /// # Errors
-    /// A length that is no multiple of the dimension.
-    ///
-    /// # Source
-    /// \[BLT\] Algorithm 2.
-    pub fn multiply(&self, x: &mut [f64], dimension: usize) -> Result<()> {
-        whole_rows(x.len(), dimension)?;
-        self.series().apply(x, dimension, false);
-        Ok(())
-    }
-
-    /// Computes `x <- C^-1 x` for rows of `dimension` numbers, one row per round. For small matrices and checks; runs
-    /// use a stream.
-    ///
-    /// # Errors
-    /// A length that is no multiple of the dimension.
-    ///
-    /// # Source
-    /// \[BLT\] Algorithm 3.
-    pub fn solve(&self, x: &mut [f64], dimension: usize) -> Result<()> {
-        whole_rows(x.len(), dimension)?;
-        self.series().apply(x, dimension, true);
-        Ok(())
-    }
-
     pub(super) fn name(&self) -> String {
         format!("BLT({})", self.buffers())
     }
@@ -304,18 +254,12 @@ impl Blt {
     }
 }
 
-fn whole_rows(length: usize, dimension: usize) -> Result<()> {
-    let expected = "a multiple of the dimension, which is at least 1";
-    let holds = dimension > 0 && length.is_multiple_of(dimension);
-    ensure(holds, "numbers in the rows", expected, length as f64)?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use undertone_accounting::sensitivity::production::{BLT_100, BLT_400, all};
 
     use super::*;
+    use crate::blt::pair;
     use crate::testing::{at_least, close};
 
     fn check_losses(blt: &Blt, (rounds, gap, max_par): (usize, u64, u64), want: [f64; 3]) {
@@ -394,27 +338,6 @@ mod tests {
     }
 
     #[test]
-    fn limits_the_largest_decay() {
-        let blt = Blt::rational(3).unwrap().with_largest_decay(0.999999).unwrap();
-        for (got, want) in blt
-            .decays()
-            .iter()
-            .zip([0.999999, 0.9980514580676644, 0.8775116107136169])
-        {
-            close(*got, want, 1e-10);
-        }
-        assert!(blt.with_largest_decay(0.0).is_err());
-        assert_eq!(
-            Blt::production(&BLT_400)
-                .unwrap()
-                .with_largest_decay(1.0)
-                .unwrap()
-                .buffers(),
-            4
-        );
-    }
-
-    #[test]
     fn parameters_out_of_range_are_refused() {
         for (theta, omega) in [
             (vec![], vec![]),
@@ -427,10 +350,10 @@ mod tests {
             assert!(Blt::new(&theta, &omega).is_err(), "{theta:?} {omega:?}");
         }
         assert!(Blt::rational(0).is_err());
-        assert!(Blt::from_pairs(&[0.5], &[0.6]).is_err());
-        let blt = Blt::from_pairs(&[0.9], &[0.6]).unwrap();
-        assert!(blt.multiply(&mut [0.0; 5], 2).is_err() && blt.solve(&mut [0.0; 4], 0).is_err());
-        let blt = crate::Strategy::Blt(blt);
+        // Decays that do not interlace give a negative scale.
+        let (omega, _) = pair::output_scales(&[0.5], &[0.6]).unwrap();
+        assert!(Blt::new(&[0.5], &omega).is_err());
+        let blt = crate::Strategy::Blt(Blt::new(&[0.9], &[0.3]).unwrap());
         assert!(blt.errors(0, &Workload::prefix_sum()).is_err() && blt.recurrence(0).is_err());
         let json = r#"{"decay_complements": [0.5], "output_scales": [-1.0]}"#;
         assert!(serde_json::from_str::<Blt>(json).is_err());

@@ -58,7 +58,7 @@ impl InverseToeplitz {
     }
 
     /// BISR for a Toeplitz workload given by its first column: as many bands as entries, the first coefficients of the
-    /// inverse of its square root. See [`toeplitz::momentum_with_weight_decay`] and [`Workload::coefficients`].
+    /// inverse of its square root. See [`Workload::coefficients`].
     ///
     /// # Errors
     /// No entries, a first one that is not positive, or a root that overflows.

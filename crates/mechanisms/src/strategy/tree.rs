@@ -8,7 +8,7 @@ use undertone_accounting::sensitivity::restart;
 use super::identity::positive;
 use crate::error::Result;
 use crate::iterates::Iterates;
-use crate::loss::{Certified, Errors};
+use crate::loss::Certified;
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
 
@@ -104,17 +104,6 @@ impl Tree {
             None => vec![rounds as u64],
             Some(Restarts { first, period }) => restart::tree_rounds(rounds as u64, first, period)?,
         })
-    }
-
-    /// Errors of the tree without any variance reduction on prefix sums, one tree over all rounds: round `t` adds up one
-    /// node for each set bit of `t`.
-    ///
-    /// # Errors
-    /// No rounds.
-    pub fn naive_errors(rounds: usize) -> Result<Errors> {
-        positive(rounds)?;
-        let nodes = (1..=rounds as u64).map(|t| f64::from(t.count_ones()));
-        Ok(Errors::from_variances(nodes))
     }
 
     pub(super) fn name(&self) -> String {

@@ -22,7 +22,7 @@ pub(super) fn calc_output_scale(case: &Case<'_>) -> anyhow::Result<()> {
     case.close_list("omega", &omega, tolerance)?;
     case.close_list("omega_hat", &omega_hat, tolerance)?;
     case.close("sum_omega", omega.iter().sum(), tolerance)?;
-    let blt = Blt::from_pairs(&theta, &theta_hat)?;
+    let blt = Blt::new(&theta, &omega)?;
     case.close_list("coefs16", &blt.coefficients(16), tolerance)?;
     case.close_list("inv_coefs16", &blt.inverse_coefficients(16), tolerance)
 }
@@ -90,7 +90,10 @@ pub(super) fn rational_init(case: &Case<'_>) -> anyhow::Result<()> {
     let free = Blt::rational(case.size("num_buffers")?)?;
     case.close_list("unclamped_theta", &free.decays(), tolerance)?;
     case.close_list("unclamped_omega", free.output_scales(), tolerance)?;
-    let clamped = free.with_largest_decay(case.number("max_buf_decay")?)?;
+    // All decays multiplied so that the largest is the limit.
+    let limit = case.number("max_buf_decay")? / free.decays().into_iter().fold(0.0, f64::max);
+    let theta: Vec<f64> = free.decays().iter().map(|theta| theta * limit.min(1.0)).collect();
+    let clamped = Blt::new(&theta, free.output_scales())?;
     case.close_list("theta", &clamped.decays(), tolerance)?;
     case.close_list("omega", clamped.output_scales(), tolerance)?;
     let (score, most) = (clamped.pillutla_score(), case.number("max_pillutla_score")?);

@@ -35,7 +35,14 @@ pub(super) fn bisr_workload(case: &Case<'_>) -> anyhow::Result<()> {
     let tolerance = case.tolerance()?;
     let (decay, momentum) = (case.number("alpha_weight_decay")?, case.number("beta_momentum")?);
     let (rounds, bands) = (case.size("n")?, case.size("bands")?);
-    let workload = toeplitz::momentum_with_weight_decay(momentum, decay, rounds);
+    // `a_i = sum_j decay^j momentum^(i - j)`, where a weight decay of 1 is none.
+    let (mut sum, mut power) = (0.0, 1.0);
+    let entry = |_| {
+        sum = decay * sum + power;
+        power *= momentum;
+        sum
+    };
+    let workload: Vec<f64> = (0..rounds).map(entry).collect();
     let root = toeplitz::square_root(&workload, rounds)?;
     case.close_list("workload_head", &workload[..8], tolerance)?;
     case.close_list("sqrt_head", &root[..8], tolerance)?;
