@@ -147,26 +147,6 @@ pub enum ModelError {
         /// Vocabulary size of the model.
         vocab_size: usize,
     },
-    /// A class label is not below the number of classes.
-    #[error("label {label} at row {row} is not below the number of classes {classes}")]
-    LabelOutOfRange {
-        /// Row of the batch.
-        row: usize,
-        /// The label.
-        label: u32,
-        /// Number of classes of the model.
-        classes: usize,
-    },
-    /// Dense features do not have the width of the model.
-    #[error("a batch of {rows} labels needs {expected} feature values, got {got}")]
-    FeatureCount {
-        /// Number of labels.
-        rows: usize,
-        /// Rows times features.
-        expected: usize,
-        /// Values given.
-        got: usize,
-    },
     /// A parameter or gradient slice does not have the length of the layout.
     #[error("the model has {expected} parameters, but the {what} slice has {got} values")]
     ParameterCount {

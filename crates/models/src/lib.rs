@@ -1,16 +1,14 @@
 #![doc = include_str!("../README.md")]
 //!
 //! [`ModelSpec`] names the models: the tied LSTM of McMahan et al. (ICLR 2018, section 3), the StackOverflow LSTM of McMahan, Xu and Zhang
-//! (section 5), the CIFG-LSTM of Xu et al. (2023) and a decoder-only transformer. [`Mlp`] is a multilayer perceptron. A model's parameters
-//! are described by a [`ParamLayout`](undertone_aggregation::ParamLayout). The crate does no I/O and reads neither a clock nor global
-//! randomness.
+//! (section 5), the CIFG-LSTM of Xu et al. (2023) and a decoder-only transformer. A model's parameters are described by a
+//! [`ParamLayout`](undertone_aggregation::ParamLayout). The crate does no I/O and reads neither a clock nor global randomness.
 
 mod batch;
 mod error;
 mod explicit;
 mod initial;
 mod kernels;
-mod mlp;
 mod scalar;
 mod sequence;
 mod sizes;
@@ -24,7 +22,6 @@ mod word_lstm;
 
 pub use batch::{IGNORE, PackedBatch, SequenceBatch};
 pub use error::{ModelError, Result};
-pub use mlp::{DenseBatch, Mlp, MlpWorker};
 pub use scalar::Scalar;
 pub use sequence::{SequenceModel, SequenceWeights, SequenceWorker, StateMode, StepStats};
 pub use sizes::MAX_PARAMETERS;

@@ -2,6 +2,7 @@
 
 mod channel;
 mod digits;
+mod network;
 mod training;
 
 use undertone_accounting::binomial::theorem::{BinomialNoise, Sensitivities};
@@ -104,7 +105,7 @@ impl Setting {
 }
 
 fn body(conditions: &Conditions<'_>) -> Result<Body, ReproduceError> {
-    let dim = Task::model()?.layout().len();
+    let dim = Task::model().parameters();
     let mut settings = Vec::new();
     for epsilon in EPSILONS {
         for levels in LEVELS {

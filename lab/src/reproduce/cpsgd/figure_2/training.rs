@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
-use undertone_models::{DenseBatch, Mlp, MlpWorker};
 
 use super::digits::{CLASSES, Digits, PIXELS};
+use super::network::Network;
 use crate::reproduce::ReproduceError;
 
 /// Three layers with 60 rectified units in each hidden one.
@@ -51,13 +51,13 @@ impl Task {
         seed: 1,
     };
 
-    pub(super) fn model() -> Result<Mlp, ReproduceError> {
-        Ok(Mlp::new(&LAYERS)?)
+    pub(super) fn model() -> Network {
+        Network::new(&LAYERS)
     }
 
     /// Share of test pictures named rightly after the last round.
     pub(super) fn accuracy(&self, channel: &impl Channel) -> Result<f64, ReproduceError> {
-        let (model, digits) = (Self::model()?, Digits::new(self.seed));
+        let (model, digits) = (Self::model(), Digits::new(self.seed));
         let mut params = model.initial_params(self.seed);
         let mut velocity = vec![0.0; params.len()];
         for round in 0..self.rounds {
@@ -67,12 +67,12 @@ impl Task {
                 *param -= self.learning_rate * *velocity;
             }
         }
-        test(&model, &digits, &params)
+        Ok(test(model.clone(), &digits, &params))
     }
 
     fn round<C: Channel>(
         &self,
-        model: &Mlp,
+        model: &Network,
         digits: &Digits,
         params: &[f32],
         round: u64,
@@ -106,19 +106,25 @@ pub(super) struct Clients<'a> {
     digits: &'a Digits,
     params: &'a [f32],
     clip_norm: f64,
-    worker: MlpWorker<f32>,
+    network: Network,
     pixels: [f32; PIXELS],
     gradient: Vec<f32>,
 }
 
 impl<'a> Clients<'a> {
-    fn new(numbers: Range<u64>, model: &Mlp, digits: &'a Digits, params: &'a [f32], clip_norm: f64) -> Self {
+    fn new(
+        numbers: Range<u64>,
+        model: &Network,
+        digits: &'a Digits,
+        params: &'a [f32],
+        clip_norm: f64,
+    ) -> Self {
         Self {
             numbers,
             digits,
             params,
             clip_norm,
-            worker: model.worker(1),
+            network: model.clone(),
             pixels: [0.0; PIXELS],
             gradient: vec![0.0; params.len()],
         }
@@ -130,11 +136,9 @@ impl<'a> Clients<'a> {
             return Ok(None);
         };
         let label = self.digits.draw(number, &mut self.pixels);
-        let batch = DenseBatch {
-            features: &self.pixels[..],
-            labels: &[label],
-        };
-        self.worker.gradient(self.params, &batch, &mut self.gradient)?;
+        let label = label as usize;
+        self.network
+            .gradient(self.params, &self.pixels, label, &mut self.gradient);
         let squared: f64 = self.gradient.iter().map(|value| f64::from(*value).powi(2)).sum();
         let factor = self.clip_norm / squared.sqrt();
         if factor < 1.0 {
@@ -144,26 +148,14 @@ impl<'a> Clients<'a> {
     }
 }
 
-fn test(model: &Mlp, digits: &Digits, params: &[f32]) -> Result<f64, ReproduceError> {
-    const ROWS: usize = 100;
-    let mut worker = model.worker(ROWS);
-    let (mut features, mut labels) = (Vec::new(), Vec::new());
+fn test(mut network: Network, digits: &Digits, params: &[f32]) -> f64 {
     let mut pixels = [0.0; PIXELS];
     let mut right = 0usize;
-    for batch in 0..TEST / ROWS as u64 {
-        features.clear();
-        labels.clear();
-        for row in 0..ROWS as u64 {
-            labels.push(digits.draw(TEST_FROM + batch * ROWS as u64 + row, &mut pixels));
-            features.extend_from_slice(&pixels);
-        }
-        let batch = DenseBatch {
-            features: &features,
-            labels: &labels,
-        };
-        right += worker.evaluate(params, &batch)?.correct;
+    for number in TEST_FROM..TEST_FROM + TEST {
+        let label = digits.draw(number, &mut pixels) as usize;
+        right += usize::from(network.guess(params, &pixels) == Some(label));
     }
-    Ok(right as f64 / TEST as f64)
+    right as f64 / TEST as f64
 }
 
 #[cfg(test)]
