@@ -364,7 +364,7 @@ fn epsilon_of(event: &Event, rounds: u64, delta: Delta, by: By) -> Result<f64, A
     by.epsilon(&accountant, delta)
 }
 
-fn unreachable(
+pub(crate) fn unreachable(
     quantity: &'static str,
     (epsilon, delta): (Epsilon, Delta),
     best_epsilon: f64,

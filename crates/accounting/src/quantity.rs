@@ -75,6 +75,11 @@ quantity!(
     SamplingProbability, "sampling_probability", "a number in (0, 1]", |value| value > 0.0 && value <= 1.0
 );
 
+quantity!(
+    /// Squared L2 sensitivity, in units of the squared clip norm.
+    SquaredSensitivity, "squared_sensitivity", "a finite number >= 0", |value| value >= 0.0
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;

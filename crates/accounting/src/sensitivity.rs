@@ -20,11 +20,7 @@
 //! (\[BLT\]), section 3.2; Kairouz et al., "Practical and Private (Deep) Learning without Sampling or Shuffling"
 //! (2021), appendix D; Choquette-Choo et al., "(Amplified) Banded Matrix Factorization" (2023), section 4.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
-
-use crate::error::ensure;
+pub use crate::quantity::SquaredSensitivity;
 use crate::{AccountingError, NoiseMultiplier, Rho};
 
 pub mod banded;
@@ -38,32 +34,11 @@ pub mod separated;
 pub mod toeplitz;
 pub mod tree;
 
-/// Squared L2 sensitivity, in units of the squared clip norm.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
-#[serde(try_from = "f64", into = "f64")]
-pub struct SquaredSensitivity(f64);
-
 impl SquaredSensitivity {
-    /// Validates a finite number, at least 0.
-    ///
-    /// # Errors
-    /// [`AccountingError::OutOfRange`] for anything else.
-    pub fn new(value: f64) -> Result<Self, AccountingError> {
-        let holds = value.is_finite() && value >= 0.0;
-        ensure(holds, "squared_sensitivity", "a finite number >= 0", value)?;
-        Ok(Self(value))
-    }
-
-    /// The number itself.
-    #[must_use]
-    pub fn get(self) -> f64 {
-        self.0
-    }
-
     /// The sensitivity: the square root.
     #[must_use]
     pub fn sensitivity(self) -> f64 {
-        self.0.sqrt()
+        self.get().sqrt()
     }
 
     /// `rho = squared sensitivity / (2 z^2)` of Gaussian noise whose standard deviation is `noise_multiplier`
@@ -80,7 +55,7 @@ impl SquaredSensitivity {
     /// # Source
     /// Bun and Steinke (2016), Proposition 1.6.
     pub fn rho(self, noise_multiplier: NoiseMultiplier) -> Result<Rho, AccountingError> {
-        Rho::new(0.5 * self.0 / noise_multiplier.get() / noise_multiplier.get())
+        Rho::new(0.5 * self.get() / noise_multiplier.get() / noise_multiplier.get())
     }
 
     /// The noise multiplier at which a release of this sensitivity costs `rho`.
@@ -88,27 +63,7 @@ impl SquaredSensitivity {
     /// # Errors
     /// [`AccountingError::OutOfRange`] for a rho or a sensitivity of 0, or if the result overflows.
     pub fn noise_multiplier(self, rho: Rho) -> Result<NoiseMultiplier, AccountingError> {
-        NoiseMultiplier::new((0.5 * self.0 / rho.get()).sqrt())
-    }
-}
-
-impl TryFrom<f64> for SquaredSensitivity {
-    type Error = AccountingError;
-
-    fn try_from(value: f64) -> Result<Self, AccountingError> {
-        Self::new(value)
-    }
-}
-
-impl From<SquaredSensitivity> for f64 {
-    fn from(value: SquaredSensitivity) -> f64 {
-        value.0
-    }
-}
-
-impl fmt::Display for SquaredSensitivity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
+        NoiseMultiplier::new((0.5 * self.get() / rho.get()).sqrt())
     }
 }
 

@@ -265,34 +265,26 @@ fn read_checked<E: Stored>(
     hash.update(head);
     let (magic, rest) = head.split_at(8);
     if magic != MAGIC {
-        return Err(MechanismError::StateDamaged {
-            what: "it does not begin as the state of a noise stream",
-        });
+        return Err(damaged("it does not begin as the state of a noise stream"));
     }
     let (numbers, rest) = rest.split_at(8);
     let (version, element) = numbers.split_at(4);
-    same("version", VERSION, u32_of(version))?;
-    same("element type", E::ELEMENT, u32_of(element))?;
+    same("version", VERSION, little_endian(version) as u32)?;
+    same("element type", E::ELEMENT, little_endian(element) as u32)?;
     let (digest, rest) = rest.split_at(32);
     same_bytes("mechanism", &expected.digest, digest)?;
     let (key_id, rest) = rest.split_at(32);
-    let field = |index: usize| u64_of(&rest[8 * index..8 * index + 8]);
+    let field = |index: usize| little_endian(&rest[8 * index..8 * index + 8]);
     let (dim, round, restarted, origin, length) = (field(0), field(1), field(2), field(3), field(4));
     same("dimension", expected.dim, dim)?;
     let key_origin = match origin {
         0 => KeyOrigin::Entropy,
         1 => KeyOrigin::InsecureSeed,
-        _ => {
-            return Err(MechanismError::StateDamaged {
-                what: "its key is of an unknown origin",
-            });
-        }
+        _ => return Err(damaged("its key is of an unknown origin")),
     };
     same_key(expected, keys, key_id, key_origin)?;
     if round > rounds || restarted > round {
-        return Err(MechanismError::StateDamaged {
-            what: "its round is beyond the plan",
-        });
+        return Err(damaged("its round is beyond the plan"));
     }
     same("payload length", payload.len() as u64, length)?;
     let mut bytes = Zeroizing::new(vec![0; PIECE * E::BYTES]);
@@ -307,9 +299,7 @@ fn read_checked<E: Stored>(
     let mut sum = [0; 32];
     take(reader, &mut sum)?;
     if hash.finalize()[..] != sum {
-        return Err(MechanismError::StateDamaged {
-            what: "its checksum is another",
-        });
+        return Err(damaged("its checksum is another"));
     }
     Ok(Header {
         key_origin,
@@ -327,11 +317,7 @@ fn same_key(expected: &Header, keys: Keys, key_id: &[u8], key_origin: KeyOrigin)
         Keys::Same => same_bytes("key", &expected.key_id, key_id)?,
         // PRIVACY: under its own key a round that is made again would have the noise of the first time.
         Keys::Fresh if expected.key_id == *key_id => {
-            return Err(MechanismError::StateMismatch {
-                what: "need",
-                expected: "a key that it was not made with".to_owned(),
-                got: "its own".to_owned(),
-            });
+            same("need", "a key that it was not made with", "its own")?;
         }
         Keys::Fresh => (),
     }
@@ -344,11 +330,13 @@ fn same_key(expected: &Header, keys: Keys, key_id: &[u8], key_origin: KeyOrigin)
 
 fn take(reader: &mut impl Read, bytes: &mut [u8]) -> Result<()> {
     reader.read_exact(bytes).map_err(|error| match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => MechanismError::StateDamaged {
-            what: "it ends too early",
-        },
+        std::io::ErrorKind::UnexpectedEof => damaged("it ends too early"),
         _ => io("read", &error),
     })
+}
+
+fn damaged(what: &'static str) -> MechanismError {
+    MechanismError::StateDamaged { what }
 }
 
 fn io(action: &'static str, error: &std::io::Error) -> MechanismError {
@@ -379,18 +367,9 @@ fn hex(bytes: &[u8]) -> String {
     bytes[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn u32_of(bytes: &[u8]) -> u32 {
-    bytes
-        .iter()
-        .rev()
-        .fold(0, |number, &byte| number << 8 | u32::from(byte))
-}
-
-fn u64_of(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .rev()
-        .fold(0, |number, &byte| number << 8 | u64::from(byte))
+fn little_endian(bytes: &[u8]) -> u64 {
+    let bytes = bytes.iter().rev();
+    bytes.fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::f64::consts::SQRT_2;
 
 use super::success_probability;
+use crate::calibrate::unreachable;
 use crate::discrete::{at_least_one, positive};
 use crate::error::ensure;
 use crate::{AccountingError, Delta, Epsilon};
@@ -148,13 +149,8 @@ impl BinomialNoise {
         let (mut low, mut high) = (0, 1);
         while !holds(high) {
             if high >= 1 << 62 {
-                return Err(AccountingError::Unreachable {
-                    quantity: "trials",
-                    target_epsilon: epsilon.get(),
-                    delta: delta.get(),
-                    best_epsilon: at(high).map_or(f64::INFINITY, Epsilon::get),
-                    at: high as f64,
-                });
+                let best = at(high).map_or(f64::INFINITY, Epsilon::get);
+                return Err(unreachable("trials", (epsilon, delta), best, high as f64));
             }
             (low, high) = (high, 2 * high);
         }

@@ -9,6 +9,7 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, LN_2};
 
+use super::randomized_response::log_power_gap;
 use crate::special::{LogSum, ln_1p_exp, ln_erfc, ln_erfcx, ln_expm1};
 use crate::{NoiseMultiplier, SamplingProbability};
 
@@ -142,28 +143,8 @@ fn log_moment_integral(q: f64, z: f64, order: f64) -> Option<f64> {
     for k in 0..=(nodes as u32) {
         let x = low + f64::from(k) * step;
         let t = q * ((x - 0.5) / z / z).exp_m1();
-        sum.add(ln_bernoulli_gap(t, order) - 0.5 * (x / z) * (x / z));
+        sum.add(log_power_gap(t, t.ln_1p(), order) - 0.5 * (x / z) * (x / z));
     }
     let log_density = -(z * (2.0 * std::f64::consts::PI).sqrt()).ln();
     Some(ln_1p_exp(sum.get() + step.ln() + log_density))
-}
-
-/// `ln((1 + t)^a - 1 - a t)` for `t > -1`, `a > 1`.
-fn ln_bernoulli_gap(t: f64, a: f64) -> f64 {
-    if t.abs() * a < 0.02 {
-        // Binomial series from the square on.
-        let mut term = 0.5 * a * (a - 1.0) * t * t;
-        let mut sum = 0.0;
-        for k in 2..20 {
-            sum += term;
-            term *= (a - f64::from(k)) / f64::from(k + 1) * t;
-        }
-        return sum.ln();
-    }
-    let power = a * t.ln_1p();
-    if power > 30.0 {
-        power + (-(1.0 + a * t) * (-power).exp()).ln_1p()
-    } else {
-        (power.exp_m1() - a * t).ln()
-    }
 }

@@ -78,7 +78,7 @@ pub fn zero_out_rdp(num_buckets: u64, noise_parameter: f64, order: f64) -> Resul
 
 /// `ln((1 + t)^a - 1 - a t)` for `log_1p = ln(1 + t)` and `a` outside `[0, 1]`: the curve's height above its
 /// tangent.
-fn log_power_gap(t: f64, log_1p: f64, a: f64) -> f64 {
+pub(super) fn log_power_gap(t: f64, log_1p: f64, a: f64) -> f64 {
     if t.abs() * a.abs().max(1.0) < 0.02 {
         let mut term = 0.5 * a * (a - 1.0) * t * t;
         let mut sum = 0.0;
