@@ -329,21 +329,21 @@ impl Event {
 
     /// Every field as a number of the same order for equal events, after the kind.
     fn key(&self, key: &mut Vec<u64>) {
+        let (q, z) = (
+            |q: &SamplingProbability| q.get().to_bits(),
+            |z: &NoiseMultiplier| z.get().to_bits(),
+        );
         match self {
             Event::PoissonGaussian {
                 sampling_probability,
                 noise_multiplier,
-            } => key.extend([
-                0,
-                sampling_probability.get().to_bits(),
-                noise_multiplier.get().to_bits(),
-            ]),
-            Event::Gaussian { noise_multiplier } => key.extend([1, noise_multiplier.get().to_bits()]),
+            } => key.extend([0, q(sampling_probability), z(noise_multiplier)]),
+            Event::Gaussian { noise_multiplier } => key.extend([1, z(noise_multiplier)]),
             Event::FixedSizeGaussian {
                 population,
                 cohort_size,
                 noise_multiplier,
-            } => key.extend([2, *population, *cohort_size, noise_multiplier.get().to_bits()]),
+            } => key.extend([2, *population, *cohort_size, z(noise_multiplier)]),
             Event::NonPrivate => key.push(3),
             Event::TruncatedPoissonGaussian {
                 population,
@@ -353,16 +353,16 @@ impl Event {
             } => key.extend([
                 4,
                 *population,
-                sampling_probability.get().to_bits(),
+                q(sampling_probability),
                 *max_cohort_size,
-                noise_multiplier.get().to_bits(),
+                z(noise_multiplier),
             ]),
             Event::MixtureOfGaussians {
                 noise_multiplier,
                 sensitivities,
                 probabilities,
             } => {
-                key.extend([5, noise_multiplier.get().to_bits(), sensitivities.len() as u64]);
+                key.extend([5, z(noise_multiplier), sensitivities.len() as u64]);
                 key.extend(
                     sensitivities
                         .iter()
@@ -377,13 +377,13 @@ impl Event {
             } => key.extend([
                 6,
                 u64::from(*group_size),
-                sampling_probability.get().to_bits(),
-                noise_multiplier.get().to_bits(),
+                q(sampling_probability),
+                z(noise_multiplier),
             ]),
             Event::CorrelatedGaussian {
                 sensitivity_squared,
                 noise_multiplier,
-            } => key.extend([7, sensitivity_squared.to_bits(), noise_multiplier.get().to_bits()]),
+            } => key.extend([7, sensitivity_squared.to_bits(), z(noise_multiplier)]),
             Event::Laplace { scale } => key.extend([8, scale.to_bits()]),
             Event::DiscreteLaplace {
                 parameter,
@@ -403,7 +403,7 @@ impl Event {
                 sampling_probability,
                 event,
             } => {
-                key.extend([13, sampling_probability.get().to_bits()]);
+                key.extend([13, q(sampling_probability)]);
                 event.key(key);
             }
             Event::DistributedDiscreteGaussian {

@@ -4,6 +4,8 @@
 //! deviation 6, cut at 9 of them (which leaves out less than 3e-19); the noise is `n1 = k1` and `n2 = k2 - round(w k1)` with
 //! `w = 0.5`, so that `C = [[1, 0], [w, 1]]`. The others choose their second residue by the first release.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::collections::BTreeMap;
 
 use undertone_accounting::{Delta, Epsilon, Event, NoiseMultiplier};
@@ -115,16 +117,20 @@ fn noise_after_lifting_breaks_the_guarantee_and_noise_before_keeps_it() {
 }
 
 fn mechanism(dim: usize, clip_norm: f64) -> CorrelatedGaussian {
-    let noise = NoiseMultiplier::new(2.0).expect("a value in range");
+    mechanism_over(dim, clip_norm, Denominator::WHOLE_STEPS)
+}
+
+fn mechanism_over(dim: usize, clip_norm: f64, denominator: Denominator) -> CorrelatedGaussian {
+    let noise = NoiseMultiplier::new(2.0).unwrap();
     let schema = undertone_accounting::participation::Participation::single();
-    let mechanism = Mechanism::new(Strategy::Tree(Tree::new()), 8, schema, noise).expect("a value in range");
+    let mechanism = Mechanism::new(Strategy::Tree(Tree::new()), 8, schema, noise).unwrap();
     let shape = ReleaseShape {
         dim,
         clip_norm,
-        denominator: Denominator::WHOLE_STEPS,
+        denominator,
         history: None,
     };
-    CorrelatedGaussian::new(mechanism, shape, NoiseKey::from_bytes([5; 32])).expect("a value in range")
+    CorrelatedGaussian::new(mechanism, shape, NoiseKey::from_bytes([5; 32])).unwrap()
 }
 
 /// With fixed noise, an honest change moves the release by exactly that change, whatever the others send: also a residue next to half
@@ -141,24 +147,19 @@ fn an_honest_change_moves_the_release_by_itself_whatever_the_others_send() {
         };
         let (mut with, mut without) = (mechanism(4, 1e6), mechanism(4, 1e6));
         for round in 0..4 {
-            let raw = |values| RawResidues::new(values, Q).expect("a value in range");
-            let one = with
-                .privatize_residues(round, raw(sums(&change)))
-                .expect("a value in range");
-            let other = without
-                .privatize_residues(round, raw(sums(&[0; 4])))
-                .expect("a value in range");
+            let raw = |values| RawResidues::new(values, Q).unwrap();
+            let one = with.privatize_residues(round, raw(sums(&change))).unwrap();
+            let other = without.privatize_residues(round, raw(sums(&[0; 4]))).unwrap();
             let pairs = one.values().iter().zip(other.values());
             for ((one, other), change) in pairs.zip(change) {
                 assert_eq!(*one, add(*other, change), "{attack}");
             }
             assert!(one.values() != sums(&change));
         }
-        let independent =
-            IndependentGaussian::new(1e6, NoiseKey::from_bytes([6; 32])).expect("a value in range");
+        let independent = IndependentGaussian::new(1e6, NoiseKey::from_bytes([6; 32])).unwrap();
         let release = |values| {
-            let raw = RawResidues::new(values, Q).expect("a value in range");
-            independent.privatize_residues(0, raw).expect("a value in range")
+            let raw = RawResidues::new(values, Q).unwrap();
+            independent.privatize_residues(0, raw).unwrap()
         };
         let (one, other) = (release(sums(&change)), release(sums(&[0; 4])));
         let pairs = one.values().iter().zip(other.values());
@@ -176,14 +177,11 @@ fn residues_carry_the_noise_of_averages_in_whole_steps() {
     for round in 0..5 {
         let average = undertone_mechanisms::RawSum::new(vec![0; 1000], 0)
             .average(Denominator::WHOLE_STEPS)
-            .expect("a value in range");
-        let noise = whole.privatize(round, average).expect("a value in range");
+            .unwrap();
+        let noise = whole.privatize(round, average).unwrap();
         let residues = modular
-            .privatize_residues(
-                round,
-                RawResidues::new(vec![0; 1000], q).expect("a value in range"),
-            )
-            .expect("a value in range");
+            .privatize_residues(round, RawResidues::new(vec![0; 1000], q).unwrap())
+            .unwrap();
         assert_eq!(residues.noise_std(), 2e6);
         for (noise, &residue) in noise.values().iter().zip(residues.values()) {
             let lifted = if residue > q / 2 {
@@ -196,10 +194,7 @@ fn residues_carry_the_noise_of_averages_in_whole_steps() {
     }
     let event = whole.event();
     assert!(matches!(event, Event::CorrelatedGaussian { .. }));
-    let (epsilon, delta) = (
-        Epsilon::new(1.0).expect("a value in range"),
-        Delta::new(1e-6).expect("a value in range"),
-    );
+    let (epsilon, delta) = (Epsilon::new(1.0).unwrap(), Delta::new(1e-6).unwrap());
     assert!(whole.sampler_delta(epsilon) < delta.get());
 }
 
@@ -208,23 +203,10 @@ fn values_that_are_no_residues_and_grids_that_are_not_whole_are_refused() {
     assert!(RawResidues::new(vec![16], 16).is_err());
     assert!(RawResidues::new(vec![0], 1).is_err());
     assert!(RawResidues::new(vec![0], (1 << 62) + 1).is_err());
-    let raw = |dim: usize| RawResidues::new(vec![0; dim], 16).expect("a value in range");
+    let raw = |dim: usize| RawResidues::new(vec![0; dim], 16).unwrap();
     assert!(mechanism(4, 1e6).privatize_residues(0, raw(5)).is_err());
     assert!(mechanism(4, 1e6).privatize_residues(1, raw(4)).is_err());
-    let noise = NoiseMultiplier::new(2.0).expect("a value in range");
-    let schema = undertone_accounting::participation::Participation::single();
-    let mechanism = Mechanism::new(Strategy::Tree(Tree::new()), 8, schema, noise).expect("a value in range");
-    let shape = ReleaseShape {
-        dim: 4,
-        clip_norm: 0.01,
-        denominator: Denominator::Fixed(100.0),
-        history: None,
-    };
-    let mut averages =
-        CorrelatedGaussian::new(mechanism, shape, NoiseKey::from_bytes([5; 32])).expect("a value in range");
-    let error = averages
-        .privatize_residues(0, raw(4))
-        .expect_err("a refusal")
-        .to_string();
+    let mut averages = mechanism_over(4, 0.01, Denominator::Fixed(100.0));
+    let error = averages.privatize_residues(0, raw(4)).unwrap_err().to_string();
     assert!(error.contains("in steps of"), "{error}");
 }

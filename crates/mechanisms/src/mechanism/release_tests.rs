@@ -20,7 +20,7 @@ use crate::strategy::tree::Tree;
 use crate::strategy::tree_full::{TreeFull, TreeLayout};
 use crate::stream::engine::History;
 use crate::stream::program::RecurrenceProgram;
-use crate::stream::reference::{SAMPLE_ROUNDS, matrix, samples};
+use crate::stream::reference::{SAMPLE_ROUNDS, check_covariance, matrix, samples};
 
 pub(super) const BLOCK: usize = crate::sampler::fresh::BLOCK;
 
@@ -124,23 +124,13 @@ fn integers_do_not_depend_on_threads_or_memory() {
 
 #[test]
 fn covariance_over_rounds_is_that_of_the_matrix() {
-    // 14 recurrences, 8 rounds: 504 entries, each beyond 6.2 sigmas with probability 6e-10: false-alarm rate 3e-7.
     let (rounds, dim) = (8, 40_000);
     for (name, recurrence) in samples() {
         let mut rounded = rounded(&recurrence, rounds, dim, None).unwrap();
+        let standard = |row: Vec<i64>| row.into_iter().map(|steps| steps as f64 / STEPS).collect();
         let noise = noise(&mut rounded, dim, 0..rounds);
-        let matrix = matrix(&recurrence, rounds);
-        let covariance =
-            |a: usize, b: usize| -> f64 { matrix[a].iter().zip(&matrix[b]).map(|(a, b)| a * b).sum() };
-        for a in 0..rounds {
-            for b in 0..=a {
-                let product = |(a, b): (&i64, &i64)| (*a as f64 / STEPS) * (*b as f64 / STEPS);
-                let mean = noise[a].iter().zip(&noise[b]).map(product).sum::<f64>() / dim as f64;
-                let variance = covariance(a, a) * covariance(b, b) + covariance(a, b).powi(2);
-                let sigmas = (mean - covariance(a, b)) / (variance / dim as f64).sqrt();
-                assert!(sigmas.abs() < 6.2, "{name}, rounds {a} and {b}: {sigmas}");
-            }
-        }
+        let noise: Vec<Vec<f64>> = noise.into_iter().map(standard).collect();
+        check_covariance(name, &recurrence, &noise);
     }
 }
 

@@ -1,5 +1,5 @@
 use super::engine::History;
-use super::reference::{SAMPLE_ROUNDS, matrix, samples};
+use super::reference::{SAMPLE_ROUNDS, check_covariance, matrix, samples};
 use super::*;
 use crate::testing::with_threads;
 
@@ -276,26 +276,11 @@ fn rows_of_the_callers_go_the_same_way() {
 
 #[test]
 fn covariance_over_rounds_is_that_of_the_matrix() {
-    // 14 recurrences, 8 rounds: 504 variances and covariances, each beyond 6.2 sigmas with probability 6e-10:
-    // false-alarm rate 3e-7.
-    let (rounds, dim) = (8, 60_000);
     for (name, recurrence) in samples() {
-        let noise = rows(
-            &mut stream(&recurrence, rounds, dim, StreamOptions::default()),
-            rounds,
-        );
-        let matrix = matrix(&recurrence, rounds);
-        let covariance =
-            |a: usize, b: usize| -> f64 { matrix[a].iter().zip(&matrix[b]).map(|(a, b)| a * b).sum() };
-        for a in 0..rounds {
-            for b in 0..=a {
-                let products = noise[a].iter().zip(&noise[b]);
-                let mean = products.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() / dim as f64;
-                let variance = covariance(a, a) * covariance(b, b) + covariance(a, b).powi(2);
-                let sigmas = (mean - covariance(a, b)) / (variance / dim as f64).sqrt();
-                assert!(sigmas.abs() < 6.2, "{name}, rounds {a} and {b}: {sigmas}");
-            }
-        }
+        let mut stream = stream(&recurrence, 8, 60_000, StreamOptions::default());
+        let wide = |row: Vec<f32>| row.into_iter().map(f64::from).collect();
+        let noise: Vec<Vec<f64>> = rows(&mut stream, 8).into_iter().map(wide).collect();
+        check_covariance(name, &recurrence, &noise);
     }
 }
 
