@@ -125,11 +125,10 @@ impl Workload {
     pub(crate) fn rates(&self, rounds: usize) -> Result<impl DoubleEndedIterator<Item = f64> + '_> {
         let rates = self.learning_rates.as_deref();
         match rates {
-            Some(rates) if rates.len() < rounds => Err(setting(
-                "number of learning rates",
-                "at least the number of rounds",
-                rates.len() as f64,
-            )),
+            Some(rates) if rates.len() < rounds => {
+                let expected = "at least the number of rounds";
+                Err(setting("number of learning rates", expected, rates.len() as f64))
+            }
             _ => Ok((0..rounds).map(move |t| rates.map_or(1.0, |rates| rates[t]))),
         }
     }

@@ -15,7 +15,7 @@ mod search;
 
 use undertone_accounting::participation::Participation;
 
-use crate::error::{MechanismError, Result, setting};
+use crate::error::{MechanismError, Result, ensure, setting};
 use crate::loss::{Certified, Errors, Losses, Objective};
 use crate::strategy::Strategy;
 use crate::strategy::blt::Blt;
@@ -137,11 +137,10 @@ impl BltOptimizer {
     /// # Errors
     /// None, or more than 16.
     pub fn buffers(self, buffers: usize) -> Result<Self> {
-        if (1..=MAX_BUFFERS).contains(&buffers) {
-            let buffers = Some(buffers);
-            return Ok(Self { buffers, ..self });
-        }
-        Err(setting("number of buffers", "from 1 to 16", buffers as f64))
+        let holds = (1..=MAX_BUFFERS).contains(&buffers);
+        ensure(holds, "number of buffers", "from 1 to 16", buffers as f64)?;
+        let buffers = Some(buffers);
+        Ok(Self { buffers, ..self })
     }
 
     /// The best BLT.
@@ -153,11 +152,7 @@ impl BltOptimizer {
     /// # Errors
     /// A schema or a workload that does not fit the run.
     pub fn optimize(&self) -> Result<BltOptima> {
-        let problem = self.problem(if self.workload.is_prefix_sum() {
-            Kind::PrefixSum
-        } else {
-            Kind::Workload
-        })?;
+        let problem = self.problem(self.plain())?;
         let mut search = Search::new(&problem, Vec::new());
         self.extend(&mut search);
         let optimum = |found: Option<&Found>| match found {
@@ -180,11 +175,7 @@ impl BltOptimizer {
     /// # Errors
     /// As [`BltOptimizer::optimize`].
     pub fn optimize_normalised(&self) -> Result<NormalisedBltOptima> {
-        let plain = self.problem(if self.workload.is_prefix_sum() {
-            Kind::PrefixSum
-        } else {
-            Kind::Workload
-        })?;
+        let plain = self.problem(self.plain())?;
         let mut starts = Search::new(&plain, Vec::new());
         self.extend(&mut starts);
         let problem = self.problem(Kind::Normalised)?;
@@ -196,6 +187,14 @@ impl BltOptimizer {
             best,
             loss_by_buffers: search.losses(),
         })
+    }
+
+    fn plain(&self) -> Kind {
+        if self.workload.is_prefix_sum() {
+            Kind::PrefixSum
+        } else {
+            Kind::Workload
+        }
     }
 
     fn problem(&self, kind: Kind) -> Result<Problem> {

@@ -105,31 +105,21 @@ impl RecurrenceProgram {
                     scale: factors(scale, rounds)?,
                 }
             }
-            Recurrence::Bands { coefficients, scale } => {
+            Recurrence::Bands { coefficients, scale } | Recurrence::Taps { coefficients, scale } => {
                 finite(coefficients, "coefficient")?;
                 let first = coefficients.first().copied().unwrap_or(0.0);
                 ensure(first != 0.0, "first coefficient", "not 0", first)?;
-                let bands = coefficients.len().min(rounds);
+                let rest = &coefficients[1..coefficients.len().min(rounds)];
+                let (source, lead, later) = match recurrence {
+                    Recurrence::Taps { .. } => (Source::Fresh, first, rest.to_vec()),
+                    _ => {
+                        let later = rest.iter().map(|c| -c / first).collect();
+                        (Source::Outputs, first.recip(), later)
+                    }
+                };
                 RecurrenceProgram::History {
-                    weights: Weights::Toeplitz {
-                        lead: first.recip(),
-                        later: coefficients[1..bands].iter().map(|c| -c / first).collect(),
-                    },
-                    source: Source::Outputs,
-                    scale: factors(scale, rounds)?,
-                }
-            }
-            Recurrence::Taps { coefficients, scale } => {
-                finite(coefficients, "coefficient")?;
-                let first = coefficients.first().copied().unwrap_or(0.0);
-                ensure(first != 0.0, "first coefficient", "not 0", first)?;
-                let bands = coefficients.len().min(rounds);
-                RecurrenceProgram::History {
-                    weights: Weights::Toeplitz {
-                        lead: first,
-                        later: coefficients[1..bands].to_vec(),
-                    },
-                    source: Source::Fresh,
+                    weights: Weights::Toeplitz { lead, later },
+                    source,
                     scale: factors(scale, rounds)?,
                 }
             }
@@ -157,13 +147,8 @@ impl RecurrenceProgram {
             }
             Recurrence::Tree { restarts } => {
                 let ordered = restarts.windows(2).all(|pair| pair[0] < pair[1]);
-                if !ordered || restarts.first() == Some(&0) {
-                    return Err(setting(
-                        "rounds of restarts",
-                        "increasing, from 1 on",
-                        restarts.len() as f64,
-                    ));
-                }
+                let (holds, got) = (ordered && restarts.first() != Some(&0), restarts.len() as f64);
+                ensure(holds, "rounds of restarts", "increasing, from 1 on", got)?;
                 RecurrenceProgram::Tree {
                     restarts: restarts.clone(),
                 }
