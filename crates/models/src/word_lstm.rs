@@ -71,6 +71,16 @@ pub(crate) struct Dimensions {
 }
 
 impl Dimensions {
+    fn lstm(vocab: usize, embed: usize, hidden: usize) -> Self {
+        Self {
+            vocab,
+            embed,
+            hidden,
+            projection: embed,
+            cell: Cell::Lstm,
+        }
+    }
+
     /// Width of all gates together.
     pub(crate) fn gates(self) -> usize {
         self.cell.gate_names().len() * self.hidden
@@ -146,16 +156,7 @@ impl WordLstm {
     /// # Errors
     /// A dimension of zero.
     pub fn tied(vocab: usize, embed: usize, hidden: usize, unit_norm: bool) -> Result<Self> {
-        Self::new(
-            Dimensions {
-                vocab,
-                embed,
-                hidden,
-                projection: embed,
-                cell: Cell::Lstm,
-            },
-            Output::Tied { unit_norm },
-        )
+        Self::new(Dimensions::lstm(vocab, embed, hidden), Output::Tied { unit_norm })
     }
 
     /// The StackOverflow model: 4,050,748 parameters at vocabulary 10,004, embed 96, hidden 670.
@@ -163,16 +164,7 @@ impl WordLstm {
     /// # Errors
     /// A dimension of zero.
     pub fn untied(vocab: usize, embed: usize, hidden: usize) -> Result<Self> {
-        Self::new(
-            Dimensions {
-                vocab,
-                embed,
-                hidden,
-                projection: embed,
-                cell: Cell::Lstm,
-            },
-            Output::Dense,
-        )
+        Self::new(Dimensions::lstm(vocab, embed, hidden), Output::Dense)
     }
 
     /// The CIFG-LSTM of \[Gboard\], with a recurrent projection: 2,382,829 parameters at vocabulary 10,003, embedding
@@ -192,16 +184,12 @@ impl WordLstm {
         } else {
             Output::Dense
         };
-        Self::new(
-            Dimensions {
-                vocab,
-                embed: embedding,
-                hidden: cells,
-                projection,
-                cell: Cell::Cifg,
-            },
-            output,
-        )
+        let dimensions = Dimensions {
+            projection,
+            cell: Cell::Cifg,
+            ..Dimensions::lstm(vocab, embedding, cells)
+        };
+        Self::new(dimensions, output)
     }
 
     fn new(dimensions: Dimensions, output: Output) -> Result<Self> {
