@@ -22,6 +22,12 @@ fn with_survivors(threat_model: ThreatModel, min_survivors: u32) -> Context {
     context
 }
 
+/// The compiled floors with other bounds on clients and survivors, and on neighbours.
+fn floors((clients, survivors): (u32, u32), (min, max): (u32, u32)) -> Floors {
+    let floors = Floors::COMPILED.with_clients(clients, survivors).unwrap();
+    floors.with_neighbours(min, max).unwrap()
+}
+
 /// The error with which a device with `floors` answers an honest roster of this graph.
 fn answer(floors: &Floors, context: Context, topology: Topology) -> Option<SecAggError> {
     let mut lab = Lab::on_devices(context, topology, floors, 3);
@@ -68,8 +74,7 @@ fn attack_01_a_device_refuses_the_sessions_in_which_a_lying_server_reads_a_vecto
     let compiled = Floors::COMPILED;
     let error = answer(&compiled, context, topology);
     assert!(matches!(error, Some(SecAggError::Demand { .. })), "{error:?}");
-    let sparse = compiled.clone().with_neighbours(12, 1000).unwrap();
-    let sparse = sparse.with_clients(20, 10).unwrap();
+    let sparse = floors((20, 10), (12, 1000));
     let active = with_survivors(ACTIVE, 30);
     for (k, t) in [(22, 12), (22, 14), (99, 50), (99, 62)] {
         let topology = Topology::new(100, k, t).unwrap();
@@ -89,11 +94,7 @@ fn attack_01_a_device_refuses_the_sessions_in_which_a_lying_server_reads_a_vecto
 
 #[test]
 fn attack_04_small_cohorts_are_refused_by_devices_and_server() {
-    let floors = Floors::COMPILED
-        .with_clients(9, 5)
-        .unwrap()
-        .with_neighbours(9, 12)
-        .unwrap();
+    let floors = floors((9, 5), (9, 12));
     let refused = |threat_model, survivors, n, k, t| {
         let topology = Topology::new(n, k, t).unwrap();
         let error = answer(&floors, with_survivors(threat_model, survivors), topology);
@@ -155,11 +156,7 @@ fn attack_04_a_client_refuses_to_unmask_a_sum_over_few() {
     );
     // A device counts the survivors that it checked itself: itself and its neighbours on a sparse graph, whatever the server
     // says of the others.
-    let floors = Floors::COMPILED
-        .with_clients(7, 7)
-        .unwrap()
-        .with_neighbours(6, 12)
-        .unwrap()
+    let floors = floors((7, 7), (6, 12))
         .with_assumptions(Assumptions::new(0.0, 0.0, ACTIVE).unwrap())
         .unwrap();
     let topology = Topology::new(16, 6, 4).unwrap();
@@ -320,11 +317,7 @@ fn attack_05_no_device_accepts_signatures_of_just_anyone() {
 
 #[test]
 fn attack_09_a_roster_that_costs_too_much_is_refused() {
-    let narrow = Floors::COMPILED
-        .with_clients(5, 3)
-        .unwrap()
-        .with_neighbours(3, 3)
-        .unwrap();
+    let narrow = floors((5, 3), (3, 3));
     let error = answer(
         &narrow,
         with_survivors(ACTIVE, 3),
@@ -375,13 +368,7 @@ fn attack_18_graphs_on_which_corrupt_clients_meet_by_chance_are_refused() {
         (10_000, 0.10, 48, 13),
     ] {
         let assumptions = Assumptions::new(0.1, corrupt, ACTIVE).unwrap();
-        let sparse = Floors::COMPILED
-            .with_clients(12, 3)
-            .unwrap()
-            .with_neighbours(12, 1000)
-            .unwrap()
-            .with_assumptions(assumptions)
-            .unwrap();
+        let sparse = floors((12, 3), (12, 1000)).with_assumptions(assumptions).unwrap();
         let params = |threat_model, threshold| {
             let terms = Terms::new(4, 1000, threat_model)
                 .unwrap()
