@@ -1,4 +1,4 @@
-//! What the tests of several modules need.
+//! Helpers for the tests of several modules.
 
 use undertone_accounting::participation::{Gap, Participation};
 
