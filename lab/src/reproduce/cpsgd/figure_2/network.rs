@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use rand_chacha::ChaCha8Rng;
+use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 
 /// One dense layer: sizes, and where weight `[inputs, outputs]` and bias stand.
@@ -48,15 +48,19 @@ impl Network {
         self.layers.last().map_or(0, |layer| layer.bias.end)
     }
 
-    /// He-uniform weights `sqrt(6 / inputs)` and zero biases.
+    /// He-uniform weights `sqrt(6 / inputs)` and zero biases, drawn as the product draws those of its models.
     pub(super) fn initial_params(&self, seed: u64) -> Vec<f32> {
+        let mut key = *b"undertone initial parameters\0\0\0\0";
+        for (byte, seed) in key[24..].iter_mut().zip(seed.to_le_bytes()) {
+            *byte ^= seed;
+        }
+        let mut generator = ChaCha20Rng::from_seed(key);
         let mut params = vec![0.0; self.parameters()];
-        let mut generator = ChaCha8Rng::seed_from_u64(seed);
         for layer in &self.layers {
-            let limit = (6.0 / layer.inputs as f32).sqrt();
+            let limit = (6.0 / layer.inputs as f64).sqrt();
             for weight in &mut params[layer.weight.clone()] {
-                let unit = (generator.next_u32() >> 8) as f32 / (1u32 << 24) as f32;
-                *weight = (2.0 * unit - 1.0) * limit;
+                let draw = f64::from(generator.next_u32() >> 8) + 0.5;
+                *weight = ((2.0 * draw).mul_add(f64::exp2(-24.0), -1.0) * limit) as f32;
             }
         }
         params
