@@ -8,11 +8,13 @@
 //! `undertone-lab bench noise [--dim N] [--threads N] [--only ITEM]` one for every sampler and stream,
 //! `undertone-lab bench secagg [--dim N] [--only ITEM]` one for every part of secure aggregation and for whole sessions,
 //! `undertone-lab bench encodings [--log-dim N] [--only ITEM]` one for every transform, sum, packing and encoder,
-//! `undertone-lab bench transformer [--size SIZE] [--batch N] [--steps N] [--threads N]` one for training steps of a transformer.
+//! `undertone-lab bench transformer [--size SIZE] [--batch N] [--steps N] [--threads N]` one for training steps of a transformer,
+//! `undertone-lab bench grouping generate|group|stream` one for a step of grouping text by user.
 
 mod accounting;
 mod clients;
 mod encodings;
+mod grouping;
 mod mechanisms;
 mod noise;
 mod numpy_random;
@@ -41,6 +43,9 @@ pub(crate) enum Command {
     Encodings(encodings::Arguments),
     /// Training steps of a transformer, plain and clipped by example
     Transformer(transformer::Arguments),
+    /// Grouping of text by user on disk, and random access to users
+    #[command(subcommand)]
+    Grouping(grouping::Step),
 }
 
 /// Runs one benchmark.
@@ -53,5 +58,6 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Secagg(arguments) => secagg::run(&arguments),
         Command::Encodings(arguments) => encodings::run(&arguments),
         Command::Transformer(arguments) => transformer::run(&arguments),
+        Command::Grouping(step) => grouping::run(&step),
     }
 }

@@ -1,23 +1,15 @@
-//! Measures grouping and random access at a size that does not fit in memory.
-//!
-//! ```text
-//! grouping generate FILE --rows 20000000 --users 500000   writes an unsorted Parquet file of about 250 bytes a row
-//! grouping group FILE FOLDER [--memory BYTES]             groups it
-//! grouping stream FOLDER [--users N]                      reads N users in random order, then as Poisson samples
-//! ```
-//!
-//! Each prints one `RESULT {json}` line with wall and CPU seconds and the peak memory of its process.
+//! Grouping by user and random access, at a size that does not fit in memory.
 
-use std::collections::HashMap;
-use std::error::Error;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use anyhow::ensure;
 use arrow_array::builder::StringBuilder;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, UInt32Array};
 use arrow_schema::{DataType, Field, Schema};
+use clap::Subcommand;
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use rand_chacha::ChaCha8Rng;
@@ -25,22 +17,40 @@ use rand_core::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use undertone_data::{GroupOptions, Grouped, NoProgress, SourceSpec, StreamOptions, TableSource, group};
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+use crate::bench::usage::{cpu_time, peak_rss_mb};
 
-fn main() -> Outcome<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (plain, options) = parse(&arguments)?;
-    let option = |name: &str, default: u64| options.get(name).copied().unwrap_or(default);
+#[derive(Debug, Subcommand)]
+pub(crate) enum Step {
+    /// Writes an unsorted Parquet file of about 250 bytes per row
+    Generate {
+        file: PathBuf,
+        #[arg(long, default_value_t = 20_000_000)]
+        rows: u64,
+        #[arg(long, default_value_t = 500_000)]
+        users: u64,
+    },
+    /// Groups such a file
+    Group {
+        file: String,
+        folder: PathBuf,
+        /// Bytes for rows and buffers
+        #[arg(long, default_value_t = 512_000_000)]
+        memory: usize,
+    },
+    /// Reads users of a grouped folder in random order, then as Poisson samples
+    Stream {
+        folder: PathBuf,
+        #[arg(long, default_value_t = 50_000)]
+        users: usize,
+    },
+}
+
+pub(crate) fn run(step: &Step) -> anyhow::Result<()> {
     let started = Instant::now();
-    let mut result = match plain.as_slice() {
-        ["generate", file] => generate(
-            Path::new(file),
-            option("--rows", 20_000_000),
-            option("--users", 500_000),
-        )?,
-        ["group", file, folder] => grouping(file, Path::new(folder), option("--memory", 512_000_000))?,
-        ["stream", folder] => stream(Path::new(folder), option("--users", 50_000))?,
-        _ => return Err("expected generate FILE, group FILE FOLDER or stream FOLDER".into()),
+    let mut result = match step {
+        Step::Generate { file, rows, users } => generate(file, *rows, *users)?,
+        Step::Group { file, folder, memory } => grouping(file, folder, *memory)?,
+        Step::Stream { folder, users } => stream(folder, *users)?,
     };
     result["wall_s"] = json!(started.elapsed().as_secs_f64());
     result["cpu_s"] = json!(cpu_seconds());
@@ -49,25 +59,17 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-fn parse(arguments: &[String]) -> Outcome<(Vec<&str>, HashMap<&str, u64>)> {
-    let (mut plain, mut options) = (Vec::new(), HashMap::new());
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        if argument.starts_with("--") {
-            let value = rest.next().ok_or_else(|| format!("{argument} needs a number"))?;
-            options.insert(&**argument, value.parse()?);
-        } else {
-            plain.push(&**argument);
-        }
-    }
-    Ok((plain, options))
+/// CPU seconds of all threads so far; 0 where the system does not tell.
+fn cpu_seconds() -> f64 {
+    cpu_time().unwrap_or_default().as_secs_f64()
 }
 
 /// Rows of random users in no order: every user has one, the others go to users by a heavy-tailed draw.
-fn generate(path: &Path, rows: u64, users: u64) -> Outcome<Value> {
-    if rows < users || users == 0 {
-        return Err("expected at least one row a user, and a user".into());
-    }
+fn generate(path: &Path, rows: u64, users: u64) -> anyhow::Result<Value> {
+    ensure!(
+        users > 0 && rows >= users,
+        "expected at least one row per user, and a user"
+    );
     let schema = Arc::new(Schema::new(vec![
         Field::new("user_id", DataType::UInt32, false),
         Field::new("text", DataType::Utf8, false),
@@ -131,7 +133,7 @@ fn generate(path: &Path, rows: u64, users: u64) -> Outcome<Value> {
     Ok(json!({ "bytes": std::fs::metadata(path)?.len(), "rows": rows, "users": users }))
 }
 
-fn grouping(file: &str, folder: &Path, memory: u64) -> Outcome<Value> {
+fn grouping(file: &str, folder: &Path, memory: usize) -> anyhow::Result<Value> {
     let source = SourceSpec::Parquet(TableSource {
         path: file.to_owned(),
         user: "user_id".to_owned(),
@@ -140,7 +142,7 @@ fn grouping(file: &str, folder: &Path, memory: u64) -> Outcome<Value> {
         split: None,
     });
     let options = GroupOptions {
-        memory: usize::try_from(memory)?,
+        memory,
         split: None,
         overwrite: true,
     };
@@ -156,16 +158,13 @@ fn grouping(file: &str, folder: &Path, memory: u64) -> Outcome<Value> {
     }))
 }
 
-fn stream(folder: &Path, users: u64) -> Outcome<Value> {
+fn stream(folder: &Path, users: usize) -> anyhow::Result<Value> {
     let opening = Instant::now();
     let grouped = Grouped::open(folder)?;
     let opening = opening.elapsed().as_secs_f64();
     let (started, before) = (Instant::now(), cpu_seconds());
     let (mut rows, mut seen) = (0_u64, 0);
-    for user in grouped
-        .stream(1, &StreamOptions::default())
-        .take(usize::try_from(users)?)
-    {
+    for user in grouped.stream(1, &StreamOptions::default()).take(users) {
         rows += user?.len() as u64;
         seen += 1;
     }
@@ -197,26 +196,4 @@ fn stream(folder: &Path, users: u64) -> Outcome<Value> {
         "poisson_rows_per_s": sampled_rows as f64 / poisson_wall,
         "poisson_rows_per_cpu_s": sampled_rows as f64 / poisson_cpu,
     }))
-}
-
-/// User and system time of all threads, in hundredths of a second, where `/proc` tells.
-fn cpu_seconds() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = text
-        .rsplit(')')
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
-    ticks(11)
-        .zip(ticks(12))
-        .map_or(0.0, |(user, system)| (user + system) / 100.0)
-}
-
-fn peak_rss_mb() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(kilobytes / 1024.0)
 }
