@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, bytes, ftrl};
+use crate::support::{Folder, cases, contains, ftrl, number};
 
 /// Correlated noise over 249 users in 12 cohorts, with an `[aggregation]` table.
 fn run_file(aggregation: &str) -> String {
@@ -23,21 +23,21 @@ fn shares(encoding: &str, noise: &str) -> String {
 
 fn train(folder: &Folder, text: &str, out: &str) -> Value {
     folder.write("run.toml", text);
-    let summary = folder.succeed(&["train", "run.toml", "--out", out, "--json"]);
-    folder.succeed(&["verify", &format!("{out}/tiny")]);
-    serde_json::from_str(&summary).expect("JSON")
+    let summary = folder.json(format!("train run.toml --out {out}"));
+    folder.succeed(format!("verify {out}/tiny"));
+    summary
 }
 
 fn model(folder: &Folder, out: &str) -> Vec<u8> {
-    bytes(&folder.path(out).join("tiny/model.safetensors"))
+    folder.read(&format!("{out}/tiny/model.safetensors"))
 }
 
 fn ledger(folder: &Folder, out: &str) -> Vec<Value> {
-    String::from_utf8(folder.read(&format!("{out}/tiny/ledger.jsonl")))
-        .expect("text")
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"))
-        .collect()
+    folder.lines(&format!("{out}/tiny/ledger.jsonl"))
+}
+
+fn epsilon(summary: &Value) -> f64 {
+    number(&summary["privacy"]["observed"]["epsilon"])
 }
 
 #[test]
@@ -84,17 +84,15 @@ fn rotated_rounding_ends_where_the_plain_run_ends_at_the_inflated_sensitivity() 
     let text =
         "sum = \"secagg\"\nmin_clients = 15\nencoding = { kind = \"rotated_rounding\", scale = 1000.0 }";
     let rounded = train(&folder, &run_file(text), "rounded");
-    let epsilon = |summary: &Value| {
-        summary["privacy"]["observed"]["epsilon"]
-            .as_f64()
-            .expect("an epsilon")
-    };
     assert!((epsilon(&plain) / epsilon(&rounded) - 1.0).abs() < 1e-6);
-    let first = |out: &str, what: &str| ledger(&folder, out)[0][what].as_f64().expect("a number");
+    let first = |out: &str, what: &str| number(&ledger(&folder, out)[0][what]);
     for what in ["sensitivity", "noise_std"] {
         let inflation = first("rounded", what) / first("plain", what);
         // C_inflated of [Gboard] for C = 1, s = 1000 and the padded dimension.
-        let d = (rounded_dim(&folder) as f64).log2().ceil().exp2();
+        let d = number(&folder.lines("rounded/tiny/metrics.jsonl")[0]["parameters"])
+            .log2()
+            .ceil()
+            .exp2();
         let root = (2.0f64 * 0.5).sqrt();
         let squared = 1.0 + d / (4.0 * 1e6) + root * (1.0 / 1000.0 + d.sqrt() / (2.0 * 1e6));
         assert!(
@@ -106,7 +104,7 @@ fn rotated_rounding_ends_where_the_plain_run_ends_at_the_inflated_sensitivity() 
     let loss = |text: &str, out: &str| {
         let quiet = text.replace("noise_multiplier = 4.0", "noise_multiplier = 0.2");
         let summary = train(&folder, &quiet, out);
-        summary["metrics"]["perplexity"].as_f64().expect("a number").ln()
+        number(&summary["metrics"]["perplexity"]).ln()
     };
     let losses = (
         loss(&plain_text, "plain-quiet"),
@@ -114,17 +112,8 @@ fn rotated_rounding_ends_where_the_plain_run_ends_at_the_inflated_sensitivity() 
     );
     assert!((losses.0 - losses.1).abs() < 0.02, "{losses:?}");
     assert!(model(&folder, "plain") != model(&folder, "rounded"));
-    let page = String::from_utf8(folder.read("rounded/tiny/privacy.md")).expect("text");
-    assert!(
-        page.contains("rotated_rounding") && page.contains("secure aggregation"),
-        "{page}"
-    );
-}
-
-fn rounded_dim(folder: &Folder) -> u64 {
-    let metrics = String::from_utf8(folder.read("rounded/tiny/metrics.jsonl")).expect("text");
-    let start: Value = serde_json::from_str(metrics.lines().next().expect("a line")).expect("JSON");
-    start["parameters"].as_u64().expect("a number")
+    let page = folder.text("rounded/tiny/privacy.md");
+    contains(&page, "rotated_rounding ... secure aggregation");
 }
 
 #[test]
@@ -149,7 +138,7 @@ fn noise_in_shares_trains_and_verifies() {
     ] {
         let summary = train(&folder, &shares(encoding, noise), out);
         let privacy = &summary["privacy"];
-        let epsilon = |name: &str| privacy[name]["epsilon"].as_f64().expect("an epsilon");
+        let epsilon = |name: &str| number(&privacy[name]["epsilon"]);
         // 14 rounds, some users twice: nothing is gained by looking.
         assert_eq!(epsilon("planned"), epsilon("observed"), "{out}");
         assert_eq!(epsilon("planned"), epsilon("worst_case"), "{out}");
@@ -188,14 +177,13 @@ fn below_the_floor_nothing_is_released_but_participation_counts() {
         assert!(line["participants"].as_array().expect("a list").len() >= 20);
     }
     // Nothing was saved by abandoning.
-    let epsilon = |summary: &Value| summary["privacy"]["observed"]["epsilon"].as_f64();
     assert_eq!(epsilon(&whole), epsilon(&failing));
     // Nor can a ledger say otherwise: a claimed release below the floor is found.
-    let forged = String::from_utf8(folder.read("failing/tiny/ledger.jsonl"))
-        .expect("text")
+    let forged = folder
+        .text("failing/tiny/ledger.jsonl")
         .replace("\"abandoned\":true,", "");
     folder.write("failing/tiny/ledger.jsonl", forged);
-    folder.fail(&["verify", "failing/tiny"]);
+    folder.fail("verify failing/tiny");
 }
 
 #[test]
@@ -206,7 +194,7 @@ fn any_number_of_threads_makes_the_same_sums() {
     );
     train(&folder, &text, "one");
     folder.write("run.toml", &text);
-    folder.succeed(&["train", "run.toml", "--out", "two", "--threads", "1"]);
+    folder.succeed("train run.toml --out two --threads 1");
     assert!(model(&folder, "one") == model(&folder, "two"));
 }
 
@@ -215,77 +203,53 @@ fn bad_settings_name_their_key() {
     let folder = Folder::new();
     let check = |text: String, expected: &str| {
         folder.write("run.toml", &text);
-        let message = folder.fail(&["train", "run.toml"]);
+        let message = folder.fail("train run.toml");
         assert!(message.contains(expected), "{expected} is not in {message}");
         assert!(!folder.path("runs/tiny").exists(), "{expected}");
     };
-    let plain = || run_file("min_clients = 15");
+    let plain = run_file("min_clients = 15");
+    let table = r#"
+        $ min_clients = 1
+        `aggregation.min_clients`: expected at least 2, got 1
+        $ min_clients = 40
+        `aggregation.min_clients`: expected at most the 21 users
+        $ min_clients = 15; max_clients = 20
+        `aggregation.max_clients`: expected at least the 21 users
+        $ min_clients = 15; sum = "magic"
+        magic
+        $ min_clients = 15; encoding = { kind = "base64" }
+        base64
+        $ min_clients = 15; encoding = { kind = "rotated_rounding", scale = 0.0 }
+        `aggregation.encoding.scale`
+        $ min_clients = 15; dropout = { before_upload = 1.5 }
+        `aggregation.dropout.before_upload`
+        $ min_clients = 15; dropout = { before_upload = 0.6, before_keys = 0.6 }
+        `aggregation.dropout`: expected shares of at most 1 together
+        $ min_clients = 15; graph = { drop_out_rate = 0.1, corrupt_rate = 0.1 }
+        `aggregation.graph`: expected `sum = "secagg"` beside it
+        $ sum = "secagg"; min_clients = 15; graph = { drop_out_rate = 1.5, corrupt_rate = 0.1 }
+        `aggregation.graph`: expected rates in [0, 1)
+        $ sum = "secagg"; min_clients = 15; graph = { drop_out_rate = 0.5, corrupt_rate = 0.5 }
+        `aggregation.graph`: expected rates that allow a graph of 15 users
+        $ min_clients = 15; encoding = { kind = "skellam", scale = 200.0 }
+        `privacy.mechanism` must be left out: the noise that users add
+        "#;
+    for (aggregation, expected) in cases(table) {
+        check(run_file(&aggregation.replace("; ", "\n")), expected);
+    }
     check(
-        run_file("min_clients = 1"),
-        "`aggregation.min_clients`: expected at least 2, got 1",
-    );
-    check(
-        run_file("min_clients = 40"),
-        "`aggregation.min_clients`: expected at most the 21 users",
-    );
-    check(
-        run_file("min_clients = 15\nmax_clients = 20"),
-        "`aggregation.max_clients`: expected at least the 21 users",
-    );
-    check(run_file("min_clients = 15\nsum = \"magic\""), "magic");
-    check(
-        run_file("min_clients = 15\nencoding = { kind = \"base64\" }"),
-        "base64",
-    );
-    check(
-        run_file("min_clients = 15\nencoding = { kind = \"rotated_rounding\", scale = 0.0 }"),
-        "`aggregation.encoding.scale`",
-    );
-    check(
-        run_file("min_clients = 15\ndropout = { before_upload = 1.5 }"),
-        "`aggregation.dropout.before_upload`",
-    );
-    check(
-        run_file("min_clients = 15\ndropout = { before_upload = 0.6, before_keys = 0.6 }"),
-        "`aggregation.dropout`: expected shares of at most 1 together",
-    );
-    check(
-        run_file("min_clients = 15\ngraph = { drop_out_rate = 0.1, corrupt_rate = 0.1 }"),
-        "`aggregation.graph`: expected `sum = \"secagg\"` beside it",
-    );
-    let secure = "sum = \"secagg\"\nmin_clients = 15\n";
-    check(
-        run_file(&format!(
-            "{secure}graph = {{ drop_out_rate = 1.5, corrupt_rate = 0.1 }}"
-        )),
-        "`aggregation.graph`: expected rates in [0, 1)",
-    );
-    check(
-        run_file(&format!(
-            "{secure}graph = {{ drop_out_rate = 0.5, corrupt_rate = 0.5 }}"
-        )),
-        "`aggregation.graph`: expected rates that allow a graph of 15 users",
-    );
-    check(
-        plain().replace("kind = \"flat\"\nnorm = 1.0", "kind = \"none\""),
+        plain.replace("kind = \"flat\"\nnorm = 1.0", "kind = \"none\""),
         "clip.kind",
     );
     check(
-        format!(
-            "{}\n[estimator]\nkind = \"clipped_denominator\"\nmin_weight = 100.0\n",
-            plain()
-        ),
+        format!("{plain}\n[estimator]\nkind = \"clipped_denominator\"\nmin_weight = 100.0\n"),
         "`estimator.kind`: expected `fixed_denominator` with [aggregation]",
     );
-    let poisson = plain()
+    let poisson = plain
         .replace("shuffled_epochs", "poisson")
         .replace("[privacy.mechanism]\nkind = \"blt\"\nbuffers = 2\n", "");
     check(poisson, "`cohort.sampling`: expected `fixed_size`");
     let skellam = "{ kind = \"skellam\", scale = 200.0 }";
-    check(
-        run_file(&format!("min_clients = 15\nencoding = {skellam}")),
-        "`privacy.mechanism` must be left out: the noise that users add",
-    );
     check(
         shares(skellam, "target_epsilon = 4.0\n"),
         "`privacy.target_epsilon`: expected `noise_multiplier`",

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Folder, bytes, ftrl, same_files};
+use crate::support::{Folder, contains, ftrl, same_files};
 
 const TREE: &str = "kind = \"tree\"\nrestarts = { first = 4, every = 5 }";
 const BLT: &str = "kind = \"blt\"\nbuffers = 2";
@@ -77,10 +77,9 @@ impl Victim<'_> {
 
     /// Starts or resumes the run; true if it ended before the moment came.
     fn attempt(&self, moment: &Moment) -> bool {
-        let stderr = self.folder.path("stderr");
         let mut child = self
             .command()
-            .stderr(std::fs::File::create(&stderr).expect("a file"))
+            .stderr(std::fs::File::create(self.folder.path("stderr")).expect("a file"))
             .stdout(Stdio::null())
             .spawn()
             .expect("starting");
@@ -88,7 +87,7 @@ impl Victim<'_> {
         let mut seen = None;
         loop {
             if let Some(status) = child.try_wait().expect("waiting") {
-                let stderr = String::from_utf8_lossy(&bytes(&stderr)).into_owned();
+                let stderr = self.folder.text("stderr");
                 assert!(status.success(), "failed: {stderr}");
                 return true;
             }
@@ -109,7 +108,7 @@ impl Victim<'_> {
                 if is_over && self.checkpoint().exists() {
                     let output = self.command().output().expect("running undertone");
                     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-                    assert!(stderr.contains("is finished"), "{stderr}");
+                    contains(&stderr, "is finished");
                 }
                 return is_over;
             }
@@ -120,9 +119,8 @@ impl Victim<'_> {
     }
 
     fn command(&self) -> Command {
-        let mut command = self
-            .folder
-            .command(&["train", "run.toml", "--out", &self.out, "--threads", "1"]);
+        let line = format!("train run.toml --out {} --threads 1", self.out);
+        let mut command = self.folder.command(line);
         if self.checkpoint().exists() {
             command.arg("--resume");
         }
@@ -193,7 +191,7 @@ fn copy(from: &Path, to: &Path) {
 
 /// Rounds that a checkpoint holds: a field of the JSON in its header.
 fn rounds_of(checkpoint: &Path) -> u64 {
-    let text = String::from_utf8_lossy(&bytes(checkpoint)).into_owned();
+    let text = String::from_utf8_lossy(&std::fs::read(checkpoint).expect("a checkpoint")).into_owned();
     let key = "{\\\"rounds\\\":";
     let start = text.find(key).expect("a checkpoint's state") + key.len();
     let digits: String = text[start..].chars().take_while(char::is_ascii_digit).collect();
@@ -226,7 +224,7 @@ impl Rows {
 /// Kills runs of `run.toml` exactly so many times, resuming each until it ends, and hands every ended one to `check`.
 fn kill(folder: &Folder, kills: u64, seed: u64, mut check: impl FnMut(&Victim<'_>)) -> (Rows, Counts) {
     let started = Instant::now();
-    folder.succeed(&["train", "run.toml", "--out", "timed", "--threads", "1"]);
+    folder.succeed("train run.toml --out timed --threads 1");
     let whole = started.elapsed();
     let mut moments = Moments(seed);
     let (mut rows, mut counts) = (Rows::default(), Counts::default());
@@ -274,21 +272,19 @@ impl Counts {
     }
 }
 
-fn seeded(mechanism: &str, kills: u64) -> Counts {
-    let folder = Folder::new();
-    folder.write("run.toml", run_file(mechanism));
+fn seeded(run_file: String, kills: u64) -> Counts {
+    let folder = Folder::with(run_file);
     let (_, counts) = kill(&folder, kills, 1, |victim| {
         same_files(&folder, "timed", &victim.out);
-        folder.succeed(&["verify", &format!("{}/tiny", victim.out)]);
+        folder.succeed(format!("verify {}/tiny", victim.out));
     });
     counts
 }
 
 fn unseeded(mechanism: &str, kills: u64) {
-    let folder = Folder::new();
-    folder.write("run.toml", run_file(mechanism).replace("seed = 3\n", ""));
+    let folder = Folder::with(run_file(mechanism).replace("seed = 3\n", ""));
     let (rows, _) = kill(&folder, kills, 2, |victim| {
-        folder.succeed(&["verify", &format!("{}/tiny", victim.out)]);
+        folder.succeed(format!("verify {}/tiny", victim.out));
     });
     // Each start that came as far as a round had a key of its own.
     assert!(rows.keys() > 1, "{kills} kills, one key");
@@ -297,23 +293,18 @@ fn unseeded(mechanism: &str, kills: u64) {
 #[test]
 fn killed_at_any_moment_a_seeded_run_ends_in_the_same_bytes() {
     for mechanism in [TREE, BLT] {
-        seeded(mechanism, 8);
+        seeded(run_file(mechanism), 8);
     }
 }
 
 /// Users fail, and the sum is under secure aggregation: keys, graph and masks of a round come back with it.
 #[test]
 fn killed_at_any_moment_a_run_under_a_secure_sum_ends_in_the_same_bytes() {
-    let folder = Folder::new();
     let aggregation = "\n[aggregation]\nsum = \"secagg\"\nmin_clients = 8\n\
                        encoding = { kind = \"rotated_rounding\", scale = 1000.0 }\n\
                        graph = { drop_out_rate = 0.2, corrupt_rate = 0.1 }\n\
                        dropout = { before_shares = 0.1, before_upload = 0.1, before_unmask = 0.1 }\n";
-    folder.write("run.toml", run_file(BLT) + aggregation);
-    kill(&folder, 8, 3, |victim| {
-        same_files(&folder, "timed", &victim.out);
-        folder.succeed(&["verify", &format!("{}/tiny", victim.out)]);
-    });
+    seeded(run_file(BLT) + aggregation, 8);
 }
 
 #[test]
@@ -325,13 +316,13 @@ fn without_a_seed_no_row_is_used_twice() {
 #[test]
 #[ignore = "about five minutes"]
 fn two_hundred_kills() {
-    let counts = seeded(BLT, 200);
+    let counts = seeded(run_file(BLT), 200);
     assert!(
         counts.of(Phase::WritingACheckpointOrItsNoise) >= 20,
         "{:?}",
         counts.0
     );
-    seeded(TREE, 200);
+    seeded(run_file(TREE), 200);
     unseeded(BLT, 200);
     unseeded(TREE, 200);
 }
@@ -340,9 +331,8 @@ fn two_hundred_kills() {
 #[cfg(unix)]
 #[test]
 fn a_full_disk_is_an_error_that_names_the_file_and_the_run_goes_on_afterwards() {
-    let folder = Folder::new();
-    folder.write("run.toml", run_file(BLT));
-    folder.succeed(&["train", "run.toml", "--out", "whole", "--threads", "1"]);
+    let folder = Folder::with(run_file(BLT));
+    folder.succeed("train run.toml --out whole --threads 1");
     let (mut failures, mut named) = (0, HashSet::new());
     // Blocks of 512 or 1024 bytes, by the shell's taste: from nothing to more than the largest file.
     for blocks in std::iter::successors(Some(1), |blocks| Some(blocks * 2 + 1)) {
@@ -357,16 +347,8 @@ fn a_full_disk_is_an_error_that_names_the_file_and_the_run_goes_on_afterwards() 
                 &folder.path(&victim.out).join(".corpora"),
             );
         }
-        let limited = |victim: &Victim<'_>| {
-            let command = victim.command();
-            Command::new("sh")
-                .args(["-c", &format!("ulimit -f {blocks}; exec \"$0\" \"$@\"")])
-                .arg(command.get_program())
-                .args(command.get_args())
-                .current_dir(folder.path("."))
-                .output()
-                .expect("running sh")
-        };
+        let limited =
+            |victim: &Victim<'_>| folder.run_after(&format!("ulimit -f {blocks}"), &victim.command());
         let output = limited(&victim);
         if output.status.success() {
             break;
@@ -392,7 +374,7 @@ fn a_full_disk_is_an_error_that_names_the_file_and_the_run_goes_on_afterwards() 
         if victim.run_dir().join("manifest.json").exists() {
             // The run is over, and only its report had no room.
             let run_dir = format!("{}/tiny", victim.out);
-            folder.succeed(&["report", &run_dir]);
+            folder.succeed(format!("report {run_dir}"));
         } else {
             assert!(victim.attempt(&Moment::After(Duration::MAX)));
         }

@@ -7,7 +7,7 @@ mod tokenizer;
 
 use std::process::Command;
 
-use crate::support::{Folder, TINY, json};
+use crate::support::{Folder, contains, json, over};
 
 const POSTS: &str =
     "who,what\nann,\"The cat sat. The dog ran away.\"\nbob,The cat ran\nann,A third text of ann\n";
@@ -16,16 +16,8 @@ const POSTS: &str =
 fn stats_count_what_is_there() {
     let folder = Folder::new();
     folder.write("posts.csv", POSTS);
-    let columns = [
-        "--csv",
-        "posts.csv",
-        "--user-column",
-        "who",
-        "--text-column",
-        "what",
-    ];
-    let split = ["--validation", "0", "--test", "0"];
-    let stats = json(&folder.succeed(&[&["data", "stats", "--json"][..], &columns, &split].concat()));
+    let line = "data stats --csv posts.csv --user-column who --text-column what --validation 0 --test 0";
+    let stats = folder.json(line);
     let train = &stats["stats"]["train"];
     // Sentences: the cat sat / the dog ran away / the cat ran / a third text of ann.
     assert_eq!(
@@ -33,34 +25,20 @@ fn stats_count_what_is_there() {
         (&json("2"), &json("4"), &json("15")),
         "{stats}"
     );
-    let shown = folder.succeed(&[&["data", "stats"][..], &columns, &split].concat());
-    assert!(shown.contains("training data (not private)"), "{shown}");
+    folder.show(line, "training data (not private)");
 }
 
 #[test]
 fn vocabularies_are_ordered_and_never_overwritten_unasked() {
     let folder = Folder::new();
     folder.write("posts.csv", POSTS);
-    let arguments = [
-        "data",
-        "vocab",
-        "--csv",
-        "posts.csv",
-        "--user-column",
-        "who",
-        "--text-column",
-        "what",
-        "-o",
-        "words.txt",
-        "--size",
-        "3",
-    ];
-    folder.succeed(&arguments);
-    let words = String::from_utf8(folder.read("words.txt")).expect("UTF-8");
+    let line = "data vocab --csv posts.csv --user-column who --text-column what -o words.txt --size 3";
+    folder.succeed(line);
+    let words = folder.text("words.txt");
     assert_eq!(words.lines().next(), Some("the"), "{words}");
     assert_eq!(words.lines().count(), 3);
-    assert!(folder.fail(&arguments).contains("words.txt"));
-    folder.succeed(&[&arguments[..], &["--force"]].concat());
+    folder.refuse(line, "words.txt");
+    folder.succeed(format!("{line} --force"));
 }
 
 #[test]
@@ -111,41 +89,23 @@ fn a_git_log_is_imported_with_hashed_authors_and_trains() {
             "Add a test of the parser",
         );
     }
-    folder.succeed(&["data", "import", "--git", "repository", "-o", "log.parquet"]);
+    folder.succeed("data import --git repository -o log.parquet");
     let bytes = folder.read("log.parquet");
     assert!(
         !String::from_utf8_lossy(&bytes).contains("example.org"),
         "an address was stored"
     );
-    let stats = json(&folder.succeed(&[
-        "data",
-        "stats",
-        "--parquet",
-        "log.parquet",
-        "--validation",
-        "0",
-        "--test",
-        "0",
-        "--json",
-    ]));
+    let stats = folder.json("data stats --parquet log.parquet --validation 0 --test 0");
     assert_eq!(stats["stats"]["train"]["users"], 40, "{stats}");
 
-    let config = TINY
-        .replace(
-            "source = { kind = \"synthetic\", users = 300, words = 60 }",
-            "source = { kind = \"parquet\", path = \"log.parquet\", time = \"timestamp\" }\nvocabulary = { kind = \"training_data\", size = 20 }\n\
-             split = { kind = \"held_out_users\", validation = 0.4, test = 0.0, seed = 2 }",
-        )
-        .replace("users_per_round = 20", "users_per_round = 1");
+    let config = over(
+        "{ kind = \"parquet\", path = \"log.parquet\", time = \"timestamp\" }\n\
+         vocabulary = { kind = \"training_data\", size = 20 }\n\
+         split = { kind = \"held_out_users\", validation = 0.4, test = 0.0, seed = 2 }",
+    )
+    .replace("users_per_round = 20", "users_per_round = 1");
     folder.write("run.toml", config);
-    let summary = json(&folder.succeed(&["train", "run.toml", "--json"]));
-    assert!(
-        summary["privacy"]["warnings"].to_string().contains("vocabulary"),
-        "{summary}"
-    );
-    assert!(
-        folder
-            .fail(&["data", "import", "--git", "nowhere", "-o", "other.parquet"])
-            .contains("nowhere")
-    );
+    let summary = folder.json("train run.toml");
+    contains(&summary["privacy"]["warnings"].to_string(), "vocabulary");
+    folder.refuses("$ data import --git nowhere -o other.parquet\n nowhere");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, TINY, json};
+use crate::support::{Folder, TINY, contains, json};
 
 /// A tiny private run of a transformer, and what it was trained from, on the sub-word tokens of `tokenizer.json`.
 const MODEL: &str = "family = \"transformer\"\nlayers = 2\nwidth = 16\nheads = 2\ncontext = 16\n";
@@ -17,7 +17,7 @@ fn run(name: &str, more: &str) -> String {
 /// Exports a run, starts the plain model from the export and evaluates it before any step; against the run itself.
 fn check_round_trip(folder: &Folder, name: &str, layout: &str) {
     let (source, out) = (format!("runs/{name}"), format!("{name}-{layout}"));
-    let written = json(&folder.succeed(&["export", &source, "--layout", layout, "--out", &out, "--json"]));
+    let written = folder.json(format!("export {source} --layout {layout} --out {out}"));
     assert_eq!(written["layout"], layout);
     for file in written["files"].as_array().expect("files") {
         let file = file.as_str().expect("a name");
@@ -31,8 +31,8 @@ fn check_round_trip(folder: &Folder, name: &str, layout: &str) {
          [model]\n{MODEL}[training]\nbatch_size = 1\nlearning_rate = 1e-30\n"
     );
     folder.write("again.toml", again);
-    folder.succeed(&["pretrain", "again.toml"]);
-    let evaluated = |run: &str| json(&folder.succeed(&["eval", run, "--json"]));
+    folder.succeed("pretrain again.toml");
+    let evaluated = |run: &str| folder.json(format!("eval {run}"));
     let (of_run, of_export) = (evaluated(&source), evaluated(&format!("runs/again-{out}")));
     let loss = |metrics: &Value| metrics["perplexity"].as_f64().expect("a number").ln();
     assert!(
@@ -46,19 +46,19 @@ fn check_round_trip(folder: &Folder, name: &str, layout: &str) {
 fn exports_come_back_as_initial_models_with_the_same_loss() {
     let folder = Folder::new();
     folder.write("plain.toml", run("plain", ""));
-    folder.succeed(&["train", "plain.toml"]);
+    folder.succeed("train plain.toml");
     let adapted = run("adapted", "initial_model = \"runs/plain/model.safetensors\"\n").replace(
         "context = 16\n",
         "context = 16\nlora = { rank = 3, alpha = 6.0 }\n",
     );
     folder.write("adapted.toml", adapted);
-    folder.succeed(&["train", "adapted.toml"]);
+    folder.succeed("train adapted.toml");
     for name in ["plain", "adapted"] {
         for layout in ["gpt2", "undertone"] {
             check_round_trip(&folder, name, layout);
         }
     }
-    let config = json(&String::from_utf8(folder.read("adapted-gpt2/config.json")).expect("text"));
+    let config = json(&folder.text("adapted-gpt2/config.json"));
     for (key, expected) in [
         ("n_layer", 2),
         ("n_head", 2),
@@ -80,72 +80,48 @@ fn exports_come_back_as_initial_models_with_the_same_loss() {
     let other = run("other", "initial_model = \"adapted-gpt2/model.safetensors\"\n")
         .replace("heads = 2", "heads = 4");
     folder.write("other.toml", other);
-    let said = folder.fail(&["train", "other.toml"]);
-    assert!(said.contains("`model.heads`: expected 4, found 2"), "{said}");
+    folder.refuse("train other.toml", "`model.heads`: expected 4, found 2");
 }
 
 #[test]
 fn nothing_is_replaced_unasked_and_what_gpt2_cannot_say_is_refused() {
     let folder = Folder::new();
     folder.write("plain.toml", run("plain", ""));
-    folder.succeed(&["train", "plain.toml"]);
-    let export = ["export", "runs/plain", "--layout", "gpt2", "--out", "out"];
-    let table = folder.succeed(&export);
-    assert!(
-        table.contains("model.safetensors, config.json, vocab.txt"),
-        "{table}"
-    );
+    folder.succeed("train plain.toml");
+    let export = "export runs/plain --layout gpt2 --out out";
+    let table = folder.succeed(export);
+    contains(&table, "model.safetensors, config.json, vocab.txt");
     let bytes = folder.read("out/model.safetensors");
-    assert!(
-        folder
-            .fail(&export)
-            .contains("out already exists; give --force to replace it")
-    );
-    folder.succeed(&[&export[..], &["--force"]].concat());
+    folder.refuse(export, "out already exists; give --force to replace it");
+    folder.succeed(format!("{export} --force"));
     assert_eq!(folder.read("out/model.safetensors"), bytes);
     // A folder that is no export is nobody's to replace.
     std::fs::create_dir(folder.path("mine")).expect("a folder");
     folder.write("mine/notes.txt", "keep");
-    let said = folder.fail(&[
-        "export",
-        "runs/plain",
-        "--layout",
-        "gpt2",
-        "--out",
-        "mine",
-        "--force",
-    ]);
-    assert!(
-        said.contains("expected a folder with a model.safetensors to replace"),
-        "{said}"
+    folder.refuse(
+        "export runs/plain --layout gpt2 --out mine --force",
+        "expected a folder with a model.safetensors to replace",
     );
     assert_eq!(folder.read("mine/notes.txt"), b"keep");
 
     let rotary = run("rotary", "").replace("heads = 2\n", "heads = 2\npositions = \"rotary\"\n");
     folder.write("rotary.toml", rotary);
-    folder.succeed(&["train", "rotary.toml"]);
-    let said = folder.fail(&["export", "runs/rotary", "--layout", "gpt2", "--out", "rotary"]);
-    assert!(
-        said.contains("GPT-2's layout needs learned positions, but the model has rotary positions"),
-        "{said}"
+    folder.succeed("train rotary.toml");
+    folder.refuse(
+        "export runs/rotary --layout gpt2 --out rotary",
+        "GPT-2's layout needs learned positions, but the model has rotary positions",
     );
-    folder.succeed(&[
-        "export",
-        "runs/rotary",
-        "--layout",
-        "undertone",
-        "--out",
-        "rotary",
-    ]);
+    folder.succeed("export runs/rotary --layout undertone --out rotary");
     folder.write("lstm.toml", TINY);
-    folder.succeed(&["train", "lstm.toml"]);
-    let said = folder.fail(&["export", "runs/tiny", "--layout", "gpt2", "--out", "lstm"]);
-    assert!(
-        said.contains("`model.family` = \"transformer\", or else undertone, got gpt2 of \"dplm\""),
-        "{said}"
+    folder.succeed("train lstm.toml");
+    folder.refuse(
+        "export runs/tiny --layout gpt2 --out lstm",
+        "`model.family` = \"transformer\", or else undertone, got gpt2 of \"dplm\"",
     );
-    let said = folder.fail(&["export", "nowhere", "--layout", "gpt2", "--out", "lstm"]);
-    assert!(said.contains("cannot read nowhere/config.toml"), "{said}");
+    folder.refuse(
+        "export nowhere --layout gpt2 --out lstm",
+        "cannot read nowhere/config.toml",
+    );
     assert!(!folder.path("lstm").exists());
     // Nothing unfinished stays behind.
     let left: Vec<_> = std::fs::read_dir(folder.path(""))

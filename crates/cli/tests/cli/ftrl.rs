@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, ftrl, same_files};
+use crate::support::{Folder, contains, ftrl, same_files};
 
 const MECHANISMS: [&str; 6] = [
     "kind = \"tree\"",
@@ -19,8 +19,7 @@ fn every_kind_of_mechanism_trains_and_verifies() {
     for (index, mechanism) in MECHANISMS.into_iter().enumerate() {
         folder.write("run.toml", ftrl(mechanism));
         let out = format!("out{index}");
-        let summary = folder.succeed(&["train", "run.toml", "--out", &out, "--json"]);
-        let summary: Value = serde_json::from_str(&summary).expect("JSON");
+        let summary = folder.json(format!("train run.toml --out {out}"));
         let privacy = &summary["privacy"];
         let epsilon = |name: &str| privacy[name]["epsilon"].as_f64().expect("an epsilon");
         // Some took part three times, twelve rounds apart: nothing to gain or lose against the plan.
@@ -28,8 +27,8 @@ fn every_kind_of_mechanism_trains_and_verifies() {
         assert_eq!(epsilon("planned"), epsilon("observed"), "{mechanism}");
         assert_eq!(privacy["observed"]["schema"]["min_sep"], 12, "{mechanism}");
         assert_eq!(privacy["observed"]["schema"]["max_part"], 3, "{mechanism}");
-        let shown = folder.succeed(&["verify", &format!("{out}/tiny")]);
-        assert!(shown.contains("recomputed"), "{shown}");
+        let shown = folder.succeed(format!("verify {out}/tiny"));
+        contains(&shown, "recomputed");
         assert!(!shown.contains("DOES NOT HOLD"), "{shown}");
         // Nothing of the noise is left behind.
         assert!(!folder.path(&out).join("tiny/checkpoint").exists(), "{mechanism}");
@@ -38,10 +37,9 @@ fn every_kind_of_mechanism_trains_and_verifies() {
 
 #[test]
 fn threads_do_not_matter() {
-    let folder = Folder::new();
-    folder.write("run.toml", ftrl("kind = \"blt\"\nbuffers = 2"));
-    folder.succeed(&["train", "run.toml", "--out", "one", "--threads", "1"]);
-    folder.succeed(&["train", "run.toml", "--out", "two", "--threads", "2"]);
+    let folder = Folder::with(ftrl("kind = \"blt\"\nbuffers = 2"));
+    folder.succeed("train run.toml --out one --threads 1");
+    folder.succeed("train run.toml --out two --threads 2");
     same_files(&folder, "one", "two");
 }
 
@@ -97,8 +95,8 @@ fn adaptive_clipping_follows_the_median_of_the_norms() {
         .replace("max_examples = 8", "max_examples = 8\nclip_every_step = false")
         .replace("every = 2", "every = 30");
     folder.write("run.toml", text);
-    folder.succeed(&["train", "run.toml", "--out", "out"]);
-    let metrics = String::from_utf8(folder.read("out/tiny/metrics.jsonl")).expect("text");
+    folder.succeed("train run.toml --out out");
+    let metrics = folder.text("out/tiny/metrics.jsonl");
     let rounds: Vec<Value> = metrics
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).expect("JSON"))
@@ -122,7 +120,7 @@ fn adaptive_clipping_follows_the_median_of_the_norms() {
             "{before}: {estimate}, {truth}"
         );
     }
-    folder.succeed(&["verify", "out/tiny"]);
+    folder.succeed("verify out/tiny");
 }
 
 #[test]
@@ -131,18 +129,16 @@ fn users_who_may_not_take_part_yet_are_not_chosen() {
     let text = ftrl("kind = \"tree\"").replace("sampling = \"shuffled_epochs\"", "sampling = \"fixed_size\"")
         + "\n[participation]\nmin_sep = 10\nmax_part = 2\n";
     folder.write("run.toml", &text);
-    folder.succeed(&["train", "run.toml", "--out", "out"]);
-    let shown = folder.succeed(&["verify", "out/tiny"]);
-    assert!(shown.contains("at most 2 times"), "{shown}");
+    folder.succeed("train run.toml --out out");
+    folder.show("verify out/tiny", "at most 2 times");
     // Where all have taken part as often as they may, the run ends with what it has.
     folder.write("run.toml", text.replace("max_part = 2", "max_part = 1"));
-    let summary = folder.succeed(&["train", "run.toml", "--out", "short", "--json"]);
-    let summary: Value = serde_json::from_str(&summary).expect("JSON");
+    let summary = folder.json("train run.toml --out short");
     assert_eq!(summary["rounds"], 12);
     let why = summary["stopped_early"].as_str().expect("a reason");
-    assert!(
-        why.contains("round 12: expected at least 20 users who may take part again, found 9"),
-        "{why}"
+    contains(
+        why,
+        "round 12: expected at least 20 users who may take part again, found 9",
     );
-    folder.succeed(&["verify", "short/tiny"]);
+    folder.succeed("verify short/tiny");
 }

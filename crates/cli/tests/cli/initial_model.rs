@@ -2,32 +2,30 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, TINY, json};
+use crate::support::{Folder, TINY, contains, epsilon, json, number};
 
-/// Trains the tiny run under another name, from a model where one is given, with other changes of the run file.
-fn train(folder: &Folder, name: &str, initial: Option<&str>, changes: &[&str]) -> Value {
-    let name = format!("name={name}");
-    let initial = initial.map(|file| format!("initial_model={file}"));
-    let mut arguments = vec!["train", "run.toml", "--json", "--set", &name];
-    let more = initial.as_deref().into_iter().chain(changes.iter().copied());
-    arguments.extend(more.flat_map(|change| ["--set", change]));
-    json(&folder.succeed(&arguments))
+const FIRST: &str = "runs/first/model.safetensors";
+
+/// Trains the tiny run under another name, with other changes of the run file.
+fn train(folder: &Folder, name: &str, changes: &[&str]) -> Value {
+    let sets: String = changes.iter().map(|change| format!(" --set {change}")).collect();
+    folder.json(format!("train run.toml --set name={name}{sets}"))
 }
 
-fn folder() -> Folder {
-    let folder = Folder::new();
-    folder.write("run.toml", TINY.replace("seed = 3\n", ""));
-    folder
+/// Trains it from a model.
+fn train_from(folder: &Folder, file: &str, name: &str, changes: &[&str]) -> Value {
+    let initial = format!("initial_model={file}");
+    train(folder, name, &[&[initial.as_str()], changes].concat())
 }
 
-fn figure(summary: &Value, record: &str, what: &str) -> f64 {
-    summary["privacy"][record][what].as_f64().unwrap_or(f64::NAN)
+fn unseeded() -> String {
+    TINY.replace("seed = 3\n", "")
 }
 
 fn says(summary: &Value, words: &str) {
     let privacy = &summary["privacy"];
     let said = format!("{} {}", privacy["statements"], privacy["warnings"]);
-    assert!(said.contains(words), "{words:?} is not in {said}");
+    contains(&said, words);
 }
 
 /// The header of a model file.
@@ -49,95 +47,77 @@ fn description(folder: &Folder, file: &str) -> Value {
 
 #[test]
 fn a_private_start_on_the_same_people_is_composed() {
-    let folder = folder();
-    let first = train(&folder, "first", None, &[]);
-    let trained_on = description(&folder, "runs/first/model.safetensors")["trained_on"].clone();
+    let folder = Folder::with(unseeded());
+    let first = train(&folder, "first", &[]);
+    let trained_on = description(&folder, FIRST)["trained_on"].clone();
     assert_eq!(trained_on[0]["kind"], "private", "{trained_on}");
     assert_eq!(
         trained_on[0]["guarantee"]["epsilon"],
         first["privacy"]["observed"]["epsilon"]
     );
-    let second = train(&folder, "second", Some("runs/first/model.safetensors"), &[]);
-    let sum = figure(&first, "observed", "epsilon") + figure(&second, "observed", "epsilon");
+    let second = train_from(&folder, FIRST, "second", &[]);
+    let sum = epsilon(&first, "observed") + epsilon(&second, "observed");
     assert!(
-        (figure(&second, "with_initial_model", "epsilon") - sum).abs() < 1e-12,
+        (epsilon(&second, "with_initial_model") - sum).abs() < 1e-12,
         "{second}"
     );
     assert!(
-        (figure(&second, "with_initial_model", "delta") - 2e-4).abs() < 1e-12,
+        (number(&second["privacy"]["with_initial_model"]["delta"]) - 2e-4).abs() < 1e-12,
         "{second}"
     );
     says(&second, "is not public");
     says(&second, "on the same source with a guarantee of its own");
-    folder.succeed(&["verify", "runs/second"]);
-    let page = String::from_utf8(folder.read("runs/second/privacy.md")).expect("text");
-    assert!(page.contains("Observed, with its initial model"), "{page}");
+    folder.succeed("verify runs/second");
+    contains(
+        &folder.text("runs/second/privacy.md"),
+        "Observed, with its initial model",
+    );
     // Everything before counts: a third run, also from an export.
-    folder.succeed(&[
-        "export",
-        "runs/second",
-        "--layout",
-        "undertone",
-        "--out",
-        "exported",
-    ]);
+    folder.succeed("export runs/second --layout undertone --out exported");
     for file in ["runs/second/model.safetensors", "exported/model.safetensors"] {
         let name = if file.starts_with("runs") {
             "third"
         } else {
             "fourth"
         };
-        let third = train(&folder, name, Some(file), &[]);
-        let all = sum + figure(&third, "observed", "epsilon");
+        let third = train_from(&folder, file, name, &[]);
+        let all = sum + epsilon(&third, "observed");
         assert!(
-            (figure(&third, "with_initial_model", "epsilon") - all).abs() < 1e-12,
+            (epsilon(&third, "with_initial_model") - all).abs() < 1e-12,
             "{third}"
         );
-        folder.succeed(&["verify", &format!("runs/{name}")]);
+        folder.succeed(format!("verify runs/{name}"));
     }
     // A budget is for both together: one that all rounds alone would keep ends the run before its last.
     let budget = format!("privacy.max_epsilon={}", sum - 0.01);
-    let limited = train(
-        &folder,
-        "limited",
-        Some("runs/first/model.safetensors"),
-        &[&budget],
-    );
+    let limited = train_from(&folder, FIRST, "limited", &[&budget]);
     assert!(
         limited["rounds"].as_u64() < second["rounds"].as_u64(),
         "{limited}"
     );
     let why = limited["stopped_early"].as_str().expect("a reason");
-    assert!(why.contains("the training of its initial model"), "{why}");
-    assert!(
-        figure(&limited, "with_initial_model", "epsilon") < sum,
-        "{limited}"
+    contains(why, "the training of its initial model");
+    assert!(epsilon(&limited, "with_initial_model") < sum, "{limited}");
+    folder.succeed("verify runs/limited");
+    let none = format!("privacy.max_epsilon={}", epsilon(&first, "observed"));
+    folder.refuse(
+        format!("train run.toml --set name=none --set {none} --set initial_model={FIRST}"),
+        "the training of its initial model",
     );
-    folder.succeed(&["verify", "runs/limited"]);
-    let none = format!("privacy.max_epsilon={}", figure(&first, "observed", "epsilon"));
-    let arguments = ["train", "run.toml", "--set", "name=none", "--set", &none];
-    let initial = ["--set", "initial_model=runs/first/model.safetensors"];
-    let refused = folder.fail(&[&arguments[..], &initial].concat());
-    assert!(refused.contains("the training of its initial model"), "{refused}");
 }
 
 #[test]
 fn the_start_is_public_only_where_its_file_allows_it() {
-    let folder = folder();
-    train(&folder, "first", None, &[]);
+    let folder = Folder::with(unseeded());
+    train(&folder, "first", &[]);
     // People who may be the same, or not.
     let others = "data.source={kind=\"synthetic\",users=301,words=60}";
-    let other = train(&folder, "other", Some("runs/first/model.safetensors"), &[others]);
+    let other = train_from(&folder, FIRST, "other", &[others]);
     says(&other, "add it if people are the same");
     says(&other, "is not public");
     assert!(other["privacy"].get("with_initial_model").is_none(), "{other}");
     // A guarantee under another relation.
-    let fixed = train(
-        &folder,
-        "fixed",
-        Some("runs/first/model.safetensors"),
-        &["cohort.sampling=fixed_size"],
-    );
+    let fixed = train_from(&folder, FIRST, "fixed", &["cohort.sampling=fixed_size"]);
     says(&fixed, "under another relation, add-or-remove one user");
     assert!(fixed["privacy"].get("with_initial_model").is_none(), "{fixed}");
     // Pre-training, on other text and on these people's.
@@ -154,16 +134,11 @@ fn the_start_is_public_only_where_its_file_allows_it() {
             .replace("tiny", "other-text"),
     );
     folder.write("same.toml", public.replace("tiny", "same-text"));
-    folder.succeed(&["pretrain", "other.toml"]);
-    folder.succeed(&["pretrain", "same.toml"]);
+    folder.succeed("pretrain other.toml");
+    folder.succeed("pretrain same.toml");
     let trained_on = description(&folder, "runs/other-text/model.safetensors")["trained_on"].clone();
     assert_eq!(trained_on[0]["kind"], "not_private", "{trained_on}");
-    let from_public = train(
-        &folder,
-        "from-public",
-        Some("runs/other-text/model.safetensors"),
-        &[],
-    );
+    let from_public = train_from(&folder, "runs/other-text/model.safetensors", "from-public", &[]);
     says(
         &from_public,
         "trained without privacy, on another source. It is taken as public",
@@ -173,30 +148,16 @@ fn the_start_is_public_only_where_its_file_allows_it() {
         Value::Array(vec![]),
         "{from_public}"
     );
-    let from_same = train(
-        &folder,
-        "from-same",
-        Some("runs/same-text/model.safetensors"),
-        &[],
-    );
+    let from_same = train_from(&folder, "runs/same-text/model.safetensors", "from-same", &[]);
     says(&from_same, "on the same source without privacy");
     says(&from_same, "is not public");
-    let arguments = [
-        "train",
-        "run.toml",
-        "--set",
-        "name=none",
-        "--set",
-        "privacy.max_epsilon=100",
-    ];
-    let initial = ["--set", "initial_model=runs/same-text/model.safetensors"];
-    let refused = folder.fail(&[&arguments[..], &initial].concat());
-    assert!(
-        refused.contains("privacy.max_epsilon") && refused.contains("without privacy"),
-        "{refused}"
+    let line = "train run.toml --set name=none --set privacy.max_epsilon=100";
+    folder.refuse(
+        format!("{line} --set initial_model=runs/same-text/model.safetensors"),
+        "privacy.max_epsilon ... without privacy",
     );
     // A file that does not say what it was trained on, as those of other programs.
-    let (mut fields, tensors) = header(&folder, "runs/first/model.safetensors");
+    let (mut fields, tensors) = header(&folder, FIRST);
     fields.as_object_mut().expect("a header").remove("__metadata__");
     let mut text = fields.to_string().into_bytes();
     text.resize(text.len().next_multiple_of(8), b' ');
@@ -204,13 +165,13 @@ fn the_start_is_public_only_where_its_file_allows_it() {
         "plain.safetensors",
         [&(text.len() as u64).to_le_bytes()[..], &text, &tensors].concat(),
     );
-    let plain = train(&folder, "plain", Some("plain.safetensors"), &[]);
+    let plain = train_from(&folder, "plain.safetensors", "plain", &[]);
     says(
         &plain,
         "does not say what it was trained on. It is taken as public on the word of",
     );
     for name in ["other", "fixed", "from-public", "from-same", "plain"] {
-        folder.succeed(&["verify", &format!("runs/{name}")]);
+        folder.succeed(format!("verify runs/{name}"));
     }
     // Which is recomputed from what the file said when the run began.
     let record = folder.read("runs/plain/initial_model.json");
@@ -218,22 +179,21 @@ fn the_start_is_public_only_where_its_file_allows_it() {
         "runs/plain/initial_model.json",
         folder.read("runs/from-public/initial_model.json"),
     );
-    folder.fail(&["verify", "runs/plain"]);
+    folder.fail("verify runs/plain");
     folder.write("runs/plain/initial_model.json", record);
-    folder.succeed(&["verify", "runs/plain"]);
+    folder.succeed("verify runs/plain");
 }
 
 /// Models of seeded runs are for study: what starts from them says so.
 #[test]
 fn a_seeded_start_is_for_study_only() {
-    let folder = Folder::new();
-    folder.write("run.toml", TINY);
-    train(&folder, "first", None, &[]);
-    folder.write("run.toml", TINY.replace("seed = 3\n", ""));
-    let second = train(&folder, "second", Some("runs/first/model.safetensors"), &[]);
+    let folder = Folder::with(TINY);
+    train(&folder, "first", &[]);
+    folder.write("run.toml", unseeded());
+    let second = train_from(&folder, FIRST, "second", &[]);
     says(
         &second,
         "comes from a seeded run: its guarantee is for study only",
     );
-    folder.succeed(&["verify", "runs/second"]);
+    folder.succeed("verify runs/second");
 }

@@ -1,6 +1,6 @@
 //! Low-rank adapters from run file to report: trained alone, on a base that stays as it is.
 
-use crate::support::{Folder, TINY, json, same_files, train_until_killed};
+use crate::support::{Folder, TINY, cases, contains, long, number, same_files, train_until_killed};
 use safetensors::SafeTensors;
 
 /// Public text for the base: the population of the tiny run, and its words.
@@ -64,7 +64,7 @@ fn tiny(algorithm: &str) -> String {
 fn world() -> Folder {
     let folder = Folder::new();
     folder.write("public.toml", PUBLIC);
-    folder.succeed(&["pretrain", "public.toml"]);
+    folder.succeed("pretrain public.toml");
     folder
 }
 
@@ -88,7 +88,7 @@ fn every_algorithm_trains_adapters_alone() {
     for algorithm in ["fedavg", "uls", "els"] {
         let out = format!("{algorithm}-runs");
         folder.write("run.toml", tiny(algorithm));
-        let summary = json(&folder.succeed(&["train", "run.toml", "--out", &out, "--json"]));
+        let summary = folder.json(format!("train run.toml --out {out}"));
         let after = tensors(&folder, &format!("{out}/tiny/model.safetensors"));
         let (adapters, base): (Vec<_>, Vec<_>) = after
             .into_iter()
@@ -103,25 +103,16 @@ fn every_algorithm_trains_adapters_alone() {
         let trained = 2 * 2 * (16 + 48 + 64 + 16);
         let statements = summary["privacy"]["statements"].to_string();
         let said = format!("Adapters: {trained} trained parameters of ");
-        assert!(statements.contains(&said), "{statements}");
-        let page = String::from_utf8(folder.read(&format!("{out}/tiny/privacy.md"))).expect("text");
-        assert!(
-            page.contains(&format!("**Adapters.** {trained} trained parameters of ")),
-            "{page}"
-        );
+        contains(&statements, &said);
+        let page = folder.text(&format!("{out}/tiny/privacy.md"));
+        contains(&page, &format!("**Adapters.** {trained} trained parameters of "));
         let run = format!("{out}/tiny");
-        let verified = json(&folder.succeed(&["verify", &run, "--json"])).to_string();
-        assert!(
-            verified.contains(&format!("{trained} trained parameters of ")),
-            "{verified}"
-        );
-        let evaluated = json(&folder.succeed(&["eval", &run, "--split", "validation", "--json"]));
-        assert!(
-            evaluated["perplexity"].as_f64().expect("a number") < 60.0,
-            "{evaluated}"
-        );
-        folder.succeed(&["personalize", &run, "--users", "3"]);
-        folder.succeed(&["report", &run]);
+        let verified = folder.json(format!("verify {run}")).to_string();
+        contains(&verified, &format!("{trained} trained parameters of "));
+        let evaluated = folder.json(format!("eval {run} --split validation"));
+        assert!(number(&evaluated["perplexity"]) < 60.0, "{evaluated}");
+        folder.succeed(format!("personalize {run} --users 3"));
+        folder.succeed(format!("report {run}"));
     }
 }
 
@@ -130,7 +121,7 @@ fn every_algorithm_trains_adapters_alone() {
 fn verify_finds_another_base() {
     let folder = world();
     folder.write("run.toml", tiny("uls"));
-    folder.succeed(&["train", "run.toml"]);
+    folder.succeed("train run.toml");
     let mut bytes = folder.read("runs/tiny/model.safetensors");
     let whole = bytes.clone();
     let header = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
@@ -140,85 +131,67 @@ fn verify_finds_another_base() {
     assert!(place >= 8 + header);
     bytes[place] ^= 1;
     folder.write("runs/tiny/model.safetensors", &bytes);
-    let output = folder.run(&["verify", "runs/tiny", "--json"]);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("the ledger's last round ended with"), "{said}");
+    contains(
+        &folder.disproved("runs/tiny"),
+        "the ledger's last round ended with",
+    );
 }
 
 #[test]
 fn threads_and_resuming_change_nothing_and_another_base_is_refused() {
     let folder = world();
-    let config = tiny("uls")
-        .replace("every = 2\nmax_tokens", "every = 1\nmax_tokens")
-        .replace("rounds = 6", "rounds = 30");
-    folder.write("run.toml", config);
-    folder.succeed(&["train", "run.toml", "--out", "one", "--threads", "1"]);
-    folder.succeed(&["train", "run.toml", "--out", "two", "--threads", "2"]);
+    folder.write("run.toml", long(&tiny("uls")));
+    folder.succeed("train run.toml --out one --threads 1");
+    folder.succeed("train run.toml --out two --threads 2");
     same_files(&folder, "one", "two");
     train_until_killed(&folder, "cut");
-    folder.succeed(&["train", "run.toml", "--out", "cut", "--resume"]);
+    folder.succeed("train run.toml --out cut --resume");
     same_files(&folder, "one", "cut");
     train_until_killed(&folder, "three");
     let other = PUBLIC.replace("steps = 30", "steps = 31");
     folder.write("public.toml", other);
     std::fs::remove_dir_all(folder.path("runs/public")).expect("removing");
-    folder.succeed(&["pretrain", "public.toml"]);
-    let said = folder.fail(&["train", "run.toml", "--out", "three", "--resume"]);
-    assert!(said.contains("belongs to a different model"), "{said}");
-    assert!(
-        said.contains("parameters of adapters to those of SHA-256"),
-        "{said}"
-    );
+    folder.succeed("pretrain public.toml");
+    let said = folder.fail("train run.toml --out three --resume");
+    contains(&said, "belongs to a different model");
+    contains(&said, "parameters of adapters to those of SHA-256");
 }
 
 #[test]
 fn what_cannot_be_adapted_is_refused_by_key() {
     let folder = world();
     folder.write("run.toml", tiny("uls"));
-    let check = |set: &[&str], expected: &str| {
-        let sets: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();
-        let said = folder.fail(&[&["train", "run.toml", "--out", "bad"][..], &sets].concat());
-        assert!(said.contains(expected), "{set:?}: {said}");
-        assert!(!folder.path("bad/tiny").exists(), "{set:?} left a run behind");
-    };
-    check(
-        &["model.lora.rank=0"],
-        "`lora.rank`: expected from 1 to 16, the smaller side of `qkv`, got 0",
-    );
-    check(
-        &["model.lora.rank=17"],
-        "`lora.rank`: expected from 1 to 16, the smaller side of `qkv`, got 17",
-    );
-    check(
-        &["model.lora.alpha=-1.0"],
-        "`lora.alpha`: expected a finite number above 0, got -1",
-    );
-    check(
-        &["model.lora.targets=[]"],
-        "`lora.targets`: expected different ones of `qkv`",
-    );
-    check(
-        &["model.lora.targets=[\"embedding\"]"],
-        "unknown variant `embedding`",
-    );
-    check(&["model.lora.dropout=0.1"], "unknown field `dropout`");
-    check(&["model.heads=4"], "`model.heads`: expected 4, found 2");
+    let transcript = r#"
+        $ SET model.lora.rank=0
+        `lora.rank`: expected from 1 to 16, the smaller side of `qkv`, got 0
+        $ SET model.lora.rank=17
+        `lora.rank`: expected from 1 to 16, the smaller side of `qkv`, got 17
+        $ SET model.lora.alpha=-1.0
+        `lora.alpha`: expected a finite number above 0, got -1
+        $ SET model.lora.targets=[]
+        `lora.targets`: expected different ones of `qkv`
+        $ SET model.lora.targets=["embedding"]
+        unknown variant `embedding`
+        $ SET model.lora.dropout=0.1
+        unknown field `dropout`
+        $ SET model.heads=4
+        `model.heads`: expected 4, found 2
+        "#;
+    for (line, parts) in cases(&transcript.replace("SET", "train run.toml --out bad --set")) {
+        folder.refuse(line, parts);
+        assert!(!folder.path("bad/tiny").exists(), "{line} left a run behind");
+    }
     let alone = tiny("uls").replace("initial_model = \"runs/public/model.safetensors\"\n", "");
     folder.write("alone.toml", alone);
-    let said = folder.fail(&["train", "alone.toml", "--out", "bad"]);
-    assert!(
-        said.contains("`initial_model` is missing: expected the trained model"),
-        "{said}"
+    folder.refuse(
+        "train alone.toml --out bad",
+        "`initial_model` is missing: expected the trained model",
     );
-    folder.write(
-        "lstm.toml",
-        format!("{TINY}\n{LORA}").replace("[model.lora]", "[model.lora]"),
-    );
-    let said = folder.fail(&["train", "lstm.toml", "--out", "bad"]);
-    assert!(said.contains("unknown field `lora`"), "{said}");
+    folder.write("lstm.toml", format!("{TINY}\n{LORA}"));
+    folder.refuse("train lstm.toml --out bad", "unknown field `lora`");
 
     // Adapters go on from adapters like them alone; a model without adapters starts from the sum.
-    folder.succeed(&["train", "run.toml"]);
+    folder.succeed("train run.toml");
     let next = |lora: &str| {
         tiny("uls")
             .replace("name = \"tiny\"", "name = \"next\"")
@@ -226,12 +199,11 @@ fn what_cannot_be_adapted_is_refused_by_key() {
             .replace(LORA, lora)
     };
     folder.write("next.toml", next(LORA));
-    folder.succeed(&["train", "next.toml", "--out", "next"]);
-    let said = folder.fail(&["train", "next.toml", "--out", "bad", "--set", "model.lora.rank=3"]);
-    assert!(
-        said.contains("runs/tiny/model.safetensors: `model.lora.rank`: expected 3, found 2"),
-        "{said}"
+    folder.succeed("train next.toml --out next");
+    folder.refuse(
+        "train next.toml --out bad --set model.lora.rank=3",
+        "runs/tiny/model.safetensors: `model.lora.rank`: expected 3, found 2",
     );
     folder.write("whole.toml", next(""));
-    folder.succeed(&["train", "whole.toml", "--out", "whole", "--set", "rounds=1"]);
+    folder.succeed("train whole.toml --out whole --set rounds=1");
 }

@@ -2,38 +2,18 @@
 
 use serde_json::Value;
 
-use crate::support::Folder;
-
-fn words(line: &str) -> Vec<&str> {
-    line.split_whitespace().collect()
-}
+use crate::support::{Folder, close, contains, number};
 
 fn text(folder: &Folder, line: &str) -> String {
-    folder.succeed(&[&["mechanism"][..], &words(line)].concat())
+    folder.succeed(format!("mechanism {line}"))
 }
 
 fn json(folder: &Folder, line: &str) -> Value {
-    let text = folder.succeed(&[&["mechanism", "--json"][..], &words(line)].concat());
-    serde_json::from_str(&text).expect("JSON")
+    folder.json(format!("mechanism {line}"))
 }
 
-/// Runs and expects an error that contains every one of the words.
-fn refused(folder: &Folder, line: &str, expected: &[&str]) {
-    let message = folder.fail(&[&["mechanism"][..], &words(line)].concat());
-    for word in expected {
-        assert!(message.contains(word), "{line}: expected {word:?} in: {message}");
-    }
-}
-
-fn number(value: &Value) -> f64 {
-    value
-        .as_f64()
-        .unwrap_or_else(|| panic!("{value} is not a number"))
-}
-
-fn close(got: &Value, want: f64, relative: f64) {
-    let got = number(got);
-    assert!((got - want).abs() <= relative * want, "got {got}, want {want}");
+fn rms_loss(value: &Value) -> f64 {
+    number(&value["losses"]["rms_loss"])
 }
 
 /// The setting of [BLT] Table 3.
@@ -44,19 +24,10 @@ fn optimize_writes_what_show_reads() {
     let folder = Folder::new();
     let line = format!("optimize blt {TABLE_3} --buffers 2 --target-epsilon 8 --delta 1e-10 --dim 4050748");
     let shown = text(&folder, &format!("{line} --out blt.json"));
-    for word in [
-        "BLT(2)",
-        "6 participations at least 342 rounds apart (341 rounds between)",
-        "1 - theta",
-        "omega",
-        "(exact)",
-        "2 vectors x 4050748 coordinates x 8 bytes = 64.81 MB",
-        "(found for the target)",
-        "zero out one user",
-        "The mechanism was written to blt.json",
-    ] {
-        assert!(shown.contains(word), "expected {word:?} in: {shown}");
-    }
+    contains(
+        &shown,
+        "BLT(2) ... 6 participations at least 342 rounds apart (341 rounds between) ... 1 - theta ... omega ... (exact) ... 2 vectors x 4050748 coordinates x 8 bytes = 64.81 MB ... (found for the target) ... zero out one user ... The mechanism was written to blt.json",
+    );
     let found = json(&folder, &line);
     // The optimum of an independent search.
     close(&found["losses"]["rms_loss"], 9.182_751_892_488, 1e-6);
@@ -76,11 +47,7 @@ fn optimize_writes_what_show_reads() {
     assert_eq!(back["privacy"]["guarantee"], *guarantee);
     // Without noise there is a strategy but no mechanism: its run has to be said again.
     text(&folder, &format!("optimize lambda {TABLE_3} --out lambda.json"));
-    refused(
-        &folder,
-        "show lambda.json",
-        &["lambda.json holds DP-lambda-CGD", "--rounds"],
-    );
+    folder.refuses("$ mechanism show lambda.json\n lambda.json holds DP-lambda-CGD ... --rounds");
     assert!(text(&folder, &format!("show lambda.json {TABLE_3}")).contains("of the inverse"));
 }
 
@@ -101,10 +68,7 @@ fn every_kind_is_optimised() {
     ] {
         let shown = text(&folder, &format!("optimize {kind} {run}"));
         assert!(shown.starts_with(name), "{kind}: {shown}");
-        assert!(
-            shown.contains("60 rounds, 5 participations at least 12 rounds apart"),
-            "{shown}"
-        );
+        contains(&shown, "60 rounds, 5 participations at least 12 rounds apart");
     }
 }
 
@@ -117,11 +81,11 @@ fn workloads_and_fixed_epochs() {
     let line = format!("optimize blt {run} --momentum 0.9 --learning-rates rates.txt");
     let suited = json(&folder, &line);
     assert_eq!(suited["workload"], "momentum 0.9, learning rates of rates.txt");
-    assert!(number(&suited["losses"]["rms_loss"]) > 2.0 * number(&plain["losses"]["rms_loss"]));
+    assert!(rms_loss(&suited) > 2.0 * rms_loss(&plain));
     let epochs = json(&folder, "optimize dense --rounds 40 --min-sep 10 --fixed-epochs");
     let any = json(&folder, "optimize dense --rounds 40 --min-sep 10");
     assert_eq!(epochs["run"]["participation"]["spacing"], "exactly");
-    assert!(number(&epochs["losses"]["rms_loss"]) < number(&any["losses"]["rms_loss"]));
+    assert!(rms_loss(&epochs) < rms_loss(&any));
 }
 
 #[test]
@@ -136,7 +100,7 @@ fn comparison_of_table_3() {
     close(&row("tree")["losses"]["max_loss"], 27.272, 1e-4);
     close(&row("tree-full")["losses"]["rms_loss"], 12.471_496, 1e-6);
     close(&row("blt")["losses"]["rms_loss"], 9.1713, 2e-3);
-    let loss = |kind: &str| number(&row(kind)["losses"]["rms_loss"]);
+    let loss = |kind: &str| rms_loss(row(kind));
     assert!(
         loss("normalised-blt") <= 9.15 && loss("blt") < loss("tree") && loss("tree") < loss("independent")
     );
@@ -145,9 +109,9 @@ fn comparison_of_table_3() {
     // Sorted, and noise in proportion to losses.
     let (first, last) = (&rows[0], &rows[rows.len() - 1]);
     let ratio = |name: &str| number(&last[name]) / number(&first[name]);
-    let losses = number(&last["losses"]["rms_loss"]) / number(&first["losses"]["rms_loss"]);
+    let losses = rms_loss(last) / rms_loss(first);
     assert!(losses > 3.0 && (ratio("iterate_noise") / losses - 1.0).abs() < 1e-9);
-    let svg = String::from_utf8(folder.read("bars.svg")).expect("UTF-8");
+    let svg = folder.text("bars.svg");
     assert!(svg.contains("RmsLoss: 2052 rounds") && svg.contains("TreeAgg") && svg.contains("(bar cut)"));
 }
 
@@ -164,20 +128,12 @@ fn comparison_at_equal_noise() {
         .collect();
     assert!(epsilons.len() == 3 && epsilons.is_sorted(), "{epsilons:?}");
     let shown = text(&folder, &format!("{line} --measure-time"));
-    for word in [
-        "BandMF(16)",
-        "epsilon",
-        "time per round",
-        "recomputes 1",
-        "20 clip norms in the iterates",
-    ] {
-        assert!(shown.contains(word), "expected {word:?} in: {shown}");
-    }
-    let with = text(&folder, "compare --rounds 24 --max-participation 1 --with-bandmf");
-    assert!(
-        with.contains("BandMF(24)") && with.contains("normalised square root"),
-        "{with}"
+    contains(
+        &shown,
+        "BandMF(16) ... epsilon ... time per round ... recomputes 1 ... 20 clip norms in the iterates",
     );
+    let with = text(&folder, "compare --rounds 24 --max-participation 1 --with-bandmf");
+    contains(&with, "BandMF(24) ... normalised square root");
 }
 
 #[test]
@@ -195,21 +151,12 @@ fn named_mechanisms_are_shown() {
     let pattern = &shown["sensitivities"]["rows"][2];
     assert_eq!(pattern["gap"], 448);
     assert_eq!(pattern["sensitivities"][4], shown["sensitivity"]);
-    let run = "--rounds 2052 --min-sep 342 --max-participation 6";
-    let several = text(
-        &folder,
-        &format!("show tree tree-full square-root normalised-square-root bisr {run}"),
+    let several = format!("show tree tree-full square-root normalised-square-root bisr {TABLE_3}");
+    let several = text(&folder, &several);
+    contains(
+        &several,
+        "tree: TreeAgg ... 12 heights ... 1 0.5 0.375 0.3125 ... 1 -0.5 -0.125 ... column norms ... k = 6",
     );
-    for word in [
-        "tree: TreeAgg",
-        "12 heights",
-        "1 0.5 0.375 0.3125",
-        "1 -0.5 -0.125",
-        "column norms",
-        "k = 6",
-    ] {
-        assert!(several.contains(word), "expected {word:?} in: {several}");
-    }
 }
 
 #[test]
@@ -221,10 +168,7 @@ fn sweeps_show_robustness() {
     assert_eq!(curves.len(), 3);
     let losses = |curve: usize| -> Vec<f64> {
         let points = curves[curve]["points"].as_array().expect("points");
-        points
-            .iter()
-            .map(|point| number(&point["losses"]["rms_loss"]))
-            .collect()
+        points.iter().map(rms_loss).collect()
     };
     let (fixed, optimum) = (losses(0), losses(2));
     assert!(fixed.len() > 8 && fixed.is_sorted_by(|a, b| a >= b), "{fixed:?}");
@@ -234,80 +178,51 @@ fn sweeps_show_robustness() {
             .zip(&optimum)
             .all(|(fixed, best)| *best <= fixed * (1.0 + 1e-9))
     );
-    let svg = String::from_utf8(folder.read("sweep.svg")).expect("UTF-8");
+    let svg = folder.text("sweep.svg");
     assert!(svg.contains("RmsLoss over actual gap, rounds; 2000 rounds") && svg.contains("optimum(3)"));
-    let at = text(
-        &folder,
-        "show blt-1000 --sweep rounds --at 1000,2000 --max-participation 2",
-    );
-    assert!(
-        at.lines().any(|line| words(line)[..].starts_with(&["1000", "1"])),
-        "{at}"
-    );
-    assert!(
-        at.lines().any(|line| words(line)[..].starts_with(&["2000", "2"])),
-        "{at}"
-    );
+    let line = "show blt-1000 --sweep rounds --at 1000,2000 --max-participation 2";
+    let at = text(&folder, line);
+    for start in [["1000", "1"], ["2000", "2"]] {
+        let found = |line: &str| line.split_whitespace().take(2).eq(start);
+        assert!(at.lines().any(found), "{at}");
+    }
 }
 
 #[test]
 fn bad_runs_are_named() {
     let folder = Folder::new();
-    let check = |line: &str, expected: &[&str]| refused(&folder, line, expected);
-    check(
-        "optimize blt --rounds 100 --min-sep 0",
-        &["--min-sep", "expected a whole number >= 1, got 0"],
+    folder.refuses(
+        "
+        $ mechanism optimize blt --rounds 100 --min-sep 0
+        --min-sep ... expected a whole number >= 1, got 0
+        $ mechanism optimize blt --rounds 100 --min-sep 10 --max-participation 0
+        --max-participation ... expected a whole number >= 1, got 0
+        $ mechanism optimize blt --rounds 0 --min-sep 10
+        --rounds: expected at least 1, got 0
+        $ mechanism compare --min-sep 10
+        expected --rounds, the number of rounds
+        $ mechanism compare --rounds 10
+        expected --min-sep or --rounds-between (how far apart
+        $ mechanism compare --rounds 10 --min-sep 2 --rounds-between 1
+        --min-sep ... cannot be used with
+        $ mechanism optimize blt --rounds 100 --min-sep 10 --noise-multiplier 1 --delta 1
+        --delta ... (0, 1) ... got 1
+        $ mechanism optimize blt --rounds 100 --min-sep 10 --target-epsilon 1
+        --delta
+        $ mechanism optimize blt --rounds 100 --min-sep 10 --target-epsilon -1 --delta 0.1
+        --target-epsilon ... got -1
+        $ mechanism optimize blt --rounds 100 --min-sep 10 --noise-multiplier 0
+        --noise-multiplier ... got 0
+        $ mechanism optimize blt --rounds 100 --min-sep 10 --delta 0.1
+        --delta needs --noise-multiplier
+        $ mechanism compare --rounds 9 --min-sep 3 --delta 0.1
+        --delta needs --target-epsilon or --iterate-noise
+        $ mechanism compare --rounds 9 --min-sep 3 --delta 0.1 --iterate-noise 0
+        --iterate-noise ... got 0
+        ",
     );
-    check(
-        "optimize blt --rounds 100 --min-sep 10 --max-participation 0",
-        &["--max-participation", "expected a whole number >= 1, got 0"],
-    );
-    check(
-        "optimize blt --rounds 0 --min-sep 10",
-        &["--rounds: expected at least 1, got 0"],
-    );
-    check(
-        "compare --min-sep 10",
-        &["expected --rounds, the number of rounds"],
-    );
-    check(
-        "compare --rounds 10",
-        &["expected --min-sep or --rounds-between (how far apart"],
-    );
-    check(
-        "compare --rounds 10 --min-sep 2 --rounds-between 1",
-        &["--min-sep", "cannot be used with"],
-    );
-    let privacy = "optimize blt --rounds 100 --min-sep 10";
-    check(
-        &format!("{privacy} --noise-multiplier 1 --delta 1"),
-        &["--delta", "(0, 1)", "got 1"],
-    );
-    check(&format!("{privacy} --target-epsilon 1"), &["--delta"]);
-    check(
-        &format!("{privacy} --target-epsilon -1 --delta 0.1"),
-        &["--target-epsilon", "got -1"],
-    );
-    check(
-        &format!("{privacy} --noise-multiplier 0"),
-        &["--noise-multiplier", "got 0"],
-    );
-    check(
-        &format!("{privacy} --delta 0.1"),
-        &["--delta needs --noise-multiplier"],
-    );
-    check(
-        "compare --rounds 9 --min-sep 3 --delta 0.1",
-        &["--delta needs --target-epsilon or --iterate-noise"],
-    );
-    check(
-        "compare --rounds 9 --min-sep 3 --delta 0.1 --iterate-noise 0",
-        &["--iterate-noise", "got 0"],
-    );
-    let lowered = text(
-        &folder,
-        "optimize lambda --rounds 100 --min-sep 40 --max-participation 7",
-    );
+    let line = "optimize lambda --rounds 100 --min-sep 40 --max-participation 7";
+    let lowered = text(&folder, line);
     let note =
         "note: max participation lowered from 7 to 3: no more fit into 100 rounds with a gap of 40 rounds";
     assert!(lowered.contains(note), "{lowered}");
@@ -316,147 +231,91 @@ fn bad_runs_are_named() {
 #[test]
 fn bad_kinds_sizes_and_workloads_are_named() {
     let folder = Folder::new();
-    let check = |line: &str, expected: &[&str]| refused(&folder, line, expected);
-    let run = "--rounds 20 --min-sep 5";
-    check(
-        &format!("optimize magic {run}"),
-        &["'magic'", "normalised-blt", "banded-toeplitz"],
-    );
-    check(
-        &format!("optimize tree {run}"),
-        &["tree: this kind has nothing to optimise", "expected one of blt,"],
-    );
-    check(
-        &format!("compare {run} --kinds tree,magic"),
-        &["'magic'", "tree-full"],
-    );
-    check(
-        &format!("optimize blt {run} --bands 3"),
-        &["--bands: blt takes no number of bands"],
-    );
-    check(
-        &format!("optimize lambda {run} --buffers 3"),
-        &["--buffers: lambda has no buffers"],
-    );
-    check(
-        &format!("optimize blt {run} --buffers 40"),
-        &["--buffers", "from 1 to 16, got 40"],
-    );
-    check(
-        &format!("optimize banded {run} --bands 0"),
-        &["--bands: expected at least 1, got 0"],
-    );
-    check(
-        "optimize dense --rounds 5000 --min-sep 5",
-        &["rounds of a dense matrix must be at most 4096", "got 5000"],
-    );
-    check(
-        &format!("optimize blt {run} --momentum 1"),
-        &["--momentum", "in [0, 1), got 1"],
-    );
-    check(
-        &format!("optimize blt {run} --dim 0"),
-        &["--dim: expected at least 1, got 0"],
-    );
     folder.write("short.txt", "1 1 1");
     folder.write("words.txt", "1 fast");
     folder.write("negative.txt", "-1 ".repeat(20));
-    let rates = |file: &str| format!("optimize blt {run} --learning-rates {file}");
-    check(
-        &rates("short.txt"),
-        &["--learning-rates short.txt", "each of the 20 rounds, got 3"],
-    );
-    check(&rates("words.txt"), &["words.txt: expected numbers, got 'fast'"]);
-    check(
-        &rates("negative.txt"),
-        &["negative.txt", "finite number >= 0, got -1"],
-    );
-    check(&rates("absent.txt"), &["absent.txt", "cannot read"]);
-    check(
-        &format!("optimize blt {run} --out absent/blt.json"),
-        &["absent/blt.json"],
-    );
-    check(
-        &format!("compare {run} --svg absent/bars.svg"),
-        &["absent/bars.svg"],
+    folder.refuses(
+        "
+        $ mechanism optimize magic --rounds 20 --min-sep 5
+        'magic' ... normalised-blt ... banded-toeplitz
+        $ mechanism optimize tree --rounds 20 --min-sep 5
+        tree: this kind has nothing to optimise ... expected one of blt,
+        $ mechanism compare --rounds 20 --min-sep 5 --kinds tree,magic
+        'magic' ... tree-full
+        $ mechanism optimize blt --rounds 20 --min-sep 5 --bands 3
+        --bands: blt takes no number of bands
+        $ mechanism optimize lambda --rounds 20 --min-sep 5 --buffers 3
+        --buffers: lambda has no buffers
+        $ mechanism optimize blt --rounds 20 --min-sep 5 --buffers 40
+        --buffers ... from 1 to 16, got 40
+        $ mechanism optimize banded --rounds 20 --min-sep 5 --bands 0
+        --bands: expected at least 1, got 0
+        $ mechanism optimize dense --rounds 5000 --min-sep 5
+        rounds of a dense matrix must be at most 4096 ... got 5000
+        $ mechanism optimize blt --rounds 20 --min-sep 5 --momentum 1
+        --momentum ... in [0, 1), got 1
+        $ mechanism optimize blt --rounds 20 --min-sep 5 --dim 0
+        --dim: expected at least 1, got 0
+        $ mechanism optimize blt --rounds 20 --min-sep 5 --learning-rates short.txt
+        --learning-rates short.txt ... each of the 20 rounds, got 3
+        $ mechanism optimize blt --rounds 20 --min-sep 5 --learning-rates words.txt
+        words.txt: expected numbers, got 'fast'
+        $ mechanism optimize blt --rounds 20 --min-sep 5 --learning-rates negative.txt
+        negative.txt ... finite number >= 0, got -1
+        $ mechanism optimize blt --rounds 20 --min-sep 5 --learning-rates absent.txt
+        absent.txt ... cannot read
+        $ mechanism optimize blt --rounds 20 --min-sep 5 --out absent/blt.json
+        absent/blt.json
+        $ mechanism compare --rounds 20 --min-sep 5 --svg absent/bars.svg
+        absent/bars.svg
+        ",
     );
 }
 
 #[test]
 fn bad_files_are_named() {
     let folder = Folder::new();
-    let check = |line: &str, expected: &[&str]| refused(&folder, line, expected);
-    check(
-        "show absent.json",
-        &["absent.json: no such file or name; the names are blt-100, blt-400, blt-1000, independent, tree"],
-    );
-    check(
-        "show blt --rounds 9 --min-sep 3",
-        &[
-            "blt: this kind must be optimised first",
-            "optimize blt --out FILE",
-        ],
-    );
-    for (file, content, rest, expected) in [
-        (
-            "text",
-            "theta = [0.5]",
-            "",
-            &["text.json: expected a JSON file"][..],
-        ),
-        (
-            "foreign",
-            r#"{"theta": [0.5], "omega": [0.1]}"#,
-            "",
-            &["foreign.json: expected a mechanism", "[omega, theta]"],
-        ),
-        ("list", "[1]", "", &["list.json", "got a list"]),
-        (
-            "kind",
-            r#"{"kind": "magic"}"#,
-            "",
-            &["kind.json is not a mechanism or strategy", "magic"],
-        ),
-        (
-            "wrong",
-            r#"{"kind": "blt", "decay_complements": [2], "output_scales": [1]}"#,
-            "--rounds 9 --min-sep 3",
-            &["wrong.json", "buffer decay must be in [0, 1], got -1"],
-        ),
-        (
-            "cancelling",
-            r#"{"kind": "inverse-toeplitz", "coefficients": [1, -1e200]}"#,
-            "--rounds 9 --min-sep 3",
-            &["coefficient must be a finite number, got inf"],
-        ),
-    ] {
-        folder.write(&format!("{file}.json"), content);
-        check(&format!("show {file}.json {rest}"), expected);
-    }
-    text(
-        &folder,
-        "optimize normalised-lambda --rounds 20 --min-sep 5 --noise-multiplier 2 --out made.json",
-    );
-    check(
-        "show made.json --rounds 21",
-        &[
-            "--rounds: made.json holds",
-            "for 20 rounds; expected at most 20, got 21",
-        ],
-    );
-    let version = String::from_utf8(folder.read("made.json")).expect("UTF-8");
-    folder.write(
-        "later.json",
-        version.replacen("\"version\":1", "\"version\":9", 1),
-    );
-    check("show later.json", &["later.json", "version", "got 9"]);
-    check(
-        "show made.json --sweep rounds --at 10,40",
-        &["--at: expected rounds from 1 to 20, got 40"],
-    );
-    check("show made.json --at 10", &["--sweep"]);
-    check(
-        "show tree --rounds 50 --max-participation 1 --sweep min-sep",
-        &["--sweep min-sep", "--rounds-between"],
+    folder.write("text.json", "theta = [0.5]");
+    folder.write("foreign.json", r#"{"theta": [0.5], "omega": [0.1]}"#);
+    folder.write("list.json", "[1]");
+    folder.write("kind.json", r#"{"kind": "magic"}"#);
+    let wrong = r#"{"kind": "blt", "decay_complements": [2], "output_scales": [1]}"#;
+    folder.write("wrong.json", wrong);
+    let cancelling = r#"{"kind": "inverse-toeplitz", "coefficients": [1, -1e200]}"#;
+    folder.write("cancelling.json", cancelling);
+    let line = "optimize normalised-lambda --rounds 20 --min-sep 5 --noise-multiplier 2 --out made.json";
+    text(&folder, line);
+    let later = folder.text("made.json");
+    let later = later.replacen("\"version\":1", "\"version\":9", 1);
+    folder.write("later.json", later);
+    folder.refuses(
+        "
+        $ mechanism show absent.json
+        absent.json: no such file or name; the names are blt-100, blt-400, blt-1000, independent, tree
+        $ mechanism show blt --rounds 9 --min-sep 3
+        blt: this kind must be optimised first ... optimize blt --out FILE
+        $ mechanism show text.json
+        text.json: expected a JSON file
+        $ mechanism show foreign.json
+        foreign.json: expected a mechanism ... [omega, theta]
+        $ mechanism show list.json
+        list.json ... got a list
+        $ mechanism show kind.json
+        kind.json is not a mechanism or strategy ... magic
+        $ mechanism show wrong.json --rounds 9 --min-sep 3
+        wrong.json ... buffer decay must be in [0, 1], got -1
+        $ mechanism show cancelling.json --rounds 9 --min-sep 3
+        coefficient must be a finite number, got inf
+        $ mechanism show made.json --rounds 21
+        --rounds: made.json holds ... for 20 rounds; expected at most 20, got 21
+        $ mechanism show later.json
+        later.json ... version ... got 9
+        $ mechanism show made.json --sweep rounds --at 10,40
+        --at: expected rounds from 1 to 20, got 40
+        $ mechanism show made.json --at 10
+        --sweep
+        $ mechanism show tree --rounds 50 --max-participation 1 --sweep min-sep
+        --sweep min-sep ... --rounds-between
+        ",
     );
 }

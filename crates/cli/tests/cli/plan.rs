@@ -1,87 +1,41 @@
 //! `undertone plan`.
 
-use crate::support::Folder;
+use crate::support::{Folder, contains, number};
 
 #[test]
 fn a_plan_as_table_json_and_picture() {
     let folder = Folder::new();
-    let question = [
-        "plan",
-        "--population",
-        "4210000",
-        "--rounds",
-        "1900",
-        "--epsilon",
-        "5",
-    ];
-    let text = folder.succeed(&question);
-    for word in [
-        "At report goal 6500",
-        "blt-1000",
-        "not met at any report goal",
-        "zero-out",
-    ] {
-        assert!(text.contains(word), "expected {word:?} in: {text}");
-    }
-    let json = folder.succeed(
-        &[
-            &question[..],
-            &["--json", "--svg", "plan.svg", "--over", "rounds"],
-        ]
-        .concat(),
+    let question = "plan --population 4210000 --rounds 1900 --epsilon 5";
+    let text = folder.succeed(question);
+    contains(
+        &text,
+        "At report goal 6500 ... blt-1000 ... not met at any report goal ... zero-out",
     );
-    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let json = folder.json(format!("{question} --svg plan.svg --over rounds"));
     // [Gboard] section 2.2: a gap of 647, so MinS 646; three participations have 34 squares.
     let tree = &json["at_report_goal"][0];
     assert_eq!(tree["mechanism"], "tree");
     assert_eq!(tree["min_sep"], 646);
     assert_eq!(tree["squared_sensitivity"], 34.0);
     assert_eq!(json["smallest_report_goal"][0]["option"], serde_json::Value::Null);
-    let svg = String::from_utf8(folder.read("plan.svg")).expect("UTF-8");
+    let svg = folder.text("plan.svg");
     assert!(svg.contains("epsilon over rounds, 4210000 users, report goal 6500"));
 }
 
 #[test]
 fn matrices_made_for_the_question() {
     let folder = Folder::new();
-    let question = [
-        "plan",
-        "--population",
-        "100000",
-        "--rounds",
-        "60",
-        "--rho",
-        "0.5",
-        "--report-goal",
-        "6500",
-        "--kinds",
-        "tree,blt,tree-restarts,independent",
-        "--restarts",
-        "16,16",
-        "--buffers",
-        "2",
-    ];
-    let text = folder.succeed(&question);
-    for word in [
-        "Matrices optimised for this run",
-        "Least noise at equal guarantee: blt",
-        "tree-restarts",
-        "Report goals that meet the target and keep utility:",
-    ] {
-        assert!(text.contains(word), "expected {word:?} in: {text}");
-    }
+    let question = "plan --population 100000 --rounds 60 --rho 0.5 --report-goal 6500 \
+                    --kinds tree,blt,tree-restarts,independent --restarts 16,16 --buffers 2";
+    let text = folder.succeed(question);
+    contains(
+        &text,
+        "Matrices optimised for this run ... Least noise at equal guarantee: blt ... tree-restarts ... Report goals that meet the target and keep utility:",
+    );
     // Without --mechanism, production runs are left out.
     assert!(!text.contains("blt-400"), "{text}");
-    let json = folder.succeed(
-        &[
-            &question[..],
-            &["--mechanism", "tree", "--json", "--svg", "plan.svg"],
-        ]
-        .concat(),
-    );
-    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let json = folder.json(format!("{question} --mechanism tree --svg plan.svg"));
     let candidates = json["made"]["candidates"].as_array().expect("candidates");
-    let number = |value: &serde_json::Value| value.as_f64().expect("a number");
     let noise: Vec<f64> = candidates
         .iter()
         .map(|row| number(&row["at_report_goal"]["at_target"]["iterate_noise"]))
@@ -111,113 +65,67 @@ fn matrices_made_for_the_question() {
         number(&json["at_report_goal"][0]["rho"]),
     );
     assert!((ours / theirs - 1.0).abs() < 1e-12, "{ours} {theirs}");
-    let svg = String::from_utf8(folder.read("plan.svg")).expect("UTF-8");
+    let svg = folder.text("plan.svg");
     assert!(svg.contains("Noise at the target over report goals, 100000 users, 60 rounds"));
-    let over_rounds = [
-        "--over",
-        "rounds",
-        "--svg",
-        "rounds.svg",
-        "--objective",
-        "max",
-        "--momentum",
-        "0.9",
-    ];
-    let text = folder.succeed(&[&question[..], &over_rounds].concat());
-    assert!(text.contains("in the worst iterate, momentum 0.9"), "{text}");
-    let svg = String::from_utf8(folder.read("rounds.svg")).expect("UTF-8");
+    let over_rounds = "--over rounds --svg rounds.svg --objective max --momentum 0.9";
+    let text = folder.succeed(format!("{question} {over_rounds}"));
+    contains(&text, "in the worst iterate, momentum 0.9");
+    let svg = folder.text("rounds.svg");
     assert!(svg.contains("keeps utility") && svg.contains("tree-restarts"));
 }
 
 #[test]
 fn a_smaller_report_goal_can_leave_less_noise() {
     let folder = Folder::new();
-    let line = "plan --population 10000 --rounds 20 --rho 0.5 --report-goal 520 --kinds tree --json";
-    let line: Vec<&str> = line.split_whitespace().collect();
-    let json: serde_json::Value = serde_json::from_str(&folder.succeed(&line)).expect("JSON");
+    let line = "plan --population 10000 --rounds 20 --rho 0.5 --report-goal 520 --kinds tree";
+    let json = folder.json(line);
     // 10000 users last for 20 rounds of 500 clients, and for 19 of 520: one of them comes back.
     let row = &json["made"]["candidates"][0];
     assert_eq!(row["best"]["report_goal"], 500);
     assert_eq!(json["made"]["least_noise"]["report_goal"], 500);
-    let noise = |option: &str| {
-        row[option]["at_target"]["iterate_noise"]
-            .as_f64()
-            .expect("a number")
-    };
+    let noise = |option: &str| number(&row[option]["at_target"]["iterate_noise"]);
     assert!(noise("best") < noise("at_report_goal"));
 }
 
 #[test]
 fn bad_plans_are_refused_by_option() {
-    let folder = Folder::new();
-    let check = |arguments: &str, words: &[&str]| {
-        let line: Vec<&str> = ["plan"].into_iter().chain(arguments.split_whitespace()).collect();
-        let message = folder.fail(&line);
-        for word in words {
-            assert!(message.contains(word), "expected {word:?} in: {message}");
-        }
-    };
-    check(
-        "--population 1000 --rounds 10 --rho 1",
-        &["--report-goal", "got 6500 of a population of 1000"],
-    );
-    check(
-        "--population 10000 --rounds 0 --rho 1",
-        &["rounds: expected a whole number >= 1, got 0"],
-    );
-    check(
-        "--population 10000 --rounds 10 --rho 0",
-        &["target rho: expected a finite number > 0, got 0"],
-    );
-    check(
-        "--population 10000 --rounds 10 --rho 1 --delta 1",
-        &["delta: expected a number in (0, 1), got 1"],
-    );
-    check(
-        "--population 10000 --rounds 10 --rho 1 --max-participation 0",
-        &["max_participation", "got 0"],
-    );
-    check("--population 10000 --rounds 10", &["--epsilon", "--rho"]);
-    check(
-        "--population 10000 --rounds 10 --rho 1 --mechanism bandmf",
-        &["tree, blt-100", "bandmf"],
-    );
-    let kinds = |rest: &str| format!("--population 10000 --rounds 10 --rho 1 --kinds {rest}");
-    check(
-        &kinds("maybe"),
-        &[
-            "--kinds",
-            "independent, tree, tree-full, blt",
-            "tree-restarts",
-            "'maybe'",
-        ],
-    );
-    check(
-        &kinds("tree --buffers 2"),
-        &["--buffers needs a kind with buffers, blt"],
-    );
-    check(&kinds("blt --bands 2"), &["--bands needs a banded kind"]);
-    check(
-        &kinds("banded-toeplitz --bands 0"),
-        &["--kinds banded-toeplitz", "bands must be at least 1, got 0"],
-    );
-    check(&kinds("blt --restarts 1,2"), &["--restarts needs tree-restarts"]);
-    check(
-        &kinds("tree-restarts --restarts 8"),
-        &["--restarts: expected two whole numbers of at least 1, got 8"],
-    );
-    check(&kinds("tree-restarts --restarts 8,0"), &["--restarts", "got 8,0"]);
-    check(&kinds("tree --momentum 1"), &["--momentum", "momentum"]);
-    check(
-        "--population 10000 --rounds 5000 --rho 1 --kinds dense",
-        &["--kinds dense", "at most 4096", "5000"],
-    );
-    check(
-        "--population 10000 --rounds 10 --rho 1 --momentum 0.5",
-        &["--kinds"],
-    );
-    check(
-        "--population 10000 --rounds 10 --rho 1 --svg absent/plan.svg",
-        &["cannot write absent/plan.svg"],
-    );
+    let transcript = "
+        $ plan --population 1000 --rounds 10 --rho 1
+        --report-goal ... got 6500 of a population of 1000
+        $ PLAN --rounds 0 --rho 1
+        rounds: expected a whole number >= 1, got 0
+        $ PLAN --rounds 10 --rho 0
+        target rho: expected a finite number > 0, got 0
+        $ PLAN --rounds 10 --rho 1 --delta 1
+        delta: expected a number in (0, 1), got 1
+        $ PLAN --rounds 10 --rho 1 --max-participation 0
+        max_participation ... got 0
+        $ PLAN --rounds 10
+        --epsilon ... --rho
+        $ PLAN --rounds 10 --rho 1 --mechanism bandmf
+        tree, blt-100 ... bandmf
+        $ PLAN --rounds 10 --rho 1 --kinds maybe
+        --kinds ... independent, tree, tree-full, blt ... tree-restarts ... 'maybe'
+        $ PLAN --rounds 10 --rho 1 --kinds tree --buffers 2
+        --buffers needs a kind with buffers, blt
+        $ PLAN --rounds 10 --rho 1 --kinds blt --bands 2
+        --bands needs a banded kind
+        $ PLAN --rounds 10 --rho 1 --kinds banded-toeplitz --bands 0
+        --kinds banded-toeplitz ... bands must be at least 1, got 0
+        $ PLAN --rounds 10 --rho 1 --kinds blt --restarts 1,2
+        --restarts needs tree-restarts
+        $ PLAN --rounds 10 --rho 1 --kinds tree-restarts --restarts 8
+        --restarts: expected two whole numbers of at least 1, got 8
+        $ PLAN --rounds 10 --rho 1 --kinds tree-restarts --restarts 8,0
+        --restarts ... got 8,0
+        $ PLAN --rounds 10 --rho 1 --kinds tree --momentum 1
+        --momentum ... momentum
+        $ PLAN --rounds 5000 --rho 1 --kinds dense
+        --kinds dense ... at most 4096 ... 5000
+        $ PLAN --rounds 10 --rho 1 --momentum 0.5
+        --kinds
+        $ PLAN --rounds 10 --rho 1 --svg absent/plan.svg
+        cannot write absent/plan.svg
+        ";
+    Folder::new().refuses(&transcript.replace("PLAN", "plan --population 10000"));
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, TINY, train_until_killed};
+use crate::support::{Folder, TINY, contains, train_until_killed};
 
 const PUBLIC: &str = r#"
 name = "public"
@@ -31,10 +31,10 @@ max_tokens = 500
 fn it_leaves_a_run_directory_and_says_that_it_is_not_private() {
     let folder = Folder::new();
     folder.write("public.toml", PUBLIC);
-    let output = folder.run(&["pretrain", "public.toml", "--json"]);
+    let output = folder.run("pretrain public.toml --json");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{stderr}");
-    assert!(stderr.contains("NOT private"), "{stderr}");
+    contains(&stderr, "NOT private");
     let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON output");
     assert_eq!(summary["rounds"], 12);
     assert_eq!(summary["privacy"]["private"], false);
@@ -48,10 +48,8 @@ fn it_leaves_a_run_directory_and_says_that_it_is_not_private() {
     ] {
         assert!(!folder.read(&format!("runs/public/{file}")).is_empty(), "{file}");
     }
-    let report = folder.succeed(&["report", "runs/public"]);
-    assert!(report.contains("NOT private"), "{report}");
-    let evaluated = folder.succeed(&["eval", "runs/public", "--split", "validation", "--json"]);
-    let evaluated: Value = serde_json::from_str(&evaluated).expect("JSON output");
+    folder.show("report runs/public", "NOT private");
+    let evaluated = folder.json("eval runs/public --split validation");
     assert_eq!(evaluated["top1"], summary["metrics"]["top1"]);
 }
 
@@ -59,26 +57,24 @@ fn it_leaves_a_run_directory_and_says_that_it_is_not_private() {
 fn bad_files_are_refused_by_key() {
     let folder = Folder::new();
     folder.write("public.toml", PUBLIC);
-    for (set, message) in [
-        (
-            "training.batch_size=0",
-            "`training.batch_size`: expected at least 1, got 0",
-        ),
-        ("model.tied=true", ""),
-        ("model.cells=0", "`cells` must be at least 1, got 0"),
-        ("model.hidden=8", "unknown field `hidden`"),
-        ("privacy.noise_multiplier=1.0", "unknown field `privacy`"),
-        ("initial_model=nowhere.safetensors", "nowhere.safetensors"),
-    ] {
-        if message.is_empty() {
-            folder.succeed(&["pretrain", "public.toml", "--out", "tied", "--set", set]);
-            continue;
-        }
-        let stderr = folder.fail(&["pretrain", "public.toml", "--out", "bad", "--set", set]);
-        assert!(stderr.contains(message), "{set}: {stderr}");
-    }
-    let stderr = folder.fail(&["pretrain", "public.toml", "--resume", "--out", "none"]);
-    assert!(stderr.contains("no checkpoint to resume"), "{stderr}");
+    folder.succeed("pretrain public.toml --out tied --set model.tied=true");
+    let transcript = "
+        $ SET training.batch_size=0
+        `training.batch_size`: expected at least 1, got 0
+        $ SET model.cells=0
+        `cells` must be at least 1, got 0
+        $ SET model.hidden=8
+        unknown field `hidden`
+        $ SET privacy.noise_multiplier=1.0
+        unknown field `privacy`
+        $ SET initial_model=nowhere.safetensors
+        nowhere.safetensors
+        ";
+    folder.refuses(&transcript.replace("SET", "pretrain public.toml --out bad --set"));
+    folder.refuse(
+        "pretrain public.toml --resume --out none",
+        "no checkpoint to resume",
+    );
 }
 
 /// The run evaluates the public model before its first round, and does not repeat this when it is resumed.
@@ -92,57 +88,50 @@ fn a_run_evaluates_the_model_that_it_starts_from_once() {
             "family = \"dplm\"\nembed = 8\nhidden = 12",
         ),
     );
-    folder.succeed(&["pretrain", "public.toml"]);
+    folder.succeed("pretrain public.toml");
     let text = TINY.replace(
         "rounds = 6",
         "rounds = 6\ninitial_model = \"runs/public/model.safetensors\"",
     );
     folder.write("run.toml", text);
-    let output = folder.run(&["train", "run.toml", "--out", "whole", "--json"]);
-    let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON output");
+    let summary = folder.json("train run.toml --out whole");
     let first = |out: &str| -> Vec<Value> {
-        let metrics = String::from_utf8(folder.read(&format!("{out}/tiny/metrics.jsonl"))).expect("UTF-8");
-        let lines = metrics
-            .lines()
-            .map(|line| serde_json::from_str(line).expect("JSON"));
+        let mut lines = folder.lines(&format!("{out}/tiny/metrics.jsonl"));
+        lines.retain(|line| line["kind"] == "evaluation" && line["round"] == 0);
         lines
-            .filter(|line: &Value| line["kind"] == "evaluation" && line["round"] == 0)
-            .collect()
     };
     let initial = first("whole");
     assert_eq!(initial.len(), 1);
     assert_eq!(initial[0]["metrics"], summary["initial"]);
     assert_eq!(initial[0]["metrics"]["targets"], summary["metrics"]["targets"]);
     assert_ne!(summary["initial"]["top1"], summary["metrics"]["top1"]);
-    let shown = folder.run(&["train", "run.toml", "--out", "shown"]);
+    let shown = folder.run("train run.toml --out shown");
     let (said, table) = (
         String::from_utf8_lossy(&shown.stderr).into_owned(),
         String::from_utf8_lossy(&shown.stdout).into_owned(),
     );
-    assert!(said.contains("round     0"), "{said}");
-    assert!(table.contains("initial model"), "{table}");
-    let page = String::from_utf8(folder.read("shown/tiny/report.html")).expect("UTF-8");
+    contains(&said, "round     0");
+    contains(&table, "initial model");
+    let page = folder.text("shown/tiny/report.html");
     assert!(
         page.contains("of the initial model"),
         "no initial model in report.html"
     );
-    folder.succeed(&["verify", "whole/tiny"]);
+    folder.succeed("verify whole/tiny");
     // A run that was killed and goes on.
     folder.write(
         "run.toml",
-        String::from_utf8(folder.read("run.toml"))
-            .expect("UTF-8")
+        folder
+            .text("run.toml")
             .replace("every = 2\nmax", "every = 1\nmax"),
     );
     train_until_killed(&folder, "killed");
-    let resumed = folder.run(&["train", "run.toml", "--out", "killed", "--resume", "--json"]);
-    let resumed: Value = serde_json::from_slice(&resumed.stdout).expect("JSON output");
+    let resumed = folder.json("train run.toml --out killed --resume");
     assert_eq!(first("killed").len(), 1);
     assert_eq!(resumed["initial"], summary["initial"]);
     // Without a start there is nothing to compare with.
     folder.write("run.toml", TINY);
-    let alone = folder.run(&["train", "run.toml", "--out", "alone", "--json"]);
-    let alone: Value = serde_json::from_slice(&alone.stdout).expect("JSON output");
+    let alone = folder.json("train run.toml --out alone");
     assert!(alone["initial"].is_null() && first("alone").is_empty());
 }
 
@@ -154,12 +143,11 @@ fn a_hopeless_run_says_so_before_it_starts() {
         "run.toml",
         TINY.replace("noise_multiplier = 1.0", "target_epsilon = 0.5"),
     );
-    let output = folder.run(&["train", "run.toml"]);
+    let output = folder.run("train run.toml");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let (warned, started) = (said.find("The noise will drown"), said.find("round     2"));
     assert!(warned.is_some() && warned < started, "{said}");
-    let output = folder.run(&["train", "run.toml", "--out", "json", "--json"]);
-    let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON output");
+    let summary = folder.json("train run.toml --out json");
     let warning = summary["warning"].as_str().expect("a warning");
-    assert!(warning.contains("users per round"), "{warning}");
+    contains(warning, "users per round");
 }

@@ -3,16 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
-use crate::support::{Folder, TINY, ftrl, train_until_killed};
-
-/// A run of forty rounds that evaluates every round, so that it can be killed in between.
-fn long(config: &str) -> String {
-    config
-        .replace("every = 2\nmax_tokens", "every = 1\nmax_tokens")
-        .replace("rounds = 6", "rounds = 40")
-}
+use crate::support::{Folder, TINY, ftrl, long, over, train_until_killed};
 
 /// Every file below a folder.
 fn files(folder: &Path) -> Vec<std::path::PathBuf> {
@@ -35,8 +26,7 @@ fn finished_runs_keep_no_participation_key_and_no_noise() {
         + "\n[participation]\nmin_sep = 20\n";
     for (name, config, rounds) in [("sampled", TINY, 6), ("epochs", &blt, 30), ("early", &early, 12)] {
         folder.write("run.toml", config);
-        let said = folder.succeed(&["train", "run.toml", "--out", name, "--json"]);
-        let summary: Value = serde_json::from_str(&said).expect("JSON");
+        let summary = folder.json(format!("train run.toml --out {name}"));
         assert_eq!(summary["rounds"], rounds, "{name}: {}", summary["stopped_early"]);
         let run = format!("{name}/tiny");
         assert!(!folder.path(&run).join("checkpoint").exists(), "{name}");
@@ -49,22 +39,14 @@ fn finished_runs_keep_no_participation_key_and_no_noise() {
         }
         // Nothing that is done with a finished run needs them.
         for command in ["verify", "report", "eval", "personalize"] {
-            folder.succeed(&[command, &run]);
+            folder.succeed(format!("{command} {run}"));
         }
-        folder.succeed(&[
-            "export",
-            &run,
-            "--layout",
-            "undertone",
-            "--out",
-            &format!("{name}-model"),
-        ]);
-        let said = folder.fail(&["train", "run.toml", "--out", name, "--resume"]);
-        assert!(
-            said.contains("is finished, so it has no checkpoint to resume from"),
-            "{said}"
+        folder.succeed(format!("export {run} --layout undertone --out {name}-model"));
+        folder.refuse(
+            format!("train run.toml --out {name} --resume"),
+            "is finished, so it has no checkpoint to resume from",
         );
-        folder.succeed(&["verify", &run]);
+        folder.succeed(format!("verify {run}"));
     }
 }
 
@@ -72,13 +54,10 @@ fn finished_runs_keep_no_participation_key_and_no_noise() {
 /// next attempt to resume it removes them.
 #[test]
 fn resuming_a_finished_run_removes_the_secrets_that_a_kill_has_left() {
-    let folder = Folder::new();
-    folder.write("run.toml", TINY);
-    folder.succeed(&["train", "run.toml"]);
+    let folder = Folder::trained(TINY);
     std::fs::create_dir(folder.path("runs/tiny/checkpoint")).expect("a folder");
     folder.write("runs/tiny/checkpoint/state.safetensors", "left behind");
-    let said = folder.fail(&["train", "run.toml", "--resume"]);
-    assert!(said.contains("is finished"), "{said}");
+    folder.refuse("train run.toml --resume", "is finished");
     assert!(!folder.path("runs/tiny/checkpoint").exists());
 }
 
@@ -89,17 +68,16 @@ fn an_infinite_perplexity_is_written_and_read_back() {
         .replace("rounds = 6", "rounds = 1")
         .replace("[checkpoint]", "[server]\nlearning_rate = 1e5\n\n[checkpoint]");
     folder.write("run.toml", config);
-    let said = folder.succeed(&["train", "run.toml", "--json"]);
-    let summary: Value = serde_json::from_str(&said).expect("JSON");
+    let summary = folder.json("train run.toml");
     assert_eq!(summary["metrics"]["perplexity"], "inf");
-    folder.succeed(&["verify", "runs/tiny"]);
-    folder.succeed(&["personalize", "runs/tiny"]);
-    let said = folder.succeed(&["report", "runs/tiny"]);
+    folder.succeed("verify runs/tiny");
+    folder.succeed("personalize runs/tiny");
+    let said = folder.succeed("report runs/tiny");
     let shown = said
         .lines()
         .any(|line| line.contains("perplexity") && line.contains("inf"));
     assert!(shown, "{said}");
-    let page = String::from_utf8(folder.read("runs/tiny/report.html")).expect("UTF-8");
+    let page = folder.text("runs/tiny/report.html");
     assert!(page.contains(">inf<"), "the page does not show the perplexity");
 }
 
@@ -113,43 +91,34 @@ fn a_copied_run_directory_opens_no_data_unasked() {
         }
     }
     folder.write("text.jsonl", text);
-    let source = "source = { kind = \"jsonl\", path = \"text.jsonl\", user = \"user\" }\n\
+    let source = "{ kind = \"jsonl\", path = \"text.jsonl\", user = \"user\" }\n\
                   vocabulary = { kind = \"training_data\", size = 20 }";
-    folder.write(
-        "run.toml",
-        TINY.replace(
-            "source = { kind = \"synthetic\", users = 300, words = 60 }",
-            source,
-        ),
-    );
-    folder.succeed(&["train", "run.toml"]);
+    folder.write("run.toml", over(source));
+    folder.succeed("train run.toml");
     // The run's own directory, also under another name.
-    folder.succeed(&["eval", "runs/tiny"]);
+    folder.succeed("eval runs/tiny");
     std::fs::rename(folder.path("runs/tiny"), folder.path("runs/moved")).expect("moving");
-    folder.succeed(&["eval", "runs/moved"]);
+    folder.succeed("eval runs/moved");
     std::fs::create_dir(folder.path("runs/copied")).expect("a folder");
     for file in files(&folder.path("runs/moved")) {
         let name = file.file_name().expect("a name");
         std::fs::copy(&file, folder.path("runs/copied").join(name)).expect("copying");
     }
     for command in ["eval", "personalize"] {
-        let said = folder.fail(&[command, "runs/copied"]);
-        assert!(
-            said.contains("runs/copied is a copy of a run directory") && said.contains("--base FOLDER"),
-            "{said}"
+        folder.refuse(
+            format!("{command} runs/copied"),
+            "runs/copied is a copy of a run directory ... --base FOLDER",
         );
-        folder.succeed(&[command, "runs/copied", "--base", "."]);
+        folder.succeed(format!("{command} runs/copied --base ."));
     }
     // Nothing else opens the data.
-    folder.succeed(&["verify", "runs/copied"]);
+    folder.succeed("verify runs/copied");
 }
 
 #[test]
 fn absurd_sizes_are_a_sentence_and_no_abort() {
-    let folder = Folder::new();
-    folder.write("run.toml", TINY);
-    folder.succeed(&["train", "run.toml"]);
-    let honest = String::from_utf8(folder.read("runs/tiny/config.toml")).expect("UTF-8");
+    let folder = Folder::trained(TINY);
+    let honest = folder.text("runs/tiny/config.toml");
     for (change, expected) in [
         (
             "embed = 400000000",
@@ -158,12 +127,11 @@ fn absurd_sizes_are_a_sentence_and_no_abort() {
         ("embed = 60000", "expected"),
     ] {
         folder.write("runs/tiny/config.toml", honest.replace("embed = 8", change));
-        for command in ["eval", "export"] {
-            let mut arguments = vec![command, "runs/tiny"];
-            if command == "export" {
-                arguments.extend(["--layout", "undertone", "--out", "exported"]);
-            }
-            let output = folder.run(&arguments);
+        for command in [
+            "eval runs/tiny",
+            "export runs/tiny --layout undertone --out exported",
+        ] {
+            let output = folder.run(command);
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(1), "{change}: {said}");
             assert!(
@@ -171,20 +139,12 @@ fn absurd_sizes_are_a_sentence_and_no_abort() {
                 "{change}: {said}"
             );
         }
-        assert_eq!(
-            folder.run(&["verify", "runs/tiny"]).status.code(),
-            Some(1),
-            "{change}"
-        );
+        assert_eq!(folder.run("verify runs/tiny").status.code(), Some(1), "{change}");
     }
     let layers = "family = \"transformer\"\nlayers = 500000000\nwidth = 8\nheads = 2\n";
     let config = TINY.replace("family = \"dplm\"\nembed = 8\nhidden = 12\n", layers);
     folder.write("deep.toml", config.replace("\"tiny\"", "\"deep\""));
-    let said = folder.fail(&["train", "deep.toml"]);
-    assert!(
-        said.contains("`layers` must be at most 1000, got 500000000"),
-        "{said}"
-    );
+    folder.refuse("train deep.toml", "`layers` must be at most 1000, got 500000000");
 }
 
 #[cfg(unix)]
@@ -201,8 +161,7 @@ mod unix {
     /// Checks the modes in a killed run, which still has its checkpoint, and in a finished one.
     #[test]
     fn checkpoints_are_their_owner_s_alone_and_the_umask_decides_on_the_rest() {
-        let folder = Folder::new();
-        folder.write("run.toml", long(&ftrl("kind = \"blt\"\nbuffers = 2")));
+        let folder = Folder::with(long(&ftrl("kind = \"blt\"\nbuffers = 2")));
         train_until_killed(&folder, "cut");
         let run = folder.path("cut/tiny");
         assert_eq!(mode(&run.join("checkpoint")), 0o700);
@@ -213,15 +172,13 @@ mod unix {
         }
         folder.write("run.toml", TINY);
         for (umask, expected) in [("022", 0o644), ("077", 0o600), ("027", 0o640)] {
-            let command = folder.command(&["train", "run.toml", "--out", umask]);
-            let status = Command::new("sh")
-                .args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")])
-                .arg(command.get_program())
-                .args(command.get_args())
-                .current_dir(folder.path("."))
-                .output()
-                .expect("running sh");
-            assert!(status.status.success());
+            let command = folder.command(format!("train run.toml --out {umask}"));
+            assert!(
+                folder
+                    .run_after(&format!("umask {umask}"), &command)
+                    .status
+                    .success()
+            );
             for file in files(&folder.path(umask).join("tiny")) {
                 assert_eq!(mode(&file), expected, "umask {umask}, {}", file.display());
             }
@@ -231,8 +188,7 @@ mod unix {
     /// Resuming opens the lock, cuts the ledger and the metrics, and writes a checkpoint: each of them may be a link.
     #[test]
     fn resuming_changes_nothing_behind_a_link() {
-        let folder = Folder::new();
-        folder.write("run.toml", long(TINY));
+        let folder = Folder::with(long(TINY));
         train_until_killed(&folder, "runs");
         let at = |name: &str| folder.path("runs/tiny").join(name);
         for name in [
@@ -256,7 +212,7 @@ mod unix {
             };
             let before = contents();
             symlink(&precious, at(name)).expect("a link");
-            let said = folder.fail(&["train", "run.toml", "--resume"]);
+            let said = folder.fail("train run.toml --resume");
             assert!(
                 said.contains(name) && said.contains("got a symbolic link"),
                 "{name}: {said}"
@@ -265,30 +221,25 @@ mod unix {
             std::fs::remove_file(at(name)).expect("removing");
             std::fs::rename(&precious, at(name)).expect("moving");
         }
-        folder.succeed(&["train", "run.toml", "--resume"]);
+        folder.succeed("train run.toml --resume");
     }
 
     #[test]
     fn a_report_is_not_written_through_a_link() {
-        let folder = Folder::new();
-        folder.write("run.toml", TINY);
-        folder.succeed(&["train", "run.toml"]);
+        let folder = Folder::trained(TINY);
         std::fs::create_dir(folder.path("elsewhere")).expect("a folder");
         std::fs::remove_dir_all(folder.path("runs/tiny/plots")).expect("removing");
         symlink(folder.path("elsewhere"), folder.path("runs/tiny/plots")).expect("a link");
-        let said = folder.fail(&["report", "runs/tiny"]);
-        assert!(
-            said.contains("plots: expected a folder") && said.contains("got a symbolic link"),
-            "{said}"
+        folder.refuse(
+            "report runs/tiny",
+            "plots: expected a folder ... got a symbolic link",
         );
         assert!(files(&folder.path("elsewhere")).is_empty());
     }
 
     #[test]
     fn devices_and_pipes_in_a_run_directory_hang_nothing() {
-        let folder = Folder::new();
-        folder.write("run.toml", TINY);
-        folder.succeed(&["train", "run.toml"]);
+        let folder = Folder::trained(TINY);
         for name in [
             "config.toml",
             "ledger.jsonl",
@@ -314,7 +265,7 @@ mod unix {
                 }
                 for command in ["verify", "report", "eval"] {
                     let started = Instant::now();
-                    let output = folder.run(&[command, "runs/tiny"]);
+                    let output = folder.run(format!("{command} runs/tiny"));
                     assert!(
                         started.elapsed() < Duration::from_secs(10),
                         "{command}, {name}, {kind}"
@@ -334,6 +285,6 @@ mod unix {
             std::fs::remove_file(&path).expect("removing");
             std::fs::write(&path, honest).expect("writing");
         }
-        folder.succeed(&["verify", "runs/tiny"]);
+        folder.succeed("verify runs/tiny");
     }
 }

@@ -1,6 +1,6 @@
 //! `undertone simulate`.
 
-use crate::support::{Folder, json};
+use crate::support::{Folder, contains, json};
 
 const SMALL: &str = r#"
 name = "small"
@@ -27,32 +27,21 @@ fn folder() -> Folder {
 #[test]
 fn a_simulation_as_tables_files_and_json() {
     let folder = folder();
-    let text = folder.succeed(&["simulate", "timers.toml", "--out", "result"]);
-    for words in [
-        "60 rounds of 40 reports in",
-        "MinS",
-        "Devices by number of participations",
-        "Rounds per hour of the day (UTC)",
-        "TreeAgg(restarts 20+32), noise multiplier 7, delta 1e-10, zero-out",
-        "promised by the timer",
-        "observed in the ledger",
-        "exact for the ledger",
-    ] {
-        assert!(text.contains(words), "expected {words:?} in: {text}");
-    }
-    let ledger = String::from_utf8(folder.read("result/ledger.jsonl")).expect("UTF-8");
+    let text = folder.succeed("simulate timers.toml --out result");
+    contains(
+        &text,
+        "60 rounds of 40 reports in ... MinS ... Devices by number of participations ... Rounds per hour of the day (UTC) ... TreeAgg(restarts 20+32), noise multiplier 7, delta 1e-10, zero-out ... promised by the timer ... observed in the ledger ... exact for the ledger",
+    );
+    let ledger = folder.text("result/ledger.jsonl");
     assert_eq!(ledger.lines().count(), 60);
     let line = json(ledger.lines().next().expect("a line"));
     assert_eq!((&line["round"], &line["cohort_size"]), (&0.into(), &40.into()));
-    let svg = String::from_utf8(folder.read("result/rounds.svg")).expect("UTF-8");
+    let svg = folder.text("result/rounds.svg");
     assert!(svg.contains("Minutes per round; 1500 devices, report goal 40, timer 48 hours"));
 
     // The same seed, the same simulation; JSON is what the summary holds.
-    let printed = json(&folder.succeed(&["simulate", "timers.toml", "--json"]));
-    assert_eq!(
-        printed,
-        json(&String::from_utf8(folder.read("result/summary.json")).expect("UTF-8"))
-    );
+    let printed = folder.json("simulate timers.toml");
+    assert_eq!(printed, json(&folder.text("result/summary.json")));
     let privacy = &printed["privacy"];
     let rho = |basis: &str| privacy[basis]["rho"].as_f64().expect("a number");
     assert!(rho("exact") > 0.0 && rho("exact") <= rho("observed"), "{privacy}");
@@ -81,30 +70,19 @@ fn a_sweep_over_the_timer() {
             .replace("report_goal = 40", "report_goal = 10")
             .replace("rounds = 60", "rounds = 400"),
     );
-    let sweep = [
-        "simulate",
-        "timers.toml",
-        "--sweep",
-        "timer_hours=24,72",
-        "--out",
-        "sweep",
-    ];
-    let text = folder.succeed(&sweep);
-    for words in [
-        "timers.timer_hours",
-        "rho promised",
-        "epsilon observed",
-        "max MinS",
-    ] {
-        assert!(text.contains(words), "expected {words:?} in: {text}");
-    }
-    let report = json(&folder.succeed(&[&sweep[..4], &["--json"]].concat()));
+    let sweep = "simulate timers.toml --sweep timer_hours=24,72";
+    let text = folder.succeed(format!("{sweep} --out sweep"));
+    contains(
+        &text,
+        "timers.timer_hours ... rho promised ... epsilon observed ... max MinS",
+    );
+    let report = folder.json(sweep);
     let min_sep = |point: usize| {
         let simulation = &report["points"][point]["simulation"];
         simulation["min_sep"].as_u64().expect("a number")
     };
     assert!(min_sep(0) < min_sep(1), "{} {}", min_sep(0), min_sep(1));
-    let svg = String::from_utf8(folder.read("sweep/sweep.svg")).expect("UTF-8");
+    let svg = folder.text("sweep/sweep.svg");
     assert!(svg.contains("MinS over timers.timer_hours"));
     assert!(!folder.path("sweep/ledger.jsonl").exists());
 }
@@ -117,58 +95,44 @@ fn a_described_mechanism_and_none() {
         r#"{"kind":"blt","decay_complements":[0.1],"output_scales":[0.3]}"#,
     );
     let described = "mechanism={description='blt.json',noise_multiplier=5.0,delta=1e-6}";
-    let text = folder.succeed(&["simulate", "timers.toml", "--set", described]);
-    assert!(text.contains("noise multiplier 5, delta 1e-6"), "{text}");
+    folder.show(
+        format!("simulate timers.toml --set {described}"),
+        "noise multiplier 5, delta 1e-6",
+    );
     let bare = SMALL.split("[mechanism]").next().expect("a part");
     folder.write("bare.toml", bare);
-    let text = folder.succeed(&["simulate", "bare.toml"]);
+    let text = folder.succeed("simulate bare.toml");
     assert!(text.contains("MaxP") && !text.contains("rho"), "{text}");
 }
 
 #[test]
 fn bad_simulations_are_refused_by_key() {
     let folder = folder();
-    let check = |arguments: &[&str], words: &[&str]| {
-        let message = folder.fail(&[&["simulate"], arguments].concat());
-        for word in words {
-            assert!(message.contains(word), "expected {word:?} in: {message}");
-        }
-    };
-    let set = |change: &str, words: &[&str]| check(&["timers.toml", "--set", change], words);
-    check(&["absent.toml"], &["cannot read absent.toml"]);
-    set(
-        "timers.timer_hours=0",
-        &["`timers.timer_hours`", "from 1 to 8760", "got 0"],
-    );
-    set(
-        "timers.report_goal=2000",
-        &["`timers.report_goal`", "population of 1500 devices", "got 2000"],
-    );
-    set(
-        "timers.zones=[{utc_offset_hours=0,share=-1}]",
-        &["`timers.zones[0].share`", "above 0", "-1"],
-    );
-    set("timers.goal=3", &["unknown field `goal`"]);
-    set("mechanism.delta=2", &["`mechanism.delta`", "(0, 1)", "2"]);
-    set(
-        "mechanism={description='absent.json',delta=1e-6}",
-        &["cannot read", "absent.json"],
-    );
-    set(
-        "timers.report_goal=1400",
-        &["`timers.report_goal`", "abandoned", "100 simulated days"],
-    );
-    check(
-        &["timers.toml", "--sweep", "timer_hours"],
-        &["--sweep", "KEY=VALUE,..."],
-    );
-    check(
-        &["timers.toml", "--sweep", "timer_hours=24,0"],
-        &["--sweep", "`timers.timer_hours`", "got 0"],
-    );
     folder.write("file", "");
-    check(
-        &["timers.toml", "--out", "file/below"],
-        &["cannot create file/below"],
+    folder.refuses(
+        "
+        $ simulate absent.toml
+        cannot read absent.toml
+        $ simulate timers.toml --set timers.timer_hours=0
+        `timers.timer_hours` ... from 1 to 8760 ... got 0
+        $ simulate timers.toml --set timers.report_goal=2000
+        `timers.report_goal` ... population of 1500 devices ... got 2000
+        $ simulate timers.toml --set timers.zones=[{utc_offset_hours=0,share=-1}]
+        `timers.zones[0].share` ... above 0 ... -1
+        $ simulate timers.toml --set timers.goal=3
+        unknown field `goal`
+        $ simulate timers.toml --set mechanism.delta=2
+        `mechanism.delta` ... (0, 1) ... 2
+        $ simulate timers.toml --set mechanism={description='absent.json',delta=1e-6}
+        cannot read ... absent.json
+        $ simulate timers.toml --set timers.report_goal=1400
+        `timers.report_goal` ... abandoned ... 100 simulated days
+        $ simulate timers.toml --sweep timer_hours
+        --sweep ... KEY=VALUE,...
+        $ simulate timers.toml --sweep timer_hours=24,0
+        --sweep ... `timers.timer_hours` ... got 0
+        $ simulate timers.toml --out file/below
+        cannot create file/below
+        ",
     );
 }

@@ -1,8 +1,10 @@
 //! A folder of its own for every test, and the binary run in it.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
 
 /// A small private run on the built-in population: a second or so.
 pub(crate) const TINY: &str = r#"
@@ -54,11 +56,37 @@ pub(crate) fn ftrl(mechanism: &str) -> String {
     format!("{text}\n[privacy.mechanism]\n{mechanism}\n")
 }
 
+/// The tiny run over text from another source.
+pub(crate) fn over(source: &str) -> String {
+    TINY.replace("{ kind = \"synthetic\", users = 300, words = 60 }", source)
+}
+
+/// A run of forty rounds that evaluates every round, so that it can be killed in between.
+pub(crate) fn long(config: &str) -> String {
+    config
+        .replace("every = 2\nmax_tokens", "every = 1\nmax_tokens")
+        .replace("rounds = 6", "rounds = 40")
+}
+
 pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
     pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    /// A folder with this run file.
+    pub(crate) fn with(run_file: impl AsRef<[u8]>) -> Self {
+        let folder = Self::new();
+        folder.write("run.toml", run_file);
+        folder
+    }
+
+    /// A folder with this run file, and with the run of it in `runs`.
+    pub(crate) fn trained(run_file: impl AsRef<[u8]>) -> Self {
+        let folder = Self::with(run_file);
+        folder.succeed("train run.toml");
+        folder
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -73,7 +101,22 @@ impl Folder {
         std::fs::read(self.path(name)).unwrap_or_else(|error| panic!("reading {name}: {error}"))
     }
 
-    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn text(&self, name: &str) -> String {
+        String::from_utf8(self.read(name)).expect("UTF-8")
+    }
+
+    /// Every line of a file as JSON.
+    pub(crate) fn lines(&self, name: &str) -> Vec<Value> {
+        self.text(name).lines().map(json).collect()
+    }
+
+    /// The command of a line, which a shell without quotes cuts into arguments.
+    pub(crate) fn command(&self, line: impl AsRef<str>) -> Command {
+        self.command_of(line.as_ref().split_whitespace())
+    }
+
+    /// The command of these arguments, which may hold spaces.
+    pub(crate) fn command_of<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
         command
             .args(arguments)
@@ -82,44 +125,119 @@ impl Folder {
         command
     }
 
-    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().expect("running undertone")
+    /// Runs in a shell that limits the process before.
+    #[cfg(unix)]
+    pub(crate) fn run_after(&self, limit: &str, command: &Command) -> Output {
+        Command::new("sh")
+            .args(["-c", &format!("{limit}; exec \"$0\" \"$@\"")])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .current_dir(self.0.path())
+            .output()
+            .expect("running sh")
+    }
+
+    pub(crate) fn run(&self, line: impl AsRef<str>) -> Output {
+        self.command(line).output().expect("running undertone")
     }
 
     /// Runs, expects success, returns standard output.
-    pub(crate) fn succeed(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
+    pub(crate) fn succeed(&self, line: impl AsRef<str>) -> String {
+        let line = line.as_ref();
+        let output = self.run(line);
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success(),
-            "undertone {arguments:?} failed: {stderr}"
-        );
+        assert!(output.status.success(), "undertone {line} failed: {stderr}");
         String::from_utf8(output.stdout).expect("UTF-8 output")
     }
 
+    /// Runs with `--json`, expects success, returns the document.
+    pub(crate) fn json(&self, line: impl AsRef<str>) -> Value {
+        json(&self.succeed(format!("{} --json", line.as_ref())))
+    }
+
     /// Runs, expects failure without a panic, returns standard error.
-    pub(crate) fn fail(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
+    pub(crate) fn fail(&self, line: impl AsRef<str>) -> String {
+        let line = line.as_ref();
+        let output = self.run(line);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success(), "undertone {arguments:?} succeeded");
+        assert!(!output.status.success(), "undertone {line} succeeded");
         assert!(!stderr.contains("panicked"), "{stderr}");
         stderr
     }
+
+    /// Runs, and expects an error that [`contains`] these parts.
+    #[track_caller]
+    pub(crate) fn refuse(&self, line: impl AsRef<str>, parts: &str) {
+        contains(&self.fail(line), parts);
+    }
+
+    /// Runs, and expects an output that [`contains`] these parts.
+    #[track_caller]
+    pub(crate) fn show(&self, line: impl AsRef<str>, parts: &str) {
+        contains(&self.succeed(line), parts);
+    }
+
+    /// Runs `verify`, which must find the run wrong; its output on one line, since tables wrap lines.
+    pub(crate) fn disproved(&self, run: &str) -> String {
+        let output = self.run(format!("verify {run}"));
+        let shown = String::from_utf8_lossy(&output.stdout);
+        let flat = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(!output.status.success(), "{run} holds: {flat}");
+        flat
+    }
+
+    /// Runs every line of a transcript that starts with `$`, and expects an error that [`contains`] the line below it.
+    #[track_caller]
+    pub(crate) fn refuses(&self, transcript: &str) {
+        for (line, parts) in cases(transcript) {
+            self.refuse(line, parts);
+        }
+    }
 }
 
-pub(crate) fn json(text: &str) -> serde_json::Value {
+/// The lines of a transcript that start with `$`, each with the line below it.
+pub(crate) fn cases(transcript: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut lines = transcript.lines().map(str::trim).filter(|line| !line.is_empty());
+    std::iter::from_fn(move || {
+        let line = lines.next()?.strip_prefix('$').expect("a line of `$`").trim();
+        Some((line, lines.next().expect("a line below")))
+    })
+}
+
+pub(crate) fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{value} is not a number"))
+}
+
+/// The epsilon of a record of the guarantee in a run's summary, such as `observed`.
+pub(crate) fn epsilon(summary: &Value, record: &str) -> f64 {
+    number(&summary["privacy"][record]["epsilon"])
+}
+
+/// Asserts that a number is this one, up to a part of it.
+#[track_caller]
+pub(crate) fn close(got: &Value, want: f64, relative: f64) {
+    let got = number(got);
+    assert!((got - want).abs() <= relative * want, "got {got}, want {want}");
+}
+
+/// Asserts that a text contains every part of a list such as `one ... two`.
+#[track_caller]
+pub(crate) fn contains(text: &str, parts: &str) {
+    for part in parts.split(" ... ") {
+        assert!(text.contains(part), "expected {part:?} in: {text}");
+    }
+}
+
+pub(crate) fn json(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
-}
-
-/// The bytes of a file, for comparing runs.
-pub(crate) fn bytes(path: &Path) -> Vec<u8> {
-    std::fs::read(path).unwrap_or_else(|error| panic!("reading {}: {error}", path.display()))
 }
 
 /// Starts the run of `run.toml`, which evaluates every round, and kills it after its third: nothing of the process runs any more.
 pub(crate) fn train_until_killed(folder: &Folder, out: &str) {
     let mut child = folder
-        .command(&["train", "run.toml", "--out", out])
+        .command(format!("train run.toml --out {out}"))
         .stderr(Stdio::piped())
         .spawn()
         .expect("starting");
@@ -140,10 +258,11 @@ pub(crate) fn same_files(folder: &Folder, one: &str, two: &str) {
         "privacy.json",
         "mechanism.json",
     ] {
-        let path = |out: &str| folder.path(out).join("tiny").join(file);
-        assert_eq!(path(one).exists(), path(two).exists(), "{file}");
-        if path(one).exists() {
-            assert!(bytes(&path(one)) == bytes(&path(two)), "{file} of {two} differs");
+        let path = |out: &str| format!("{out}/tiny/{file}");
+        let [one, two] = [path(one), path(two)];
+        assert_eq!(folder.path(&one).exists(), folder.path(&two).exists(), "{file}");
+        if folder.path(&one).exists() {
+            assert!(folder.read(&one) == folder.read(&two), "{two} differs");
         }
     }
 }

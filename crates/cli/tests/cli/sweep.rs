@@ -1,6 +1,6 @@
 //! `undertone sweep`.
 
-use crate::support::{Folder, TINY, json};
+use crate::support::{Folder, TINY, contains, number};
 
 const SWEEP: &str = r#"
 name = "noise"
@@ -33,15 +33,14 @@ fn a_sweep_starts_again_what_was_killed_before_its_first_checkpoint() {
     // As a run leaves it that was killed while it took its directory.
     std::fs::create_dir_all(folder.path("runs/noise/clip-1-much-seed-2")).expect("a folder");
     folder.write("runs/noise/clip-1-much-seed-2/.lock", "");
-    let said = json(&folder.succeed(&["sweep", "sweep.toml", "--json"]));
+    let said = folder.json("sweep sweep.toml");
     assert_eq!(said["finished"], 8);
 }
 
 #[test]
 fn a_sweep_makes_all_runs_once_and_compares_them() {
     let folder = folder();
-    let sweep = ["sweep", "sweep.toml", "--json"];
-    let first = json(&folder.succeed(&sweep));
+    let first = folder.json("sweep sweep.toml");
     assert_eq!((&first["trials"], &first["finished"]), (&8.into(), &8.into()));
     let rows = first["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), 4);
@@ -50,10 +49,8 @@ fn a_sweep_makes_all_runs_once_and_compares_them() {
 
     // A row is the mean of its runs, a difference is taken seed by seed.
     let last = |name: &str, metric: &str| {
-        let metrics =
-            String::from_utf8(folder.read(&format!("runs/noise/{name}/metrics.jsonl"))).expect("UTF-8");
-        let last = json(metrics.lines().last().expect("a line"));
-        last["metrics"][metric].as_f64().expect("a number")
+        let metrics = folder.lines(&format!("runs/noise/{name}/metrics.jsonl"));
+        number(&metrics[metrics.len() - 1]["metrics"][metric])
     };
     let accuracy = |name: &str| last(name, "in_vocab_top1");
     let loss = |name: &str| last(name, "perplexity").ln();
@@ -82,7 +79,7 @@ fn a_sweep_makes_all_runs_once_and_compares_them() {
     let made = std::fs::metadata(folder.path(model))
         .and_then(|data| data.modified())
         .expect("a model");
-    assert_eq!(json(&folder.succeed(&sweep)), first);
+    assert_eq!(folder.json("sweep sweep.toml"), first);
     let now = std::fs::metadata(folder.path(model))
         .and_then(|data| data.modified())
         .expect("a model");
@@ -90,38 +87,28 @@ fn a_sweep_makes_all_runs_once_and_compares_them() {
 
     // What is left of a sweep is made up.
     std::fs::remove_dir_all(folder.path("runs/noise/clip-1-little-seed-2")).expect("removing a run");
-    let partial = folder.succeed(&["sweep", "sweep.toml", "--compare-only"]);
-    assert!(partial.contains("1 of 8 runs have not finished"), "{partial}");
-    let table = folder.succeed(&["sweep", "sweep.toml"]);
+    folder.show("sweep sweep.toml --compare-only", "1 of 8 runs have not finished");
+    let table = folder.succeed("sweep sweep.toml");
     assert!(
         table.contains("top-1 in vocabulary") && !table.contains("not finished"),
         "{table}"
     );
-    let page = String::from_utf8(folder.read("runs/noise/comparison.md")).expect("UTF-8");
-    assert!(
-        page.contains("| clip-1 | much | 2 |") && page.contains("](accuracy-clip-0.1.svg)"),
-        "{page}"
-    );
+    let page = folder.text("runs/noise/comparison.md");
+    contains(&page, "| clip-1 | much | 2 | ... ](accuracy-clip-0.1.svg)");
     assert!(folder.path("runs/noise/accuracy-clip-1.svg").exists());
-    let losses = String::from_utf8(folder.read("runs/noise/loss.svg")).expect("UTF-8");
-    assert!(losses.contains("little") && losses.contains("much"), "{losses}");
+    let losses = folder.text("runs/noise/loss.svg");
+    contains(&losses, "little ... much");
 }
 
 #[test]
 fn a_sweep_refuses_what_is_not_its_own() {
     let folder = folder();
-    folder.succeed(&["sweep", "sweep.toml", "--json"]);
-    let message = folder.fail(&["sweep", "sweep.toml", "--set", "user_update.learning_rate=0.5"]);
-    assert!(
-        message.contains("different configuration") && message.contains("clip-0.1-little-seed-1"),
-        "{message}"
+    folder.succeed("sweep sweep.toml --json");
+    folder.refuse(
+        "sweep sweep.toml --set user_update.learning_rate=0.5",
+        "different configuration ... clip-0.1-little-seed-1",
     );
     folder.write("sweep.toml", SWEEP.replace("clip.norm=0.1", "clip.size=0.1"));
-    let message = folder.fail(&["sweep", "sweep.toml"]);
-    assert!(
-        message.contains("tiny.toml") && message.contains("size"),
-        "{message}"
-    );
-    let message = folder.fail(&["sweep", "none.toml"]);
-    assert!(message.contains("none.toml"), "{message}");
+    folder.refuse("sweep sweep.toml", "tiny.toml ... size");
+    folder.refuse("sweep none.toml", "none.toml");
 }

@@ -44,31 +44,33 @@ fn checked(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
+fn run(folder: &Folder, arguments: &[&str]) -> Output {
+    let arguments = arguments.iter().copied();
+    folder.command_of(arguments).output().expect("running undertone")
+}
+
 /// Runs, expects an error of one line that shows every one of the hostile texts.
-fn check_error(folder: &Folder, arguments: &[&str], shown: &[&str]) {
-    let output = folder.run(arguments);
+fn check_error(folder: &Folder, arguments: &[&str]) {
+    let output = run(folder, arguments);
     let (_, error) = checked(&output);
     assert!(!output.status.success(), "{arguments:?}");
     assert_eq!(error.lines().count(), 1, "{error}");
-    for text in shown {
+    for text in VISIBLE {
         assert!(error.contains(text), "{text} in {error}");
     }
     // As JSON, the same characters come back when it is read.
-    let output = folder.run(&[arguments, &["--json"]].concat());
+    let output = run(folder, &[arguments, &["--json"]].concat());
     let (_, error) = checked(&output);
     assert!(json(&error)["error"].is_string(), "{error}");
 }
 
 fn finished() -> Folder {
-    let folder = Folder::new();
-    folder.write("run.toml", TINY.replace("rounds = 6", "rounds = 2"));
-    folder.succeed(&["train", "run.toml"]);
-    folder
+    Folder::trained(TINY.replace("rounds = 6", "rounds = 2"))
 }
 
 fn change(folder: &Folder, file: &str, change: impl Fn(&str) -> String) {
     let path = format!("runs/tiny/{file}");
-    let text = String::from_utf8(folder.read(&path)).expect("text");
+    let text = folder.text(&path);
     folder.write(&path, change(&text));
 }
 
@@ -88,7 +90,7 @@ fn ledger_fields_cannot_repaint_the_table_of_verify() {
                 lines.join("\n")
             });
         }
-        let output = folder.run(&["verify", "runs/tiny"]);
+        let output = folder.run("verify runs/tiny");
         let (table, error) = checked(&output);
         assert!(!output.status.success(), "{key}");
         assert_eq!(error.lines().count(), 1, "{error}");
@@ -104,7 +106,7 @@ fn ledger_fields_cannot_repaint_the_table_of_verify() {
                 .any(|line| line.trim_start().starts_with("guarantee  holds")),
             "{table}"
         );
-        checked(&folder.run(&["verify", "runs/tiny", "--json"]));
+        checked(&folder.run("verify runs/tiny --json"));
         folder.write("runs/tiny/ledger.jsonl", honest);
     }
 }
@@ -125,11 +127,11 @@ fn the_name_of_a_run_and_its_warnings_are_shown_as_values_in_a_report() {
     change(&folder, "privacy.json", |text| {
         document(text, |report| report["warnings"] = vec![all()].into())
     });
-    let output = folder.run(&["report", "runs/tiny"]);
+    let output = folder.run("report runs/tiny");
     let (table, error) = checked(&output);
     assert!(output.status.success(), "{error}");
     assert!(table.matches(&VISIBLE.concat()).count() >= 2, "{table}");
-    checked(&folder.run(&["report", "runs/tiny", "--json"]));
+    checked(&folder.run("report runs/tiny --json"));
 }
 
 #[test]
@@ -137,33 +139,16 @@ fn values_and_column_names_of_tables_are_shown_in_errors() {
     let folder = Folder::new();
     let hostile = all();
     folder.write("a.csv", format!("user_id,text,at\nu,t,\"{hostile}\"\n"));
-    let stats = ["data", "stats", "--public-corpus", "a.csv", "--csv", "a.csv"];
-    check_error(
-        &folder,
-        &[&stats[..], &["--time-column", "at"]].concat(),
-        &VISIBLE,
-    );
     folder.write("b.csv", format!("\"{hostile}\",text\nu,t\n"));
-    check_error(
-        &folder,
-        &["data", "stats", "--public-corpus", "b.csv", "--csv", "b.csv"],
-        &VISIBLE,
-    );
     let row = serde_json::json!({ "user_id": "u", "text": "t", "at": hostile });
     folder.write("c.jsonl", format!("{row}\n"));
-    let stats = [
-        "data",
-        "stats",
-        "--public-corpus",
-        "c.jsonl",
-        "--jsonl",
-        "c.jsonl",
-    ];
-    check_error(
-        &folder,
-        &[&stats[..], &["--time-column", "at"]].concat(),
-        &VISIBLE,
-    );
+    for line in [
+        "data stats --public-corpus a.csv --csv a.csv --time-column at",
+        "data stats --public-corpus b.csv --csv b.csv",
+        "data stats --public-corpus c.jsonl --jsonl c.jsonl --time-column at",
+    ] {
+        check_error(&folder, &line.split(' ').collect::<Vec<_>>());
+    }
 }
 
 #[test]
@@ -171,11 +156,11 @@ fn names_of_files_are_shown_in_errors() {
     let folder = Folder::new();
     // A file name has no zero byte and no slash; everything else is possible.
     let name = format!("{}.toml", all());
-    check_error(&folder, &["train", &name], &VISIBLE);
+    check_error(&folder, &["train", &name]);
     folder.write(&name, "name = \x1b");
-    check_error(&folder, &["train", &name], &VISIBLE);
-    check_error(&folder, &["verify", &all()], &VISIBLE);
-    check_error(&folder, &["report", &all()], &VISIBLE);
+    check_error(&folder, &["train", &name]);
+    check_error(&folder, &["verify", &all()]);
+    check_error(&folder, &["report", &all()]);
 }
 
 #[test]
@@ -187,7 +172,7 @@ fn names_of_tensors_are_shown_in_errors() {
     bytes.extend(header.as_bytes());
     bytes.extend([0; 4]);
     folder.write("runs/tiny/model.safetensors", bytes);
-    check_error(&folder, &["eval", "runs/tiny"], &VISIBLE);
+    check_error(&folder, &["eval", "runs/tiny"]);
 }
 
 #[test]
@@ -195,8 +180,8 @@ fn errors_are_one_line_of_bounded_length_whatever_a_file_holds() {
     let folder = Folder::new();
     let check = |text: &str| {
         folder.write("run.toml", text);
-        for json in [&[][..], &["--json"]] {
-            let (_, error) = checked(&folder.run(&[&["train", "run.toml"], json].concat()));
+        for line in ["train run.toml", "train run.toml --json"] {
+            let (_, error) = checked(&folder.run(line));
             assert_eq!(error.lines().count(), 1, "{error}");
             assert!(
                 error.chars().count() < 20_000,

@@ -2,19 +2,17 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, TINY};
+use crate::support::{Folder, TINY, close, contains, epsilon, json, number};
 
-fn train(folder: &Folder, config: &str, extra: &[&str]) -> Value {
+fn train(folder: &Folder, config: &str, extra: &str) -> Value {
     folder.write("run.toml", config);
-    let mut arguments = vec!["train", "run.toml", "--json"];
-    arguments.extend(extra);
-    serde_json::from_str(&folder.succeed(&arguments)).expect("JSON output")
+    folder.json(format!("train run.toml {extra}"))
 }
 
 #[test]
 fn a_run_directory_has_all_its_files() {
     let folder = Folder::new();
-    let summary = train(&folder, TINY, &[]);
+    let summary = train(&folder, TINY, "");
     for file in [
         "config.toml",
         "metrics.jsonl",
@@ -27,26 +25,14 @@ fn a_run_directory_has_all_its_files() {
         assert!(!folder.read(&format!("runs/tiny/{file}")).is_empty(), "{file}");
     }
     assert_eq!(summary["rounds"], 6);
-    assert_eq!(
-        String::from_utf8(folder.read("runs/tiny/ledger.jsonl"))
-            .expect("UTF-8")
-            .lines()
-            .count(),
-        6
-    );
-    let privacy: Value = serde_json::from_slice(&folder.read("runs/tiny/privacy.json")).expect("JSON");
+    assert_eq!(folder.text("runs/tiny/ledger.jsonl").lines().count(), 6);
+    let privacy: Value = json(&folder.text("runs/tiny/privacy.json"));
     assert_eq!(privacy["observed"]["epsilon"], privacy["planned"]["epsilon"]);
     assert_eq!(privacy["observed"]["rounds"], 6);
-    assert!(privacy["warnings"].to_string().contains("seeded"));
-    let report = folder.succeed(&["report", "runs/tiny"]);
-    assert!(
-        report.contains("planned") && report.contains("add-or-remove one user"),
-        "{report}"
-    );
-    let evaluated: Value =
-        serde_json::from_str(&folder.succeed(&["eval", "runs/tiny", "--split", "validation", "--json"]))
-            .expect("JSON");
-    assert!(evaluated["top1"].as_f64().expect("a number") > 0.0);
+    contains(&privacy["warnings"].to_string(), "seeded");
+    folder.show("report runs/tiny", "planned ... add-or-remove one user");
+    let evaluated: Value = folder.json("eval runs/tiny --split validation");
+    assert!(number(&evaluated["top1"]) > 0.0);
 }
 
 /// A run file without tables of one sensible value takes that value, shows it, and makes the run of the file that names it.
@@ -83,92 +69,58 @@ fn what_a_run_file_leaves_out_is_taken_and_shown() {
 fn a_target_epsilon_is_met_and_not_wasted() {
     let folder = Folder::new();
     let config = TINY.replace("noise_multiplier = 1.0", "target_epsilon = 3.0");
-    let summary = train(&folder, &config, &[]);
-    let epsilon = summary["privacy"]["observed"]["epsilon"]
-        .as_f64()
-        .expect("a number");
+    let summary = train(&folder, &config, "");
+    let epsilon = epsilon(&summary, "observed");
     assert!((2.99..=3.0).contains(&epsilon), "{epsilon}");
 }
 
 #[test]
 fn the_budget_stops_the_run_before_the_round_that_would_exceed_it() {
     let folder = Folder::new();
-    let full = train(&folder, TINY, &["--out", "full"])["privacy"]["planned"]["epsilon"]
-        .as_f64()
-        .expect("a number");
-    let budget = 0.9 * full;
-    let stopped = train(
-        &folder,
-        TINY,
-        &[
-            "--out",
-            "stopped",
-            "--set",
-            &format!("privacy.max_epsilon={budget}"),
-        ],
+    let full = train(&folder, TINY, "--out full");
+    let budget = 0.9 * epsilon(&full, "planned");
+    let set = format!("--out stopped --set privacy.max_epsilon={budget}");
+    let stopped = train(&folder, TINY, &set);
+    let rounds = number(&stopped["rounds"]);
+    assert!((1.0..6.0).contains(&rounds), "{rounds}");
+    assert!(epsilon(&stopped, "observed") <= budget);
+    contains(&stopped["stopped_early"].to_string(), "above the budget");
+    folder.refuse(
+        "train run.toml --out none --set privacy.max_epsilon=0.001",
+        "round 0 would raise epsilon to",
     );
-    let rounds = stopped["rounds"].as_u64().expect("a number");
-    assert!((1..6).contains(&rounds), "{rounds}");
-    assert!(
-        stopped["privacy"]["observed"]["epsilon"]
-            .as_f64()
-            .expect("a number")
-            <= budget
-    );
-    assert!(
-        stopped["stopped_early"]
-            .as_str()
-            .expect("a reason")
-            .contains("above the budget")
-    );
-    let refused = folder.fail(&[
-        "train",
-        "run.toml",
-        "--out",
-        "none",
-        "--set",
-        "privacy.max_epsilon=0.001",
-    ]);
-    assert!(refused.contains("round 0 would raise epsilon to"), "{refused}");
 }
 
 #[test]
 fn schedules_change_clip_and_noise_and_are_accounted_as_they_are() {
     let folder = Folder::new();
     let schedule = "\n[[schedule]]\nfrom_round = 2\nclip_norm = 0.5\n[[schedule]]\nfrom_round = 4\nnoise_multiplier = 2.0\n";
-    let same = train(&folder, TINY, &["--out", "plain"]);
-    let summary = train(&folder, &format!("{TINY}{schedule}"), &["--out", "scheduled"]);
-    let ledger = String::from_utf8(folder.read("scheduled/tiny/ledger.jsonl")).expect("UTF-8");
-    let rounds: Vec<Value> = ledger
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"))
-        .collect();
-    let close =
-        |value: &Value, expected: f64| (value.as_f64().expect("a number") / expected - 1.0).abs() < 1e-9;
-    assert!(close(&rounds[0]["sensitivity"], 1.0 / 20.0) && close(&rounds[2]["sensitivity"], 0.5 / 20.0));
-    assert!(close(&rounds[3]["noise_multiplier"], 1.0) && close(&rounds[4]["noise_multiplier"], 2.0));
-    let epsilon = |summary: &Value| {
-        summary["privacy"]["observed"]["epsilon"]
-            .as_f64()
-            .expect("a number")
-    };
-    assert!(epsilon(&summary) < epsilon(&same));
+    let same = train(&folder, TINY, "--out plain");
+    let summary = train(&folder, &format!("{TINY}{schedule}"), "--out scheduled");
+    let rounds = folder.lines("scheduled/tiny/ledger.jsonl");
+    for (round, key, expected) in [
+        (0, "sensitivity", 1.0 / 20.0),
+        (2, "sensitivity", 0.5 / 20.0),
+        (3, "noise_multiplier", 1.0),
+        (4, "noise_multiplier", 2.0),
+    ] {
+        close(&rounds[round][key], expected, 1e-9);
+    }
+    assert!(epsilon(&summary, "observed") < epsilon(&same, "observed"));
 }
 
 #[test]
 fn estimates_are_labelled_and_are_not_the_guarantee() {
     let folder = Folder::new();
     let config = format!("{TINY}\n[estimate]\npopulation = 1000000\nusers_per_round = 5000\n");
-    let summary = train(&folder, &config, &[]);
+    let summary = train(&folder, &config, "");
     let privacy = &summary["privacy"];
-    let epsilon = |key: &str| privacy[key]["epsilon"].as_f64().expect("a number");
-    assert!(epsilon("estimate") < 2.0, "{privacy}");
+    assert!(epsilon(&summary, "estimate") < 2.0, "{privacy}");
     // So little noise for the people who are here that nothing can be said of them.
     assert!(privacy["observed"].is_null(), "{privacy}");
-    assert!(
-        privacy["warnings"]
-            .to_string()
-            .contains("not a guarantee for the people in this run")
+    contains(
+        &privacy["warnings"].to_string(),
+        "not a guarantee for the people in this run",
     );
 }
 
@@ -177,61 +129,47 @@ fn estimates_are_labelled_and_are_not_the_guarantee() {
 fn every_choice_of_the_run_file_works() {
     let folder = Folder::new();
     for (name, changes) in [
-        (
-            "stream",
-            &["user_update.batching=stream", "user_update.unroll=5"][..],
-        ),
-        (
-            "fedsgd",
-            &["user_update.algorithm=fedsgd", "user_update.batch_size=16"],
-        ),
+        ("stream", "user_update.batching=stream user_update.unroll=5"),
+        ("fedsgd", "user_update.algorithm=fedsgd user_update.batch_size=16"),
         (
             "weights",
-            &[
-                "user_update.weight_cap=10",
-                "estimator={kind='fixed_denominator',expected_weight=12}",
-            ],
+            "user_update.weight_cap=10 estimator={kind='fixed_denominator',expected_weight=12}",
         ),
-        ("epochs", &["user_update.epochs=2"]),
+        ("epochs", "user_update.epochs=2"),
         (
             "clipped",
-            &["estimator={kind='clipped_denominator',min_weight=200.0}"],
+            "estimator={kind='clipped_denominator',min_weight=200.0}",
         ),
-        ("layers", &["clip={kind='per_layer',norm=1.0}"]),
+        ("layers", "clip={kind='per_layer',norm=1.0}"),
         (
             "norms",
-            &["clip={kind='per_layer',norms=[1.0,0.5,0.5,0.5,0.5,0.1,0.1,0.1,0.1,0.5,0.1]}"],
+            "clip={kind='per_layer',norms=[1.0,0.5,0.5,0.5,0.5,0.1,0.1,0.1,0.1,0.5,0.1]}",
         ),
-        ("fixed", &["cohort.sampling=fixed_size"]),
+        ("fixed", "cohort.sampling=fixed_size"),
         (
             "adam",
-            &[
-                "server.optimizer={kind='adam'}",
-                "server.learning_rate=0.01",
-                "server.decay={last_fraction=0.5,final_factor=0.1}",
-            ],
+            "server.optimizer={kind='adam'} server.learning_rate=0.01 \
+             server.decay={last_fraction=0.5,final_factor=0.1}",
         ),
-        ("moments", &["privacy.accountant=moments2016"]),
+        ("moments", "privacy.accountant=moments2016"),
         (
             "everybody",
-            &["cohort={sampling='poisson',sampling_probability=1.0}", "rounds=2"],
+            "cohort={sampling='poisson',sampling_probability=1.0} rounds=2",
         ),
         (
             "stackoverflow",
-            &["model={family='stackoverflow',embed=8,hidden=12}"],
+            "model={family='stackoverflow',embed=8,hidden=12}",
         ),
-        ("eos", &["evaluation.eos=included", "evaluation.split=test"]),
+        ("eos", "evaluation.eos=included evaluation.split=test"),
     ] {
-        let mut arguments = vec!["--set", "rounds=3", "--out", name];
-        changes
-            .iter()
-            .for_each(|change| arguments.extend(["--set", change]));
-        let summary = train(&folder, TINY, &arguments);
-        let epsilon = summary["privacy"]["observed"]["epsilon"].as_f64();
-        assert!(
-            epsilon.is_some_and(|epsilon| epsilon > 0.0 && epsilon.is_finite()),
-            "{name}: {summary}"
+        let sets = changes.replace(' ', " --set ");
+        let summary = train(
+            &folder,
+            TINY,
+            &format!("--set rounds=3 --out {name} --set {sets}"),
         );
+        let epsilon = epsilon(&summary, "observed");
+        assert!(epsilon > 0.0 && epsilon.is_finite(), "{name}: {summary}");
         let adjacency = summary["privacy"]["observed"]["adjacency"]
             .as_str()
             .expect("an adjacency");
@@ -250,12 +188,8 @@ fn a_run_without_noise_promises_nothing() {
         "[privacy]\nnoise_multiplier = 1.0\ndelta = 1e-4\n",
         "[estimator]\nkind = \"exact\"\n",
     );
-    let summary = train(&folder, &config, &[]);
+    let summary = train(&folder, &config, "");
     assert_eq!(summary["privacy"]["private"], false);
     assert!(summary["privacy"]["observed"].is_null());
-    assert!(
-        summary["privacy"]["warnings"]
-            .to_string()
-            .contains("no guarantee")
-    );
+    contains(&summary["privacy"]["warnings"].to_string(), "no guarantee");
 }

@@ -1,14 +1,8 @@
 //! `undertone data dedup`: near-duplicates of private text leave a public corpus.
 
-use crate::support::{Folder, json};
+use crate::support::Folder;
 
-fn dedup<'a>(rest: &[&'a str]) -> Vec<&'a str> {
-    [
-        &["data", "dedup", "public.jsonl", "--against", "private.jsonl"],
-        rest,
-    ]
-    .concat()
-}
+const DEDUP: &str = "data dedup public.jsonl --against private.jsonl";
 
 #[test]
 fn near_duplicates_of_private_text_leave_a_public_corpus() {
@@ -21,14 +15,16 @@ fn near_duplicates_of_private_text_leave_a_public_corpus() {
         "public.jsonl",
         "{\"text\": \"something else\"}\n{\"text\": \"The very same long sentence of somebody written once!\"}\n",
     );
-    let arguments = dedup(&["--out", "kept.jsonl", "--json"]);
-    let summary = json(&folder.succeed(&arguments));
+    let line = format!("{DEDUP} --out kept.jsonl");
+    let summary = folder.json(&line);
     assert_eq!(
         (&summary["rows"], &summary["near_duplicates"]),
         (&2.into(), &1.into())
     );
     assert_eq!(folder.read("kept.jsonl"), b"{\"text\": \"something else\"}\n");
-    assert!(folder.fail(&arguments).contains("kept.jsonl already exists"));
-    let column = dedup(&["--out", "o", "--text", "body"]);
-    assert!(folder.fail(&column).contains("public.jsonl, line 1: \"body\""));
+    folder.refuse(line, "kept.jsonl already exists");
+    folder.refuse(
+        format!("{DEDUP} --out o --text body"),
+        "public.jsonl, line 1: \"body\"",
+    );
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, json};
+use crate::support::Folder;
 
 #[test]
 fn grouped_text_is_a_source_with_the_same_corpus() {
@@ -17,54 +17,26 @@ fn grouped_text_is_a_source_with_the_same_corpus() {
         })
         .collect();
     folder.write("rows.jsonl", &rows);
-    let group = [
-        "data",
-        "group",
-        "--jsonl",
-        "rows.jsonl",
-        "--time-column",
-        "t",
-        "--out",
-        "grouped",
-        "--json",
-    ];
-    let written = json(&folder.succeed(&group));
+    let group = "data group --jsonl rows.jsonl --time-column t --out grouped";
+    let written = folder.json(group);
     assert_eq!((&written["rows"], &written["users"]), (&500.into(), &90.into()));
-    assert!(folder.fail(&group).contains("grouped already exists"));
-    let stats = |source: &[&str]| -> Value {
-        let arguments = [&["data", "stats"], source, &["--json"]].concat();
-        let mut stats = json(&folder.succeed(&arguments));
+    folder.refuse(group, "grouped already exists");
+    let stats = |source: &str| -> Value {
+        let mut stats = folder.json(format!("data stats {source}"));
         stats["stats"]["source"].take();
         stats["stats"].take()
     };
-    let table = stats(&["--jsonl", "rows.jsonl", "--time-column", "t"]);
-    assert_eq!(table, stats(&["--grouped", "grouped"]));
-    assert_eq!(
-        table,
-        stats(&["--grouped", "grouped", "--time-column", "timestamp"])
-    );
-    let error = folder.fail(&["data", "stats", "--grouped", "grouped", "--split-column", "split"]);
-    assert!(
-        error.contains("data.source.split: expected false, because grouped was grouped without it"),
-        "{error}"
-    );
-    let error = folder.fail(&[
-        "data",
-        "group",
-        "--jsonl",
-        "rows.jsonl",
-        "--out",
-        "other",
-        "--memory",
-        "1kB",
-    ]);
-    assert!(
-        error.contains("memory: expected at least 16777216 bytes, got 1000"),
-        "{error}"
-    );
-    let error = folder.fail(&["data", "stats", "--grouped", "."]);
-    assert!(
-        error.contains("cannot read the manifest of grouped text"),
-        "{error}"
+    let table = stats("--jsonl rows.jsonl --time-column t");
+    assert_eq!(table, stats("--grouped grouped"));
+    assert_eq!(table, stats("--grouped grouped --time-column timestamp"));
+    folder.refuses(
+        "
+        $ data stats --grouped grouped --split-column split
+        data.source.split: expected false, because grouped was grouped without it
+        $ data group --jsonl rows.jsonl --out other --memory 1kB
+        memory: expected at least 16777216 bytes, got 1000
+        $ data stats --grouped .
+        cannot read the manifest of grouped text
+        ",
     );
 }

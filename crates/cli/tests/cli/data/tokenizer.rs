@@ -1,6 +1,6 @@
 //! `undertone data tokenizer`: sub-word tokens from training to run.
 
-use crate::support::{Folder, TINY, json};
+use crate::support::{Folder, contains, over};
 
 #[test]
 fn a_tokenizer_is_trained_used_and_kept_by_a_run() {
@@ -15,30 +15,15 @@ fn a_tokenizer_is_trained_used_and_kept_by_a_run() {
         })
         .collect();
     folder.write("public.txt", &text);
-    let arguments = [
-        "data",
-        "tokenizer",
-        "public.txt",
-        "--size",
-        "300",
-        "--out",
-        "tokenizer.json",
-        "--json",
-    ];
-    let summary = json(&folder.succeed(&arguments));
+    let line = "data tokenizer public.txt --size 300 --out tokenizer.json";
+    let summary = folder.json(line);
     assert_eq!(summary["size"], 300);
     assert_eq!(summary["rows"], 400);
-    assert!(folder.fail(&arguments).contains("tokenizer.json already exists"));
-    let small = [
-        "data",
-        "tokenizer",
-        "public.txt",
-        "--size",
-        "100",
-        "--out",
-        "small.json",
-    ];
-    assert!(folder.fail(&small).contains("size: expected between 259"));
+    folder.refuse(line, "tokenizer.json already exists");
+    folder.refuse(
+        "data tokenizer public.txt --size 100 --out small.json",
+        "size: expected between 259",
+    );
 
     let rows: String = (0..300)
         .map(|i| {
@@ -50,18 +35,7 @@ fn a_tokenizer_is_trained_used_and_kept_by_a_run() {
         })
         .collect();
     folder.write("rows.jsonl", &rows);
-    let stats = [
-        "data",
-        "stats",
-        "--jsonl",
-        "rows.jsonl",
-        "--tokenizer",
-        "tokenizer.json",
-        "--windows",
-        "8",
-        "--json",
-    ];
-    let stats = json(&folder.succeed(&stats));
+    let stats = folder.json("data stats --jsonl rows.jsonl --tokenizer tokenizer.json --windows 8");
     assert_eq!(stats["stats"]["train"]["unknown_words"], 0);
     assert!(
         stats["stats"]["tokens_per_word"]
@@ -70,54 +44,35 @@ fn a_tokenizer_is_trained_used_and_kept_by_a_run() {
         "{stats}"
     );
 
-    let run = TINY.replace(
-        "source = { kind = \"synthetic\", users = 300, words = 60 }",
-        "source = { kind = \"jsonl\", path = \"rows.jsonl\" }\nvocabulary = { kind = \"tokenizer\", path = \"tokenizer.json\" }\n\
+    let run = over(
+        "{ kind = \"jsonl\", path = \"rows.jsonl\" }\nvocabulary = { kind = \"tokenizer\", path = \"tokenizer.json\" }\n\
          examples = \"windows\"\nmax_example_tokens = 8",
     );
     folder.write("run.toml", &run);
-    folder.succeed(&["train", "run.toml"]);
+    folder.succeed("train run.toml");
     assert_eq!(
         folder.read("runs/tiny/tokenizer.json"),
         folder.read("tokenizer.json")
     );
     assert!(!folder.path("runs/tiny/vocab.txt").exists());
-    folder.succeed(&["verify", "runs/tiny"]);
-    folder.succeed(&["eval", "runs/tiny"]);
+    folder.succeed("verify runs/tiny");
+    folder.succeed("eval runs/tiny");
 
     // Another tokenizer of the same size: same shapes, other meanings.
     folder.write("other.txt", text.replace("the", "our").repeat(2));
-    let other = [
-        "data",
-        "tokenizer",
-        "other.txt",
-        "--size",
-        "300",
-        "--out",
-        "tokenizer.json",
-        "--force",
-    ];
-    folder.succeed(&other);
-    let error = folder.fail(&["eval", "runs/tiny"]);
-    assert!(
-        error.contains("the vocabulary of the corpus differs from"),
-        "{error}"
-    );
-    assert!(error.contains("expected SHA-256"), "{error}");
+    folder.succeed("data tokenizer other.txt --size 300 --out tokenizer.json --force");
+    let error = folder.fail("eval runs/tiny");
+    contains(&error, "the vocabulary of the corpus differs from");
+    contains(&error, "expected SHA-256");
     let initial = run.replace(
         "name = \"tiny\"",
         "name = \"next\"\ninitial_model = \"runs/tiny/model.safetensors\"",
     );
     folder.write("next.toml", &initial);
-    let error = folder.fail(&["train", "next.toml"]);
-    assert!(
-        error.contains("has a different vocabulary: expected SHA-256"),
-        "{error}"
-    );
+    folder.refuse("train next.toml", "has a different vocabulary: expected SHA-256");
     folder.write("tokenizer.json", "the\nto\n");
-    let error = folder.fail(&["train", "next.toml"]);
-    assert!(
-        error.contains("tokenizer.json is not a usable tokenizer: expected a Hugging Face tokenizer.json"),
-        "{error}"
+    folder.refuse(
+        "train next.toml",
+        "tokenizer.json is not a usable tokenizer: expected a Hugging Face tokenizer.json",
     );
 }
