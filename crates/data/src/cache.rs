@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
-use crate::error::{DataError, Result, io};
+use crate::error::{DataError, Result, bad_cache, io};
 use crate::hash::{Hash, hash_bytes};
 use crate::split::Split;
 use crate::stats::CorpusStats;
@@ -223,10 +223,7 @@ impl CacheWriter {
     }
 
     fn bad(&self, detail: &str) -> DataError {
-        DataError::BadCache {
-            path: self.path.clone(),
-            detail: detail.to_owned(),
-        }
+        bad_cache(&self.path, detail)
     }
 }
 
@@ -257,10 +254,7 @@ impl Cache {
         match path.symlink_metadata() {
             Ok(entry) if entry.is_file() => {}
             Ok(_) => {
-                return Err(DataError::BadCache {
-                    path: path.to_owned(),
-                    detail: "expected a regular file".to_owned(),
-                });
+                return Err(bad_cache(path, "expected a regular file"));
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io("read the corpus cache", path)(error)),
@@ -277,10 +271,7 @@ impl Cache {
 
     /// Checks header and contents by their hashes.
     fn check_body(path: &Path, map: &[u8], digest: &str) -> Result<()> {
-        let bad = |detail: &str| DataError::BadCache {
-            path: path.to_owned(),
-            detail: detail.to_owned(),
-        };
+        let bad = |detail: &str| bad_cache(path, detail);
         let Some((header, body)) = map.split_at_checked(HEADER_BYTES) else {
             return Err(bad("it is shorter than its header"));
         };
@@ -316,10 +307,7 @@ impl Cache {
     }
 
     fn from_map(path: &Path, map: Mmap) -> Result<Cache> {
-        let bad = |detail: &str| DataError::BadCache {
-            path: path.to_owned(),
-            detail: detail.to_owned(),
-        };
+        let bad = |detail: &str| bad_cache(path, detail);
         let header: Header = match map.get(..HEADER_BYTES) {
             Some(bytes) => bytemuck::pod_read_unaligned(bytes),
             None => return Err(bad("it is shorter than its header")),

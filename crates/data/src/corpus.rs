@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::builder;
 use crate::cache::{Cache, CacheWriter};
 use crate::count::WordCounts;
-use crate::error::{DataError, Result, io};
+use crate::error::{DataError, Result, bad_cache, invalid, io};
 use crate::file;
 use crate::hash::{hash_bytes, hex};
 use crate::limits::MAX_VOCABULARY_BYTES;
@@ -67,10 +67,7 @@ impl Corpus {
         drop(vocab);
         match Cache::open(&path, &digest)? {
             Some(cache) => Ok(Corpus::new(cache, spec, &digest, privacy)),
-            None => Err(DataError::BadCache {
-                path,
-                detail: "it vanished after it was written".to_owned(),
-            }),
+            None => Err(bad_cache(path, "it vanished after it was written")),
         }
     }
 
@@ -164,11 +161,11 @@ fn vocabulary_privacy(spec: &CorpusSpec, base_dir: &Path) -> Result<Option<Priva
             let record = PrivateVocabulary::path_beside(&expand("data.vocabulary.path", path, base_dir)?);
             // PRIVACY: words that cost something are never taken for public ones.
             if record.exists() {
-                return Err(DataError::InvalidSetting {
-                    key: "data.vocabulary.kind",
-                    expected: format!("\"private\", because of the privacy record {}", record.display()),
-                    got: "\"file\"".to_owned(),
-                });
+                return Err(invalid(
+                    "data.vocabulary.kind",
+                    format!("\"private\", because of the privacy record {}", record.display()),
+                    "\"file\"",
+                ));
             }
             Ok(None)
         }

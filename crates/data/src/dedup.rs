@@ -12,7 +12,7 @@ use std::path::Path;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{DataError, Result};
+use crate::error::{Result, invalid};
 use crate::file;
 use crate::path::expand;
 use crate::progress::{Progress, Stage};
@@ -76,11 +76,7 @@ impl DedupOptions {
     fn validate(&self) -> Result<()> {
         let check = |key, fits: bool, expected: &str, got: String| match fits {
             true => Ok(()),
-            false => Err(DataError::InvalidSetting {
-                key,
-                expected: expected.to_owned(),
-                got,
-            }),
+            false => Err(invalid(key, expected, got)),
         };
         let threshold = self.threshold > 0.0 && self.threshold <= 1.0;
         check(
@@ -147,7 +143,8 @@ pub struct DedupSummary {
 /// public corpora that shall not contain the private one, so that what a private fine-tuning gains is not overstated.
 ///
 /// # Errors
-/// [`DataError::InvalidSetting`], [`DataError::OutputExists`] unless overwriting is asked for, and whatever reading says.
+/// [`DataError::InvalidSetting`](crate::DataError::InvalidSetting), [`DataError::OutputExists`](crate::DataError::OutputExists)
+/// unless overwriting is asked for, and whatever reading says.
 ///
 /// # Source
 /// \[UserDP\] Appendix D; Lee et al., *Deduplicating training data makes language models better* (ACL 2022), appendix A
@@ -164,11 +161,11 @@ pub fn dedup(
     let public_path = expand("PUBLIC", &public.path, Path::new(""))?;
     if public_path.is_dir() {
         // Its rows are written again in the file's own format.
-        return Err(DataError::InvalidSetting {
-            key: "PUBLIC",
-            expected: "one file; those of a folder one by one".to_owned(),
-            got: format!("the folder {}", public_path.display()),
-        });
+        return Err(invalid(
+            "PUBLIC",
+            "one file; those of a folder one by one",
+            format!("the folder {}", public_path.display()),
+        ));
     }
     let private_path = expand("--against", &private.path, Path::new(""))?;
     let minhash = MinHash::new(options.bands, options.rows_per_band);

@@ -286,3 +286,47 @@ pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(
     let path = path.into();
     move |source| DataError::Io { action, path, source }
 }
+
+/// A setting whose value cannot be used.
+pub(crate) fn invalid(key: &'static str, expected: impl Into<String>, got: impl fmt::Display) -> DataError {
+    DataError::InvalidSetting {
+        key,
+        expected: expected.into(),
+        got: got.to_string(),
+    }
+}
+
+/// A file without what it should hold.
+pub(crate) fn empty(path: impl Into<PathBuf>, expected: &'static str) -> DataError {
+    let path = path.into();
+    DataError::Empty { path, expected }
+}
+
+/// A value of a file that cannot be used.
+pub(crate) fn bad_value(
+    file: impl Into<PathBuf>,
+    place: Place,
+    what: impl Into<String>,
+    expected: impl Into<String>,
+    got: impl Into<String>,
+) -> DataError {
+    DataError::BadValue {
+        file: file.into(),
+        place,
+        what: what.into(),
+        expected: expected.into(),
+        got: got.into(),
+    }
+}
+
+/// A cache file that cannot be used.
+pub(crate) fn bad_cache(path: impl Into<PathBuf>, detail: impl Into<String>) -> DataError {
+    let (path, detail) = (path.into(), detail.into());
+    DataError::BadCache { path, detail }
+}
+
+/// Grouped text that cannot be used.
+pub(crate) fn bad_grouped(path: impl Into<PathBuf>, detail: impl Into<String>) -> DataError {
+    let (path, detail) = (path.into(), detail.into());
+    DataError::BadGrouped { path, detail }
+}

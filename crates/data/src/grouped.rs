@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 
 use read::OpenShard;
 
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, bad_grouped};
 use crate::hash::{hash_bytes, hex};
 use crate::spec::Columns;
 use index::{UserEntry, UserIndex, hash_user};
@@ -167,10 +167,7 @@ impl Grouped {
     }
 
     fn bad(&self, detail: String) -> DataError {
-        DataError::BadGrouped {
-            path: self.folder.clone(),
-            detail,
-        }
+        bad_grouped(&self.folder, detail)
     }
 
     /// The shards' paths and the columns they have, for reading everything in order.

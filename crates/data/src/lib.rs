@@ -30,6 +30,8 @@ mod split;
 mod splitter;
 mod stats;
 mod synthetic;
+#[cfg(test)]
+mod testing;
 mod time;
 mod tokenizer;
 mod vocabulary;

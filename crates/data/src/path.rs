@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, invalid};
 
 /// Expands `$NAME` and `${NAME}` and resolves the result against `base`.
 pub(crate) fn expand(key: &'static str, value: &str, base: &Path) -> Result<PathBuf> {
@@ -21,11 +21,9 @@ fn expand_with(
         path.push_str(&rest[..dollar]);
         let after = &rest[dollar + 1..];
         let (name, tail) = match after.strip_prefix('{') {
-            Some(inner) => inner.split_once('}').ok_or_else(|| DataError::InvalidSetting {
-                key,
-                expected: "a closing brace after ${".to_owned(),
-                got: format!("\"{value}\""),
-            })?,
+            Some(inner) => inner
+                .split_once('}')
+                .ok_or_else(|| invalid(key, "a closing brace after ${", format!("\"{value}\"")))?,
             None => after.split_at(
                 after
                     .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
@@ -34,11 +32,7 @@ fn expand_with(
         };
         if name.is_empty() {
             let expected = "the name of an environment variable after $".to_owned();
-            return Err(DataError::InvalidSetting {
-                key,
-                expected,
-                got: format!("\"{value}\""),
-            });
+            return Err(invalid(key, expected, format!("\"{value}\"")));
         }
         let found = lookup(name).filter(|found| !found.is_empty());
         path.push_str(&found.ok_or_else(|| DataError::UnsetVariable {
@@ -51,11 +45,7 @@ fn expand_with(
     path.push_str(rest);
     if path.is_empty() {
         let expected = "a path".to_owned();
-        return Err(DataError::InvalidSetting {
-            key,
-            expected,
-            got: "nothing".to_owned(),
-        });
+        return Err(invalid(key, expected, "nothing"));
     }
     Ok(base.join(path))
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 use undertone_accounting::{Adjacency, Delta, Epsilon, Guarantee, NoiseMultiplier, gaussian};
 use undertone_mechanisms::{NoiseKey, SamplerDistance, SnappedGaussian};
 
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, invalid};
 use crate::file;
 use threshold::UNIT;
 use undertone_text::{Vocab, VocabProvenance};
@@ -222,12 +222,4 @@ fn sampler(noise_multiplier: NoiseMultiplier) -> Result<SnappedGaussian> {
 fn sampler_distance(noise_multiplier: NoiseMultiplier) -> Result<SamplerDistance> {
     let each = sampler(noise_multiplier)?.total_variation_per_sample();
     Ok(SamplerDistance::new(each)?.times(MAX_SAMPLES))
-}
-
-fn invalid(key: &'static str, expected: &str, got: impl std::fmt::Display) -> DataError {
-    DataError::InvalidSetting {
-        key,
-        expected: expected.to_owned(),
-        got: got.to_string(),
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{DataError, Place};
+use crate::error::{DataError, Place, bad_value};
 use crate::spec::Columns;
 
 /// Strings in one allocation.
@@ -93,16 +93,9 @@ impl Rows {
 
     /// The error for a value of a row that cannot be used.
     pub(crate) fn bad(&self, row: usize, what: String, expected: String, got: String) -> DataError {
-        DataError::BadValue {
-            file: self
-                .file
-                .clone()
-                .unwrap_or_else(|| "the synthetic population".into()),
-            place: self.place(row),
-            what,
-            expected,
-            got,
-        }
+        let population = || "the synthetic population".into();
+        let file = self.file.clone().unwrap_or_else(population);
+        bad_value(file, self.place(row), what, expected, got)
     }
 
     /// Refuses a row without a time where `needed_by` cannot do without.

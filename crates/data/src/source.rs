@@ -12,7 +12,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{DataError, Result, quoted};
+use crate::error::{DataError, Result, invalid, quoted};
 use crate::grouped::Grouped;
 use crate::hash::pseudonym;
 use crate::path::expand;
@@ -78,11 +78,11 @@ impl<'a> Source<'a> {
         let folder = expand("data.source.path", &source.path, base)?;
         let (files, columns, digest) = Grouped::files(&folder)?;
         let has = |key, asked: bool, column: Option<&'static str>| match (asked, column) {
-            (true, None) => Err(DataError::InvalidSetting {
+            (true, None) => Err(invalid(
                 key,
-                expected: format!("false, because {} was grouped without it", folder.display()),
-                got: "true".to_owned(),
-            }),
+                format!("false, because {} was grouped without it", folder.display()),
+                "true",
+            )),
             (true, column) => Ok(column),
             (false, _) => Ok(None),
         };
@@ -144,11 +144,11 @@ fn read_jsonl(files: &[PathBuf], columns: Columns<'_>, on_rows: &mut OnRows<'_>)
     let mut timed = false;
     each(files, &mut |file| jsonl::read(file, columns, &mut timed, on_rows))?;
     match columns.time.filter(|_| !timed) {
-        Some(time) => Err(DataError::InvalidSetting {
-            key: "data.source.time",
-            expected: "a field that some object has".to_owned(),
-            got: format!("{}, which no object of the source has", quoted(time)),
-        }),
+        Some(time) => Err(invalid(
+            "data.source.time",
+            "a field that some object has",
+            format!("{}, which no object of the source has", quoted(time)),
+        )),
         None => Ok(()),
     }
 }

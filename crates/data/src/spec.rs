@@ -2,11 +2,9 @@
 
 mod source;
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, invalid};
 use crate::time::TimePoint;
 use source::default_text;
 use undertone_text::{Examples, MAX_VOCABULARY_WORDS};
@@ -406,14 +404,6 @@ fn missing(key: &'static str, expected: impl Into<String>) -> DataError {
     }
 }
 
-fn invalid(key: &'static str, expected: impl Into<String>, got: impl fmt::Display) -> DataError {
-    DataError::InvalidSetting {
-        key,
-        expected: expected.into(),
-        got: got.to_string(),
-    }
-}
-
 fn probability(key: &'static str, value: f64) -> Result<()> {
     within(key, value, 0.0, 1.0)
 }
@@ -430,147 +420,123 @@ fn within(key: &'static str, value: f64, low: f64, high: f64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{cases, contains};
 
     const SOURCE: &str = "source = { kind = \"jsonl\", path = \"x.jsonl\" }\n";
     const VOCABULARY: &str = "vocabulary = { kind = \"training_data\", size = 10 }\n";
 
-    fn check(text: &str, expected: Option<&str>) {
-        let result = toml::from_str::<CorpusSpec>(text).map_err(|error| error.to_string());
-        let result = result.and_then(|spec| spec.validate().map_err(|error| error.to_string()));
-        match (result, expected) {
-            (Ok(()), None) => {}
-            (Err(message), Some(part)) => assert!(message.contains(part), "{message:?} lacks {part:?}"),
-            (result, expected) => panic!("{text}: got {result:?}, expected {expected:?}"),
-        }
+    fn checked(text: &str) -> Result<(), String> {
+        let spec = toml::from_str::<CorpusSpec>(text).map_err(|error| error.to_string())?;
+        spec.validate().map_err(|error| error.to_string())
+    }
+
+    #[track_caller]
+    fn refused(text: &str, parts: &str) {
+        contains(&checked(text).expect_err(text), parts);
     }
 
     fn table(rest: &str) -> String {
         format!("{SOURCE}{VOCABULARY}{rest}")
     }
 
-    fn synthetic(rest: &str) -> String {
-        format!("source = {{ kind = \"synthetic\", {rest} }}")
-    }
-
     #[test]
     fn good_ones() {
-        check(&table(""), None);
-        check("source = { kind = \"synthetic\" }", None);
-        check(
+        for text in [
+            &table(""),
+            "source = { kind = \"synthetic\" }",
             &table("keep = { kind = \"random\", seed = 3 }\nmax_examples = 4"),
-            None,
-        );
-        check(
             &table("split = { kind = \"held_out_users\", validation = 0.2, test = 0.0, seed = 9 }"),
-            None,
-        );
+            &table("examples = \"windows\"\nmax_tokens = 128"),
+        ] {
+            assert_eq!(checked(text), Ok(()), "{text}");
+        }
     }
 
     #[test]
-    fn unknown_keys() {
-        check(&table("max_exampels = 4"), Some("unknown field `max_exampels`"));
-        check(
-            "source = { kind = \"parquet\", path = \"p\", txt = \"t\" }",
-            Some("unknown field `txt`"),
+    fn unknown_keys_and_bad_values_of_a_table_are_named() {
+        for (rest, parts) in cases(
+            r#"
+            $ max_exampels = 4
+            unknown field `max_exampels`
+            $ split = { kind = "column", seed = 1 }
+            unknown field `seed`
+            $ keep = { kind = "earliest", seed = 1 }
+            unknown field `seed`
+            $ max_examples = -1
+            max_examples
+            $ max_tokens = nan
+            max_tokens
+            $ max_examples = 0
+            data.max_examples: expected at least 1, got 0
+            $ max_tokens = 20
+            data.max_tokens: expected at least 21
+            $ max_tokens = 100; min_tokens = 101
+            at least min_tokens = 101, got 100
+            $ max_sentence_tokens = 1
+            data.max_sentence_tokens: expected between 2
+            $ max_example_tokens = 128
+            data.max_example_tokens: expected examples = "windows" beside it
+            $ examples = "windows"; max_sentence_tokens = 30
+            data.max_sentence_tokens: expected examples = "sentences" beside it
+            $ examples = "windows"; max_example_tokens = 1
+            data.max_example_tokens: expected between 2 and 65535, got 1
+            $ examples = "windows"; max_tokens = 127
+            data.max_tokens: expected at least 128 (max_example_tokens)
+            $ examples = "documents"
+            unknown variant `documents`
+            $ split = { kind = "held_out_users", validation = nan }
+            data.split.validation: expected a number in [0, 1], got NaN
+            $ split = { kind = "held_out_users", test = -0.1 }
+            data.split.test: expected a number in [0, 1], got -0.1
+            $ split = { kind = "held_out_users", validation = 0.5, test = 0.5 }
+            validation + test below 1
+            $ split = { kind = "column" }
+            data.source.split is missing: expected the name of the split column
+            $ split = { kind = "time", test_after = 5 }
+            data.source.time is missing: expected the name
+            "#,
+        ) {
+            refused(&table(&rest.replace("; ", "\n")), parts);
+        }
+        refused(SOURCE, "data.vocabulary is missing: expected a vocabulary");
+        refused(
+            &format!("{SOURCE}{}", VOCABULARY.replace("10", "0")),
+            "data.vocabulary.size",
         );
-        check(&synthetic("user = 3"), Some("unknown field `user`"));
-        check(
-            "source = { kind = \"excel\", path = \"p\" }",
-            Some("unknown variant `excel`"),
-        );
-        check(
-            &table("split = { kind = \"column\", seed = 1 }"),
-            Some("unknown field `seed`"),
-        );
-        check(
-            &table("keep = { kind = \"earliest\", seed = 1 }"),
-            Some("unknown field `seed`"),
-        );
+        let timed = table("split = { kind = \"time\", test_after = \"June\" }")
+            .replace("x.jsonl\" }", "x.jsonl\", time = \"t\" }");
+        refused(&timed, "data.split.test_after: expected unix seconds");
     }
 
     #[test]
-    fn bad_values() {
-        check(&table("max_examples = -1"), Some("max_examples"));
-        check(&table("max_tokens = nan"), Some("max_tokens"));
-        check(
-            &table("max_examples = 0"),
-            Some("data.max_examples: expected at least 1, got 0"),
-        );
-        check(
-            &table("max_tokens = 20"),
-            Some("data.max_tokens: expected at least 21"),
-        );
-        check(
-            &table("max_tokens = 100\nmin_tokens = 101"),
-            Some("at least min_tokens = 101, got 100"),
-        );
-        check(
-            &table("max_sentence_tokens = 1"),
-            Some("data.max_sentence_tokens: expected between 2"),
-        );
-        check(
-            &table("max_example_tokens = 128"),
-            Some("data.max_example_tokens: expected examples = \"windows\" beside it"),
-        );
-        check(
-            &table("examples = \"windows\"\nmax_sentence_tokens = 30"),
-            Some("data.max_sentence_tokens: expected examples = \"sentences\" beside it"),
-        );
-        check(
-            &table("examples = \"windows\"\nmax_example_tokens = 1"),
-            Some("data.max_example_tokens: expected between 2 and 65535, got 1"),
-        );
-        check(
-            &table("examples = \"windows\"\nmax_tokens = 127"),
-            Some("data.max_tokens: expected at least 128 (max_example_tokens)"),
-        );
-        check(&table("examples = \"windows\"\nmax_tokens = 128"), None);
-        check(
-            &table("examples = \"documents\""),
-            Some("unknown variant `documents`"),
-        );
-        check(
-            &table("split = { kind = \"held_out_users\", validation = nan }"),
-            Some("data.split.validation: expected a number in [0, 1], got NaN"),
-        );
-        check(
-            &table("split = { kind = \"held_out_users\", test = -0.1 }"),
-            Some("data.split.test: expected a number in [0, 1], got -0.1"),
-        );
-        check(
-            &table("split = { kind = \"held_out_users\", validation = 0.5, test = 0.5 }"),
-            Some("validation + test below 1"),
-        );
-        check(
-            &table("split = { kind = \"column\" }"),
-            Some("data.source.split is missing: expected the name of the split column"),
-        );
-        check(
-            &table("split = { kind = \"time\", test_after = 5 }"),
-            Some("data.source.time is missing: expected the name"),
-        );
-        check(SOURCE, Some("data.vocabulary is missing: expected a vocabulary"));
-        check(
-            &format!("{SOURCE}vocabulary = {{ kind = \"training_data\", size = 0 }}"),
-            Some("data.vocabulary.size"),
-        );
-        check(
-            &format!("{}\n{VOCABULARY}", synthetic("seed = 1")),
-            Some("has a vocabulary of its own"),
-        );
-        check(
-            &synthetic("zipf_exponent = inf"),
-            Some("data.source.zipf_exponent"),
-        );
-        check(
-            &synthetic("words = 3"),
-            Some("data.source.words: expected at least 16, got 3"),
-        );
-        let timed = "source = { kind = \"jsonl\", path = \"x\", time = \"t\" }\n";
-        let split = "split = { kind = \"time\", test_after = \"June\" }";
-        check(
-            &format!("{timed}{VOCABULARY}{split}"),
-            Some("data.split.test_after: expected unix seconds"),
+    fn bad_sources_are_named() {
+        for (source, parts) in cases(
+            r#"
+            $ { kind = "parquet", path = "p", txt = "t" }
+            unknown field `txt`
+            $ { kind = "excel", path = "p" }
+            unknown variant `excel`
+            $ { kind = "synthetic", user = 3 }
+            unknown field `user`
+            $ { kind = "synthetic", zipf_exponent = inf }
+            data.source.zipf_exponent
+            $ { kind = "synthetic", words = 3 }
+            data.source.words: expected at least 16, got 3
+            $ { kind = "synthetic", users = 8000000000000 }
+            data.source.users: expected at most 10000000
+            $ { kind = "synthetic", max_sentences = 4611686018427387904 }
+            data.source.max_sentences: expected at most 1000000
+            $ { kind = "synthetic", longest_sentence = 1099511627776 }
+            data.source.longest_sentence: expected at most 10000
+            $ { kind = "synthetic", topics = 9223372036854775807, habits = 2 }
+            data.source.topics: expected topics times habits
+            "#,
+        ) {
+            refused(&format!("source = {source}"), parts);
+        }
+        refused(
+            &format!("source = {{ kind = \"synthetic\" }}\n{VOCABULARY}"),
+            "has a vocabulary of its own",
         );
     }
 
@@ -580,30 +546,5 @@ mod tests {
         let spec: CorpusSpec = toml::from_str(&text).unwrap();
         let again: CorpusSpec = toml::from_str(&toml::to_string(&spec).unwrap()).unwrap();
         assert_eq!(spec, again);
-    }
-
-    #[test]
-    fn populations_that_are_never_drawn_to_their_end_are_refused() {
-        let source = |setting: &str| format!("source = {{ kind = \"synthetic\", {setting} }}");
-        for (setting, expected) in [
-            (
-                "users = 8000000000000",
-                "data.source.users: expected at most 10000000",
-            ),
-            (
-                "max_sentences = 4611686018427387904",
-                "data.source.max_sentences: expected at most 1000000",
-            ),
-            (
-                "longest_sentence = 1099511627776",
-                "data.source.longest_sentence: expected at most 10000",
-            ),
-            (
-                "topics = 9223372036854775807, habits = 2",
-                "data.source.topics: expected topics times habits",
-            ),
-        ] {
-            check(&source(setting), Some(expected));
-        }
     }
 }

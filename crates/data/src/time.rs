@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{DataError, Result};
+use crate::error::{Result, invalid};
 
 /// A point in time: unix seconds, `"2024-06-05"` (midnight UTC) or `"2024-06-05T12:30:00Z"`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,15 +23,16 @@ impl TimePoint {
     /// Seconds since 1970-01-01 UTC.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`] under `key` where the text is no date.
+    /// [`DataError::InvalidSetting`](crate::DataError::InvalidSetting) under `key` where the text is no date.
     pub fn seconds(&self, key: &'static str) -> Result<i64> {
         match self {
             TimePoint::Seconds(seconds) => Ok(*seconds),
-            TimePoint::Date(text) => parse_date(text).ok_or_else(|| DataError::InvalidSetting {
-                key,
-                expected: "unix seconds or a UTC date like \"2024-06-05\" or \"2024-06-05T12:30:00Z\""
-                    .to_owned(),
-                got: format!("\"{text}\""),
+            TimePoint::Date(text) => parse_date(text).ok_or_else(|| {
+                invalid(
+                    key,
+                    "unix seconds or a UTC date like \"2024-06-05\" or \"2024-06-05T12:30:00Z\"",
+                    format!("\"{text}\""),
+                )
             }),
         }
     }

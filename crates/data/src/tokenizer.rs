@@ -17,7 +17,7 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, Tokenizer};
 
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, invalid};
 use crate::file;
 use crate::path::expand;
 use crate::progress::{Progress, Stage};
@@ -93,11 +93,11 @@ pub fn train_tokenizer(
     progress: &dyn Progress,
 ) -> Result<TokenizerSummary> {
     if !(MIN_SIZE..=MAX_SIZE).contains(&size) {
-        return Err(DataError::InvalidSetting {
-            key: "size",
-            expected: format!("between {MIN_SIZE} (3 special ids and 256 characters) and {MAX_SIZE}"),
-            got: size.to_string(),
-        });
+        return Err(invalid(
+            "size",
+            format!("between {MIN_SIZE} (3 special ids and 256 characters) and {MAX_SIZE}"),
+            size,
+        ));
     }
     file::refuse_existing(output, overwrite)?;
     let mut tokenizer = unskilled(kind)?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use undertone_text::{TextError, Vocab, VocabProvenance};
 
-use crate::error::{DataError, Place, Result};
+use crate::error::{DataError, Place, Result, bad_value, empty};
 use crate::file;
 use crate::limits::MAX_VOCABULARY_BYTES;
 use crate::spec::{CorpusSpec, VocabularySpec};
@@ -48,13 +48,9 @@ pub fn parse_tokenizer(path: &Path, bytes: Vec<u8>, bos: Option<&str>, eos: Opti
 /// The error of a text with the name of its file.
 fn in_file(path: &Path, error: TextError) -> DataError {
     match error {
-        TextError::BadWord { line, expected, got } => DataError::BadValue {
-            file: path.to_owned(),
-            place: Place::Line(line),
-            what: "word".to_owned(),
-            expected,
-            got,
-        },
+        TextError::BadWord { line, expected, got } => {
+            bad_value(path, Place::Line(line), "word", expected, got)
+        }
         TextError::DuplicateWord {
             line,
             first_line,
@@ -65,10 +61,7 @@ fn in_file(path: &Path, error: TextError) -> DataError {
             first_line,
             word,
         },
-        TextError::NoWords => DataError::Empty {
-            path: path.to_owned(),
-            expected: "words",
-        },
+        TextError::NoWords => empty(path, "words"),
         TextError::BadTokenizer { detail } => DataError::BadTokenizer {
             path: path.to_owned(),
             detail,

@@ -3,26 +3,33 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+#[allow(dead_code)] // the other tests use all of it
+#[path = "corpora/support.rs"]
+mod support;
+#[allow(dead_code)]
+#[path = "../src/testing.rs"]
+mod testing;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
 use undertone_data::{
-    Corpus, CorpusSpec, DataError, GitSource, ImportOptions, NoProgress, Split, SplitSpec, TimePoint,
-    import_git,
+    DataError, GitSource, ImportOptions, ImportSummary, NoProgress, Split, SplitSpec, TimePoint, import_git,
 };
+
+use support::{Folder, texts};
 
 /// A repository in a folder of its own.
 struct Repository {
-    folder: TempDir,
+    folder: Folder,
 }
 
 impl Repository {
     fn new() -> Repository {
         let repository = Repository {
-            folder: TempDir::new().unwrap(),
+            folder: Folder::new(),
         };
         fs::create_dir(repository.path()).unwrap();
         repository.git(&["init", "-q"], "", "@0 +0000");
@@ -30,7 +37,7 @@ impl Repository {
     }
 
     fn path(&self) -> PathBuf {
-        self.folder.path().join("repository")
+        self.folder.path("repository")
     }
 
     fn git(&self, arguments: &[&str], author: &str, time: &str) {
@@ -53,7 +60,7 @@ impl Repository {
         self.git(&["commit", "-q", "--allow-empty", "-m", message], author, time);
     }
 
-    fn import(&self, split: Option<SplitSpec>) -> Result<undertone_data::ImportSummary, DataError> {
+    fn import(&self, split: Option<SplitSpec>) -> Result<ImportSummary, DataError> {
         let log = GitSource {
             path: self.path(),
             revision: "HEAD".to_owned(),
@@ -64,29 +71,13 @@ impl Repository {
             split,
             overwrite: true,
         };
-        import_git(
-            &log,
-            &self.folder.path().join("log.parquet"),
-            &options,
-            &NoProgress,
-        )
+        import_git(&log, &self.folder.path("log.parquet"), &options, &NoProgress)
     }
 
     fn train(&self) -> Vec<Vec<String>> {
         let text = "source = { kind = \"parquet\", path = \"log.parquet\", time = \"timestamp\", split = \"split\" }\n\
                     vocabulary = { kind = \"training_data\", size = 9 }";
-        let spec: CorpusSpec = toml::from_str(text).unwrap();
-        let corpus = Corpus::open(&spec, self.folder.path(), self.folder.path(), &NoProgress).unwrap();
-        let words = |ids: &[u32]| {
-            ids.iter()
-                .map(|&id| corpus.vocab().word(id).to_owned())
-                .collect::<Vec<_>>()
-        };
-        let partition = corpus.partition(Split::Train);
-        let users = partition.users();
-        users
-            .map(|user| user.examples().map(|ids| words(ids).join(" ")).collect())
-            .collect()
+        texts(&self.folder.open(text), Split::Train)
     }
 }
 
@@ -109,7 +100,7 @@ fn a_log_becomes_users_with_hashed_authors() {
     let summary = repository.import(Some(by_time)).unwrap();
     assert_eq!((summary.rows, summary.users), (3, 2));
     assert!(summary.users_hashed && summary.has_time);
-    let bytes = fs::read(repository.folder.path().join("log.parquet")).unwrap();
+    let bytes = fs::read(repository.folder.path("log.parquet")).unwrap();
     assert!(
         !String::from_utf8_lossy(&bytes).contains("xample"),
         "an address was stored"
@@ -215,8 +206,8 @@ fn hostile(marker: &Path) -> Repository {
 
 #[test]
 fn a_hostile_repository_runs_no_command() {
-    let folder = TempDir::new().unwrap();
-    let marker = folder.path().join("marker");
+    let folder = Folder::new();
+    let marker = folder.path("marker");
     let repository = hostile(&marker);
     let summary = repository.import(None).unwrap();
     assert_eq!(
@@ -244,8 +235,8 @@ fn a_hostile_repository_runs_no_command() {
 
 #[test]
 fn signatures_fsmonitor_and_textconv_run_no_command_in_a_bare_or_full_repository() {
-    let folder = TempDir::new().unwrap();
-    let marker = folder.path().join("marker");
+    let folder = Folder::new();
+    let marker = folder.path("marker");
     let repository = hostile(&marker);
     // Without the promise, so that git gets as far as it can.
     repository.git(&["config", "--unset", "extensions.partialClone"], "", "@0 +0000");

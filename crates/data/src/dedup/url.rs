@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::DedupSource;
 use super::minhash::hash_bytes;
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, invalid};
 
 /// URLs of private documents, by hash, and whole hosts.
 #[derive(Debug)]
@@ -23,11 +23,11 @@ impl UrlFilter {
         if private.url.is_none() && hosts.is_empty() {
             return match &public.url {
                 None => Ok(None),
-                Some(column) => Err(DataError::InvalidSetting {
-                    key: "url",
-                    expected: "URLs to remove: a URL column of the private corpus, or hosts".to_owned(),
-                    got: format!("the public column \"{column}\" alone"),
-                }),
+                Some(column) => Err(invalid(
+                    "url",
+                    "URLs to remove: a URL column of the private corpus, or hosts",
+                    format!("the public column \"{column}\" alone"),
+                )),
             };
         }
         if public.url.is_none() {

@@ -9,7 +9,7 @@ use super::index::{IndexWriter, UserEntry, hash_user};
 use super::manifest::{FORMAT, GroupedManifest, INDEX, MANIFEST, Shard, VERSION};
 use super::shard::{Extra, ShardWriter};
 use super::spill::{NO_SPLIT, Spill, SpillRow, SpillWriter, Ties};
-use crate::error::{DataError, Result, io};
+use crate::error::{Result, bad_grouped, invalid, io};
 use crate::file;
 use crate::progress::{Progress, Stage};
 use crate::rows::NO_TIME;
@@ -106,11 +106,7 @@ pub(super) struct Budget {
 impl Budget {
     pub(super) fn of(memory: usize) -> Result<Budget> {
         if memory < MIN_MEMORY {
-            return Err(DataError::InvalidSetting {
-                key: "memory",
-                expected: format!("at least {MIN_MEMORY} bytes"),
-                got: memory.to_string(),
-            });
+            return Err(invalid("memory", format!("at least {MIN_MEMORY} bytes"), memory));
         }
         Ok(Budget {
             // Workers that sort at once hold half of the memory in rows; the rest is the sort's order and what writers have not
@@ -125,8 +121,10 @@ impl Grouper {
     /// Begins a new folder, which will stand at `output`.
     ///
     /// # Errors
-    /// [`DataError::OutputExists`] unless overwriting is asked for, [`DataError::BadGrouped`] where something else would be
-    /// overwritten, [`DataError::InvalidSetting`] for too little memory, [`DataError::Io`].
+    /// [`DataError::OutputExists`](crate::DataError::OutputExists) unless overwriting is asked for,
+    /// [`DataError::BadGrouped`](crate::DataError::BadGrouped) where something else would be
+    /// overwritten, [`DataError::InvalidSetting`](crate::DataError::InvalidSetting) for too little memory,
+    /// [`DataError::Io`](crate::DataError::Io).
     pub fn create(output: &Path, options: &GrouperOptions) -> Result<Grouper> {
         Grouper::within(output, options, Budget::of(options.memory)?)
     }
@@ -158,17 +156,20 @@ impl Grouper {
     /// Adds a row.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`] for a row without the split that was promised, [`DataError::Io`].
+    /// [`DataError::InvalidSetting`](crate::DataError::InvalidSetting) for a row without the split that was promised,
+    /// [`DataError::Io`](crate::DataError::Io).
     pub fn push(&mut self, row: &GroupedRow<'_>) -> Result<()> {
         self.push_hashed(hash_user(row.user), row)
     }
 
     /// Adds a row of a user whose hash is known.
     pub(super) fn push_hashed(&mut self, hash: u64, row: &GroupedRow<'_>) -> Result<()> {
-        let promised = |key, expected: &str| DataError::InvalidSetting {
-            key,
-            expected: format!("{expected} with every row"),
-            got: format!("row {} without it", self.rows + 1),
+        let promised = |key, expected: &str| {
+            invalid(
+                key,
+                format!("{expected} with every row"),
+                format!("row {} without it", self.rows + 1),
+            )
         };
         let time = match row.time {
             _ if !self.extra.time => NO_TIME,
@@ -202,7 +203,8 @@ impl Grouper {
     /// the manifest.
     ///
     /// # Errors
-    /// [`DataError::Io`], [`DataError::BadParquet`], and [`DataError::OutputExists`] if something came to stand there meanwhile.
+    /// [`DataError::Io`](crate::DataError::Io), [`DataError::BadParquet`](crate::DataError::BadParquet), and
+    /// [`DataError::OutputExists`](crate::DataError::OutputExists) if something came to stand there meanwhile.
     pub fn finish(self, source: String, progress: &dyn Progress) -> Result<GroupedManifest> {
         let spills = self
             .partitions
@@ -275,10 +277,8 @@ impl Grouper {
 pub(super) fn refuse_other(output: &Path, overwrite: bool) -> Result<()> {
     file::refuse_existing(output, overwrite)?;
     if output.exists() && !output.join(MANIFEST).exists() {
-        return Err(DataError::BadGrouped {
-            path: output.to_owned(),
-            detail: format!("it has no {MANIFEST}, so it is not replaced"),
-        });
+        let detail = format!("it has no {MANIFEST}, so it is not replaced");
+        return Err(bad_grouped(output, detail));
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use bytemuck::{Pod, Zeroable};
 use memmap2::Mmap;
 use sha2::{Digest, Sha256};
 
-use crate::error::{DataError, Result, io};
+use crate::error::{Result, bad_grouped, io};
 use crate::hash::{Hash, hex};
 
 use super::manifest::regular_file;
@@ -97,10 +97,7 @@ pub(super) struct UserIndex(Mmap);
 
 impl UserIndex {
     pub(super) fn open(path: &Path, sha256: &str, users: u64) -> Result<UserIndex> {
-        let bad = |detail: String| DataError::BadGrouped {
-            path: path.to_owned(),
-            detail,
-        };
+        let bad = |detail: String| bad_grouped(path, detail);
         regular_file(path)?;
         let file = File::open(path).map_err(io("read the user index", path))?;
         // SAFETY: this holds while no other process writes or truncates the file, which the documentation asks for; this

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{DataError, Result, io, quoted, short};
+use crate::error::{Result, bad_grouped, io, quoted, short};
 use crate::file;
 
 pub(super) const MANIFEST: &str = "manifest.json";
@@ -23,10 +23,7 @@ pub(super) fn regular_file(path: &Path) -> Result<u64> {
         .map_err(io("read a file of grouped text", path))?;
     match entry.is_file() {
         true => Ok(entry.len()),
-        false => Err(DataError::BadGrouped {
-            path: path.to_owned(),
-            detail: "expected a regular file".to_owned(),
-        }),
+        false => Err(bad_grouped(path, "expected a regular file")),
     }
 }
 
@@ -75,10 +72,7 @@ impl GroupedManifest {
     pub(super) fn read(folder: &Path) -> Result<(GroupedManifest, Vec<u8>)> {
         let path = folder.join(MANIFEST);
         let bytes = file::read_bounded(&path, MAX_MANIFEST_BYTES, "read the manifest of grouped text")?;
-        let bad = |detail: String| DataError::BadGrouped {
-            path: path.clone(),
-            detail,
-        };
+        let bad = |detail: String| bad_grouped(&path, detail);
         let manifest: GroupedManifest =
             serde_json::from_slice(&bytes).map_err(|error| bad(format!("its manifest: {error}")))?;
         if manifest.format != FORMAT || manifest.version != VERSION {

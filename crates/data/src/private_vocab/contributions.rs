@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::threshold::weight;
 use crate::count::{assign, count_text};
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, invalid};
 use crate::progress::{Progress, Stage};
 use crate::random::Stream;
 use crate::rows::Rows;
@@ -120,11 +120,11 @@ pub(super) fn check_max_words(max_words_per_user: u32) -> Result<()> {
     if (1..=MAX_WORDS_PER_USER).contains(&max_words_per_user) {
         return Ok(());
     }
-    Err(DataError::InvalidSetting {
-        key: "max_words_per_user",
-        expected: format!("between 1 and {MAX_WORDS_PER_USER}"),
-        got: max_words_per_user.to_string(),
-    })
+    Err(invalid(
+        "max_words_per_user",
+        format!("between 1 and {MAX_WORDS_PER_USER}"),
+        max_words_per_user,
+    ))
 }
 
 /// The number of times that a user uses a word.

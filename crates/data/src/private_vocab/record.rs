@@ -8,7 +8,7 @@ use undertone_mechanisms::{KeyOrigin, SamplerDistance};
 
 use super::threshold::{UNIT, holds};
 use super::{contributions, sampler, sampler_distance};
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, invalid};
 use crate::file;
 use crate::hash::{hash_bytes, hex};
 use undertone_text::Vocab;
@@ -287,10 +287,12 @@ pub(super) fn guarantee(
 
 /// The part of delta that the threshold leaves for the noise.
 pub(super) fn remaining(delta: Delta, threshold_delta: Delta) -> Result<Delta> {
-    Delta::new(delta.get() - threshold_delta.get()).map_err(|_| DataError::InvalidSetting {
-        key: "delta",
-        expected: format!("more than the threshold's own, {:e}", threshold_delta.get()),
-        got: format!("{:e}", delta.get()),
+    Delta::new(delta.get() - threshold_delta.get()).map_err(|_| {
+        invalid(
+            "delta",
+            format!("more than the threshold's own, {:e}", threshold_delta.get()),
+            format!("{:e}", delta.get()),
+        )
     })
 }
 

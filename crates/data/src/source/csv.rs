@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use csv::{ErrorKind, ReaderBuilder, StringRecord};
 
-use crate::error::{DataError, Place, Result, io, quoted};
+use crate::error::{DataError, Place, Result, bad_value, empty, io, quoted};
 use crate::limits::{MAX_LINE_BYTES, MAX_TEXT_BYTES};
 use crate::rows::{NO_TIME, Rows};
 use crate::source::OnRows;
@@ -65,12 +65,14 @@ pub(crate) fn read(
             read: 0,
             bound: bound.clone(),
         });
-    let too_long = |line: u64, max: u64| DataError::BadValue {
-        file: path.to_owned(),
-        place: Place::Line(line),
-        what: "record".to_owned(),
-        expected: format!("at most {max} bytes (max_line_bytes)"),
-        got: "a longer one (is a quote not closed?)".to_owned(),
+    let too_long = |line: u64, max: u64| {
+        bad_value(
+            path,
+            Place::Line(line),
+            "record",
+            format!("at most {max} bytes (max_line_bytes)"),
+            "a longer one (is a quote not closed?)",
+        )
     };
     let header = reader.headers().map_err(|error| match bound.exceeded.get() {
         true => too_long(1, MAX_HEADER_BYTES),
@@ -78,10 +80,7 @@ pub(crate) fn read(
     });
     let header = header?.clone();
     if header.is_empty() {
-        return Err(DataError::Empty {
-            path: path.to_owned(),
-            expected: "header line",
-        });
+        return Err(empty(path, "header line"));
     }
     let find = |key, column: &str| {
         let position = header
@@ -126,12 +125,14 @@ pub(crate) fn read(
         }
         records += 1;
         let line = record.position().map_or(0, csv::Position::line);
-        let bad = |what: &str, expected: &str, got: &str| DataError::BadValue {
-            file: path.to_owned(),
-            place: Place::Line(line),
-            what: format!("column {}", quoted(what)),
-            expected: expected.to_owned(),
-            got: got.to_owned(),
+        let bad = |what: &str, expected: &str, got: &str| {
+            bad_value(
+                path,
+                Place::Line(line),
+                format!("column {}", quoted(what)),
+                expected,
+                got,
+            )
         };
         let bounded = |name: &str, value: &str| match value.len() > MAX_TEXT_BYTES {
             true => Err(bad(
@@ -176,21 +177,14 @@ pub(crate) fn read(
         }
     }
     if records == 0 {
-        return Err(DataError::Empty {
-            path: path.to_owned(),
-            expected: "rows below its header line",
-        });
+        return Err(empty(path, "rows below its header line"));
     }
     on_rows(&rows, None)
 }
 
 fn translate(path: &Path, error: csv::Error) -> DataError {
-    let bad = |line: u64, what: &str, expected: String, got: String| DataError::BadValue {
-        file: path.to_owned(),
-        place: Place::Line(line),
-        what: what.to_owned(),
-        expected,
-        got,
+    let bad = |line: u64, what: &str, expected: String, got: String| {
+        bad_value(path, Place::Line(line), what, expected, got)
     };
     match error.into_kind() {
         ErrorKind::Io(source) => DataError::Io {

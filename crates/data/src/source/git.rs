@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::error::{DataError, Place, Result, io, quoted};
+use crate::error::{DataError, Place, Result, bad_value, empty, io, quoted};
 use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::Rows;
 use crate::source::OnRows;
@@ -247,10 +247,7 @@ pub(crate) fn read(
         return Err(failed(path, "log", &stderr));
     }
     if commits == 0 {
-        return Err(DataError::Empty {
-            path: path.to_owned(),
-            expected: "commits",
-        });
+        return Err(empty(path, "commits"));
     }
     Ok(())
 }
@@ -277,12 +274,8 @@ fn read_log(
     let (mut address, mut time, mut message) = (Vec::new(), Vec::new(), Vec::new());
     loop {
         let number = commits + 1;
-        let bad = |what: &str, expected: String, got: String| DataError::BadValue {
-            file: path.to_owned(),
-            place: Place::Row(number),
-            what: what.to_owned(),
-            expected,
-            got,
+        let bad = |what: &str, expected: String, got: String| {
+            bad_value(path, Place::Row(number), what, expected, got)
         };
         let mut field = |buffer: &mut Vec<u8>, what: &str, max: usize| {
             buffer.clear();

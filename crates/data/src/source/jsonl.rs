@@ -4,7 +4,7 @@ mod object;
 
 use std::path::Path;
 
-use crate::error::{DataError, Place, Result, quoted};
+use crate::error::{DataError, Place, Result, bad_value, empty, quoted};
 use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::{NO_TIME, Rows};
 use crate::source::OnRows;
@@ -23,12 +23,12 @@ pub(crate) fn read(
     let mut lines = Lines::open(path)?;
     let mut rows = Rows::of_lines(path, columns);
     let mut object = Object::of([columns.user, Some(columns.text), columns.time, columns.split]);
-    let mut empty = true;
+    let mut found = false;
     while let Some((number, line)) = lines.next()? {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        empty = false;
+        found = true;
         let at = At { path, number };
         match object.parse(line) {
             Ok(Line::Object) => {}
@@ -62,11 +62,8 @@ pub(crate) fn read(
             rows.clear();
         }
     }
-    if empty {
-        return Err(DataError::Empty {
-            path: path.to_owned(),
-            expected: "JSON objects",
-        });
+    if !found {
+        return Err(empty(path, "JSON objects"));
     }
     on_rows(&rows, None)
 }
@@ -79,14 +76,7 @@ struct At<'a> {
 
 impl At<'_> {
     fn bad(&self, what: &str, expected: &str, got: String) -> DataError {
-        let (file, place) = (self.path.to_owned(), Place::Line(self.number));
-        DataError::BadValue {
-            file,
-            place,
-            what: quoted(what),
-            expected: expected.to_owned(),
-            got,
-        }
+        bad_value(self.path, Place::Line(self.number), quoted(what), expected, got)
     }
 
     fn bounded<'t>(&self, field: &str, text: &'t str) -> Result<&'t str> {

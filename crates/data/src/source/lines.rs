@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use crate::error::{DataError, Place, Result, io};
+use crate::error::{Place, Result, bad_value, io};
 use crate::limits::MAX_LINE_BYTES;
 
 /// Reads a file line by line. A line of more than [`MAX_LINE_BYTES`] is an error, so a file without newlines costs no more
@@ -37,13 +37,13 @@ impl<'a> Lines<'a> {
         }
         self.number += 1;
         if self.line.len() > MAX_LINE_BYTES {
-            return Err(DataError::BadValue {
-                file: self.path.to_owned(),
-                place: Place::Line(self.number),
-                what: "line".to_owned(),
-                expected: format!("at most {MAX_LINE_BYTES} bytes (max_line_bytes)"),
-                got: "a longer one".to_owned(),
-            });
+            return Err(bad_value(
+                self.path,
+                Place::Line(self.number),
+                "line",
+                format!("at most {MAX_LINE_BYTES} bytes (max_line_bytes)"),
+                "a longer one",
+            ));
         }
         Ok(Some((self.number, &self.line)))
     }

@@ -23,7 +23,7 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::file::metadata::RowGroupMetaData;
 
-use crate::error::{DataError, Place, Result, io, quoted};
+use crate::error::{DataError, Place, Result, bad_value, empty, io, quoted};
 use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::{NO_TIME, Rows};
 use crate::source::OnRows;
@@ -171,20 +171,14 @@ fn expanded(batch: &RecordBatch) -> u64 {
 pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
     let file = File::open(path).map_err(io("read", path))?;
     if file.metadata().map_err(io("read", path))?.len() == 0 {
-        return Err(DataError::Empty {
-            path: path.to_owned(),
-            expected: "bytes: it is an empty file",
-        });
+        return Err(empty(path, "bytes: it is an empty file"));
     }
     let damaged = damaged(path);
     let opened = Opened::load(file).map_err(&damaged)?;
     let (schema, metadata) = (opened.metadata.schema(), opened.metadata.metadata());
     let total = u64::try_from(metadata.file_metadata().num_rows()).ok();
     if total == Some(0) {
-        return Err(DataError::Empty {
-            path: path.to_owned(),
-            expected: "rows",
-        });
+        return Err(empty(path, "rows"));
     }
 
     let names = || {
@@ -372,13 +366,13 @@ struct Column<'a> {
 
 impl Column<'_> {
     fn bad(&self, index: usize, expected: &str, got: String) -> DataError {
-        DataError::BadValue {
-            file: self.path.to_owned(),
-            place: Place::Row(self.first_row + index as u64),
-            what: format!("column {}", quoted(self.name)),
-            expected: expected.to_owned(),
+        bad_value(
+            self.path,
+            Place::Row(self.first_row + index as u64),
+            format!("column {}", quoted(self.name)),
+            expected,
             got,
-        }
+        )
     }
 
     fn wrong_type(&self, expected: &'static str) -> DataError {

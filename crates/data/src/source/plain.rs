@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::error::{DataError, Place, Result};
+use crate::error::{Place, Result, bad_value, empty};
 use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::{NO_TIME, Rows};
 use crate::source::OnRows;
@@ -12,16 +12,10 @@ use crate::spec::Columns;
 pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
     let mut lines = Lines::open(path)?;
     let mut rows = Rows::of_lines(path, columns);
-    let mut empty = true;
+    let mut found = false;
     while let Some((number, line)) = lines.next()? {
-        empty = false;
-        let bad = |expected: String, got: String| DataError::BadValue {
-            file: path.to_owned(),
-            place: Place::Line(number),
-            what: "text".to_owned(),
-            expected,
-            got,
-        };
+        found = true;
+        let bad = |expected: String, got: String| bad_value(path, Place::Line(number), "text", expected, got);
         let text =
             std::str::from_utf8(line).map_err(|_| bad("UTF-8".to_owned(), "other bytes".to_owned()))?;
         if text.len() > MAX_TEXT_BYTES {
@@ -38,11 +32,8 @@ pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) 
             rows.clear();
         }
     }
-    if empty {
-        return Err(DataError::Empty {
-            path: path.to_owned(),
-            expected: "text",
-        });
+    if !found {
+        return Err(empty(path, "text"));
     }
     on_rows(&rows, None)
 }

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{invalid, probability, within};
-use crate::error::Result;
+use super::{probability, within};
+use crate::error::{Result, invalid};
 
 /// Where text comes from.
 ///

@@ -5,6 +5,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::progress::NoProgress;
 use crate::rows::{NO_TIME, Rows};
+use crate::testing::contains;
 use undertone_text::Vocab;
 
 const TEXT: &str =
@@ -131,55 +132,41 @@ fn counting_forgets_rare_words_to_stay_small() {
 #[test]
 fn bad_input() {
     let folder = TempDir::new().unwrap();
-    let check = |kind, size, text: &str, part: &str| {
-        let error = train_on(&folder, kind, size, text).unwrap_err().to_string();
-        assert!(error.contains(part), "{error} lacks {part}");
-    };
-    check(
-        TokenizerKind::Bpe,
-        258,
-        TEXT,
-        "size: expected between 259 (3 special ids and 256 characters) and 1000000, got 258",
-    );
-    check(TokenizerKind::Bpe, 300, "", "holds no text");
-    check(
-        TokenizerKind::WordPiece,
-        300,
-        "\n \n\t\n",
-        "no user has usable text",
-    );
-    let load = |contents: &str, bos| {
-        let path = folder.path().join("other.json");
+    for (kind, size, text, part) in [
+        (
+            TokenizerKind::Bpe,
+            258,
+            TEXT,
+            "size: expected between 259 (3 special ids and 256 characters) and 1000000, got 258",
+        ),
+        (TokenizerKind::Bpe, 300, "", "holds no text"),
+        (
+            TokenizerKind::WordPiece,
+            300,
+            "\n \n\t\n",
+            "no user has usable text",
+        ),
+    ] {
+        let error = train_on(&folder, kind, size, text).unwrap_err();
+        contains(&error.to_string(), part);
+    }
+    let path = folder.path().join("other.json");
+    let check = |contents: &str, (bos, eos), part: &str| {
         fs::write(&path, contents).unwrap();
-        crate::vocabulary::read_tokenizer(&path, bos, None)
-            .unwrap_err()
-            .to_string()
+        let error = crate::vocabulary::read_tokenizer(&path, bos, eos).unwrap_err();
+        contains(&error.to_string(), part);
     };
     let plain = r#"{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,"pre_tokenizer":null,
         "post_processor":null,"decoder":null,"model":{"type":"WordLevel","vocab":{"a":0,"b":1},"unk_token":"[UNK]"}}"#;
-    for (contents, bos, part) in [
-        (
-            "the\nto\n",
-            None,
-            "other.json is not a usable tokenizer: expected a Hugging Face tokenizer.json, got",
-        ),
-        ("{}", None, "expected a Hugging Face tokenizer.json, got"),
-        (plain, None, "none of its added tokens is <bos>, <s>"),
-        (
-            plain,
-            Some("<start>"),
-            "it has no token \"<start>\", which data.vocabulary.bos names",
-        ),
-        (plain, Some("a"), "name the one to use in data.vocabulary.eos"),
-    ] {
-        let error = load(contents, bos);
-        assert!(error.contains(part), "{error} lacks {part}");
-    }
-    let path = folder.path().join("other.json");
-    let error = crate::vocabulary::read_tokenizer(&path, Some("a"), Some("b"))
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("it has no token for unknown text"), "{error}");
+    let foreign = "other.json is not a usable tokenizer: expected a Hugging Face tokenizer.json, got";
+    check("the\nto\n", (None, None), foreign);
+    check("{}", (None, None), foreign);
+    check(plain, (None, None), "none of its added tokens is <bos>, <s>");
+    let absent = "it has no token \"<start>\", which data.vocabulary.bos names";
+    check(plain, (Some("<start>"), None), absent);
+    let other = "name the one to use in data.vocabulary.eos";
+    check(plain, (Some("a"), None), other);
+    check(plain, (Some("a"), Some("b")), "it has no token for unknown text");
 }
 
 #[test]

@@ -1,57 +1,27 @@
 //! Corpora through the public interface: grouping, splits, caps, cache, determinism, the synthetic population.
 
-#![allow(clippy::unwrap_used)] // a test fails by panicking
-
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tempfile::TempDir;
 use undertone_accounting::{Delta, NoiseMultiplier};
 use undertone_data::{
-    Corpus, CorpusSpec, EosTargets, NoProgress, Partition, PrivateSelection, PrivateVocabulary, SpecialIds,
-    Split, VocabProvenance, WordVotes,
+    Corpus, EosTargets, NoProgress, Partition, PrivateSelection, PrivateVocabulary, SpecialIds, Split,
+    VocabProvenance, WordVotes,
 };
 use undertone_mechanisms::NoiseKey;
 
+use crate::support::{Folder, spec, texts};
+
 const IDS: SpecialIds = SpecialIds::WORDS;
 
-fn spec(text: &str) -> CorpusSpec {
-    toml::from_str(text).unwrap()
-}
-
-fn open(directory: &TempDir, text: &str) -> Corpus {
-    Corpus::open(
-        &spec(text),
-        directory.path(),
-        &directory.path().join("cache"),
-        &NoProgress,
-    )
-    .unwrap()
-}
-
-fn write(directory: &TempDir, name: &str, contents: &str) {
-    fs::write(directory.path().join(name), contents).unwrap();
-}
-
-fn cache_files(directory: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = fs::read_dir(directory)
+fn cache_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .collect();
     files.sort();
     files
-}
-
-/// Every user of a partition as sentences.
-fn texts(corpus: &Corpus, split: Split) -> Vec<Vec<String>> {
-    let vocab = corpus.vocab();
-    let sentence = |ids: &[u32]| ids.iter().map(|&id| vocab.word(id)).collect::<Vec<_>>().join(" ");
-    corpus
-        .partition(split)
-        .users()
-        .map(|user| user.examples().map(sentence).collect())
-        .collect()
 }
 
 const MIXED: &str = r#"{"who": "b", "text": "One two three. Two words!", "when": 20, "part": "train"}
@@ -69,17 +39,17 @@ source = { kind = "jsonl", path = "mixed.jsonl", user = "who", time = "when", sp
 vocabulary = { kind = "file", path = "vocab.txt" }
 "#;
 
-fn mixed() -> TempDir {
-    let directory = TempDir::new().unwrap();
-    write(&directory, "mixed.jsonl", MIXED);
-    write(&directory, "vocab.txt", "two\nwords\none\nseven\n");
-    directory
+fn mixed() -> Folder {
+    let folder = Folder::new();
+    folder.write("mixed.jsonl", MIXED);
+    folder.write("vocab.txt", "two\nwords\none\nseven\n");
+    folder
 }
 
 #[test]
 fn groups_by_user_and_orders_by_time() {
-    let directory = mixed();
-    let corpus = open(&directory, JSONL);
+    let folder = mixed();
+    let corpus = folder.open(JSONL);
     let expected = [
         vec!["<unk> words <eos>", "one two <unk> <eos>", "two words <eos>"],
         vec!["seven <unk> <eos>"],
@@ -106,8 +76,8 @@ fn groups_by_user_and_orders_by_time() {
 
 #[test]
 fn unigram_counts_unknown_words_as_wrong() {
-    let directory = mixed();
-    let corpus = open(&directory, JSONL);
+    let folder = mixed();
+    let corpus = folder.open(JSONL);
     // Training targets: EOS 4, UNK 3, "two" 2, "words" 2, "one" 1, "seven" 1. Test targets: UNK, UNK, EOS.
     assert_eq!(
         corpus.unigram_accuracy(Split::Train, EosTargets::Included),
@@ -129,9 +99,9 @@ fn unigram_counts_unknown_words_as_wrong() {
 
 #[test]
 fn time_split_sends_later_rows_to_test() {
-    let directory = mixed();
+    let folder = mixed();
     let split = "split = { kind = \"time\", test_after = 15, validation_users = 0.0 }";
-    let corpus = open(&directory, &format!("{JSONL}{split}"));
+    let corpus = folder.open(&format!("{JSONL}{split}"));
     assert_eq!(
         texts(&corpus, Split::Train).concat(),
         ["<unk> words <eos>", "seven <unk> <eos>", "two <unk> words <eos>"]
@@ -149,27 +119,22 @@ fn time_split_sends_later_rows_to_test() {
 
 #[test]
 fn csv_and_jsonl_give_the_same_corpus() {
-    let directory = TempDir::new().unwrap();
-    write(
-        &directory,
+    let folder = Folder::new();
+    folder.write(
         "a.csv",
         "text;user_id\n\"Two words.\nOne two; three\";x\nseven two;y\n",
     );
-    write(
-        &directory,
-        "a.jsonl",
+    folder.write("a.jsonl",
         "{\"user_id\": \"x\", \"text\": \"Two words.\\nOne two; three\"}\n{\"text\": \"seven two\", \"user_id\": \"y\", \"more\": 1}\n",
     );
-    write(&directory, "vocab.txt", "two\nwords\none\nseven\n");
+    folder.write("vocab.txt", "two\nwords\none\nseven\n");
     let rest = "vocabulary = { kind = \"file\", path = \"vocab.txt\" }\nsplit = { kind = \"held_out_users\", validation = 0.0, test = 0.0 }";
-    let csv = open(
-        &directory,
-        &format!("source = {{ kind = \"csv\", path = \"a.csv\", delimiter = \";\" }}\n{rest}"),
-    );
-    let jsonl = open(
-        &directory,
-        &format!("source = {{ kind = \"jsonl\", path = \"a.jsonl\" }}\n{rest}"),
-    );
+    let csv = folder.open(&format!(
+        "source = {{ kind = \"csv\", path = \"a.csv\", delimiter = \";\" }}\n{rest}"
+    ));
+    let jsonl = folder.open(&format!(
+        "source = {{ kind = \"jsonl\", path = \"a.jsonl\" }}\n{rest}"
+    ));
     let expected = [
         vec!["two words <eos>", "one two <unk> <eos>"],
         vec!["seven two <eos>"],
@@ -182,55 +147,51 @@ fn csv_and_jsonl_give_the_same_corpus() {
 /// The rows of a table in parts, one of them empty, are the table: in the order of the parts' names.
 #[test]
 fn a_folder_of_parts_is_one_table() {
-    let directory = mixed();
-    let whole = open(&directory, JSONL);
-    fs::create_dir_all(directory.path().join("parts/later")).unwrap();
+    let folder = mixed();
+    let whole = folder.open(JSONL);
+    fs::create_dir_all(folder.path("parts/later")).unwrap();
     let rows: Vec<&str> = MIXED.split_inclusive('\n').collect();
-    write(&directory, "parts/a-0.jsonl", &rows[..2].concat());
-    write(&directory, "parts/a-1.jsonl", "");
-    write(&directory, "parts/later/0.jsonl", &rows[2..].concat());
-    write(&directory, "parts/_SUCCESS", "");
+    folder.write("parts/a-0.jsonl", rows[..2].concat());
+    folder.write("parts/a-1.jsonl", "");
+    folder.write("parts/later/0.jsonl", rows[2..].concat());
+    folder.write("parts/_SUCCESS", "");
     let in_parts = JSONL.replace("mixed.jsonl", "parts");
-    let parts = open(&directory, &in_parts);
+    let parts = folder.open(&in_parts);
     for split in [Split::Train, Split::Validation, Split::Test] {
         assert_eq!(texts(&parts, split), texts(&whole, split));
     }
     assert_eq!(parts.stats().rows, whole.stats().rows);
 
     // Words are counted over the parts of a public corpus, each in the format of its name.
-    fs::create_dir(directory.path().join("public")).unwrap();
-    write(&directory, "public/a.txt", "two\ntwo words\n");
-    write(&directory, "public/b.csv", "text\nseven\n");
+    fs::create_dir(folder.path("public")).unwrap();
+    folder.write("public/a.txt", "two\ntwo words\n");
+    folder.write("public/b.csv", "text\nseven\n");
     let public = JSONL.replace(
         "kind = \"file\", path = \"vocab.txt\"",
         "kind = \"public_corpus\", path = \"public\", size = 9",
     );
-    let counted = open(&directory, &public);
+    let counted = folder.open(&public);
     let words: Vec<&str> = (3..counted.vocab().len() as u32)
         .map(|id| counted.vocab().word(id))
         .collect();
     assert_eq!(words, ["two", "seven", "words"]);
-    fs::rename(
-        directory.path().join("public/b.csv"),
-        directory.path().join("public/b.txt"),
-    )
-    .unwrap();
-    assert_ne!(open(&directory, &public).digest(), counted.digest());
+    fs::rename(folder.path("public/b.csv"), folder.path("public/b.txt")).unwrap();
+    assert_ne!(folder.open(&public).digest(), counted.digest());
 
     // What counts is contents in their order.
     fs::rename(
-        directory.path().join("parts/later/0.jsonl"),
-        directory.path().join("parts/later/1.jsonl"),
+        folder.path("parts/later/0.jsonl"),
+        folder.path("parts/later/1.jsonl"),
     )
     .unwrap();
-    assert_eq!(open(&directory, &in_parts).digest(), parts.digest());
-    write(&directory, "parts/z.jsonl", rows[1]);
-    assert_ne!(open(&directory, &in_parts).digest(), parts.digest());
+    assert_eq!(folder.open(&in_parts).digest(), parts.digest());
+    folder.write("parts/z.jsonl", rows[1]);
+    assert_ne!(folder.open(&in_parts).digest(), parts.digest());
 }
 
 #[test]
 fn caps_and_minima_shape_training_only() {
-    let directory = TempDir::new().unwrap();
+    let folder = Folder::new();
     let sentence = |number: usize| format!("word{number} again");
     let rows: Vec<String> = (0..10)
         .flat_map(|number| {
@@ -244,7 +205,7 @@ fn caps_and_minima_shape_training_only() {
         })
         .chain(["{\"user_id\": \"light\", \"part\": \"train\", \"text\": \"only one here\"}\n".to_owned()])
         .collect();
-    write(&directory, "a.jsonl", &rows.concat());
+    folder.write("a.jsonl", rows.concat());
     let base = "source = { kind = \"jsonl\", path = \"a.jsonl\", split = \"part\" }\nvocabulary = { kind = \"training_data\", size = 50 }\nmax_sentence_tokens = 3\n";
     let sizes = |corpus: &Corpus| {
         let of = |partition: Partition<'_>| {
@@ -259,12 +220,12 @@ fn caps_and_minima_shape_training_only() {
         )
     };
 
-    let free = open(&directory, base);
+    let free = folder.open(base);
     assert_eq!(sizes(&free), (vec![10, 1], vec![10]));
     assert_eq!(free.vocab().provenance(), VocabProvenance::TrainingData);
     assert!(!free.vocab().provenance().is_private_safe());
 
-    let capped = open(&directory, &format!("{base}max_examples = 4\nmin_examples = 2"));
+    let capped = folder.open(&format!("{base}max_examples = 4\nmin_examples = 2"));
     assert_eq!(sizes(&capped), (vec![4], vec![10]));
     assert_eq!(texts(&capped, Split::Train)[0][3], "word3 again <eos>");
     let stats = capped.stats();
@@ -277,16 +238,15 @@ fn caps_and_minima_shape_training_only() {
         (1, 6, 18)
     );
 
-    let by_tokens = open(&directory, &format!("{base}max_tokens = 8"));
+    let by_tokens = folder.open(&format!("{base}max_tokens = 8"));
     assert_eq!(sizes(&by_tokens), (vec![2, 1], vec![10]));
-    let minimum = open(&directory, &format!("{base}min_tokens = 5"));
+    let minimum = folder.open(&format!("{base}min_tokens = 5"));
     assert_eq!(sizes(&minimum), (vec![10], vec![10]));
 
     let random = |seed: u64| {
-        open(
-            &directory,
-            &format!("{base}max_examples = 4\nkeep = {{ kind = \"random\", seed = {seed} }}"),
-        )
+        folder.open(&format!(
+            "{base}max_examples = 4\nkeep = {{ kind = \"random\", seed = {seed} }}"
+        ))
     };
     let draws: Vec<Vec<String>> = (0..6)
         .map(|seed| texts(&random(seed), Split::Train)[0].clone())
@@ -304,28 +264,24 @@ fn caps_and_minima_shape_training_only() {
 
 #[test]
 fn cache_is_keyed_by_contents_and_settings() {
-    let directory = mixed();
-    let cache = directory.path().join("cache");
-    let first = open(&directory, JSONL);
-    let again = open(&directory, JSONL);
+    let folder = mixed();
+    let cache = folder.path("cache");
+    let first = folder.open(JSONL);
+    let again = folder.open(JSONL);
     assert_eq!(first.digest(), again.digest());
     assert_eq!(first.stats(), again.stats());
     assert_eq!(cache_files(&cache).len(), 1);
 
-    let capped = open(&directory, &format!("{JSONL}max_examples = 1"));
+    let capped = folder.open(&format!("{JSONL}max_examples = 1"));
     assert_ne!(first.digest(), capped.digest());
     assert_eq!(cache_files(&cache).len(), 2);
 
-    write(&directory, "vocab.txt", "two\nwords\n");
-    assert_ne!(first.digest(), open(&directory, JSONL).digest());
-    write(&directory, "vocab.txt", "two\nwords\none\nseven\n");
+    folder.write("vocab.txt", "two\nwords\n");
+    assert_ne!(first.digest(), folder.open(JSONL).digest());
+    folder.write("vocab.txt", "two\nwords\none\nseven\n");
 
-    fs::rename(
-        directory.path().join("mixed.jsonl"),
-        directory.path().join("moved.jsonl"),
-    )
-    .unwrap();
-    let moved = open(&directory, &JSONL.replace("mixed", "moved"));
+    fs::rename(folder.path("mixed.jsonl"), folder.path("moved.jsonl")).unwrap();
+    let moved = folder.open(&JSONL.replace("mixed", "moved"));
     assert_eq!(first.digest(), moved.digest());
     assert_eq!(moved.stats().source, "moved.jsonl");
     assert_eq!(cache_files(&cache).len(), 3);
@@ -333,9 +289,9 @@ fn cache_is_keyed_by_contents_and_settings() {
 
 #[test]
 fn a_damaged_cache_is_rebuilt() {
-    let directory = mixed();
-    let expected = texts(&open(&directory, JSONL), Split::Train);
-    let path = cache_files(&directory.path().join("cache")).remove(0);
+    let folder = mixed();
+    let expected = texts(&folder.open(JSONL), Split::Train);
+    let path = cache_files(&folder.path("cache")).remove(0);
     let good = fs::read(&path).unwrap();
     let mut damaged: Vec<Vec<u8>> = vec![Vec::new(), b"hello".to_vec(), good[..good.len() / 2].to_vec()];
     for position in (0..good.len()).step_by(7) {
@@ -345,7 +301,7 @@ fn a_damaged_cache_is_rebuilt() {
     }
     for bytes in damaged {
         fs::write(&path, bytes).unwrap();
-        assert_eq!(texts(&open(&directory, JSONL), Split::Train), expected);
+        assert_eq!(texts(&folder.open(JSONL), Split::Train), expected);
         assert!(
             fs::read(&path).unwrap() == good,
             "the rebuilt cache has the same bytes"
@@ -355,14 +311,14 @@ fn a_damaged_cache_is_rebuilt() {
 
 #[test]
 fn bytes_do_not_depend_on_the_number_of_threads() {
-    let directory = TempDir::new().unwrap();
+    let folder = Folder::new();
     let bytes = |name: &str, threads: usize, text: &str| {
-        let cache = directory.path().join(format!("{name}-{threads}"));
+        let cache = folder.path(&format!("{name}-{threads}"));
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .build()
             .unwrap();
-        pool.install(|| Corpus::open(&spec(text), directory.path(), &cache, &NoProgress))
+        pool.install(|| Corpus::open(&spec(text), folder.root(), &cache, &NoProgress))
             .unwrap();
         fs::read(cache_files(&cache).remove(0)).unwrap()
     };
@@ -378,18 +334,15 @@ fn bytes_do_not_depend_on_the_number_of_threads() {
             number % 3
         )
     };
-    write(&directory, "many.jsonl", &(0..2000).map(rows).collect::<String>());
+    folder.write("many.jsonl", (0..2000).map(rows).collect::<String>());
     let counted = "source = { kind = \"jsonl\", path = \"many.jsonl\" }\nvocabulary = { kind = \"training_data\", size = 9 }\nmax_examples = 20\nkeep = { kind = \"random\" }";
     assert!(bytes("counted", 1, counted) == bytes("counted", 3, counted));
 }
 
 #[test]
 fn synthetic_users_can_be_learned_from_but_not_perfectly() {
-    let directory = TempDir::new().unwrap();
-    let corpus = open(
-        &directory,
-        "source = { kind = \"synthetic\", users = 2000, seed = 11 }",
-    );
+    let folder = Folder::new();
+    let corpus = folder.open("source = { kind = \"synthetic\", users = 2000, seed = 11 }");
     assert_eq!(corpus.vocab().len(), 1003);
     assert_eq!(corpus.stats().validation.unknown_words, 0);
     let best = corpus.best_accuracy().unwrap();
@@ -444,11 +397,8 @@ fn synthetic_users_can_be_learned_from_but_not_perfectly() {
 
 #[test]
 fn synthetic_words_are_most_frequent_first() {
-    let directory = TempDir::new().unwrap();
-    let corpus = open(
-        &directory,
-        "source = { kind = \"synthetic\", users = 1500, seed = 2 }",
-    );
+    let folder = Folder::new();
+    let corpus = folder.open("source = { kind = \"synthetic\", users = 1500, seed = 2 }");
     let mut counts = vec![0_u64; corpus.vocab().len()];
     let train = corpus.partition(Split::Train);
     train
@@ -461,21 +411,17 @@ fn synthetic_words_are_most_frequent_first() {
 
 #[test]
 fn a_private_vocabulary_comes_with_its_record() {
-    let directory = TempDir::new().unwrap();
+    let folder = Folder::new();
     let rows = (0..50).map(|user| format!("u{user},\"The cat sat on own{user} mat\"\n"));
-    write(
-        &directory,
-        "crowd.csv",
-        &format!("user_id,text\n{}", rows.collect::<String>()),
-    );
+    folder.write("crowd.csv", format!("user_id,text\n{}", rows.collect::<String>()));
     let source = "source = { kind = \"csv\", path = \"crowd.csv\" }\n";
-    let path = directory.path().join("words.txt");
+    let path = folder.path("words.txt");
     let choose = |threshold_delta: f64| {
         let (noise, delta) = (
             NoiseMultiplier::new(0.1).unwrap(),
             Delta::new(threshold_delta).unwrap(),
         );
-        WordVotes::of_training_data(&spec(source), 6, directory.path(), &NoProgress)
+        WordVotes::of_training_data(&spec(source), 6, folder.root(), &NoProgress)
             .unwrap()
             .select(
                 &PrivateSelection::new(10, noise, delta).unwrap(),
@@ -487,25 +433,21 @@ fn a_private_vocabulary_comes_with_its_record() {
     let text = format!("{source}vocabulary = {{ kind = \"private\", path = \"words.txt\" }}");
     // The second time from the cache.
     for _ in 0..2 {
-        let corpus = open(&directory, &text);
+        let corpus = folder.open(&text);
         assert_eq!(corpus.vocab().provenance(), VocabProvenance::Private);
         let record = corpus.vocabulary_privacy().unwrap();
         assert!(record.matches(corpus.vocab()));
         assert_eq!(record.threshold_delta().get(), 1e-9);
     }
     // The same words at another price are another corpus, and words of unknown price are none.
-    let first = open(&directory, &text).digest().to_owned();
+    let first = folder.open(&text).digest().to_owned();
     let words = fs::read(&path).unwrap();
     choose(1e-8).write(&path, true).unwrap();
     assert_eq!(fs::read(&path).unwrap(), words);
-    assert_ne!(open(&directory, &text).digest(), first);
+    assert_ne!(folder.open(&text).digest(), first);
     fs::remove_file(PrivateVocabulary::path_beside(&path)).unwrap();
-    let missing = Corpus::open(&spec(&text), directory.path(), directory.path(), &NoProgress).unwrap_err();
-    assert!(
-        missing.to_string().contains("words.txt.privacy.json"),
-        "{missing}"
-    );
-    let public = open(&directory, &text.replace("private", "file"));
+    folder.fails(&text, "words.txt.privacy.json");
+    let public = folder.open(&text.replace("private", "file"));
     assert!(public.vocabulary_privacy().is_none());
     assert_ne!(public.digest(), first);
 }
