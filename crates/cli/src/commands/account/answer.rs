@@ -1,9 +1,9 @@
 //! An answer, for readers and for programs.
 
-use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
 use undertone_accounting::Guarantee;
 use undertone_present::numbers::{number, upper_bound};
+use undertone_present::table::grid;
 
 use super::question::Fact;
 use crate::output::facts;
@@ -11,8 +11,8 @@ use crate::output::facts;
 /// Everything that one question was answered with.
 #[derive(Debug)]
 pub(super) struct Answer {
-    pub(super) title: String,
-    pub(super) assumption: String,
+    pub(super) title: &'static str,
+    pub(super) assumption: &'static str,
     pub(super) facts: Vec<Fact>,
     /// The quantity that was searched for.
     pub(super) calibrated: Option<&'static str>,
@@ -56,7 +56,7 @@ impl Answer {
         );
         row("delta", upper_bound(delta.get()));
         row("adjacency", adjacency.to_string());
-        row("sampling", self.assumption.clone());
+        row("sampling", self.assumption.to_owned());
         row("recipe", recipe.to_string());
         if let Some(order) = optimal_order {
             row("best Renyi order", number(order.order));
@@ -121,23 +121,16 @@ fn found(fact: &Fact) -> String {
 
 /// Epsilon over rounds.
 fn lines(lines: &[Line]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
     let bounded = lines.iter().any(|line| line.lower_bound.is_some());
-    table.set_header(
-        ["rounds", "epsilon"]
-            .into_iter()
-            .chain(bounded.then_some("lower bound")),
-    );
-    for line in lines {
+    let header = ["rounds", "epsilon"]
+        .into_iter()
+        .chain(bounded.then_some("lower bound"));
+    let rows = lines.iter().map(|line| {
         let lower = bounded.then(|| line.lower_bound.map_or_else(String::new, lower_figure));
         let cells = [line.rounds.to_string(), upper_bound(line.epsilon)];
-        table.add_row(cells.into_iter().chain(lower));
-    }
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.trim_fmt()
+        cells.into_iter().chain(lower).collect()
+    });
+    grid(header, rows, 0)
 }
 
 /// Four digits, never more than the value.

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, ensure};
 use serde::Deserialize;
-use undertone_accounting::{Adjacency, Event, Recipe};
+use undertone_accounting::{Event, Recipe};
 use undertone_run::config::syntax_error;
 
-use super::options::{Knobs, Quantity, TargetArgs};
+use super::options::{Knobs, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
 use crate::output::Output;
 
@@ -22,7 +22,15 @@ pub(super) struct ComposeArgs {
 
 pub(super) fn run(args: &ComposeArgs, output: &Output) -> anyhow::Result<()> {
     let events = read(&args.file)?;
-    question::show(&Composed { events }, &Knobs::default(), &args.target, output)
+    let question = Question {
+        title: "Composition of events",
+        assumption: "as each event says",
+        recipe: Recipe::Pld,
+        adjacency: None,
+        quantities: &[],
+        state: &|_| state(&events),
+    };
+    question::show(&question, &Knobs::default(), &args.target, output)
 }
 
 #[derive(Deserialize)]
@@ -54,43 +62,16 @@ fn read(path: &Path) -> anyhow::Result<Vec<(Event, u64)>> {
     events.collect()
 }
 
-struct Composed {
-    events: Vec<(Event, u64)>,
-}
-
-impl Question for Composed {
-    fn title(&self) -> String {
-        "Composition of events".to_owned()
-    }
-
-    fn assumption(&self) -> String {
-        "as each event says".to_owned()
-    }
-
-    fn recipe(&self) -> Recipe {
-        Recipe::Pld
-    }
-
-    fn adjacency(&self) -> Option<Adjacency> {
-        None
-    }
-
-    fn quantities(&self) -> &'static [Quantity] {
-        &[]
-    }
-
-    fn state(&self, _: &Knobs) -> anyhow::Result<Stated> {
-        let events: Vec<serde_json::Value> = self
-            .events
-            .iter()
-            .map(|(event, count)| Ok(serde_json::json!({ "count": count, "event": event })))
-            .collect::<anyhow::Result<_>>()?;
-        let total: u64 = self.events.iter().map(|(_, count)| count).sum();
-        let shown = format!("{total} releases by {} entries of the file", self.events.len());
-        Ok(Stated {
-            events: self.events.clone(),
-            facts: vec![Fact::new("events", shown, events)],
-            warnings: Vec::new(),
-        })
-    }
+fn state(events: &[(Event, u64)]) -> anyhow::Result<Stated> {
+    let entries: Vec<serde_json::Value> = events
+        .iter()
+        .map(|(event, count)| serde_json::json!({ "count": count, "event": event }))
+        .collect();
+    let total: u64 = events.iter().map(|(_, count)| count).sum();
+    let shown = format!("{total} releases by {} entries of the file", events.len());
+    Ok(Stated {
+        events: events.to_vec(),
+        facts: vec![Fact::new("events", shown, entries)],
+        warnings: Vec::new(),
+    })
 }

@@ -76,9 +76,17 @@ impl MechanismName {
 }
 
 pub(super) fn run(args: &FtrlArgs, output: &Output) -> anyhow::Result<()> {
-    let question = Correlated {
+    let correlated = Correlated {
         strategy: Strategy::new(args)?,
         participation: participation(args)?,
+    };
+    let question = Question {
+        title: correlated.strategy.title(),
+        assumption: "none: any users in any order, as long as every user keeps to the participation limits",
+        recipe: Recipe::ExactGaussian,
+        adjacency: Some(Adjacency::ZeroOut),
+        quantities: &[Quantity::NoiseMultiplier, Quantity::Rounds],
+        state: &|knobs| correlated.state(knobs),
     };
     let knobs = Knobs::new(args.noise_multiplier, args.rounds, None)?;
     question::show(&question, &knobs, &args.target, output)
@@ -226,27 +234,7 @@ struct Correlated {
     participation: Schema,
 }
 
-impl Question for Correlated {
-    fn title(&self) -> String {
-        self.strategy.title().to_owned()
-    }
-
-    fn assumption(&self) -> String {
-        "none: any users in any order, as long as every user keeps to the participation limits".to_owned()
-    }
-
-    fn recipe(&self) -> Recipe {
-        Recipe::ExactGaussian
-    }
-
-    fn adjacency(&self) -> Option<Adjacency> {
-        Some(Adjacency::ZeroOut)
-    }
-
-    fn quantities(&self) -> &'static [Quantity] {
-        &[Quantity::NoiseMultiplier, Quantity::Rounds]
-    }
-
+impl Correlated {
     fn state(&self, knobs: &Knobs) -> anyhow::Result<Stated> {
         let (noise_multiplier, rounds) = (knobs.noise_multiplier()?, knobs.rounds()?);
         let effective = self.participation.participation.effective(rounds)?;

@@ -24,41 +24,25 @@ pub(super) fn run(args: &GaussianArgs, output: &Output) -> anyhow::Result<()> {
     let searched = args.target.searches(Quantity::Rounds);
     let rounds = args.rounds.or((!searched).then_some(1));
     let knobs = Knobs::new(args.noise_multiplier, rounds, None)?;
-    question::show(&Gaussian, &knobs, &args.target, output)
+    let question = Question {
+        title: "Gaussian releases about every user",
+        assumption: "none: every user takes part in every release",
+        recipe: Recipe::ExactGaussian,
+        adjacency: Some(Adjacency::AddOrRemoveOne),
+        quantities: &[Quantity::NoiseMultiplier, Quantity::Rounds],
+        state: &state,
+    };
+    question::show(&question, &knobs, &args.target, output)
 }
 
-struct Gaussian;
-
-impl Question for Gaussian {
-    fn title(&self) -> String {
-        "Gaussian releases about every user".to_owned()
-    }
-
-    fn assumption(&self) -> String {
-        "none: every user takes part in every release".to_owned()
-    }
-
-    fn recipe(&self) -> Recipe {
-        Recipe::ExactGaussian
-    }
-
-    fn adjacency(&self) -> Option<Adjacency> {
-        Some(Adjacency::AddOrRemoveOne)
-    }
-
-    fn quantities(&self) -> &'static [Quantity] {
-        &[Quantity::NoiseMultiplier, Quantity::Rounds]
-    }
-
-    fn state(&self, knobs: &Knobs) -> anyhow::Result<Stated> {
-        let (noise_multiplier, rounds) = (knobs.noise_multiplier()?, knobs.rounds()?);
-        Ok(Stated {
-            events: vec![(Event::Gaussian { noise_multiplier }, rounds)],
-            facts: vec![
-                Fact::measure("noise-multiplier", noise_multiplier.get()),
-                Fact::count("rounds", rounds),
-            ],
-            warnings: Vec::new(),
-        })
-    }
+fn state(knobs: &Knobs) -> anyhow::Result<Stated> {
+    let (noise_multiplier, rounds) = (knobs.noise_multiplier()?, knobs.rounds()?);
+    Ok(Stated {
+        events: vec![(Event::Gaussian { noise_multiplier }, rounds)],
+        facts: vec![
+            Fact::measure("noise-multiplier", noise_multiplier.get()),
+            Fact::count("rounds", rounds),
+        ],
+        warnings: Vec::new(),
+    })
 }

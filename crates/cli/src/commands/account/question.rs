@@ -49,37 +49,32 @@ pub(super) struct Stated {
 }
 
 /// A question: it maps knobs to events, and says which knobs may be searched for.
-pub(super) trait Question {
+pub(super) struct Question<'a> {
     /// The question, in a line.
-    fn title(&self) -> String;
-
+    pub(super) title: &'static str,
     /// The assumption about the sampling of users.
-    fn assumption(&self) -> String;
-
+    pub(super) assumption: &'static str,
     /// The tightest valid recipe.
-    fn recipe(&self) -> Recipe;
-
+    pub(super) recipe: Recipe,
     /// The relation the mechanism is usually stated for; `None` for that of the first event.
-    fn adjacency(&self) -> Option<Adjacency>;
-
+    pub(super) adjacency: Option<Adjacency>,
     /// The knobs that the question has.
-    fn quantities(&self) -> &'static [Quantity];
-
+    pub(super) quantities: &'static [Quantity],
     /// Events, facts and warnings at these knobs.
-    fn state(&self, knobs: &Knobs) -> anyhow::Result<Stated>;
+    pub(super) state: &'a dyn Fn(&Knobs) -> anyhow::Result<Stated>,
 }
 
 /// Answers a question at these knobs and shows the answer.
 pub(super) fn show(
-    question: &dyn Question,
+    question: &Question<'_>,
     knobs: &Knobs,
     args: &TargetArgs,
     output: &Output,
 ) -> anyhow::Result<()> {
     let answer = Asked {
         question,
-        recipe: args.recipe().unwrap_or_else(|| question.recipe()),
-        adjacency: args.adjacency().or_else(|| question.adjacency()),
+        recipe: args.recipe().unwrap_or(question.recipe),
+        adjacency: args.adjacency().or(question.adjacency),
     }
     .answer(knobs, args)?;
     if output.json {
@@ -91,7 +86,7 @@ pub(super) fn show(
 
 /// A question with the recipe and the relation that it is answered by.
 pub(super) struct Asked<'a> {
-    pub(super) question: &'a dyn Question,
+    pub(super) question: &'a Question<'a>,
     pub(super) recipe: Recipe,
     pub(super) adjacency: Option<Adjacency>,
 }
@@ -104,7 +99,7 @@ impl Asked<'_> {
             knobs = self.calibrate(quantity, &knobs, target)?;
             calibrated = Some(quantity);
         }
-        let stated = self.question.state(&knobs)?;
+        let stated = (self.question.state)(&knobs)?;
         let accountant = self.accountant(&stated.events)?;
         let (guarantee, delta) = match target {
             StatedFor::AtEpsilon(epsilon) => {
@@ -116,7 +111,7 @@ impl Asked<'_> {
             }
         };
         let mut table = Vec::new();
-        if self.question.quantities().contains(&Quantity::Rounds) {
+        if self.question.quantities.contains(&Quantity::Rounds) {
             for rounds in args.table(knobs.rounds()?)?.unwrap_or_default() {
                 table.push(self.line(&knobs, rounds, delta)?);
             }
@@ -135,8 +130,8 @@ impl Asked<'_> {
             );
         }
         Ok(Answer {
-            title: self.question.title(),
-            assumption: self.question.assumption(),
+            title: self.question.title,
+            assumption: self.question.assumption,
             facts: stated.facts,
             calibrated: calibrated.map(Quantity::name),
             lower_bound: lower_bound(&accountant, guarantee.delta),
@@ -162,7 +157,7 @@ impl Asked<'_> {
             rounds: Some(rounds),
             ..*knobs
         };
-        let accountant = self.accountant(&self.question.state(&knobs)?.events)?;
+        let accountant = self.accountant(&(self.question.state)(&knobs)?.events)?;
         Ok(Line {
             rounds,
             epsilon: accountant.guarantee(delta)?.epsilon.get(),

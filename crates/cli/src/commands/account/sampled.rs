@@ -70,87 +70,69 @@ fn of_examples(
         !args.sampling.counts_users(),
         "--{name} and --population were both given: sampled examples need --sampling-probability"
     );
-    let sampled = Sampled {
-        title: EXAMPLE_LEVEL,
-        group_size: Some((name, group_size)),
-    };
-    sampled.show(args, output)
+    ask(EXAMPLE_LEVEL, Some((name, group_size)), args, output)
 }
 
 pub(super) fn of_users(title: &'static str, args: &RoundsArgs, output: &Output) -> anyhow::Result<()> {
-    let group_size = None;
-    Sampled { title, group_size }.show(args, output)
+    ask(title, None, args, output)
 }
 
-struct Sampled {
+/// Asks about sampled examples where the option of a group size has a name and a value, else about sampled users.
+fn ask(
     title: &'static str,
-    /// The option's name and value, where examples are sampled.
     group_size: Option<(&'static str, u32)>,
-}
-
-impl Sampled {
-    fn show(&self, args: &RoundsArgs, output: &Output) -> anyhow::Result<()> {
-        let knobs = Knobs::new(args.noise_multiplier, args.rounds, args.sampling.probability()?)?;
-        question::show(self, &knobs, &args.target, output)
-    }
-}
-
-impl Question for Sampled {
-    fn title(&self) -> String {
-        self.title.to_owned()
-    }
-
-    fn assumption(&self) -> String {
-        match self.group_size {
-            Some(_) => "Poisson: every example joins every step independently; not valid for shuffled or fixed-size batches",
-            None => "Poisson: every user joins every round independently; not valid for shuffled or fixed-size cohorts",
-        }
-        .to_owned()
-    }
-
-    fn recipe(&self) -> Recipe {
-        Recipe::Pld
-    }
-
-    fn adjacency(&self) -> Option<Adjacency> {
-        Some(Adjacency::AddOrRemoveOne)
-    }
-
-    fn quantities(&self) -> &'static [Quantity] {
-        &[
+    args: &RoundsArgs,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let question = Question {
+        title,
+        assumption: match group_size {
+            Some(_) => {
+                "Poisson: every example joins every step independently; not valid for shuffled or fixed-size batches"
+            }
+            None => {
+                "Poisson: every user joins every round independently; not valid for shuffled or fixed-size cohorts"
+            }
+        },
+        recipe: Recipe::Pld,
+        adjacency: Some(Adjacency::AddOrRemoveOne),
+        quantities: &[
             Quantity::NoiseMultiplier,
             Quantity::Rounds,
             Quantity::SamplingProbability,
-        ]
-    }
+        ],
+        state: &|knobs| state(group_size, knobs),
+    };
+    let knobs = Knobs::new(args.noise_multiplier, args.rounds, args.sampling.probability()?)?;
+    question::show(&question, &knobs, &args.target, output)
+}
 
-    fn state(&self, knobs: &Knobs) -> anyhow::Result<Stated> {
-        let (sampling_probability, noise_multiplier, rounds) = (
-            knobs.sampling_probability()?,
-            knobs.noise_multiplier()?,
-            knobs.rounds()?,
-        );
-        let event = match self.group_size {
-            Some((_, group_size)) => Event::ExampleLevelSampling {
-                group_size,
-                sampling_probability,
-                noise_multiplier,
-            },
-            None => Event::PoissonGaussian {
-                sampling_probability,
-                noise_multiplier,
-            },
-        };
-        let group_size = self.group_size.map(|(name, size)| Fact::count(name, size.into()));
-        let rest = [
-            Fact::measure("sampling-probability", sampling_probability.get()),
-            Fact::measure("noise-multiplier", noise_multiplier.get()),
-            Fact::count("rounds", rounds),
-        ];
-        Ok(Stated {
-            events: vec![(event, rounds)],
-            facts: group_size.into_iter().chain(rest).collect(),
-            warnings: Vec::new(),
-        })
-    }
+fn state(group_size: Option<(&'static str, u32)>, knobs: &Knobs) -> anyhow::Result<Stated> {
+    let (sampling_probability, noise_multiplier, rounds) = (
+        knobs.sampling_probability()?,
+        knobs.noise_multiplier()?,
+        knobs.rounds()?,
+    );
+    let event = match group_size {
+        Some((_, group_size)) => Event::ExampleLevelSampling {
+            group_size,
+            sampling_probability,
+            noise_multiplier,
+        },
+        None => Event::PoissonGaussian {
+            sampling_probability,
+            noise_multiplier,
+        },
+    };
+    let group_size = group_size.map(|(name, size)| Fact::count(name, size.into()));
+    let rest = [
+        Fact::measure("sampling-probability", sampling_probability.get()),
+        Fact::measure("noise-multiplier", noise_multiplier.get()),
+        Fact::count("rounds", rounds),
+    ];
+    Ok(Stated {
+        events: vec![(event, rounds)],
+        facts: group_size.into_iter().chain(rest).collect(),
+        warnings: Vec::new(),
+    })
 }

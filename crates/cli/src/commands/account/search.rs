@@ -32,7 +32,7 @@ impl Asked<'_> {
     ) -> anyhow::Result<Knobs> {
         let name = quantity.name();
         ensure!(
-            self.question.quantities().contains(&quantity),
+            self.question.quantities.contains(&quantity),
             "--calibrate {name}: this command has no --{name}"
         );
         ensure!(
@@ -141,7 +141,7 @@ impl Search<'_> {
 
     /// Epsilon at these knobs; infinite where none can be stated.
     fn epsilon(&self, knobs: &Knobs) -> anyhow::Result<f64> {
-        let events = self.asked.question.state(knobs)?.events;
+        let events = (self.asked.question.state)(knobs)?.events;
         match self.asked.accountant(&events)?.guarantee(self.target.1) {
             Ok(guarantee) => Ok(guarantee.epsilon.get()),
             Err(AccountingError::NoFiniteGuarantee { .. }) => Ok(f64::INFINITY),
