@@ -1,6 +1,6 @@
 //! Tables as text.
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, Table, TableStyle, presets};
 
 use crate::terminal;
 
@@ -24,8 +24,26 @@ pub fn grid<H: ToString>(
     rows: impl IntoIterator<Item = Vec<String>>,
     left: usize,
 ) -> String {
+    aligned(presets::NOTHING, header, rows, left)
+}
+
+/// As [`grid`], with lines between the rows.
+pub fn ruled<H: ToString>(
+    header: impl IntoIterator<Item = H>,
+    rows: impl IntoIterator<Item = Vec<String>>,
+    left: usize,
+) -> String {
+    aligned(presets::UTF8_HORIZONTAL_ONLY, header, rows, left)
+}
+
+fn aligned<H: ToString>(
+    style: TableStyle,
+    header: impl IntoIterator<Item = H>,
+    rows: impl IntoIterator<Item = Vec<String>>,
+    left: usize,
+) -> String {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING);
+    table.load_style(style);
     let visible = |cell: String| terminal::line(&cell).into_owned();
     table.set_header(header.into_iter().map(|cell| visible(cell.to_string())));
     for row in rows {

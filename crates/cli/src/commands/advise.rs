@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use comfy_table::{CellAlignment, Table, presets};
 use undertone_present::numbers::{number, upper_bound};
+use undertone_present::table::ruled;
 use undertone_run::config::{Override, RunFile};
 use undertone_studies::advise::doubling::{Doubled, DoublingStep};
 use undertone_studies::advise::{Advice, AdviceRequest, GroupSize, Recommended, advise};
@@ -169,9 +169,7 @@ fn text(advice: &Advice) -> String {
 
 /// Every turn of the loop, then where it ended.
 fn turns(steps: &[DoublingStep], advice: &Advice) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header([
+    let header = [
         "G",
         "M",
         "L(G)",
@@ -181,10 +179,10 @@ fn turns(steps: &[DoublingStep], advice: &Advice) -> String {
         "sigma(2M)",
         "tau_M",
         "doubled",
-    ]);
+    ];
     let or_none = |value: Option<f64>| value.map_or_else(|| "too few users".to_owned(), number);
-    for step in steps {
-        table.add_row([
+    let rows = steps.iter().map(|step| {
+        vec![
             step.group_size.to_string(),
             step.cohort_size.to_string(),
             number(step.norm),
@@ -198,17 +196,14 @@ fn turns(steps: &[DoublingStep], advice: &Advice) -> String {
                 Doubled::CohortSize => "M",
             }
             .to_owned(),
-        ]);
-    }
-    table.add_row([advice.uls.group_size.to_string(), advice.uls.batch.to_string()]);
-    right(&mut table, 0);
-    table.trim_fmt()
+        ]
+    });
+    let end = vec![advice.uls.group_size.to_string(), advice.uls.batch.to_string()];
+    ruled(header, rows.chain([end]), 0)
 }
 
 fn both(advice: &Advice) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header([
+    let header = [
         "",
         "group_size",
         "examples or users per step",
@@ -216,9 +211,9 @@ fn both(advice: &Advice) -> String {
         "noise_multiplier",
         "gradient norm (initial clip_norm)",
         "noise std per coordinate",
-    ]);
-    for (name, configured) in [("ELS", &advice.els), ("ULS", &advice.uls)] {
-        table.add_row([
+    ];
+    let rows = [("ELS", &advice.els), ("ULS", &advice.uls)].map(|(name, configured)| {
+        vec![
             name.to_owned(),
             configured.group_size.to_string(),
             configured.batch.to_string(),
@@ -227,14 +222,7 @@ fn both(advice: &Advice) -> String {
             configured.noise_multiplier.to_string(),
             number(configured.gradient_norm),
             number(configured.noise_std),
-        ]);
-    }
-    right(&mut table, 1);
-    table.trim_fmt()
-}
-
-fn right(table: &mut Table, from: usize) {
-    for column in table.column_iter_mut().skip(from) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+        ]
+    });
+    ruled(header, rows, 1)
 }

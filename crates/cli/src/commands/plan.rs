@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use undertone_accounting::participation::largest_gap;
 use undertone_accounting::plan::ProductionSetting;
 use undertone_accounting::{Delta, Epsilon, Rho};
 use undertone_mechanisms::population_plan::{Feasible, Goal, PopulationQuestion};
 use undertone_present::numbers::{number, upper_bound};
+use undertone_present::table::grid;
 
 use crate::output::Output;
 
@@ -219,9 +219,7 @@ fn text(at_report_goal: &[Feasible], smallest: &[Smallest], report_goal: u64) ->
 }
 
 fn table(options: &[Feasible]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header([
+    let header = [
         "mechanism",
         "report goal",
         "noise multiplier",
@@ -231,10 +229,10 @@ fn table(options: &[Feasible]) -> String {
         "epsilon",
         "target",
         "noise for target",
-    ]);
-    for option in options {
+    ];
+    let rows = options.iter().map(|option| {
         let sign = if option.exact { "" } else { "~" };
-        table.add_row([
+        vec![
             option.mechanism.name().to_owned(),
             option.report_goal.to_string(),
             number(option.noise_multiplier.get()),
@@ -244,12 +242,9 @@ fn table(options: &[Feasible]) -> String {
             upper_bound(option.epsilon.get()),
             if option.meets_target { "met" } else { "missed" }.to_owned(),
             upper_bound(option.noise_for_target.get()),
-        ]);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.trim_fmt()
+        ]
+    });
+    grid(header, rows, 1)
 }
 
 #[cfg(test)]

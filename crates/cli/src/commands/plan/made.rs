@@ -2,7 +2,6 @@
 
 use anyhow::{Context, anyhow, ensure};
 use clap::ValueEnum;
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use undertone_mechanisms::optimize::{Kind, Sizes};
 use undertone_mechanisms::population_plan::{
@@ -10,6 +9,7 @@ use undertone_mechanisms::population_plan::{
 };
 use undertone_mechanisms::{Objective, Workload};
 use undertone_present::numbers::{number, upper_bound};
+use undertone_present::table::grid;
 
 use crate::output::Output;
 use undertone_present::curves::{Pen, Picture, Points, named, range};
@@ -336,9 +336,7 @@ impl Comparison {
     }
 
     fn table(&self, option: impl Fn(&Row) -> &Planned) -> String {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING);
-        table.set_header([
+        let header = [
             "mechanism",
             "report goal",
             "MinS",
@@ -349,11 +347,11 @@ impl Comparison {
             "noise / utility noise",
             "rho at utility noise",
             "epsilon at utility noise",
-        ]);
-        for row in &self.candidates {
+        ];
+        let rows = self.candidates.iter().map(|row| {
             let option = option(row);
             let sign = if option.sensitivity.exact { "" } else { "~" };
-            table.add_row([
+            vec![
                 row.candidate.to_owned(),
                 option.report_goal.to_string(),
                 option.min_sep.get().to_string(),
@@ -364,12 +362,9 @@ impl Comparison {
                 format!("{:.3}", noise(option) / self.utility_noise),
                 upper_bound(option.at_utility.rho.get()),
                 upper_bound(option.at_utility.epsilon.get()),
-            ]);
-        }
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        table.trim_fmt()
+            ]
+        });
+        grid(header, rows, 1)
     }
 }
 

@@ -1,31 +1,17 @@
 //! A comparison as a table, on the terminal and as Markdown.
 
-use comfy_table::{CellAlignment, Table, presets};
 use undertone_present::numbers::{epsilon_delta, number};
+use undertone_present::table::grid;
 use undertone_studies::sweep::{Comparison, Difference, Row, Spread};
-
-use crate::output::value;
 
 /// The table for the terminal.
 pub(super) fn table(comparison: &Comparison) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    let visible = |cells: Vec<String>| cells.into_iter().map(|cell| value(&cell).into_owned());
-    table.set_header(visible(header(comparison)));
-    for row in &comparison.rows {
-        table.add_row(visible(cells(row)));
-    }
-    for column in comparison.axes.len()..header(comparison).len() {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let left = comparison.trials - comparison.finished;
-    match left {
-        0 => table.trim_fmt(),
-        _ => format!(
-            "{}\n\n{left} of {} runs have not finished.",
-            table.trim_fmt(),
+    let rows = comparison.rows.iter().map(cells);
+    let table = grid(header(comparison), rows, comparison.axes.len());
+    match comparison.trials - comparison.finished {
+        0 => table,
+        left => format!(
+            "{table}\n\n{left} of {} runs have not finished.",
             comparison.trials
         ),
     }
