@@ -101,7 +101,8 @@ pub struct Labels {
 
 /// An SVG document, or the message of the drawing library.
 pub type Drawn = Result<String, String>;
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+/// The area of a picture.
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// A chart of lines over a common horizontal axis. There is none if no series other than levels has data.
@@ -117,7 +118,7 @@ pub fn lines(labels: &Labels, series: &[Series]) -> Option<Drawn> {
     let right = if right > left { right } else { left + 1.0 };
     let (low, high) = range(series.iter().flat_map(|s| &s.points).map(|p| p.1))?;
     let (low, high) = padded(low, high, labels.from_zero);
-    Some(picture(|root| {
+    Some(document(SIZE, |root| {
         let shown = series.iter().filter(|s| !s.points.is_empty());
         let mut legend: Vec<_> = shown.map(|s| (s.name.as_str(), s.colour, s.style)).collect();
         if legend.len() == 1 {
@@ -141,7 +142,7 @@ pub fn bars(labels: &Labels, edges: &[f64], counts: &[f64], marks: &[(String, f6
     if tallest <= 0.0 || edges.len() != counts.len() + 1 || right <= left {
         return None;
     }
-    Some(picture(|root| {
+    Some(document(SIZE, |root| {
         let legend: Vec<_> = marks
             .iter()
             .map(|(name, _)| (name.as_str(), SECOND, Style::Level))
@@ -164,10 +165,14 @@ pub fn bars(labels: &Labels, edges: &[f64], counts: &[f64], marks: &[(String, f6
     }))
 }
 
-fn picture(draw: impl FnOnce(&Area<'_>) -> Result<(), String>) -> Drawn {
+/// The SVG document of a picture of this size in SVG units, on the background that pages map.
+///
+/// # Errors
+/// The message of the drawing library.
+pub fn document(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result<(), String>) -> Drawn {
     let mut svg = String::new();
     {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         root.fill(&PAPER).map_err(|error| error.to_string())?;
         draw(&root)?;
         root.present().map_err(|error| error.to_string())?;

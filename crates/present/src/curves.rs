@@ -6,7 +6,7 @@ use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::FontTransform;
 
-use crate::chart::GRID;
+use crate::chart::{Area, Drawn, GRID, document};
 pub use crate::chart::{INK, MUTED, PAPER};
 use crate::numbers::number;
 use crate::scale::Scale;
@@ -105,7 +105,7 @@ impl Picture<'_> {
     ///
     /// # Errors
     /// The message of the drawing library.
-    pub fn svg(&self) -> Result<String, String> {
+    pub fn svg(&self) -> Drawn {
         self.svg_over(Scale::Logarithmic, Scale::Logarithmic)
     }
 
@@ -113,7 +113,7 @@ impl Picture<'_> {
     ///
     /// # Errors
     /// The message of the drawing library.
-    pub fn svg_over(&self, x_scale: Scale, y_scale: Scale) -> Result<String, String> {
+    pub fn svg_over(&self, x_scale: Scale, y_scale: Scale) -> Drawn {
         let (x, y) = (self.x.clone(), self.y.clone());
         match (x_scale, y_scale) {
             (Scale::Linear, Scale::Linear) => self.paint_svg(x, y),
@@ -130,18 +130,14 @@ impl Picture<'_> {
         X::CoordDescType: ValueFormatter<f64>,
         Y::CoordDescType: ValueFormatter<f64>,
     {
-        let mut svg = String::new();
-        {
-            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            self.paint(&root, x, y).map_err(|error| error.to_string())?;
-            root.present().map_err(|error| error.to_string())?;
-        }
-        Ok(svg)
+        document(SIZE, |root| {
+            self.paint(root, x, y).map_err(|error| error.to_string())
+        })
     }
 
     fn paint<'b, X, Y>(
         &self,
-        root: &DrawingArea<SVGBackend<'b>, plotters::coord::Shift>,
+        root: &Area<'b>,
         x: X,
         y: Y,
     ) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'b> as DrawingBackend>::ErrorType>>
@@ -152,7 +148,6 @@ impl Picture<'_> {
         Y::CoordDescType: ValueFormatter<f64>,
     {
         let text = |size: i32, colour: RGBColor| ("sans-serif", size).into_font().color(&colour);
-        root.fill(&PAPER)?;
         root.draw(&Text::new(self.title.as_str(), (16, 14), text(19, INK)))?;
         let (mut column, mut line) = (16, 52);
         for (name, pen) in &self.legend {

@@ -3,7 +3,7 @@
 use super::summary::percent;
 use super::{ReportError, Result, RunData};
 use undertone_present::chart::{self, FIRST, Format, Labels, SECOND, Series, Style, THIRD};
-use undertone_present::numbers::number;
+use undertone_present::numbers::{number, upper_bound};
 use undertone_run::metrics::{EvaluationRecord, Histogram, RoundRecord};
 
 /// Number of rounds whose update norms are in one histogram.
@@ -24,7 +24,7 @@ pub struct Picture {
 }
 
 pub(super) fn all(run: &RunData) -> Result<Vec<Picture>> {
-    type Draw = fn(&RunData) -> Option<(String, Result<String, String>)>;
+    type Draw = fn(&RunData) -> Drawn;
     let pictures: [(&'static str, Draw); 8] = [
         ("accuracy", accuracy),
         ("epsilon", epsilon),
@@ -35,20 +35,17 @@ pub(super) fn all(run: &RunData) -> Result<Vec<Picture>> {
         ("cohort-sizes", cohort_sizes),
         ("user-sizes", user_sizes),
     ];
-    let drawn = pictures
-        .into_iter()
-        .filter_map(|(name, draw)| draw(run).map(|(caption, svg)| (name, caption, svg)));
-    drawn
-        .map(|(name, caption, svg)| match svg {
-            Ok(svg) => Ok(Picture { name, caption, svg }),
-            Err(message) => Err(ReportError::Picture {
-                picture: name.to_owned(),
-                message,
-            }),
-        })
-        .collect()
+    let mut drawn = Vec::new();
+    for (name, draw) in pictures {
+        let Some((caption, svg)) = draw(run) else { continue };
+        let picture = name.to_owned();
+        let svg = svg.map_err(|message| ReportError::Picture { picture, message })?;
+        drawn.push(Picture { name, caption, svg });
+    }
+    Ok(drawn)
 }
 
+/// A caption with its picture; `None` where there is nothing to draw.
 type Drawn = Option<(String, Result<String, String>)>;
 
 fn whole(value: f64) -> String {
@@ -120,48 +117,34 @@ fn accuracy(run: &RunData) -> Drawn {
 }
 
 fn epsilon(run: &RunData) -> Drawn {
-    let mut series = vec![Series::new(
-        "spent",
-        Style::Line,
-        FIRST,
-        rounds(run, |round| round.epsilon),
-    )];
+    let spent = rounds(run, |round| round.epsilon);
+    let mut series = vec![Series::new("spent", Style::Line, FIRST, spent)];
     let planned = run.privacy.as_ref().and_then(|privacy| privacy.planned.as_ref());
     series.extend(planned.map(|planned| {
-        Series::level(
-            format!(
-                "planned {}",
-                undertone_present::numbers::upper_bound(planned.epsilon)
-            ),
-            SECOND,
-            planned.epsilon,
-        )
+        let name = format!("planned {}", upper_bound(planned.epsilon));
+        Series::level(name, SECOND, planned.epsilon)
     }));
     let delta = planned.map_or(String::new(), |planned| {
-        format!(
-            " at delta = {}",
-            undertone_present::numbers::upper_bound(planned.delta)
-        )
+        format!(" at delta = {}", upper_bound(planned.delta))
     });
     let caption = format!("Upper bound on epsilon after each round{delta}.");
-    Some((
-        caption,
-        chart::lines(&over_rounds("Epsilon spent", number, true), &series)?,
-    ))
+    let labels = over_rounds("Epsilon spent", number, true);
+    Some((caption, chart::lines(&labels, &series)?))
+}
+
+/// A quantity of the rounds: each value faintly, and a moving average.
+fn smoothed(name: &str, labels: &Labels, caption: &str, points: Vec<(f64, f64)>) -> Drawn {
+    let series = [Series::new(name, Style::Smoothed, FIRST, points)];
+    Some((caption.to_owned(), chart::lines(labels, &series)?))
 }
 
 fn train_loss(run: &RunData) -> Drawn {
-    let series = [Series::new(
+    smoothed(
         "loss",
-        Style::Smoothed,
-        FIRST,
+        &over_rounds("Training loss", number, false),
+        "Mean over all local steps of a round, in nats per token. Bold: moving average.",
         rounds(run, |round| Some(round.train_loss)),
-    )];
-    let caption = "Mean over all local steps of a round, in nats per token. Bold: moving average.";
-    Some((
-        caption.to_owned(),
-        chart::lines(&over_rounds("Training loss", number, false), &series)?,
-    ))
+    )
 }
 
 fn update_norms(run: &RunData) -> Drawn {
@@ -223,41 +206,30 @@ fn clipped_fraction(run: &RunData) -> Drawn {
     if run.rounds.iter().all(|round| round.clip_norm.is_none()) {
         return None;
     }
-    let values = rounds(run, |round| round.clip_norm.map(|_| round.clipped_fraction));
-    let series = [Series::new("share", Style::Smoothed, FIRST, values)];
-    let caption = "Share of a round's users whose update reached the clip norm. Bold: moving average.";
-    Some((
-        caption.to_owned(),
-        chart::lines(&over_rounds("Clipped updates", fraction, true), &series)?,
-    ))
+    smoothed(
+        "share",
+        &over_rounds("Clipped updates", fraction, true),
+        "Share of a round's users whose update reached the clip norm. Bold: moving average.",
+        rounds(run, |round| round.clip_norm.map(|_| round.clipped_fraction)),
+    )
 }
 
 fn signal_to_noise(run: &RunData) -> Drawn {
-    let series = [Series::new(
+    smoothed(
         "ratio",
-        Style::Smoothed,
-        FIRST,
+        &over_rounds("Signal to noise", number, true),
+        "Norm of the average update over the norm of the noise in one round. Below 1 is usual: rounds add up.",
         rounds(run, |round| round.signal_to_noise),
-    )];
-    let caption = "Norm of the average update over the norm of the noise in one round. Below 1 is usual: rounds add up.";
-    Some((
-        caption.to_owned(),
-        chart::lines(&over_rounds("Signal to noise", number, true), &series)?,
-    ))
+    )
 }
 
 fn cohort_sizes(run: &RunData) -> Drawn {
-    let series = [Series::new(
+    smoothed(
         "users",
-        Style::Smoothed,
-        FIRST,
+        &over_rounds("Cohort size", whole, true),
+        "Users that contributed to a round. Bold: moving average.",
         rounds(run, |round| Some(round.cohort_size as f64)),
-    )];
-    let caption = "Users that contributed to a round. Bold: moving average.";
-    Some((
-        caption.to_owned(),
-        chart::lines(&over_rounds("Cohort size", whole, true), &series)?,
-    ))
+    )
 }
 
 fn user_sizes(run: &RunData) -> Drawn {

@@ -6,7 +6,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use undertone_mechanisms::Objective;
 
 use super::compare::Row;
-use undertone_present::curves::{COLOURS, INK, MUTED, PAPER};
+use undertone_present::chart::{Area, document};
+use undertone_present::curves::{COLOURS, INK, MUTED};
 
 const WIDTH: u32 = 880;
 const TOP: i32 = 78;
@@ -20,27 +21,21 @@ const LONGEST: f64 = 4.0;
 
 /// Draws RmsLoss and MaxLoss of every row, on one linear axis from 0; bars far longer than the others are cut.
 pub(super) fn draw(title: &str, rows: &[Row], objective: Objective) -> anyhow::Result<String> {
-    let mut svg = String::new();
     let height = TOP + HEIGHT * rows.len() as i32 + 16;
-    {
-        let size = (WIDTH, height.unsigned_abs());
-        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        paint(&root, title, rows, objective)
-            .and_then(|()| root.present())
-            .map_err(|error| anyhow!("cannot draw the comparison: {error}"))?;
-    }
-    Ok(svg)
+    document((WIDTH, height.unsigned_abs()), |root| {
+        paint(root, title, rows, objective).map_err(|error| error.to_string())
+    })
+    .map_err(|message| anyhow!("cannot draw the comparison: {message}"))
 }
 
 fn paint<'a>(
-    root: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>,
+    root: &Area<'a>,
     title: &str,
     rows: &[Row],
     objective: Objective,
 ) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
     let font = |size: i32, colour: RGBColor| ("sans-serif", size).into_font().color(&colour);
     let place = |x: HPos| Pos::new(x, VPos::Center);
-    root.fill(&PAPER)?;
     root.draw(&Text::new(title, (16, 14), font(17, INK)))?;
     let [first, second, ..] = COLOURS;
     let bars = match objective {
