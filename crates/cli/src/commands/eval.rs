@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use undertone_run::Silent;
 use undertone_run::config::{EosTargets, EvaluationSplit};
 
+use super::train::threads;
 use crate::output::{Output, facts};
 
 /// Arguments of `undertone eval`.
@@ -66,11 +67,8 @@ impl From<Eos> for EosTargets {
 /// Evaluates and shows the measures.
 pub(crate) fn run(args: &EvalArgs, output: &Output) -> anyhow::Result<()> {
     let (split, eos) = (EvaluationSplit::from(args.split), EosTargets::from(args.eos));
-    let threads = args
-        .threads
-        .or(std::thread::available_parallelism().ok())
-        .map_or(1, std::num::NonZeroUsize::get);
-    let metrics = undertone_run::evaluate(&args.run, args.base.as_deref(), split, eos, threads, &Silent)?;
+    let (base, threads) = (args.base.as_deref(), threads(args.threads));
+    let metrics = undertone_run::evaluate(&args.run, base, split, eos, threads, &Silent)?;
     if output.json {
         return output.print_json(&metrics);
     }

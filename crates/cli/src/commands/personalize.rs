@@ -8,6 +8,7 @@ use undertone_run::files::write_atomic;
 use undertone_run::personalize::{self, Change, Personalization, PersonalizeOptions};
 
 use super::eval::{Eos, Split};
+use super::train::threads;
 use crate::output::{Output, facts};
 
 /// Arguments of `undertone personalize`.
@@ -66,10 +67,6 @@ impl Observer for Bar {
 
 /// Personalises and shows what it did.
 pub(crate) fn run(args: &PersonalizeArgs, output: &Output) -> anyhow::Result<()> {
-    let threads = args
-        .threads
-        .or(std::thread::available_parallelism().ok())
-        .map_or(1, std::num::NonZeroUsize::get);
     let options = PersonalizeOptions {
         split: args.split.into(),
         max_users: args.users,
@@ -77,7 +74,7 @@ pub(crate) fn run(args: &PersonalizeArgs, output: &Output) -> anyhow::Result<()>
         batch_size: args.batch_size,
         learning_rate: args.learning_rate,
         eos: args.eos.into(),
-        threads,
+        threads: threads(args.threads),
     };
     let bar = Bar(output.bar(0, "personalising {bar:40} {pos}/{len} users, {eta} left"));
     let done = personalize::personalize(&args.run, args.base.as_deref(), &options, &bar)?;

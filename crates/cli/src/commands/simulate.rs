@@ -11,7 +11,7 @@ use undertone_run::config::Override;
 use undertone_run::files::write_atomic;
 use undertone_studies::simulate::{self, Simulation, SimulationFile};
 
-use crate::output::{Output, value};
+use crate::output::{Output, value, write_json};
 use sweep::Sweep;
 
 /// Arguments of `undertone simulate`.
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &SimulateArgs, output: &Output) -> anyhow::Result<()> {
     if let Some(folder) = &args.out {
         let svg = pictures::rounds(&simulation)?;
         write_atomic(&folder.join("rounds.svg"), svg.as_bytes())?;
-        write_summary(folder, &simulation)?;
+        write_json(&folder.join("summary.json"), &simulation)?;
     }
     if output.json {
         return output.print_json(&simulation);
@@ -79,10 +79,4 @@ fn simulated(
     });
     bar.finish_and_clear();
     Ok(result?)
-}
-
-fn write_summary<T: serde::Serialize>(folder: &Path, value: &T) -> anyhow::Result<()> {
-    let mut json = serde_json::to_vec_pretty(value).context("cannot write the result as JSON")?;
-    json.push(b'\n');
-    Ok(write_atomic(&folder.join("summary.json"), &json)?)
 }

@@ -13,7 +13,7 @@ use undertone_run::files::write_atomic;
 use undertone_studies::sweep::{Comparison, Sweep, TrialState};
 
 use super::train::{Progress, start_threads};
-use crate::output::{Output, value};
+use crate::output::{Output, value, write_json};
 
 /// Arguments of `undertone sweep`.
 #[derive(Debug, clap::Args)]
@@ -85,9 +85,7 @@ fn train(sweep: &Sweep, args: &SweepArgs, output: &Output) -> anyhow::Result<()>
 
 fn write(folder: &Path, comparison: &Comparison) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let mut json = serde_json::to_vec_pretty(comparison).context("cannot write the result as JSON")?;
-    json.push(b'\n');
-    write_atomic(&folder.join("comparison.json"), &json)?;
+    write_json(&folder.join("comparison.json"), comparison)?;
     let mut page = text::markdown(comparison);
     for (name, svg) in pictures::curves(comparison)? {
         write_atomic(&folder.join(&name), svg.as_bytes())?;

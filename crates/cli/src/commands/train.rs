@@ -3,6 +3,7 @@
 #[cfg(feature = "mpi")]
 mod ranks;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -32,7 +33,7 @@ pub(crate) struct TrainArgs {
     out: PathBuf,
     /// Set the number of threads (default: one per core). The result does not depend on it.
     #[arg(long)]
-    threads: Option<std::num::NonZeroUsize>,
+    threads: Option<NonZeroUsize>,
 }
 
 /// Arguments of `undertone train`.
@@ -96,12 +97,15 @@ pub(super) fn show(
     }
 }
 
+/// The number of threads: those asked for, or as many as there are cores.
+pub(super) fn threads(asked: Option<NonZeroUsize>) -> usize {
+    let threads = asked.or(std::thread::available_parallelism().ok());
+    threads.map_or(1, NonZeroUsize::get)
+}
+
 /// Starts the threads of this process and returns their number: those asked for, or as many as there are cores.
-pub(super) fn start_threads(asked: Option<std::num::NonZeroUsize>) -> anyhow::Result<usize> {
-    let threads = asked.map_or_else(
-        || std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get),
-        std::num::NonZeroUsize::get,
-    );
+pub(super) fn start_threads(asked: Option<NonZeroUsize>) -> anyhow::Result<usize> {
+    let threads = threads(asked);
     // Sums and noise run on the same cores as the users do.
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)

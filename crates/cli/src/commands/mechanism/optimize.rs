@@ -140,15 +140,7 @@ impl Found {
         row("RmsLoss", format!("{:.6}", self.losses.rms_loss));
         row("MaxError", format!("{:.6}", self.errors.max_error));
         row("RmsError", format!("{:.6}", self.errors.rms_error));
-        let certified = if self.sensitivity.exact {
-            "exact"
-        } else {
-            "a proved upper bound"
-        };
-        row(
-            "sensitivity",
-            format!("{:.6} ({certified})", self.losses.sensitivity),
-        );
+        row("sensitivity", table::certified(self.sensitivity));
         row("memory", self.memory.shown());
         for (name, value) in &self.parameters {
             row(name, value.clone());

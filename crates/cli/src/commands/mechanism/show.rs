@@ -294,15 +294,7 @@ impl Shown {
             "MaxError, RmsError",
             format!("{:.6}, {:.6}", self.errors.max_error, self.errors.rms_error),
         );
-        let certified = if self.sensitivity.exact {
-            "exact"
-        } else {
-            "a proved upper bound"
-        };
-        row(
-            "sensitivity",
-            format!("{:.6} ({certified})", self.losses.sensitivity),
-        );
+        row("sensitivity", table::certified(self.sensitivity));
         row("memory", self.memory.shown());
         rows.extend(self.parameters.iter().cloned().chain(self.head.rows()));
         if let Some(stated) = &self.privacy {

@@ -25,6 +25,16 @@ pub(super) fn sensitivity(certified: Certified) -> String {
     format!("{sign}{:.4}", certified.squared.sensitivity())
 }
 
+/// A sensitivity in words.
+pub(super) fn certified(sensitivity: Certified) -> String {
+    let certified = if sensitivity.exact {
+        "exact"
+    } else {
+        "a proved upper bound"
+    };
+    format!("{:.6} ({certified})", sensitivity.squared.sensitivity())
+}
+
 /// The memory that the noise of a run needs between rounds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Memory {

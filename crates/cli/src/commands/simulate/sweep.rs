@@ -9,8 +9,8 @@ use undertone_run::config::Override;
 use undertone_run::files::write_atomic;
 use undertone_studies::simulate::{Simulation, SimulationFile};
 
-use super::{SimulateArgs, pictures, simulated, text, write_summary};
-use crate::output::Output;
+use super::{SimulateArgs, pictures, simulated, text};
+use crate::output::{Output, write_json};
 use undertone_present::table::grid;
 
 /// A key of the simulation file and the numbers it takes.
@@ -95,7 +95,7 @@ impl Sweep {
         if let Some(folder) = &args.out {
             let svg = pictures::sweep(&self.key, &points)?;
             write_atomic(&folder.join("sweep.svg"), svg.as_bytes())?;
-            write_summary(folder, &report)?;
+            write_json(&folder.join("summary.json"), &report)?;
         }
         if output.json {
             return output.print_json(&report);
