@@ -36,6 +36,14 @@ impl Output {
         write_out(&terminal::lines(text))
     }
 
+    /// Prints a result in the form that was asked for: as JSON, or as the text that `text` makes.
+    pub(crate) fn show<T: Serialize>(&self, value: &T, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+        match self.json {
+            true => self.print_json(value),
+            false => self.print(&text()),
+        }
+    }
+
     /// Prints one line on standard error, for users who wait; nothing where JSON was asked for.
     pub(crate) fn note(&self, line: &str) {
         if !self.json {

@@ -12,12 +12,13 @@ use rayon::prelude::*;
 
 use crate::cache::CacheWriter;
 use crate::count::assign;
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, no_usable_text};
 use crate::examples::{Measure, cut_rows};
 use crate::file::Spool;
 use crate::hash::{hash_bytes, hex};
 use crate::progress::{Progress, Stage};
 use crate::random::Stream;
+use crate::rows::number;
 use crate::source::Source;
 use crate::spec::{CorpusSpec, Keep};
 use crate::split::Split;
@@ -172,15 +173,10 @@ fn spool(
             measure.add(chunk.measure);
             for (row, words) in chunk.rows.clone().zip(chunk.lengths) {
                 let name = rows.users.get(row);
-                let user = match numbers.get(name) {
-                    Some(&user) => user,
-                    None => {
-                        let user = users.len() as u32;
-                        numbers.insert(name.into(), user);
-                        users.push(name.into());
-                        user
-                    }
-                };
+                let user = number(&mut numbers, name);
+                if user as usize == users.len() {
+                    users.push(name.into());
+                }
                 let split = assign(&splitter, rows, row)?;
                 if by_time && split == Split::Train && words > 0 {
                     rows.need_time(row, "data.keep = { kind = \"earliest\" } with a cap")?;
@@ -200,11 +196,7 @@ fn spool(
         Ok(())
     })?;
     if start == 0 {
-        return Err(DataError::NoUsableText {
-            origin: spec.source.describe(),
-            users: users.len() as u64,
-            rows: done,
-        });
+        return Err(no_usable_text(spec.source.describe(), users.len() as u64, done));
     }
     let spool = output.map()?;
     Ok(Spooled {

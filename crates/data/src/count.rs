@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
-use crate::error::{DataError, Result, quoted};
+use crate::error::{DataError, Result, no_usable_text, quoted};
 use crate::path::expand;
 use crate::progress::{Progress, Stage};
 use crate::rows::Rows;
@@ -187,11 +187,7 @@ impl Counter {
         rows: u64,
     ) -> Result<WordCounts> {
         if self.counts.is_empty() {
-            return Err(DataError::NoUsableText {
-                origin: origin(),
-                users: 0,
-                rows,
-            });
+            return Err(no_usable_text(origin(), 0, rows));
         }
         let mut counts: Vec<_> = self.counts.into_iter().collect();
         counts.sort_by(|(word, count), (other, other_count)| {

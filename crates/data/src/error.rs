@@ -330,3 +330,8 @@ pub(crate) fn bad_grouped(path: impl Into<PathBuf>, detail: impl Into<String>) -
     let (path, detail) = (path.into(), detail.into());
     DataError::BadGrouped { path, detail }
 }
+
+/// A source in which nobody says anything.
+pub(crate) fn no_usable_text(origin: String, users: u64, rows: u64) -> DataError {
+    DataError::NoUsableText { origin, users, rows }
+}

@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
 use crate::count::assign;
-use crate::error::{DataError, Result, io};
+use crate::error::{Result, io, no_usable_text};
 use crate::file::{Spool, parent, persist, refuse_existing};
 use crate::hash::pseudonym;
 use crate::progress::{Progress, Stage};
-use crate::rows::NO_TIME;
+use crate::rows::{NO_TIME, number};
 use crate::source::{GitSource, Source};
 use crate::spec::{CorpusSpec, SourceSpec, SplitSpec};
 use crate::split::Split;
@@ -75,7 +75,8 @@ struct Record {
 /// Users are pseudonymous, not anonymous: the text itself stays as it is.
 ///
 /// # Errors
-/// [`DataError::OutputExists`] unless overwriting is asked for; any error of the source or of writing.
+/// [`DataError::OutputExists`](crate::DataError::OutputExists) unless overwriting is asked for; any error of the source or of
+/// writing.
 pub fn import(
     source: &SourceSpec,
     base_dir: &Path,
@@ -109,7 +110,8 @@ pub fn import(
 /// No program but git is started, and nothing is fetched, whatever the repository's configuration says.
 ///
 /// # Errors
-/// [`DataError::OutputExists`], [`DataError::NoGitProgram`], [`DataError::GitFailed`], any error of reading or writing.
+/// [`DataError::OutputExists`](crate::DataError::OutputExists), [`DataError::NoGitProgram`](crate::DataError::NoGitProgram),
+/// [`DataError::GitFailed`](crate::DataError::GitFailed), any error of reading or writing.
 pub fn import_git(
     source: &GitSource,
     output: &Path,
@@ -165,30 +167,22 @@ fn write_users(
     let (mut start, mut done, mut without_text) = (0_usize, 0_u64, 0_u64);
     reader.read(&mut |rows, total| {
         for row in 0..rows.len() {
-            let split = if writes_split {
-                Some(assign(&plan.splitter, rows, row)?)
-            } else {
-                None
-            };
+            let split = writes_split
+                .then(|| assign(&plan.splitter, rows, row))
+                .transpose()?;
             let text = rows.texts.get(row);
             if text.trim().is_empty() {
                 without_text += 1;
                 continue;
             }
             let name = rows.users.get(row);
-            let user = match numbers.get(name) {
-                Some(&user) => user,
-                None => {
-                    let user = users.len() as u32;
-                    numbers.insert(name.into(), user);
-                    users.push(if hashes {
-                        pseudonym(options.salt, name).into()
-                    } else {
-                        name.into()
-                    });
-                    user
-                }
-            };
+            let user = number(&mut numbers, name);
+            if user as usize == users.len() {
+                users.push(match hashes {
+                    true => pseudonym(options.salt, name).into(),
+                    false => name.into(),
+                });
+            }
             spool.write(text.as_bytes())?;
             records.push(Record {
                 user,
@@ -205,11 +199,7 @@ fn write_users(
     })?;
     drop(numbers);
     if records.is_empty() {
-        return Err(DataError::NoUsableText {
-            origin: plan.origin.clone(),
-            users: users.len() as u64,
-            rows: done,
-        });
+        return Err(no_usable_text(plan.origin.clone(), users.len() as u64, done));
     }
     let texts = spool.map()?;
 
@@ -259,14 +249,7 @@ impl Table<'_> {
         overwrite: bool,
         progress: &dyn Progress,
     ) -> Result<u64> {
-        let failed = |error: ParquetError| {
-            let source = std::io::Error::other(error);
-            DataError::Io {
-                action: "write",
-                path: output.to_owned(),
-                source,
-            }
-        };
+        let failed = |error: ParquetError| io("write", output)(std::io::Error::other(error));
         let file = NamedTempFile::new_in(directory).map_err(io("write a file in", directory))?;
         let mut fields = vec![
             Field::new("user_id", DataType::Utf8, false),

@@ -1,9 +1,21 @@
 //! A batch of rows on its way from a source to the tokeniser.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::error::{DataError, Place, bad_value};
+use crate::source::OnRows;
 use crate::spec::Columns;
+
+/// The number of a name, in the order in which the names come.
+pub(crate) fn number(numbers: &mut HashMap<Box<str>, u32>, name: &str) -> u32 {
+    if let Some(&number) = numbers.get(name) {
+        return number;
+    }
+    let next = numbers.len() as u32;
+    numbers.insert(name.into(), next);
+    next
+}
 
 /// Strings in one allocation.
 #[derive(Debug, Default)]
@@ -89,6 +101,19 @@ impl Rows {
         } else {
             Place::Row(self.places[index])
         }
+    }
+
+    /// Hands over a full batch and begins another.
+    pub(crate) fn hand_over(
+        &mut self,
+        on_rows: &mut OnRows<'_>,
+        total: Option<u64>,
+    ) -> Result<(), DataError> {
+        if self.is_full() {
+            on_rows(self, total)?;
+            self.clear();
+        }
+        Ok(())
     }
 
     /// The error for a value of a row that cannot be used.

@@ -79,10 +79,7 @@ impl Population {
             rows.texts.push(&text);
             rows.times.push(NO_TIME);
             rows.places.push(index + 1);
-            if rows.is_full() {
-                on_rows(&rows, Some(self.spec.users))?;
-                rows.clear();
-            }
+            rows.hand_over(on_rows, Some(self.spec.users))?;
         }
         on_rows(&rows, Some(self.spec.users))
     }

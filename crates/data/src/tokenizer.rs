@@ -17,7 +17,7 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, Tokenizer};
 
-use crate::error::{DataError, Result, invalid};
+use crate::error::{DataError, Result, invalid, no_usable_text};
 use crate::file;
 use crate::path::expand;
 use crate::progress::{Progress, Stage};
@@ -116,11 +116,7 @@ pub fn train_tokenizer(
     let (words, forgotten_words) = (counts.total(), counts.forgotten());
     let counts = counts.finish();
     if counts.is_empty() {
-        return Err(DataError::NoUsableText {
-            origin: sources.join(", "),
-            users: 0,
-            rows,
-        });
+        return Err(no_usable_text(sources.join(", "), 0, rows));
     }
     progress.update(Stage::Merging, 0, None);
     let distinct_words = counts.len();

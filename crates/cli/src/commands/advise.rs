@@ -108,10 +108,7 @@ pub(crate) fn run(args: &AdviseArgs, output: &Output) -> anyhow::Result<()> {
     let advice = advise(&file, proxy.as_ref(), &request, &args.out, &progress);
     progress.clear();
     let advice = advice?;
-    if output.json {
-        return output.print_json(&advice);
-    }
-    output.print(&text(&advice))
+    output.show(&advice, || text(&advice))
 }
 
 fn text(advice: &Advice) -> String {

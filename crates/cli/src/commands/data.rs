@@ -148,10 +148,7 @@ fn import(args: &ImportArgs, output: &Output) -> anyhow::Result<()> {
         undertone_data::import(&spec.source, &base, &args.output, &options(spec.split), &bar)?
     };
     bar.clear();
-    if output.json {
-        return output.print_json(&summary);
-    }
-    output.print(&show::imported(&summary, &args.output))
+    output.show(&summary, || show::imported(&summary, &args.output))
 }
 
 fn stats(args: &StatsArgs, output: &Output) -> anyhow::Result<()> {
@@ -167,10 +164,7 @@ fn stats(args: &StatsArgs, output: &Output) -> anyhow::Result<()> {
     let bar = StageBar::new(output);
     let corpus = Corpus::open(&spec, &base, cache, &bar)?;
     bar.clear();
-    if output.json {
-        return output.print_json(&show::Described::of(&corpus));
-    }
-    output.print(&show::described(&corpus))
+    output.show(&show::Described::of(&corpus), || show::described(&corpus))
 }
 
 fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
@@ -225,8 +219,5 @@ fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
              for a private model, choose the words with --private, or count public text with --public",
         );
     }
-    if output.json {
-        return output.print_json(&written);
-    }
-    output.print(&written.table())
+    output.show(&written, || written.table())
 }

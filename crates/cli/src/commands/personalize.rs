@@ -83,11 +83,7 @@ pub(crate) fn run(args: &PersonalizeArgs, output: &Output) -> anyhow::Result<()>
         let picture = undertone_report::personalization(&done)?;
         write_atomic(file, picture.svg.as_bytes()).context("--svg")?;
     }
-    if output.json {
-        output.print_json(&done)
-    } else {
-        output.print(&text(&done))
-    }
+    output.show(&done, || text(&done))
 }
 
 fn text(done: &Personalization) -> String {

@@ -43,14 +43,13 @@ pub(crate) fn run(args: &SweepArgs, output: &Output) -> anyhow::Result<()> {
     }
     let comparison = sweep.compare(&args.out)?;
     write(&folder, &comparison)?;
-    if output.json {
-        return output.print_json(&comparison);
-    }
-    output.print(&format!(
-        "{}\n\nThe files comparison.json and comparison.md and the pictures are in {}.",
-        text::table(&comparison),
-        value(&folder.display().to_string())
-    ))
+    output.show(&comparison, || {
+        format!(
+            "{}\n\nThe files comparison.json and comparison.md and the pictures are in {}.",
+            text::table(&comparison),
+            value(&folder.display().to_string())
+        )
+    })
 }
 
 fn train(sweep: &Sweep, args: &SweepArgs, output: &Output) -> anyhow::Result<()> {

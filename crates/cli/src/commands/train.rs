@@ -90,11 +90,7 @@ pub(super) fn show(
         let run_dir = summary.run_dir.display();
         format!("the run is finished, but its report could not be drawn; draw it again with `undertone report {run_dir}`")
     })?;
-    if output.json {
-        output.print_json(&summary)
-    } else {
-        output.print(&table(&summary))
-    }
+    output.show(&summary, || table(&summary))
 }
 
 /// The number of threads: those asked for, or as many as there are cores.

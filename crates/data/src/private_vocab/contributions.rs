@@ -7,10 +7,10 @@ use rayon::prelude::*;
 
 use super::threshold::weight;
 use crate::count::{assign, count_text};
-use crate::error::{DataError, Result, invalid};
+use crate::error::{Result, invalid, no_usable_text};
 use crate::progress::{Progress, Stage};
 use crate::random::Stream;
-use crate::rows::Rows;
+use crate::rows::{Rows, number};
 use crate::source::Source;
 use crate::spec::CorpusSpec;
 use crate::split::Split;
@@ -61,7 +61,8 @@ impl WordVotes {
     /// Collects the votes of the users of the training partition.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`] for `max_words_per_user` outside 1 to 2^20; [`DataError::NoUsableText`] where no user
+    /// [`DataError::InvalidSetting`](crate::DataError::InvalidSetting) for `max_words_per_user` outside 1 to 2^20;
+    /// [`DataError::NoUsableText`](crate::DataError::NoUsableText) where no user
     /// has a word; whatever reading the source says.
     pub fn of_training_data(
         spec: &CorpusSpec,
@@ -82,11 +83,11 @@ impl WordVotes {
             Ok(())
         })?;
         if collector.entries.is_empty() {
-            return Err(DataError::NoUsableText {
-                origin: spec.source.describe(),
-                users: collector.users.len() as u64,
-                rows: rows_read,
-            });
+            return Err(no_usable_text(
+                spec.source.describe(),
+                collector.users.len() as u64,
+                rows_read,
+            ));
         }
         Ok(collector.finish(max_words_per_user))
     }
@@ -240,15 +241,6 @@ fn choose(user: &str, entries: &[Entry], max: usize, words: &[Box<str>]) -> Vec<
     let mut stream = Stream::new("votes", 0, u64::from_le_bytes(head));
     stream.shuffle(&mut own);
     own.iter().take(max).map(|entry| entry.word).collect()
-}
-
-fn number(numbers: &mut HashMap<Box<str>, u32>, name: &str) -> u32 {
-    if let Some(&number) = numbers.get(name) {
-        return number;
-    }
-    let next = numbers.len() as u32;
-    numbers.insert(name.into(), next);
-    next
 }
 
 fn in_order(numbers: HashMap<Box<str>, u32>) -> Vec<Box<str>> {

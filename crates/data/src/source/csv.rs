@@ -171,10 +171,7 @@ pub(crate) fn read(
             rows.splits.push(field(column));
         }
         rows.places.push(line);
-        if rows.is_full() {
-            on_rows(&rows, None)?;
-            rows.clear();
-        }
+        rows.hand_over(on_rows, None)?;
     }
     if records == 0 {
         return Err(empty(path, "rows below its header line"));

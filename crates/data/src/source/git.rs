@@ -312,10 +312,7 @@ fn read_log(
             .push(&without_trailers(&String::from_utf8_lossy(&message)));
         rows.times.push(seconds);
         rows.places.push(commits);
-        if rows.is_full() {
-            on_rows(&rows, total)?;
-            rows.clear();
-        }
+        rows.hand_over(on_rows, total)?;
     }
     on_rows(&rows, total)?;
     Ok(commits)

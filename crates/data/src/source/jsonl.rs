@@ -57,10 +57,7 @@ pub(crate) fn read(
             }
         }
         rows.places.push(number);
-        if rows.is_full() {
-            on_rows(&rows, None)?;
-            rows.clear();
-        }
+        rows.hand_over(on_rows, None)?;
     }
     if !found {
         return Err(empty(path, "JSON objects"));

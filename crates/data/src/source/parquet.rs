@@ -246,10 +246,7 @@ pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) 
             rows.times.resize(rows.places.len(), NO_TIME);
         }
         first_row += count as u64;
-        if rows.is_full() {
-            on_rows(&rows, total)?;
-            rows.clear();
-        }
+        rows.hand_over(on_rows, total)?;
     }
     match rows.len() {
         0 => Ok(()),

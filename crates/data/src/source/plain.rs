@@ -27,10 +27,7 @@ pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) 
         rows.texts.push(text);
         rows.times.push(NO_TIME);
         rows.places.push(number);
-        if rows.is_full() {
-            on_rows(&rows, None)?;
-            rows.clear();
-        }
+        rows.hand_over(on_rows, None)?;
     }
     if !found {
         return Err(empty(path, "text"));

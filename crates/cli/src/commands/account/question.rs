@@ -77,11 +77,7 @@ pub(super) fn show(
         adjacency: args.adjacency().or(question.adjacency),
     }
     .answer(knobs, args)?;
-    if output.json {
-        output.print_json(&answer.json())
-    } else {
-        output.print(&answer.text())
-    }
+    output.show(&answer.json(), || answer.text())
 }
 
 /// A question with the recipe and the relation that it is answered by.

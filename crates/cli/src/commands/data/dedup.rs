@@ -90,10 +90,7 @@ impl DedupArgs {
             &bar,
         )?;
         bar.clear();
-        if output.json {
-            return output.print_json(&summary);
-        }
-        output.print(&self.table(&summary))
+        output.show(&summary, || self.table(&summary))
     }
 
     fn table(&self, summary: &DedupSummary) -> String {

@@ -53,10 +53,7 @@ impl GroupArgs {
             seconds: started.elapsed().as_secs_f64(),
             manifest: &manifest,
         };
-        if output.json {
-            return output.print_json(&written);
-        }
-        output.print(&written.table())
+        output.show(&written, || written.table())
     }
 }
 

@@ -54,10 +54,7 @@ impl TokenizerArgs {
             &bar,
         )?;
         bar.clear();
-        if output.json {
-            return output.print_json(&summary);
-        }
-        output.print(&self.table(&summary))
+        output.show(&summary, || self.table(&summary))
     }
 
     fn table(&self, summary: &TokenizerSummary) -> String {

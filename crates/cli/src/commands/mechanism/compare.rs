@@ -159,11 +159,7 @@ pub(super) fn run(args: &CompareArgs, output: &Output) -> anyhow::Result<()> {
         let svg = bars::draw(&title, &comparison.rows, comparison.objective)?;
         write_atomic(file, svg.as_bytes()).context("--svg")?;
     }
-    if output.json {
-        output.print_json(&comparison)
-    } else {
-        output.print(&comparison.text(question))
-    }
+    output.show(&comparison, || comparison.text(question))
 }
 
 fn kinds(args: &CompareArgs) -> Vec<Kind> {

@@ -111,11 +111,7 @@ pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<()> {
         run,
         strategy: args.out.is_none().then_some(strategy),
     };
-    if output.json {
-        output.print_json(&found)
-    } else {
-        output.print(&found.text(args))
-    }
+    output.show(&found, || found.text(args))
 }
 
 /// A bar where the search reports its progress, otherwise the current work and its time.

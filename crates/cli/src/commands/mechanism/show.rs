@@ -374,11 +374,7 @@ fn sweep(over: Over, subjects: &[Subject], args: &ShowArgs, output: &Output) -> 
         run: first.run.clone(),
         curves,
     };
-    if output.json {
-        output.print_json(&swept)
-    } else {
-        output.print(&swept.text(&values))
-    }
+    output.show(&swept, || swept.text(&values))
 }
 
 impl Swept {

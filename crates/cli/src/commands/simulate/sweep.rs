@@ -97,10 +97,7 @@ impl Sweep {
             write_atomic(&folder.join("sweep.svg"), svg.as_bytes())?;
             write_json(&folder.join("summary.json"), &report)?;
         }
-        if output.json {
-            return output.print_json(&report);
-        }
-        output.print(&self.table(&points))
+        output.show(&report, || self.table(&points))
     }
 
     fn table(&self, points: &[(f64, &Simulation)]) -> String {
