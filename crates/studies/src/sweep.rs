@@ -281,6 +281,8 @@ fn places(axes: &[Axis]) -> Vec<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use undertone_coordinator::task::ClipConfig;
+
     use super::*;
 
     const RUN: &str = "name = 'r'\nrounds = 2\n[data]\nsource = { kind = 'synthetic', users = 50, words = 20 }\n\
@@ -300,6 +302,13 @@ mod tests {
             &path,
             &["clip.norm=7".parse().unwrap()][..usize::from(sweep.contains("# all"))],
         )
+    }
+
+    fn clip(norm: f64) -> ClipConfig {
+        ClipConfig::Flat {
+            norm,
+            normalised: false,
+        }
     }
 
     #[test]
@@ -322,33 +331,15 @@ mod tests {
         assert_eq!((names.len(), names[4]), (8, "few-tight-seed-2"));
         let last = &sweep.trials[7].file.config;
         assert_eq!((last.task.rounds, last.seed), (9, Some(2)));
-        assert_eq!(
-            last.task.clip,
-            undertone_coordinator::task::ClipConfig::Flat {
-                norm: 1.0,
-                normalised: false
-            }
-        );
-        assert_eq!(
-            sweep.trials[0].file.config.task.clip,
-            undertone_coordinator::task::ClipConfig::Flat {
-                norm: 0.1,
-                normalised: false
-            }
-        );
+        assert_eq!(last.task.clip, clip(1.0));
+        assert_eq!(sweep.trials[0].file.config.task.clip, clip(0.1));
     }
 
     #[test]
     fn changes_for_all_runs_come_last() {
         let sweep = read(&format!("# all\n{SWEEP}")).unwrap();
         for trial in &sweep.trials {
-            assert_eq!(
-                trial.file.config.task.clip,
-                undertone_coordinator::task::ClipConfig::Flat {
-                    norm: 7.0,
-                    normalised: false
-                }
-            );
+            assert_eq!(trial.file.config.task.clip, clip(7.0));
         }
     }
 

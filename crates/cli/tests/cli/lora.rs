@@ -1,43 +1,33 @@
 //! Low-rank adapters from run file to report: trained alone, on a base that stays as it is.
 
-use crate::support::{Folder, TINY, cases, contains, long, number, same_files, train_until_killed};
+use crate::support::{Folder, PUBLIC, TINY, cases, contains, long, number, same_files, train_until_killed};
 use safetensors::SafeTensors;
 
+const MODEL: &str = "family = \"transformer\"\nlayers = 2\nwidth = 16\nheads = 2\ncontext = 16\n";
+
 /// Public text for the base: the population of the tiny run, and its words.
-const PUBLIC: &str = r#"
-name = "public"
-steps = 30
-
-[data]
-source = { kind = "synthetic", users = 300, words = 60 }
-max_sentence_tokens = 15
-
-[model]
-family = "transformer"
-layers = 2
-width = 16
-heads = 2
-context = 16
-
-[training]
-batch_size = 32
-optimizer = { kind = "adam" }
-learning_rate = 0.01
-
-[evaluation]
-every = 30
-max_tokens = 500
-"#;
+fn public() -> String {
+    PUBLIC
+        .replace("steps = 12", "steps = 30")
+        .replace("every = 6", "every = 30")
+        .replace(
+            "users = 100, words = 60 }",
+            "users = 300, words = 60 }\nmax_sentence_tokens = 15",
+        )
+        .replace(
+            "family = \"cifg\"\ncells = 12\nembedding = 8\nprojection = 8\n",
+            MODEL,
+        )
+}
 
 const LORA: &str = "[model.lora]\nrank = 2\nalpha = 4.0\ntargets = [\"qkv\", \"down\"]\n";
 
 /// The tiny run with adapters on the public model, by one of the three algorithms.
 fn tiny(algorithm: &str) -> String {
-    let model = "family = \"transformer\"\nlayers = 2\nwidth = 16\nheads = 2\ncontext = 16\n";
     let text = TINY
         .replace(
             "family = \"dplm\"\nembed = 8\nhidden = 12\n",
-            &format!("{model}{LORA}"),
+            &format!("{MODEL}{LORA}"),
         )
         .replace("words = 60 }", "words = 60 }\nmax_sentence_tokens = 15")
         .replace(
@@ -63,7 +53,7 @@ fn tiny(algorithm: &str) -> String {
 /// A folder with the public model in it.
 fn world() -> Folder {
     let folder = Folder::new();
-    folder.write("public.toml", PUBLIC);
+    folder.write("public.toml", public());
     folder.succeed("pretrain public.toml");
     folder
 }
@@ -148,7 +138,7 @@ fn threads_and_resuming_change_nothing_and_another_base_is_refused() {
     folder.succeed("train run.toml --out cut --resume");
     same_files(&folder, "one", "cut");
     train_until_killed(&folder, "three");
-    let other = PUBLIC.replace("steps = 30", "steps = 31");
+    let other = public().replace("steps = 30", "steps = 31");
     folder.write("public.toml", other);
     std::fs::remove_dir_all(folder.path("runs/public")).expect("removing");
     folder.succeed("pretrain public.toml");

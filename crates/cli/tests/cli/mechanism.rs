@@ -194,9 +194,13 @@ fn bad_runs_are_named() {
     folder.refuses(
         "
         $ mechanism optimize blt --rounds 100 --min-sep 0
-        --min-sep ... expected a whole number >= 1, got 0
+        --min-sep: gap: expected a whole number >= 1, got 0
         $ mechanism optimize blt --rounds 100 --min-sep 10 --max-participation 0
-        --max-participation ... expected a whole number >= 1, got 0
+        --max-participation: max_participation: expected a whole number >= 1, got 0
+        $ mechanism optimize blt --rounds 100 --max-participation 0
+        --max-participation: max_participation: expected a whole number >= 1, got 0
+        $ mechanism optimize blt --rounds 99999999 --min-sep 3
+        --rounds: expected at most 16777216, got 99999999
         $ mechanism optimize blt --rounds 0 --min-sep 10
         --rounds: expected at least 1, got 0
         $ mechanism compare --min-sep 10
@@ -206,7 +210,7 @@ fn bad_runs_are_named() {
         $ mechanism compare --rounds 10 --min-sep 2 --rounds-between 1
         --min-sep ... cannot be used with
         $ mechanism optimize blt --rounds 100 --min-sep 10 --noise-multiplier 1 --delta 1
-        --delta ... (0, 1) ... got 1
+        --delta: delta: expected a number in (0, 1), got 1
         $ mechanism optimize blt --rounds 100 --min-sep 10 --target-epsilon 1
         --delta
         $ mechanism optimize blt --rounds 100 --min-sep 10 --target-epsilon -1 --delta 0.1
@@ -214,7 +218,7 @@ fn bad_runs_are_named() {
         $ mechanism optimize blt --rounds 100 --min-sep 10 --noise-multiplier 0
         --noise-multiplier ... got 0
         $ mechanism optimize blt --rounds 100 --min-sep 10 --delta 0.1
-        --delta needs --noise-multiplier
+        --delta needs --noise-multiplier or --target-epsilon
         $ mechanism compare --rounds 9 --min-sep 3 --delta 0.1
         --delta needs --target-epsilon or --iterate-noise
         $ mechanism compare --rounds 9 --min-sep 3 --delta 0.1 --iterate-noise 0
@@ -246,6 +250,8 @@ fn bad_kinds_sizes_and_workloads_are_named() {
         --bands: blt takes no number of bands
         $ mechanism optimize lambda --rounds 20 --min-sep 5 --buffers 3
         --buffers: lambda has no buffers
+        $ mechanism optimize banded --rounds 20 --min-sep 5 --buffers 3
+        --buffers: banded has no buffers
         $ mechanism optimize blt --rounds 20 --min-sep 5 --buffers 40
         --buffers ... from 1 to 16, got 40
         $ mechanism optimize banded --rounds 20 --min-sep 5 --bands 0

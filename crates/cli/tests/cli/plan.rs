@@ -23,6 +23,28 @@ fn a_plan_as_table_json_and_picture() {
 }
 
 #[test]
+fn a_row_says_everything() {
+    let folder = Folder::new();
+    let line = "plan --population 4210000 --rounds 1280 --epsilon 5 --mechanism tree,independent";
+    let text = folder.succeed(line);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut rows = text.lines().map(words);
+    let tree = rows.find(|line| line.starts_with("tree 6500 7 646 2 "));
+    contains(&tree.expect("a row"), " met ");
+    contains(&text, "Smallest report goal ... independent");
+    assert!(!text.contains("blt"), "{text}");
+}
+
+#[test]
+fn what_was_lowered_and_what_is_missed_is_said() {
+    Folder::new().show(
+        "plan --population 65000 --rounds 100 --rho 0.001 --max-participation 40",
+        "note: max participation lowered from 40 to 10: no more fit into 100 rounds ... \
+         not met at any report goal up to 6500 by: tree",
+    );
+}
+
+#[test]
 fn matrices_made_for_the_question() {
     let folder = Folder::new();
     let question = "plan --population 100000 --rounds 60 --rho 0.5 --report-goal 6500 \
@@ -98,12 +120,16 @@ fn bad_plans_are_refused_by_option() {
         target rho: expected a finite number > 0, got 0
         $ PLAN --rounds 10 --rho 1 --delta 1
         delta: expected a number in (0, 1), got 1
+        $ PLAN --rounds 10 --rho 1 --epsilon 1
+        cannot be used with
+        $ PLAN --rounds 10 --rho 1 --separation-share 2
+        separation_share
         $ PLAN --rounds 10 --rho 1 --max-participation 0
         max_participation ... got 0
         $ PLAN --rounds 10
         --epsilon ... --rho
         $ PLAN --rounds 10 --rho 1 --mechanism bandmf
-        tree, blt-100 ... bandmf
+        expected one of tree, blt-100 ... bandmf
         $ PLAN --rounds 10 --rho 1 --kinds maybe
         --kinds ... independent, tree, tree-full, blt ... tree-restarts ... 'maybe'
         $ PLAN --rounds 10 --rho 1 --kinds tree --buffers 2

@@ -2,30 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, TINY, contains, train_until_killed};
-
-const PUBLIC: &str = r#"
-name = "public"
-steps = 12
-
-[data]
-source = { kind = "synthetic", users = 100, words = 60 }
-
-[model]
-family = "cifg"
-cells = 12
-embedding = 8
-projection = 8
-
-[training]
-batch_size = 32
-optimizer = { kind = "adam" }
-learning_rate = 0.01
-
-[evaluation]
-every = 6
-max_tokens = 500
-"#;
+use crate::support::{Folder, PUBLIC, TINY, contains, train_until_killed};
 
 #[test]
 fn it_leaves_a_run_directory_and_says_that_it_is_not_private() {

@@ -47,6 +47,30 @@ final_max_tokens = 2000
 every = 2
 "#;
 
+/// A file of pre-training on public text.
+pub(crate) const PUBLIC: &str = r#"
+name = "public"
+steps = 12
+
+[data]
+source = { kind = "synthetic", users = 100, words = 60 }
+
+[model]
+family = "cifg"
+cells = 12
+embedding = 8
+projection = 8
+
+[training]
+batch_size = 32
+optimizer = { kind = "adam" }
+learning_rate = 0.01
+
+[evaluation]
+every = 6
+max_tokens = 500
+"#;
+
 /// A run file with noise that is correlated over the rounds: 249 users in 12 cohorts.
 pub(crate) fn ftrl(mechanism: &str) -> String {
     let text = TINY

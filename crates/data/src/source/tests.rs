@@ -26,6 +26,11 @@ const COLUMNS: Columns<'static> = Columns {
     split: None,
 };
 
+const UNTIMED: Columns<'static> = Columns {
+    time: None,
+    ..COLUMNS
+};
+
 /// Users, lengths of texts and times of a file.
 fn rows(path: &Path, columns: Columns<'_>) -> Result<Vec<(String, usize, i64)>, DataError> {
     let mut found = Vec::new();
@@ -40,11 +45,7 @@ fn rows(path: &Path, columns: Columns<'_>) -> Result<Vec<(String, usize, i64)>, 
 }
 
 fn fails(path: &Path, parts: &[&str]) {
-    let without_time = Columns {
-        time: None,
-        ..COLUMNS
-    };
-    let message = rows(path, without_time).expect_err("an error").to_string();
+    let message = rows(path, UNTIMED).expect_err("an error").to_string();
     assert!(message.lines().count() <= 3 && message.len() < 1000, "{message}");
     for part in parts {
         assert!(message.contains(part), "{message:?} lacks {part:?}");
@@ -155,11 +156,7 @@ fn every_encoding_and_codec_of_honest_text_is_read() {
                     .set_write_batch_size(64)
                     .build();
                 texts(&path, properties, &values, 2);
-                let columns = Columns {
-                    time: None,
-                    ..COLUMNS
-                };
-                let found = rows(&path, columns).expect("rows");
+                let found = rows(&path, UNTIMED).expect("rows");
                 assert_eq!(found.len(), 6000);
                 let lengths = found.iter().map(|(_, length, _)| *length);
                 assert!(lengths.eq(values.iter().chain(&values).map(ByteArray::len)));
@@ -281,16 +278,7 @@ fn mutations_of_a_parquet_file_never_panic() {
                 let mut bytes = honest.clone();
                 bytes[at] = value;
                 fs::write(&path, bytes).expect("a file");
-                errors += usize::from(
-                    rows(
-                        &path,
-                        Columns {
-                            time: None,
-                            ..COLUMNS
-                        },
-                    )
-                    .is_err(),
-                );
+                errors += usize::from(rows(&path, UNTIMED).is_err());
             }
         }
     }

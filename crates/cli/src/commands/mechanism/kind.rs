@@ -124,19 +124,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_that_a_kind_does_not_have_is_refused() {
-        let error = |sizes: SizeArgs, kind| sizes.check(Kind(kind)).unwrap_err().to_string();
-        let buffers = error(SizeArgs::with_buffers(3), optimize::Kind::Banded);
-        assert!(buffers.contains("--buffers: banded has no buffers"), "{buffers}");
-        let bands = SizeArgs {
-            buffers: None,
-            bands: Some(3),
-        };
-        let bands = error(bands, optimize::Kind::Blt);
-        assert!(bands.contains("--bands: blt takes no number of bands"), "{bands}");
-    }
-
-    #[test]
     fn every_kind_is_read_by_its_name() {
         for kind in Kind::value_variants() {
             assert_eq!(Kind::from_str(kind.name(), false).unwrap(), *kind);

@@ -189,31 +189,4 @@ mod tests {
         assert!(with("--rounds 4000").starts_with("4000 rounds, 10 participations at least 400"));
         assert!(with("--min-sep 200 --max-participation 3").contains("3 participations at least 200"));
     }
-
-    #[test]
-    fn missing_and_impossible_numbers_are_refused_by_option() {
-        let check = |line: &str, words: &str| {
-            let error = format!("{:#}", parse(line).run(None).unwrap_err());
-            assert!(error.contains(words), "{line}: {error}");
-        };
-        check("--min-sep 3", "expected --rounds, the number of rounds");
-        check("--rounds 0 --min-sep 3", "--rounds: expected at least 1, got 0");
-        check(
-            "--rounds 99999999 --min-sep 3",
-            "--rounds: expected at most 16777216, got 99999999",
-        );
-        check(
-            "--rounds 9 --min-sep 0",
-            "--min-sep: gap: expected a whole number >= 1, got 0",
-        );
-        check(
-            "--rounds 9 --max-participation 0",
-            "--max-participation: max_participation: expected",
-        );
-        check(
-            "--rounds 9 --min-sep 3 --max-participation 0",
-            "expected a whole number >= 1, got 0",
-        );
-        check("--rounds 9", "expected --min-sep or --rounds-between");
-    }
 }
