@@ -2,11 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+#[path = "../../data/src/testing.rs"]
+mod testing;
+
 use std::fs;
 
 use tempfile::TempDir;
 use undertone_data::NoProgress;
 use undertone_query::{QueryOptions, Table, group_query};
+
+use testing::{cases, contains};
 
 struct Case {
     folder: TempDir,
@@ -65,11 +70,9 @@ impl Case {
         names
     }
 
-    fn check(&self, sql: &str, tables: &[&str], parts: &[&str]) {
-        let error = self.error_with(sql, tables, &QueryOptions::default());
-        for part in parts {
-            assert!(error.contains(part), "{sql}: \"{error}\" lacks \"{part}\"");
-        }
+    #[track_caller]
+    fn check(&self, sql: &str, tables: &[&str], parts: &str) {
+        contains(&self.error_with(sql, tables, &QueryOptions::default()), parts);
     }
 }
 
@@ -77,54 +80,34 @@ impl Case {
 fn queries() {
     let case = Case::new();
     let posts = &["posts=posts.csv"];
-    let check = |sql: &str, parts: &[&str]| case.check(sql, posts, parts);
-    check("SELEC 1", &["the query cannot be run", "SELEC"]);
-    check(
-        "SELECT * FROM post",
-        &["the query cannot be run", "post", "not found"],
-    );
-    check("SELECT writer FROM posts", &["the query cannot be run", "writer"]);
-    check(
-        "SELECT who, body FROM posts",
-        &[
-            "lacks the column \"user_id\"",
-            "\"who\", \"body\"",
-            "SELECT author AS user_id",
-        ],
-    );
-    check("SELECT who AS user_id FROM posts", &["lacks the column \"text\""]);
-    check(
-        "WITH a AS (SELECT who AS user_id, body AS text FROM posts), b AS (SELECT 'x' AS user_id) SELECT * FROM a JOIN b ON true",
-        &["two columns \"user_id\""],
-    );
-    check(
-        "SELECT 1.5 AS user_id, body AS text FROM posts",
-        &["column \"user_id\"", "expected text or integers, got Float64"],
-    );
-    check(
-        "SELECT who AS user_id, body AS text, at AS timestamp FROM posts",
-        &[
-            "column \"timestamp\"",
-            "expected an integer (unix seconds), a timestamp or a date",
-            "CAST",
-        ],
-    );
-    check(
-        "SELECT who AS user_id, body AS text, CAST(at AS TIMESTAMP) AS timestamp FROM posts",
-        &["the query failed", "soon"],
-    );
-    check(
-        "SELECT who AS user_id, body AS text, part AS split FROM posts",
-        &[
-            "column \"split\"",
-            "expected \"train\", \"validation\" or \"test\"",
-            "got \"holdout\"",
-        ],
-    );
-    check(
-        "SELECT who AS user_id, body AS text FROM posts WHERE who = 'eve'",
-        &["no rows"],
-    );
+    for (sql, parts) in cases(
+        r#"
+        $ SELEC 1
+        the query cannot be run ... SELEC
+        $ SELECT * FROM post
+        the query cannot be run ... post ... not found
+        $ SELECT writer FROM posts
+        the query cannot be run ... writer
+        $ SELECT who, body FROM posts
+        lacks the column "user_id" ... "who", "body" ... SELECT author AS user_id
+        $ SELECT who AS user_id FROM posts
+        lacks the column "text"
+        $ WITH a AS (SELECT who AS user_id, body AS text FROM posts), b AS (SELECT 'x' AS user_id) SELECT * FROM a JOIN b ON true
+        two columns "user_id"
+        $ SELECT 1.5 AS user_id, body AS text FROM posts
+        column "user_id" ... expected text or integers, got Float64
+        $ SELECT who AS user_id, body AS text, at AS timestamp FROM posts
+        column "timestamp" ... expected an integer (unix seconds), a timestamp or a date ... CAST
+        $ SELECT who AS user_id, body AS text, CAST(at AS TIMESTAMP) AS timestamp FROM posts
+        the query failed ... soon
+        $ SELECT who AS user_id, body AS text, part AS split FROM posts
+        column "split" ... expected "train", "validation" or "test" ... got "holdout"
+        $ SELECT who AS user_id, body AS text FROM posts WHERE who = 'eve'
+        no rows
+        "#,
+    ) {
+        case.check(sql, posts, parts);
+    }
     // It reads, and does nothing else.
     for sql in [
         "CREATE TABLE a AS SELECT 1",
@@ -133,53 +116,42 @@ fn queries() {
         "COPY posts TO 'copy.csv'",
         "SET datafusion.execution.batch_size = 1",
     ] {
-        check(sql, &["the query cannot be run", "not supported"]);
+        case.check(sql, posts, "the query cannot be run ... not supported");
     }
     case.check(
         "SELECT who AS user_id, body AS text FROM bare",
         &["bare=bare.jsonl"],
-        &[
-            "column \"user_id\"",
-            "whose the text is, got null",
-            "WHERE user_id IS NOT NULL",
-        ],
+        "column \"user_id\" ... whose the text is, got null ... WHERE user_id IS NOT NULL",
     );
 }
 
 #[test]
 fn tables() {
     let case = Case::new();
-    let check = |tables: &[&str], parts: &[&str]| case.check("SELECT 1", tables, parts);
-    check(
-        &["a=none.csv"],
-        &["table \"a\"", "none.csv", "no such file or folder"],
-    );
-    check(
-        &["a=broken.parquet"],
-        &["table \"a\"", "broken.parquet", "Parquet"],
-    );
-    check(
-        &["a=notes.txt"],
-        &["\"notes.txt\" is of no kind that is known: expected .parquet"],
-    );
-    check(
-        &["a=mixed"],
-        &["files of several kinds, such as \"a.csv\" and \"b.jsonl\""],
-    );
-    check(&["a=empty"], &["it holds no file"]);
-    check(
-        &["a=unfinished"],
-        &["_temporary/b.csv\" seems to be unfinished or hidden"],
-    );
-    check(&["a=none-*.csv"], &["it holds no file"]);
-    check(
-        &["a=ftp://host/a.csv"],
-        &["expected a path, s3:// or https://, got ftp://"],
-    );
-    check(
-        &["posts=posts.csv", "Posts=bare.jsonl"],
-        &["the table \"Posts\" is given twice", "posts.csv", "bare.jsonl"],
-    );
+    for (tables, parts) in cases(
+        r#"
+        $ a=none.csv
+        table "a" ... none.csv ... no such file or folder
+        $ a=broken.parquet
+        table "a" ... broken.parquet ... Parquet
+        $ a=notes.txt
+        "notes.txt" is of no kind that is known: expected .parquet
+        $ a=mixed
+        files of several kinds, such as "a.csv" and "b.jsonl"
+        $ a=empty
+        it holds no file
+        $ a=unfinished
+        _temporary/b.csv" seems to be unfinished or hidden
+        $ a=none-*.csv
+        it holds no file
+        $ a=ftp://host/a.csv
+        expected a path, s3:// or https://, got ftp://
+        $ posts=posts.csv Posts=bare.jsonl
+        the table "Posts" is given twice ... posts.csv ... bare.jsonl
+        "#,
+    ) {
+        case.check("SELECT 1", &tables.split(' ').collect::<Vec<_>>(), parts);
+    }
 }
 
 #[test]
@@ -199,8 +171,11 @@ fn settings() {
     let output = case.folder.path().join("grouped");
     fs::create_dir(&output).unwrap();
     fs::write(output.join("precious"), "data").unwrap();
-    assert!(with(|_| ()).contains("exists"));
-    assert!(with(|options| options.overwrite = true).contains("no manifest.json, so it is not replaced"));
+    contains(&with(|_| ()), "exists");
+    contains(
+        &with(|options| options.overwrite = true),
+        "no manifest.json, so it is not replaced",
+    );
 }
 
 /// Memory that a query cannot do with even by spilling is an error that says which setting it is about.
@@ -214,8 +189,8 @@ fn too_little_memory() {
         overwrite: false,
     };
     let error = case.error_with(sql, &[], &options);
-    assert!(
-        error.contains("the query needs more memory than the 33 MB that --memory leaves for it"),
-        "{error}"
+    contains(
+        &error,
+        "the query needs more memory than the 33 MB that --memory leaves for it",
     );
 }

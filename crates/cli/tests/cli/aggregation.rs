@@ -4,12 +4,14 @@ use serde_json::Value;
 
 use crate::support::{Folder, cases, contains, ftrl, number};
 
-/// Correlated noise over 249 users in 12 cohorts, with an `[aggregation]` table.
+/// Correlated noise over 249 users in 12 cohorts.
+fn plain() -> String {
+    ftrl("kind = \"blt\"\nbuffers = 2").replace("rounds = 30", "rounds = 14")
+}
+
+/// The same, with an `[aggregation]` table.
 fn run_file(aggregation: &str) -> String {
-    format!(
-        "{}\n[aggregation]\n{aggregation}\n",
-        ftrl("kind = \"blt\"\nbuffers = 2").replace("rounds = 30", "rounds = 14")
-    )
+    format!("{}\n[aggregation]\n{aggregation}\n", plain())
 }
 
 /// Noise of the users' own: no mechanism.
@@ -43,11 +45,7 @@ fn epsilon(summary: &Value) -> f64 {
 #[test]
 fn fixed_point_under_a_secure_sum_is_the_plain_sum_bit_for_bit() {
     let folder = Folder::new();
-    train(
-        &folder,
-        &ftrl("kind = \"blt\"\nbuffers = 2").replace("rounds = 30", "rounds = 14"),
-        "none",
-    );
+    train(&folder, &plain(), "none");
     for sum in ["plain", "secagg"] {
         train(
             &folder,
@@ -79,7 +77,7 @@ fn fixed_point_under_a_secure_sum_is_the_plain_sum_bit_for_bit() {
 #[test]
 fn rotated_rounding_ends_where_the_plain_run_ends_at_the_inflated_sensitivity() {
     let folder = Folder::new();
-    let plain_text = ftrl("kind = \"blt\"\nbuffers = 2").replace("rounds = 30", "rounds = 14");
+    let plain_text = plain();
     let plain = train(&folder, &plain_text, "plain");
     let text =
         "sum = \"secagg\"\nmin_clients = 15\nencoding = { kind = \"rotated_rounding\", scale = 1000.0 }";

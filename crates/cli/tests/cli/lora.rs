@@ -1,6 +1,6 @@
 //! Low-rank adapters from run file to report: trained alone, on a base that stays as it is.
 
-use crate::support::{Folder, PUBLIC, TINY, cases, contains, long, number, same_files, train_until_killed};
+use crate::support::{Folder, PUBLIC, TINY, cases, check_determinism, contains, number, train_until_killed};
 use safetensors::SafeTensors;
 
 const MODEL: &str = "family = \"transformer\"\nlayers = 2\nwidth = 16\nheads = 2\ncontext = 16\n";
@@ -130,13 +130,7 @@ fn verify_finds_another_base() {
 #[test]
 fn threads_and_resuming_change_nothing_and_another_base_is_refused() {
     let folder = world();
-    folder.write("run.toml", long(&tiny("uls")));
-    folder.succeed("train run.toml --out one --threads 1");
-    folder.succeed("train run.toml --out two --threads 2");
-    same_files(&folder, "one", "two");
-    train_until_killed(&folder, "cut");
-    folder.succeed("train run.toml --out cut --resume");
-    same_files(&folder, "one", "cut");
+    check_determinism(&folder, &tiny("uls"));
     train_until_killed(&folder, "three");
     let other = public().replace("steps = 30", "steps = 31");
     folder.write("public.toml", other);

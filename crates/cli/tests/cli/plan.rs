@@ -23,6 +23,32 @@ fn a_plan_as_table_json_and_picture() {
 }
 
 #[test]
+fn a_picture_names_its_target_and_every_mechanism() {
+    let folder = Folder::new();
+    for (target, title) in [
+        (
+            "--epsilon 8",
+            "epsilon over report goals, 1000000 users, 300 rounds",
+        ),
+        (
+            "--rho 0.5 --over rounds",
+            "rho over rounds, 1000000 users, report goal 2000",
+        ),
+    ] {
+        let line = "plan --population 1000000 --rounds 300 --report-goal 2000 --svg plan.svg";
+        folder.succeed(format!("{line} {target}"));
+        let svg = folder.text("plan.svg");
+        contains(&svg, title);
+        contains(
+            &svg,
+            "tree ... blt-100 ... blt-400 ... blt-1000 ... independent ... target",
+        );
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        assert!(svg.matches("<polyline").count() >= 5);
+    }
+}
+
+#[test]
 fn a_row_says_everything() {
     let folder = Folder::new();
     let line = "plan --population 4210000 --rounds 1280 --epsilon 5 --mechanism tree,independent";

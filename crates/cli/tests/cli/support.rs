@@ -274,6 +274,21 @@ pub(crate) fn train_until_killed(folder: &Folder, out: &str) {
     child.wait().expect("waiting");
 }
 
+/// Trains a long run of this file on one thread, on two, and with a kill in the middle, and asserts that all leave the same bytes.
+///
+/// Checkpoints are written every second round, and the run is killed after its third or later: between checkpoints.
+pub(crate) fn check_determinism(folder: &Folder, run_file: &str) {
+    folder.write("run.toml", long(run_file));
+    folder.succeed("train run.toml --out one --threads 1");
+    folder.succeed("train run.toml --out two --threads 2");
+    same_files(folder, "one", "two");
+    train_until_killed(folder, "cut");
+    assert!(!folder.path("cut/tiny/model.safetensors").exists());
+    folder.succeed("train run.toml --out cut --resume --threads 1");
+    same_files(folder, "one", "cut");
+    folder.succeed("verify cut/tiny");
+}
+
 /// Asserts that two runs have left the same bytes: everything that does not hold times.
 pub(crate) fn same_files(folder: &Folder, one: &str, two: &str) {
     for file in [
