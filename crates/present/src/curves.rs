@@ -100,6 +100,58 @@ pub fn range(values: impl Iterator<Item = f64>) -> Range<f64> {
     })
 }
 
+/// Curves over logarithmic axes that hold all of their points.
+///
+/// # Errors
+/// The message of the drawing library.
+pub fn logarithmic(
+    title: String,
+    x_label: &str,
+    curves: impl IntoIterator<Item = (String, Pen, Points)>,
+) -> Drawn {
+    let (legend, curves) = named(curves);
+    let points = || curves.iter().flat_map(|curve| &curve.1);
+    let x = range(points().map(|point| point.0));
+    let y = range(points().map(|point| point.1));
+    let picture = Picture {
+        title,
+        x_label,
+        legend,
+        x: x.start..x.end.max(1.1 * x.start),
+        y: y.start / 1.1..y.end * 1.1,
+        curves,
+    };
+    picture.svg()
+}
+
+/// Curves over linear axes: the horizontal one is at least `width` wide, the vertical one goes from zero to at least `top`.
+///
+/// # Errors
+/// The message of the drawing library.
+pub fn linear(
+    title: String,
+    x_label: &str,
+    curves: impl IntoIterator<Item = (String, Pen, Points)>,
+    (width, top): (f64, f64),
+) -> Drawn {
+    let (legend, curves) = named(curves);
+    let points = || curves.iter().flat_map(|curve| &curve.1);
+    let (left, right) = points().fold((f64::INFINITY, 0.0f64), |(left, right), point| {
+        (left.min(point.0), right.max(point.0))
+    });
+    let left = left.min(right);
+    let top = points().map(|point| point.1).fold(top, f64::max);
+    let picture = Picture {
+        title,
+        x_label,
+        legend,
+        x: left..right.max(left + width),
+        y: 0.0..1.1 * top,
+        curves,
+    };
+    picture.svg_over(Scale::Linear, Scale::Linear)
+}
+
 impl Picture<'_> {
     /// The SVG document of the picture over logarithmic axes.
     ///

@@ -153,19 +153,13 @@ impl SourceArgs {
         } else if let Some(path) = &which.jsonl {
             SourceSpec::Jsonl(table(path))
         } else if let Some(path) = &which.csv {
-            let TableSource {
-                path,
-                user,
-                text,
-                time,
-                split,
-            } = table(path);
+            let table = table(path);
             SourceSpec::Csv(CsvSource {
-                path,
-                user,
-                text,
-                time,
-                split,
+                path: table.path,
+                user: table.user,
+                text: table.text,
+                time: table.time,
+                split: table.split,
                 delimiter: self.delimiter,
             })
         } else if let Some(path) = &which.grouped {

@@ -10,7 +10,7 @@ use undertone_mechanisms::{Certified, Losses, Objective, Strategy};
 use super::kind::{Kind, SizeArgs};
 use super::run::Run;
 use super::workload::WorkloadArgs;
-use undertone_present::curves::{Pen, Picture, named, range};
+use undertone_present::curves::{Pen, logarithmic};
 
 /// Points of a sweep without a list.
 const POINTS: usize = 13;
@@ -147,11 +147,6 @@ impl Sweep<'_> {
     /// The curves as a picture.
     pub(super) fn draw(&self, curves: &[Curve], objective: Objective) -> anyhow::Result<String> {
         let loss = |point: &Point| (point.value as f64, point.losses.get(objective));
-        let points = || curves.iter().flat_map(|curve| &curve.points).map(loss);
-        let (x, y) = (
-            range(points().map(|point| point.0)),
-            range(points().map(|point| point.1)),
-        );
         let (axis, fixed) = match self.over {
             Over::MinSep => ("actual gap, rounds", format!("{} rounds", self.run.rounds)),
             Over::Rounds => (
@@ -163,16 +158,7 @@ impl Sweep<'_> {
             let points = curve.points.iter().map(loss).collect();
             (curve.name.clone(), Pen::numbered(index), points)
         });
-        let (legend, curves) = named(lines);
-        Picture {
-            title: format!("{objective} over {axis}; {fixed}"),
-            x_label: axis,
-            legend,
-            curves,
-            x: x.start..x.end.max(1.1 * x.start),
-            y: y.start / 1.1..y.end * 1.1,
-        }
-        .svg()
-        .map_err(|message| anyhow::anyhow!("cannot draw the sweep: {message}"))
+        logarithmic(format!("{objective} over {axis}; {fixed}"), axis, lines)
+            .map_err(|message| anyhow::anyhow!("cannot draw the sweep: {message}"))
     }
 }

@@ -88,46 +88,9 @@ pub(super) fn draw(
 
 #[cfg(test)]
 mod tests {
-    use undertone_accounting::{Delta, Epsilon, Rho};
+    use undertone_accounting::{Delta, Rho};
 
     use super::*;
-
-    fn check(target: Goal, over_rounds: bool, words: &[&str]) {
-        let question = PopulationQuestion::new(1_000_000, 300, Delta::new(1e-10).unwrap(), target).unwrap();
-        let curve = |mechanism| {
-            if over_rounds {
-                question.over_rounds(mechanism, 2000).unwrap()
-            } else {
-                question.over_report_goals(mechanism, 2000).unwrap()
-            }
-        };
-        let svg = draw(&question, &ProductionSetting::ALL.map(curve), over_rounds).unwrap();
-        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
-        for word in words {
-            assert!(svg.contains(word), "{word}");
-        }
-        assert!(svg.matches("<polyline").count() >= ProductionSetting::ALL.len());
-    }
-
-    #[test]
-    fn a_picture_names_its_target_and_every_mechanism() {
-        let epsilon = Goal::Epsilon(Epsilon::new(8.0).unwrap());
-        check(
-            epsilon,
-            false,
-            &[
-                "epsilon over report goals, 1000000 users, 300 rounds",
-                "blt-400",
-                "target",
-            ],
-        );
-        let rho = Goal::Rho(Rho::new(0.5).unwrap());
-        check(
-            rho,
-            true,
-            &["rho over rounds, 1000000 users, report goal 2000", "independent"],
-        );
-    }
 
     #[test]
     fn one_point_is_drawn_and_no_curves_are_refused() {

@@ -12,7 +12,7 @@ use undertone_present::numbers::{number, upper_bound};
 use undertone_present::table::grid;
 
 use crate::output::Output;
-use undertone_present::curves::{Pen, Picture, Points, named, range};
+use undertone_present::curves::{Pen, logarithmic};
 
 /// Lengths of a curve over rounds.
 const LENGTHS: u64 = 8;
@@ -243,40 +243,21 @@ impl MadeArgs {
         } else {
             format!("Noise at the target over report goals, {users} users, {rounds} rounds")
         };
-        picture(title, over_rounds, curves, keeps_utility)
-            .svg()
+        let x_label = if over_rounds {
+            "rounds"
+        } else {
+            "report goal (y axis: noise in the iterates, clip norms)"
+        };
+        let lines = curves.into_iter().enumerate();
+        let lines = lines.map(|(index, (name, points))| (name, Pen::numbered(index), points));
+        let limit = ("keeps utility".to_owned(), Pen::LIMIT, keeps_utility);
+        logarithmic(title, x_label, lines.chain([limit]))
             .map_err(|message| anyhow!("cannot draw the plan: {message}"))
     }
 }
 
 fn noise(option: &Planned) -> f64 {
     option.at_target.iterate_noise
-}
-
-fn picture(
-    title: String,
-    over_rounds: bool,
-    curves: Vec<(String, Points)>,
-    keeps_utility: Points,
-) -> Picture<'static> {
-    let points = || curves.iter().flat_map(|(_, points)| points).chain(&keeps_utility);
-    let x = range(points().map(|point| point.0));
-    let y = range(points().map(|point| point.1));
-    let lines = curves.into_iter().enumerate();
-    let lines = lines.map(|(index, (name, points))| (name, Pen::numbered(index), points));
-    let (legend, curves) = named(lines.chain([("keeps utility".to_owned(), Pen::LIMIT, keeps_utility)]));
-    Picture {
-        title,
-        x_label: if over_rounds {
-            "rounds"
-        } else {
-            "report goal (y axis: noise in the iterates, clip norms)"
-        },
-        legend,
-        curves,
-        x: x.start..x.end.max(1.1 * x.start),
-        y: y.start / 1.1..y.end * 1.1,
-    }
 }
 
 impl Comparison {

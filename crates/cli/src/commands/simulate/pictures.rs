@@ -1,10 +1,9 @@
 //! Simulations as SVG pictures.
 
 use anyhow::anyhow;
-use undertone_present::Scale;
 use undertone_studies::simulate::Simulation;
 
-use undertone_present::curves::{COLOURS, Pen, Picture, Points, named};
+use undertone_present::curves::{COLOURS, Pen, Points, linear};
 
 const LINE: Pen = Pen::solid(COLOURS[0]);
 
@@ -56,21 +55,6 @@ fn draw(
     x_label: &'static str,
     curves: impl IntoIterator<Item = (String, Pen, Points)>,
 ) -> anyhow::Result<String> {
-    let (legend, curves) = named(curves);
-    let points = || curves.iter().flat_map(|curve| &curve.1);
-    let (left, right) = points().fold((f64::INFINITY, 0.0f64), |(left, right), point| {
-        (left.min(point.0), right.max(point.0))
-    });
-    let left = left.min(right);
-    let top = points().map(|point| point.1).fold(1.0, f64::max);
-    Picture {
-        title,
-        x_label,
-        legend,
-        x: left..right.max(left + 1e-3),
-        y: 0.0..1.1 * top,
-        curves,
-    }
-    .svg_over(Scale::Linear, Scale::Linear)
-    .map_err(|message| anyhow!("cannot draw the simulation: {message}"))
+    linear(title, x_label, curves, (1e-3, 1.0))
+        .map_err(|message| anyhow!("cannot draw the simulation: {message}"))
 }

@@ -4,7 +4,7 @@ use anyhow::anyhow;
 use undertone_present::Scale;
 use undertone_studies::sweep::{Comparison, Row};
 
-use undertone_present::curves::{Pen, Picture, Points, named, range};
+use undertone_present::curves::{Pen, Picture, Points, linear, named, range};
 
 /// File names and SVG documents.
 pub(super) fn curves(comparison: &Comparison) -> anyhow::Result<Vec<(String, String)>> {
@@ -78,28 +78,14 @@ fn name(key: &[String]) -> String {
 }
 
 fn picture(comparison: &Comparison, key: &[String], rows: &[&Row]) -> anyhow::Result<String> {
-    let (legend, curves) = named(rows.iter().enumerate().map(|(place, row)| {
+    let curves = rows.iter().enumerate().map(|(place, row)| {
         let curve = row.curve.iter();
         let points = curve.map(|&(round, value)| (round as f64, 100.0 * value));
         let name = row.values.last().cloned().unwrap_or_default();
         (name, Pen::numbered(place), points.collect())
-    }));
-    let points = || curves.iter().flat_map(|curve| &curve.1);
-    let (left, right) = points().fold((f64::INFINITY, 0.0f64), |(left, right), point| {
-        (left.min(point.0), right.max(point.0))
     });
-    let top = points().map(|point| point.1).fold(0.1, f64::max);
-    Picture {
-        title: format!(
-            "{}: top-1 in vocabulary, %",
-            [&[comparison.name.clone()][..], key].concat().join(", ")
-        ),
-        x_label: "rounds finished",
-        legend,
-        x: left..right.max(left + 1.0),
-        y: 0.0..1.1 * top,
-        curves,
-    }
-    .svg_over(Scale::Linear, Scale::Linear)
-    .map_err(|message| anyhow!("cannot draw the sweep: {message}"))
+    let names = [&[comparison.name.clone()][..], key].concat().join(", ");
+    let title = format!("{names}: top-1 in vocabulary, %");
+    linear(title, "rounds finished", curves, (1.0, 0.1))
+        .map_err(|message| anyhow!("cannot draw the sweep: {message}"))
 }
