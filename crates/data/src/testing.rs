@@ -1,4 +1,4 @@
-//! What tests share: texts that must hold parts, and tables of cases in text.
+//! Helpers of tests: texts that must hold parts, and tables of cases in text.
 
 /// Asserts that a text contains every part of a list such as `one ... two`.
 #[track_caller]

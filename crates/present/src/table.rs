@@ -27,7 +27,7 @@ pub fn grid<H: ToString>(
     aligned(presets::NOTHING, header, rows, left)
 }
 
-/// As [`grid`], with lines between the rows.
+/// A table like that of [`grid`], with lines between the rows.
 pub fn ruled<H: ToString>(
     header: impl IntoIterator<Item = H>,
     rows: impl IntoIterator<Item = Vec<String>>,

@@ -9,7 +9,7 @@ fn plain() -> String {
     ftrl("kind = \"blt\"\nbuffers = 2").replace("rounds = 30", "rounds = 14")
 }
 
-/// The same, with an `[aggregation]` table.
+/// Noise as in [`plain`], with an `[aggregation]` table.
 fn run_file(aggregation: &str) -> String {
     format!("{}\n[aggregation]\n{aggregation}\n", plain())
 }
