@@ -7,7 +7,7 @@
 //! (BandMF by name only: `--only band-mf-342-n2052`),
 //! `undertone-lab bench noise [--dim N] [--threads N] [--only ITEM]` one for every sampler and stream,
 //! `undertone-lab bench secagg [--dim N] [--only ITEM]` one for every part of secure aggregation and for whole sessions,
-//! `undertone-lab bench encodings [--log-dim N] [--only ITEM]` one for every transform, sum, packing and encoder,
+//! `undertone-lab bench encodings [--log-dim N] [--only ITEM]` one for every transform, sum, packing and encoder, and for a plain sum,
 //! `undertone-lab bench transformer [--size SIZE] [--batch N] [--steps N] [--threads N]` one for training steps of a transformer,
 //! `undertone-lab bench grouping generate|group|stream` one for a step of grouping text by user.
 

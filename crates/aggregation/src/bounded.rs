@@ -9,6 +9,7 @@ use crate::clip::{ClipReport, Clipping};
 use crate::error::{AggregationError, Result};
 use crate::layout::ParamLayout;
 use crate::sum::FixedPointSum;
+use crate::weight::check_weight;
 
 /// The treatment of an update that holds infinities or NaN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +36,17 @@ pub enum Added {
     },
     /// The contribution was not finite and counts as zero.
     Discarded,
+}
+
+impl ClipReport {
+    fn added(self) -> Added {
+        let Self { norm, clipped } = self;
+        if clipped {
+            Added::Clipped { norm }
+        } else {
+            Added::Whole { norm }
+        }
+    }
 }
 
 impl Added {
@@ -105,24 +117,25 @@ impl Bound {
         self.non_finite
     }
 
-    /// Clips a contribution in place.
+    /// Clips a contribution in place, for encoders, which need floats. [`BoundedSum`] clips by a rule of its own, in integers.
     ///
     /// # Errors
     /// A wrong length; clip norms outside their range; with [`NonFinite::Refuse`] values that are not finite.
     pub fn enforce(&self, update: &mut [f32]) -> Result<Added> {
-        self.enforce_by(&self.clipping, update)
+        let clipped = self.clipping.clip(&self.layout, update);
+        let added = self.unless_discarded(clipped)?;
+        if added.is_none() {
+            update.fill(0.0);
+        }
+        Ok(added.map_or(Added::Discarded, ClipReport::added))
     }
 
-    fn enforce_by(&self, clipping: &Clipping, update: &mut [f32]) -> Result<Added> {
-        match clipping.clip(&self.layout, update) {
-            Ok(ClipReport { norm, clipped: true }) => Ok(Added::Clipped { norm }),
-            Ok(ClipReport { norm, .. }) => Ok(Added::Whole { norm }),
-            Err(AggregationError::NotFinite { .. }) if self.non_finite == NonFinite::Zero => {
-                // PRIVACY: a map of this contribution alone, with norm 0, so the sensitivity is unchanged.
-                update.fill(0.0);
-                Ok(Added::Discarded)
-            }
-            Err(error) => Err(error),
+    /// The result of clipping, or nothing if the contribution was not finite and counts as zero.
+    fn unless_discarded<T>(&self, clipped: Result<T>) -> Result<Option<T>> {
+        match clipped {
+            // PRIVACY: a map of this contribution alone, with norm 0, so the sensitivity is unchanged.
+            Err(AggregationError::NotFinite { .. }) if self.non_finite == NonFinite::Zero => Ok(None),
+            clipped => clipped.map(Some),
         }
     }
 }
@@ -132,9 +145,13 @@ impl Bound {
 /// Several threads may add at once. Integer addition commutes, so the result does not depend on their order.
 ///
 /// # Guarantee
-/// One contribution of weight `w` moves the sum by at most `w` times [`Clipping::bound`], in exact arithmetic: the bound is
-/// enforced on the `f32` values, the product with a weight of 28 bits is exact, and truncation toward zero only shortens. This
-/// holds whatever the caller adds. A sum from which an addition failed is never released.
+/// One contribution of weight `w` moves the sum by at most `w` times [`Clipping::bound`], in exact arithmetic and whatever the
+/// caller adds. A sum from which an addition failed is never released.
+///
+/// The rule for the values `g` under a clip norm `S`: `q = trunc(g 2^40)`, `N` is the sum of `q^2`, and `L = floor(S 2^40)`. The
+/// factor is `f = floor(w min(2^30, floor(2^30 L / ceil(sqrt N))))`, and the sum takes `r = trunc(q f / 2^30)` in steps of `2^-40`.
+/// All of these are integers, so `|r| <= |q| f / 2^30` and `f sqrt N <= 2^30 w L` hold exactly. Together they give
+/// `sum r^2 <= (w L)^2`. Values that reach `2^22` are first divided by a common power of two.
 ///
 /// # Example
 /// ```
@@ -142,8 +159,8 @@ impl Bound {
 /// use undertone_aggregation::{Bound, BoundedSum, Clipping, NonFinite, ParamLayout};
 /// let layout = Arc::new(ParamLayout::with_tensor_groups(vec![("w".into(), vec![2])])?);
 /// let sum = BoundedSum::new(Bound::new(layout, Clipping::Flat { clip_norm: 1.0 }, NonFinite::Zero));
-/// sum.add(&mut [30.0, 40.0], 1.0)?; // counts as (0.6, 0.8)
-/// sum.add(&mut [0.5, 0.0], 0.5)?;
+/// sum.add(&[30.0, 40.0], 1.0)?; // counts as (0.6, 0.8)
+/// sum.add(&[0.5, 0.0], 0.5)?;
 /// let raw = sum.into_raw()?; // readable only through a mechanism
 /// # Ok::<(), undertone_aggregation::AggregationError>(())
 /// ```
@@ -174,16 +191,29 @@ impl BoundedSum {
         }
     }
 
-    /// Clips a contribution in place and adds `weight` times the result. The weight must lie in `[0, 1]` and is truncated to a
-    /// multiple of `2^-28`. A discarded contribution adds nothing but its weight.
+    /// Adds `weight` times a contribution, clipped. The weight must lie in `[0, 1]` and is truncated to a multiple of `2^-28`. A
+    /// discarded contribution adds nothing but its weight. One longer than `2^30` clip norms may add nothing else, too.
     ///
     /// # Errors
-    /// The errors of [`Bound::enforce`]; a weight outside `[0, 1]`; values that reach `2^22`: nothing is added then.
+    /// Nothing is added after a wrong length, a weight outside `[0, 1]`, clip norms outside their range, or values that are not
+    /// finite with [`NonFinite::Refuse`]. Values that reach `2^22` are an error where no clip norm below `2^22` shortens them.
     /// [`AggregationError::SumOverflow`] if the sum leaves its range: the sum is then lost.
-    pub fn add(&self, update: &mut [f32], weight: f64) -> Result<Added> {
-        let added = self.bound.enforce(update)?;
-        self.sum.add(update, weight)?;
-        Ok(added)
+    pub fn add(&self, update: &[f32], weight: f64) -> Result<Added> {
+        self.add_by(&self.bound.clipping, update, weight)
+    }
+
+    fn add_by(&self, clipping: &Clipping, update: &[f32], weight: f64) -> Result<Added> {
+        check_weight(weight)?;
+        let scalings = clipping.scalings(&self.bound.layout, update, weight);
+        let Some((report, scalings)) = self.bound.unless_discarded(scalings)? else {
+            self.sum.add_clipped(update, weight, &[])?;
+            return Ok(Added::Discarded);
+        };
+        match clipping {
+            Clipping::None => self.sum.add(update, weight)?,
+            _ => self.sum.add_clipped(update, weight, &scalings)?,
+        }
+        Ok(report.added())
     }
 
     /// Adds a sum of the clipped gradients of several examples, as example-level sampling makes it in microbatches.
@@ -193,7 +223,7 @@ impl BoundedSum {
     ///
     /// # Errors
     /// The errors of [`add`](Self::add), and [`AggregationError::GroupCount`] for clipping by layers.
-    pub fn add_examples(&self, update: &mut [f32], examples: NonZeroU32) -> Result<Added> {
+    pub fn add_examples(&self, update: &[f32], examples: NonZeroU32) -> Result<Added> {
         let clipping = match &self.bound.clipping {
             Clipping::None => Clipping::None,
             Clipping::Flat { clip_norm } => Clipping::Flat {
@@ -207,9 +237,7 @@ impl BoundedSum {
                 });
             }
         };
-        let added = self.bound.enforce_by(&clipping, update)?;
-        self.sum.add(update, 1.0)?;
-        Ok(added)
+        self.add_by(&clipping, update, 1.0)
     }
 
     /// The bound that the sum enforces.
@@ -246,6 +274,7 @@ impl BoundedSum {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::{Block, ClipGroup};
     use crate::weight::truncate_weight;
     use proptest::prelude::*;
 
@@ -286,9 +315,8 @@ mod tests {
         fn one_contribution_moves_the_sum_by_at_most_the_bound(update in updates(6), k in clip_norms(), weight in 0.0..=1.0f64) {
             let clipping = Clipping::Flat { clip_norm: norm(k) };
             let sum = BoundedSum::new(Bound::new(layout(6), clipping, NonFinite::Zero));
-            let mut update = update;
             let finite = update.iter().all(|value| value.is_finite());
-            let added = sum.add(&mut update, weight).unwrap();
+            let added = sum.add(&update, weight).unwrap();
             prop_assert!(finite || added == Added::Discarded);
             let steps = sum.sum.into_steps();
             // |sum| <= w S with w = n 2^-28 and S = k 2^-20: squares in units of 2^-96 and steps in 2^-80.
@@ -302,7 +330,7 @@ mod tests {
         fn each_layer_keeps_its_own_bound(update in updates(6), first in clip_norms(), second in clip_norms()) {
             let clipping = Clipping::PerLayer { clip_norms: vec![norm(first), norm(second)] };
             let sum = BoundedSum::new(Bound::new(layout(6), clipping, NonFinite::Zero));
-            sum.add(&mut update.clone(), 1.0).unwrap();
+            sum.add(&update, 1.0).unwrap();
             let steps = sum.sum.into_steps();
             for (steps, k) in [(&steps[..3], first), (&steps[3..], second)] {
                 // k 2^-20 is k 2^20 steps.
@@ -315,15 +343,98 @@ mod tests {
             let new = || BoundedSum::new(Bound::new(layout(5), Clipping::Flat { clip_norm: norm(k) }, NonFinite::Zero));
             let (one, many) = (new(), new());
             for update in &all {
-                one.add(&mut update.clone(), 0.5).unwrap();
+                one.add(update, 0.5).unwrap();
             }
             std::thread::scope(|scope| {
                 for update in &all {
                     let many = &many;
-                    scope.spawn(move || many.add(&mut update.clone(), 0.5).map(drop));
+                    scope.spawn(move || many.add(update, 0.5).map(drop));
                 }
             });
             prop_assert_eq!(one.sum.into_steps(), many.sum.into_steps());
+        }
+    }
+
+    #[test]
+    fn finite_values_of_any_size_are_clipped() {
+        let sum = |clip_norm| {
+            BoundedSum::new(Bound::new(
+                layout(2),
+                Clipping::Flat { clip_norm },
+                NonFinite::Refuse,
+            ))
+        };
+        let clipped = sum(5.0);
+        let added = clipped.add(&[f32::MAX, -f32::MAX], 1.0).unwrap();
+        assert!(matches!(added, Added::Clipped { norm } if norm > 4e38));
+        let each = 12.5f64.sqrt();
+        for (step, expected) in clipped.sum.into_steps().into_iter().zip([each, -each]) {
+            // The factor is about 900 steps of 2^-30.
+            let ratio = step as f64 * 2f64.powi(-40) / expected;
+            assert!((0.998..=1.0).contains(&ratio), "{ratio}");
+        }
+        // A bound that the sum cannot hold does not shorten what is within it.
+        let refused = sum(1e8).add(&[1e7, 0.0], 1.0);
+        assert!(matches!(
+            refused,
+            Err(AggregationError::SumOverflow { index: 0, .. })
+        ));
+        let clipped = sum(1e8).add(&[1e9, 0.0], 1.0);
+        assert!(matches!(clipped, Err(AggregationError::SumOverflow { .. })));
+    }
+
+    #[test]
+    fn what_keeps_to_the_bound_is_added_as_without_clipping() {
+        let update = [0.3, -1.7, 1e-7, -3e-9, 0.0, 1e-20];
+        let add = |clipping, weight| {
+            let sum = BoundedSum::new(Bound::new(layout(6), clipping, NonFinite::Zero));
+            let added = sum.add(&update, weight).unwrap();
+            assert!(matches!(added, Added::Whole { .. }));
+            sum.sum.into_steps()
+        };
+        let flat = || Clipping::Flat { clip_norm: 2.0 };
+        assert_eq!(add(flat(), 1.0), add(Clipping::None, 1.0));
+        // Values are truncated once more before a weight below one: a step at most.
+        for (clipped, plain) in add(flat(), 0.7).into_iter().zip(add(Clipping::None, 0.7)) {
+            assert!(plain.abs_diff(clipped) <= 1 && clipped.unsigned_abs() <= plain.unsigned_abs());
+        }
+    }
+
+    #[test]
+    fn interleaved_layers_are_scaled_apart() {
+        let rows = 100_000;
+        let column = |name: &str, offset| ClipGroup {
+            name: name.into(),
+            blocks: vec![Block {
+                offset,
+                rows,
+                row_stride: 3,
+                cols: 1 + offset,
+            }],
+        };
+        let tensors = vec![("m".into(), vec![rows, 3])];
+        let layout = ParamLayout::new(tensors, vec![column("a", 0), column("b", 1)]).unwrap();
+        let update: Vec<f32> = (0..3 * rows).map(|i| ((i * 7919) % 2003) as f32 - 1e3).collect();
+        let clip_norms = vec![1.0, 2000.0];
+        let bound = Bound::new(
+            Arc::new(layout),
+            Clipping::PerLayer { clip_norms },
+            NonFinite::Zero,
+        );
+        let sum = BoundedSum::new(bound);
+        sum.add(&update, 0.5).unwrap();
+        let steps = sum.sum.into_steps();
+        for (clip_norm, columns) in [(1.0, 0..1), (2000.0, 1..3)] {
+            let places: Vec<usize> = (0..3 * rows).filter(|i| columns.contains(&(i % 3))).collect();
+            let part: Vec<f32> = places.iter().map(|&i| update[i]).collect();
+            let alone = BoundedSum::new(Bound::new(
+                self::layout(part.len()),
+                Clipping::Flat { clip_norm },
+                NonFinite::Zero,
+            ));
+            alone.add(&part, 0.5).unwrap();
+            let alone = alone.sum.into_steps();
+            assert!(places.iter().zip(alone).all(|(&i, step)| steps[i] == step));
         }
     }
 
@@ -332,9 +443,9 @@ mod tests {
         let bound = Bound::new(layout(2), Clipping::Flat { clip_norm: 0.5 }, NonFinite::Zero);
         let sum = BoundedSum::new(bound.clone());
         let three = NonZeroU32::new(3).unwrap();
-        let whole = sum.add_examples(&mut [0.75, 1.0], three).unwrap();
+        let whole = sum.add_examples(&[0.75, 1.0], three).unwrap();
         assert!(matches!(whole, Added::Whole { .. }), "{whole:?}");
-        let clipped = sum.add_examples(&mut [900.0, 1200.0], three).unwrap();
+        let clipped = sum.add_examples(&[900.0, 1200.0], three).unwrap();
         assert!(matches!(clipped, Added::Clipped { norm } if (norm - 1500.0).abs() < 1e-9));
         let layers = Clipping::PerLayer {
             clip_norms: vec![1.0, 1.0],
@@ -343,7 +454,7 @@ mod tests {
             clipping: layers,
             ..bound
         })
-        .add_examples(&mut [0.0, 0.0], three);
+        .add_examples(&[0.0, 0.0], three);
         assert!(matches!(refused, Err(AggregationError::GroupCount { .. })));
     }
 
@@ -355,10 +466,10 @@ mod tests {
                 Clipping::Flat { clip_norm: 1.0 },
                 non_finite,
             ));
-            let added = sum.add(&mut update.clone(), 1.0);
+            let added = sum.add(&update, 1.0);
             (added, sum.sum.into_steps())
         };
-        for broken in [[f32::NAN, 0.0], [0.0, f32::INFINITY], [f32::MAX, f32::MAX]] {
+        for broken in [[f32::NAN, 0.0], [0.0, f32::INFINITY]] {
             let (added, steps) = add(NonFinite::Zero, broken);
             assert_eq!((added.unwrap(), steps), (Added::Discarded, vec![0, 0]));
             let (added, steps) = add(NonFinite::Refuse, broken);
@@ -367,7 +478,7 @@ mod tests {
         }
         let sum = BoundedSum::new(Bound::new(layout(2), Clipping::None, NonFinite::Zero));
         assert!(matches!(
-            sum.add(&mut [0.0; 3], 1.0),
+            sum.add(&[0.0; 3], 1.0),
             Err(AggregationError::Length { .. })
         ));
     }

@@ -1,11 +1,16 @@
 //! Bounding the norm of an update: flat, or layer by layer.
 
+mod exact;
 mod kernel;
 
+use std::iter;
 use std::ops::Range;
 
 use crate::error::{AggregationError, Result, check_len};
-use crate::layout::ParamLayout;
+use crate::layout::{Block, ClipGroup, ParamLayout};
+use crate::sum::{UPDATE_LIMIT, out_of_range};
+
+pub(crate) use exact::Scaling;
 
 /// The bound on the norm of an update.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +28,9 @@ pub enum Clipping {
         clip_norms: Vec<f64>,
     },
 }
+
+/// The spans of an update with their scalings.
+pub(crate) type Scalings = Vec<(Range<usize>, Scaling)>;
 
 /// The result of clipping one update.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -93,13 +101,7 @@ impl Clipping {
     pub fn project(&self, layout: &ParamLayout, theta0: &[f32], theta: &mut [f32]) -> Result<ClipReport> {
         check_len("theta0", layout.len(), theta0.len())?;
         check_len("theta", layout.len(), theta.len())?;
-        self.apply(
-            layout,
-            &mut Displacement {
-                x: theta,
-                origin: Some(theta0),
-            },
-        )
+        self.apply(layout, theta, Some(theta0))
     }
 
     /// Clips an update in place: `delta <- Clip(delta)`.
@@ -114,32 +116,64 @@ impl Clipping {
     /// As for [`project`](Self::project).
     pub fn clip(&self, layout: &ParamLayout, delta: &mut [f32]) -> Result<ClipReport> {
         check_len("delta", layout.len(), delta.len())?;
-        self.apply(
-            layout,
-            &mut Displacement {
-                x: delta,
-                origin: None,
-            },
-        )
+        self.apply(layout, delta, None)
     }
 
-    fn apply(&self, layout: &ParamLayout, displacement: &mut Displacement<'_>) -> Result<ClipReport> {
-        let whole = 0..layout.len();
-        match self {
-            Self::None => {
-                let square = displacement.finite_square(std::slice::from_ref(&whole))?;
-                Ok(ClipReport {
-                    norm: square.sqrt(),
-                    clipped: false,
-                })
+    fn apply(&self, layout: &ParamLayout, x: &mut [f32], origin: Option<&[f32]>) -> Result<ClipReport> {
+        let (mut total, mut clipped) = (0.0, false);
+        for (spans, bound) in self.groups(layout)? {
+            let (square, this) = clip(x, origin, &spans, bound)?;
+            total += square;
+            clipped |= this;
+        }
+        Ok(ClipReport {
+            norm: total.sqrt(),
+            clipped,
+        })
+    }
+
+    /// The scalings by which a sum adds an update clipped, in increasing order of their spans. Empty without clipping.
+    ///
+    /// # Errors
+    /// The errors of [`clip`](Self::clip), but finite values of any size can be clipped. Values that reach `2^22` are an error if
+    /// they keep to a bound that reaches it, too.
+    pub(crate) fn scalings(
+        &self,
+        layout: &ParamLayout,
+        update: &[f32],
+        weight: f64,
+    ) -> Result<(ClipReport, Scalings)> {
+        check_len("delta", layout.len(), update.len())?;
+        let displacement = Displacement {
+            x: update,
+            origin: None,
+        };
+        let (mut total, mut clipped, mut scalings) = (0.0, false, Vec::new());
+        for (spans, bound) in self.groups(layout)? {
+            total += displacement.finite_square(&spans)?;
+            if bound == f64::INFINITY {
+                continue;
             }
+            let scaling = Scaling::new(update, &spans, bound, weight);
+            if bound >= UPDATE_LIMIT && scaling.leaves_range() {
+                return Err(out_of_range(update));
+            }
+            clipped |= scaling.shortens();
+            scalings.extend(spans.into_iter().map(|span| (span, scaling)));
+        }
+        scalings.sort_unstable_by_key(|(span, _)| span.start);
+        let norm = total.sqrt();
+        Ok((ClipReport { norm, clipped }, scalings))
+    }
+
+    /// The spans of the parameters that are bounded together, and their bound. Without clipping it is infinite.
+    fn groups(&self, layout: &ParamLayout) -> Result<Vec<(Vec<Range<usize>>, f64)>> {
+        let whole = |bound| Ok(vec![(iter::once(0..layout.len()).collect(), bound)]);
+        match self {
+            Self::None => whole(f64::INFINITY),
             Self::Flat { clip_norm } => {
                 check_norm(*clip_norm)?;
-                let (square, clipped) = displacement.clip(std::slice::from_ref(&whole), *clip_norm)?;
-                Ok(ClipReport {
-                    norm: square.sqrt(),
-                    clipped,
-                })
+                whole(*clip_norm)
             }
             Self::PerLayer { clip_norms } => {
                 let groups = layout.groups();
@@ -150,21 +184,8 @@ impl Clipping {
                     });
                 }
                 clip_norms.iter().try_for_each(|&norm| check_norm(norm))?;
-                let (mut total, mut clipped) = (0.0, false);
-                for (group, &norm) in groups.iter().zip(clip_norms) {
-                    let spans: Vec<_> = group
-                        .blocks
-                        .iter()
-                        .flat_map(crate::layout::Block::spans)
-                        .collect();
-                    let (square, this) = displacement.clip(&spans, norm)?;
-                    total += square;
-                    clipped |= this;
-                }
-                Ok(ClipReport {
-                    norm: total.sqrt(),
-                    clipped,
-                })
+                let spans = |group: &ClipGroup| group.blocks.iter().flat_map(Block::spans).collect();
+                Ok(groups.iter().map(spans).zip(clip_norms.iter().copied()).collect())
             }
         }
     }
@@ -182,41 +203,43 @@ fn check_norm(norm: f64) -> Result<()> {
     })
 }
 
-/// The vector `x - origin`, or `x` itself, of which `x` may be changed.
+/// Clips `x - origin`, or `x` itself, over the spans; the squared norm before, and whether it was clipped to `bound`.
+fn clip(x: &mut [f32], origin: Option<&[f32]>, spans: &[Range<usize>], bound: f64) -> Result<(f64, bool)> {
+    let displacement = Displacement { x, origin };
+    let square = displacement.finite_square(spans)?;
+    let len = spans.iter().map(Range::len).sum();
+    let slack = kernel::slack(len) + spans.len() as f64 * f64::EPSILON;
+    let limit = bound * bound;
+    // PRIVACY: the computed square is off by a relative error below `slack`. Clear of the bound it decides; within
+    // the error of the bound a slower, more precise sum does.
+    if square <= limit * (1.0 - slack)
+        || square <= limit * (1.0 + slack) && displacement.is_within(spans, bound)
+    {
+        return Ok((square, false));
+    }
+    // Differences of values up to this magnitude stay finite in f32.
+    if square.sqrt() > 1e37 {
+        return Err(displacement.not_finite(spans));
+    }
+    let factor = bound / square.sqrt() * (1.0 - slack - kernel::SHRINK_SLACK);
+    let factor = (factor as f32).next_down().max(0.0);
+    for span in spans {
+        let x = &mut x[span.clone()];
+        match origin {
+            Some(origin) => kernel::shrink_toward(x, &origin[span.clone()], factor),
+            None => kernel::shrink(x, factor),
+        }
+    }
+    Ok((square, true))
+}
+
+/// The vector `x - origin`, or `x` itself.
 struct Displacement<'a> {
-    x: &'a mut [f32],
+    x: &'a [f32],
     origin: Option<&'a [f32]>,
 }
 
 impl Displacement<'_> {
-    /// The squared norm over the spans and whether they were clipped to `bound`.
-    fn clip(&mut self, spans: &[Range<usize>], bound: f64) -> Result<(f64, bool)> {
-        let square = self.finite_square(spans)?;
-        let len = spans.iter().map(Range::len).sum();
-        let slack = kernel::slack(len) + spans.len() as f64 * f64::EPSILON;
-        let limit = bound * bound;
-        // PRIVACY: the computed square is off by a relative error below `slack`. Clear of the bound it decides; within
-        // the error of the bound a slower, more precise sum does.
-        if square <= limit * (1.0 - slack) || square <= limit * (1.0 + slack) && self.is_within(spans, bound)
-        {
-            return Ok((square, false));
-        }
-        // Differences of values up to this magnitude stay finite in f32.
-        if square.sqrt() > 1e37 {
-            return Err(self.not_finite(spans));
-        }
-        let factor = bound / square.sqrt() * (1.0 - slack - kernel::SHRINK_SLACK);
-        let factor = (factor as f32).next_down().max(0.0);
-        for span in spans {
-            let x = &mut self.x[span.clone()];
-            match self.origin {
-                Some(origin) => kernel::shrink_toward(x, &origin[span.clone()], factor),
-                None => kernel::shrink(x, factor),
-            }
-        }
-        Ok((square, true))
-    }
-
     fn finite_square(&self, spans: &[Range<usize>]) -> Result<f64> {
         let square = |span: &Range<usize>| match self.origin {
             Some(origin) => kernel::squared_distance(&self.x[span.clone()], &origin[span.clone()]),

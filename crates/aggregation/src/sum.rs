@@ -1,11 +1,13 @@
 //! The sum of weighted updates in fixed point: the same bits in whatever order the updates arrive.
 
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use undertone_mechanisms::{FRACTION_BITS, RawSum};
 
+use crate::clip::Scaling;
 use crate::error::{AggregationError, Result, check_len};
 use crate::weight::{check_weight, truncate_weight};
 use undertone_simd::vectorised;
@@ -30,8 +32,8 @@ pub const SUM_LIMIT: f64 = 2.0 * UPDATE_LIMIT;
 /// Integer addition commutes, so the result does not depend on the order or the interleaving of the additions.
 ///
 /// # Guarantee
-/// Each weighted value is truncated toward zero onto the grid of `2^-40`: the norm of what is added never exceeds the
-/// weight times the norm of the update. A sum from which an addition failed is never released.
+/// Each weighted value is truncated toward zero onto the grid of `2^-40`: the norm of what [`add`](Self::add) adds never exceeds
+/// the weight times the norm of the update. A sum from which an addition failed is never released.
 // PRIVACY: a sum without noise must not be printable, so it has no `Debug`.
 pub(crate) struct FixedPointSum {
     /// Block `b` of the values is reached only under lock `b`.
@@ -72,6 +74,38 @@ impl FixedPointSum {
             return Err(out_of_range(update));
         }
         let scale = truncate_weight(weight) * STEPS;
+        self.change(weight, |first, values| {
+            add_scaled(values, &update[first..], scale)
+        })
+    }
+
+    /// Adds the weight, and the scaled values of an update at these spans, which are in increasing order.
+    ///
+    /// # Errors
+    /// A wrong length or a weight outside `[0, 1]`: nothing is added then.
+    /// [`AggregationError::SumOverflow`] when the sum leaves its range: the sum is then lost.
+    pub(crate) fn add_clipped(
+        &self,
+        update: &[f32],
+        weight: f64,
+        scalings: &[(Range<usize>, Scaling)],
+    ) -> Result<()> {
+        check_len("update", self.values.len(), update.len())?;
+        check_weight(weight)?;
+        self.change(weight, |first, values| {
+            let end = first + values.len();
+            let from = scalings.partition_point(|(span, _)| span.end <= first);
+            let here = scalings[from..].iter().take_while(|(span, _)| span.start < end);
+            here.fold(false, |overflow, (span, scaling)| {
+                let (start, end) = (span.start.max(first), span.end.min(end));
+                overflow | scaling.add(&mut values[start - first..end - first], &update[start..end])
+            })
+        })
+    }
+
+    /// Adds the weight and lets `add` change the values block by block, given the place of the first. It returns `true` if any
+    /// value overflowed.
+    fn change(&self, weight: f64, add: impl Fn(usize, &mut [i64]) -> bool) -> Result<()> {
         let overflow = |index| {
             self.failed.store(true, Ordering::SeqCst);
             Err(AggregationError::SumOverflow {
@@ -79,7 +113,7 @@ impl FixedPointSum {
                 limit: 2.0 * f64::from(VALUE_LIMIT),
             })
         };
-        let added = scale as i64;
+        let added = (truncate_weight(weight) * STEPS) as i64;
         if self
             .weight
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |w| w.checked_add(added))
@@ -92,8 +126,7 @@ impl FixedPointSum {
         for step in 0..blocks {
             let block = (start + step) % blocks;
             let first = block * BLOCK;
-            let update = &update[first..self.values.len().min(first + BLOCK)];
-            if self.with_block(block, |values| add_scaled(values, update, scale))? {
+            if self.with_block(block, |values| add(first, values))? {
                 return overflow(first);
             }
         }
@@ -194,7 +227,7 @@ vectorised! {
     }
 }
 
-fn out_of_range(update: &[f32]) -> AggregationError {
+pub(crate) fn out_of_range(update: &[f32]) -> AggregationError {
     match update.iter().position(|value| !value.is_finite()) {
         Some(index) => AggregationError::NotFinite {
             what: "update",

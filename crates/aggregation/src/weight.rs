@@ -37,13 +37,14 @@ pub(crate) fn check_weight(weight: f64) -> Result<()> {
     })
 }
 
+/// A weight in `[0, 1]` in steps of its grid, rounded down; NaN becomes 0.
+pub(crate) fn weight_steps(weight: f64) -> u64 {
+    (weight * WEIGHT_STEPS) as u64
+}
+
 /// Truncates a weight in `[0, 1]` onto its grid; NaN becomes 0.
 pub(crate) fn truncate_weight(weight: f64) -> f64 {
-    if weight >= 0.0 {
-        (weight * WEIGHT_STEPS).floor() / WEIGHT_STEPS
-    } else {
-        0.0
-    }
+    weight_steps(weight) as f64 / WEIGHT_STEPS
 }
 
 #[cfg(test)]

@@ -52,13 +52,13 @@ pub trait UpdateSink: Sync {
     ///
     /// # Errors
     /// An update that cannot be used, such as one of a wrong length, or a second one for the same place.
-    fn accept(&self, place: usize, update: &mut [f32], outcome: LocalOutcome) -> Result<()>;
+    fn accept(&self, place: usize, update: &[f32], outcome: LocalOutcome) -> Result<()>;
 
     /// Takes the sum of the clipped gradients of a microbatch.
     ///
     /// # Errors
     /// The errors of [`accept`](Self::accept).
-    fn accept_microbatch(&self, number: usize, update: &mut [f32], outcome: MicrobatchOutcome) -> Result<()>;
+    fn accept_microbatch(&self, number: usize, update: &[f32], outcome: MicrobatchOutcome) -> Result<()>;
 }
 
 /// Times of the parts of an engine's work, as the means over its workers.

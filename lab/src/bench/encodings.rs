@@ -1,11 +1,14 @@
-//! Encodings for secure sums: transforms, modular sums, packing and whole encoders beside copy bandwidth in the same run.
+//! Encodings for secure sums: transforms, modular sums, packing and whole encoders beside copy bandwidth in the same run. The
+//! plain sum, which clips and adds without any encoding, is there for comparison.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use anyhow::Context;
 use serde_json::json;
 use undertone_aggregation::{
-    Encoding, EncodingKind, EncodingSize, Levels, ModularVec, Modulus, Rotation, pack, walsh_hadamard,
+    Bound, BoundedSum, Clipping, Encoding, EncodingKind, EncodingSize, Levels, ModularVec, Modulus,
+    NonFinite, ParamLayout, Rotation, pack, walsh_hadamard,
 };
 use undertone_mechanisms::{NoiseKey, NonPrivate};
 
@@ -30,6 +33,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     transforms(arguments)?;
     residues(arguments)?;
+    plain_sum(arguments)?;
     encoders(arguments)
 }
 
@@ -175,6 +179,27 @@ fn residues(arguments: &Arguments) -> anyhow::Result<()> {
         })? {
             report(&item, n, moved, took, None);
         }
+    }
+    Ok(())
+}
+
+/// Clipping and adding as a round without encoding does it, with the parameters of a small LSTM.
+fn plain_sum(arguments: &Arguments) -> anyhow::Result<()> {
+    let (parameters, updates) = (1_350_000, 16);
+    let layout = ParamLayout::with_tensor_groups(vec![("w".into(), vec![parameters])])?;
+    let clipping = Clipping::Flat { clip_norm: 0.3 };
+    let sum = BoundedSum::new(Bound::new(Arc::new(layout), clipping, NonFinite::Zero));
+    let update: Vec<f32> = (0..parameters)
+        .map(|i| ((i * 7919) % 2003) as f32 * 1e-6 - 1e-3)
+        .collect();
+    if let Some(took) = seconds(arguments, "clip-and-add", || {
+        for _ in 0..updates {
+            black_box(sum.add(black_box(&update), 0.7)?);
+        }
+        Ok(())
+    })? {
+        let count = updates * parameters;
+        report("clip-and-add", count, 20 * count, took, None);
     }
     Ok(())
 }

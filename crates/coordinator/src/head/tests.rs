@@ -39,8 +39,7 @@ fn head_of(task: &TaskConfig, genesis: &str, entropy: &RoundEntropy) -> RunHead 
 
 fn sum_of(opened: &Opened, value: f32) -> BoundedSum {
     let sum = BoundedSum::new(opened.bound().clone());
-    sum.add(&mut vec![value; opened.bound().layout().len()], 1.0)
-        .unwrap();
+    sum.add(&vec![value; opened.bound().layout().len()], 1.0).unwrap();
     sum
 }
 
@@ -425,7 +424,7 @@ fn a_clip_norm_beyond_the_grid_never_fails_a_round_whose_noise_was_drawn() {
         let bits = BoundedSum::new(Bound::new(Arc::new(bit), half, NonFinite::Refuse));
         for _ in 0..4 {
             // Everybody is above the norm, so that the estimate runs away.
-            bits.add(&mut [-0.5], 1.0).unwrap();
+            bits.add(&[-0.5], 1.0).unwrap();
         }
         let mut gathered = users(&opened, 0.01);
         if let RoundSum::Users { bits: place, .. } = &mut gathered.sum {

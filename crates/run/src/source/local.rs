@@ -202,24 +202,19 @@ struct UserSink<'a> {
 }
 
 impl UpdateSink for UserSink<'_> {
-    fn accept(&self, place: usize, update: &mut [f32], outcome: LocalOutcome) -> Result<(), LocalError> {
+    fn accept(&self, place: usize, update: &[f32], outcome: LocalOutcome) -> Result<(), LocalError> {
         self.pieces.take(place)?;
         let added = self.sums.updates.add(update, outcome.weight)?;
         let outcome = outcome.added(added, self.estimate);
         if let Some(below) = outcome.below {
-            self.sums.bits.add(&mut [if below { 0.5 } else { -0.5 }], 1.0)?;
+            self.sums.bits.add(&[if below { 0.5 } else { -0.5 }], 1.0)?;
         }
         self.pieces.record(place, outcome);
         (self.on_contribution)();
         Ok(())
     }
 
-    fn accept_microbatch(
-        &self,
-        number: usize,
-        _: &mut [f32],
-        _: MicrobatchOutcome,
-    ) -> Result<(), LocalError> {
+    fn accept_microbatch(&self, number: usize, _: &[f32], _: MicrobatchOutcome) -> Result<(), LocalError> {
         Err(LocalError::Delivery {
             place: number,
             pieces: 0,
@@ -284,14 +279,14 @@ struct ExampleSink<'a> {
 }
 
 impl UpdateSink for ExampleSink<'_> {
-    fn accept(&self, place: usize, _: &mut [f32], _: LocalOutcome) -> Result<(), LocalError> {
+    fn accept(&self, place: usize, _: &[f32], _: LocalOutcome) -> Result<(), LocalError> {
         Err(LocalError::Delivery { place, pieces: 0 })
     }
 
     fn accept_microbatch(
         &self,
         number: usize,
-        update: &mut [f32],
+        update: &[f32],
         mut outcome: MicrobatchOutcome,
     ) -> Result<(), LocalError> {
         self.pieces.take(number)?;

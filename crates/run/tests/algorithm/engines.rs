@@ -28,7 +28,7 @@ impl Engine for False {
         let Work::Users { places, .. } = *work else {
             panic!("users were asked for");
         };
-        let mut deliver = |place: usize, mut update: Vec<f32>, weight: f64| {
+        let mut deliver = |place: usize, update: Vec<f32>, weight: f64| {
             let outcome = LocalOutcome {
                 weight,
                 examples: 1,
@@ -37,7 +37,7 @@ impl Engine for False {
                 projected: None,
                 discarded: false,
             };
-            sink.accept(place, &mut update, outcome)
+            sink.accept(place, &update, outcome)
         };
         for &place in places {
             (self.0)(&mut deliver, place, task.theta.len())
