@@ -39,13 +39,13 @@ fn a_run_directory_has_all_its_files() {
 #[test]
 fn what_a_run_file_leaves_out_is_taken_and_shown() {
     let folder = Folder::new();
-    train(&folder, TINY, &["--out", "full"]);
+    train(&folder, TINY, "--out full");
     let short = TINY
         .replace("[clip]\nkind = \"flat\"\nnorm = 1.0\n", "")
         .replace("sampling = \"poisson\"\n", "")
         .replace("algorithm = \"fedavg\"\n", "");
     folder.write("run.toml", short);
-    let output = folder.run(&["train", "run.toml", "--out", "short"]);
+    let output = folder.run("train run.toml --out short");
     let shown = String::from_utf8(output.stderr).expect("UTF-8");
     for line in [
         "default: clip = { kind = \"flat\", norm = 1.0 }",
@@ -60,7 +60,7 @@ fn what_a_run_file_leaves_out_is_taken_and_shown() {
     }
     // Without privacy nothing is clipped.
     let open = TINY.split("[clip]").next().expect("a run file").to_owned();
-    train(&folder, &open, &["--out", "open"]);
+    train(&folder, &open, "--out open");
     let config = String::from_utf8(folder.read("open/tiny/config.toml")).expect("UTF-8");
     assert!(config.contains("[clip]\nkind = \"none\""), "{config}");
 }
