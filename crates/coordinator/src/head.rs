@@ -325,7 +325,10 @@ impl RunHead {
                 included,
                 rotations,
             } => match (encoding, estimator) {
-                (Some(encoding), Estimator::FixedDenominator { expected_weight }) => {
+                // PRIVACY: the plan of a ledger of before prices other noise, and never makes a round.
+                (Some(encoding), Estimator::FixedDenominator { expected_weight })
+                    if self.plan.noise_domain().is_some() =>
+                {
                     let round = encoding.for_round(&rotations, self.round)?;
                     Ok(Checked::Residues {
                         residues: round.residues(residues, included)?,

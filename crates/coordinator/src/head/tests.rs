@@ -289,6 +289,20 @@ fn a_modular_sum_of_other_residues_or_too_many_clients_is_refused_before_any_noi
     assert_eq!(close(head, opened, sum, &entropy).unwrap().entry.round, 1);
 }
 
+/// The plan of a ledger of before has its noise in the unit of averages, where residues need steps.
+#[test]
+fn a_plan_that_prices_old_ledgers_makes_no_round() {
+    let (task, entropy) = (task(ENCODED[1]), RoundEntropy::seeded(7));
+    let of_today = head_of(&task, "genesis", &entropy);
+    let layout = of_today.plan().layout();
+    let population = of_today.plan().population();
+    let plan = PrivacyPlan::of_lifted_sums(&task, None, &layout, population).unwrap();
+    let head = RunHead::new(&task, plan, None, "genesis", &entropy).unwrap();
+    let opened = head.open(None).unwrap();
+    let sum = modular(&head, &opened, 0.01, 0);
+    refused(close(head, opened, sum, &entropy), "got a sum of encoded updates");
+}
+
 /// The plan has room for the noise, and what it states is the integer bound of the encoding.
 #[test]
 fn the_plan_of_residues_has_room_for_the_noise_and_its_bound_in_steps() {
