@@ -6,7 +6,7 @@ mod kernel;
 use std::iter;
 use std::ops::Range;
 
-use crate::error::{AggregationError, Result, check_len};
+use crate::error::{AggregationError, Result, check_len, ensure};
 use crate::layout::{Block, ClipGroup, ParamLayout};
 use crate::sum::{UPDATE_LIMIT, out_of_range};
 
@@ -193,14 +193,8 @@ impl Clipping {
 
 fn check_norm(norm: f64) -> Result<()> {
     // Bounds whose squares leave the range of f64 cannot be compared; nobody clips there.
-    if (1e-100..=1e100).contains(&norm) {
-        return Ok(());
-    }
-    Err(AggregationError::Setting {
-        name: "clip_norm",
-        expected: "positive, between 1e-100 and 1e100",
-        got: norm,
-    })
+    let holds = (1e-100..=1e100).contains(&norm);
+    ensure(holds, "clip_norm", "positive, between 1e-100 and 1e100", norm).map(drop)
 }
 
 /// Clips `x - origin`, or `x` itself, over the spans; the squared norm before, and whether it was clipped to `bound`.
@@ -262,26 +256,16 @@ impl Displacement<'_> {
     fn not_finite(&self, spans: &[Range<usize>]) -> AggregationError {
         let origin = |i: usize| self.origin.map_or(0.0, |origin| origin[i]);
         let indices = || spans.iter().cloned().flatten();
-        if let Some(index) = indices().find(|&i| !self.x[i].is_finite()) {
-            return AggregationError::NotFinite {
-                what: "update",
-                index,
-            };
-        }
-        if let Some(index) = indices().find(|&i| !origin(i).is_finite()) {
-            return AggregationError::NotFinite {
-                what: "theta0",
-                index,
-            };
-        }
         let distance = |i: usize| (f64::from(self.x[i]) - f64::from(origin(i))).abs();
-        let index = indices()
-            .max_by(|&a, &b| distance(a).total_cmp(&distance(b)))
-            .unwrap_or_default();
-        AggregationError::NotFinite {
-            what: "square of the update",
-            index,
-        }
+        let (what, index) = if let Some(index) = indices().find(|&i| !self.x[i].is_finite()) {
+            ("update", index)
+        } else if let Some(index) = indices().find(|&i| !origin(i).is_finite()) {
+            ("theta0", index)
+        } else {
+            let furthest = indices().max_by(|&a, &b| distance(a).total_cmp(&distance(b)));
+            ("square of the update", furthest.unwrap_or_default())
+        };
+        AggregationError::NotFinite { what, index }
     }
 }
 
@@ -305,16 +289,9 @@ mod tests {
             blocks: blocks.to_vec(),
         };
         let tensors = vec![("m".into(), vec![3, 2]), ("b".into(), vec![4])];
-        let even = group("even", &[column(0)]);
-        ParamLayout::new(
-            tensors,
-            vec![
-                even,
-                group("odd", &[column(1)]),
-                group("b", &[Block::contiguous(6..10)]),
-            ],
-        )
-        .unwrap()
+        let (even, odd) = (group("even", &[column(0)]), group("odd", &[column(1)]));
+        let b = group("b", &[Block::contiguous(6..10)]);
+        ParamLayout::new(tensors, vec![even, odd, b]).unwrap()
     }
 
     /// `2^80 sum (x - o)^2` exactly: the values that the tests draw are multiples of `2^-40`.
@@ -425,121 +402,64 @@ mod tests {
             .map(|(i, o)| o + ((i * 104_729) % 997) as f32 * 1e-6)
             .collect();
         let mut theta = start.clone();
-        let report = Clipping::Flat { clip_norm: 0.125 }
-            .project(&layout, &theta0, &mut theta)
-            .unwrap();
+        let clipping = Clipping::Flat { clip_norm: 0.125 };
+        let report = clipping.project(&layout, &theta0, &mut theta).unwrap();
         assert!(report.clipped);
-        assert!(kernel::is_within(
-            theta.iter().copied().zip(theta0.iter().copied()),
-            0.125
-        ));
-        assert!(!kernel::is_within(
-            theta.iter().copied().zip(theta0.iter().copied()),
-            0.125 * (1.0 - 1e-3)
-        ));
-        let again = Clipping::Flat { clip_norm: 0.125 }
-            .project(&layout, &theta0, &mut theta)
-            .unwrap();
+        let pairs = || theta.iter().copied().zip(theta0.iter().copied());
+        assert!(kernel::is_within(pairs(), 0.125));
+        assert!(!kernel::is_within(pairs(), 0.125 * (1.0 - 1e-3)));
+        let again = clipping.project(&layout, &theta0, &mut theta).unwrap();
         assert!(!again.clipped, "projection is idempotent");
     }
 
     #[test]
     fn at_the_bound_nothing_changes() {
         let layout = ParamLayout::with_tensor_groups(vec![("w".into(), vec![2])]).unwrap();
-        let check = |clip_norm: f64, clipped: bool| {
+        let check = |clipping: Clipping, clipped: bool| {
             let mut delta = [3.0, 4.0];
-            let report = Clipping::Flat { clip_norm }.clip(&layout, &mut delta).unwrap();
+            let report = clipping.clip(&layout, &mut delta).unwrap();
             assert_eq!(report, ClipReport { norm: 5.0, clipped });
             assert_eq!(delta == [3.0, 4.0], !clipped);
         };
-        check(5.0, false);
-        check(5.0f64.next_up(), false);
-        check(5.0f64.next_down(), true);
-        check(1.0, true);
-        let mut delta = [3.0, 4.0];
-        assert_eq!(
-            Clipping::None.clip(&layout, &mut delta).unwrap(),
-            ClipReport {
-                norm: 5.0,
-                clipped: false
-            }
-        );
+        let flat = |clip_norm| Clipping::Flat { clip_norm };
+        check(flat(5.0), false);
+        check(flat(5.0f64.next_up()), false);
+        check(flat(5.0f64.next_down()), true);
+        check(flat(1.0), true);
+        check(Clipping::None, false);
     }
 
-    fn check(clipping: &Clipping, theta0: &[f32], theta: &mut [f32], expected: &str) {
-        check_message(clipping.project(&layout(), theta0, theta), expected);
+    fn check(clipping: &Clipping, theta0: &[f32], theta: &[f32], expected: &str) {
+        let mut theta = theta.to_vec();
+        check_message(clipping.project(&layout(), theta0, &mut theta), expected);
     }
 
     #[test]
     fn refusals() {
         let flat = |clip_norm| Clipping::Flat { clip_norm };
+        let layers = Clipping::per_layer_equal;
         let (zeros, mut with_nan, mut with_infinity) = ([0.0; 10], [0.0; 10], [1.0; 10]);
         with_nan[7] = f32::NAN;
         with_infinity[2] = f32::INFINITY;
-        check(&flat(1.0), &zeros, &mut [3e36; 10], "ok");
-        check(&flat(1.0), &[-3e38; 10], &mut [3e38; 10], "square of the update");
-        check(
-            &flat(1.0),
-            &zeros,
-            &mut with_nan.clone(),
-            "update: value at index 7 is not finite",
-        );
-        check(
-            &Clipping::None,
-            &zeros,
-            &mut with_infinity.clone(),
-            "update: value at index 2",
-        );
-        check(&flat(1.0), &with_nan, &mut [0.0; 10], "theta0: value at index 7");
-        check(
-            &Clipping::per_layer_equal(1.0, 3),
-            &zeros,
-            &mut with_nan,
-            "update: value at index 7",
-        );
-        check(
-            &flat(1.0),
-            &zeros[..9],
-            &mut [0.0; 10],
-            "theta0: expected 10 values, got 9",
-        );
-        check(
-            &flat(1.0),
-            &zeros,
-            &mut [0.0; 11],
-            "theta: expected 10 values, got 11",
-        );
-        check(&flat(-1.0), &zeros, &mut [0.0; 10], "clip_norm must be positive");
-        check(
-            &flat(f64::NAN),
-            &zeros,
-            &mut [0.0; 10],
-            "clip_norm must be positive",
-        );
-        check(
-            &flat(f64::INFINITY),
-            &zeros,
-            &mut [0.0; 10],
-            "clip_norm must be positive",
-        );
-        check(
-            &Clipping::per_layer_equal(1.0, 2),
-            &zeros,
-            &mut [0.0; 10],
-            "3 clip groups, got 2",
-        );
-        check(
-            &Clipping::per_layer_equal(0.0, 3),
-            &zeros,
-            &mut [0.0; 10],
-            "clip_norm must be positive",
-        );
-        check(
-            &Clipping::per_layer_equal(1.0, 0),
-            &zeros,
-            &mut [0.0; 10],
-            "3 clip groups, got 0",
-        );
+        check(&flat(1.0), &[-3e38; 10], &[3e38; 10], "square of the update");
+        check(&flat(1.0), &with_nan, &zeros, "theta0: value at index 7");
+        let lengths = "theta0: expected 10 values, got 9";
+        check(&flat(1.0), &zeros[..9], &zeros, lengths);
+        for (clipping, theta, expected) in [
+            (flat(1.0), &[3e36; 10][..], "ok"),
+            (flat(1.0), &with_nan, "update: value at index 7 is not finite"),
+            (Clipping::None, &with_infinity, "update: value at index 2"),
+            (layers(1.0, 3), &with_nan, "update: value at index 7"),
+            (flat(1.0), &[0.0; 11], "theta: expected 10 values, got 11"),
+            (flat(-1.0), &zeros, "clip_norm must be positive"),
+            (flat(f64::NAN), &zeros, "clip_norm must be positive"),
+            (flat(f64::INFINITY), &zeros, "clip_norm must be positive"),
+            (layers(1.0, 2), &zeros, "3 clip groups, got 2"),
+            (layers(0.0, 3), &zeros, "clip_norm must be positive"),
+            (layers(1.0, 0), &zeros, "3 clip groups, got 0"),
+        ] {
+            check(&clipping, &zeros, theta, expected);
+        }
     }
 
     #[test]

@@ -199,6 +199,34 @@ pub(crate) fn check_len(what: &'static str, expected: usize, got: usize) -> Resu
     Err(AggregationError::Length { what, expected, got })
 }
 
+/// [`AggregationError::Setting`], to be returned.
+pub(crate) const fn setting(name: &'static str, expected: &'static str, got: f64) -> AggregationError {
+    AggregationError::Setting { name, expected, got }
+}
+
+/// The value `got` if it is in its range, otherwise the refusal.
+pub(crate) fn ensure(holds: bool, name: &'static str, expected: &'static str, got: f64) -> Result<f64> {
+    if holds {
+        Ok(got)
+    } else {
+        Err(setting(name, expected, got))
+    }
+}
+
+/// A setting that has to be positive and finite.
+pub(crate) fn positive(name: &'static str, value: f64) -> Result<f64> {
+    let holds = value > 0.0 && value.is_finite();
+    ensure(holds, name, "positive and finite", value)
+}
+
+/// Refuses residues of another modulus.
+pub(crate) fn check_modulus(expected: u64, got: u64) -> Result<()> {
+    if expected == got {
+        return Ok(());
+    }
+    Err(AggregationError::ModulusMismatch { expected, got })
+}
+
 /// Checks that a result is an error that says `expected`, or "ok".
 #[cfg(test)]
 pub(crate) fn check_message<T>(result: Result<T>, expected: &str) {

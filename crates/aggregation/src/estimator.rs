@@ -2,7 +2,7 @@
 
 use undertone_mechanisms::{Denominator, RawAverage, RawSum};
 
-use crate::error::{AggregationError, Result};
+use crate::error::{Result, positive};
 
 /// The rule that turns a sum of weighted updates into an average.
 ///
@@ -67,26 +67,13 @@ impl Estimator {
     /// # Errors
     /// A denominator that is not positive and finite.
     pub fn denominator(&self) -> Result<Denominator> {
-        let checked = |name, value: f64| {
-            let expected = "positive and finite";
-            let error = AggregationError::Setting {
-                name,
-                expected,
-                got: value,
-            };
-            if value > 0.0 && value.is_finite() {
-                Ok(value)
-            } else {
-                Err(error)
-            }
-        };
         Ok(match *self {
             Self::Exact => Denominator::ObservedWeight,
             Self::FixedDenominator { expected_weight } => {
-                Denominator::Fixed(checked("expected_weight", expected_weight)?)
+                Denominator::Fixed(positive("expected_weight", expected_weight)?)
             }
             Self::ClippedDenominator { min_weight } => {
-                Denominator::FlooredWeight(checked("min_weight", min_weight)?)
+                Denominator::FlooredWeight(positive("min_weight", min_weight)?)
             }
         })
     }
@@ -95,6 +82,7 @@ impl Estimator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::check_message;
     use crate::sum::FixedPointSum;
     use proptest::prelude::*;
     use undertone_mechanisms::NonPrivate;
@@ -176,14 +164,7 @@ mod tests {
     #[test]
     fn refusals() {
         let check = |estimator: Estimator, expected: &str| {
-            let message = estimator
-                .apply(RawSum::new(vec![1], 0))
-                .err()
-                .map(|error| error.to_string());
-            assert!(
-                message.as_ref().is_some_and(|message| message.contains(expected)),
-                "{message:?}"
-            );
+            check_message(estimator.apply(RawSum::new(vec![1], 0)), expected);
         };
         check(Estimator::Exact, "average is undefined");
         check(

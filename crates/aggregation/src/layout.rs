@@ -257,19 +257,12 @@ fn check_partition(groups: &[ClipGroup], len: usize) -> Result<()> {
         }
         for block in &group.blocks {
             if !block.fits(len) {
-                let Block {
-                    offset,
-                    rows,
-                    row_stride,
-                    cols,
-                } = *block;
-                let group = group.name.clone();
                 return Err(AggregationError::BlockOutOfRange {
-                    group,
-                    offset,
-                    rows,
-                    row_stride,
-                    cols,
+                    group: group.name.clone(),
+                    offset: block.offset,
+                    rows: block.rows,
+                    row_stride: block.row_stride,
+                    cols: block.cols,
                     len,
                 });
             }
@@ -325,103 +318,53 @@ mod tests {
             cols: 2,
         };
         let bias = Block::contiguous(8..11);
-        check(
-            vec![
-                group("l", &[half(0)]),
-                group("r", &[half(2)]),
-                group("b", &[bias]),
-            ],
-            "ok",
-        );
-        check(vec![group("all", &[Block::contiguous(0..11)])], "ok");
-        check(vec![group("all", &[half(0), bias, half(2)])], "ok");
-        check(vec![], "parameter 0 is covered 0 times");
-        check(
-            vec![group("l", &[half(0)]), group("b", &[bias])],
-            "parameter 2 is covered 0 times",
-        );
-        check(
-            vec![group("l", &[half(0), half(2)])],
-            "parameter 8 is covered 0 times",
-        );
-        check(
-            vec![group("l", &[half(0), half(1), bias])],
-            "parameter 1 is covered 2 times",
-        );
-        check(
-            vec![group("l", &[bias]), group("l", &[half(0)])],
-            "\"l\" appears twice",
-        );
-        check(
-            vec![group(
-                "l",
-                &[Block {
-                    offset: 4,
-                    rows: 3,
-                    row_stride: 4,
-                    cols: 2,
-                }],
-            )],
-            "does not fit into 11",
-        );
-        check(
-            vec![group(
-                "l",
-                &[Block {
-                    offset: 0,
-                    rows: 2,
-                    row_stride: 1,
-                    cols: 2,
-                }],
-            )],
-            "does not fit",
-        );
-        check(
-            vec![group(
-                "l",
-                &[Block {
-                    offset: 0,
-                    rows: usize::MAX,
-                    row_stride: 9,
-                    cols: 2,
-                }],
-            )],
-            "does not fit",
-        );
-        check(
-            vec![group(
-                "l",
-                &[Block {
-                    offset: 0,
-                    rows: 0,
-                    row_stride: 2,
-                    cols: 2,
-                }],
-            )],
-            "does not fit",
-        );
+        let (l, b) = (|blocks: &[Block]| group("l", blocks), group("b", &[bias]));
+        let thrice = vec![l(&[half(0)]), group("r", &[half(2)]), b.clone()];
+        let (whole, overlapping) = ([Block::contiguous(0..11)], [half(0), half(1), bias]);
+        for (groups, expected) in [
+            (thrice, "ok"),
+            (vec![l(&whole)], "ok"),
+            (vec![l(&[half(0), bias, half(2)])], "ok"),
+            (vec![], "parameter 0 is covered 0 times"),
+            (vec![l(&[half(0)]), b], "parameter 2 is covered 0 times"),
+            (vec![l(&[half(0), half(2)])], "parameter 8 is covered 0 times"),
+            (vec![l(&overlapping)], "parameter 1 is covered 2 times"),
+            (vec![l(&[bias]), l(&[half(0)])], "\"l\" appears twice"),
+        ] {
+            check(groups, expected);
+        }
+        for (offset, rows, row_stride, expected) in [
+            (4, 3, 4, "does not fit into 11"),
+            (0, 2, 1, "does not fit"),
+            (0, usize::MAX, 9, "does not fit"),
+            (0, 0, 2, "does not fit"),
+        ] {
+            let cols = 2;
+            let block = Block {
+                offset,
+                rows,
+                row_stride,
+                cols,
+            };
+            check(vec![l(&[block])], expected);
+        }
     }
 
     #[test]
     fn tensors_are_checked() {
-        let of = |shapes: &[(&str, &[usize])]| ParamLayout::with_tensor_groups(tensors(shapes));
-        assert!(matches!(of(&[]), Err(AggregationError::EmptyTensor { .. })));
-        assert!(matches!(
-            of(&[("a", &[3, 0])]),
-            Err(AggregationError::EmptyTensor { .. })
-        ));
-        assert!(matches!(
-            of(&[("a", &[1]), ("a", &[2])]),
-            Err(AggregationError::DuplicateTensor { .. })
-        ));
-        assert!(matches!(
-            of(&[("a", &[usize::MAX, 2])]),
-            Err(AggregationError::TooManyParameters { .. })
-        ));
-        assert!(matches!(
-            of(&[("a", &[usize::MAX])]),
-            Err(AggregationError::TooManyParameters { .. })
-        ));
+        type Shapes<'a> = &'a [(&'a str, &'a [usize])];
+        let of = |shapes: Shapes<'_>| ParamLayout::with_tensor_groups(tensors(shapes));
+        let (empty, too_many) = ("is empty; each dimension", "the number of parameters above");
+        let cases: [(Shapes<'_>, &str); 5] = [
+            (&[], empty),
+            (&[("a", &[3, 0])], empty),
+            (&[("a", &[1]), ("a", &[2])], "\"a\" appears twice"),
+            (&[("a", &[usize::MAX, 2])], too_many),
+            (&[("a", &[usize::MAX])], too_many),
+        ];
+        for (shapes, expected) in cases {
+            check_message(of(shapes), expected);
+        }
         let layout = of(&[("scalar", &[]), ("m", &[2, 3])]).unwrap();
         assert_eq!(
             (layout.len(), layout.range("m"), layout.range("x")),

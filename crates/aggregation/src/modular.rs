@@ -7,7 +7,7 @@ pub use lane::Lane;
 pub(crate) use lane::{Place, check_residues};
 pub use modulus::Modulus;
 
-use crate::error::{AggregationError, Result, check_len};
+use crate::error::{AggregationError, Result, check_len, check_modulus};
 use lane::sealed::Sealed;
 
 /// Residues in the lanes that their modulus asks for, borrowed.
@@ -185,12 +185,7 @@ impl ModularVec {
         narrow: fn(&mut [u32], &[u32], Modulus),
         wide: fn(&mut [u64], &[u64], Modulus),
     ) -> Result<()> {
-        if self.modulus != other.modulus {
-            return Err(AggregationError::ModulusMismatch {
-                expected: self.modulus.get(),
-                got: other.modulus.get(),
-            });
-        }
+        check_modulus(self.modulus.get(), other.modulus.get())?;
         check_len("vector of residues", self.len(), other.len())?;
         match (&mut self.lanes, &other.lanes) {
             (Owned::Narrow(to), Owned::Narrow(from)) => narrow(to, from, self.modulus),
@@ -223,6 +218,7 @@ impl std::fmt::Debug for ModularVec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::check_message;
     use proptest::prelude::*;
 
     fn modulus(value: u64) -> Modulus {
@@ -312,22 +308,14 @@ mod tests {
     #[test]
     fn refusals_change_nothing() {
         let mut vector = ModularVec::from_residues(modulus(10), &[1u32, 2, 3]).unwrap();
-        let refused = |result: Result<()>, expected: &str| {
-            let message = result.unwrap_err().to_string();
-            assert!(message.contains(expected), "{message:?} lacks {expected:?}");
-        };
-        refused(vector.add_at(1, &[0u32, 10]), "index 2");
-        refused(vector.add_at(1, &[0u64, u64::MAX]), "index 2");
-        refused(vector.sub_at(2, &[0u32, 1]), "expected 3 values, got 4");
-        refused(vector.add_at(usize::MAX, &[0u32]), "expected 3 values");
-        refused(
-            vector.add(&ModularVec::zeros(modulus(11), 3)),
-            "residues modulo 10, got residues modulo 11",
-        );
-        refused(
-            vector.sub(&ModularVec::zeros(modulus(10), 2)),
-            "expected 3 values, got 2",
-        );
+        let zeros = |m, len| ModularVec::zeros(modulus(m), len);
+        check_message(vector.add_at(1, &[0u32, 10]), "index 2");
+        check_message(vector.add_at(1, &[0u64, u64::MAX]), "index 2");
+        check_message(vector.sub_at(2, &[0u32, 1]), "expected 3 values, got 4");
+        check_message(vector.add_at(usize::MAX, &[0u32]), "expected 3 values");
+        let moduli = "residues modulo 10, got residues modulo 11";
+        check_message(vector.add(&zeros(11, 3)), moduli);
+        check_message(vector.sub(&zeros(10, 2)), "expected 3 values, got 2");
         assert_eq!(vector.iter().collect::<Vec<_>>(), [1, 2, 3]);
         assert!(ModularVec::from_residues(modulus(1 << 62), &[1u64 << 62]).is_err());
         assert!(ModularVec::from_residues(modulus(1 << 32), &[1u64 << 32]).is_err());

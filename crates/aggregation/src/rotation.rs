@@ -3,7 +3,7 @@
 use undertone_mechanisms::{NoiseKey, UniformWords};
 use undertone_simd::vectorised;
 
-use crate::error::{AggregationError, Result, check_len};
+use crate::error::{Result, check_len, ensure};
 use crate::hadamard::{Signed, signed_walsh_hadamard, walsh_hadamard};
 
 /// Maximum number of coordinates after padding: whole numbers of a few tens of bits then transform without overflow.
@@ -92,14 +92,8 @@ impl Rotation {
 
 /// Refuses dimensions that cannot be padded.
 pub(crate) fn check_dim(dim: usize) -> Result<()> {
-    if (1..=MAX_PADDED).contains(&dim) {
-        return Ok(());
-    }
-    Err(AggregationError::Setting {
-        name: "dim",
-        expected: "from 1 to 2^31 coordinates",
-        got: dim as f64,
-    })
+    let holds = (1..=MAX_PADDED).contains(&dim);
+    ensure(holds, "dim", "from 1 to 2^31 coordinates", dim as f64).map(drop)
 }
 
 vectorised! {

@@ -1,6 +1,6 @@
 //! The weight of one user in the average.
 
-use crate::error::{AggregationError, Result};
+use crate::error::{Result, ensure};
 
 /// Weights are multiples of `2^-28`, so that weight times `f32` is exact in `f64`.
 const WEIGHT_STEPS: f64 = (1u64 << 28) as f64;
@@ -27,14 +27,8 @@ pub fn user_weight(examples: u64, weight_cap: f64) -> f64 {
 /// Refuses weights outside `[0, 1]`, NaN among them.
 pub(crate) fn check_weight(weight: f64) -> Result<()> {
     // PRIVACY: the sensitivities hold for weights up to 1 only.
-    if (0.0..=1.0).contains(&weight) {
-        return Ok(());
-    }
-    Err(AggregationError::Setting {
-        name: "weight",
-        expected: "between 0 and 1",
-        got: weight,
-    })
+    let holds = (0.0..=1.0).contains(&weight);
+    ensure(holds, "weight", "between 0 and 1", weight).map(drop)
 }
 
 /// A weight in `[0, 1]` in steps of its grid, rounded down; NaN becomes 0.

@@ -7,7 +7,7 @@ use undertone_mechanisms::{Binomial, NoiseKey, UniformWords};
 use super::lattice::clip_factor;
 use super::rounding::{Placement, round_once};
 use super::{EncodingSize, Levels};
-use crate::error::{AggregationError, Result};
+use crate::error::{Result, ensure, positive};
 use crate::rotation::Rotation;
 
 /// Maximum number of levels: fractions between them still have 7 bits of single precision.
@@ -35,18 +35,15 @@ impl Quantisation {
         } else {
             size.dim
         };
-        let setting = |name, expected, got| Err(AggregationError::Setting { name, expected, got });
-        if !(2..=MAX_LEVELS).contains(&levels.levels) {
-            return setting("levels", "from 2 to 2^17", levels.levels as f64);
-        }
+        let holds = (2..=MAX_LEVELS).contains(&levels.levels);
+        ensure(holds, "levels", "from 2 to 2^17", levels.levels as f64)?;
         let (numerator, denominator) = levels.success_probability;
         let sampler = Binomial::new(levels.trials, numerator, denominator)?;
         let total = Delta::new(levels.delta)?;
         // Half for the norms of the quantised vectors, half for Theorem 1.
         let half = Delta::new(0.5 * total.get())?;
         let x_max = match levels.x_max {
-            Some(x_max) if x_max > 0.0 && x_max.is_finite() => x_max,
-            Some(x_max) => return setting("x_max", "positive and finite", x_max),
+            Some(x_max) => positive("x_max", x_max)?,
             None if levels.rotate => rotated_range(size, padded, half),
             None => size.clip_norm,
         };

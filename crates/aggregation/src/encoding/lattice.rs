@@ -4,7 +4,7 @@ use undertone_accounting::distributed::RoundedSensitivity;
 use undertone_mechanisms::{NoiseKey, UniformWords};
 
 use super::rounding::{LARGEST, Placement, energy, largest, round_within};
-use crate::error::{AggregationError, Result};
+use crate::error::{AggregationError, Result, positive};
 use crate::rotation::Rotation;
 use crate::weight::check_weight;
 
@@ -37,14 +37,7 @@ impl Lattice {
     /// A scale that is not positive and finite, or so large that coordinates leave `2^24` or fall below single precision.
     pub(super) fn new(dim: usize, clip_norm: f64, scale: f64) -> Result<Self> {
         let padded = dim.next_power_of_two();
-        if !(scale > 0.0 && scale.is_finite()) {
-            let (name, expected) = ("scale", "positive and finite");
-            return Err(AggregationError::Setting {
-                name,
-                expected,
-                got: scale,
-            });
-        }
+        positive("scale", scale)?;
         let cap = infinity_cap(padded, clip_norm * scale);
         if cap > LARGEST {
             return Err(AggregationError::EncodingTooLarge {

@@ -6,7 +6,7 @@ use undertone_mechanisms::UniformWords;
 
 use super::rounding::BLOCK;
 use super::{ClientNoisedSum, Encoding, NoiseKey, Scheme, lift};
-use crate::error::{AggregationError, Result, check_len};
+use crate::error::{AggregationError, Result, check_len, check_modulus, ensure, setting};
 use crate::modular::{ModularVec, Modulus, Place};
 use crate::rotation::Rotation;
 
@@ -97,11 +97,7 @@ impl<'a> RoundEncoding<'a> {
             Scheme::Shared(lattice, _) => (0.0, lattice.scale().recip()),
             // PRIVACY: the server's noise comes before anything is read from such a sum.
             Scheme::Identity(_) | Scheme::Rounded(_) => {
-                return Err(AggregationError::Setting {
-                    name: "encoding",
-                    expected: "with noise by the clients",
-                    got: f64::NAN,
-                });
+                return Err(setting("encoding", "with noise by the clients", f64::NAN));
             }
         };
         // Everything from here on is post-processing of a noised sum. The numbers take the integers' place in memory.
@@ -131,24 +127,11 @@ pub(super) fn check_clients(encoding: &Encoding, clients: u64) -> Result<()> {
     if clients > max {
         return Err(AggregationError::TooManyClients { max, got: clients });
     }
-    if clients == 0 {
-        let (name, expected) = ("clients", "at least 1");
-        return Err(AggregationError::Setting {
-            name,
-            expected,
-            got: 0.0,
-        });
-    }
-    Ok(())
+    ensure(clients > 0, "clients", "at least 1", 0.0).map(drop)
 }
 
 pub(super) fn check_vector(vector: &ModularVec, encoding: &Encoding) -> Result<()> {
-    if vector.modulus() != encoding.modulus {
-        return Err(AggregationError::ModulusMismatch {
-            expected: encoding.modulus.get(),
-            got: vector.modulus().get(),
-        });
-    }
+    check_modulus(encoding.modulus.get(), vector.modulus().get())?;
     check_len("encoded vector", encoding.padded_dim(), vector.len())
 }
 

@@ -11,7 +11,7 @@ use undertone_mechanisms::{FRACTION_BITS, MAX_MODULUS, NoisedAverage, NoisedResi
 
 use super::round::{RoundEncoding, check_clients, check_vector};
 use super::{Encoding, Scheme};
-use crate::error::{AggregationError, Result};
+use crate::error::{AggregationError, Result, check_len, check_modulus, positive, setting};
 use crate::modular::{ModularVec, Modulus};
 
 /// Standard deviations of noise that a modulus has room for. A coordinate that wraps around costs accuracy and never privacy.
@@ -132,22 +132,10 @@ impl RoundEncoding<'_> {
     /// Residues of another encoding, and a denominator that is not positive and finite.
     pub fn release(&self, noised: NoisedResidues, clients: u64, denominator: f64) -> Result<NoisedAverage> {
         let (encoding, domain) = self.domain()?;
-        if noised.modulus() != domain.modulus {
-            return Err(AggregationError::ModulusMismatch {
-                expected: domain.modulus,
-                got: noised.modulus(),
-            });
-        }
-        crate::error::check_len("noised residues", domain.dim, noised.values().len())?;
+        check_modulus(domain.modulus, noised.modulus())?;
+        check_len("noised residues", domain.dim, noised.values().len())?;
         check_clients(encoding, clients)?;
-        if !(denominator > 0.0 && denominator.is_finite()) {
-            let (name, expected) = ("denominator", "positive and finite");
-            return Err(AggregationError::Setting {
-                name,
-                expected,
-                got: denominator,
-            });
-        }
+        positive("denominator", denominator)?;
         let centre = (u128::from(clients) * (u128::from(encoding.centre) << domain.fraction_bits)
             % u128::from(domain.modulus)) as u64;
         let largest = (domain.modulus - 1) / 2;
@@ -170,11 +158,7 @@ impl RoundEncoding<'_> {
 
     fn domain(&self) -> Result<(&Encoding, NoiseDomain)> {
         let domain = self.encoding.noise_domain();
-        let domain = domain.ok_or(AggregationError::Setting {
-            name: "encoding",
-            expected: "without noise by the clients",
-            got: f64::NAN,
-        })?;
+        let domain = domain.ok_or(setting("encoding", "without noise by the clients", f64::NAN))?;
         Ok((self.encoding, domain))
     }
 }

@@ -1,6 +1,6 @@
 //! The inputs of an encoding, and the properties that it reports.
 
-use crate::error::{AggregationError, Result};
+use crate::error::{Result, ensure, positive};
 use crate::rotation::check_dim;
 
 /// The size of a secure sum: its coordinates, its clip norm and its numbers of clients.
@@ -95,15 +95,12 @@ const MAX_CLIENTS: u64 = 1 << 22;
 /// Refuses sizes that no encoding supports.
 pub(super) fn check_size(size: &EncodingSize) -> Result<()> {
     check_dim(size.dim)?;
-    let setting = |name, expected, got| Err(AggregationError::Setting { name, expected, got });
-    if !(size.clip_norm > 0.0 && size.clip_norm.is_finite()) {
-        return setting("clip_norm", "positive and finite", size.clip_norm);
-    }
-    if !(1..=MAX_CLIENTS).contains(&size.max_clients) {
-        return setting("max_clients", "from 1 to 2^22", size.max_clients as f64);
-    }
-    if !(1..=size.max_clients).contains(&size.min_clients) {
-        return setting("min_clients", "from 1 to max_clients", size.min_clients as f64);
-    }
-    Ok(())
+    positive("clip_norm", size.clip_norm)?;
+    let holds = (1..=MAX_CLIENTS).contains(&size.max_clients);
+    ensure(holds, "max_clients", "from 1 to 2^22", size.max_clients as f64)?;
+    let (holds, got) = (
+        (1..=size.max_clients).contains(&size.min_clients),
+        size.min_clients,
+    );
+    ensure(holds, "min_clients", "from 1 to max_clients", got as f64).map(drop)
 }

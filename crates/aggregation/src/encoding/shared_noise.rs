@@ -5,7 +5,7 @@ use undertone_mechanisms::{DiscreteGaussian, NoiseKey, Skellam};
 
 use super::EncodingSize;
 use super::lattice::{ALPHA, Lattice};
-use crate::error::{AggregationError, Result};
+use crate::error::{Result, ensure};
 
 /// Variances are whole multiples of the inverse of this.
 const DENOMINATOR: u64 = 1 << 16;
@@ -45,13 +45,8 @@ impl SharedNoise {
     ) -> Result<Self> {
         let steps = noise_multiplier * size.clip_norm * lattice.scale();
         let wanted = steps * steps / size.min_clients as f64 * DENOMINATOR as f64;
-        if !(noise_multiplier > 0.0 && wanted.is_finite()) {
-            return Err(AggregationError::Setting {
-                name: "noise_multiplier",
-                expected: "positive and finite",
-                got: noise_multiplier,
-            });
-        }
+        let (name, holds) = ("noise_multiplier", noise_multiplier > 0.0 && wanted.is_finite());
+        ensure(holds, name, "positive and finite", noise_multiplier)?;
         // PRIVACY: rounded up; never less noise than asked for.
         let numerator = wanted.ceil() as u64;
         let variance = numerator as f64 / DENOMINATOR as f64;
