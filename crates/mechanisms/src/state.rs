@@ -375,6 +375,7 @@ fn little_endian(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::says;
 
     fn header() -> Header {
         Header {
@@ -411,11 +412,8 @@ mod tests {
         let mut expected = header();
         change(&mut expected, &mut bytes);
         let mut back = [1.0f64; 20];
-        let error = read(&expected, Keys::Same, rounds, &mut back, &mut &bytes[..]).unwrap_err();
-        assert!(
-            error.to_string().contains(message),
-            "{error} instead of {message}"
-        );
+        let read = read(&expected, Keys::Same, rounds, &mut back, &mut &bytes[..]);
+        says(read, message);
         assert_eq!(back, [0.0; 20]);
     }
 
@@ -423,38 +421,20 @@ mod tests {
     fn refusals_by_name() {
         check(|_, bytes| bytes[0] ^= 1, 9, "does not begin as");
         check(|_, bytes| bytes[8] = 1, 9, "different version: expected 2, got 1");
-        check(
-            |_, bytes| bytes[12] = 1,
-            9,
-            "different element type: expected 2, got 1",
-        );
-        check(
-            |expected, _| expected.digest = [4; 32],
-            9,
-            "different mechanism: expected 0404",
-        );
-        check(
-            |expected, _| expected.dim = 11,
-            9,
-            "different dimension: expected 11, got 10",
-        );
+        let message = "different element type: expected 2, got 1";
+        check(|_, bytes| bytes[12] = 1, 9, message);
+        let message = "different mechanism: expected 0404";
+        check(|expected, _| expected.digest = [4; 32], 9, message);
+        let message = "different dimension: expected 11, got 10";
+        check(|expected, _| expected.dim = 11, 9, message);
         check(|expected, _| expected.key_id[0] ^= 1, 9, "different key");
-        check(
-            |expected, _| expected.key_origin = KeyOrigin::InsecureSeed,
-            9,
-            "different origin of its key: expected an insecure seed, got entropy",
-        );
+        let seed = KeyOrigin::InsecureSeed;
+        let message = "different origin of its key: expected an insecure seed, got entropy";
+        check(|expected, _| expected.key_origin = seed, 9, message);
         check(|_, bytes| bytes[104] = 2, 9, "unknown origin");
         check(|_, _| (), 6, "beyond the plan");
-        for cut in [
-            0,
-            5,
-            HEADER - 1,
-            HEADER,
-            HEADER + 40,
-            HEADER + 20 * 8,
-            HEADER + 20 * 8 + 31,
-        ] {
+        let of_payload = [0, 40, 20 * 8, 20 * 8 + 31].map(|bytes| HEADER + bytes);
+        for cut in [0, 5, HEADER - 1].into_iter().chain(of_payload) {
             check(|_, bytes| bytes.truncate(cut), 9, "ends too early");
         }
         for place in [HEADER, HEADER + 100, HEADER + 161] {
@@ -463,11 +443,8 @@ mod tests {
         // Rounds made are part of what the checksum covers.
         check(|_, bytes| bytes[88] ^= 1, 9, "checksum");
         let mut short = [0.0f64; 19];
-        let error = read(&header(), Keys::Same, 9, &mut short, &mut &saved(&[1.0; 20])[..]).unwrap_err();
-        assert!(
-            error.to_string().contains("payload length: expected 19, got 20"),
-            "{error}"
-        );
+        let read = read(&header(), Keys::Same, 9, &mut short, &mut &saved(&[1.0; 20])[..]);
+        says(read, "payload length: expected 19, got 20");
     }
 
     #[test]
@@ -499,22 +476,12 @@ mod tests {
         check(Keys::Same, seed, false, entropy, "an insecure seed");
         check(Keys::Same, entropy, true, entropy, "different key");
         check(Keys::Fresh, entropy, true, entropy, "entropy");
-        check(
-            Keys::Fresh,
-            entropy,
-            true,
-            seed,
-            "different origin of its key: expected an insecure seed",
-        );
+        let message = "different origin of its key: expected an insecure seed";
+        check(Keys::Fresh, entropy, true, seed, message);
         check(Keys::Fresh, seed, true, entropy, "an insecure seed");
         check(Keys::Fresh, seed, true, seed, "an insecure seed");
-        check(
-            Keys::Fresh,
-            entropy,
-            false,
-            entropy,
-            "different need: expected a key that it was not made with",
-        );
+        let message = "different need: expected a key that it was not made with";
+        check(Keys::Fresh, entropy, false, entropy, message);
     }
 
     #[test]
@@ -533,12 +500,9 @@ mod tests {
                 Err(std::io::Error::other("cable out"))
             }
         }
-        let error = write(&header(), &[1.0f32], &mut Broken).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the saved state could not be written: disk full"
-        );
-        let error = read(&header(), Keys::Same, 9, &mut [1.0f32], &mut Broken).unwrap_err();
-        assert_eq!(error.to_string(), "the saved state could not be read: cable out");
+        let written = write(&header(), &[1.0f32], &mut Broken);
+        says(written, "the saved state could not be written: disk full");
+        let read = read(&header(), Keys::Same, 9, &mut [1.0f32], &mut Broken);
+        says(read, "the saved state could not be read: cable out");
     }
 }

@@ -2,6 +2,15 @@
 
 use undertone_accounting::participation::{Gap, Participation};
 
+use crate::error::Result;
+
+/// Checks that a result is an error that says `expected`, or "ok".
+#[track_caller]
+pub(crate) fn says<T>(result: Result<T>, expected: &str) {
+    let message = result.err().map_or("ok".to_owned(), |error| error.to_string());
+    assert!(message.contains(expected), "{message} instead of {expected}");
+}
+
 /// Users who take part at most `max_par` times, at least `gap` rounds apart.
 pub(crate) fn at_least(gap: u64, max_par: u64) -> Participation {
     Participation::at_least(Gap::new(gap).unwrap(), max_par).unwrap()
@@ -14,6 +23,7 @@ pub(crate) fn with_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + S
 }
 
 /// Checks a relative error.
+#[track_caller]
 pub(crate) fn close(got: f64, want: f64, tolerance: f64) {
     assert!((got / want - 1.0).abs() <= tolerance, "{got} {want}");
 }

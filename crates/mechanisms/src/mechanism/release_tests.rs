@@ -1,6 +1,6 @@
 //! Releases: their noise, their arithmetic, their refusals. What resumes is in `resume_tests`.
 
-use crate::testing::{at_least, with_threads};
+use crate::testing::{at_least, says, with_threads};
 use undertone_accounting::{Delta, Epsilon, Event, NoiseMultiplier};
 
 use super::correlated::{CorrelatedGaussian, ReleaseShape};
@@ -196,12 +196,8 @@ fn rounds_come_once_and_in_order() {
     check(&mut releases, 1, average(3, 100.0), wrong(0, 1));
     let first = values(&mut releases, 0..1);
     check(&mut releases, 0, average(3, 100.0), wrong(1, 0));
-    check(
-        &mut releases,
-        1,
-        average(4, 100.0),
-        MechanismError::WrongDimension { expected: 3, got: 4 },
-    );
+    let wrong_dimension = MechanismError::WrongDimension { expected: 3, got: 4 };
+    check(&mut releases, 1, average(4, 100.0), wrong_dimension);
     let observed = RawSum::new(vec![0; 3], 1 << 40)
         .average(Denominator::ObservedWeight)
         .unwrap();
@@ -219,12 +215,8 @@ fn rounds_come_once_and_in_order() {
     let rest = values(&mut releases, 1..24);
     let mut undisturbed = self::releases(Strategy::Tree(Tree::new()), 3);
     assert_eq!([first, rest].concat(), values(&mut undisturbed, 0..24));
-    check(
-        &mut releases,
-        24,
-        average(3, 100.0),
-        MechanismError::NoMoreRounds { rounds: 24 },
-    );
+    let finished = MechanismError::NoMoreRounds { rounds: 24 };
+    check(&mut releases, 24, average(3, 100.0), finished);
 }
 
 /// The success of a round never depends on a value: a sum at the end of the range is released as the end of the range.
@@ -259,43 +251,26 @@ fn restarts_are_refused_where_they_are_not_covered() {
 
 #[test]
 fn shapes_are_checked() {
-    let check = |shape: ReleaseShape, message: &str| {
-        let result = CorrelatedGaussian::new(mechanism(Strategy::Tree(Tree::new()), 24), shape, key());
-        let error = result.err().map_or("ok".to_owned(), |error| error.to_string());
-        assert!(error.contains(message), "{error} instead of {message}");
-    };
-    let with = |clip_norm, denominator| ReleaseShape {
-        clip_norm,
-        denominator,
-        ..shape(5)
-    };
-    check(shape(5), "ok");
-    check(with(0.01, Denominator::FlooredWeight(9.0)), "ok");
-    check(
-        with(0.01, Denominator::ObservedWeight),
-        "no bound on its sensitivity",
-    );
-    check(
-        with(0.01, Denominator::Fixed(0.0)),
-        "denominator must be positive",
-    );
-    check(
-        with(0.01, Denominator::FlooredWeight(f64::NAN)),
-        "denominator must be positive",
-    );
-    check(with(-0.01, Denominator::Fixed(1.0)), "clip_norm must be positive");
-    check(
-        with(f64::NAN, Denominator::Fixed(1.0)),
-        "clip_norm must be positive",
-    );
-    check(
-        with(1e-11, Denominator::Fixed(1.0)),
-        "too small for the fixed-point grid",
-    );
-    check(
-        with(1e4, Denominator::Fixed(1.0)),
-        "too large for the fixed-point grid",
-    );
+    let (fixed, floored) = (Denominator::Fixed, Denominator::FlooredWeight);
+    for (clip_norm, denominator, expected) in [
+        (0.01, fixed(100.0), "ok"),
+        (0.01, floored(9.0), "ok"),
+        (0.01, Denominator::ObservedWeight, "no bound on its sensitivity"),
+        (0.01, fixed(0.0), "denominator must be positive"),
+        (0.01, floored(f64::NAN), "denominator must be positive"),
+        (-0.01, fixed(1.0), "clip_norm must be positive"),
+        (f64::NAN, fixed(1.0), "clip_norm must be positive"),
+        (1e-11, fixed(1.0), "too small for the fixed-point grid"),
+        (1e4, fixed(1.0), "too large for the fixed-point grid"),
+    ] {
+        let shape = ReleaseShape {
+            clip_norm,
+            denominator,
+            ..shape(5)
+        };
+        let tree = mechanism(Strategy::Tree(Tree::new()), 24);
+        says(CorrelatedGaussian::new(tree, shape, key()), expected);
+    }
     let remake = ReleaseShape {
         history: Some(History::Remake),
         ..shape(5)

@@ -81,6 +81,7 @@ pub(crate) fn add(values: &mut [i64], noise: &[i64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::says;
 
     #[test]
     fn a_sum_beyond_the_range_is_the_end_of_the_range() {
@@ -91,16 +92,12 @@ mod tests {
 
     #[test]
     fn noise_suits_its_grid() {
-        let check = |noise_std: f64, grid_step: f64, expected: &str| {
-            let message =
-                steps(noise_std, grid_step).map_or_else(|error| error.to_string(), |_| "ok".to_owned());
-            assert!(message.contains(expected), "{message} instead of {expected}");
-        };
-        check(1024.0, 1.0, "ok");
-        check(1023.9, 1.0, "too small for the fixed-point grid");
-        check(MAX_STEPS, 1.0, "ok");
-        check(MAX_STEPS.next_up(), 1.0, "too large for the fixed-point grid");
-        check(f64::NAN, 1.0, "too large for the fixed-point grid");
+        says(steps(1024.0, 1.0), "ok");
+        says(steps(1023.9, 1.0), "too small for the fixed-point grid");
+        says(steps(MAX_STEPS, 1.0), "ok");
+        for above in [MAX_STEPS.next_up(), f64::NAN] {
+            says(steps(above, 1.0), "too large for the fixed-point grid");
+        }
         assert_eq!(steps(3e6, 2.0).unwrap(), 1.5e6);
     }
 
