@@ -2,6 +2,22 @@
 
 use crate::recurrence::Recurrence;
 
+pub(crate) fn bands(coefficients: Vec<f64>, scale: Vec<f64>) -> Recurrence {
+    Recurrence::Bands { coefficients, scale }
+}
+
+pub(crate) fn taps(coefficients: Vec<f64>, scale: Vec<f64>) -> Recurrence {
+    Recurrence::Taps { coefficients, scale }
+}
+
+pub(crate) fn buffers(decay_complement: Vec<f64>, output: Vec<f64>, scale: Vec<f64>) -> Recurrence {
+    Recurrence::Buffers {
+        decay_complement,
+        output,
+        scale,
+    }
+}
+
 /// One recurrence of each kind, and what is special about some, for up to 64 rounds.
 pub(crate) fn samples() -> Vec<(&'static str, Recurrence)> {
     const ROUNDS: usize = 64;
@@ -11,11 +27,7 @@ pub(crate) fn samples() -> Vec<(&'static str, Recurrence)> {
             .map(|i| 0.9f64.powi(i as i32) / (1.0 + i as f64))
             .collect()
     };
-    let buffers = |scale| Recurrence::Buffers {
-        decay_complement: vec![1e-9, 0.02, 0.3, 0.9],
-        output: vec![0.05, 0.1, 0.2, 0.15],
-        scale,
-    };
+    let buffers = |scale| buffers(vec![1e-9, 0.02, 0.3, 0.9], vec![0.05, 0.1, 0.2, 0.15], scale);
     let rows = |bands: usize| {
         let entry = |t: usize, i: usize| {
             if i > t {
@@ -30,56 +42,23 @@ pub(crate) fn samples() -> Vec<(&'static str, Recurrence)> {
             entries: (0..ROUNDS).flat_map(row).collect(),
         }
     };
+    let tree = |restarts| Recurrence::Tree { restarts };
+    let more_bands = bands(coefficients(200), scale.clone());
     let leaves = 16;
     let bits: usize = (0..ROUNDS).map(|t| (t % leaves).count_ones() as usize).sum();
     vec![
         ("identity", Recurrence::Identity),
         ("buffers", buffers(vec![])),
         ("scaled buffers", buffers(scale.clone())),
-        (
-            "bands",
-            Recurrence::Bands {
-                coefficients: coefficients(5),
-                scale: vec![],
-            },
-        ),
-        (
-            "scaled bands, more than rounds",
-            Recurrence::Bands {
-                coefficients: coefficients(200),
-                scale: scale.clone(),
-            },
-        ),
+        ("bands", bands(coefficients(5), vec![])),
+        ("scaled bands, more than rounds", more_bands),
         ("rows", rows(4)),
         ("wide rows", rows(40)),
-        (
-            "one tap",
-            Recurrence::Taps {
-                coefficients: vec![0.5],
-                scale: vec![],
-            },
-        ),
-        (
-            "two taps",
-            Recurrence::Taps {
-                coefficients: vec![1.0, -0.8],
-                scale: vec![],
-            },
-        ),
-        (
-            "scaled taps",
-            Recurrence::Taps {
-                coefficients: vec![1.1, -0.4, -0.2, 0.05, -0.01],
-                scale,
-            },
-        ),
-        ("tree", Recurrence::Tree { restarts: vec![] }),
-        (
-            "trees",
-            Recurrence::Tree {
-                restarts: vec![5, 12, 13, 40],
-            },
-        ),
+        ("one tap", taps(vec![0.5], vec![])),
+        ("two taps", taps(vec![1.0, -0.8], vec![])),
+        ("scaled taps", taps(vec![1.1, -0.4, -0.2, 0.05, -0.01], scale)),
+        ("tree", tree(vec![])),
+        ("trees", tree(vec![5, 12, 13, 40])),
         (
             "blocks",
             Recurrence::Blocks {

@@ -1,7 +1,7 @@
 use super::engine::History;
-use super::reference::{SAMPLE_ROUNDS, check_covariance, matrix, samples};
+use super::reference::{SAMPLE_ROUNDS, bands, buffers, check_covariance, matrix, samples, taps};
 use super::*;
-use crate::testing::with_threads;
+use crate::testing::{says, with_threads};
 
 const BLOCK: usize = crate::sampler::gaussian32::BLOCK;
 
@@ -13,6 +13,12 @@ fn stream(recurrence: &Recurrence, rounds: usize, dim: usize, options: StreamOpt
     NoiseStream::new(recurrence, Shape { rounds, dim }, 1.0, key(), options).unwrap()
 }
 
+/// The recurrence of [`samples`] of this name.
+fn sample(name: &str) -> Recurrence {
+    let found = samples().into_iter().find(|(other, _)| *other == name);
+    found.unwrap().1
+}
+
 fn rows(stream: &mut NoiseStream, count: usize) -> Vec<Vec<f32>> {
     let mut row = vec![0.0; stream.shape.dim];
     (0..count)
@@ -21,6 +27,12 @@ fn rows(stream: &mut NoiseStream, count: usize) -> Vec<Vec<f32>> {
             row.clone()
         })
         .collect()
+}
+
+/// Rows of `Z`.
+fn identity(count: usize, dim: usize) -> Vec<Vec<f32>> {
+    let options = StreamOptions::default();
+    rows(&mut stream(&Recurrence::Identity, count, dim, options), count)
 }
 
 fn all_options() -> Vec<StreamOptions> {
@@ -55,10 +67,7 @@ fn each(mut test: impl FnMut(&str, &Recurrence, StreamOptions)) {
 
 /// Largest difference between a stream and `matrix * Z`, whose rows come from the stream of the identity.
 fn difference(recurrence: &Recurrence, rounds: usize, dim: usize, options: StreamOptions) -> f64 {
-    let z = rows(
-        &mut stream(&Recurrence::Identity, 2 * rounds, dim, StreamOptions::default()),
-        2 * rounds,
-    );
+    let z = identity(2 * rounds, dim);
     let noise = rows(&mut stream(recurrence, rounds, dim, options), rounds);
     let mut largest = 0.0f64;
     let mut expected = vec![0.0; dim];
@@ -86,17 +95,12 @@ fn rows_are_those_of_the_matrix() {
 
 #[test]
 fn errors_do_not_grow_over_thousands_of_rounds() {
-    let buffers = Recurrence::Buffers {
-        // Decays as of the optimum at 2000 rounds, the largest so near 1 that an f32 theta would be 1.
-        decay_complement: vec![1e-11, 0.004, 0.05, 0.4],
-        output: vec![0.03, 0.06, 0.12, 0.25],
-        scale: vec![],
-    };
+    // Decays as of the optimum at 2000 rounds, the largest so near 1 that an f32 theta would be 1.
+    let decays = vec![1e-11, 0.004, 0.05, 0.4];
+    let buffers = buffers(decays, vec![0.03, 0.06, 0.12, 0.25], vec![]);
     let tree = Recurrence::Tree { restarts: vec![] };
-    let bands = Recurrence::Bands {
-        coefficients: (0..100).map(|i| 1.0 / (1.0 + f64::from(i)).sqrt()).collect(),
-        scale: vec![],
-    };
+    let root = |i| 1.0 / (1.0 + f64::from(i)).sqrt();
+    let bands = bands((0..100).map(root).collect(), vec![]);
     for (recurrence, rounds) in [(buffers, 2000), (tree, 700), (bands, 1500)] {
         let difference = difference(&recurrence, rounds, 24, StreamOptions::default());
         assert!(difference < 1e-5, "{recurrence:?}: {difference}");
@@ -147,13 +151,7 @@ fn a_resumed_stream_goes_on_with_the_same_bytes() {
 
 #[test]
 fn a_foreign_state_is_refused_by_name() {
-    let recurrences = samples();
-    let taps = &recurrences
-        .iter()
-        .find(|(name, _)| *name == "scaled taps")
-        .unwrap()
-        .1;
-    let buffers = &recurrences.iter().find(|(name, _)| *name == "buffers").unwrap().1;
+    let (taps, buffers) = (&sample("scaled taps"), &sample("buffers"));
     let options = StreamOptions::default();
     let mut bytes = Vec::new();
     let mut saved = stream(buffers, 9, 30, options);
@@ -166,38 +164,23 @@ fn a_foreign_state_is_refused_by_name() {
         };
         let mut stream = make();
         rows(&mut stream, 2);
-        let error = stream.load(&mut &bytes[..]).unwrap_err().to_string();
-        assert!(error.contains(message), "{error} instead of {message}");
+        says(stream.load(&mut &bytes[..]), message);
         // It is as new, and makes the first round's noise.
         assert_eq!(rows(&mut stream, 5), rows(&mut make(), 5));
     };
     check(taps, 30, 9, 1.0, 3, &bytes, "different mechanism");
     check(buffers, 30, 8, 1.0, 3, &bytes, "different mechanism");
     check(buffers, 30, 9, 2.0, 3, &bytes, "different mechanism");
-    check(
-        buffers,
-        31,
-        9,
-        1.0,
-        3,
-        &bytes,
-        "different dimension: expected 31, got 30",
-    );
+    let message = "different dimension: expected 31, got 30";
+    check(buffers, 31, 9, 1.0, 3, &bytes, message);
     check(buffers, 30, 9, 1.0, 4, &bytes, "different key");
     check(buffers, 30, 9, 1.0, 3, &bytes[..200], "ends too early");
     let mut changed = bytes.clone();
     changed[150] ^= 1;
     check(buffers, 30, 9, 1.0, 3, &changed, "checksum");
     changed[8] = 9;
-    check(
-        buffers,
-        30,
-        9,
-        1.0,
-        3,
-        &changed,
-        "different version: expected 2, got 9",
-    );
+    let message = "different version: expected 2, got 9";
+    check(buffers, 30, 9, 1.0, 3, &changed, message);
 }
 
 #[test]
@@ -231,10 +214,7 @@ fn a_restart_forgets_and_brings_fresh_noise() {
         restarted.restart();
         let after = rows(&mut restarted, rounds);
         let count = 2 * (begin + rounds);
-        let z = rows(
-            &mut stream(&Recurrence::Identity, count, dim, StreamOptions::default()),
-            count,
-        );
+        let z = identity(count, dim);
         let first = if name == "tree" { 2 * begin } else { begin };
         for (t, weights) in matrix(recurrence, rounds).iter().enumerate() {
             for c in 0..dim {
@@ -305,10 +285,7 @@ fn coordinates_are_independent() {
 
 #[test]
 fn memory_is_as_promised() {
-    let kept = |name: &str, options| {
-        let recurrence = samples().into_iter().find(|(other, _)| *other == name).unwrap().1;
-        stream(&recurrence, SAMPLE_ROUNDS, 10, options).kept_vectors()
-    };
+    let kept = |name: &str, options| stream(&sample(name), SAMPLE_ROUNDS, 10, options).kept_vectors();
     let none = StreamOptions {
         history: Some(History::Remake),
         ..StreamOptions::default()
@@ -339,69 +316,30 @@ fn recurrences_with_missing_or_infinite_numbers_are_refused() {
     for std in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         assert!(make(&Recurrence::Identity, std).is_err());
     }
+    let rows_of = |bands, entries| Recurrence::Rows { bands, entries };
+    let dense = |rounds, entries| Recurrence::Dense { rounds, entries };
+    let blocks = |leaves, weights| Recurrence::Blocks {
+        leaves,
+        diagonal: vec![1.0; 4],
+        weights,
+    };
     let bad = [
-        Recurrence::Bands {
-            coefficients: vec![],
-            scale: vec![],
-        },
-        Recurrence::Bands {
-            coefficients: vec![0.0, 1.0],
-            scale: vec![],
-        },
-        Recurrence::Taps {
-            coefficients: vec![1.0, f64::NAN],
-            scale: vec![],
-        },
-        Recurrence::Taps {
-            coefficients: vec![1.0],
-            scale: vec![1.0; 3],
-        },
-        Recurrence::Taps {
-            coefficients: vec![1.0],
-            scale: vec![0.0; 4],
-        },
-        Recurrence::Buffers {
-            decay_complement: vec![1.1],
-            output: vec![0.1],
-            scale: vec![],
-        },
-        Recurrence::Buffers {
-            decay_complement: vec![0.1, 0.2],
-            output: vec![0.1],
-            scale: vec![],
-        },
-        Recurrence::Rows {
-            bands: 2,
-            entries: vec![1.0; 7],
-        },
-        Recurrence::Rows {
-            bands: 0,
-            entries: vec![],
-        },
-        Recurrence::Rows {
-            bands: 1,
-            entries: vec![1.0, 1.0, 0.0, 1.0],
-        },
-        Recurrence::Dense {
-            rounds: 3,
-            entries: vec![1.0; 6],
-        },
-        Recurrence::Dense {
-            rounds: 4,
-            entries: vec![1.0; 9],
-        },
+        bands(vec![], vec![]),
+        bands(vec![0.0, 1.0], vec![]),
+        taps(vec![1.0, f64::NAN], vec![]),
+        taps(vec![1.0], vec![1.0; 3]),
+        taps(vec![1.0], vec![0.0; 4]),
+        buffers(vec![1.1], vec![0.1], vec![]),
+        buffers(vec![0.1, 0.2], vec![0.1], vec![]),
+        rows_of(2, vec![1.0; 7]),
+        rows_of(0, vec![]),
+        rows_of(1, vec![1.0, 1.0, 0.0, 1.0]),
+        dense(3, vec![1.0; 6]),
+        dense(4, vec![1.0; 9]),
         Recurrence::Tree { restarts: vec![2, 2] },
         Recurrence::Tree { restarts: vec![0] },
-        Recurrence::Blocks {
-            leaves: 3,
-            diagonal: vec![1.0; 4],
-            weights: vec![1.0; 9],
-        },
-        Recurrence::Blocks {
-            leaves: 4,
-            diagonal: vec![1.0; 4],
-            weights: vec![1.0; 3],
-        },
+        blocks(3, vec![1.0; 9]),
+        blocks(4, vec![1.0; 3]),
     ];
     for recurrence in &bad {
         assert!(make(recurrence, 1.0).is_err(), "{recurrence:?}");
@@ -419,6 +357,5 @@ fn recurrences_with_missing_or_infinite_numbers_are_refused() {
         rounds: 4,
         dim: usize::MAX / 2,
     };
-    let buffers = &samples()[1].1;
-    assert!(NoiseStream::new(buffers, large, 1.0, key(), options).is_err());
+    assert!(NoiseStream::new(&sample("buffers"), large, 1.0, key(), options).is_err());
 }
