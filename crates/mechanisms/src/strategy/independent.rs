@@ -1,10 +1,9 @@
 //! Fresh, independent Gaussian noise in every round and coordinate.
 
 use rayon::prelude::*;
-use undertone_accounting::{Event, NoiseMultiplier, SamplingProbability};
 use zeroize::Zeroizing;
 
-use crate::error::{MechanismError, Result, positive};
+use crate::error::{MechanismError, Result, ensure, positive};
 use crate::release::{Denominator, NoisedAverage, RawAverage};
 use crate::residues::{NoisedResidues, RawResidues};
 use crate::sampler::distance::SamplerDistance;
@@ -78,50 +77,9 @@ impl IndependentGaussian {
     /// A sensitivity that is not positive and finite.
     pub fn noise_multiplier(&self, sensitivity: f64) -> Result<f64> {
         let multiplier = self.noise_std / sensitivity;
-        if sensitivity > 0.0 && multiplier.is_finite() && multiplier > 0.0 {
-            Ok(multiplier)
-        } else {
-            let (name, expected) = ("sensitivity", "positive and finite");
-            Err(MechanismError::Setting {
-                name,
-                expected,
-                got: sensitivity,
-            })
-        }
-    }
-
-    /// The event of one release, for cohorts that every user joins independently.
-    ///
-    /// `sensitivity` is that of adding or removing one user.
-    ///
-    /// # Errors
-    /// A sensitivity that is not positive and finite.
-    pub fn poisson_event(
-        &self,
-        sensitivity: f64,
-        sampling_probability: SamplingProbability,
-    ) -> Result<Event> {
-        let noise_multiplier = NoiseMultiplier::new(self.noise_multiplier(sensitivity)?)?;
-        Ok(Event::PoissonGaussian {
-            sampling_probability,
-            noise_multiplier,
-        })
-    }
-
-    /// The event of one release, for cohorts of a fixed size drawn without replacement.
-    ///
-    /// `sensitivity` is that of adding or removing one user. The event is stated for replacing one, which is a removal
-    /// and an addition: twice the sensitivity, half the noise multiplier.
-    ///
-    /// # Errors
-    /// A sensitivity that is not positive and finite.
-    pub fn fixed_size_event(&self, sensitivity: f64, population: u64, cohort_size: u64) -> Result<Event> {
-        let noise_multiplier = NoiseMultiplier::new(self.noise_multiplier(2.0 * sensitivity)?)?;
-        Ok(Event::FixedSizeGaussian {
-            population,
-            cohort_size,
-            noise_multiplier,
-        })
+        let holds = sensitivity > 0.0 && multiplier.is_finite() && multiplier > 0.0;
+        ensure(holds, "sensitivity", "positive and finite", sensitivity)?;
+        Ok(multiplier)
     }
 
     /// Checks that the noise suits the fixed-point grid of averages over this denominator; callers ask before any work.
@@ -196,6 +154,7 @@ impl IndependentGaussian {
 mod tests {
     use super::*;
     use crate::release::RawSum;
+    use crate::testing::{says, with_threads};
 
     fn key() -> NoiseKey {
         NoiseKey::from_bytes([9; 32])
@@ -214,13 +173,7 @@ mod tests {
 
     #[test]
     fn bytes_do_not_depend_on_threads_or_length() {
-        let run = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .unwrap();
-            pool.install(|| noise(0.5, 3, 50_001, 7.0))
-        };
+        let run = |threads: usize| with_threads(threads, || noise(0.5, 3, 50_001, 7.0));
         let one = run(1);
         assert_eq!(one, run(2));
         assert_eq!(one, run(3));
@@ -289,79 +242,40 @@ mod tests {
     }
 
     #[test]
-    fn events() {
+    fn a_mechanism_states_its_key_and_its_ratio_of_noise_to_sensitivity() {
         let seeded = IndependentGaussian::new(0.5, NoiseKey::from_insecure_seed(1)).unwrap();
         assert_eq!(seeded.key_origin(), KeyOrigin::InsecureSeed);
         let mechanism = IndependentGaussian::new(0.5, key()).unwrap();
         assert_eq!(mechanism.key_origin(), KeyOrigin::Entropy);
-        let sampling_probability = SamplingProbability::new(0.01).unwrap();
-        let noise_multiplier = |z| NoiseMultiplier::new(z).unwrap();
-        assert_eq!(
-            mechanism.poisson_event(0.25, sampling_probability).unwrap(),
-            Event::PoissonGaussian {
-                sampling_probability,
-                noise_multiplier: noise_multiplier(2.0)
-            }
-        );
-        assert_eq!(
-            mechanism.fixed_size_event(0.25, 1000, 10).unwrap(),
-            Event::FixedSizeGaussian {
-                population: 1000,
-                cohort_size: 10,
-                noise_multiplier: noise_multiplier(1.0)
-            }
-        );
+        assert_eq!(mechanism.noise_multiplier(0.25).unwrap(), 2.0);
         for sensitivity in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(
-                mechanism
-                    .poisson_event(sensitivity, sampling_probability)
-                    .is_err(),
-                "{sensitivity}"
-            );
+            let refused = mechanism.noise_multiplier(sensitivity);
+            says(refused, "sensitivity must be positive and finite");
         }
-    }
-
-    fn check(std: f64, denominator: Denominator, value: i64, expected: &str) {
-        let average = RawSum::new(vec![value; 64], 1 << 40).average(denominator);
-        let result = average.and_then(|average| IndependentGaussian::new(std, key())?.privatize(0, average));
-        let message = result
-            .err()
-            .map_or_else(|| "ok".to_string(), |error| error.to_string());
-        assert!(
-            message.contains(expected),
-            "{message:?} does not contain {expected:?}"
-        );
     }
 
     #[test]
     fn noise_that_does_not_suit_the_grid_is_refused() {
-        check(1.0, Denominator::Fixed(1.0), 0, "ok");
-        check(1.0, Denominator::FlooredWeight(3.0), 0, "ok");
-        check(1.0, Denominator::ObservedWeight, 0, "no bound on its sensitivity");
-        check(0.0, Denominator::Fixed(1.0), 0, "noise_std must be positive");
-        check(f64::NAN, Denominator::Fixed(1.0), 0, "noise_std must be positive");
-        check(1.0, Denominator::Fixed(0.0), 0, "denominator must be positive");
-        check(
-            1.0,
-            Denominator::FlooredWeight(f64::INFINITY),
-            0,
-            "denominator must be positive",
-        );
-        check(
-            1e-10,
-            Denominator::Fixed(1.0),
-            0,
-            "too small for the fixed-point grid",
-        );
-        check(1e-10, Denominator::Fixed(100.0), 0, "ok");
-        check(
-            1e5,
-            Denominator::Fixed(1.0),
-            0,
-            "too large for the fixed-point grid",
-        );
-        check(200.0, Denominator::Fixed(1.0), i64::MAX, "ok");
-        check(200.0, Denominator::Fixed(1.0), i64::MIN, "ok");
-        check(1.0, Denominator::FlooredWeight(1e-6), i64::MAX, "ok");
+        let (fixed, floored) = (Denominator::Fixed, Denominator::FlooredWeight);
+        let positive = "denominator must be positive";
+        for (std, denominator, value, expected) in [
+            (1.0, fixed(1.0), 0, "ok"),
+            (1.0, floored(3.0), 0, "ok"),
+            (1.0, Denominator::ObservedWeight, 0, "no bound on its sensitivity"),
+            (0.0, fixed(1.0), 0, "noise_std must be positive"),
+            (f64::NAN, fixed(1.0), 0, "noise_std must be positive"),
+            (1.0, fixed(0.0), 0, positive),
+            (1.0, floored(f64::INFINITY), 0, positive),
+            (1e-10, fixed(1.0), 0, "too small for the fixed-point grid"),
+            (1e-10, fixed(100.0), 0, "ok"),
+            (1e5, fixed(1.0), 0, "too large for the fixed-point grid"),
+            (200.0, fixed(1.0), i64::MAX, "ok"),
+            (200.0, fixed(1.0), i64::MIN, "ok"),
+            (1.0, floored(1e-6), i64::MAX, "ok"),
+        ] {
+            let average = RawSum::new(vec![value; 64], 1 << 40).average(denominator);
+            let noise = |average| IndependentGaussian::new(std, key())?.privatize(0, average);
+            says(average.and_then(noise), expected);
+        }
     }
 }
