@@ -8,7 +8,7 @@
 //! PRIVACY: the memory of a mechanism keeps unreduced noise. With reduced memory a wrap would shift later rounds for one of two
 //! neighbours only; `tests/modular_noise.rs` enumerates a case in which that breaks the guarantee.
 
-use crate::error::{MechanismError, Result};
+use crate::error::{Result, ensure, setting};
 use crate::release::{Denominator, GRID, NoisedAverage, NonPrivate};
 
 /// Maximum modulus: residues and their sums with reduced noise stay below `2^63`.
@@ -40,18 +40,10 @@ impl RawResidues {
     /// # Errors
     /// A modulus outside `2..=2^62`, and a value that is no residue.
     pub fn new(values: Vec<u64>, modulus: u64) -> Result<Self> {
-        let refuse = |name, expected, got: u64| {
-            Err(MechanismError::Setting {
-                name,
-                expected,
-                got: got as f64,
-            })
-        };
-        if !(2..=MAX_MODULUS).contains(&modulus) {
-            return refuse("modulus", "from 2 to 2^62", modulus);
-        }
+        let holds = (2..=MAX_MODULUS).contains(&modulus);
+        ensure(holds, "modulus", "from 2 to 2^62", modulus as f64)?;
         match values.iter().find(|&&value| value >= modulus) {
-            Some(&value) => refuse("residue", "below the modulus", value),
+            Some(&value) => Err(setting("residue", "below the modulus", value as f64)),
             None => Ok(Self { values, modulus }),
         }
     }

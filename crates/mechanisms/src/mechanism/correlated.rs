@@ -285,11 +285,17 @@ impl CorrelatedGaussian {
         Ok(residues.release(&noise, noise_std))
     }
 
+    /// Refuses to go on after a release that failed half way.
+    fn check_whole(&self) -> Result<()> {
+        match self.interrupted {
+            true => Err(MechanismError::Interrupted),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses any round but the next one, and any other dimension.
     fn check_next(&self, round: u64, dim: usize) -> Result<()> {
-        if self.interrupted {
-            return Err(MechanismError::Interrupted);
-        }
+        self.check_whole()?;
         // PRIVACY: a round twice, or one out of order, would be noise that the guarantee does not know.
         if round != self.round() as u64 {
             return Err(MechanismError::WrongRound {
@@ -333,9 +339,7 @@ impl CorrelatedGaussian {
     /// [`MechanismError::HistoryNotRemade`] where rows of earlier rounds would be made again ([`History::Remake`]);
     /// [`MechanismError::StateMismatch`] for a seed after keys from entropy; [`MechanismError::Interrupted`].
     pub fn rekey(&mut self, key: NoiseKey) -> Result<()> {
-        if self.interrupted {
-            return Err(MechanismError::Interrupted);
-        }
+        self.check_whole()?;
         if key.id()? == self.state.key_id() {
             return Ok(());
         }
@@ -357,9 +361,7 @@ impl CorrelatedGaussian {
     /// [`MechanismError::RestartNotCovered`] where entries of the matrix are negative or not known here; restarts of trees
     /// are planned with the strategy.
     pub fn restart(&mut self) -> Result<()> {
-        if self.interrupted {
-            return Err(MechanismError::Interrupted);
-        }
+        self.check_whole()?;
         if !non_negative(self.rounded.program(), self.mechanism.rounds()) {
             return Err(MechanismError::RestartNotCovered {
                 strategy: self.mechanism.strategy().name(),
@@ -376,9 +378,7 @@ impl CorrelatedGaussian {
     /// # Errors
     /// [`MechanismError::StateIo`], [`MechanismError::Interrupted`].
     pub fn save(&self, writer: &mut impl Write) -> Result<()> {
-        if self.interrupted {
-            return Err(MechanismError::Interrupted);
-        }
+        self.check_whole()?;
         let restarted = self.rounded.restarted();
         match &self.rounded.memory {
             Memory::Integers(field) => self.state.save(restarted, field.values(), writer),

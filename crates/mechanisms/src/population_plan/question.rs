@@ -121,15 +121,12 @@ impl PopulationQuestion {
     /// otherwise as [`Goal::rho`].
     pub fn new(population: u64, rounds: u64, delta: Delta, target: Goal) -> Result<Self, AccountingError> {
         at_least_one(population, "population")?;
-        check_rounds(rounds)?;
+        at_least_one(rounds, "rounds")?;
+        let max = "at most 10^6 in a plan";
+        ensure(rounds <= 1_000_000, "rounds", max, rounds as f64)?;
         let target_rho = target.rho(delta)?;
-        if target_rho.get() <= 0.0 {
-            return Err(AccountingError::OutOfRange {
-                quantity: "target rho",
-                expected: "a finite number > 0",
-                got: target_rho.get(),
-            });
-        }
+        let rho = target_rho.get();
+        ensure(rho > 0.0, "target rho", "a finite number > 0", rho)?;
         Ok(Self {
             population,
             rounds,
@@ -158,13 +155,8 @@ impl PopulationQuestion {
     /// # Errors
     /// [`AccountingError::OutOfRange`] outside `(0, 1]`.
     pub fn with_separation_share(self, separation_share: f64) -> Result<Self, AccountingError> {
-        if !(separation_share > 0.0 && separation_share <= 1.0) {
-            return Err(AccountingError::OutOfRange {
-                quantity: "separation_share",
-                expected: "a number in (0, 1]",
-                got: separation_share,
-            });
-        }
+        let holds = separation_share > 0.0 && separation_share <= 1.0;
+        ensure(holds, "separation_share", "a number in (0, 1]", separation_share)?;
         Ok(Self {
             separation_share,
             ..self
@@ -176,13 +168,8 @@ impl PopulationQuestion {
     /// # Errors
     /// [`AccountingError::OutOfRange`] for anything but a finite number above 0.
     pub fn with_noise_scale(self, noise_scale: f64) -> Result<Self, AccountingError> {
-        if !(noise_scale.is_finite() && noise_scale > 0.0) {
-            return Err(AccountingError::OutOfRange {
-                quantity: "noise_scale",
-                expected: "a finite number > 0",
-                got: noise_scale,
-            });
-        }
+        let holds = noise_scale.is_finite() && noise_scale > 0.0;
+        ensure(holds, "noise_scale", "a finite number > 0", noise_scale)?;
         Ok(Self { noise_scale, ..self })
     }
 
@@ -274,25 +261,23 @@ impl PopulationQuestion {
     }
 }
 
-fn check_rounds(rounds: u64) -> Result<u64, AccountingError> {
-    if rounds > 1_000_000 {
-        return Err(AccountingError::OutOfRange {
-            quantity: "rounds",
-            expected: "at most 10^6 in a plan",
-            got: rounds as f64,
-        });
-    }
-    at_least_one(rounds, "rounds")
+/// Refuses a quantity outside its range.
+fn ensure(
+    holds: bool,
+    quantity: &'static str,
+    expected: &'static str,
+    got: f64,
+) -> Result<(), AccountingError> {
+    let refused = AccountingError::OutOfRange {
+        quantity,
+        expected,
+        got,
+    };
+    if holds { Ok(()) } else { Err(refused) }
 }
 
 fn at_least_one(value: u64, quantity: &'static str) -> Result<u64, AccountingError> {
-    if value == 0 {
-        return Err(AccountingError::OutOfRange {
-            quantity,
-            expected: "a whole number >= 1",
-            got: 0.0,
-        });
-    }
+    ensure(value > 0, quantity, "a whole number >= 1", 0.0)?;
     Ok(value)
 }
 
