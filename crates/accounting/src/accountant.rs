@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::ensure;
+use crate::error::{ensure, no_guarantee};
 use crate::pld::{Bound, Composition, GaussianMixtures, Pair};
 use crate::rdp::{self, conversion};
 use crate::{
@@ -214,9 +214,7 @@ impl Accountant {
         let (epsilon, optimal_order) = self.epsilon(delta)?;
         // PRIVACY: covers NaN, too.
         if !epsilon.is_finite() {
-            return Err(AccountingError::NoFiniteGuarantee {
-                reason: "epsilon exceeds the largest number",
-            });
+            return Err(no_guarantee("epsilon exceeds the largest number"));
         }
         Ok(self.statement(Epsilon::new(epsilon)?, delta, optimal_order))
     }
@@ -254,9 +252,7 @@ impl Accountant {
         };
         // A delta below f64 is stated as the smallest normal number, which is above it.
         let delta = log_delta.exp().max(f64::MIN_POSITIVE);
-        let delta = Delta::new(delta).map_err(|_| AccountingError::NoFiniteGuarantee {
-            reason: "no delta below 1 holds at this epsilon",
-        })?;
+        let delta = Delta::new(delta).map_err(|_| no_guarantee("no delta below 1 holds at this epsilon"))?;
         Ok(self.statement(epsilon, delta, optimal_order))
     }
 
@@ -295,9 +291,7 @@ impl Accountant {
         let log_delta = delta.get().ln();
         let composition = self.composition(self.log_tail(log_delta))?;
         let epsilon = composition.epsilon(Bound::Lower, log_delta);
-        Epsilon::new(epsilon).map_err(|_| AccountingError::NoFiniteGuarantee {
-            reason: "losses are infinite with a probability above delta",
-        })
+        Epsilon::new(epsilon).map_err(|_| no_guarantee("losses are infinite with a probability above delta"))
     }
 
     /// Epsilon (`+inf` where it overflows) and the order at which it was found.
@@ -349,9 +343,7 @@ impl Accountant {
             .iter()
             .any(|entry| matches!(entry.cost, Cost::Unbounded))
         {
-            return Err(AccountingError::NoFiniteGuarantee {
-                reason: "a release without noise was composed",
-            });
+            return Err(no_guarantee("a release without noise was composed"));
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ pub mod randomized_response;
 
 pub(crate) use descent::Descent;
 
-use crate::error::ensure;
+use crate::error::{ensure, no_guarantee};
 use crate::special::{LogSum, ln_1m_exp};
 use crate::{AccountingError, Delta, Epsilon, SamplingProbability};
 
@@ -176,9 +176,9 @@ impl Outcomes {
 /// A finite epsilon, or the error that says why there is none.
 pub(crate) fn finite_epsilon(epsilon: f64) -> Result<Epsilon, AccountingError> {
     if epsilon == f64::INFINITY {
-        return Err(AccountingError::NoFiniteGuarantee {
-            reason: "outcomes that only one of two neighbours can produce have more probability than delta",
-        });
+        return Err(no_guarantee(
+            "outcomes that only one of two neighbours can produce have more probability than delta",
+        ));
     }
     Epsilon::new(epsilon)
 }

@@ -168,6 +168,25 @@ pub(crate) fn out_of_range(quantity: &'static str, expected: &'static str, got: 
     }
 }
 
+/// [`AccountingError::NoFiniteGuarantee`], to be returned.
+pub(crate) const fn no_guarantee(reason: &'static str) -> AccountingError {
+    AccountingError::NoFiniteGuarantee { reason }
+}
+
+/// Refuses an empty list of what a run has one of per round.
+pub(crate) fn ensure_any(quantity: &'static str, numbers: &[f64]) -> Result<(), AccountingError> {
+    if !numbers.is_empty() {
+        return Ok(());
+    }
+    let expected = "one a round, at least one".to_owned();
+    let got = 0;
+    Err(AccountingError::Size {
+        quantity,
+        expected,
+        got,
+    })
+}
+
 /// The number `got` if it is in its domain, otherwise the refusal.
 pub(crate) fn ensure(
     holds: bool,

@@ -3,7 +3,7 @@
 //! # Source
 //! Balle and Wang, "Improving the Gaussian Mechanism for Differential Privacy" (ICML 2018), equation 6.
 
-use crate::error::ensure;
+use crate::error::{ensure, no_guarantee};
 use crate::search::first_true;
 use crate::special::{ln_1m_exp, ln_normal_cdf};
 use crate::{AccountingError, Delta, Epsilon, NoiseMultiplier};
@@ -57,9 +57,7 @@ pub fn epsilon_at_log_delta(
     let rho = 0.5 / sigma / sigma;
     let bound = (rho + 2.0 * (-rho * log_delta).sqrt()) * (1.0 + 1e-9) + f64::MIN_POSITIVE;
     if !bound.is_finite() {
-        return Err(AccountingError::NoFiniteGuarantee {
-            reason: "the noise multiplier is too small",
-        });
+        return Err(no_guarantee("the noise multiplier is too small"));
     }
     Epsilon::new(first_true(0.0, bound, 0.0, |epsilon| {
         log_delta_at(sigma, epsilon) <= log_delta

@@ -8,6 +8,7 @@
 //! Vadhan, "The Complexity of Differential Privacy" (2017), Lemma 2.2.
 
 use crate::discrete::at_least_one;
+use crate::error::no_guarantee;
 use crate::special::ln_expm1;
 use crate::{AccountingError, Delta, Epsilon};
 
@@ -57,9 +58,7 @@ impl Group {
     pub fn guarantee(&self, epsilon: Epsilon, delta: Delta) -> Result<(Epsilon, Delta), AccountingError> {
         let log_delta = self.log_delta(epsilon, delta.get().ln());
         if log_delta >= 0.0 {
-            return Err(AccountingError::NoFiniteGuarantee {
-                reason: "the delta of the whole group reaches 1",
-            });
+            return Err(no_guarantee("the delta of the whole group reaches 1"));
         }
         // A delta next to 1 may round to it.
         let delta = log_delta.exp().min(1.0 - f64::EPSILON);
@@ -121,9 +120,9 @@ impl Group {
         let (mut low, mut high) = (0.0, 1e-6);
         while !holds(high) {
             if high > HIGHEST {
-                return Err(AccountingError::NoFiniteGuarantee {
-                    reason: "the delta of the whole group stays above its target",
-                });
+                return Err(no_guarantee(
+                    "the delta of the whole group stays above its target",
+                ));
             }
             (low, high) = (high, 1.1 * high);
         }

@@ -11,7 +11,7 @@ pub mod without_replacement;
 
 pub use orders::default_orders;
 
-use crate::error::ensure;
+use crate::error::{ensure, no_guarantee};
 use crate::{AccountingError, Adjacency, Event, event};
 
 /// Renyi divergence of one `event` at each of `orders` (all > 1), under the relation it is stated for; the larger
@@ -51,9 +51,7 @@ pub fn curve_under(event: &Event, adjacency: Adjacency, orders: &[f64]) -> Resul
         finite_order(order)?;
     }
     if *event == Event::NonPrivate {
-        return Err(AccountingError::NoFiniteGuarantee {
-            reason: "a release without noise was composed",
-        });
+        return Err(no_guarantee("a release without noise was composed"));
     }
     if !event.supports(adjacency) {
         return Err(AccountingError::UnsupportedAdjacency {

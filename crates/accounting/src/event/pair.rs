@@ -3,6 +3,7 @@
 use super::Event;
 use crate::binomial::exact::ShiftedBinomial;
 use crate::discrete::{self, Outcomes};
+use crate::error::no_guarantee;
 use crate::pld::{GaussianMixtures, Pair};
 use crate::special::ln_binomial;
 use crate::{AccountingError, Adjacency};
@@ -42,9 +43,7 @@ pub(crate) fn pair(
     | Event::TruncatedPoissonGaussian { noise_multiplier, .. } = event
         && noise_multiplier.get() < MIN_NOISE
     {
-        return Err(AccountingError::NoFiniteGuarantee {
-            reason: "the noise multiplier is too small",
-        });
+        return Err(no_guarantee("the noise multiplier is too small"));
     }
     Ok(Some(match event {
         Event::PoissonGaussian {

@@ -3,7 +3,7 @@
 use super::general::{share_at_least, share_exactly};
 use super::separated::largest_sum;
 use crate::AccountingError;
-use crate::error::ensure;
+use crate::error::{ensure, ensure_any};
 use crate::participation::{Participation, Spacing};
 use crate::sensitivity::SquaredSensitivity;
 
@@ -50,13 +50,7 @@ impl NormalisedToeplitz {
     /// [`AccountingError::Size`] for no coefficient; [`AccountingError::OutOfRange`] for one that is not finite, a first
     /// one that is 0 or whose square underflows, or squares that overflow.
     pub fn new(coefficients: Vec<f64>) -> Result<Self, AccountingError> {
-        if coefficients.is_empty() {
-            return Err(AccountingError::Size {
-                quantity: "coefficients",
-                expected: "one a round, at least one".to_owned(),
-                got: 0,
-            });
-        }
+        ensure_any("coefficients", &coefficients)?;
         let mut sum = 0.0;
         let mut squares = vec![0.0];
         squares.extend(coefficients.iter().map(|coefficient| {

@@ -1,7 +1,7 @@
 //! The largest sum of weights over a participation set: a linear problem, solved exactly.
 
 use crate::AccountingError;
-use crate::error::out_of_range;
+use crate::error::{ensure_any, out_of_range};
 use crate::participation::{Gap, Participation, Spacing};
 
 /// The largest sum of `weights`, one per round, over the participation sets of a schema (VecSens). The empty set
@@ -24,13 +24,7 @@ use crate::participation::{Gap, Participation, Spacing};
 /// # }
 /// ```
 pub fn vec_sens(weights: &[f64], participation: &Participation) -> Result<f64, AccountingError> {
-    if weights.is_empty() {
-        return Err(AccountingError::Size {
-            quantity: "weights",
-            expected: "one a round, at least one".to_owned(),
-            got: 0,
-        });
-    }
+    ensure_any("weights", weights)?;
     if let Some(&got) = weights.iter().find(|weight| !weight.is_finite()) {
         return Err(out_of_range("weight", "a finite number", got));
     }

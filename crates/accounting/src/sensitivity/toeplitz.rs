@@ -1,7 +1,7 @@
 //! Lower-triangular Toeplitz strategies: every round's sum enters the later releases with the same coefficients.
 
 use crate::AccountingError;
-use crate::error::ensure;
+use crate::error::{ensure, ensure_any};
 use crate::participation::{EffectiveParticipation, Participation};
 use crate::sensitivity::SquaredSensitivity;
 
@@ -30,13 +30,7 @@ impl Toeplitz {
     /// # Errors
     /// [`AccountingError::Size`] for no coefficient, [`AccountingError::OutOfRange`] for one that is not finite.
     pub fn new(coefficients: Vec<f64>) -> Result<Self, AccountingError> {
-        if coefficients.is_empty() {
-            return Err(AccountingError::Size {
-                quantity: "coefficients",
-                expected: "one a round, at least one".to_owned(),
-                got: 0,
-            });
-        }
+        ensure_any("coefficients", &coefficients)?;
         for &coefficient in &coefficients {
             finite(coefficient, "coefficient")?;
         }
