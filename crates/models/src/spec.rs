@@ -247,6 +247,20 @@ impl ModelSpec {
 mod tests {
     use super::*;
 
+    /// The specification that begins with the name of a family.
+    fn of_family(sizes: &str) -> ModelSpec {
+        serde_json::from_str(&format!("{{\"family\": {sizes}}}")).unwrap()
+    }
+
+    /// The lines of a table that start with `$`, each with the line below it.
+    fn cases(table: &str) -> impl Iterator<Item = (&str, &str)> {
+        let mut lines = table.trim().lines().map(str::trim);
+        std::iter::from_fn(move || {
+            let sizes = lines.next()?.strip_prefix("$ ").unwrap();
+            Some((sizes, lines.next().unwrap()))
+        })
+    }
+
     fn check(text: &str, parameters: usize, vocab_size: usize, groups: usize) {
         let spec: ModelSpec = serde_json::from_str(text).unwrap();
         let model = spec.build(10_003).unwrap();
@@ -365,41 +379,27 @@ mod tests {
     /// Sizes that would overflow, abort or fill the memory while a layout is made from them.
     #[test]
     fn sizes_beyond_any_model_are_refused_by_name() {
-        let check = |text: &str, expected: &str| {
-            let spec: ModelSpec = serde_json::from_str(text).unwrap();
-            let message = spec.layout(10_003).unwrap_err().to_string();
-            assert_eq!(message, expected, "{text}");
-        };
-        let max = 1 << 16;
-        check(
-            r#"{"family": "dplm", "embed": 400000000}"#,
-            &format!("`embed` must be at most {max}, got 400000000"),
-        );
-        check(
-            r#"{"family": "stackoverflow", "hidden": 18446744073709551615}"#,
-            &format!("`hidden` must be at most {max}, got 18446744073709551615"),
-        );
-        check(
-            r#"{"family": "cifg", "cells": 65536, "projection": 65536}"#,
-            "the sizes of the model make 17855467059 parameters, expected at most 2147483648",
-        );
-        let transformer = |sizes: &str| format!(r#"{{"family": "transformer", {sizes}}}"#);
-        check(
-            &transformer(r#""layers": 500000000, "width": 8, "heads": 2"#),
-            "`layers` must be at most 1000, got 500000000",
-        );
-        check(
-            &transformer(r#""layers": 1000, "width": 65536, "heads": 1"#),
-            "the sizes of the model make 51541123596288 parameters, expected at most 2147483648",
-        );
-        check(
-            &transformer(r#""layers": 1, "width": 65536, "heads": 1, "feed_forward": 18446744073709551615"#),
-            "`width * feed_forward` must be at most 1048576, got 18446744073709551615",
-        );
-        check(
-            &transformer(r#""layers": 1, "width": 8, "heads": 2, "context": 18446744073709551615"#),
-            "`context` must be at most 16777216, got 18446744073709551615",
-        );
+        for (sizes, expected) in cases(
+            r#"
+            $ "dplm", "embed": 400000000
+            `embed` must be at most 65536, got 400000000
+            $ "stackoverflow", "hidden": 18446744073709551615
+            `hidden` must be at most 65536, got 18446744073709551615
+            $ "cifg", "cells": 65536, "projection": 65536
+            the sizes of the model make 17855467059 parameters, expected at most 2147483648
+            $ "transformer", "layers": 500000000, "width": 8, "heads": 2
+            `layers` must be at most 1000, got 500000000
+            $ "transformer", "layers": 1000, "width": 65536, "heads": 1
+            the sizes of the model make 51541123596288 parameters, expected at most 2147483648
+            $ "transformer", "layers": 1, "width": 65536, "heads": 1, "feed_forward": 18446744073709551615
+            `width * feed_forward` must be at most 1048576, got 18446744073709551615
+            $ "transformer", "layers": 1, "width": 8, "heads": 2, "context": 18446744073709551615
+            `context` must be at most 16777216, got 18446744073709551615
+            "#,
+        ) {
+            let message = of_family(sizes).layout(10_003).unwrap_err().to_string();
+            assert_eq!(message, expected, "{sizes}");
+        }
     }
 
     /// The largest model that the sizes of a file admit takes no more memory than the file.
@@ -418,43 +418,31 @@ mod tests {
 
     #[test]
     fn sizes_that_make_no_model_are_refused() {
-        let message = |vocab: usize, sizes: &str| {
-            let spec: ModelSpec = serde_json::from_str(&format!("{{\"family\": {sizes}}}")).unwrap();
-            spec.build(vocab).err().unwrap().to_string()
-        };
-        for (sizes, expected) in [
-            (r#""dplm", "embed": 0"#, "`embed` must be at least 1, got 0"),
-            (r#""dplm", "hidden": 0"#, "`hidden` must be at least 1, got 0"),
-            (r#""cifg", "cells": 0"#, "`cells` must be at least 1, got 0"),
-            (
-                r#""cifg", "embedding": 0"#,
-                "`embedding` must be at least 1, got 0",
-            ),
-            (
-                r#""cifg", "projection": 0"#,
-                "`projection` must be at least 1, got 0",
-            ),
-            (
-                r#""cifg", "embedding": 4, "projection": 3, "tied": true"#,
-                "`projection` must equal `embedding` = 4 where `tied` is true, got 3",
-            ),
-            (
-                r#""transformer", "layers": 0, "width": 8, "heads": 2"#,
-                "`layers` must be at least 1, got 0",
-            ),
-            (
-                r#""transformer", "layers": 1, "width": 8, "heads": 0"#,
-                "`heads` must be at least 1, got 0",
-            ),
-            (
-                r#""transformer", "layers": 1, "width": 8, "heads": 3"#,
-                "`heads` must divide `width` = 8, got 3",
-            ),
-            (
-                r#""transformer", "layers": 1, "width": 6, "heads": 2, "positions": "rotary""#,
-                "`width` / `heads` must be even where `positions` is \"rotary\", got 6 / 2",
-            ),
-        ] {
+        let message = |vocab: usize, sizes: &str| of_family(sizes).build(vocab).err().unwrap().to_string();
+        for (sizes, expected) in cases(
+            r#"
+            $ "dplm", "embed": 0
+            `embed` must be at least 1, got 0
+            $ "dplm", "hidden": 0
+            `hidden` must be at least 1, got 0
+            $ "cifg", "cells": 0
+            `cells` must be at least 1, got 0
+            $ "cifg", "embedding": 0
+            `embedding` must be at least 1, got 0
+            $ "cifg", "projection": 0
+            `projection` must be at least 1, got 0
+            $ "cifg", "embedding": 4, "projection": 3, "tied": true
+            `projection` must equal `embedding` = 4 where `tied` is true, got 3
+            $ "transformer", "layers": 0, "width": 8, "heads": 2
+            `layers` must be at least 1, got 0
+            $ "transformer", "layers": 1, "width": 8, "heads": 0
+            `heads` must be at least 1, got 0
+            $ "transformer", "layers": 1, "width": 8, "heads": 3
+            `heads` must divide `width` = 8, got 3
+            $ "transformer", "layers": 1, "width": 6, "heads": 2, "positions": "rotary"
+            `width` / `heads` must be even where `positions` is "rotary", got 6 / 2
+            "#,
+        ) {
             assert_eq!(message(9, sizes), expected);
         }
         assert_eq!(message(1, r#""dplm""#), "`vocab` must be at least 2, got 1");
