@@ -53,36 +53,24 @@ fn options(overwrite: bool) -> GroupOptions {
     }
 }
 
-/// With so little memory that there are many partitions, and that a third of the rows, which are one user's, do not fit.
+/// So little memory that there are many partitions, and that a third of the rows, which are one user's, do not fit.
+const SMALL: grouper::Budget = grouper::Budget {
+    rows: 20_000,
+    buffers: 1 << 20,
+};
+
 fn build_small(folder: &TempDir) -> Grouped {
-    let budget = grouper::Budget {
-        rows: 20_000,
-        buffers: 1 << 20,
-    };
     let (source, output) = (source(folder), folder.path().join("grouped"));
-    build::build(
-        &source,
-        (folder.path(), &output),
-        &options(true),
-        budget,
-        &NoProgress,
-    )
-    .unwrap();
+    let places = (folder.path(), &*output);
+    build::build(&source, places, &options(true), SMALL, &NoProgress).unwrap();
     let grouped = Grouped::open(&output).unwrap();
     assert!(grouped.manifest().shards.len() > 20);
     grouped
 }
 
 fn grouped(folder: &TempDir) -> Grouped {
-    let output = folder.path().join("grouped");
-    group(
-        &source(folder),
-        folder.path(),
-        &output,
-        &options(true),
-        &NoProgress,
-    )
-    .unwrap();
+    let (source, output) = (source(folder), folder.path().join("grouped"));
+    group(&source, folder.path(), &output, &options(true), &NoProgress).unwrap();
     Grouped::open(&output).unwrap()
 }
 
@@ -201,19 +189,15 @@ fn folders_are_the_same_at_any_number_of_threads_and_replaced_whole() {
     group(&source, folder.path(), &output, &options(true), &NoProgress).unwrap();
     assert_eq!(digests[0], digests[1]);
     assert_eq!(digests[1], digests[2]);
-    let left: Vec<_> = fs::read_dir(folder.path())
-        .unwrap()
-        .flatten()
-        .map(|entry| entry.file_name())
-        .collect();
-    assert_eq!(left.len(), 2, "{left:?}");
-    let mut inside: Vec<_> = fs::read_dir(&output)
-        .unwrap()
-        .flatten()
-        .map(|entry| entry.file_name())
-        .collect();
-    inside.sort();
-    assert_eq!(inside, ["manifest.json", "shard-00000.parquet", "users.index"]);
+    let names = |folder: &Path| -> Vec<_> {
+        let entries = fs::read_dir(folder).unwrap().flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(folder.path()), ["grouped", "rows.jsonl"]);
+    let files = ["manifest.json", "shard-00000.parquet", "users.index"];
+    assert_eq!(names(&output), files);
 }
 
 #[test]
@@ -231,11 +215,7 @@ fn rows_without_an_order_give_the_same_folder_in_any_order() {
             overwrite: true,
         };
         // Too little to sort the largest user in one piece.
-        let budget = grouper::Budget {
-            rows: 20_000,
-            buffers: 1 << 20,
-        };
-        let mut grouper = Grouper::within(&output, &options, budget).unwrap();
+        let mut grouper = Grouper::within(&output, &options, SMALL).unwrap();
         for i in 0..rows.len() {
             let (user, time, text, split) = &rows[shuffle(i)];
             let (time, split) = (Some(*time), Some(*split));
@@ -334,40 +314,26 @@ fn damaged_folders_are_refused() {
     let replace = |from: &'static str, to: &'static str| {
         move |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(from, to).into_bytes()
     };
-    check(
-        "users.index",
-        &cut,
-        "the user index: expected 299 entries of 32 bytes",
-    );
-    check(
-        "users.index",
-        &|mut bytes| {
-            bytes[8] ^= 1;
-            bytes
-        },
-        "the user index: expected SHA-256",
-    );
-    check("shard-00000.parquet", &cut, "shard-00000.parquet: expected");
-    check(
-        "shard-00000.parquet",
-        &|mut bytes| {
-            let middle = bytes.len() / 3;
-            bytes[middle..middle + 4096].fill(0xff);
-            bytes
-        },
-        "not a readable Parquet file",
-    );
-    check(
-        "manifest.json",
-        &replace("\"version\": 1", "\"version\": 2"),
-        "version 1, got",
-    );
-    check(
-        "manifest.json",
-        &replace("\"rows\": 4000,\n  \"users", "\"rows\": 3999,\n  \"users"),
-        "its shards 4000",
-    );
-    check("manifest.json", &|_| b"{".to_vec(), "its manifest");
+    let flip = |mut bytes: Vec<u8>| {
+        bytes[8] ^= 1;
+        bytes
+    };
+    let blot = |mut bytes: Vec<u8>| {
+        let middle = bytes.len() / 3;
+        bytes[middle..middle + 4096].fill(0xff);
+        bytes
+    };
+    let (index, shard, manifest) = ("users.index", "shard-00000.parquet", "manifest.json");
+    let entries = "the user index: expected 299 entries of 32 bytes";
+    check(index, &cut, entries);
+    check(index, &flip, "the user index: expected SHA-256");
+    check(shard, &cut, "shard-00000.parquet: expected");
+    check(shard, &blot, "not a readable Parquet file");
+    let version = replace("\"version\": 1", "\"version\": 2");
+    check(manifest, &version, "version 1, got");
+    let rows = replace("\"rows\": 4000,\n  \"users", "\"rows\": 3999,\n  \"users");
+    check(manifest, &rows, "its shards 4000");
+    check(manifest, &|_| b"{".to_vec(), "its manifest");
     read_all(&output).unwrap();
 }
 
@@ -417,13 +383,8 @@ fn rows_without_a_time_are_grouped_before_the_others() {
     fs::write(folder.path().join("rows.csv"), rows).unwrap();
     let spec: crate::CorpusSpec =
         toml::from_str("source = { kind = \"csv\", path = \"rows.csv\", time = \"time\" }").unwrap();
-    let options = GroupOptions {
-        memory: GroupOptions::MIN_MEMORY,
-        split: None,
-        overwrite: false,
-    };
     let output = folder.path().join("grouped");
-    group(&spec.source, folder.path(), &output, &options, &NoProgress).unwrap();
+    group(&spec.source, folder.path(), &output, &options(false), &NoProgress).unwrap();
     let grouped = Grouped::open(&output).unwrap();
     let a = grouped.read_user(grouped.find("a").unwrap().unwrap()).unwrap();
     assert_eq!(a.texts().collect::<Vec<_>>(), ["first", "early", "late"]);
