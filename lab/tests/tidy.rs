@@ -111,7 +111,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
             "studies",
         ],
     ),
-    ("fuzz", &["hostile"]),
+    ("fuzz", &["aggregation", "secagg", "hostile"]),
 ];
 
 /// Crates that do no I/O, read no clock and own no randomness.

@@ -5,7 +5,7 @@
 //! [`hunt::SECONDS`] of work, more than [`hunt::MEMORY`] of memory; of whole commands also more than three lines of error, a control
 //! character on the terminal, and a file written outside of the run ([`commands`]).
 //!
-//! Not here: messages of secure aggregation, whose targets stand in `crates/secagg/fuzz`.
+//! Not here: messages of secure aggregation, whose targets `secagg_*` in `fuzz/` make their own.
 
 #![forbid(unsafe_code)]
 
