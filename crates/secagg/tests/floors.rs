@@ -4,15 +4,13 @@
 
 mod harness;
 
-use std::collections::BTreeMap;
-
-use harness::{ACTIVE, Lab, PLAIN, context, everybody, forge, listed};
+use harness::{ACTIVE, Lab, PLAIN, context, everybody, forge, listed, refused};
 use rand_core::Rng;
 use undertone_secagg::assurance::Assumptions;
 use undertone_secagg::message::{GivenShare, Message, Roster};
 use undertone_secagg::{
-    Client, ClientPhase, Context, Floors, Members, Params, SecAggError, Server, ServerPhase, SigningIdentity,
-    Terms, ThreatModel, Topology, Trust,
+    Client, ClientPhase, Context, Floors, Members, Params, SecAggError, ServerPhase, SigningIdentity, Terms,
+    ThreatModel, Topology, Trust,
 };
 
 /// A context with this floor of survivors.
@@ -95,7 +93,7 @@ fn attack_01_a_device_refuses_the_sessions_in_which_a_lying_server_reads_a_vecto
 #[test]
 fn attack_04_small_cohorts_are_refused_by_devices_and_server() {
     let floors = floors((9, 5), (9, 12));
-    let refused = |threat_model, survivors, n, k, t| {
+    let is_refused = |threat_model, survivors, n, k, t| {
         let topology = Topology::new(n, k, t).unwrap();
         let error = answer(&floors, with_survivors(threat_model, survivors), topology);
         assert!(
@@ -107,31 +105,26 @@ fn attack_04_small_cohorts_are_refused_by_devices_and_server() {
         );
         error.is_some()
     };
-    assert!(!refused(ACTIVE, 5, 10, 9, 7));
-    assert!(refused(ACTIVE, 5, 8, 7, 6), "too few clients");
-    assert!(refused(ACTIVE, 4, 10, 9, 7), "too low a floor of survivors");
-    assert!(refused(ACTIVE, 5, 11, 8, 7), "too few neighbours");
+    assert!(!is_refused(ACTIVE, 5, 10, 9, 7));
+    assert!(is_refused(ACTIVE, 5, 8, 7, 6), "too few clients");
+    assert!(is_refused(ACTIVE, 4, 10, 9, 7), "too low a floor of survivors");
+    assert!(is_refused(ACTIVE, 5, 11, 8, 7), "too few neighbours");
     assert!(
-        refused(ACTIVE, 5, 14, 13, 9),
+        is_refused(ACTIVE, 5, 14, 13, 9),
         "too many neighbours: each costs a mask"
     );
-    assert!(refused(ACTIVE, 5, 10, 9, 6), "too low a threshold");
-    assert!(refused(PLAIN, 5, 10, 9, 7), "no signatures");
+    assert!(is_refused(ACTIVE, 5, 10, 9, 6), "too low a threshold");
+    assert!(is_refused(PLAIN, 5, 10, 9, 7), "no signatures");
     // The server: below its own floor nothing is released, at any point, and the sum is gone.
     let mut lab = Lab::joined(with_survivors(PLAIN, 5), Topology::full(6, 3).unwrap(), 1).shared(everybody);
     for index in 0..4 {
         let (input, _) = lab.mask(index).unwrap();
         lab.server.receive_input(&input).unwrap();
     }
-    let error = lab.server.close_inputs();
-    assert!(matches!(
-        error,
-        Err(SecAggError::TooFew {
-            what: "survivors",
-            needed: 5,
-            got: 4
-        })
-    ));
+    refused(
+        lab.server.close_inputs(),
+        "survivors: expected at least 5 clients, got 4",
+    );
     assert_eq!(lab.server.phase(), ServerPhase::Aborted);
     assert!(lab.server.unmask(0).is_err() && lab.server.finish().is_err());
 }
@@ -165,17 +158,9 @@ fn attack_04_a_client_refuses_to_unmask_a_sum_over_few() {
         .uploaded(everybody);
     let mut survivors = lab.server.survivors().unwrap();
     survivors.survivors = Members::of(16, |index| index != 1);
-    let error = lab.clients[0].receive_survivors(&survivors).err();
-    assert!(
-        matches!(
-            error,
-            Some(SecAggError::TooFew {
-                what: "survivors whom this client checked",
-                needed: 7,
-                got: 6
-            })
-        ),
-        "{error:?}"
+    refused(
+        lab.clients[0].receive_survivors(&survivors),
+        "survivors whom this client checked: expected at least 7 clients, got 6",
     );
 }
 
@@ -239,17 +224,9 @@ fn attack_04_a_claimed_cohort_of_a_thousand_with_88_identities_is_refused() {
         for (index, victim) in (0..).zip(&mut cohort.victims) {
             let roster = cohort.forged.roster(cohort.params, index);
             assert!(Roster::decode(&roster.encode()).is_ok());
-            let error = victim.receive_roster(&roster, &mut harness::rng(1)).err();
-            assert!(
-                matches!(
-                    error,
-                    Some(SecAggError::Floor {
-                        demanded: 500,
-                        got: 49,
-                        ..
-                    })
-                ),
-                "victim {index}: {error:?}"
+            refused(
+                victim.receive_roster(&roster, &mut harness::rng(1)),
+                "is 49, but this client demands at least 500",
             );
         }
     }
@@ -266,26 +243,20 @@ fn attack_04_a_claimed_cohort_of_a_thousand_with_88_identities_is_refused() {
 
 #[test]
 fn attack_05_invented_clients_are_refused_where_identities_are_known() {
-    let mut rng = harness::rng(5);
-    let context = with_survivors(ACTIVE, 4);
-    let identities: Vec<SigningIdentity> = (0..5).map(|_| SigningIdentity::generate(&mut rng)).collect();
-    let floors = Floors::COMPILED.with_clients(5, 4).unwrap();
-    let floors = floors.with_trust(listed(&identities[..4])).unwrap();
     // The server is the liar, so it lets everybody in.
-    let mut server = Server::new(context, Trust::Anyone).unwrap();
-    let mut clients = Vec::new();
-    for identity in &identities {
-        let (client, keys) = Client::join(identity.clone(), context, floors.clone(), &mut rng);
-        server.receive_keys(&keys).unwrap();
-        clients.push((client, identity.public()));
+    let context = with_survivors(ACTIVE, 4);
+    let floors = Floors::COMPILED.with_clients(5, 4).unwrap();
+    let mut stranger = [0; 32];
+    let demands = |all: &[SigningIdentity]| {
+        stranger = all[0].public();
+        (Trust::Anyone, Some(floors.with_trust(listed(&all[1..])).unwrap()))
+    };
+    let mut lab = Lab::with(context, Topology::full(5, 3).unwrap(), demands, 5);
+    let stranger = lab.server.index_of(&stranger).unwrap();
+    for index in (0..5).filter(|index| *index != stranger) {
+        let name = format!("client {stranger} has an identity that is not on the list of known devices");
+        refused(lab.share(index), &name);
     }
-    server.close_keys(|n| Topology::full(n, 3), &mut rng).unwrap();
-    let (client, public) = &mut clients[0];
-    let roster = server.roster(server.index_of(public).unwrap()).unwrap();
-    assert!(matches!(
-        client.receive_roster(&roster, &mut rng),
-        Err(SecAggError::UnknownIdentity { .. })
-    ));
 }
 
 #[test]
@@ -294,24 +265,10 @@ fn attack_05_no_device_accepts_signatures_of_just_anyone() {
     let error = Floors::COMPILED.with_trust(Trust::Anyone).unwrap_err();
     assert!(matches!(error, SecAggError::Demand { .. }), "{error}");
     let context = with_survivors(ACTIVE, 30);
-    let mut rng = harness::rng(5);
-    let mut server = Server::new(context, Trust::Anyone).unwrap();
-    let mut clients = BTreeMap::new();
-    for _ in 0..50 {
-        let identity = SigningIdentity::generate(&mut rng);
-        let public = identity.public();
-        let (client, keys) = Client::join(identity, context, Floors::COMPILED, &mut rng);
-        server.receive_keys(&keys).unwrap();
-        clients.insert(public, client);
-    }
-    server.close_keys(|n| Topology::full(n, 40), &mut rng).unwrap();
-    for (public, client) in &mut clients {
-        let roster = server.roster(server.index_of(public).unwrap()).unwrap();
-        let error = client.receive_roster(&roster, &mut rng).err();
-        assert!(
-            matches!(error, Some(SecAggError::UnknownIdentity { .. })),
-            "{error:?}"
-        );
+    let topology = Topology::full(50, 40).unwrap();
+    let mut lab = Lab::with(context, topology, |_| (Trust::Anyone, Some(Floors::COMPILED)), 5);
+    for index in 0..50 {
+        refused(lab.share(index), "not on the list of known devices");
     }
 }
 
@@ -378,10 +335,10 @@ fn attack_18_graphs_on_which_corrupt_clients_meet_by_chance_are_refused() {
         };
         // The smallest threshold with 2 t > k + corrupt: it holds for the mean and not for the tail.
         let above = (f64::from(k) * (1.0 + corrupt) / 2.0).ceil() as u32 + 1;
-        assert!(matches!(
+        refused(
             sparse.admit(&params(PLAIN, t)),
-            Err(SecAggError::Demand { .. })
-        ));
+            "the threat model of the session is honest but curious",
+        );
         let error = sparse.admit(&params(ACTIVE, above));
         assert!(
             matches!(error, Err(SecAggError::Assurance { .. })),

@@ -19,10 +19,7 @@ fn masked(modulus: u64, fill: u64, seed: u64, attempt: u32, index: u32) -> Vec<u
     let mut lab = Lab::joined(context, Topology::full(3, 2).unwrap(), seed).shared(|_| true);
     let modulus = Modulus::new(modulus).unwrap();
     let mut vector = ModularVec::from_residues(modulus, &vec![fill; LENGTH as usize]).unwrap();
-    let relayed = lab.relayed(index);
-    let message = lab.clients[index as usize]
-        .receive_shares(&relayed, &mut vector)
-        .unwrap();
+    let message = lab.mask_vector(index, &mut vector).unwrap();
     pack::unpack(modulus, LENGTH as usize, &message.packed)
         .unwrap()
         .iter()

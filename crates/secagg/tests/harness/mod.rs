@@ -34,6 +34,15 @@ pub(crate) fn lab(threat_model: ThreatModel, n: u32, k: u32, t: u32) -> Lab {
     )
 }
 
+/// The machine refuses, and says so in these words.
+#[track_caller]
+pub(crate) fn refused<T>(answer: Result<T>, words: &str) {
+    match answer {
+        Ok(_) => panic!("not refused: {words}"),
+        Err(error) => assert!(error.to_string().contains(words), "{error}, and not: {words}"),
+    }
+}
+
 pub(crate) fn rng(seed: u64) -> ChaCha20Rng {
     ChaCha20Rng::seed_from_u64(seed)
 }
@@ -82,21 +91,31 @@ pub(crate) struct Lab {
 impl Lab {
     /// Clients of a simulation that have joined a closed roster.
     pub(crate) fn joined(context: Context, topology: Topology, seed: u64) -> Self {
-        Self::with(context, topology, None, seed)
+        Self::with(context, topology, |all| (listed(all), None), seed)
     }
 
     /// Devices with these floors, each of which knows all the others.
     pub(crate) fn on_devices(context: Context, topology: Topology, floors: &Floors, seed: u64) -> Self {
-        Self::with(context, topology, Some(floors), seed)
+        let trusting = |all: &[SigningIdentity]| {
+            let floors = floors.clone().with_trust(listed(all)).unwrap();
+            (listed(all), Some(floors))
+        };
+        Self::with(context, topology, trusting, seed)
     }
 
-    fn with(context: Context, topology: Topology, floors: Option<&Floors>, seed: u64) -> Self {
+    /// Clients that have joined a closed roster. `demands` gets their identities and returns whom the server trusts, and the
+    /// floors of the clients, if they have any.
+    pub(crate) fn with(
+        context: Context,
+        topology: Topology,
+        demands: impl FnOnce(&[SigningIdentity]) -> (Trust, Option<Floors>),
+        seed: u64,
+    ) -> Self {
         let mut rng = rng(seed);
         let mut seeds = vec![[0; 32]; topology.clients() as usize];
         seeds.iter_mut().for_each(|seed| rng.fill_bytes(seed));
         let identities: Vec<SigningIdentity> = seeds.iter().map(SigningIdentity::from_seed).collect();
-        let trust = listed(&identities);
-        let floors = floors.map(|floors| floors.clone().with_trust(trust.clone()).unwrap());
+        let (trust, floors) = demands(&identities);
         let mut server = Server::new(context, trust).unwrap();
         let mut found = BTreeMap::new();
         for (identity, seed) in identities.into_iter().zip(seeds) {
@@ -171,15 +190,17 @@ impl Lab {
         self.server.relayed_shares(index).unwrap()
     }
 
+    /// Masks `vector` for a client, whose message is not yet at the server.
+    pub(crate) fn mask_vector(&mut self, index: u32, vector: &mut ModularVec) -> Result<MaskedInput> {
+        let relayed = self.relayed(index);
+        self.clients[index as usize].receive_shares(&relayed, vector)
+    }
+
     /// A client's masked input, not yet at the server, and the vector behind it.
     pub(crate) fn mask(&mut self, index: u32) -> Result<(MaskedInput, Vec<u64>)> {
         let mut input = vector(&self.context, &mut self.rng);
         let plain = input.iter().collect();
-        let relayed = self.relayed(index);
-        Ok((
-            self.clients[index as usize].receive_shares(&relayed, &mut input)?,
-            plain,
-        ))
+        Ok((self.mask_vector(index, &mut input)?, plain))
     }
 
     /// Round 2 by those whom `there` names.
@@ -220,10 +241,7 @@ impl Lab {
 
     /// Masks `vector` for a client and brings it to the server.
     pub(crate) fn upload(&mut self, index: u32, vector: &mut ModularVec) -> MaskedInput {
-        let relayed = self.relayed(index);
-        let input = self.clients[index as usize]
-            .receive_shares(&relayed, vector)
-            .unwrap();
+        let input = self.mask_vector(index, vector).unwrap();
         self.server.receive_input(&input).unwrap();
         input
     }
