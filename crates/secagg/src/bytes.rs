@@ -68,6 +68,25 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A list with its count in front, whose entries have `size` bytes each and ascend by `index`. Others would be a second
+    /// encoding, or name someone twice.
+    pub(crate) fn list<T>(
+        &mut self,
+        size: usize,
+        entry: impl Fn(&mut Self) -> Result<T>,
+        index: impl Fn(&T) -> u32,
+    ) -> Result<Vec<T>> {
+        let count = self.count(size)?;
+        let mut list = Vec::with_capacity(count);
+        for _ in 0..count {
+            list.push(entry(self)?);
+        }
+        match list.is_sorted_by(|one, next| index(one) < index(next)) {
+            true => Ok(list),
+            false => self.refuse("lists indices out of order or twice"),
+        }
+    }
+
     /// Every byte has been read.
     pub(crate) fn finish(self) -> Result<()> {
         if self.remaining() == 0 {

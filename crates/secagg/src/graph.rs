@@ -7,6 +7,7 @@
 //!
 //! Source: Harary, "The maximum connectivity of a graph", PNAS 1962.
 
+use crate::error::{Result, SecAggError};
 use crate::terms::Topology;
 
 /// The neighbours of place `index`, in ascending order.
@@ -20,6 +21,30 @@ pub(crate) fn neighbours(topology: &Topology, index: u32) -> Vec<u32> {
     }
     places.sort_unstable();
     places
+}
+
+/// Checks that `listed` are exactly the neighbours `expected` by a graph over `clients`.
+pub(crate) fn check_neighbours(
+    message: &'static str,
+    expected: &[u32],
+    mut listed: impl Iterator<Item = u32>,
+    clients: u32,
+) -> Result<()> {
+    let mut expected = expected.iter().copied();
+    loop {
+        match (expected.next(), listed.next()) {
+            (None, None) => return Ok(()),
+            (expected, got) if expected == got => {}
+            (expected, got) => {
+                let (expected, got) = (expected.unwrap_or(clients), got.unwrap_or(clients));
+                return Err(SecAggError::Neighbours {
+                    message,
+                    expected,
+                    got,
+                });
+            }
+        }
+    }
 }
 
 #[cfg(test)]

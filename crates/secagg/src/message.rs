@@ -93,13 +93,3 @@ fn write_head(session: &SessionId, index: u32, writer: &mut Writer) {
 fn read_head(reader: &mut Reader<'_>) -> Result<(SessionId, u32)> {
     Ok((SessionId(reader.array()?), reader.u32()?))
 }
-
-/// Refuses lists whose indices do not ascend: they would be a second encoding, or name someone twice.
-fn check_ascending(reader: &Reader<'_>, mut indices: impl Iterator<Item = u32>) -> Result<()> {
-    let mut last = None;
-    if indices.all(|index| last.replace(index).is_none_or(|last| last < index)) {
-        Ok(())
-    } else {
-        reader.refuse("lists indices out of order or twice")
-    }
-}

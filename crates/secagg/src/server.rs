@@ -24,6 +24,7 @@ use undertone_aggregation::{ModularVec, Modulus, pack};
 use crate::client::signed_survivors;
 use crate::context::{Context, Digest32, SessionId};
 use crate::error::{Result, SecAggError, ensure};
+use crate::graph::check_neighbours;
 use crate::keys::{Trust, VerifyingKey};
 use crate::members::Members;
 use crate::message::{
@@ -196,11 +197,9 @@ impl Server {
     pub fn receive_shares(&mut self, shares: &ShareKeys) -> Result<()> {
         self.expect_phase(ServerPhase::Shares, ShareKeys::NAME)?;
         let clients = self.member(ShareKeys::NAME, &shares.session, shares.index)?;
-        clients.check_neighbours(
-            ShareKeys::NAME,
-            shares.index,
-            shares.shares.iter().map(|sealed| sealed.index),
-        )?;
+        let expected = clients.neighbours(shares.index);
+        let listed = shares.shares.iter().map(|sealed| sealed.index);
+        check_neighbours(ShareKeys::NAME, expected, listed, self.shares.len() as u32)?;
         commit(&mut self.shares, shares.index, ShareKeys::NAME, shares)
     }
 

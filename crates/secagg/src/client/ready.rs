@@ -155,26 +155,8 @@ impl Joined {
         }
         // PRIVACY: with fewer or other neighbours than the graph's, the masks would hide the vector from fewer clients.
         let expected = graph::neighbours(params.topology(), roster.index);
-        let missing = roster.neighbours.len().min(expected.len());
-        for (place, neighbour) in expected.iter().zip(&roster.neighbours) {
-            if *place != neighbour.index {
-                return Err(SecAggError::Neighbours {
-                    message: Roster::NAME,
-                    expected: *place,
-                    got: neighbour.index,
-                });
-            }
-        }
-        if roster.neighbours.len() != expected.len() {
-            return Err(SecAggError::Neighbours {
-                message: Roster::NAME,
-                expected: expected.get(missing).copied().unwrap_or(clients),
-                got: roster
-                    .neighbours
-                    .get(missing)
-                    .map_or(clients, |neighbour| neighbour.index),
-            });
-        }
+        let listed = roster.neighbours.iter().map(|neighbour| neighbour.index);
+        graph::check_neighbours(Roster::NAME, &expected, listed, clients)?;
         let context = self.context.digest();
         let mut seen: Vec<(u32, &Entry)> = roster
             .neighbours

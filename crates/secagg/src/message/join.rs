@@ -95,16 +95,15 @@ impl Message for Roster {
         let (root, index) = (reader.array()?, reader.u32()?);
         let len = path_len(params.topology().clients());
         let path = read_path(reader, len)?;
-        let count = reader.count(4 + Entry::BYTES + 32 * len)?;
-        let mut neighbours = Vec::with_capacity(count);
-        for _ in 0..count {
-            neighbours.push(Neighbour {
+        let neighbour = |reader: &mut Reader<'_>| {
+            Ok(Neighbour {
                 index: reader.u32()?,
                 entry: Entry::from_bytes(&reader.array()?),
                 path: read_path(reader, len)?,
-            });
-        }
-        super::check_ascending(reader, neighbours.iter().map(|neighbour| neighbour.index))?;
+            })
+        };
+        let size = 4 + Entry::BYTES + 32 * len;
+        let neighbours = reader.list(size, neighbour, |neighbour| neighbour.index)?;
         Ok(Self {
             params,
             root,

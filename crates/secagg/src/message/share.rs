@@ -1,6 +1,6 @@
 //! Shares of a client's secrets, sealed for each of its neighbours.
 
-use super::{HEAD_BYTES, Message, check_ascending, read_head, write_head};
+use super::{HEAD_BYTES, Message, read_head, write_head};
 use crate::bytes::{Reader, Writer};
 use crate::context::{Digest32, SessionId};
 use crate::error::Result;
@@ -23,16 +23,13 @@ fn write_list(list: &[SealedShares], writer: &mut Writer) {
 }
 
 fn read_list(reader: &mut Reader<'_>) -> Result<Vec<SealedShares>> {
-    let count = reader.count(4 + SEALED_BYTES)?;
-    let mut list = Vec::with_capacity(count);
-    for _ in 0..count {
-        list.push(SealedShares {
+    let shares = |reader: &mut Reader<'_>| {
+        Ok(SealedShares {
             index: reader.u32()?,
             sealed: reader.array()?,
-        });
-    }
-    check_ascending(reader, list.iter().map(|shares| shares.index))?;
-    Ok(list)
+        })
+    };
+    reader.list(4 + SEALED_BYTES, shares, |shares| shares.index)
 }
 
 /// Round 1, client to server: shares for every neighbour, and the commitment to the client's own mask.

@@ -1,6 +1,6 @@
 //! Agreement on who survived, and the shares that take the masks off their sum.
 
-use super::{HEAD_BYTES, Message, check_ascending, read_head, write_head};
+use super::{HEAD_BYTES, Message, read_head, write_head};
 use crate::bytes::{Reader, Writer};
 use crate::context::SessionId;
 use crate::error::Result;
@@ -72,12 +72,8 @@ impl Message for Unmask {
     fn read(reader: &mut Reader<'_>) -> Result<Self> {
         let session = SessionId(reader.array()?);
         let survivors = Members::read(reader)?;
-        let count = reader.count(4 + 64)?;
-        let mut signatures = Vec::with_capacity(count);
-        for _ in 0..count {
-            signatures.push((reader.u32()?, reader.array()?));
-        }
-        check_ascending(reader, signatures.iter().map(|(index, _)| *index))?;
+        let signature = |reader: &mut Reader<'_>| Ok((reader.u32()?, reader.array()?));
+        let signatures = reader.list(4 + 64, signature, |(index, _)| *index)?;
         Ok(Self {
             session,
             survivors,
@@ -148,21 +144,16 @@ impl Message for UnmaskShares {
 
     fn read(reader: &mut Reader<'_>) -> Result<Self> {
         let (session, index) = read_head(reader)?;
-        let count = reader.count(4 + 1 + SHARE_BYTES)?;
-        let mut shares = Vec::with_capacity(count);
-        for _ in 0..count {
+        let given = |reader: &mut Reader<'_>| {
             let (about, kind) = (reader.u32()?, reader.u8()?);
             let share = GivenBytes(Share::from_bytes(&reader.array()?)?);
-            shares.push((
-                about,
-                match kind {
-                    0 => GivenShare::Seed(share),
-                    1 => GivenShare::MaskingKey(share),
-                    _ => return reader.refuse("gives a share of no known kind"),
-                },
-            ));
-        }
-        check_ascending(reader, shares.iter().map(|(index, _)| *index))?;
+            match kind {
+                0 => Ok((about, GivenShare::Seed(share))),
+                1 => Ok((about, GivenShare::MaskingKey(share))),
+                _ => reader.refuse("gives a share of no known kind"),
+            }
+        };
+        let shares = reader.list(4 + 1 + SHARE_BYTES, given, |(about, _)| *about)?;
         Ok(Self {
             session,
             index,

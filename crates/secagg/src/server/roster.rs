@@ -128,32 +128,6 @@ impl JoinedClients {
         }
     }
 
-    /// Checks that `listed` are exactly the neighbours of `index`.
-    pub(super) fn check_neighbours(
-        &self,
-        message: &'static str,
-        index: u32,
-        listed: impl Iterator<Item = u32>,
-    ) -> Result<()> {
-        let end = self.entries.len() as u32;
-        let mut expected = self.neighbours(index).iter().copied();
-        let mut listed = listed;
-        loop {
-            match (expected.next(), listed.next()) {
-                (None, None) => return Ok(()),
-                (expected, got) if expected == got => {}
-                (expected, got) => {
-                    let (expected, got) = (expected.unwrap_or(end), got.unwrap_or(end));
-                    return Err(SecAggError::Neighbours {
-                        message,
-                        expected,
-                        got,
-                    });
-                }
-            }
-        }
-    }
-
     pub(super) fn roster(&self, index: u32) -> Roster {
         let neighbour = |place: &u32| Neighbour {
             index: *place,
