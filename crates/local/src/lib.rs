@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+mod bits;
 pub mod engine;
 mod error;
 mod seeds;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
+use serde::{Deserialize, Serialize};
 use undertone_aggregation::{Added, ClipReport, Clipping, NonFinite, ParamLayout, user_weight};
 use undertone_mechanisms::draws;
 use undertone_models::{PackedBatch, SequenceModel, SequenceWorker, StateMode};
@@ -58,17 +59,20 @@ impl LocalOutcome {
 }
 
 /// The contribution of one user to a sum.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct UserOutcome {
     /// `w_k`.
+    #[serde(with = "crate::bits")]
     pub weight: f64,
     /// Number of examples drawn for the round.
     pub examples: usize,
     /// Number of target tokens trained on, over all local epochs.
     pub tokens: u64,
     /// Sum of the training loss over those tokens.
+    #[serde(with = "crate::bits")]
     pub loss_sum: f64,
     /// Norm of the update before its last projection.
+    #[serde(with = "crate::bits")]
     pub norm: f64,
     /// `true` if that projection changed it.
     pub clipped: bool,

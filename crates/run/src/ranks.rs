@@ -9,8 +9,12 @@ mod mpi;
 #[cfg(feature = "mpi")]
 pub use self::mpi::MpiRanks;
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use crate::error::{Result, RunError};
-use undertone_local::{MicrobatchOutcome, UserOutcome};
 
 /// The processes that train one run. All of them make the same calls in the same order.
 pub trait Ranks: std::fmt::Debug {
@@ -26,11 +30,11 @@ pub trait Ranks: std::fmt::Debug {
     /// An error of the network; after it the run is over.
     fn all_reduce(&self, values: &mut [i64]) -> Result<()>;
 
-    /// Replaces the bytes of all processes by those of rank 0.
+    /// Replaces the bytes of all processes by those of the process `from`.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
-    fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<()>;
+    fn broadcast(&self, from: usize, bytes: &mut Vec<u8>) -> Result<()>;
 }
 
 /// A run in one process.
@@ -50,185 +54,143 @@ impl Ranks for OneProcess {
         Ok(())
     }
 
-    fn broadcast(&self, _: &mut Vec<u8>) -> Result<()> {
+    fn broadcast(&self, _: usize, _: &mut Vec<u8>) -> Result<()> {
         Ok(())
     }
 }
 
-/// This rank's work items: every `size`-th one, starting at its rank, so that items in falling order of size spread evenly.
-pub(crate) fn work_of_rank<'a>(
-    order: &'a [usize],
-    ranks: &dyn Ranks,
-) -> impl Iterator<Item = usize> + use<'a> {
-    order
-        .iter()
-        .copied()
-        .skip(ranks.rank())
-        .step_by(ranks.size().max(1))
+/// The work items of a rank: every `size`-th one, starting at its rank, so that items in falling order of size spread evenly.
+pub(crate) fn work_of_rank(order: &[usize], rank: usize, size: usize) -> impl Iterator<Item = usize> {
+    order.iter().copied().skip(rank).step_by(size.max(1))
 }
 
-/// An outcome as whole numbers; the first of them is never zero.
-pub(crate) trait Words: Sized {
-    fn write(&self, words: &mut [i64]);
-    fn read(words: &[i64]) -> Option<Self>;
+/// The text of a message between processes.
+pub(crate) fn message(value: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|error| RunError::value("run", "values that JSON can hold", error))
 }
 
-/// Exchanges the outcomes of all processes, ordered by their number. One process makes each of them, so in a sum of integers
-/// the zeros of the others change nothing.
+/// Gathers the outcomes of all pieces of `order`, ascending by piece. `made` holds those of this rank's pieces.
 ///
 /// # Errors
-/// [`RunError::Rank`] where one is missing; from the network.
-pub(crate) fn exchange<T: Words>(made: Vec<Option<T>>, width: usize, ranks: &dyn Ranks) -> Result<Vec<T>> {
+/// [`RunError::Rank`] for a rank that does not send the outcome of each of its pieces once; from the network.
+pub(crate) fn gather<T: Serialize + DeserializeOwned>(
+    made: BTreeMap<usize, T>,
+    order: &[usize],
+    ranks: &dyn Ranks,
+) -> Result<Vec<T>> {
     if ranks.size() == 1 {
-        return Ok(made.into_iter().flatten().collect());
+        return Ok(made.into_values().collect());
     }
-    let mut words = vec![0i64; made.len() * width];
-    for (place, outcome) in made.iter().enumerate() {
-        if let Some(outcome) = outcome {
-            outcome.write(&mut words[place * width..(place + 1) * width]);
-        }
+    let own = message(&Vec::from_iter(&made))?;
+    let mut all = BTreeMap::new();
+    for rank in 0..ranks.size() {
+        let mut bytes = own.clone();
+        ranks.broadcast(rank, &mut bytes)?;
+        let due = work_of_rank(order, rank, ranks.size());
+        all.extend(read(&bytes, rank, due.collect())?);
     }
-    ranks.all_reduce(&mut words)?;
-    words
-        .chunks_exact(width)
-        .enumerate()
-        .map(|(place, words)| {
-            T::read(words).ok_or_else(|| RunError::Rank {
-                rank: place % ranks.size(),
-                expected: format!("the outcome of piece {place} once"),
-                got: format!("{:?}", words.first()),
-            })
-        })
-        .collect()
+    Ok(all.into_values().collect())
 }
 
-/// Number of words of a user's outcome.
-pub(crate) const USER_WORDS: usize = 6;
-
-/// Flag in the first word of each outcome; a second writer would carry it away.
-const PRESENT: i64 = 1;
-const CLIPPED: i64 = 2;
-const DISCARDED: i64 = 4;
-const BIT: i64 = 8;
-const BELOW: i64 = 16;
-
-fn flag(set: bool, flag: i64) -> i64 {
-    if set { flag } else { 0 }
-}
-
-fn bits(value: f64) -> i64 {
-    value.to_bits().cast_signed()
-}
-
-fn float(word: i64) -> f64 {
-    f64::from_bits(word.cast_unsigned())
-}
-
-impl Words for UserOutcome {
-    fn write(&self, words: &mut [i64]) {
-        let flags = PRESENT
-            | flag(self.clipped, CLIPPED)
-            | flag(self.discarded, DISCARDED)
-            | flag(self.below.is_some(), BIT)
-            | flag(self.below == Some(true), BELOW);
-        words.copy_from_slice(&[
-            flags,
-            bits(self.weight),
-            self.examples as i64,
-            self.tokens.cast_signed(),
-            bits(self.loss_sum),
-            bits(self.norm),
-        ]);
+/// The outcomes in the message of a rank, if they are those of the pieces that are `due`.
+fn read<T: DeserializeOwned>(bytes: &[u8], rank: usize, mut due: BTreeSet<usize>) -> Result<Vec<(usize, T)>> {
+    let refused = |expected: String, got: &str| RunError::Rank {
+        rank,
+        expected,
+        got: got.to_owned(),
+    };
+    let once = |piece: &usize| format!("the outcome of piece {piece} once");
+    let sent: Vec<(usize, T)> = serde_json::from_slice(bytes)
+        .map_err(|error| refused("outcomes of the same program".to_owned(), &error.to_string()))?;
+    if let Some((piece, _)) = sent.iter().find(|(piece, _)| !due.remove(piece)) {
+        return Err(refused(
+            once(piece),
+            "a second outcome, or that of a piece of a different process",
+        ));
     }
-
-    fn read(words: &[i64]) -> Option<Self> {
-        let &[flags, weight, examples, tokens, loss_sum, norm] = words else {
-            return None;
-        };
-        (flags & PRESENT != 0).then(|| Self {
-            weight: float(weight),
-            examples: examples as usize,
-            tokens: tokens.cast_unsigned(),
-            loss_sum: float(loss_sum),
-            norm: float(norm),
-            clipped: flags & CLIPPED != 0,
-            discarded: flags & DISCARDED != 0,
-            below: (flags & BIT != 0).then_some(flags & BELOW != 0),
-        })
-    }
-}
-
-/// Number of words of the outcome of a microbatch of at most `size` examples.
-pub(crate) fn microbatch_words(size: usize) -> usize {
-    7 + size
-}
-
-impl Words for MicrobatchOutcome {
-    fn write(&self, words: &mut [i64]) {
-        let head = [
-            PRESENT,
-            self.examples as i64,
-            self.tokens.cast_signed(),
-            bits(self.loss_sum),
-            self.clipped as i64,
-            self.discarded as i64,
-            self.norms.len() as i64,
-        ];
-        let norms = self.norms.iter().copied().map(bits);
-        for (word, value) in words.iter_mut().zip(head.into_iter().chain(norms)) {
-            *word = value;
-        }
-    }
-
-    fn read(words: &[i64]) -> Option<Self> {
-        let (&[present, examples, tokens, loss_sum, clipped, discarded, count], norms) =
-            words.split_first_chunk()?;
-        (present == PRESENT).then(|| Self {
-            examples: examples as usize,
-            tokens: tokens.cast_unsigned(),
-            loss_sum: float(loss_sum),
-            norms: norms.iter().take(count as usize).copied().map(float).collect(),
-            clipped: clipped as usize,
-            discarded: discarded as usize,
-        })
+    match due.first() {
+        Some(piece) => Err(refused(once(piece), "no outcome")),
+        None => Ok(sent),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use undertone_local::{MicrobatchOutcome, UserOutcome};
 
     #[test]
-    fn outcomes_come_back_and_missing_ones_are_noticed() {
-        let user = UserOutcome {
-            weight: 0.25,
-            examples: 3,
-            tokens: u64::MAX,
-            loss_sum: -0.0,
-            norm: f64::INFINITY,
-            clipped: true,
-            discarded: false,
-            below: Some(false),
-        };
-        for below in [None, Some(false), Some(true)] {
-            let user = UserOutcome { below, ..user };
-            let mut words = [0; USER_WORDS];
-            user.write(&mut words);
-            assert_eq!(UserOutcome::read(&words), Some(user));
+    fn outcomes_come_back_with_all_bits() {
+        let odd_nan = f64::from_bits(0xfff8_0000_0000_1234);
+        let numbers = [
+            0.25,
+            -0.0,
+            f64::MIN_POSITIVE / 4.0,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            odd_nan,
+        ];
+        for (number, below) in numbers
+            .into_iter()
+            .zip([None, Some(false), Some(true)].into_iter().cycle())
+        {
+            let user = UserOutcome {
+                weight: number,
+                examples: 3,
+                tokens: u64::MAX,
+                loss_sum: number,
+                norm: number,
+                clipped: true,
+                discarded: false,
+                below,
+            };
+            let microbatch = MicrobatchOutcome {
+                examples: 2,
+                tokens: 9,
+                loss_sum: number,
+                norms: vec![number, 1.5],
+                clipped: 1,
+                discarded: 0,
+            };
+            let sent = [(4, (user, microbatch))];
+            let came: Vec<(usize, (UserOutcome, MicrobatchOutcome))> =
+                read(&message(&sent).unwrap(), 0, [4].into()).unwrap();
+            // All but the bits of a NaN.
+            assert_eq!(format!("{came:?}"), format!("{sent:?}"));
+            let (user, microbatch) = &came[0].1;
+            let bits = [
+                user.weight,
+                user.loss_sum,
+                user.norm,
+                microbatch.loss_sum,
+                microbatch.norms[0],
+            ];
+            assert_eq!(bits.map(f64::to_bits), [number.to_bits(); 5]);
         }
-        assert_eq!(UserOutcome::read(&[0; USER_WORDS]), None);
-        let microbatch = MicrobatchOutcome {
-            examples: 2,
-            tokens: 9,
-            loss_sum: 1.5,
-            norms: vec![0.5, f64::MAX],
-            clipped: 1,
-            discarded: 0,
+    }
+
+    #[test]
+    fn a_rank_that_sends_a_piece_not_once_is_named() {
+        let due = || work_of_rank(&[4, 2, 0, 3, 1], 1, 3).collect::<BTreeSet<_>>();
+        assert_eq!(due(), [1, 2].into());
+        let sent = |pieces: &[usize]| {
+            let pieces: Vec<(usize, u8)> = pieces.iter().map(|piece| (*piece, 7)).collect();
+            read::<u8>(&message(&pieces).unwrap(), 1, due())
         };
-        let mut words = vec![0; microbatch_words(4)];
-        microbatch.write(&mut words);
-        assert_eq!(MicrobatchOutcome::read(&words), Some(microbatch));
-        words[0] = 0;
-        assert_eq!(MicrobatchOutcome::read(&words), None);
+        assert_eq!(sent(&[1, 2]).unwrap(), [(1, 7), (2, 7)]);
+        for (pieces, expected) in [
+            (&[1][..], "piece 2 once, got no outcome"),
+            (&[], "piece 1 once, got no outcome"),
+            (&[1, 2, 1], "piece 1 once, got a second outcome"),
+            (&[1, 2, 4], "piece 4 once, got a second outcome, or that of"),
+            (&[1, 2, 5], "piece 5 once, got a second outcome, or that of"),
+        ] {
+            let error = sent(pieces).unwrap_err().to_string();
+            assert!(
+                error.starts_with("MPI process 1: ") && error.contains(expected),
+                "{error}"
+            );
+        }
+        assert!(read::<u8>(b"", 1, due()).is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! Gradients of single examples: the user update of ULS, and the microbatches of ELS.
 
+use serde::{Deserialize, Serialize};
 use undertone_aggregation::{Added, Clipping, NonFinite};
 use undertone_models::{ModelError, SequenceWeights};
 
@@ -12,15 +13,17 @@ use crate::error::{LocalError, Result};
 pub const CLIP_MARGIN: f64 = 1e-4;
 
 /// The examples of a microbatch; the sum of their gradients is in the worker.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct MicrobatchOutcome {
     /// Number of examples.
     pub examples: usize,
     /// Number of target tokens.
     pub tokens: u64,
     /// Sum of the loss over the target tokens.
+    #[serde(with = "crate::bits")]
     pub loss_sum: f64,
     /// Norms of the examples' gradients, where they were computed.
+    #[serde(with = "crate::bits::list")]
     pub norms: Vec<f64>,
     /// Number of gradients that were longer than the bound.
     pub clipped: usize,

@@ -13,7 +13,7 @@ use crate::error::{Result, RunError};
 use crate::initial_model;
 use crate::ranks::Ranks;
 use crate::source::RoundText;
-use crate::source::local::{ExamplePart, UserPart};
+use crate::source::local::Part;
 use undertone_aggregation::Bound;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_local::{CpuEngine, LocalTask};
@@ -88,22 +88,17 @@ pub fn train_as_follower(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> 
             order.clipping(),
             order.non_finite(),
         );
-        match &order.microbatches {
-            Some(all) => {
-                let part = ExamplePart { users: &users, all };
-                part.gather(&mut engine, &task, &bound, ranks, &|| ())?;
-            }
-            None => {
-                let part = UserPart {
-                    text: RoundText {
-                        partition: &users,
-                        users: &order.users,
-                        orders: &order.order_seeds,
-                    },
-                };
-                part.gather(&mut engine, &task, &bound, ranks, &|| ())?;
-            }
-        }
+        let part = Part {
+            text: RoundText {
+                partition: &users,
+                users: &order.users,
+                orders: &order.order_seeds,
+            },
+            microbatches: order.microbatches.as_deref(),
+            bound: &bound,
+            ranks,
+        };
+        part.gather(&mut engine, &task, &|| ())?;
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use undertone_aggregation::{Clipping, NonFinite};
 
 use crate::error::{Result, RunError};
-use crate::ranks::Ranks;
+use crate::ranks::{Ranks, message};
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::kept_examples::Microbatch;
 use undertone_local::LocalTask;
@@ -113,18 +113,17 @@ impl Order {
         if ranks.size() == 1 {
             return Ok(());
         }
-        let text = serde_json::to_vec(self)
-            .map_err(|error| RunError::value("run", "values that JSON can hold", error))?;
+        let text = message(self)?;
         let mut bytes = (text.len() as u64).to_le_bytes().to_vec();
         bytes.extend(text);
         bytes.extend_from_slice(bytemuck::cast_slice(theta));
-        ranks.broadcast(&mut bytes)
+        ranks.broadcast(0, &mut bytes)
     }
 
     /// Receives the next order of rank 0; the parameters of a round are put into `theta`.
     pub(crate) fn receive(theta: &mut Vec<f32>, ranks: &dyn Ranks) -> Result<Self> {
         let mut bytes = Vec::new();
-        ranks.broadcast(&mut bytes)?;
+        ranks.broadcast(0, &mut bytes)?;
         Self::read(&bytes, theta).ok_or_else(|| RunError::Rank {
             rank: ranks.rank(),
             expected: "an order of rank 0, of the same program".to_owned(),

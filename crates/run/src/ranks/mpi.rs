@@ -78,8 +78,8 @@ impl Ranks for MpiRanks {
         Ok(())
     }
 
-    fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<()> {
-        let root = self.world.process_at_rank(0);
+    fn broadcast(&self, from: usize, bytes: &mut Vec<u8>) -> Result<()> {
+        let root = self.world.process_at_rank(from as i32);
         let mut length = bytes.len() as u64;
         root.broadcast_into(&mut length);
         bytes.resize(length as usize, 0);

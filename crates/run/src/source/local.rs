@@ -1,5 +1,6 @@
 //! Sums of updates and of gradients: computed by an engine of this process, with the help of other processes, in fixed point.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,7 +23,7 @@ use undertone_local::{
 use super::{AllText, RoundText, task_of};
 use crate::driver::orders::{Order, RoundOrder};
 use crate::error::{Result, RunError};
-use crate::ranks::{Ranks, USER_WORDS, exchange, microbatch_words, work_of_rank};
+use crate::ranks::{Ranks, gather, work_of_rank};
 
 /// Computes the contributions of a cohort with an engine, and divides the work between the processes of a run.
 ///
@@ -67,32 +68,17 @@ impl UpdateSource for Local<'_> {
             .map(|&user| self.randomness.user_seeds(task.round, user as u64).order)
             .collect();
         Order::Round(RoundOrder::new(&task, cohort, &orders)).send(parameters, self.ranks)?;
-        let engine = self.engine.as_mut();
-        let (sum, mut diagnostics, times) = match &cohort.microbatches {
-            Some(all) => {
-                let part = ExamplePart {
-                    users: &self.users,
-                    all,
-                };
-                let (sum, outcomes, times) =
-                    part.gather(engine, &task, opened.bound(), self.ranks, on_contribution)?;
-                let diagnostics: Diagnostics = outcomes.into_iter().collect();
-                (RoundSum::Examples(sum), diagnostics, times)
-            }
-            None => {
-                let part = UserPart {
-                    text: RoundText {
-                        partition: &self.users,
-                        users: &cohort.users,
-                        orders: &orders,
-                    },
-                };
-                let (sums, outcomes, times) =
-                    part.gather(engine, &task, opened.bound(), self.ranks, on_contribution)?;
-                let diagnostics: Diagnostics = outcomes.into_iter().collect();
-                (sums.into_round(task.estimate), diagnostics, times)
-            }
+        let part = Part {
+            text: RoundText {
+                partition: &self.users,
+                users: &cohort.users,
+                orders: &orders,
+            },
+            microbatches: cohort.microbatches.as_deref(),
+            bound: opened.bound(),
+            ranks: self.ranks,
         };
+        let (sum, mut diagnostics, times) = part.gather(self.engine.as_mut(), &task, on_contribution)?;
         diagnostics.times = GatherTimes {
             users: started.elapsed(),
             clip: times.clip,
@@ -110,40 +96,14 @@ impl UpdateSource for Local<'_> {
     }
 }
 
-/// The sums over the users of a round.
-pub(crate) struct Sums {
-    updates: BoundedSum,
-    /// The sum of the bits less one half, where clipping is adaptive.
-    bits: BoundedSum,
-}
-
-impl Sums {
-    fn new(bound: &Bound) -> Result<Self> {
-        let bit = ParamLayout::with_tensor_groups(vec![("bit".into(), vec![1])])?;
-        // PRIVACY: a bit less one half moves the sum of bits by one half.
-        let half = Clipping::Flat { clip_norm: 0.5 };
-        Ok(Self {
-            updates: BoundedSum::new(bound.clone()),
-            bits: BoundedSum::new(Bound::new(Arc::new(bit), half, NonFinite::Refuse)),
-        })
-    }
-
-    fn into_round(self, estimate: Option<f64>) -> RoundSum {
-        RoundSum::Users {
-            sum: self.updates,
-            bits: estimate.map(|_| self.bits),
-        }
-    }
-}
-
 /// Takes each requested piece once.
 struct Pieces<T> {
     /// `true` for pieces that were not requested, or were taken.
     taken: Vec<AtomicBool>,
-    outcomes: Mutex<Vec<Option<T>>>,
+    outcomes: Mutex<BTreeMap<usize, T>>,
 }
 
-impl<T: Clone> Pieces<T> {
+impl<T> Pieces<T> {
     fn new(number: usize, asked: &[usize]) -> Self {
         let taken: Vec<AtomicBool> = (0..number).map(|_| AtomicBool::new(true)).collect();
         for &place in asked {
@@ -151,7 +111,7 @@ impl<T: Clone> Pieces<T> {
         }
         Self {
             taken,
-            outcomes: Mutex::new(vec![None; number]),
+            outcomes: Mutex::default(),
         }
     }
 
@@ -169,33 +129,27 @@ impl<T: Clone> Pieces<T> {
     fn record(&self, place: usize, outcome: T) {
         // A poisoned lock means that another thread panicked; its panic is what the caller will see.
         if let Ok(mut outcomes) = self.outcomes.lock() {
-            outcomes[place] = Some(outcome);
+            outcomes.insert(place, outcome);
         }
     }
 
     /// The outcomes of the requested pieces.
-    fn finish(self, asked: &[usize]) -> Result<Vec<Option<T>>, EngineError> {
+    fn finish(self, asked: &[usize]) -> Result<BTreeMap<usize, T>, EngineError> {
         let outcomes = self.outcomes.into_inner().unwrap_or_default();
-        for &place in asked {
-            if outcomes.get(place).is_none_or(Option::is_none) {
-                let pieces = outcomes.len();
-                return Err(EngineError {
-                    place,
-                    source: LocalError::Undelivered { place, pieces },
-                });
-            }
+        let pieces = self.taken.len();
+        match asked.iter().find(|place| !outcomes.contains_key(place)) {
+            Some(&place) => Err(EngineError {
+                place,
+                source: LocalError::Undelivered { place, pieces },
+            }),
+            None => Ok(outcomes),
         }
-        Ok(outcomes)
     }
 }
 
-/// The updates of the users of a round, of which each process trains a part.
-pub(crate) struct UserPart<'a> {
-    pub(crate) text: RoundText<'a>,
-}
-
 struct UserSink<'a> {
-    sums: &'a Sums,
+    updates: &'a BoundedSum,
+    bits: Option<&'a BoundedSum>,
     pieces: &'a Pieces<UserOutcome>,
     estimate: Option<f64>,
     on_contribution: &'a (dyn Fn() + Sync),
@@ -204,10 +158,10 @@ struct UserSink<'a> {
 impl UpdateSink for UserSink<'_> {
     fn accept(&self, place: usize, update: &[f32], outcome: LocalOutcome) -> Result<(), LocalError> {
         self.pieces.take(place)?;
-        let added = self.sums.updates.add(update, outcome.weight)?;
+        let added = self.updates.add(update, outcome.weight)?;
         let outcome = outcome.added(added, self.estimate);
-        if let Some(below) = outcome.below {
-            self.sums.bits.add(&[if below { 0.5 } else { -0.5 }], 1.0)?;
+        if let (Some(bits), Some(below)) = (self.bits, outcome.below) {
+            bits.add(&[if below { 0.5 } else { -0.5 }], 1.0)?;
         }
         self.pieces.record(place, outcome);
         (self.on_contribution)();
@@ -220,54 +174,6 @@ impl UpdateSink for UserSink<'_> {
             pieces: 0,
         })
     }
-}
-
-impl UserPart<'_> {
-    pub(crate) fn gather(
-        &self,
-        engine: &mut dyn Engine,
-        task: &LocalTask<'_>,
-        bound: &Bound,
-        ranks: &dyn Ranks,
-        on_contribution: &(dyn Fn() + Sync),
-    ) -> Result<(Sums, Vec<UserOutcome>, EngineTimes)> {
-        let RoundText { partition, users, .. } = self.text;
-        let mut sums = Sums::new(bound)?;
-        // The largest users first, so that no core is left alone with a long one at the end.
-        let mut order: Vec<usize> = (0..users.len()).collect();
-        order.sort_by_key(|&place| std::cmp::Reverse(partition.user(users[place]).num_tokens()));
-        let places: Vec<usize> = work_of_rank(&order, ranks).collect();
-        let pieces = Pieces::new(users.len(), &places);
-        let sink = UserSink {
-            sums: &sums,
-            pieces: &pieces,
-            estimate: task.estimate,
-            on_contribution,
-        };
-        let work = Work::Users {
-            text: &self.text,
-            places: &places,
-        };
-        let of_user = |EngineError { place, source }| RunError::UserUpdate {
-            round: task.round,
-            user: users.get(place).copied().unwrap_or(place),
-            source: Box::new(source.into()),
-        };
-        let times = engine.train(task, &work, &sink).map_err(of_user)?;
-        let outcomes = pieces.finish(&places).map_err(of_user)?;
-        let all_reduce = |values: &mut [i64]| ranks.all_reduce(values);
-        sums.updates.combine(ranks.size(), all_reduce)?;
-        if task.estimate.is_some() {
-            sums.bits.combine(ranks.size(), all_reduce)?;
-        }
-        Ok((sums, exchange(outcomes, USER_WORDS, ranks)?, times))
-    }
-}
-
-/// The gradients of the sampled examples of a round, of which each process computes a part.
-pub(crate) struct ExamplePart<'a> {
-    pub(crate) users: &'a Partition<'a>,
-    pub(crate) all: &'a [Microbatch],
 }
 
 struct ExampleSink<'a> {
@@ -302,36 +208,111 @@ impl UpdateSink for ExampleSink<'_> {
     }
 }
 
-impl ExamplePart<'_> {
+/// A round, of which each process computes a part.
+pub(crate) struct Part<'a> {
+    pub(crate) text: RoundText<'a>,
+    /// The sampled examples, with example-level sampling.
+    pub(crate) microbatches: Option<&'a [Microbatch]>,
+    pub(crate) bound: &'a Bound,
+    pub(crate) ranks: &'a dyn Ranks,
+}
+
+impl Part<'_> {
+    /// Computes this rank's part and returns the sum and the statistics over all ranks, with the times of this one.
     pub(crate) fn gather(
         &self,
         engine: &mut dyn Engine,
         task: &LocalTask<'_>,
-        bound: &Bound,
-        ranks: &dyn Ranks,
         on_contribution: &(dyn Fn() + Sync),
-    ) -> Result<(BoundedSum, Vec<MicrobatchOutcome>, EngineTimes)> {
-        let mut sum = BoundedSum::new(bound.clone());
-        let order: Vec<usize> = (0..self.all.len()).collect();
-        let numbers: Vec<usize> = work_of_rank(&order, ranks).collect();
-        let pieces = Pieces::new(self.all.len(), &numbers);
+    ) -> Result<(RoundSum, Diagnostics, EngineTimes)> {
+        match self.microbatches {
+            Some(all) => self.examples(all, engine, task, on_contribution),
+            None => self.users(engine, task, on_contribution),
+        }
+    }
+
+    /// The updates of users.
+    fn users(
+        &self,
+        engine: &mut dyn Engine,
+        task: &LocalTask<'_>,
+        on_contribution: &(dyn Fn() + Sync),
+    ) -> Result<(RoundSum, Diagnostics, EngineTimes)> {
+        let RoundText { partition, users, .. } = self.text;
+        let mut sum = BoundedSum::new(self.bound.clone());
+        let mut bits = None;
+        if task.estimate.is_some() {
+            let bit = ParamLayout::with_tensor_groups(vec![("bit".into(), vec![1])])?;
+            // PRIVACY: a bit less one half moves the sum of bits by one half.
+            let half = Clipping::Flat { clip_norm: 0.5 };
+            bits = Some(BoundedSum::new(Bound::new(
+                Arc::new(bit),
+                half,
+                NonFinite::Refuse,
+            )));
+        }
+        // The largest users first, so that no core is left alone with a long one at the end.
+        let mut order: Vec<usize> = (0..users.len()).collect();
+        order.sort_by_key(|&place| std::cmp::Reverse(partition.user(users[place]).num_tokens()));
+        let places = self.work(&order);
+        let pieces = Pieces::new(users.len(), &places);
+        let sink = UserSink {
+            updates: &sum,
+            bits: bits.as_ref(),
+            pieces: &pieces,
+            estimate: task.estimate,
+            on_contribution,
+        };
+        let work = Work::Users {
+            text: &self.text,
+            places: &places,
+        };
+        let of_user = |EngineError { place, source }| RunError::UserUpdate {
+            round: task.round,
+            user: users.get(place).copied().unwrap_or(place),
+            source: Box::new(source.into()),
+        };
+        let times = engine.train(task, &work, &sink).map_err(of_user)?;
+        let outcomes = pieces.finish(&places).map_err(of_user)?;
+        self.combine(&mut sum)?;
+        if let Some(bits) = &mut bits {
+            self.combine(bits)?;
+        }
+        let outcomes = gather(outcomes, &order, self.ranks)?;
+        Ok((
+            RoundSum::Users { sum, bits },
+            outcomes.into_iter().collect(),
+            times,
+        ))
+    }
+
+    /// The gradients of the sampled examples.
+    fn examples(
+        &self,
+        all: &[Microbatch],
+        engine: &mut dyn Engine,
+        task: &LocalTask<'_>,
+        on_contribution: &(dyn Fn() + Sync),
+    ) -> Result<(RoundSum, Diagnostics, EngineTimes)> {
+        let mut sum = BoundedSum::new(self.bound.clone());
+        let order: Vec<usize> = (0..all.len()).collect();
+        let numbers = self.work(&order);
+        let pieces = Pieces::new(all.len(), &numbers);
         let sink = ExampleSink {
             sum: &sum,
             pieces: &pieces,
-            all: self.all,
+            all,
             clips_in_kernel: task.clips_in_kernel(),
             on_contribution,
         };
-        let text = AllText(self.users);
         let work = Work::Microbatches {
-            text: &text,
-            all: self.all,
+            text: &AllText(self.text.partition),
+            all,
             numbers: &numbers,
         };
         let of_examples = |EngineError { place, source }| RunError::Examples {
             round: task.round,
-            users: self
-                .all
+            users: all
                 .get(place)
                 .map(|microbatch| microbatch.iter().map(|&(user, _)| user).collect())
                 .unwrap_or_default(),
@@ -339,8 +320,16 @@ impl ExamplePart<'_> {
         };
         let times = engine.train(task, &work, &sink).map_err(of_examples)?;
         let outcomes = pieces.finish(&numbers).map_err(of_examples)?;
-        sum.combine(ranks.size(), |values| ranks.all_reduce(values))?;
-        let words = microbatch_words(task.settings.batch_size());
-        Ok((sum, exchange(outcomes, words, ranks)?, times))
+        self.combine(&mut sum)?;
+        let outcomes = gather(outcomes, &order, self.ranks)?;
+        Ok((RoundSum::Examples(sum), outcomes.into_iter().collect(), times))
+    }
+
+    fn work(&self, order: &[usize]) -> Vec<usize> {
+        work_of_rank(order, self.ranks.rank(), self.ranks.size()).collect()
+    }
+
+    fn combine(&self, sum: &mut BoundedSum) -> Result<()> {
+        sum.combine(self.ranks.size(), |values| self.ranks.all_reduce(values))
     }
 }

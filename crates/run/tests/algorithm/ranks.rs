@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier, Mutex};
 
 use undertone_run::config::{Override, RunFile};
 use undertone_run::error::Result;
-use undertone_run::files::names::{LEDGER_FILE, MODEL_FILE};
+use undertone_run::files::names::{LEDGER_FILE, METRICS_FILE, MODEL_FILE};
 use undertone_run::pretrain::{PretrainFile, pretrain};
 use undertone_run::ranks::Ranks;
 use undertone_run::{RunOptions, Silent};
@@ -81,8 +81,8 @@ impl Ranks for Thread {
         Ok(())
     }
 
-    fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<()> {
-        if self.rank == 0 {
+    fn broadcast(&self, from: usize, bytes: &mut Vec<u8>) -> Result<()> {
+        if self.rank == from {
             self.world.bytes.lock().expect("a lock").clone_from(bytes);
         }
         self.world.barrier.wait();
@@ -103,8 +103,8 @@ fn file(changes: &[&str]) -> RunFile {
     )
 }
 
-/// Model and ledger of a run in this number of processes.
-fn trained(file: &RunFile, size: usize) -> (Vec<u8>, Vec<u8>) {
+/// Model, ledger and statistics of training of a run in this number of processes.
+fn trained(file: &RunFile, size: usize) -> (Vec<u8>, Vec<u8>, Vec<String>) {
     let folder = tempfile::tempdir().expect("a folder");
     let world = Arc::new(World {
         size,
@@ -127,7 +127,16 @@ fn trained(file: &RunFile, size: usize) -> (Vec<u8>, Vec<u8>) {
         undertone_run::lead(file, &options, &Thread { rank: 0, world }, &Silent).expect("a run");
     });
     let read = |name| std::fs::read(folder.path().join("ranks").join(name)).expect("a file");
-    (read(MODEL_FILE), read(LEDGER_FILE))
+    let statistics = read(METRICS_FILE)
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok())
+        .map(|line| {
+            ["train_loss", "cohort_weight", "tokens", "update_norms"]
+                .map(|key| line[key].to_string())
+                .join(" ")
+        })
+        .collect();
+    (read(MODEL_FILE), read(LEDGER_FILE), statistics)
 }
 
 #[test]
@@ -151,6 +160,7 @@ fn several_processes_make_the_model_of_one() {
     for changes in [&[][..], &uls, &els, &adaptive] {
         let file = file(changes);
         let one = trained(&file, 1);
+        assert!(one.2.iter().any(|line| !line.contains("null")), "{:?}", one.2);
         for size in [2, 3] {
             assert!(one == trained(&file, size), "{changes:?} on {size}");
         }
