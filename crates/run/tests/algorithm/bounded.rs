@@ -5,7 +5,7 @@ use undertone_accounting::{Delta, NoiseMultiplier};
 use undertone_coordinator::plan::{Cost, Population, PrivacyPlan, Spending};
 use undertone_mechanisms::{IdentityMatrix, Mechanism, Strategy, Tree};
 
-use crate::support::{World, config};
+use crate::support::{self, check_refusals};
 
 const POPULATION: Population = Population {
     users: 120,
@@ -16,32 +16,7 @@ const POPULATION: Population = Population {
 const EPOCHS: [&str; 2] = ["rounds=40", "cohort.sampling=shuffled_epochs"];
 
 fn plan(changes: &[&str]) -> PrivacyPlan {
-    let all: Vec<&str> = EPOCHS.iter().chain(changes).copied().collect();
-    let config = config(&all);
-    let world = World::new(&config);
-    PrivacyPlan::new(&config.task, None, world.model.layout(), POPULATION).expect("a plan")
-}
-
-fn refusal(changes: &[&str]) -> String {
-    config_error(changes).unwrap_or_else(|| {
-        let config = config(changes);
-        let world = World::new(&config);
-        PrivacyPlan::new(&config.task, None, world.model.layout(), POPULATION)
-            .and_then(|plan| plan.check_budget())
-            .expect_err("refused")
-            .to_string()
-    })
-}
-
-fn config_error(changes: &[&str]) -> Option<String> {
-    let overrides: Vec<_> = changes
-        .iter()
-        .map(|change| change.parse().expect("an override"))
-        .collect();
-    let file = undertone_run::config::RunFile::parse(crate::support::BASE, "test.toml".as_ref(), &overrides);
-    file.and_then(|config| config.validate())
-        .err()
-        .map(|error| error.to_string())
+    support::plan(&[&EPOCHS, changes].concat(), POPULATION).expect("a plan")
 }
 
 fn epsilon(strategy: Strategy, rounds: usize, participation: Participation, noise_multiplier: f64) -> f64 {
@@ -235,77 +210,42 @@ fn an_estimate_scales_the_noise_of_the_bits() {
 
 #[test]
 fn refusals_name_the_key() {
-    let check = |changes: &[&str], words: &str| {
-        let all: Vec<&str> = std::iter::once("rounds=40")
-            .chain(changes.iter().copied())
-            .collect();
-        let message = refusal(&all);
-        assert!(message.contains(words), "{changes:?}: {message}");
-    };
-    let tree = "privacy.mechanism={kind='tree'}";
-    let epochs = "cohort.sampling=shuffled_epochs";
-    check(&[tree], "`cohort.sampling`: expected `shuffled_epochs`");
-    check(
-        &[tree, "cohort.sampling=fixed_size"],
-        "`participation` is missing: expected a table with `min_sep`",
-    );
-    check(
-        &[epochs],
-        "`privacy.mechanism` is missing: expected a table, because shuffled_epochs",
-    );
-    check(
-        &["participation={min_sep=3}"],
-        "`participation`: expected `fixed_size` or `device_timers`",
-    );
-    check(
-        &["participation={min_sep=3}", "cohort.sampling=fixed_size"],
-        "`participation` must be left out: without privacy.mechanism",
-    );
-    check(
-        &[tree, epochs, "schedule=[{from_round=3,clip_norm=0.1}]"],
-        "`schedule` must be left out",
-    );
-    check(
-        &[tree, epochs, "privacy.accountant=pld"],
-        "`privacy.accountant` must be left out",
-    );
-    check(
-        &[epochs, "privacy.mechanism={}"],
-        "is missing: expected `kind` or `file`",
-    );
-    check(
-        &[epochs, "privacy.mechanism={kind='tree',buffers=3}"],
-        "`privacy.mechanism.buffers`",
-    );
-    check(
-        &[epochs, "privacy.mechanism={kind='blt',bands=3}"],
-        "`privacy.mechanism.bands`",
-    );
-    check(
-        &[
-            epochs,
-            "privacy.mechanism={kind='blt',restarts={first=3,every=3}}",
-        ],
-        "restarts",
-    );
-    check(
-        &[epochs, "privacy.mechanism={kind='oak'}"],
-        "unknown variant `oak`",
-    );
-    check(
-        &[epochs, "privacy.mechanism={file='no-such.json'}"],
-        "no-such.json",
-    );
-    check(
-        &[epochs, tree, "clip={kind='adaptive',initial_norm=0.3}"],
-        "`clip.kind`: expected privacy.mechanism of kind `tree` with `restarts`",
-    );
-    check(
-        &[epochs, tree, "privacy.max_epsilon=0.01"],
-        "`privacy.max_epsilon`: expected at least the",
-    );
-    check(
-        &["cohort.sampling=fixed_size", tree, "participation={min_sep=0}"],
-        "`participation.min_sep`: expected at least 1",
-    );
+    let table = "
+        privacy.mechanism={kind='tree'}
+            `cohort.sampling`: expected `shuffled_epochs`
+        privacy.mechanism={kind='tree'} cohort.sampling=fixed_size
+            `participation` is missing: expected a table with `min_sep`
+        cohort.sampling=shuffled_epochs
+            `privacy.mechanism` is missing: expected a table, because shuffled_epochs
+        participation={min_sep=3}
+            `participation`: expected `fixed_size` or `device_timers`
+        participation={min_sep=3} cohort.sampling=fixed_size
+            `participation` must be left out: without privacy.mechanism
+        privacy.mechanism={kind='tree'} cohort.sampling=shuffled_epochs schedule=[{from_round=3,clip_norm=0.1}]
+            `schedule` must be left out
+        privacy.mechanism={kind='tree'} cohort.sampling=shuffled_epochs privacy.accountant=pld
+            `privacy.accountant` must be left out
+        cohort.sampling=shuffled_epochs privacy.mechanism={}
+            is missing: expected `kind` or `file`
+        cohort.sampling=shuffled_epochs privacy.mechanism={kind='tree',buffers=3}
+            `privacy.mechanism.buffers`
+        cohort.sampling=shuffled_epochs privacy.mechanism={kind='blt',bands=3}
+            `privacy.mechanism.bands`
+        cohort.sampling=shuffled_epochs privacy.mechanism={kind='blt',restarts={first=3,every=3}}
+            restarts
+        cohort.sampling=shuffled_epochs privacy.mechanism={kind='oak'}
+            unknown variant `oak`
+        cohort.sampling=shuffled_epochs privacy.mechanism={file='no-such.json'}
+            no-such.json
+        cohort.sampling=shuffled_epochs privacy.mechanism={kind='tree'} clip={kind='adaptive',initial_norm=0.3}
+            `clip.kind`: expected privacy.mechanism of kind `tree` with `restarts`
+        cohort.sampling=shuffled_epochs privacy.mechanism={kind='tree'} privacy.max_epsilon=0.01
+            `privacy.max_epsilon`: expected at least the
+        cohort.sampling=fixed_size privacy.mechanism={kind='tree'} participation={min_sep=0}
+            `participation.min_sep`: expected at least 1
+        ";
+    check_refusals(&["rounds=40"], table, |changes| {
+        let refused = support::plan(changes, POPULATION).and_then(|plan| Ok(plan.check_budget()?));
+        refused.expect_err("a refusal").to_string()
+    });
 }

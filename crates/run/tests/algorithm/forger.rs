@@ -8,40 +8,23 @@ use std::path::PathBuf;
 use leaves::{Change, changes};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use undertone_run::config::RunFile;
+use undertone_run::config::RunConfig;
 use undertone_run::verify::{Verification, verify};
-use undertone_run::{RunOptions, Silent};
 
-const RUN: &str = r#"
-name = "forged"
-rounds = 5
-[data]
-source = { kind = "synthetic", users = 90, words = 40 }
-[model]
-family = "dplm"
-embed = 4
-hidden = 5
-[cohort]
-sampling = "poisson"
-users_per_round = 12
-[user_update]
-algorithm = "fedavg"
-batch_size = 4
-learning_rate = 0.5
-max_examples = 4
-[clip]
-kind = "flat"
-norm = 1.0
-[privacy]
-noise_multiplier = 1.5
-delta = 1e-4
-[evaluation]
-every = 2
-max_tokens = 100
-final_max_tokens = 100
-[checkpoint]
-every = 2
-"#;
+use crate::support::{config, train};
+
+/// Changes of the base run file.
+const RUN: [&str; 9] = [
+    "name=forged",
+    "rounds=5",
+    "data.source.users=90",
+    "model={family='dplm',embed=4,hidden=5}",
+    "user_update.max_examples=4",
+    "clip.norm=1.0",
+    "privacy={noise_multiplier=1.5,delta=1e-4}",
+    "evaluation={every=2,max_tokens=100,final_max_tokens=100}",
+    "checkpoint.every=2",
+];
 
 /// The figures of the metrics that ledger and configuration determine.
 const DETERMINED: [&str; 19] = [
@@ -84,18 +67,10 @@ struct Run {
 }
 
 impl Run {
-    fn train(name: &'static str, text: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let config = RunFile::parse(text, "run.toml".as_ref(), &[]).expect("a run file");
-        let file = RunFile::new(config, folder.path().to_owned());
-        let options = RunOptions {
-            out: folder.path().to_owned(),
-            threads: 1,
-            resume: false,
-        };
-        undertone_run::train(&file, &options, &Silent).expect("a run");
+    fn train(name: &'static str, config: &RunConfig) -> Self {
+        let (folder, summary) = train(config, 1);
         let run = Self {
-            path: folder.path().join("forged"),
+            path: summary.run_dir,
             _folder: folder,
             name,
         };
@@ -340,25 +315,22 @@ fn records(run: &Run, ledger: &[Value], metrics: &[Value], accepted: &mut Vec<St
     made
 }
 
-fn changed(changes: &[(&str, &str)]) -> String {
-    changes.iter().fold(RUN.to_owned(), |text, (from, to)| {
-        assert!(text.contains(from), "{from}");
-        text.replace(from, to)
-    })
+/// The run file of this file's runs with these changes; its noise has no seed.
+fn changed(changes: &[&str]) -> RunConfig {
+    let mut config = config(&[&RUN, changes].concat());
+    config.seed = None;
+    config
 }
 
-const FTRL: [(&str, &str); 3] = [
-    ("sampling = \"poisson\"", "sampling = \"shuffled_epochs\""),
-    ("rounds = 5", "rounds = 12"),
-    (
-        "[evaluation]",
-        "[privacy.mechanism]\nkind = \"blt\"\nbuffers = 2\n[evaluation]",
-    ),
+const FTRL: [&str; 3] = [
+    "cohort.sampling=shuffled_epochs",
+    "rounds=12",
+    "privacy.mechanism={kind='blt',buffers=2}",
 ];
 
 #[test]
 fn every_forged_leaf_of_a_sampled_run_is_refused_and_named() {
-    assert!(forge(&Run::train("sampled", RUN), 3) > 100);
+    assert!(forge(&Run::train("sampled", &changed(&[])), 3) > 100);
 }
 
 #[test]
@@ -368,63 +340,48 @@ fn every_forged_leaf_of_a_run_with_correlated_noise_is_refused_and_named() {
 
 #[test]
 fn every_forged_leaf_of_a_run_with_adaptive_clipping_is_refused_and_named() {
-    let text = changed(&[
+    let adaptive = changed(&[
         FTRL[0],
         FTRL[1],
-        (
-            "[evaluation]",
-            "[privacy.mechanism]\nkind = \"tree\"\nrestarts = { first = 4, every = 4 }\n[evaluation]",
-        ),
-        (
-            "kind = \"flat\"\nnorm = 1.0",
-            "kind = \"adaptive\"\ninitial_norm = 1.0\nbit_noise_std = 3.0",
-        ),
-        ("max_examples = 4", "max_examples = 4\nclip_every_step = false"),
+        "privacy.mechanism={kind='tree',restarts={first=4,every=4}}",
+        "clip={kind='adaptive',initial_norm=1.0,bit_noise_std=3.0}",
+        "user_update.clip_every_step=false",
     ]);
-    assert!(forge(&Run::train("adaptive", &text), 4) > 100);
+    assert!(forge(&Run::train("adaptive", &adaptive), 4) > 100);
 }
 
 #[test]
 fn every_forged_leaf_of_a_run_by_examples_is_refused_and_named() {
-    let text = changed(&[
-        ("algorithm = \"fedavg\"", "algorithm = \"els\""),
-        ("learning_rate = 0.5\nmax_examples = 4", "group_size = 3"),
-        ("users_per_round = 12", "examples_per_round = 30"),
-        ("delta = 1e-4", "delta = 1e-4\naccountant = \"pld\""),
+    let els = changed(&[
+        "user_update={algorithm='els',batch_size=4,group_size=3}",
+        "cohort={sampling='poisson',examples_per_round=30}",
+        "privacy.accountant=pld",
     ]);
-    assert!(forge(&Run::train("els", &text), 4) > 100);
+    assert!(forge(&Run::train("els", &els), 4) > 100);
 }
 
 #[test]
 fn every_forged_leaf_of_a_run_with_secure_sums_is_refused_and_named() {
-    let mut with_sums = FTRL.to_vec();
-    with_sums.push((
-        "[checkpoint]",
-        "[aggregation]\nsum = \"secagg\"\nmin_clients = 6\ndropout = { before_keys = 0.05, before_upload = 0.1 }\n[checkpoint]",
-    ));
-    with_sums.push(("rounds = 12", "rounds = 7"));
-    assert!(forge(&Run::train("secagg", &changed(&with_sums)), 5) > 100);
+    let sums = "aggregation={sum='secagg',min_clients=6,dropout={before_keys=0.05,before_upload=0.1}}";
+    let secure = changed(&[FTRL[0], FTRL[2], sums, "rounds=7"]);
+    assert!(forge(&Run::train("secagg", &secure), 5) > 100);
 }
 
 #[test]
 fn every_forged_leaf_of_a_run_without_privacy_is_refused_and_named() {
-    let text = changed(&[("[privacy]\nnoise_multiplier = 1.5\ndelta = 1e-4\n", "")]);
-    assert!(forge(&Run::train("open", &text), 2) > 100);
+    let mut open = changed(&[]);
+    open.task.privacy = None;
+    assert!(forge(&Run::train("open", &open), 2) > 100);
 }
 
 /// The finding: noise too small for any guarantee let every claim pass.
 #[test]
 fn a_run_whose_noise_allows_no_guarantee_may_claim_none() {
-    let run = Run::train(
-        "meaningless",
-        &changed(&[(
-            "noise_multiplier = 1.5",
-            "noise_multiplier = 0.0001\naccountant = \"rdp\"",
-        )]),
-    );
+    let quiet = changed(&["privacy.noise_multiplier=0.0001", "privacy.accountant=rdp"]);
+    let run = Run::train("meaningless", &quiet);
     let honest: Value = serde_json::from_str(&run.read("privacy.json")).expect("JSON");
     assert_eq!(honest["observed"], Value::Null);
-    let sampled = Run::train("sampled", RUN);
+    let sampled = Run::train("sampled", &changed(&[]));
     let claims: Value = serde_json::from_str(&sampled.read("privacy.json")).expect("JSON");
     for key in [
         "planned",
@@ -452,7 +409,7 @@ fn a_run_whose_noise_allows_no_guarantee_may_claim_none() {
 /// A configuration on which claims depend, with the chain, the manifest and the metrics' digests made to agree.
 #[test]
 fn another_configuration_does_not_fit_the_claims() {
-    let run = Run::train("sampled", RUN);
+    let run = Run::train("sampled", &changed(&[]));
     for (from, to) in [
         ("noise_multiplier = 1.5", "noise_multiplier = 3.0"),
         ("delta = 0.0001", "delta = 0.00001"),

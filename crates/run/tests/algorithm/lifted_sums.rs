@@ -9,7 +9,7 @@ use undertone_run::config::RunFile;
 use undertone_run::verify::verify;
 use undertone_run::{RunOptions, Silent, train};
 
-use crate::userdp::ledger;
+use crate::support::{ledger, options, overrides};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -77,12 +77,11 @@ fn an_interrupted_old_run_does_not_go_on() {
     let run = out.path().join("interrupted");
     copy(&fixture("interrupted"), &run);
     let file = RunFile::read(&run.join("config.toml"), &[]).expect("a run file");
-    let options = RunOptions {
-        out: out.path().to_owned(),
-        threads: 1,
+    let resumed = RunOptions {
         resume: true,
+        ..options(out.path())
     };
-    let error = train(&file, &options, &Silent)
+    let error = train(&file, &resumed, &Silent)
         .expect_err("a refusal")
         .to_string();
     assert!(error.contains("an earlier version made this round"), "{error}");
@@ -90,14 +89,8 @@ fn an_interrupted_old_run_does_not_go_on() {
     assert!(entries.iter().all(|entry| entry.noise_domain.is_none()));
     // The same run file makes a run of today elsewhere.
     let fresh = tempfile::tempdir().expect("a folder");
-    let overrides = ["rounds=3".parse().expect("an override")];
-    let file = RunFile::read(&run.join("config.toml"), &overrides).expect("a run file");
-    let options = RunOptions {
-        out: fresh.path().to_owned(),
-        resume: false,
-        ..options
-    };
-    let summary = train(&file, &options, &Silent).expect("a run");
+    let file = RunFile::read(&run.join("config.toml"), &overrides(&["rounds=3"])).expect("a run file");
+    let summary = train(&file, &options(fresh.path()), &Silent).expect("a run");
     let entries = ledger(&summary.run_dir);
     assert_eq!(entries.len(), 3);
     let modular = |label| label == Some(NoiseLabel::Modular);

@@ -3,11 +3,11 @@
 use undertone_data::{EosTargets, Partition, SpecialIds, Split};
 use undertone_local::batch;
 use undertone_models::{SequenceWorker, StateMode};
-use undertone_run::config::{EvaluationSplit, RunFile};
+use undertone_run::Silent;
+use undertone_run::config::EvaluationSplit;
 use undertone_run::personalize::{PersonalizeOptions, personalize};
-use undertone_run::{RunOptions, Silent};
 
-use crate::support::{World, config};
+use crate::support::{World, config, train};
 
 /// Mean loss over all targets, EOS among them.
 fn loss(worker: &mut dyn SequenceWorker, parameters: &[f32], examples: &[&[u32]]) -> f64 {
@@ -33,14 +33,7 @@ fn loss(worker: &mut dyn SequenceWorker, parameters: &[f32], examples: &[&[u32]]
 #[test]
 fn one_epoch_in_one_batch_is_one_gradient_step() {
     let config = config(&["rounds=2", "evaluation.max_tokens=200"]);
-    let out = tempfile::tempdir().expect("a folder");
-    let file = RunFile::new(config.clone(), ".");
-    let options = RunOptions {
-        out: out.path().to_owned(),
-        threads: 1,
-        resume: false,
-    };
-    let summary = undertone_run::train(&file, &options, &Silent).expect("a run");
+    let (_out, summary) = train(&config, 1);
     let options = PersonalizeOptions {
         split: EvaluationSplit::Test,
         max_users: None,
@@ -53,16 +46,10 @@ fn one_epoch_in_one_batch_is_one_gradient_step() {
     let done = personalize(&summary.run_dir, None, &options, &Silent).expect("personalised");
 
     let world = World::new(&config);
-    let bytes = std::fs::read(summary.run_dir.join("model.safetensors")).expect("a model");
-    let start =
-        undertone_models::weights::from_safetensors(world.model.layout(), &bytes).expect("parameters");
+    let start = world.parameters(&summary.run_dir);
     let users: Partition<'_> = world.corpus.partition(Split::Test);
     let max = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
-    let longest = users
-        .users()
-        .flat_map(|user| user.examples().map(<[u32]>::len))
-        .max()
-        .unwrap_or(0);
+    let longest = undertone_run::longest_example(&users);
     let mut worker = world.model.worker(max, max * longest);
     let mut expected = Vec::new();
     for user in users.users().filter(|user| user.num_examples() > 1) {

@@ -2,9 +2,8 @@
 
 use undertone_accounting::{Accountant, Delta, Event, NoiseMultiplier, Recipe, SamplingProbability};
 use undertone_coordinator::plan::{Cost, Population, PrivacyPlan, Spending};
-use undertone_run::config::RunFile;
 
-use crate::support::{World, config};
+use crate::support::{self, config, parsed};
 
 const POPULATION: Population = Population {
     users: 1000,
@@ -12,9 +11,7 @@ const POPULATION: Population = Population {
 };
 
 fn plan(changes: &[&str]) -> PrivacyPlan {
-    let config = config(changes);
-    let world = World::new(&config);
-    PrivacyPlan::new(&config.task, None, world.model.layout(), POPULATION).expect("a plan")
+    support::plan(changes, POPULATION).expect("a plan")
 }
 
 fn check(changes: &[&str], round: u64, sensitivity: f64, noise_std: f64) {
@@ -143,13 +140,7 @@ fn the_budget_allows_exactly_the_rounds_that_fit() {
 }
 
 fn refused(changes: &[&str]) -> String {
-    let changes: Vec<_> = changes
-        .iter()
-        .map(|change| change.parse().expect("an override"))
-        .collect();
-    RunFile::parse(crate::support::BASE, "test.toml".as_ref(), &changes)
-        .expect_err("a refusal")
-        .to_string()
+    parsed(changes).expect_err("a refusal").to_string()
 }
 
 /// The release's noise is `z S / denominator`: computed from the users' text, it would publish the denominator.
@@ -158,13 +149,11 @@ fn a_private_denominator_never_follows_from_the_text() {
     let weights = "user_update.weight_cap=30.0";
     let given = "estimator={kind='fixed_denominator',expected_weight=6.0}";
     let of = |total_weight: f64, changes: &[&str]| {
-        let config = config(changes);
-        let world = World::new(&config);
         let population = Population {
             total_weight,
             ..POPULATION
         };
-        let plan = PrivacyPlan::new(&config.task, None, world.model.layout(), population).expect("a plan");
+        let plan = support::plan(changes, population).expect("a plan");
         (
             plan.round(0),
             plan.planned().expect("a guarantee"),
@@ -281,21 +270,17 @@ fn a_round_that_costs_more_than_planned_is_asked_about() {
 #[test]
 fn a_run_that_its_noise_drowns_is_warned_of_with_numbers() {
     let warning = |changes: &[&str]| {
-        let config = config(changes);
-        let world = World::new(&config);
         let population = Population {
             users: 10_000,
             total_weight: 10_000.0,
         };
-        let layout = world.model.layout();
-        let plan = PrivacyPlan::new(&config.task, None, layout, population).expect("a plan");
-        let reach = plan.reach().expect("a reach").expect("noise");
-        (
-            reach,
-            layout.len() as f64,
-            plan.warning(&config.task, layout, config.initial_model.is_some())
-                .expect("an answer"),
-        )
+        let (task, plan) = (
+            config(changes).task,
+            support::plan(changes, population).expect("a plan"),
+        );
+        let (reach, layout) = (plan.reach().expect("a reach").expect("noise"), plan.layout());
+        let warning = plan.warning(&task, &layout, false).expect("an answer");
+        (reach, layout.len() as f64, warning)
     };
     // m sqrt(n) / (z sqrt(d)).
     let (reach, parameters, text) = warning(&[]);

@@ -1,43 +1,24 @@
 //! A run in several processes is a run in one. Here the processes are threads; `.ci/mpi` starts real ones.
 
-use std::path::Path;
 use std::sync::{Arc, Barrier, Mutex};
 
-use undertone_run::config::{Override, RunFile};
+use undertone_run::Silent;
+use undertone_run::config::RunFile;
 use undertone_run::error::Result;
 use undertone_run::files::names::{LEDGER_FILE, METRICS_FILE, MODEL_FILE};
 use undertone_run::pretrain::{PretrainFile, pretrain};
 use undertone_run::ranks::Ranks;
-use undertone_run::{RunOptions, Silent};
 
-const RUN: &str = r#"
-name = "ranks"
-seed = 3
-rounds = 4
-[data]
-source = { kind = "synthetic", users = 120, words = 40 }
-[model]
-family = "dplm"
-embed = 6
-hidden = 8
-[cohort]
-sampling = "poisson"
-users_per_round = 20
-[user_update]
-algorithm = "fedavg"
-batch_size = 4
-learning_rate = 1.0
-[clip]
-kind = "flat"
-norm = 1.0
-[privacy]
-noise_multiplier = 1.0
-delta = 1e-4
-[evaluation]
-every = 2
-max_tokens = 300
-final_max_tokens = 300
-"#;
+use crate::support::{config, options};
+
+/// Changes of the base run file.
+const RUN: [&str; 5] = [
+    "name=ranks",
+    "rounds=4",
+    "cohort.users_per_round=20",
+    "data.source.users=120",
+    "evaluation={every=2,max_tokens=300,final_max_tokens=300}",
+];
 
 /// The state that all threads of a run share.
 #[derive(Debug)]
@@ -46,6 +27,18 @@ struct World {
     barrier: Barrier,
     values: Mutex<Vec<i64>>,
     bytes: Mutex<Vec<u8>>,
+}
+
+impl World {
+    /// A world of `size` processes, of which `started` wait for one another.
+    fn new(size: usize, started: usize) -> Arc<Self> {
+        Arc::new(Self {
+            size,
+            barrier: Barrier::new(started),
+            values: Mutex::default(),
+            bytes: Mutex::default(),
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -93,30 +86,13 @@ impl Ranks for Thread {
 }
 
 fn file(changes: &[&str]) -> RunFile {
-    let changes: Vec<Override> = changes
-        .iter()
-        .map(|change| change.parse().expect("an override"))
-        .collect();
-    RunFile::new(
-        RunFile::parse(RUN, Path::new("ranks.toml"), &changes).expect("a run file"),
-        ".",
-    )
+    RunFile::new(config(&[&RUN, changes].concat()), ".")
 }
 
 /// Model, ledger and statistics of training of a run in this number of processes.
 fn trained(file: &RunFile, size: usize) -> (Vec<u8>, Vec<u8>, Vec<String>) {
     let folder = tempfile::tempdir().expect("a folder");
-    let world = Arc::new(World {
-        size,
-        barrier: Barrier::new(size),
-        values: Mutex::default(),
-        bytes: Mutex::default(),
-    });
-    let options = RunOptions {
-        out: folder.path().to_owned(),
-        threads: 1,
-        resume: false,
-    };
+    let (world, options) = (World::new(size, size), options(folder.path()));
     std::thread::scope(|scope| {
         for rank in 1..size {
             let (options, world) = (&options, world.clone());
@@ -178,11 +154,7 @@ fn adapters_are_trained_by_several_processes() {
     );
     let path = folder.path().join("public.toml");
     std::fs::write(&path, public).expect("a file");
-    let options = RunOptions {
-        out: folder.path().to_owned(),
-        threads: 1,
-        resume: false,
-    };
+    let options = options(folder.path());
     let public = PretrainFile::read(&path, &[]).expect("a file");
     pretrain(&public, &options, &Silent).expect("a public model");
     let mut file = file(&[
@@ -203,17 +175,7 @@ fn secure_sums_stay_in_one_process() {
         r#"cohort.sampling="fixed_size""#,
     ]);
     let folder = tempfile::tempdir().expect("a folder");
-    let options = RunOptions {
-        out: folder.path().to_owned(),
-        threads: 1,
-        resume: false,
-    };
-    let world = Arc::new(World {
-        size: 2,
-        barrier: Barrier::new(1),
-        values: Mutex::default(),
-        bytes: Mutex::default(),
-    });
+    let (world, options) = (World::new(2, 1), options(folder.path()));
     let refused =
         undertone_run::lead(&file, &options, &Thread { rank: 0, world }, &Silent).expect_err("a refusal");
     assert!(refused.to_string().contains("`aggregation`"), "{refused}");

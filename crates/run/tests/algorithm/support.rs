@@ -1,8 +1,9 @@
 //! A small population and model, and a run file over them.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use undertone_aggregation::{Added, Bound};
+use undertone_aggregation::{Bound, Clipping, NonFinite};
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::head::{Opened, RunHead};
@@ -10,15 +11,16 @@ use undertone_coordinator::kept_examples::Microbatch;
 use undertone_coordinator::participant::ParticipantId;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::random::Randomness;
+use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::source::{Diagnostics, Gathered, UpdateSource};
 use undertone_coordinator::task::TaskConfig;
-use undertone_data::{Corpus, NoProgress, Split};
-use undertone_local::{CpuEngine, Engine, LocalError, LocalTask, LocalWorker, UserOutcome};
+use undertone_data::{Corpus, NoProgress, Partition, SpecialIds, Split};
+use undertone_local::{CpuEngine, Engine, LocalError, LocalTask, LocalWorker, UserOutcome, batch};
 use undertone_models::SequenceModel;
-use undertone_run::RunError;
-use undertone_run::config::{RunConfig, RunFile};
+use undertone_run::config::{Override, RunConfig, RunFile};
 use undertone_run::ranks::OneProcess;
 use undertone_run::source::local::Local;
+use undertone_run::{RunError, RunOptions, Silent, Summary};
 
 pub(crate) const BASE: &str = r#"
 name = "test"
@@ -32,13 +34,80 @@ clip = { kind = "flat", norm = 0.3 }
 privacy = { noise_multiplier = 2.0, delta = 1e-5 }
 "#;
 
-/// The base run file with `key=value` changes.
+pub(crate) fn overrides(changes: &[&str]) -> Vec<Override> {
+    let parse = |change: &&str| change.parse().expect("an override");
+    changes.iter().map(parse).collect()
+}
+
+/// The base run file with `key=value` changes, or its refusal.
+pub(crate) fn parsed(changes: &[&str]) -> Result<RunConfig, RunError> {
+    RunFile::parse(BASE, "test.toml".as_ref(), &overrides(changes))
+}
+
 pub(crate) fn config(changes: &[&str]) -> RunConfig {
-    let overrides: Vec<_> = changes
-        .iter()
-        .map(|change| change.parse().expect("an override"))
+    parsed(changes).expect("a configuration")
+}
+
+/// Checks the error of each case of a table: a line of changes, separated by spaces, and below it the parts of the error.
+#[track_caller]
+pub(crate) fn check_refusals(base: &[&str], table: &str, error: impl Fn(&[&str]) -> String) {
+    let lines: Vec<&str> = table
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
         .collect();
-    RunFile::parse(BASE, "test.toml".as_ref(), &overrides).expect("a configuration")
+    let (cases, rest) = lines.as_chunks();
+    assert!(
+        !cases.is_empty() && rest.is_empty(),
+        "a line without another: {rest:?}"
+    );
+    for [changes, parts] in cases {
+        let changes: Vec<&str> = base.iter().copied().chain(changes.split(' ')).collect();
+        let message = error(&changes);
+        for part in parts.split(" ... ") {
+            assert!(message.contains(part), "{changes:?}: {message}");
+        }
+    }
+}
+
+/// The plan of the base run file with these changes over a population.
+pub(crate) fn plan(changes: &[&str], population: Population) -> Result<PrivacyPlan, RunError> {
+    let config = parsed(changes)?;
+    let world = World::new(&config);
+    Ok(PrivacyPlan::new(
+        &config.task,
+        None,
+        world.model.layout(),
+        population,
+    )?)
+}
+
+/// Options of a new run on one thread.
+pub(crate) fn options(out: &Path) -> RunOptions {
+    RunOptions {
+        out: out.to_owned(),
+        threads: 1,
+        resume: false,
+    }
+}
+
+/// A finished run, in a folder that is removed with the first value.
+pub(crate) fn train(config: &RunConfig, threads: usize) -> (tempfile::TempDir, Summary) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = RunFile::new(config.clone(), ".");
+    let options = RunOptions {
+        threads,
+        ..options(folder.path())
+    };
+    let summary = undertone_run::train(&file, &options, &Silent).expect("a run");
+    (folder, summary)
+}
+
+pub(crate) fn ledger(run_dir: &Path) -> Vec<LedgerEntry> {
+    let text = std::fs::read_to_string(run_dir.join("ledger.jsonl")).expect("a ledger");
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect("an entry"))
+        .collect()
 }
 
 pub(crate) struct World {
@@ -59,13 +128,87 @@ impl World {
         }
     }
 
+    pub(crate) fn users(&self) -> Partition<'_> {
+        self.corpus.partition(Split::Train)
+    }
+
     pub(crate) fn longest(&self) -> usize {
-        let users = self.corpus.partition(Split::Train);
-        users
-            .users()
-            .flat_map(|user| user.examples().map(<[u32]>::len))
-            .max()
-            .unwrap_or(0)
+        undertone_run::longest_example(&self.users())
+    }
+
+    /// The final parameters of a run.
+    pub(crate) fn parameters(&self, run_dir: &Path) -> Vec<f32> {
+        let bytes = std::fs::read(run_dir.join("model.safetensors")).expect("a model");
+        undertone_models::weights::from_safetensors(self.model.layout(), &bytes).expect("parameters")
+    }
+}
+
+/// A world with the start of a round in it.
+pub(crate) struct Start {
+    pub(crate) config: RunConfig,
+    pub(crate) world: World,
+    pub(crate) theta: Vec<f32>,
+    pub(crate) randomness: Randomness,
+}
+
+impl Start {
+    pub(crate) fn new(config: RunConfig) -> Self {
+        let world = World::new(&config);
+        Self {
+            config,
+            theta: world.model.initial_params(5),
+            world,
+            randomness: Randomness::seeded(1),
+        }
+    }
+
+    pub(crate) fn task<'a>(&'a self, clipping: &'a Clipping) -> LocalTask<'a> {
+        LocalTask {
+            special: SpecialIds::WORDS,
+            round: 0,
+            theta: &self.theta,
+            layout: self.world.model.layout(),
+            clipping,
+            estimate: None,
+            settings: &self.config.task.user_update,
+            non_finite: NonFinite::Refuse,
+        }
+    }
+
+    pub(crate) fn worker(&self) -> LocalWorker {
+        let (model, update) = (self.world.model.as_ref(), &self.config.task.user_update);
+        LocalWorker::new(model, update, self.world.longest(), 100_000)
+    }
+
+    /// Trains one user and bounds the update, as a round does.
+    pub(crate) fn trained(
+        &self,
+        worker: &mut LocalWorker,
+        user: usize,
+        task: &LocalTask<'_>,
+    ) -> Result<(UserOutcome, Vec<f32>), LocalError> {
+        let order = self.randomness.user_seeds(0, user as u64).order;
+        let outcome = worker.train(&self.examples(user), order, task)?;
+        let layout = Arc::new(task.layout.clone());
+        let bound = Bound::new(layout, task.clipping.clone(), task.non_finite);
+        let added = bound.enforce(worker.update_mut())?;
+        Ok((outcome.added(added, task.estimate), worker.update_mut().to_vec()))
+    }
+
+    pub(crate) fn examples(&self, user: usize) -> Vec<&[u32]> {
+        self.world.users().user(user).examples().collect()
+    }
+
+    /// The gradient of the mean token loss over these examples.
+    pub(crate) fn gradient(&self, examples: &[&[u32]]) -> Vec<f32> {
+        let mut gradient = vec![0.0; self.theta.len()];
+        let batch = batch::sentences(examples, examples.len(), SpecialIds::WORDS.bos);
+        self.world
+            .model
+            .worker(examples.len(), examples.len() * self.world.longest())
+            .gradient(&self.theta, &batch[0].batch(), &mut gradient)
+            .expect("a gradient");
+        gradient
     }
 }
 
@@ -75,32 +218,6 @@ pub(crate) fn norm(values: impl IntoIterator<Item = f32>) -> f64 {
         .map(|value| f64::from(value).powi(2))
         .sum::<f64>()
         .sqrt()
-}
-
-/// Bounds what is in the worker, as the sum of a round does before it adds it.
-pub(crate) fn bounded(
-    worker: &mut LocalWorker,
-    task: &LocalTask<'_>,
-) -> Result<(Added, Vec<f32>), LocalError> {
-    let bound = Bound::new(
-        Arc::new(task.layout.clone()),
-        task.clipping.clone(),
-        task.non_finite,
-    );
-    let added = bound.enforce(worker.update_mut())?;
-    Ok((added, worker.update_mut().to_vec()))
-}
-
-/// Trains one user and bounds the update, as a round does.
-pub(crate) fn trained(
-    worker: &mut LocalWorker,
-    examples: &[&[u32]],
-    order: [u8; 32],
-    task: &LocalTask<'_>,
-) -> Result<(UserOutcome, Vec<f32>), LocalError> {
-    let outcome = worker.train(examples, order, task)?;
-    let (added, update) = bounded(worker, task)?;
-    Ok((outcome.added(added, task.estimate), update))
 }
 
 /// A head before the first round of a task over 60 users, and the sum that a source gathers for it.
@@ -143,7 +260,7 @@ impl<'a> Round<'a> {
     ) -> Result<Gathered, RunError> {
         let mut source = Local {
             engine,
-            users: self.world.corpus.partition(Split::Train),
+            users: self.world.users(),
             settings: &self.task.user_update,
             randomness: Randomness::seeded(1),
             ranks: &OneProcess,

@@ -2,53 +2,22 @@
 
 use undertone_aggregation::{Clipping, NonFinite};
 use undertone_coordinator::plan::{Population, PrivacyPlan};
-use undertone_coordinator::random::Randomness;
 use undertone_coordinator::task::{EstimatorConfig, PrivacyConfig, TaskConfig};
-use undertone_data::{SpecialIds, Split};
-use undertone_local::batch;
-use undertone_local::{LocalTask, LocalWorker};
+use undertone_data::SpecialIds;
+use undertone_local::{LocalError, LocalTask, batch};
 use undertone_models::StateMode;
 
-use crate::support::{Round, World, config, norm, trained};
+use crate::support::{Round, Start, config, norm};
 
 /// One user's update in one batch and one epoch, so that the order of examples cannot matter.
 fn single_step(changes: &[&str], clipping: &Clipping) -> (Vec<f32>, Vec<f32>) {
-    let mut changes = changes.to_vec();
-    changes.push("user_update.batch_size=100000");
-    let config = config(&changes);
-    let world = World::new(&config);
-    let theta = world.model.initial_params(5);
-    let users = world.corpus.partition(Split::Train);
-    let user = users.user(0);
-    let randomness = Randomness::seeded(1);
-    let layout = world.model.layout();
-    let task = LocalTask {
-        special: SpecialIds::WORDS,
-        round: 0,
-        theta: &theta,
-        layout,
-        clipping,
-        settings: &config.task.user_update,
-        estimate: None,
-        non_finite: NonFinite::Refuse,
-    };
-    let mut sized = config.task.user_update.clone();
-    sized.batch_size = Some(user.num_examples());
-    let mut worker = LocalWorker::new(world.model.as_ref(), &sized, world.longest(), 100_000);
-    let examples: Vec<&[u32]> = user.examples().collect();
-    let (_, update) =
-        trained(&mut worker, &examples, randomness.user_seeds(0, 0).order, &task).expect("training");
-
-    let all = batch::sentences(&examples, examples.len(), SpecialIds::WORDS.bos);
-    let mut gradient = vec![0.0; layout.len()];
-    let mut reference = world
-        .model
-        .worker(examples.len(), examples.len() * world.longest());
-    reference
-        .gradient(&theta, &all[0].batch(), &mut gradient)
-        .expect("a gradient");
-    let step = gradient.iter().map(|value| -0.5 * value).collect();
-    (update, step)
+    let mut start = Start::new(config(changes));
+    start.config.task.user_update.batch_size = Some(start.examples(0).len());
+    let (_, update) = start
+        .trained(&mut start.worker(), 0, &start.task(clipping))
+        .expect("training");
+    let gradient = start.gradient(&start.examples(0));
+    (update, gradient.iter().map(|value| -0.5 * value).collect())
 }
 
 fn check_close(got: &[f32], expected: &[f32]) {
@@ -88,39 +57,19 @@ fn a_clipped_update_is_the_scaled_one() {
 /// Several local steps with a projection after each one, as Algorithm 1 has it; a projection at the end alone differs.
 #[test]
 fn fedavg_projects_after_every_step() {
-    let config = config(&["user_update.epochs=3"]);
-    let world = World::new(&config);
-    let (theta, layout) = (world.model.initial_params(5), world.model.layout());
-    let users = world.corpus.partition(Split::Train);
+    let mut start = Start::new(config(&["user_update.epochs=3"]));
+    let users = start.world.users();
     // A user with one example has the same batches whatever the shuffle.
     let index = (0..users.num_users())
         .min_by_key(|&index| users.user(index).num_examples())
         .expect("a user");
-    let user = users.user(index);
-    let randomness = Randomness::seeded(1);
     let clipping = Clipping::Flat { clip_norm: 0.1 };
-    let mut config = config.task.user_update;
-    config.batch_size = Some(user.num_examples());
-    let task = LocalTask {
-        special: SpecialIds::WORDS,
-        round: 0,
-        theta: &theta,
-        layout,
-        clipping: &clipping,
-        settings: &config,
-        estimate: None,
-        non_finite: NonFinite::Refuse,
-    };
-    let mut worker = LocalWorker::new(world.model.as_ref(), &config, world.longest(), 100_000);
-    let examples: Vec<&[u32]> = user.examples().collect();
-    let (_, update) = trained(
-        &mut worker,
-        &examples,
-        randomness.user_seeds(0, index as u64).order,
-        &task,
-    )
-    .expect("training");
+    start.config.task.user_update.batch_size = Some(start.examples(index).len());
+    let (_, update) = start
+        .trained(&mut start.worker(), index, &start.task(&clipping))
+        .expect("training");
 
+    let (world, theta, examples) = (&start.world, &start.theta, start.examples(index));
     let all = batch::sentences(&examples, examples.len(), SpecialIds::WORDS.bos);
     let mut reference = world
         .model
@@ -131,16 +80,16 @@ fn fedavg_projects_after_every_step() {
             reference
                 .sgd_step(&mut local, &all[0].batch(), 0.5, StateMode::Zero)
                 .expect("a step");
-            let length = norm(local.iter().zip(&theta).map(|(a, b)| a - b));
+            let length = norm(local.iter().zip(theta).map(|(a, b)| a - b));
             if projected && length > 0.1 {
                 let scale = (0.1 / length) as f32;
                 local
                     .iter_mut()
-                    .zip(&theta)
+                    .zip(theta)
                     .for_each(|(a, b)| *a = b + scale * (*a - b));
             }
         }
-        local.iter().zip(&theta).map(|(a, b)| a - b).collect::<Vec<_>>()
+        local.iter().zip(theta).map(|(a, b)| a - b).collect::<Vec<_>>()
     };
     let free = run(false, reference.as_mut());
     assert!(norm(free) > 0.1, "the clip norm is not reached");
@@ -152,39 +101,21 @@ fn fedavg_projects_after_every_step() {
 /// The released average is `sum w_k D_k` over the estimator's denominator, and noise of the planned size comes on top.
 #[test]
 fn a_round_releases_the_weighted_average() {
-    let config = config(&[
+    let start = Start::new(config(&[
         "user_update.weight_cap=30.0",
         "estimator={kind='fixed_denominator',expected_weight=5.0}",
-    ]);
-    let world = World::new(&config);
-    let (theta, layout) = (world.model.initial_params(5), world.model.layout());
-    let users = world.corpus.partition(Split::Train);
-    let randomness = Randomness::seeded(1);
+    ]));
+    let (world, layout, users) = (&start.world, start.world.model.layout(), start.world.users());
     let clipping = Clipping::Flat { clip_norm: 0.3 };
-    let task = LocalTask {
-        special: SpecialIds::WORDS,
-        round: 0,
-        theta: &theta,
-        layout,
-        clipping: &clipping,
-        settings: &config.task.user_update,
-        estimate: None,
-        non_finite: NonFinite::Refuse,
-    };
     let cohort = [3, 8, 20, 31];
-    let mut worker = LocalWorker::new(
-        world.model.as_ref(),
-        &config.task.user_update,
-        world.longest(),
-        100_000,
-    );
+    let mut worker = start.worker();
 
     let mut sum = vec![0.0; layout.len()];
     let mut total = 0.0;
     for index in cohort {
-        let examples: Vec<&[u32]> = users.user(index).examples().collect();
-        let order = randomness.user_seeds(0, index as u64).order;
-        let (outcome, update) = trained(&mut worker, &examples, order, &task).expect("training");
+        let (outcome, update) = start
+            .trained(&mut worker, index, &start.task(&clipping))
+            .expect("training");
         let expected = (users.user(index).num_examples() as f64 / 30.0).min(1.0);
         assert!((outcome.weight - expected).abs() < 1e-8);
         total += outcome.weight;
@@ -193,14 +124,14 @@ fn a_round_releases_the_weighted_average() {
             .for_each(|(sum, value)| *sum += outcome.weight * f64::from(value));
     }
     let released = |estimator: &EstimatorConfig, noise_std: f64| {
-        let mut config = config.task.clone();
+        let mut config = start.config.task.clone();
         config.estimator = *estimator;
         config.privacy = None;
         let round = |task: &TaskConfig| {
             let round = Round {
-                world: &world,
+                world,
                 task,
-                theta: &theta,
+                theta: &start.theta,
                 total_weight: 1000.0,
             };
             let (released, work) = round.released(&round.cohort(&cohort, None), 2);
@@ -261,32 +192,19 @@ fn a_round_releases_the_weighted_average() {
 /// One user's text cannot make a private run fail: a training that runs away contributes nothing.
 #[test]
 fn runaway_training_is_a_zero_update_or_an_error() {
-    let config = config(&["user_update.learning_rate=1e30", "user_update.epochs=4"]);
-    let world = World::new(&config);
-    let (theta, layout) = (world.model.initial_params(5), world.model.layout());
-    let users = world.corpus.partition(Split::Train);
-    let randomness = Randomness::seeded(1);
-    let mut worker = LocalWorker::new(
-        world.model.as_ref(),
-        &config.task.user_update,
-        world.longest(),
-        100_000,
-    );
+    let start = Start::new(config(&[
+        "user_update.learning_rate=1e30",
+        "user_update.epochs=4",
+    ]));
+    let mut worker = start.worker();
+    let clipping = Clipping::Flat { clip_norm: 1e29 };
     let mut train = |non_finite| {
-        let clipping = Clipping::Flat { clip_norm: 1e29 };
         let task = LocalTask {
-            special: SpecialIds::WORDS,
-            round: 0,
-            theta: &theta,
-            layout,
-            clipping: &clipping,
-            estimate: None,
-            settings: &config.task.user_update,
             non_finite,
+            ..start.task(&clipping)
         };
-        let examples: Vec<&[u32]> = users.user(0).examples().collect();
-        trained(&mut worker, &examples, randomness.user_seeds(0, 0).order, &task)
-            .map(|(outcome, update)| (outcome.discarded, norm(update.iter().copied())))
+        let (outcome, update) = start.trained(&mut worker, 0, &task)?;
+        Ok::<_, LocalError>((outcome.discarded, norm(update)))
     };
     assert!(train(NonFinite::Refuse).is_err());
     assert_eq!(train(NonFinite::Zero).expect("a zero update"), (true, 0.0));

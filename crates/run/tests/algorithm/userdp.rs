@@ -1,22 +1,19 @@
 //! Algorithms 1 and 2 of \[UserDP\] against plain arithmetic over the gradients of single examples.
 
-use std::path::Path;
-
 use undertone_accounting::{Accountant, Delta, Event, NoiseMultiplier, Recipe, SamplingProbability};
-use undertone_aggregation::{Clipping, NonFinite};
+use undertone_aggregation::Clipping;
 use undertone_coordinator::kept_examples::{self, KeptExamples};
 use undertone_coordinator::participation::ParticipationKey;
 use undertone_coordinator::random::{Purpose, Randomness};
-use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::task::{ClipConfig, EstimatorConfig};
-use undertone_data::{SpecialIds, Split};
-use undertone_local::batch;
-use undertone_local::{CLIP_MARGIN, LocalTask, LocalWorker};
+use undertone_local::CLIP_MARGIN;
 use undertone_run::config::{RunConfig, RunFile};
+use undertone_run::example_counts;
 use undertone_run::initial_model::starting_parameters;
-use undertone_run::{RunOptions, Silent, example_counts};
 
-use crate::support::{Round, World, config, norm, trained};
+use crate::support::{
+    BASE, Round, Start, World, check_refusals, config, ledger, norm, overrides, parsed, train,
+};
 
 const ULS: &[&str] = &["user_update={algorithm='uls',group_size=4}"];
 const ELS: &[&str] = &[
@@ -31,41 +28,13 @@ fn with(base: &[&str], more: &[&str]) -> RunConfig {
 
 /// The run file of `base` and `more` without noise.
 fn public(base: &[&str], more: &[&str]) -> RunConfig {
-    let text: String = crate::support::BASE
-        .lines()
-        .filter(|line| !line.starts_with("privacy"))
-        .map(|line| format!("{line}\n"))
-        .collect();
-    let changes: Vec<_> = base
-        .iter()
-        .chain(more)
-        .filter(|change| !change.starts_with("privacy"))
-        .map(|change| change.parse().expect("an override"))
-        .collect();
-    RunFile::parse(&text, "test.toml".as_ref(), &changes).expect("a configuration")
-}
-
-/// A world with the start of a round in it.
-struct Start {
-    config: RunConfig,
-    world: World,
-    theta: Vec<f32>,
-    randomness: Randomness,
+    let text = BASE.replace("privacy = { noise_multiplier = 2.0, delta = 1e-5 }", "");
+    let mut changes = [base, more].concat();
+    changes.retain(|change| !change.starts_with("privacy"));
+    RunFile::parse(&text, "test.toml".as_ref(), &overrides(&changes)).expect("a configuration")
 }
 
 impl Start {
-    fn new(config: RunConfig) -> Self {
-        let world = World::new(&config);
-        let theta = world.model.initial_params(5);
-        let randomness = Randomness::seeded(1);
-        Self {
-            config,
-            world,
-            theta,
-            randomness,
-        }
-    }
-
     /// Parameters before the first round.
     fn initial(&self) -> Vec<f32> {
         let (model, vocab) = (self.world.model.as_ref(), self.world.corpus.vocab());
@@ -73,46 +42,10 @@ impl Start {
         starting_parameters(spec, None, ".".as_ref(), model, vocab, &self.randomness).expect("parameters")
     }
 
-    fn task<'a>(&'a self, clipping: &'a Clipping) -> LocalTask<'a> {
-        LocalTask {
-            special: SpecialIds::WORDS,
-            round: 0,
-            theta: &self.theta,
-            layout: self.world.model.layout(),
-            clipping,
-            estimate: None,
-            settings: &self.config.task.user_update,
-            non_finite: NonFinite::Refuse,
-        }
-    }
-
-    fn workers(&self, count: usize) -> Vec<LocalWorker> {
-        let (model, update) = (self.world.model.as_ref(), &self.config.task.user_update);
-        (0..count)
-            .map(|_| LocalWorker::new(model, update, self.world.longest(), 100_000))
-            .collect()
-    }
-
-    /// The gradient of one example's mean token loss.
-    fn gradient(&self, example: &[u32]) -> Vec<f32> {
-        let mut gradient = vec![0.0; self.theta.len()];
-        let batch = batch::sentences(&[example], 1, SpecialIds::WORDS.bos);
-        self.world
-            .model
-            .worker(1, self.world.longest())
-            .gradient(&self.theta, &batch[0].batch(), &mut gradient)
-            .expect("a gradient");
-        gradient
-    }
-
     fn kept(&self) -> KeptExamples {
-        let users = self.world.corpus.partition(Split::Train);
+        let counts = example_counts(&self.world.users());
         let group_size = self.config.task.user_update.group_size.expect("a group size");
-        KeptExamples::new(
-            &example_counts(&users),
-            group_size,
-            &ParticipationKey::new(&self.randomness),
-        )
+        KeptExamples::new(&counts, group_size, &ParticipationKey::new(&self.randomness))
     }
 
     /// The released average of a round of these examples, without noise.
@@ -166,29 +99,24 @@ fn length(values: &[f64]) -> f64 {
 fn uls_clips_the_average_over_the_drawn_examples() {
     for group_size in [1, 3, 1000] {
         let start = Start::new(with(ULS, &[&format!("user_update.group_size={group_size}")]));
-        let users = start.world.corpus.partition(Split::Train);
+        let users = start.world.users();
         let index = (0..users.num_users())
             .find(|&index| (3..20).contains(&users.user(index).num_examples()))
             .expect("a user");
         let user = users.user(index);
         for clipping in [Clipping::None, Clipping::Flat { clip_norm: 0.01 }] {
-            let mut worker = start.workers(1).remove(0);
-            let (outcome, update) = trained(
-                &mut worker,
-                &user.examples().collect::<Vec<_>>(),
-                start.randomness.user_seeds(0, index as u64).order,
-                &start.task(&clipping),
-            )
-            .expect("training");
+            let (outcome, update) = start
+                .trained(&mut start.worker(), index, &start.task(&clipping))
+                .expect("training");
             let drawn = user.num_examples().min(group_size);
             assert_eq!(outcome.examples, drawn);
             // The draw that the worker made.
-            let mut examples: Vec<&[u32]> = user.examples().collect();
+            let mut examples = start.examples(index);
             let mut generator = start.randomness.generator(Purpose::LocalOrder, 0, index as u64);
             undertone_mechanisms::draws::shuffle(&mut examples, &mut generator);
             let mut average = vec![0.0; start.theta.len()];
             for example in &examples[..drawn] {
-                let gradient = scaled(&start.gradient(example), -1.0 / drawn as f64);
+                let gradient = scaled(&start.gradient(&[example]), -1.0 / drawn as f64);
                 average.iter_mut().zip(gradient).for_each(|(a, b)| *a += b);
             }
             let whole = length(&average);
@@ -209,7 +137,7 @@ fn uls_clips_the_average_over_the_drawn_examples() {
 fn els_sums_gradients_that_are_clipped_one_by_one() {
     for (batch_size, bound) in [(1, 0.02), (5, 0.02 * (1.0 - CLIP_MARGIN))] {
         let start = Start::new(with(ELS, &[&format!("user_update.batch_size={batch_size}")]));
-        let users = start.world.corpus.partition(Split::Train);
+        let users = start.world.users();
         let mut generator = start.randomness.generator(Purpose::Cohort, 0, 0);
         let examples = start.kept().sample(0.2, &mut generator);
         assert!(examples.len() > 20 && !examples.len().is_multiple_of(5));
@@ -217,7 +145,7 @@ fn els_sums_gradients_that_are_clipped_one_by_one() {
         let mut expected = vec![0.0; start.theta.len()];
         let mut clipped = 0;
         for &(user, example) in &examples {
-            let gradient = start.gradient(users.user(user).example(example));
+            let gradient = start.gradient(&[users.user(user).example(example)]);
             let length = norm(gradient.iter().copied());
             clipped += usize::from(length > bound);
             let gradient = scaled(&gradient, -(bound / length).min(1.0) / 7.0);
@@ -239,7 +167,7 @@ fn els_sums_gradients_that_are_clipped_one_by_one() {
 #[test]
 fn a_user_who_joins_leaves_the_sums_of_other_microbatches_bit_for_bit() {
     let start = Start::new(with(ELS, &["user_update.batch_size=5"]));
-    let users = start.world.corpus.partition(Split::Train);
+    let users = start.world.users();
     let kept = start.kept();
     let mut generator = start.randomness.generator(Purpose::Cohort, 0, 0);
     let all = kept.sample(0.5, &mut generator);
@@ -247,7 +175,7 @@ fn a_user_who_joins_leaves_the_sums_of_other_microbatches_bit_for_bit() {
     let others: Vec<_> = all.iter().copied().filter(|&(user, _)| user != joining).collect();
     let clipping = Clipping::Flat { clip_norm: 0.02 };
     let sums = |sampled: &[(usize, usize)]| {
-        let mut worker = start.workers(1).remove(0);
+        let mut worker = start.worker();
         let sum = |microbatch: &Vec<(usize, usize)>| {
             let texts: Vec<&[u32]> = microbatch
                 .iter()
@@ -283,9 +211,9 @@ fn no_examples_are_no_update() {
     for base in [ULS, ELS] {
         for size in [1, 5] {
             let start = Start::new(with(base, &[&format!("user_update.batch_size={size}")]));
-            let users = start.world.corpus.partition(Split::Train);
+            let users = start.world.users();
             let example = users.user(0).example(0);
-            let mut worker = start.workers(1).remove(0);
+            let mut worker = start.worker();
             worker
                 .train_examples(&[example], &start.task(&clipping))
                 .expect("a gradient");
@@ -318,7 +246,7 @@ fn without_clip_and_noise_both_are_plain_sgd() {
             false => "cohort={sampling='poisson',examples_per_round=12}",
         };
         let start = Start::new(public(base, &[&changes[..], &sizes, &[sampling]].concat()));
-        let users = start.world.corpus.partition(Split::Train);
+        let users = start.world.users();
         let population = users.num_users();
         let q = 12.0 / population as f64;
         let mut generator = start.randomness.generator(Purpose::Cohort, 0, 0);
@@ -332,7 +260,7 @@ fn without_clip_and_noise_both_are_plain_sgd() {
         };
         let mut sum = vec![0i64; theta.len()];
         for &user in &batch {
-            let gradient = begin.gradient(users_of(&begin).user(user).example(0));
+            let gradient = begin.gradient(&[begin.world.users().user(user).example(0)]);
             for (sum, value) in sum.iter_mut().zip(gradient) {
                 *sum -= (f64::from(value) * (1u64 << 40) as f64) as i64;
             }
@@ -342,8 +270,8 @@ fn without_clip_and_noise_both_are_plain_sgd() {
             *parameter += 0.5 * (sum as f64 * scale) as f32;
         }
         begin.world.model.constrain(&mut theta);
-        let (folder, summary) = train(&begin.config, 1);
-        let trained = parameters(&summary.run_dir, &begin);
+        let (_folder, summary) = train(&begin.config, 1);
+        let trained = begin.world.parameters(&summary.run_dir);
         assert!(
             trained
                 .iter()
@@ -352,29 +280,7 @@ fn without_clip_and_noise_both_are_plain_sgd() {
             "{:?} is not plain SGD",
             begin.config.task.user_update.algorithm
         );
-        drop(folder);
     }
-}
-
-fn users_of(start: &Start) -> undertone_data::Partition<'_> {
-    start.world.corpus.partition(Split::Train)
-}
-
-fn train(config: &RunConfig, threads: usize) -> (tempfile::TempDir, undertone_run::Summary) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = RunFile::new(config.clone(), ".");
-    let options = RunOptions {
-        out: folder.path().to_owned(),
-        threads,
-        resume: false,
-    };
-    let summary = undertone_run::train(&file, &options, &Silent).expect("a run");
-    (folder, summary)
-}
-
-fn parameters(run_dir: &Path, start: &Start) -> Vec<f32> {
-    let bytes = std::fs::read(run_dir.join("model.safetensors")).expect("a model");
-    undertone_models::weights::from_safetensors(start.world.model.layout(), &bytes).expect("parameters")
 }
 
 /// Users with one example each: sampling users and sampling examples is one thing, and so is clipping.
@@ -389,24 +295,16 @@ fn one_example_a_user_makes_uls_and_els_one() {
         "rounds=4",
         "server.optimizer={kind='sgd',momentum=0.9}",
     ];
-    let uls = with(
-        ULS,
-        &[&common[..], &["cohort={sampling='poisson',users_per_round=12}"]].concat(),
-    );
-    let els = with(
-        ELS,
-        &[
-            &common[..],
-            &["cohort={sampling='poisson',examples_per_round=12}"],
-        ]
-        .concat(),
-    );
-    let (start, [(uls_folder, uls), (els_folder, els)]) =
-        (Start::new(uls.clone()), [train(&uls, 2), train(&els, 2)]);
-    let (a, b) = (parameters(&uls.run_dir, &start), parameters(&els.run_dir, &start));
+    let of = |base, size: &str| {
+        let cohort = format!("cohort={{sampling='poisson',{size}=12}}");
+        with(base, &[&common[..], &[&cohort]].concat())
+    };
+    let (uls, els) = (of(ULS, "users_per_round"), of(ELS, "examples_per_round"));
+    let [(_folder, one), (_other, other)] = [train(&uls, 2), train(&els, 2)];
+    let world = World::new(&uls);
+    let (a, b) = (world.parameters(&one.run_dir), world.parameters(&other.run_dir));
     assert!(a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits()));
-    let (one, other) = (ledger(&uls.run_dir), ledger(&els.run_dir));
-    for (one, other) in one.iter().zip(&other) {
+    for (one, other) in ledger(&one.run_dir).iter().zip(&ledger(&other.run_dir)) {
         assert_eq!(one.participants, other.participants);
         assert_eq!(
             (one.noise_std, one.sensitivity),
@@ -417,14 +315,6 @@ fn one_example_a_user_makes_uls_and_els_one() {
             (Some(one.cohort_size), Some(one.cohort_size))
         );
     }
-    drop((uls_folder, els_folder));
-}
-
-pub(crate) fn ledger(run_dir: &Path) -> Vec<LedgerEntry> {
-    let text = std::fs::read_to_string(run_dir.join("ledger.jsonl")).expect("a ledger");
-    text.lines()
-        .map(|line| serde_json::from_str(line).expect("an entry"))
-        .collect()
 }
 
 /// `target_epsilon` chooses the noise by the mixtures of Gaussians, and what is reported is the accountant's on the ledger.
@@ -463,7 +353,7 @@ fn els_is_calibrated_and_accounted_for_as_mixtures_of_gaussians() {
 #[test]
 fn kept_examples_are_chosen_once_and_bounded() {
     let start = Start::new(with(ELS, &[]));
-    let users = start.world.corpus.partition(Split::Train);
+    let users = start.world.users();
     let kept = start.kept();
     let mut total = 0;
     for (index, user) in users.users().enumerate() {
@@ -515,7 +405,7 @@ fn normalised_clipping_divides_by_the_clip_norm() {
         let clip = format!("clip={{kind='flat',norm={norm},normalised=true}}");
         let config = public(ULS, &[&clip, "rounds=1", "evaluation.max_tokens=200"]);
         let (_folder, summary) = train(&config, 1);
-        parameters(&summary.run_dir, &Start::new(config))
+        World::new(&config).parameters(&summary.run_dir)
     };
     let (one, half) = (run(1e-3), run(5e-4));
     let start = Start::new(with(ULS, &[])).initial();
@@ -531,122 +421,80 @@ fn normalised_clipping_divides_by_the_clip_norm() {
 
 #[test]
 fn combinations_that_mean_nothing_are_refused_by_key() {
-    let check = |base: &[&str], change: &str, expected: &str| {
-        let changes: Vec<_> = base
-            .iter()
-            .copied()
-            .chain([change])
-            .map(|change| change.parse().expect("an override"))
-            .collect();
-        let error = RunFile::parse(crate::support::BASE, "test.toml".as_ref(), &changes).expect_err(change);
-        let message = error.to_string();
-        assert!(message.contains(expected), "{change}: {message}");
+    let refused = |base: &[&str], table: &str| {
+        check_refusals(base, table, |changes| {
+            parsed(changes).expect_err("a refusal").to_string()
+        });
     };
-    check(
+    refused(
         ULS,
-        "cohort={sampling='poisson',compute_budget=30}",
-        "a multiple of user_update.group_size = 4",
+        "
+        cohort={sampling='poisson',compute_budget=30}
+            a multiple of user_update.group_size = 4 ... got 30
+        cohort.examples_per_round=8
+            `cohort.examples_per_round`: expected `users_per_round`
+        cohort.compute_budget=8
+            both users_per_round and compute_budget
+        user_update.learning_rate=1.0
+            `server.learning_rate` with uls
+        user_update.max_examples=3
+            `user_update.max_examples`: expected `group_size` with uls
+        user_update={algorithm='uls'}
+            `user_update.group_size` is missing: expected a value for algorithm uls
+        user_update.group_size=0
+            at least 1
+        user_update.epochs=2
+            1 with uls
+        user_update.batching=stream
+            `sentences` with uls
+        ",
     );
-    check(ULS, "cohort={sampling='poisson',compute_budget=30}", "got 30");
-    check(
-        ULS,
-        "cohort.examples_per_round=8",
-        "`cohort.examples_per_round`: expected `users_per_round`",
-    );
-    check(
-        ULS,
-        "cohort.compute_budget=8",
-        "both users_per_round and compute_budget",
-    );
-    check(
-        ULS,
-        "user_update.learning_rate=1.0",
-        "`server.learning_rate` with uls",
-    );
-    check(
-        ULS,
-        "user_update.max_examples=3",
-        "`user_update.max_examples`: expected `group_size` with uls",
-    );
-    check(
-        ULS,
-        "user_update={algorithm='uls'}",
-        "`user_update.group_size` is missing: expected a value for algorithm uls",
-    );
-    check(ULS, "user_update.group_size=0", "at least 1");
-    check(ULS, "user_update.epochs=2", "1 with uls");
-    check(ULS, "user_update.batching=stream", "`sentences` with uls");
-    check(
+    refused(
         ELS,
-        "cohort={sampling='fixed_size',examples_per_round=8}",
-        "`poisson` with els",
+        "
+        cohort={sampling='fixed_size',examples_per_round=8}
+            `poisson` with els
+        cohort={sampling='shuffled_epochs',examples_per_round=8}
+            can meet in one round
+        cohort={sampling='poisson',users_per_round=8}
+            `examples_per_round`, `sampling_probability` or
+        privacy.accountant=rdp
+            `privacy.accountant`: expected `pld` with els
+        privacy.mechanism={kind='blt'}
+            `privacy.mechanism` must be left out: with els
+        clip={kind='per_layer',norm=1.0}
+            `clip.kind`: expected `flat` with els
+        estimator={kind='clipped_denominator',min_weight=3.0}
+            `estimator.kind`
+        estimate={population=1000,users_per_round=10}
+            `estimate` must be left out: with els
+        aggregation={min_clients=2}
+            `aggregation`
+        ",
     );
-    check(
-        ELS,
-        "cohort={sampling='shuffled_epochs',examples_per_round=8}",
-        "can meet in one round",
-    );
-    check(
-        ELS,
-        "cohort={sampling='poisson',users_per_round=8}",
-        "`examples_per_round`, `sampling_probability` or",
-    );
-    check(
-        ELS,
-        "privacy.accountant=rdp",
-        "`privacy.accountant`: expected `pld` with els",
-    );
-    check(
-        ELS,
-        "privacy.mechanism={kind='blt'}",
-        "`privacy.mechanism` must be left out: with els",
-    );
-    check(
-        ELS,
-        "clip={kind='per_layer',norm=1.0}",
-        "`clip.kind`: expected `flat` with els",
-    );
-    check(
-        ELS,
-        "estimator={kind='clipped_denominator',min_weight=3.0}",
-        "`estimator.kind`",
-    );
-    check(
-        ELS,
-        "estimate={population=1000,users_per_round=10}",
-        "`estimate` must be left out: with els",
-    );
-    check(ELS, "aggregation={min_clients=2}", "`aggregation`");
     let transformer = ["model={family='transformer',layers=1,width=8,heads=2,context=16}"];
-    check(
+    refused(
         &transformer,
-        "data.max_sentence_tokens=16",
-        "`data.max_sentence_tokens`: expected less than model.context = 16, got 16",
+        "
+        data.max_sentence_tokens=16
+            `data.max_sentence_tokens`: expected less than model.context = 16, got 16
+        data.max_sentence_tokens=15 user_update.batching=stream
+            `sentences` with a transformer
+        ",
     );
-    check(
-        &[&transformer[..], &["data.max_sentence_tokens=15"]].concat(),
-        "user_update.batching=stream",
-        "`sentences` with a transformer",
-    );
-    check(
+    refused(
         &[],
-        "user_update.group_size=4",
-        "`uls` or `els` as user_update.algorithm",
-    );
-    check(
-        &[],
-        "user_update={algorithm='fedavg',batch_size=2}",
-        "`user_update.learning_rate` is missing: expected a value for algorithm fedavg",
-    );
-    check(
-        &[],
-        "cohort.compute_budget=8",
-        "`cohort.compute_budget`: expected `users_per_round` or",
-    );
-    check(&[], "server.optimizer={kind='adafactor',epsilon=1e-60}", "1e-37");
-    check(
-        &[],
-        "server.optimizer={kind='adamw',weight_decay=2.0}",
-        "`server.optimizer.weight_decay`",
+        "
+        user_update.group_size=4
+            `uls` or `els` as user_update.algorithm
+        user_update={algorithm='fedavg',batch_size=2}
+            `user_update.learning_rate` is missing: expected a value for algorithm fedavg
+        cohort.compute_budget=8
+            `cohort.compute_budget`: expected `users_per_round` or
+        server.optimizer={kind='adafactor',epsilon=1e-60}
+            1e-37
+        server.optimizer={kind='adamw',weight_decay=2.0}
+            `server.optimizer.weight_decay`
+        ",
     );
 }
