@@ -147,6 +147,14 @@ mod tests {
         Adafactor::new(&layout, 0.8, 1e-30, clipping_threshold)
     }
 
+    /// Moments and parameters after a step from zero.
+    fn first_step(adafactor: &Adafactor, rate: f64) -> (Vec<f32>, [f32; 6]) {
+        let (mut moments, mut parameters) = (vec![0.0; 6], [0.0; 6]);
+        let average = [1.0, 2.0, 3.0, 4.0, 5.0, -0.5];
+        adafactor.step(1, rate, &average, &mut moments, &mut parameters);
+        (moments, parameters)
+    }
+
     fn check(got: &[f32], expected: &[f64]) {
         assert_eq!(got.len(), expected.len());
         for (got, want) in got.iter().zip(expected) {
@@ -159,14 +167,7 @@ mod tests {
     fn the_first_step_is_the_one_computed_by_hand() {
         let adafactor = adafactor(1e9);
         assert_eq!(adafactor.moments(), 4 + 2);
-        let (mut moments, mut parameters) = (vec![0.0; 6], [0.0; 6]);
-        adafactor.step(
-            1,
-            0.1,
-            &[1.0, 2.0, 3.0, 4.0, 5.0, -0.5],
-            &mut moments,
-            &mut parameters,
-        );
+        let (moments, parameters) = first_step(&adafactor, 0.1);
         check(&moments, &[5.0, 25.0, 10.0, 20.0, 25.0, 0.25]);
         let u = |g: f64, row: f64, column: f64| 0.1 * g / (row * column / 30.0).sqrt();
         let expected = [
@@ -184,14 +185,7 @@ mod tests {
     #[test]
     fn second_moments_decay_as_in_the_paper() {
         let adafactor = adafactor(1e9);
-        let (mut moments, mut parameters) = (vec![0.0; 6], [0.0; 6]);
-        adafactor.step(
-            1,
-            0.1,
-            &[1.0, 2.0, 3.0, 4.0, 5.0, -0.5],
-            &mut moments,
-            &mut parameters,
-        );
+        let (mut moments, mut parameters) = first_step(&adafactor, 0.1);
         let before = parameters;
         adafactor.step(
             2,
@@ -221,14 +215,7 @@ mod tests {
     #[test]
     fn updates_are_clipped_tensor_by_tensor() {
         let adafactor = adafactor(0.5);
-        let (mut moments, mut parameters) = (vec![0.0; 6], [0.0; 6]);
-        adafactor.step(
-            1,
-            1.0,
-            &[1.0, 2.0, 3.0, 4.0, 5.0, -0.5],
-            &mut moments,
-            &mut parameters,
-        );
+        let (mut moments, mut parameters) = first_step(&adafactor, 1.0);
         let rms = |values: &[f32]| (values.iter().map(|v| v * v).sum::<f32>() / values.len() as f32).sqrt();
         assert!((rms(&parameters[..4]) - 0.5).abs() < 1e-6 && (rms(&parameters[4..]) - 0.5).abs() < 1e-6);
         let still = parameters;
