@@ -21,6 +21,7 @@ pub use mechanism::{MechanismConfig, ParticipationConfig, RestartsConfig, Worklo
 pub use server::{DecayConfig, OptimizerConfig, ServerConfig};
 pub use undertone_local::{Algorithm, Batching, UserSettings};
 pub use validate::{at_least_one, folder_name, needs_initial_model};
+pub(crate) use validate::{positive, require};
 
 /// A training task: the model, the sampling of users, their computation, and the noise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

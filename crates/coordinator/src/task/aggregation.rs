@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use undertone_secagg::{ThreatModel, assurance::Assumptions};
 
-use super::validate::{at_least_one, positive};
+use super::validate::{at_least_one, positive, require};
 use super::{ClipConfig, TaskConfig};
 use crate::error::{CoordinatorError, Result};
 use crate::sampling::Sampling;
@@ -181,23 +181,19 @@ impl TaskConfig {
             return Ok(());
         };
         aggregation.validate()?;
-        let refuse = |key: &str, expected: &str, got: &str| Err(CoordinatorError::value(key, expected, got));
         // PRIVACY: whether a round is abandoned must not tell how many came. Under the relation of Poisson cohorts that
         // number is one person's secret; under the others it is the same for both neighbours.
-        if self.cohort.sampling == Sampling::Poisson {
-            let expected = "`fixed_size`, `shuffled_epochs` or `device_timers` with [aggregation]: whether a round reaches \
-                            its floor tells how many came, which Poisson cohorts keep secret";
-            return refuse("cohort.sampling", expected, "poisson");
-        }
-        if !matches!(self.clip, ClipConfig::Flat { .. } | ClipConfig::PerLayer { .. }) {
-            let expected =
-                "`flat` or `per_layer` with [aggregation]: the integers of an encoding are made for one norm";
-            return refuse("clip.kind", expected, self.clip.kind());
-        }
-        if !self.estimator.is_fixed() {
-            let expected = "`fixed_denominator` with [aggregation]: a sum says nothing of its users' weights";
-            return refuse("estimator.kind", expected, self.estimator.kind());
-        }
+        let open = self.cohort.sampling != Sampling::Poisson;
+        let expected = "`fixed_size`, `shuffled_epochs` or `device_timers` with [aggregation]: whether a round reaches its \
+                        floor tells how many came, which Poisson cohorts keep secret";
+        require(open, "cohort.sampling", expected, "poisson")?;
+        let one_norm = matches!(self.clip, ClipConfig::Flat { .. } | ClipConfig::PerLayer { .. });
+        let expected =
+            "`flat` or `per_layer` with [aggregation]: the integers of an encoding are made for one norm";
+        require(one_norm, "clip.kind", expected, self.clip.kind())?;
+        let (fixed, kind) = (self.estimator.is_fixed(), self.estimator.kind());
+        let expected = "`fixed_denominator` with [aggregation]: a sum says nothing of its users' weights";
+        require(fixed, "estimator.kind", expected, kind)?;
         if !self.schedule.is_empty() {
             return Err(CoordinatorError::conflict(
                 "schedule",
@@ -225,7 +221,6 @@ impl TaskConfig {
 
     /// Checks the keys of noise that the users add.
     fn validate_distributed(&self) -> Result<()> {
-        let refuse = |key: &str, expected: &str, got: &str| Err(CoordinatorError::value(key, expected, got));
         let name = self
             .aggregation
             .as_ref()
@@ -245,13 +240,13 @@ impl TaskConfig {
                             add depends on how often a user takes part";
             return Err(CoordinatorError::missing("participation", expected));
         }
-        if privacy.target_epsilon.is_some() {
-            return refuse(
-                "privacy.target_epsilon",
-                "`noise_multiplier` with an encoding of its own noise",
-                name,
-            );
-        }
+        let expected = "`noise_multiplier` with an encoding of its own noise";
+        require(
+            privacy.target_epsilon.is_none(),
+            "privacy.target_epsilon",
+            expected,
+            name,
+        )?;
         let binomial = matches!(
             self.aggregation.as_ref().map(|aggregation| aggregation.encoding),
             Some(EncodingConfig::Binomial { .. })
@@ -272,30 +267,15 @@ impl TaskConfig {
 impl AggregationConfig {
     fn validate(&self) -> Result<()> {
         // The sum of one user's update is that update.
-        if self.min_clients < 2 {
-            return Err(CoordinatorError::value(
-                "aggregation.min_clients",
-                "at least 2",
-                self.min_clients,
-            ));
-        }
-        if let Some(max) = self.max_clients
-            && max < self.min_clients
-        {
-            return Err(CoordinatorError::value(
-                "aggregation.max_clients",
-                format!("at least min_clients = {}", self.min_clients),
-                max,
-            ));
+        let min = self.min_clients;
+        require(min >= 2, "aggregation.min_clients", "at least 2", min)?;
+        if let Some(max) = self.max_clients {
+            let expected = format!("at least min_clients = {min}");
+            require(max >= min, "aggregation.max_clients", expected, max)?;
         }
         if let Some(graph) = &self.graph {
-            if self.sum != SumName::SecAgg {
-                return Err(CoordinatorError::value(
-                    "aggregation.graph",
-                    "`sum = \"secagg\"` beside it",
-                    "sum = \"plain\"",
-                ));
-            }
+            let (holds, expected) = (self.sum == SumName::SecAgg, "`sum = \"secagg\"` beside it");
+            require(holds, "aggregation.graph", expected, "sum = \"plain\"")?;
             graph.assumptions()?;
         }
         match self.encoding {
@@ -304,31 +284,22 @@ impl AggregationConfig {
             | EncodingConfig::DiscreteGaussian { scale }
             | EncodingConfig::Skellam { scale } => positive("aggregation.encoding.scale", scale)?,
             EncodingConfig::Binomial { levels, trials, .. } => {
-                if levels < 2 {
-                    return Err(CoordinatorError::value(
-                        "aggregation.encoding.levels",
-                        "at least 2",
-                        levels,
-                    ));
-                }
+                require(levels >= 2, "aggregation.encoding.levels", "at least 2", levels)?;
                 at_least_one("aggregation.encoding.trials", trials as usize)?;
             }
         }
         let mut total = 0.0;
         for (name, fraction) in self.dropout.fractions() {
-            if !(0.0..=1.0).contains(&fraction) {
-                let key = format!("aggregation.dropout.{name}");
-                return Err(CoordinatorError::value(&key, "a share from 0 to 1", fraction));
-            }
+            let key = format!("aggregation.dropout.{name}");
+            require(
+                (0.0..=1.0).contains(&fraction),
+                &key,
+                "a share from 0 to 1",
+                fraction,
+            )?;
             total += fraction;
         }
-        if total > 1.0 {
-            return Err(CoordinatorError::value(
-                "aggregation.dropout",
-                "shares of at most 1 together",
-                total,
-            ));
-        }
-        Ok(())
+        let expected = "shares of at most 1 together";
+        require(total <= 1.0, "aggregation.dropout", expected, total)
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::validate::{at_least_one, positive};
+use super::validate::{at_least_one, positive, require};
 use super::{Algorithm, TaskConfig};
 use crate::error::{CoordinatorError, Result};
 use crate::participation::timers::TimersConfig;
@@ -81,91 +81,59 @@ impl TaskConfig {
         for (name, value) in given {
             let Some(value) = value else { continue };
             if !allowed.contains(&name) {
-                return Err(CoordinatorError::value(
-                    &format!("cohort.{name}"),
-                    expected(),
-                    value,
-                ));
+                let key = format!("cohort.{name}");
+                return Err(CoordinatorError::value(&key, expected(), value));
             }
             if let Some((before, _)) = found.replace((name, value)) {
-                return Err(CoordinatorError::value(
-                    "cohort",
-                    expected(),
-                    format!("both {before} and {name}"),
-                ));
+                let got = format!("both {before} and {name}");
+                return Err(CoordinatorError::value("cohort", expected(), got));
             }
         }
-        Ok(match found {
+        let (key, count) = match found {
             None => return Err(CoordinatorError::missing("cohort", expected())),
-            Some(("sampling_probability", q)) => CohortSize::Probability(q),
-            Some(("compute_budget", _)) if algorithm == Algorithm::Uls => CohortSize::Count {
-                count: self.users_of_budget()?,
-                key: "cohort.compute_budget",
+            Some(("sampling_probability", q)) => return Ok(CohortSize::Probability(q)),
+            Some(("compute_budget", count)) => match algorithm {
+                Algorithm::Uls => ("cohort.compute_budget", self.users_of_budget()?),
+                _ => ("cohort.compute_budget", count),
             },
-            Some(("compute_budget", count)) => CohortSize::Count {
-                count,
-                key: "cohort.compute_budget",
-            },
-            Some(("examples_per_round", count)) => CohortSize::Count {
-                count,
-                key: "cohort.examples_per_round",
-            },
-            Some((_, count)) => CohortSize::Count {
-                count,
-                key: "cohort.users_per_round",
-            },
-        })
+            Some(("examples_per_round", count)) => ("cohort.examples_per_round", count),
+            Some((_, count)) => ("cohort.users_per_round", count),
+        };
+        Ok(CohortSize::Count { count, key })
     }
 
     /// `M = B / G`.
     fn users_of_budget(&self) -> Result<f64> {
         let budget = self.cohort.compute_budget.unwrap_or(0);
         let group_size = u64::from(self.user_update.group_size.unwrap_or(0));
-        if group_size == 0 || !budget.is_multiple_of(group_size) {
-            return Err(CoordinatorError::value(
-                "cohort.compute_budget",
-                format!(
-                    "a multiple of user_update.group_size = {group_size}, the users a round being their quotient"
-                ),
-                budget,
-            ));
-        }
+        let divides = group_size > 0 && budget.is_multiple_of(group_size);
+        let expected = format!(
+            "a multiple of user_update.group_size = {group_size}, the users a round being their quotient"
+        );
+        require(divides, "cohort.compute_budget", expected, budget)?;
         Ok((budget / group_size) as f64)
     }
 
     pub(super) fn validate_cohort(&self) -> Result<()> {
         let cohort = &self.cohort;
-        if cohort.timers.is_some() && cohort.sampling != Sampling::DeviceTimers {
-            return Err(CoordinatorError::value(
-                "cohort.timers",
-                "`device_timers` as cohort.sampling",
-                cohort.sampling.name(),
-            ));
-        }
+        let (sampling, expected) = (cohort.sampling, "`device_timers` as cohort.sampling");
+        let of_timers = cohort.timers.is_none() || sampling == Sampling::DeviceTimers;
+        require(of_timers, "cohort.timers", expected, sampling.name())?;
         if let Some(budget) = cohort.compute_budget {
             at_least_one("cohort.compute_budget", budget as usize)?;
         }
         match self.cohort_size()? {
             CohortSize::Count { count, key } => {
                 positive(key, count)?;
-                if cohort.sampling != Sampling::Poisson && count.fract() != 0.0 {
-                    return Err(CoordinatorError::value(key, "a whole number", count));
-                }
-                Ok(())
+                let holds = sampling == Sampling::Poisson || count.fract() == 0.0;
+                require(holds, key, "a whole number", count)
             }
-            CohortSize::Probability(q) if cohort.sampling != Sampling::Poisson => {
-                Err(CoordinatorError::value(
-                    "cohort.sampling_probability",
-                    format!("users_per_round with {}", cohort.sampling.name()),
-                    q,
-                ))
+            CohortSize::Probability(q) => {
+                let (key, poisson) = ("cohort.sampling_probability", sampling == Sampling::Poisson);
+                let expected = format!("users_per_round with {}", sampling.name());
+                require(poisson, key, expected, q)?;
+                require(q > 0.0 && q <= 1.0, key, "a number in (0, 1]", q)
             }
-            CohortSize::Probability(q) if q > 0.0 && q <= 1.0 => Ok(()),
-            CohortSize::Probability(q) => Err(CoordinatorError::value(
-                "cohort.sampling_probability",
-                "a number in (0, 1]",
-                q,
-            )),
         }
     }
 }

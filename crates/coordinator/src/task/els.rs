@@ -2,7 +2,7 @@
 
 use undertone_local::Algorithm;
 
-use super::{AccountantName, ClipConfig, TaskConfig};
+use super::{AccountantName, ClipConfig, TaskConfig, require};
 use crate::error::{CoordinatorError, Result};
 use crate::sampling::Sampling;
 
@@ -12,34 +12,29 @@ impl TaskConfig {
         if self.user_update.algorithm != Algorithm::Els {
             return Ok(());
         }
-        let refuse = |key: &str, expected: &str, got: &str| Err(CoordinatorError::value(key, expected, got));
         // PRIVACY: without the coins of a Poisson sample all examples of a user can meet in one round.
-        if self.cohort.sampling != Sampling::Poisson {
-            let expected = "`poisson` with els: its guarantee is that of a Poisson sample of examples; in shuffled batches all \
-                            of a user's examples can meet in one round (`uls` samples users by any scheme)";
-            return refuse("cohort.sampling", expected, self.cohort.sampling.name());
-        }
-        if !matches!(self.clip, ClipConfig::None | ClipConfig::Flat { .. }) {
-            return refuse(
-                "clip.kind",
-                "`flat` with els, which clips single examples",
-                self.clip.kind(),
-            );
-        }
-        if !self.estimator.is_fixed() {
-            return refuse(
-                "estimator.kind",
-                "`fixed_denominator` with els",
-                self.estimator.kind(),
-            );
-        }
+        let sampling = self.cohort.sampling;
+        let expected = "`poisson` with els: its guarantee is that of a Poisson sample of examples; in shuffled batches all of a \
+                        user's examples can meet in one round (`uls` samples users by any scheme)";
+        require(
+            sampling == Sampling::Poisson,
+            "cohort.sampling",
+            expected,
+            sampling.name(),
+        )?;
+        let flat = matches!(self.clip, ClipConfig::None | ClipConfig::Flat { .. });
+        let expected = "`flat` with els, which clips single examples";
+        require(flat, "clip.kind", expected, self.clip.kind())?;
+        let (fixed, kind) = (self.estimator.is_fixed(), self.estimator.kind());
+        require(fixed, "estimator.kind", "`fixed_denominator` with els", kind)?;
         let sums_of_users = "`uls` as user_update.algorithm: els has no update of a user";
-        if self.aggregation.is_some() {
-            return refuse("aggregation", sums_of_users, "els");
-        }
-        if self.participation.is_some() {
-            return refuse("participation", sums_of_users, "els");
-        }
+        require(self.aggregation.is_none(), "aggregation", sums_of_users, "els")?;
+        require(
+            self.participation.is_none(),
+            "participation",
+            sums_of_users,
+            "els",
+        )?;
         if self.estimate.is_some() {
             let reason = "with els, the guarantee of a larger run depends on the examples of its users";
             return Err(CoordinatorError::conflict("estimate", reason));
@@ -54,7 +49,11 @@ impl TaskConfig {
         if let Some(accountant @ (AccountantName::Rdp | AccountantName::Moments2016)) = privacy.accountant {
             let expected = "`pld` with els: the guarantee of a user is that of mixtures of Gaussians, of which only loss \
                             distributions are known";
-            return refuse("privacy.accountant", expected, accountant.name());
+            return Err(CoordinatorError::value(
+                "privacy.accountant",
+                expected,
+                accountant.name(),
+            ));
         }
         Ok(())
     }

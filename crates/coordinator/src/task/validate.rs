@@ -79,16 +79,11 @@ impl TaskConfig {
                 ));
             }
             positive("estimate.users_per_round", estimate.users_per_round)?;
-            if estimate.rounds == Some(0) {
-                return Err(CoordinatorError::value("estimate.rounds", "at least 1", 0));
-            }
-            if estimate.users_per_round > estimate.population as f64 {
-                return Err(CoordinatorError::value(
-                    "estimate.users_per_round",
-                    format!("at most estimate.population = {}", estimate.population),
-                    estimate.users_per_round,
-                ));
-            }
+            require(estimate.rounds != Some(0), "estimate.rounds", "at least 1", 0)?;
+            let (users, population) = (estimate.users_per_round, estimate.population);
+            let expected = format!("at most estimate.population = {population}");
+            let fits = users <= population as f64;
+            require(fits, "estimate.users_per_round", expected, users)?;
             if let Some(delta) = estimate.delta {
                 open_unit("estimate.delta", delta)?;
             }
@@ -151,50 +146,24 @@ impl TaskConfig {
         let mut previous = 0;
         for (index, point) in self.schedule.iter().enumerate() {
             let key = |name: &str| format!("schedule[{index}].{name}");
-            if point.from_round <= previous {
-                return Err(CoordinatorError::value(
-                    &key("from_round"),
-                    format!("more than {previous}"),
-                    point.from_round,
-                ));
-            }
-            if point.from_round >= self.rounds {
-                return Err(CoordinatorError::value(
-                    &key("from_round"),
-                    format!("less than rounds = {}", self.rounds),
-                    point.from_round,
-                ));
-            }
-            previous = point.from_round;
+            let (from, place) = (point.from_round, key("from_round"));
+            require(from > previous, &place, format!("more than {previous}"), from)?;
+            let end = format!("less than rounds = {}", self.rounds);
+            require(from < self.rounds, &place, end, from)?;
+            previous = from;
             if let Some(norm) = point.clip_norm {
                 positive(&key("clip_norm"), norm)?;
-                if self.clip == ClipConfig::None {
-                    return Err(CoordinatorError::value(
-                        &key("clip_norm"),
-                        "clip.kind other than `none`",
-                        norm,
-                    ));
-                }
+                let (clips, expected) = (self.clip != ClipConfig::None, "clip.kind other than `none`");
+                require(clips, &key("clip_norm"), expected, norm)?;
             }
             if let Some(z) = point.noise_multiplier {
                 positive(&key("noise_multiplier"), z)?;
-                match &self.privacy {
-                    None => {
-                        return Err(CoordinatorError::value(
-                            &key("noise_multiplier"),
-                            "a [privacy] table",
-                            z,
-                        ));
-                    }
-                    Some(privacy) if privacy.target_epsilon.is_some() => {
-                        return Err(CoordinatorError::value(
-                            &key("noise_multiplier"),
-                            "no noise multiplier, since privacy.target_epsilon chooses one for the whole run",
-                            z,
-                        ));
-                    }
-                    Some(_) => {}
-                }
+                let (key, privacy) = (key("noise_multiplier"), self.privacy.as_ref());
+                require(privacy.is_some(), &key, "a [privacy] table", z)?;
+                let chosen = privacy.is_some_and(|privacy| privacy.target_epsilon.is_some());
+                let expected =
+                    "no noise multiplier, since privacy.target_epsilon chooses one for the whole run";
+                require(!chosen, &key, expected, z)?;
             }
             if point.clip_norm.is_none() && point.noise_multiplier.is_none() {
                 return Err(CoordinatorError::missing(
@@ -267,14 +236,14 @@ impl ServerConfig {
                 weight_decay,
             } => {
                 adam(beta1, beta2, epsilon)?;
-                if !(weight_decay >= 0.0 && weight_decay * self.learning_rate < 1.0) {
-                    let expected = "a number from 0 on, below 1 over server.learning_rate";
-                    return Err(CoordinatorError::value(
-                        "server.optimizer.weight_decay",
-                        expected,
-                        weight_decay,
-                    ));
-                }
+                let keeps_sign = weight_decay >= 0.0 && weight_decay * self.learning_rate < 1.0;
+                let expected = "a number from 0 on, below 1 over server.learning_rate";
+                require(
+                    keeps_sign,
+                    "server.optimizer.weight_decay",
+                    expected,
+                    weight_decay,
+                )?;
             }
             OptimizerConfig::Adafactor {
                 decay_exponent,
@@ -283,33 +252,18 @@ impl ServerConfig {
             } => {
                 positive("server.optimizer.decay_exponent", decay_exponent)?;
                 // Kept in single precision, where less than this is zero.
-                if !(epsilon >= 1e-37 && epsilon.is_finite()) {
-                    let expected = "a finite number from 1e-37 on";
-                    return Err(CoordinatorError::value(
-                        "server.optimizer.epsilon",
-                        expected,
-                        epsilon,
-                    ));
-                }
+                let holds = epsilon >= 1e-37 && epsilon.is_finite();
+                let expected = "a finite number from 1e-37 on";
+                require(holds, "server.optimizer.epsilon", expected, epsilon)?;
                 positive("server.optimizer.clipping_threshold", clipping_threshold)?;
             }
         }
         let Some(decay) = self.decay else { return Ok(()) };
-        if !(decay.last_fraction > 0.0 && decay.last_fraction <= 1.0) {
-            return Err(CoordinatorError::value(
-                "server.decay.last_fraction",
-                "a number in (0, 1]",
-                decay.last_fraction,
-            ));
-        }
-        if !(decay.final_factor >= 0.0 && decay.final_factor <= 1.0) {
-            return Err(CoordinatorError::value(
-                "server.decay.final_factor",
-                "a number in [0, 1]",
-                decay.final_factor,
-            ));
-        }
-        Ok(())
+        let (last, factor) = (decay.last_fraction, decay.final_factor);
+        let in_run = last > 0.0 && last <= 1.0;
+        require(in_run, "server.decay.last_fraction", "a number in (0, 1]", last)?;
+        let lowers = (0.0..=1.0).contains(&factor);
+        require(lowers, "server.decay.final_factor", "a number in [0, 1]", factor)
     }
 }
 
@@ -324,38 +278,33 @@ fn adam(beta1: f64, beta2: f64, epsilon: f64) -> Result<()> {
 /// # Errors
 /// [`CoordinatorError::ConfigValue`] for a name that is empty, starts with a dot or holds a separator.
 pub fn folder_name(name: &str) -> Result<()> {
-    if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']) {
-        return Err(CoordinatorError::value(
-            "name",
-            "a folder name",
-            format!("{name:?}"),
-        ));
-    }
-    Ok(())
+    let refused = name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']);
+    require(!refused, "name", "a folder name", format!("{name:?}"))
 }
 
-pub(super) fn positive(key: &str, value: f64) -> Result<()> {
-    if value > 0.0 && value.is_finite() {
-        Ok(())
-    } else {
-        Err(CoordinatorError::value(key, "a finite number above 0", value))
+/// Refuses a value unless `holds`.
+pub(crate) fn require(holds: bool, key: &str, expected: impl Into<String>, got: impl ToString) -> Result<()> {
+    match holds {
+        true => Ok(()),
+        false => Err(CoordinatorError::value(key, expected, got)),
     }
+}
+
+pub(crate) fn positive(key: &str, value: f64) -> Result<()> {
+    require(
+        value > 0.0 && value.is_finite(),
+        key,
+        "a finite number above 0",
+        value,
+    )
 }
 
 fn open_unit(key: &str, value: f64) -> Result<()> {
-    if value > 0.0 && value < 1.0 {
-        Ok(())
-    } else {
-        Err(CoordinatorError::value(key, "a number in (0, 1)", value))
-    }
+    require(value > 0.0 && value < 1.0, key, "a number in (0, 1)", value)
 }
 
 fn below_one(key: &str, value: f64) -> Result<()> {
-    if (0.0..1.0).contains(&value) {
-        Ok(())
-    } else {
-        Err(CoordinatorError::value(key, "a number in [0, 1)", value))
-    }
+    require((0.0..1.0).contains(&value), key, "a number in [0, 1)", value)
 }
 
 /// Refuses zero.
@@ -363,11 +312,7 @@ fn below_one(key: &str, value: f64) -> Result<()> {
 /// # Errors
 /// [`CoordinatorError::ConfigValue`] naming the key.
 pub fn at_least_one(key: &str, value: usize) -> Result<()> {
-    if value > 0 {
-        Ok(())
-    } else {
-        Err(CoordinatorError::value(key, "at least 1", value))
-    }
+    require(value > 0, key, "at least 1", value)
 }
 
 /// Refuses adapters without an initial model. Beside random parameters they would train a model that computes nothing of use.

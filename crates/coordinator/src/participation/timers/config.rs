@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{CoordinatorError, Result};
+use crate::error::Result;
+use crate::task::{at_least_one, positive, require};
 
 /// Seconds of an hour.
 pub(super) const HOUR: f64 = 3600.0;
@@ -152,11 +153,9 @@ impl TimersConfig {
     /// Checks each value.
     ///
     /// # Errors
-    /// [`CoordinatorError::ConfigValue`] naming the key, the expected and the actual value.
+    /// [`ConfigValue`](crate::error::CoordinatorError::ConfigValue) naming the key, the expected and the actual value.
     pub fn validate(&self) -> Result<()> {
-        if self.report_goal == 0 {
-            return Err(CoordinatorError::value("timers.report_goal", "at least 1", 0));
-        }
+        at_least_one("timers.report_goal", self.report_goal as usize)?;
         within("over_selection", self.over_selection, 1.0, 10.0)?;
         within("timer_hours", self.timer_hours, 1.0, 8760.0)?;
         within("min_round_minutes", self.min_round_minutes, 0.0, 10_080.0)?;
@@ -170,44 +169,22 @@ impl TimersConfig {
             ("round_timeout_minutes", self.round_timeout_minutes),
             ("min_round_minutes", self.min_round_minutes),
         ] {
-            if minutes > timer_minutes {
-                return Err(CoordinatorError::value(
-                    &format!("timers.{key}"),
-                    format!("at most the timer, {timer_minutes} minutes"),
-                    minutes,
-                ));
-            }
+            let expected = format!("at most the timer, {timer_minutes} minutes");
+            let fits = minutes <= timer_minutes;
+            require(fits, &format!("timers.{key}"), expected, minutes)?;
         }
-        if self.min_round_minutes > self.round_timeout_minutes {
-            return Err(CoordinatorError::value(
-                "timers.min_round_minutes",
-                format!(
-                    "at most timers.round_timeout_minutes = {}",
-                    self.round_timeout_minutes
-                ),
-                self.min_round_minutes,
-            ));
-        }
+        let (min, timeout) = (self.min_round_minutes, self.round_timeout_minutes);
+        let expected = format!("at most timers.round_timeout_minutes = {timeout}");
+        require(min <= timeout, "timers.min_round_minutes", expected, min)?;
         self.charging.validate()?;
         if let Some(daytime) = &self.daytime {
             daytime.validate()?;
         }
         let fractions = |key: &str, fractions: Vec<f64>| {
-            if fractions.is_empty() || fractions.len() > 256 {
-                let expected = "from 1 to 256 entries";
-                return Err(CoordinatorError::value(
-                    &format!("timers.{key}"),
-                    expected,
-                    fractions.len(),
-                ));
-            }
-            for (place, fraction) in fractions.into_iter().enumerate() {
-                if !(fraction.is_finite() && fraction > 0.0) {
-                    let key = format!("timers.{key}[{place}].share");
-                    return Err(CoordinatorError::value(&key, "a finite number above 0", fraction));
-                }
-            }
-            Ok(())
+            let (key, count) = (format!("timers.{key}"), fractions.len());
+            require((1..=256).contains(&count), &key, "from 1 to 256 entries", count)?;
+            let mut places = fractions.into_iter().enumerate();
+            places.try_for_each(|(place, fraction)| positive(&format!("{key}[{place}].share"), fraction))
         };
         fractions("zones", self.zones.iter().map(|zone| zone.fraction).collect())?;
         fractions(
@@ -274,14 +251,8 @@ fn seconds(value: f64) -> u32 {
 
 /// PRIVACY: written so that a NaN is refused.
 fn within(key: &str, value: f64, min: f64, max: f64) -> Result<()> {
-    if (min..=max).contains(&value) {
-        return Ok(());
-    }
-    Err(CoordinatorError::value(
-        &format!("timers.{key}"),
-        format!("from {min} to {max}"),
-        value,
-    ))
+    let (key, expected) = (format!("timers.{key}"), format!("from {min} to {max}"));
+    require((min..=max).contains(&value), &key, expected, value)
 }
 
 #[cfg(test)]
