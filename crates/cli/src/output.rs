@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -14,7 +13,6 @@ use serde::Serialize;
 
 pub(crate) use undertone_present::table::facts;
 use undertone_present::terminal;
-use undertone_run::files::write_atomic;
 
 /// The form of results that the caller asked for.
 #[derive(Debug, Clone, Copy)]
@@ -115,13 +113,6 @@ fn write_out(text: &str) -> anyhow::Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot write to standard output"),
     }
-}
-
-/// Writes a result as JSON into a file, whole or not at all.
-pub(crate) fn write_json<T: Serialize>(file: &Path, value: &T) -> anyhow::Result<()> {
-    let mut json = serde_json::to_vec_pretty(value).context("cannot write the result as JSON")?;
-    json.push(b'\n');
-    Ok(write_atomic(file, &json)?)
 }
 
 /// A value as it may stand in a table or a sentence: in one line of bounded length.

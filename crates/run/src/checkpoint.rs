@@ -137,10 +137,7 @@ impl Snapshot<'_> {
             }
             None => None,
         };
-        let damaged = |message: String| RunError::Damaged {
-            path: path.clone(),
-            message,
-        };
+        let damaged = |error: String| RunError::damaged(&path, error);
         let state = serde_json::to_string(&self.state).map_err(|error| damaged(error.to_string()))?;
         let metadata = HashMap::from([(STATE_KEY.to_owned(), state)]);
         let tensors = NAMES
@@ -230,10 +227,7 @@ impl Checkpoint {
         }
         let max = (parameters as u64).saturating_mul(MAX_BYTES_PER_PARAMETER);
         let bytes = files::read_at_most(&path, max.saturating_add(MAX_HEADER))?;
-        let damaged = |message: String| RunError::Damaged {
-            path: path.clone(),
-            message,
-        };
+        let damaged = |message: String| RunError::damaged(&path, message);
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| damaged(error.to_string()))?;
         let state = header
             .metadata()
@@ -282,10 +276,8 @@ impl Checkpoint {
         if rounds.is_some_and(|rounds| rounds.bytes().all(|byte| byte.is_ascii_digit())) {
             return Ok(Some(path.with_file_name(name)));
         }
-        Err(RunError::Damaged {
-            path,
-            message: format!("expected a state of noise named {NOISE_PREFIX}N{NOISE_SUFFIX}, got {name:?}"),
-        })
+        let message = format!("expected a state of noise named {NOISE_PREFIX}N{NOISE_SUFFIX}, got {name:?}");
+        Err(RunError::damaged(&path, message))
     }
 
     /// Refuses a checkpoint of a different model, configuration or corpus.

@@ -232,6 +232,16 @@ impl RunError {
         }
     }
 
+    /// A file that cannot be understood, with the reason.
+    #[must_use]
+    #[allow(clippy::needless_pass_by_value)] // texts and errors alike, without `&` at every call
+    pub fn damaged(path: &Path, message: impl ToString) -> Self {
+        Self::Damaged {
+            path: path.to_owned(),
+            message: message.to_string(),
+        }
+    }
+
     /// A required key that is missing.
     #[must_use]
     pub fn missing(key: &str, expected: impl Into<String>) -> Self {

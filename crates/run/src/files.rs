@@ -12,6 +12,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use self::names::{
@@ -183,10 +184,7 @@ pub fn read_text(path: &Path) -> Result<String> {
 /// # Errors
 /// The errors of [`open`], and [`RunError::Damaged`] with the place of the error.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    serde_json::from_slice(&read(path)?).map_err(|error| RunError::Damaged {
-        path: path.to_owned(),
-        message: error.to_string(),
-    })
+    serde_json::from_slice(&read(path)?).map_err(|error| RunError::damaged(path, error))
 }
 
 /// Reads a file that the user named: links are followed, and pipes are read to their end. At most `limit` bytes.
@@ -289,6 +287,17 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
         file.write_all(bytes)
             .map_err(|source| RunError::io("write", path, source))
     })
+}
+
+/// Writes a value as indented JSON with a final line feed, as [`write_atomic`] does.
+///
+/// # Errors
+/// [`RunError::Io`] naming the path.
+pub fn write_json<T: Serialize + ?Sized>(path: &Path, value: &T) -> Result<()> {
+    let fail = |error: serde_json::Error| RunError::io("write", path, error.into());
+    let mut text = serde_json::to_vec_pretty(value).map_err(fail)?;
+    text.push(b'\n');
+    write_atomic(path, &text)
 }
 
 /// Writes the output of `write` as [`write_atomic`] does: a large file is never in memory as a whole.

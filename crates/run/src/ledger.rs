@@ -44,10 +44,7 @@ pub fn read_chain(path: &Path, genesis: &str) -> Result<(Vec<LedgerEntry>, Strin
     let mut lines = Lines::open(path)?;
     while let Some(Line { number, bytes, .. }) = lines.next()? {
         let index = entries.len();
-        let damaged = |message: String| RunError::Damaged {
-            path: path.to_owned(),
-            message: format!("line {number}: {message}"),
-        };
+        let damaged = |message: String| RunError::damaged(path, format!("line {number}: {message}"));
         let entry: LedgerEntry = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
         if entry.round != index as u64 {
             return Err(damaged(format!("expected round {index}, got {}", entry.round)));

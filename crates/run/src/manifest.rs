@@ -53,11 +53,7 @@ impl Manifest {
     /// # Errors
     /// [`RunError::Io`].
     pub fn write(&self, run_dir: &Path) -> Result<()> {
-        let path = run_dir.join(MANIFEST_FILE);
-        let mut text =
-            serde_json::to_vec_pretty(self).map_err(|error| RunError::io("write", &path, error.into()))?;
-        text.push(b'\n');
-        files::write_atomic(&path, &text)
+        files::write_json(&run_dir.join(MANIFEST_FILE), self)
     }
 
     /// Reads the manifest of a run.
@@ -65,8 +61,7 @@ impl Manifest {
     /// # Errors
     /// [`RunError::Io`], [`RunError::Damaged`].
     pub fn read(run_dir: &Path) -> Result<Self> {
-        let path = run_dir.join(MANIFEST_FILE);
-        files::read_json(&path)
+        files::read_json(&run_dir.join(MANIFEST_FILE))
     }
 }
 

@@ -192,10 +192,9 @@ impl<'a> Pretraining<'a> {
         } = checkpoint;
         let fits = parameters.len() == self.parameters.len();
         if !fits || !self.optimizer.restore(state.steps, first, second) {
-            return Err(RunError::Damaged {
-                path: crate::checkpoint::path(self.inputs.directory.path()),
-                message: "its parameters or optimizer state do not fit the configuration".to_owned(),
-            });
+            let path = crate::checkpoint::path(self.inputs.directory.path());
+            let message = "its parameters or optimizer state do not fit the configuration";
+            return Err(RunError::damaged(&path, message));
         }
         self.parameters = parameters;
         self.step = state.rounds;

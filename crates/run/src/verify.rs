@@ -251,16 +251,12 @@ fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Chec
             check.problem(format!("{place}: expected {}, got {}", key(first), key(entry)));
         }
     }
-    let made = (|| {
+    let made: Result<_> = (|| {
         let vocabulary = vocabulary_of(folder, &config.data)?;
         let layout = config.task.model.layout(vocabulary.len())?;
         let counts = ParameterCounts::of(&config.task.model, vocabulary.len())?;
-        let Some(first) = entries.first() else {
-            return Err(RunError::Damaged {
-                path: folder.join(crate::driver::LEDGER_FILE),
-                message: "no rounds".to_owned(),
-            });
-        };
+        let first = entries.first();
+        let first = first.ok_or_else(|| RunError::damaged(&folder.join(LEDGER_FILE), "no rounds"))?;
         let population = Population {
             users: first.population,
             total_weight: first.total_weight,
@@ -304,8 +300,6 @@ fn vocabulary_privacy(
     if record.matches(vocabulary) && record.words() == vocabulary.words().len() as u64 {
         return Ok(Some(record));
     }
-    Err(RunError::Damaged {
-        path,
-        message: format!("it is that of other words than those in {VOCAB_FILE}"),
-    })
+    let message = format!("it is that of other words than those in {VOCAB_FILE}");
+    Err(RunError::damaged(&path, message))
 }

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use undertone_run::config::Override;
-use undertone_run::files::write_atomic;
+use undertone_run::files::{write_atomic, write_json};
 use undertone_studies::simulate::{self, Simulation, SimulationFile};
 
-use crate::output::{Output, value, write_json};
+use crate::output::{Output, value};
 use sweep::Sweep;
 
 /// Arguments of `undertone simulate`.

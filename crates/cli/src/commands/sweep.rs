@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use undertone_run::RunOptions;
 use undertone_run::config::Override;
-use undertone_run::files::write_atomic;
+use undertone_run::files::{write_atomic, write_json};
 use undertone_studies::sweep::{Comparison, Sweep, TrialState};
 
 use super::train::{Progress, start_threads};
-use crate::output::{Output, value, write_json};
+use crate::output::{Output, value};
 
 /// Arguments of `undertone sweep`.
 #[derive(Debug, clap::Args)]

@@ -224,10 +224,8 @@ impl<'a> Run<'a> {
         mut trained: Trained,
         entropy: &RoundEntropy,
     ) -> Result<RunHead> {
-        let damaged = |message: String| RunError::Damaged {
-            path: crate::checkpoint::path(self.directory.path()),
-            message,
-        };
+        let path = crate::checkpoint::path(self.directory.path());
+        let damaged = |message: String| RunError::damaged(&path, message);
         let state = &checkpoint.state;
         if ledger.len() as u64 != state.rounds {
             let message = format!("{} rounds, but the ledger has {}", state.rounds, ledger.len());
@@ -252,9 +250,8 @@ impl<'a> Run<'a> {
             .optimizer
             .restore(state.steps, checkpoint.first, checkpoint.second)
         {
-            return Err(damaged(
-                "its optimizer state does not fit `server.optimizer`".to_owned(),
-            ));
+            let message = "its optimizer state does not fit `server.optimizer`";
+            return Err(damaged(message.to_owned()));
         }
         trained.parameters = checkpoint.parameters;
         self.train_seconds = checkpoint.state.train_seconds;

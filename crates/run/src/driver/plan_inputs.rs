@@ -44,20 +44,15 @@ pub(crate) fn vocabulary_cost(
 /// Reads a strategy, or the strategy of a mechanism, as `undertone mechanism optimize --out` writes them.
 fn read_strategy(file: &Path) -> Result<Strategy> {
     let bytes = files::read_given(file, files::MAX_GIVEN)?;
-    let damaged = |message: String| RunError::Damaged {
-        path: file.to_owned(),
-        message,
-    };
-    let value: serde_json::Value =
-        serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let damaged = |error: serde_json::Error| RunError::damaged(file, error);
+    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(damaged)?;
     if value.get("strategy").is_some() {
-        let mechanism: Mechanism =
-            serde_json::from_value(value).map_err(|error| damaged(error.to_string()))?;
+        let mechanism: Mechanism = serde_json::from_value(value).map_err(damaged)?;
         return Ok(mechanism.strategy().clone());
     }
     serde_json::from_value(value).map_err(|error| {
-        damaged(format!(
-            "expected a mechanism or a strategy as `undertone mechanism optimize --out` writes them: {error}"
-        ))
+        let expected =
+            "expected a mechanism or a strategy as `undertone mechanism optimize --out` writes them";
+        RunError::damaged(file, format!("{expected}: {error}"))
     })
 }

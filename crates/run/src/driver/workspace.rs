@@ -204,11 +204,7 @@ impl RunDirectory {
             corpus.vocab().to_file_contents().as_bytes(),
         )?;
         if !trainings.is_empty() {
-            let path = self.file(INITIAL_MODEL_FILE);
-            let mut text = serde_json::to_vec_pretty(trainings)
-                .map_err(|error| RunError::io("write", &path, error.into()))?;
-            text.push(b'\n');
-            files::write_atomic(&path, &text)?;
+            files::write_json(&self.file(INITIAL_MODEL_FILE), trainings)?;
         }
         if let Some(record) = corpus.vocabulary_privacy() {
             let path = self.file(VOCAB_PRIVACY_FILE);
@@ -222,11 +218,7 @@ impl RunDirectory {
 
     /// Writes the privacy report of the run of this name, for programs and for readers.
     pub(crate) fn write_privacy(&self, run: &str, report: &PrivacyReport) -> Result<()> {
-        let path = self.file(PRIVACY_FILE);
-        let mut text =
-            serde_json::to_vec_pretty(report).map_err(|error| RunError::io("write", &path, error.into()))?;
-        text.push(b'\n');
-        files::write_atomic(&path, &text)?;
+        files::write_json(&self.file(PRIVACY_FILE), report)?;
         files::write_atomic(
             &self.file(PRIVACY_PAGE),
             privacy_page::document(run, report).as_bytes(),
@@ -328,11 +320,11 @@ pub(crate) fn trained_model(
     }
     let bytes = files::read_at_most(&path, max)?;
     let Loaded { model, parameters } = spec.load(vocab.len(), &bytes)?;
-    let parameters = parameters.ok_or_else(|| RunError::Damaged {
-        path,
-        message: "it lacks the adapters that the run has trained".to_owned(),
-    })?;
-    Ok((model, parameters))
+    let lacking = "it lacks the adapters that the run has trained";
+    Ok((
+        model,
+        parameters.ok_or_else(|| RunError::damaged(&path, lacking))?,
+    ))
 }
 
 /// Digest of the files that say what a run is.
@@ -358,10 +350,8 @@ pub(crate) fn trainings_of(folder: &Path) -> Result<Vec<Training>> {
         true => Err("expected at least one training".to_owned()),
         false => check(&trainings),
     };
-    match checked {
-        Ok(()) => Ok(trainings),
-        Err(message) => Err(RunError::Damaged { path, message }),
-    }
+    checked.map_err(|message| RunError::damaged(&path, message))?;
+    Ok(trainings)
 }
 
 /// The strategy that a run was started with, where it has one.

@@ -119,10 +119,8 @@ impl JsonLines {
             .map_err(|source| RunError::io("read", path, source))?
             .len();
         if present < length {
-            return Err(RunError::Damaged {
-                path: path.to_owned(),
-                message: format!("the checkpoint expects {length} bytes, the file has {present}"),
-            });
+            let message = format!("the checkpoint expects {length} bytes, the file has {present}");
+            return Err(RunError::damaged(path, message));
         }
         file.set_len(length)
             .and_then(|()| file.seek(SeekFrom::Start(length)))

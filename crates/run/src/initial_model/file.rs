@@ -28,7 +28,7 @@ impl ModelFile {
         let description = text
             .map(|text| serde_json::from_str(&text))
             .transpose()
-            .map_err(|error| damaged(path, format!("its description: {error}")))?;
+            .map_err(|error| RunError::damaged(path, format!("its description: {error}")))?;
         Ok(Self {
             path: path.to_owned(),
             bytes,
@@ -41,7 +41,8 @@ impl ModelFile {
             .description
             .as_ref()
             .map_or(&[][..], |own| &own.trained_on[..]);
-        trainings::check(said).map_err(|error| damaged(&self.path, format!("its description: {error}")))?;
+        trainings::check(said)
+            .map_err(|error| RunError::damaged(&self.path, format!("its description: {error}")))?;
         Ok(match said {
             [] => vec![Training::Undescribed {}],
             said => said.to_vec(),
@@ -68,7 +69,7 @@ impl ModelFile {
         let own = self.description.as_ref().map_or(spec, |own| &own.model);
         let Loaded { model, parameters } = own.load(vocab.len(), &self.bytes).map_err(of_file)?;
         let adapters = parameters
-            .ok_or_else(|| damaged(&self.path, "it lacks the adapters that it describes".to_owned()))?;
+            .ok_or_else(|| RunError::damaged(&self.path, "it lacks the adapters that it describes"))?;
         let merged = model.write_merged(&adapters, None).map_err(of_file)?;
         spec.load(vocab.len(), &merged).map_err(of_file)
     }
@@ -109,7 +110,7 @@ impl ModelFile {
         }
         let text = files::read_given(&beside, files::MAX_GIVEN)?;
         let config: gpt2::Gpt2Config =
-            serde_json::from_slice(&text).map_err(|error| damaged(&beside, error.to_string()))?;
+            serde_json::from_slice(&text).map_err(|error| RunError::damaged(&beside, error))?;
         config.check(expected).map_err(of_file)
     }
 
@@ -146,12 +147,5 @@ fn unusable(path: &Path, source: undertone_models::ModelError) -> RunError {
     RunError::InitialModel {
         path: path.to_owned(),
         source: Box::new(source),
-    }
-}
-
-fn damaged(path: &Path, message: String) -> RunError {
-    RunError::Damaged {
-        path: path.to_owned(),
-        message,
     }
 }

@@ -19,13 +19,11 @@ pub(super) fn agree(run: &Run<'_>) -> (Check, Option<PrivacyReport>) {
         None => return (check, None),
     };
     let made = check.keep(claims.report(&run.entries));
-    let Some(bytes) = check.keep(crate::files::read(&run.folder.join(PRIVACY_FILE))) else {
+    let path = run.folder.join(PRIVACY_FILE);
+    let Some(bytes) = check.keep(crate::files::read(&path)) else {
         return (check, None);
     };
-    let damaged = |error: serde_json::Error| RunError::Damaged {
-        path: run.folder.join(PRIVACY_FILE),
-        message: error.to_string(),
-    };
+    let damaged = |error: serde_json::Error| RunError::damaged(&path, error);
     let written: Result<Value> = serde_json::from_slice(&bytes).map_err(damaged);
     if let (Some(made), Some(written)) = (&made, check.keep(written))
         && let Some(expected) = check.keep(serde_json::to_value(made).map_err(damaged))

@@ -173,9 +173,11 @@ impl SimulationConfig {
 /// The strategy of a description file, and the noise multiplier of a whole mechanism.
 fn described(file: &Path) -> Result<(Strategy, Option<NoiseMultiplier>)> {
     let bytes = files::read_given(file, files::MAX_GIVEN)?;
-    let description = serde_json::from_slice(&bytes).map_err(|error| RunError::Damaged {
-        path: file.to_owned(),
-        message: format!("expected a mechanism or a strategy as JSON: {error}"),
+    let description = serde_json::from_slice(&bytes).map_err(|error| {
+        RunError::damaged(
+            file,
+            format!("expected a mechanism or a strategy as JSON: {error}"),
+        )
     })?;
     Ok(match description {
         Description::Mechanism(mechanism) => {

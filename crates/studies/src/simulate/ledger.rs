@@ -82,10 +82,7 @@ impl LedgerWriter {
 pub fn read(path: &Path, mut on_line: impl FnMut(LedgerLine) -> Result<()>) -> Result<()> {
     let mut lines = Lines::open_given(path)?;
     while let Some(Line { number, bytes, .. }) = lines.next()? {
-        let damaged = |message: String| RunError::Damaged {
-            path: path.to_owned(),
-            message: format!("line {number}: {message}"),
-        };
+        let damaged = |message: String| RunError::damaged(path, format!("line {number}: {message}"));
         let line: LedgerLine = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
         let came = line.participants.len() as u64;
         if came != line.cohort_size {

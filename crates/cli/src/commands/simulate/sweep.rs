@@ -6,11 +6,11 @@ use anyhow::{Context, ensure};
 use serde::Serialize;
 use undertone_present::numbers::{number, upper_bound};
 use undertone_run::config::Override;
-use undertone_run::files::write_atomic;
+use undertone_run::files::{write_atomic, write_json};
 use undertone_studies::simulate::{Simulation, SimulationFile};
 
 use super::{SimulateArgs, pictures, simulated, text};
-use crate::output::{Output, write_json};
+use crate::output::Output;
 use undertone_present::table::grid;
 
 /// A key of the simulation file and the numbers it takes.
