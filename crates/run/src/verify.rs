@@ -66,6 +66,11 @@ impl Check {
         self.problems.extend(problems);
     }
 
+    /// Adds a problem of a place whose value is not the expected one.
+    fn wrong(&mut self, place: impl Display, expected: impl Display, got: impl Display) {
+        self.problem(format!("{place}: expected {expected}, got {got}"));
+    }
+
     /// Adds a problem if two figures differ.
     fn same(&mut self, place: impl Display, expected: &impl Figure, got: &impl Figure) {
         let (expected, got) = (expected.value(), got.value());
@@ -75,12 +80,7 @@ impl Check {
             (a, b) => a.is_some() != b.is_some(),
         };
         if differ {
-            let shown = |value: Option<f64>| value.map_or("no value".to_owned(), |value| value.to_string());
-            self.problem(format!(
-                "{place}: expected {}, got {}",
-                shown(expected),
-                shown(got)
-            ));
+            self.wrong(place, shown(expected), shown(got));
         }
     }
 
@@ -88,6 +88,11 @@ impl Check {
     fn keep<T, E: Display>(&mut self, result: std::result::Result<T, E>) -> Option<T> {
         result.map_err(|error| self.problem(error)).ok()
     }
+}
+
+/// A number, or that there is none.
+fn shown(value: Option<impl Display>) -> String {
+    value.map_or("no value".to_owned(), |value| value.to_string())
 }
 
 /// A number, or none.
@@ -247,8 +252,7 @@ fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Chec
         check.same(place("total_weight"), &first.total_weight, &entry.total_weight);
         if entry.noise_domain != first.noise_domain {
             let key = |entry: &LedgerEntry| entry.noise_domain.map_or("no key", |_| "modular");
-            let place = place("noise_domain");
-            check.problem(format!("{place}: expected {}, got {}", key(first), key(entry)));
+            check.wrong(place("noise_domain"), key(first), key(entry));
         }
     }
     let made: Result<_> = (|| {

@@ -32,10 +32,7 @@ pub(super) fn as_when_it_ended(folder: &Path, config: Option<&RunConfig>) -> Che
         }
     };
     if manifest.version != 1 {
-        check.problem(format!(
-            "{MANIFEST_FILE}, version: expected 1, got {}",
-            manifest.version
-        ));
+        check.wrong(format!("{MANIFEST_FILE}, version"), 1, manifest.version);
     }
     let strangers = manifest
         .files

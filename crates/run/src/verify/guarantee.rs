@@ -81,9 +81,8 @@ fn page(run: &Run<'_>, report: &PrivacyReport, check: &mut Check) {
     let got = String::from_utf8_lossy(&got);
     let mut lines = expected.lines().zip(got.lines()).zip(1..);
     if let Some(((expected, got), line)) = lines.find(|((expected, got), _)| expected != got) {
-        check.problem(format!(
-            "{PRIVACY_PAGE}, line {line}: expected {expected:?}, got {got:?}"
-        ));
+        let place = format!("{PRIVACY_PAGE}, line {line}");
+        check.wrong(place, format!("{expected:?}"), format!("{got:?}"));
     } else if *expected != *got {
         check.problem(format!(
             "{PRIVACY_PAGE}: expected the {} lines that {PRIVACY_FILE} gives, got {} lines",

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::same::exactly;
-use super::{Check, Run};
+use super::{Check, Run, shown};
 use crate::driver::{LEDGER_FILE, genesis_of};
 use crate::error::Result;
 use crate::files::{Line, Lines};
@@ -63,7 +63,7 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
         .bounded()
         .is_some_and(|bounded| bounded.clients().is_some());
     for (index, entry) in run.entries.iter().enumerate() {
-        let place = |what: &str| format!("{LEDGER_FILE}, line {}, {what}", index + 1);
+        let place = place(index);
         let planned = match (adaptive, entry.clip_norm) {
             // Where clipping is adaptive the norm is an outcome, and changes where a segment begins.
             (true, Some(clip_norm)) => run.plan.round_clipped(entry.round, clip_norm),
@@ -71,44 +71,32 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
         };
         let sampling = run.config.task.cohort.sampling.name();
         if entry.sampling != sampling {
-            check.problem(format!(
-                "{}: expected {sampling}, got {}",
-                place("sampling"),
-                entry.sampling
-            ));
+            check.wrong(place("sampling"), sampling, &entry.sampling);
         }
-        check.same(
-            place("sampling_probability"),
-            &run.plan.sampling_probability(),
-            &entry.sampling_probability,
-        );
-        check.same(
-            place("population"),
-            &run.plan.population().users,
-            &entry.population,
-        );
+        let (q, population) = (run.plan.sampling_probability(), run.plan.population());
+        check.same(place("sampling_probability"), &q, &entry.sampling_probability);
+        check.same(place("population"), &population.users, &entry.population);
         check_size(run, index, &mut check);
         check.same(
             place("total_weight"),
-            &run.plan.population().total_weight,
+            &population.total_weight,
             &entry.total_weight,
         );
         check.same(place("clip_norm"), &planned.clipping.bound(), &entry.clip_norm);
         check.same(place("sensitivity"), &planned.sensitivity, &entry.sensitivity);
         check.same(place("noise_std"), &planned.noise_std, &entry.noise_std);
+        let noise_multiplier = planned.noise_multiplier;
         check.same(
             place("noise_multiplier"),
-            &planned.noise_multiplier,
+            &noise_multiplier,
             &entry.noise_multiplier,
         );
         check_survivors(run, index, &mut check);
         check_examples(run, index, &mut check);
         let named = entry.noise_key.as_deref().map(is_key_id);
-        if named != planned.noise_multiplier.map(|_| true) {
-            check.problem(format!(
-                "{}: expected 16 hexadecimal digits in private runs, and nothing in others",
-                place("noise_key")
-            ));
+        if named != noise_multiplier.map(|_| true) {
+            let expected = "expected 16 hexadecimal digits in private runs, and nothing in others";
+            check.problem(format!("{}: {expected}", place("noise_key")));
         }
     }
     if adaptive {
@@ -116,6 +104,11 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
     }
     check.found = "clip norm, sensitivity and noise of every round as configured".to_owned();
     check
+}
+
+/// The places of the values in a line of the ledger, by their keys.
+fn place(index: usize) -> impl Fn(&str) -> String {
+    move |what| format!("{LEDGER_FILE}, line {}, {what}", index + 1)
 }
 
 /// `true` if a text is the name of a key.
@@ -136,19 +129,14 @@ fn check_size(run: &Run<'_>, index: usize, check: &mut Check) {
     };
     let size = run.entries[index].cohort_size;
     if !sizes.contains(&size) {
-        check.problem(format!(
-            "{LEDGER_FILE}, line {}, cohort_size: expected from {} to {}, got {size}",
-            index + 1,
-            sizes.start(),
-            sizes.end()
-        ));
+        let expected = format!("from {} to {}", sizes.start(), sizes.end());
+        check.wrong(place(index)("cohort_size"), expected, size);
     }
 }
 
 /// Checks that each participant gave from one to `group_size` examples, with ULS and ELS.
 fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
-    let entry = &run.entries[index];
-    let place = |what: &str| format!("{LEDGER_FILE}, line {}, {what}", index + 1);
+    let (entry, place) = (&run.entries[index], place(index));
     let group_size = run.config.task.user_update.group_size;
     check.same(
         place("group_size"),
@@ -157,10 +145,8 @@ fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
     );
     let Some(group_size) = group_size else {
         if entry.examples.is_some() {
-            check.problem(format!(
-                "{}: a run without a group size has no such value",
-                place("examples")
-            ));
+            let place = place("examples");
+            check.problem(format!("{place}: a run without a group size has no such value"));
         }
         return;
     };
@@ -168,28 +154,19 @@ fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
     let within = |examples| (entry.cohort_size..=max).contains(&examples);
     // Of users who failed on the way nothing is in the sum.
     if entry.survivors.is_none() && !entry.examples.is_some_and(within) {
-        check.problem(format!(
-            "{}: expected from {} to {max} of {} participants, got {}",
-            place("examples"),
-            entry.cohort_size,
-            entry.cohort_size,
-            entry
-                .examples
-                .map_or("no value".to_owned(), |examples| examples.to_string()),
-        ));
+        let size = entry.cohort_size;
+        let expected = format!("from {size} to {max} of {size} participants");
+        check.wrong(place("examples"), expected, shown(entry.examples));
     }
 }
 
 /// Checks that a round below the floor of survivors was abandoned, and left the parameters as they were.
 fn check_survivors(run: &Run<'_>, index: usize, check: &mut Check) {
-    let entry = &run.entries[index];
-    let place = |what: &str| format!("{LEDGER_FILE}, line {}, {what}", index + 1);
+    let (entry, place) = (&run.entries[index], place(index));
     let Some(encoding) = run.plan.encoding() else {
         if entry.survivors.is_some() || entry.abandoned {
-            check.problem(format!(
-                "{}: a run without [aggregation] has no such value",
-                place("survivors")
-            ));
+            let place = place("survivors");
+            check.problem(format!("{place}: a run without [aggregation] has no such value"));
         }
         return;
     };
@@ -197,32 +174,24 @@ fn check_survivors(run: &Run<'_>, index: usize, check: &mut Check) {
     let survivors = entry.survivors.unwrap_or(0);
     if survivors > entry.cohort_size || survivors > cohort.max_clients {
         let max = entry.cohort_size.min(cohort.max_clients);
-        check.problem(format!(
-            "{}: expected at most {max}, got {survivors}",
-            place("survivors")
-        ));
+        check.wrong(place("survivors"), format!("at most {max}"), survivors);
     }
     if entry.survivors.is_none() {
-        check.problem(format!(
-            "{}: expected a number with [aggregation]",
-            place("survivors")
-        ));
+        let place = place("survivors");
+        check.problem(format!("{place}: expected a number with [aggregation]"));
     }
     if survivors < cohort.min_clients && !entry.abandoned {
+        let (place, floor) = (place("abandoned"), cohort.min_clients);
         check.problem(format!(
-            "{}: {survivors} survivors, released below the floor of {}",
-            place("abandoned"),
-            cohort.min_clients
+            "{place}: {survivors} survivors, released below the floor of {floor}"
         ));
     }
     let before = index
         .checked_sub(1)
         .map(|before| &run.entries[before].parameters_sha256);
     if entry.abandoned && before.is_some_and(|before| *before != entry.parameters_sha256) {
-        check.problem(format!(
-            "{}: an abandoned round changed the parameters",
-            place("parameters_sha256")
-        ));
+        let place = place("parameters_sha256");
+        check.problem(format!("{place}: an abandoned round changed the parameters"));
     }
 }
 
@@ -236,7 +205,7 @@ fn segments(run: &Run<'_>, check: &mut Check) {
             active = entry.clip_norm;
         }
         check.same(
-            format!("{LEDGER_FILE}, line {}, clip_norm between restarts", index + 1),
+            place(index)("clip_norm between restarts"),
             &active,
             &entry.clip_norm,
         );

@@ -171,21 +171,15 @@ fn check_start(run: &Run<'_>, start: &StartRecord, check: &mut Check) {
     possible_histogram(&format!("{place}.user_sizes"), &start.user_sizes, check);
     let users = total(&start.user_sizes.counts);
     if users != start.train_users as u64 {
-        check.problem(format!(
-            "{place}.user_sizes.counts: expected {} users, got {users}",
-            start.train_users
-        ));
+        let expected = format!("{} users", start.train_users);
+        check.wrong(format!("{place}.user_sizes.counts"), expected, users);
     }
     for (name, fraction) in [
         ("best_accuracy", start.best_accuracy),
         ("unigram_accuracy", start.unigram_accuracy),
     ] {
-        possible(
-            &format!("{place}.{name}"),
-            fraction.unwrap_or(0.0),
-            0.0..=1.0,
-            check,
-        );
+        let place = format!("{place}.{name}");
+        possible(&place, fraction.unwrap_or(0.0), 0.0..=1.0, check);
     }
 }
 
@@ -218,14 +212,13 @@ fn check_round(run: &Run<'_>, record: &RoundRecord, determined_by: &Determined<'
             record.release_norm,
         ),
         epsilon: *epsilon,
-        ledger_sha256: ledger_sha256.clone(),
         ..record.clone()
     };
     if record.ledger_sha256.is_none() {
         check.problem(format!(
             "{place}, ledger_sha256: missing; runs of older versions have none"
         ));
-    } else if record.ledger_sha256 != expected.ledger_sha256 {
+    } else if record.ledger_sha256 != *ledger_sha256 {
         let matrix = run
             .plan
             .bounded()
@@ -236,19 +229,11 @@ fn check_round(run: &Run<'_>, record: &RoundRecord, determined_by: &Determined<'
              mechanism.json{}, initial_model.json, the vocabulary) is not that of the run",
             entry.round + 1,
             record.ledger_sha256.as_deref().unwrap_or("none"),
-            expected.ledger_sha256.as_deref().unwrap_or("none"),
+            ledger_sha256.as_deref().unwrap_or("none"),
             matrix.unwrap_or_default(),
         ));
     }
-    let without_digest = RoundRecord {
-        ledger_sha256: None,
-        ..record.clone()
-    };
-    let expected = RoundRecord {
-        ledger_sha256: None,
-        ..expected
-    };
-    determined(&place, &expected, &without_digest, check);
+    determined(&place, &expected, record, check);
     possible_round(run, record, entry, &place, check);
 }
 
@@ -267,12 +252,8 @@ fn possible_round(run: &Run<'_>, record: &RoundRecord, entry: &LedgerEntry, plac
         Some(_) => 0.0..=parts as f64,
     };
     possible(&at("cohort_weight"), record.cohort_weight, weights, check);
-    possible(
-        &at("discarded"),
-        record.discarded as f64,
-        0.0..=parts as f64,
-        check,
-    );
+    let discarded = record.discarded as f64;
+    possible(&at("discarded"), discarded, 0.0..=parts as f64, check);
     possible(&at("clipped_fraction"), record.clipped_fraction, 0.0..=1.0, check);
     for (name, figure) in [
         ("train_loss", record.train_loss),
@@ -284,16 +265,13 @@ fn possible_round(run: &Run<'_>, record: &RoundRecord, entry: &LedgerEntry, plac
     possible_histogram(&at("update_norms"), &record.update_norms, check);
     let norms = total(&record.update_norms.counts);
     if norms != 0 && !(min..=parts).contains(&norms) {
-        check.problem(format!(
-            "{}: expected {parts} norms, got {norms}",
-            at("update_norms.counts")
-        ));
+        check.wrong(at("update_norms.counts"), format!("{parts} norms"), norms);
     }
     let adaptive = AdaptiveClip::new(&run.config.task.clip).is_some();
     if record.estimated_clip_norm.is_some() != adaptive {
+        let place = at("estimated_clip_norm");
         check.problem(format!(
-            "{}: expected a number with adaptive clipping, and nothing without",
-            at("estimated_clip_norm")
+            "{place}: expected a number with adaptive clipping, and nothing without"
         ));
     }
 }
@@ -368,19 +346,11 @@ fn possible_metrics(place: &str, metrics: &Metrics, check: &mut Check) {
     possible(&at("top5"), metrics.top5, 0.0..=best, check);
     possible(&at("top3"), metrics.top3, 0.0..=metrics.top5, check);
     possible(&at("top1"), metrics.top1, 0.0..=metrics.top3, check);
-    possible(
-        &at("top1_all_ids"),
-        metrics.top1_all_ids,
-        0.0..=metrics.top1,
-        check,
-    );
+    let all_ids = metrics.top1_all_ids;
+    possible(&at("top1_all_ids"), all_ids, 0.0..=metrics.top1, check);
     // NaN where a model that diverged was evaluated.
     if metrics.perplexity < 1.0 - 1e-6 {
-        check.problem(format!(
-            "{}: expected at least 1, got {}",
-            at("perplexity"),
-            metrics.perplexity
-        ));
+        check.wrong(at("perplexity"), "at least 1", metrics.perplexity);
     }
     let in_vocab = (known > 0.0).then(|| metrics.top1 * targets.max(1.0) / known);
     check.same(at("in_vocab_top1"), &in_vocab, &metrics.in_vocab_top1);
@@ -392,10 +362,7 @@ fn possible_metrics(place: &str, metrics: &Metrics, check: &mut Check) {
     ] {
         let right = fraction * targets.max(1.0);
         if (right - right.round()).abs() > 1e-6 * right.max(1.0) {
-            check.problem(format!(
-                "{}: expected a share of {targets} targets, got {fraction}",
-                at(name)
-            ));
+            check.wrong(at(name), format!("a share of {targets} targets"), fraction);
         }
     }
     if let Some(words) = &metrics.head_words {
@@ -427,10 +394,8 @@ fn check_evaluations(run: &Run<'_>, evaluations: &[u64], check: &mut Check) {
             _ => count == due,
         };
         if !holds {
-            let expected = due + u64::from(rounds == last);
-            check.problem(format!(
-                "{METRICS_FILE}, evaluation: expected {expected} after round {rounds}, got {count}"
-            ));
+            let expected = format!("{} after round {rounds}", due + u64::from(rounds == last));
+            check.wrong(format!("{METRICS_FILE}, evaluation"), expected, count);
         }
     }
 }
@@ -447,10 +412,7 @@ fn possible(place: &str, figure: f64, range: std::ops::RangeInclusive<f64>, chec
     let slack = 1e-9 * range.end().clamp(1.0, 1e6);
     let holds = figure >= range.start() - slack && figure <= range.end() + slack;
     if !holds {
-        check.problem(format!(
-            "{place}: expected from {} to {}, got {figure}",
-            range.start(),
-            range.end()
-        ));
+        let expected = format!("from {} to {}", range.start(), range.end());
+        check.wrong(place, expected, figure);
     }
 }
