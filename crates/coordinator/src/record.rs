@@ -74,8 +74,8 @@ pub enum NoiseLabel {
     Modular,
 }
 
-/// `privacy.json`: the guarantee and what it covers, in the form of Appendix A of \[Gboard\].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `privacy.json`: the guarantee and what it covers, in the form of Appendix A of \[Gboard\]. The default promises nothing.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PrivacyReport {
     /// `true` if the run gives a guarantee.
     pub private: bool,

@@ -46,14 +46,10 @@ fn run(rounds: u64, private: bool) -> RunData {
     let round = |i: u64| RoundRecord {
         round: i,
         cohort_size: (100.0 + 9.0 * wave(i, 1.7)) as usize,
-        survivors: None,
-        abandoned: false,
         cohort_weight: 80.0,
-        examples: None,
         tokens: 150_000,
         train_loss: 4.5 + 3.0 * (-(i as f64) / 30.0).exp() + 0.1 * wave(i, 2.3),
         clip_norm: private.then_some(0.8),
-        discarded: 0,
         clipped_fraction: 0.4 + 0.1 * wave(i, 0.9),
         update_norms: Histogram {
             edges: (0..=24)
@@ -67,10 +63,8 @@ fn run(rounds: u64, private: bool) -> RunData {
         noise_std: if private { 1e-4 } else { 0.0 },
         signal_to_noise: private.then_some(0.8 * (-(i as f64) / 60.0).exp() + 0.05 * wave(i, 3.1).abs()),
         epsilon: private.then_some(0.3 * ((i + 1) as f64).sqrt()),
-        estimated_clip_norm: None,
-        ledger_sha256: None,
         seconds: 2.5,
-        phases: None,
+        ..RoundRecord::default()
     };
     let evaluation = |i: u64| EvaluationRecord {
         round: i,
@@ -109,11 +103,9 @@ fn run(rounds: u64, private: bool) -> RunData {
             statements: vec!["Unit of privacy: a user, with all text they contributed.".into()],
             warnings: vec!["The run is seeded & the guarantee is for study only.".into()],
             planned: private.then(|| guarantee(3.286)),
-            worst_case: None,
-            with_vocabulary: None,
-            with_initial_model: None,
             observed: private.then(|| guarantee(3.214)),
             estimate: private.then(|| guarantee(1.152)),
+            ..PrivacyReport::default()
         }),
     }
 }

@@ -27,7 +27,7 @@ use crate::store::RunStore;
 use undertone_coordinator::cohorts::Cohorts;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::participation::ParticipationKey;
-use undertone_coordinator::random::{Purpose, Randomness};
+use undertone_coordinator::random::Randomness;
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
 use undertone_coordinator::source::UpdateSource;
 use undertone_present::numbers::hex;
@@ -194,13 +194,7 @@ pub fn evaluate(
         model,
         parameters,
     } = Finished::open(run_dir, base, observer)?;
-    let mut generator = Randomness::seeded(0).generator(Purpose::Evaluation, 0, 0);
-    let set = EvaluationSet::new(
-        &corpus.partition(data_split(split)),
-        split.name(),
-        None,
-        &mut generator,
-    )?;
+    let set = EvaluationSet::new(&corpus, split, None, &Randomness::seeded(0), 0)?;
     set.evaluate(model.as_ref(), &parameters, eos, true, threads)
 }
 

@@ -3,12 +3,14 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rand_core::Rng;
 use serde::{Deserialize, Serialize};
-use undertone_data::{EosTargets, Partition, SpecialIds};
+use undertone_data::{Corpus, EosTargets, SpecialIds};
 use undertone_models::{PackedBatch, SequenceModel, SequenceWorker, StateMode};
 
+use crate::config::EvaluationSplit;
+use crate::driver::data_split;
 use crate::error::{Result, RunError};
+use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_local::batch;
 use undertone_local::on_threads;
 use undertone_mechanisms::draws;
@@ -69,19 +71,22 @@ pub struct EvaluationSet {
 }
 
 impl EvaluationSet {
-    /// All sentences of the partition, or those of randomly chosen users until `max_tokens` are reached.
+    /// All sentences of a partition, or those of randomly chosen users until `max_tokens` are reached. `which` names the choice.
     ///
     /// # Errors
     /// [`RunError::EmptyPartition`].
     pub fn new(
-        partition: &Partition<'_>,
-        split: &'static str,
+        corpus: &Corpus,
+        split: EvaluationSplit,
         max_tokens: Option<u64>,
-        generator: &mut impl Rng,
+        randomness: &Randomness,
+        which: u64,
     ) -> Result<Self> {
+        let partition = corpus.partition(data_split(split));
         let mut users: Vec<usize> = (0..partition.num_users()).collect();
         if max_tokens.is_some() {
-            draws::shuffle(&mut users, generator);
+            let mut generator = randomness.generator(Purpose::Evaluation, which, 0);
+            draws::shuffle(&mut users, &mut generator);
         }
         let (mut sentences, mut tokens) = (Vec::new(), 0);
         for index in users {
@@ -98,6 +103,7 @@ impl EvaluationSet {
         let longest = sentences.iter().map(|sentence| sentence.len()).max().unwrap_or(0);
         if longest == 0 {
             let hint = "give `data.split` a share of users, or choose another `evaluation.split`";
+            let split = split.name();
             return Err(RunError::EmptyPartition { split, hint });
         }
         Ok(Self::of(sentences, partition.special()))

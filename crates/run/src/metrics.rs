@@ -67,7 +67,7 @@ fn is_zero(count: &usize) -> bool {
 }
 
 /// One finished round.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RoundRecord {
     /// Round index, from 0.
     pub round: u64,

@@ -25,7 +25,7 @@ use crate::error::{Result, RunError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::files::JsonLines;
 use crate::initial_model::{self, Training, source_sha256, starting_parameters};
-use crate::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
+use crate::metrics::{EvaluationRecord, MetricsLine, RoundRecord, StartRecord};
 use undertone_coordinator::error::CoordinatorError;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::random::Randomness;
@@ -263,24 +263,12 @@ impl<'a> Pretraining<'a> {
         let record = RoundRecord {
             round: step,
             cohort_size: batch.users,
-            survivors: None,
-            abandoned: false,
             cohort_weight: batch.examples.len() as f64,
-            examples: None,
             tokens: stats.targets as u64,
             train_loss: stats.mean_loss(),
-            clip_norm: None,
-            discarded: 0,
-            clipped_fraction: 0.0,
-            update_norms: Histogram::default(),
             release_norm: gradient_norm,
-            noise_std: 0.0,
-            signal_to_noise: None,
-            epsilon: None,
-            estimated_clip_norm: None,
-            ledger_sha256: None,
             seconds,
-            phases: None,
+            ..RoundRecord::default()
         };
         self.metrics.append(&MetricsLine::Round(record.clone()))?;
         self.inputs.observer.on_round(&record);

@@ -183,11 +183,7 @@ mod tests {
             ],
             warnings: vec![evil.to_owned()],
             planned: Some(record),
-            worst_case: None,
-            observed: None,
-            with_vocabulary: None,
-            with_initial_model: None,
-            estimate: None,
+            ..PrivacyReport::default()
         };
         let page = document(evil, &report);
         assert!(!page.contains('<') && !page.contains('\u{1b}'), "{page}");

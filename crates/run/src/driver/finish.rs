@@ -5,14 +5,13 @@ use std::time::Instant;
 use undertone_coordinator::head::RunHead;
 
 use super::workspace;
-use super::{FINISHED_FILES, Run, Summary, data_split};
+use super::{FINISHED_FILES, Run, Summary};
 use crate::checkpoint::{self, State};
 use crate::error::Result;
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::initial_model::source_sha256;
 use crate::manifest::Manifest;
 use undertone_coordinator::privacy_report::Claims;
-use undertone_coordinator::random::Purpose;
 use undertone_coordinator::record::PrivacyReport;
 
 impl Run<'_> {
@@ -36,23 +35,11 @@ impl Run<'_> {
 
     /// Evaluates the model on the sentences of the last evaluation.
     pub(super) fn evaluate_whole(&mut self, head: &RunHead) -> Result<Metrics> {
-        let split = self.config.evaluation.split;
-        let held_out = self.corpus.partition(data_split(split));
-        let mut generator = self.randomness.generator(Purpose::Evaluation, 1, 0);
-        let set = EvaluationSet::new(
-            &held_out,
-            split.name(),
-            self.config.evaluation.final_max_tokens,
-            &mut generator,
-        )?;
-        let eos = self.config.evaluation.eos;
-        let metrics = set.evaluate(
-            self.model.as_ref(),
-            head.parameters(),
-            eos,
-            true,
-            self.options.threads,
-        )?;
+        let evaluation = &self.config.evaluation;
+        let (split, limit) = (evaluation.split, evaluation.final_max_tokens);
+        let set = EvaluationSet::new(self.corpus, split, limit, &self.randomness, 1)?;
+        let (model, threads) = (self.model.as_ref(), self.options.threads);
+        let metrics = set.evaluate(model, head.parameters(), evaluation.eos, true, threads)?;
         self.record_evaluation(head.round(), metrics.clone())?;
         Ok(metrics)
     }

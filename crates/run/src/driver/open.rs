@@ -11,12 +11,11 @@ use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::kept_examples;
 use undertone_coordinator::participation::ParticipationKey;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
-use undertone_coordinator::random::Purpose;
 use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::server_optimizer::ServerOptimizer;
 use undertone_coordinator::source::UpdateSource;
 use undertone_coordinator::task::{Algorithm, UserSettings};
-use undertone_data::{Corpus, EosTargets, Partition, Split};
+use undertone_data::{Corpus, Partition, Split};
 use undertone_local::CpuEngine;
 use undertone_models::SequenceModel;
 
@@ -24,14 +23,14 @@ use super::entropy::{randomness, round_entropy};
 use super::orders::{Order, Start};
 use super::plan_inputs::{named_strategy, vocabulary_cost};
 use super::workspace::{self, RunDirectory, RunFiles};
-use super::{Observer, Run, RunOptions, data_split, example_counts};
+use super::{Observer, Run, RunOptions, example_counts};
 use crate::checkpoint::Checkpoint;
-use crate::config::{RunConfig, RunFile};
+use crate::config::{EvaluationConfig, RunConfig, RunFile};
 use crate::error::{Result, RunError};
 use crate::evaluate::EvaluationSet;
 use crate::files;
 use crate::initial_model::{self, source_sha256, starting_parameters};
-use crate::metrics::{MetricsLine, StartRecord};
+use crate::metrics::MetricsLine;
 use crate::ranks::Ranks;
 use crate::source::local::Local;
 use crate::source::secagg::{SecAggSimulation, SecureRounds};
@@ -101,16 +100,20 @@ impl<'a> Run<'a> {
             .as_ref()
             .and_then(|checkpoint| checkpoint.state.participation_key.clone());
         let participation_key = kept.unwrap_or_else(|| ParticipationKey::new(&randomness));
-        let mut start = start_record(config, corpus, &users, &identity);
+        let (model_spec, rounds) = (&config.task.model, config.task.rounds);
+        let mut start = workspace::start_record(
+            &config.task.name,
+            model_spec,
+            rounds,
+            &config.evaluation,
+            corpus,
+            &identity,
+        );
         start.warning = plan.warning(&config.task, model.layout(), config.initial_model.is_some())?;
-        let split = config.evaluation.split;
-        let mut generator = randomness.generator(Purpose::Evaluation, 0, 0);
-        let periodic = EvaluationSet::new(
-            &corpus.partition(data_split(split)),
-            split.name(),
-            config.evaluation.max_tokens,
-            &mut generator,
-        )?;
+        let EvaluationConfig {
+            split, max_tokens, ..
+        } = config.evaluation;
+        let periodic = EvaluationSet::new(corpus, split, max_tokens, &randomness, 0)?;
         let longest = workspace::longest_example(&users);
         let max_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
         let engine = CpuEngine::new(
@@ -259,31 +262,6 @@ impl<'a> Run<'a> {
         let head = RunHead::new(task, plan, Some(trained), genesis, entropy)?;
         let secret = noise.as_mut().map(|file| file as &mut dyn Read);
         Ok(head.load(ledger, chain, checkpoint.state.adaptive_clip, secret, entropy)?)
-    }
-}
-
-fn start_record(
-    config: &RunConfig,
-    corpus: &Corpus,
-    users: &Partition<'_>,
-    identity: &ModelIdentity,
-) -> StartRecord {
-    let eos = config.evaluation.eos;
-    StartRecord {
-        run: config.task.name.clone(),
-        model: config.task.model.family().to_owned(),
-        parameters: identity.counts().trained,
-        frozen_parameters: identity.counts().frozen,
-        train_users: users.num_users(),
-        train_tokens: users.total_tokens(),
-        rounds: config.task.rounds,
-        user_sizes: workspace::user_sizes(users),
-        best_accuracy: corpus.best_accuracy().map(|best| match eos {
-            EosTargets::Included => best.with_eos,
-            EosTargets::Excluded => best.without_eos,
-        }),
-        unigram_accuracy: corpus.unigram_accuracy(data_split(config.evaluation.split), eos),
-        warning: None,
     }
 }
 

@@ -138,9 +138,6 @@ impl Run<'_> {
         let parameters = head.parameters().len();
         Ok(RoundRecord {
             round: head.round() - 1,
-            cohort_size: work.parts,
-            survivors: None,
-            abandoned: false,
             cohort_weight: work.weight,
             examples: self.config.task.user_update.group_size.map(|_| work.examples),
             tokens: work.tokens,
@@ -157,9 +154,8 @@ impl Run<'_> {
                 false => None,
             },
             estimated_clip_norm: head.clip().map(|clip| clip.estimate()),
-            ledger_sha256: None,
             seconds,
-            phases: None,
+            ..RoundRecord::default()
         })
     }
 

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use undertone_data::{Corpus, CorpusSpec, Partition, Progress, SourceSpec, Stage, Vocab, VocabularySpec};
+use undertone_data::{
+    Corpus, CorpusSpec, EosTargets, Partition, Progress, SourceSpec, Split, Stage, Vocab, VocabularySpec,
+};
 use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_models::{Loaded, ModelSpec, SequenceModel};
 
-use super::{Observer, RunOptions};
+use super::{Observer, RunOptions, data_split};
 use crate::checkpoint::Checkpoint;
-use crate::config::RunConfig;
+use crate::config::{EvaluationConfig, RunConfig};
 use crate::error::{Result, RunError};
 use crate::files::names::{
     CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE,
@@ -21,10 +23,11 @@ use crate::files::{self, JsonLines};
 use crate::initial_model::{Description, Training};
 use crate::ledger;
 use crate::manifest::MANIFEST_FILE;
-use crate::metrics::Histogram;
+use crate::metrics::{Histogram, StartRecord};
 use crate::privacy_page;
 use crate::store::FileStore;
 use undertone_coordinator::chain::Chain;
+use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
 use undertone_coordinator::trainings::check;
@@ -460,7 +463,7 @@ pub(crate) fn histogram(values: &[f64], bins: usize) -> Histogram {
 }
 
 /// Tokens per user in bins that double: 1, 2-3, 4-7, ...
-pub(crate) fn user_sizes(users: &Partition<'_>) -> Histogram {
+fn user_sizes(users: &Partition<'_>) -> Histogram {
     let mut counts = Vec::new();
     for index in 0..users.num_users() {
         let bin = (users.user(index).num_tokens().max(1) as u64).ilog2() as usize;
@@ -470,6 +473,34 @@ pub(crate) fn user_sizes(users: &Partition<'_>) -> Histogram {
     Histogram {
         edges: (0..=counts.len()).map(|edge| f64::exp2(edge as f64)).collect(),
         counts,
+    }
+}
+
+/// The first line of the metrics of a training of `rounds` rounds or steps.
+pub(crate) fn start_record(
+    run: &str,
+    model: &ModelSpec,
+    rounds: u64,
+    evaluation: &EvaluationConfig,
+    corpus: &Corpus,
+    identity: &ModelIdentity,
+) -> StartRecord {
+    let (users, counts) = (corpus.partition(Split::Train), identity.counts());
+    StartRecord {
+        run: run.to_owned(),
+        model: model.family().to_owned(),
+        parameters: counts.trained,
+        frozen_parameters: counts.frozen,
+        train_users: users.num_users(),
+        train_tokens: users.total_tokens(),
+        rounds,
+        user_sizes: user_sizes(&users),
+        best_accuracy: corpus.best_accuracy().map(|best| match evaluation.eos {
+            EosTargets::Included => best.with_eos,
+            EosTargets::Excluded => best.without_eos,
+        }),
+        unigram_accuracy: corpus.unigram_accuracy(data_split(evaluation.split), evaluation.eos),
+        warning: None,
     }
 }
 
