@@ -4,7 +4,7 @@ use undertone_accounting::participation::Participation;
 
 use crate::error::{CoordinatorError, Result};
 use crate::participation::observed::Observed;
-use crate::participation::policy::{Enforcement, Policy};
+use crate::participation::policy::Policy;
 use crate::plan::{Cost, PrivacyPlan, Spending};
 use crate::record::{GuaranteeRecord, LedgerEntry};
 use crate::task::TaskConfig;
@@ -26,19 +26,12 @@ impl<'a> Account<'a> {
     /// # Errors
     /// From the accountant's types.
     pub fn new(config: &'a TaskConfig, plan: &'a PrivacyPlan) -> Result<Self> {
-        let declared = match plan.participation() {
-            Some(participation) => Some(participation),
-            None => PrivacyPlan::declared(config)?,
-        };
-        let enforcement = config
-            .participation
-            .map_or(Enforcement::Refuse, |participation| participation.on_violation);
         Ok(Self {
             config,
             plan,
             spending: Spending::new(plan),
             observed: Observed::new(),
-            policy: declared.map(|declared| Policy::new(declared, enforcement)),
+            policy: plan.policy(config)?,
         })
     }
 

@@ -6,7 +6,7 @@ use crate::error::{CoordinatorError, Result};
 use crate::kept_examples::{KeptExamples, Microbatch};
 use crate::participant::Salt;
 use crate::participation::epochs::ShuffledEpochs;
-use crate::participation::policy::{Enforcement, Policy};
+use crate::participation::policy::Policy;
 use crate::participation::timers::DeviceTimers;
 use crate::participation::{ParticipantId, ParticipationKey, Violation};
 use crate::plan::PrivacyPlan;
@@ -100,21 +100,14 @@ impl Cohorts {
                 Scheme::Devices(Box::new(DeviceTimers::new(count, &timers, key)?))
             }
         };
-        let enforcement = config
-            .participation
-            .map_or(Enforcement::Refuse, |participation| participation.on_violation);
-        let declared = match plan.participation() {
-            Some(participation) => Some(participation),
-            None => PrivacyPlan::declared(config)?,
-        };
-        let salt = key.salt();
-        if let (Scheme::FixedSize { names, .. }, Some(_)) = (&mut scheme, declared) {
+        let (policy, salt) = (plan.policy(config)?, key.salt());
+        if let (Scheme::FixedSize { names, .. }, Some(_)) = (&mut scheme, &policy) {
             names.extend((0..users).map(|user| salt.pseudonym(user)));
         }
         Ok(Self {
             scheme,
             salt,
-            policy: declared.map(|declared| Policy::new(declared, enforcement)),
+            policy,
             users: users as usize,
         })
     }

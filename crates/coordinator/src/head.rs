@@ -293,13 +293,13 @@ impl RunHead {
             RoundSum::Examples(_) if self.plan.kept_per_user().is_none() => {
                 kind("a sum of updates of users", "a sum of gradients of examples")
             }
+            RoundSum::Users { ref sum, .. } | RoundSum::Examples(ref sum) if sum.bound() != &opened.bound => {
+                kind(
+                    "a sum with the bound of the round",
+                    "a sum with a different bound",
+                )
+            }
             RoundSum::Users { sum, bits } => {
-                if sum.bound() != &opened.bound {
-                    return kind(
-                        "a sum with the bound of the round",
-                        "a sum with a different bound",
-                    );
-                }
                 let bits = match (self.clip.is_some(), bits) {
                     (true, Some(bits)) => Some(bits.into_raw()?),
                     (false, None) => None,
@@ -308,15 +308,7 @@ impl RunHead {
                 };
                 Ok(Checked::Raw(estimator.apply(sum.into_raw()?)?, bits))
             }
-            RoundSum::Examples(sum) => {
-                if sum.bound() != &opened.bound {
-                    return kind(
-                        "a sum with the bound of the round",
-                        "a sum with a different bound",
-                    );
-                }
-                Ok(Checked::Raw(estimator.apply(sum.into_raw()?)?, None))
-            }
+            RoundSum::Examples(sum) => Ok(Checked::Raw(estimator.apply(sum.into_raw()?)?, None)),
             RoundSum::Modular { .. } if distributed => {
                 kind("a sum with the noise of the clients", "a sum without noise")
             }

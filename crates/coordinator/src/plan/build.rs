@@ -13,6 +13,7 @@ use super::estimate::Estimate;
 use super::strategy;
 use super::{Basis, Phase, Population, PrivacyPlan, Private, StartCost};
 use crate::error::{CoordinatorError, Result};
+use crate::participation::policy::{Enforcement, Policy};
 use crate::sampling::Sampling;
 use crate::task::{
     AccountantName, Algorithm, ClipConfig, CohortSize, EstimatorConfig, MechanismConfig, PrivacyConfig,
@@ -96,15 +97,18 @@ impl PrivacyPlan {
         })
     }
 
-    /// The schema that a run file declares, private or not.
+    /// The schema that a run file declares, private or not, with its treatment of violations; `None` where it declares none.
     ///
     /// # Errors
     /// From the accountant's types.
-    pub fn declared(config: &TaskConfig) -> Result<Option<Participation>> {
-        match config.participation {
-            Some(_) => Ok(Some(bounded::participation(config, 1)?)),
-            None => Ok(None),
-        }
+    pub fn policy(&self, config: &TaskConfig) -> Result<Option<Policy>> {
+        let (schema, given) = (self.participation(), config.participation);
+        let declared = match (schema, given) {
+            (None, Some(_)) => Some(bounded::participation(config, 1)?),
+            (schema, _) => schema,
+        };
+        let enforcement = given.map_or(Enforcement::Refuse, |given| given.on_violation);
+        Ok(declared.map(|declared| Policy::new(declared, enforcement)))
     }
 
     fn build(

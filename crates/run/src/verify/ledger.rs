@@ -10,8 +10,6 @@ use crate::files::{Line, Lines};
 use crate::ledger;
 use crate::manifest::Manifest;
 use undertone_coordinator::participation::observed::Observed;
-use undertone_coordinator::participation::policy::{Enforcement, Policy};
-use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::sampling::Sampling;
 
@@ -216,16 +214,7 @@ fn segments(run: &Run<'_>, check: &mut Check) {
 pub(super) fn participation(run: &Run<'_>) -> Check {
     let mut check = Check::new("participation");
     let mut observed = Observed::new();
-    let declared = match run.plan.participation() {
-        Some(participation) => Some(participation),
-        None => check.keep(PrivacyPlan::declared(&run.config.task)).flatten(),
-    };
-    let enforcement = run
-        .config
-        .task
-        .participation
-        .map_or(Enforcement::Refuse, |participation| participation.on_violation);
-    let mut policy = declared.map(|declared| Policy::new(declared, enforcement));
+    let mut policy = check.keep(run.plan.policy(&run.config.task)).flatten();
     for (index, entry) in run.entries.iter().enumerate() {
         let line = format!("{LEDGER_FILE}, line {}", index + 1);
         if entry.participants.len() as u64 != entry.cohort_size {
