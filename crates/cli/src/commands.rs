@@ -1,5 +1,10 @@
 //! The commands, one per module.
 
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use undertone_run::config::syntax_error;
+
 /// The heading of options that belong to no group, which clap calls "Options". An option behind flattened ones needs it: without
 /// a heading of its own it would get theirs.
 pub(crate) const NO_GROUP: Option<&str> = None;
@@ -18,3 +23,14 @@ pub(crate) mod simulate;
 pub(crate) mod sweep;
 pub(crate) mod train;
 pub(crate) mod verify;
+
+/// The text of a file that an option names.
+fn text(file: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+/// The value of a TOML text; the error names the file, what was expected and the place.
+fn parsed<T: serde::de::DeserializeOwned>(file: &Path, text: &str, expected: &str) -> anyhow::Result<T> {
+    toml::from_str(text)
+        .map_err(|error| anyhow!("{}: {expected}: {}", file.display(), syntax_error(text, &error)))
+}

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, ensure};
 use serde::Deserialize;
 use undertone_accounting::{Event, Recipe};
-use undertone_run::config::syntax_error;
 
 use super::options::{Knobs, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
+use crate::commands::{parsed, text};
 use crate::output::Output;
 
 /// Arguments of `undertone account compose`.
@@ -41,11 +41,7 @@ struct File {
 
 fn read(path: &Path) -> anyhow::Result<Vec<(Event, u64)>> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-    let file: File = toml::from_str(&text).map_err(|error| {
-        let expected = "expected a list of [[event]] tables";
-        anyhow!("{name}: {expected}: {}", syntax_error(&text, &error))
-    })?;
+    let file: File = parsed(path, &text(path)?, "expected a list of [[event]] tables")?;
     ensure!(
         !file.event.is_empty(),
         "{name}: expected at least one [[event]] table"

@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use serde::Deserialize;
 use undertone_accounting::participation::{Gap, Participation, RoundsBetween};
 use undertone_accounting::sensitivity::toeplitz::Toeplitz;
 use undertone_accounting::sensitivity::{SquaredSensitivity, production, restart};
 use undertone_accounting::{Adjacency, Event, Recipe};
-use undertone_run::config::syntax_error;
 
 use super::options::{Knobs, Quantity, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
+use crate::commands::{parsed, text};
 use crate::output::Output;
 
 /// Maximum number of rounds with one coefficient per round.
@@ -164,17 +164,11 @@ impl Strategy {
                 omega: blt.omega.to_vec(),
             });
         }
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = text(path)?;
         if args.mechanism == MechanismName::Blt {
-            let file: BltFile = toml::from_str(&text).map_err(|error| {
-                let expected = "expected two lists, theta = [...] and omega = [...]";
-                anyhow!("{}: {expected}: {}", path.display(), syntax_error(&text, &error))
-            })?;
-            return Ok(Self::Blt {
-                theta: file.theta,
-                omega: file.omega,
-            });
+            let expected = "expected two lists, theta = [...] and omega = [...]";
+            let BltFile { theta, omega } = parsed(path, &text, expected)?;
+            return Ok(Self::Blt { theta, omega });
         }
         let words = text.split(|c: char| c.is_whitespace() || "[],".contains(c));
         let coefficients = words.filter(|word| !word.is_empty()).map(|word| {

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::bail;
 use undertone_data::{
     CorpusSpec, CsvSource, Examples, GroupedSource, PrivateVocabulary, SourceSpec, SplitSpec,
     SyntheticSource, TableSource, TimePoint, VocabularySpec,
 };
-use undertone_run::config::syntax_error;
+
+use crate::commands::{parsed, text};
 
 /// The part of a run file that these commands read.
 #[derive(serde::Deserialize)]
@@ -112,12 +113,7 @@ impl SourceArgs {
     /// The corpus, and the folder that its paths start from.
     pub(super) fn spec(&self, vocabulary: Option<&VocabularyArgs>) -> anyhow::Result<(CorpusSpec, PathBuf)> {
         if let Some(path) = &self.which.config {
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-            let file: RunFile = toml::from_str(&text).map_err(|error| {
-                let reason = syntax_error(&text, &error);
-                anyhow!("{}: cannot read the table [data]: {reason}", path.display())
-            })?;
+            let file: RunFile = parsed(path, &text(path)?, "cannot read the table [data]")?;
             return Ok((file.data, path.parent().unwrap_or(Path::new("")).to_owned()));
         }
         let source = self.source()?;
