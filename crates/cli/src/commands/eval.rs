@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use undertone_run::Silent;
 use undertone_run::config::{EosTargets, EvaluationSplit};
 
-use super::train::threads;
+use super::train::{measures, percent, threads};
 use crate::output::{Output, facts};
 
 /// Arguments of `undertone eval`.
@@ -72,27 +72,13 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> anyhow::Result<()> {
     if output.json {
         return output.print_json(&metrics);
     }
-    let percent = |value: f64| format!("{:.2} %", 100.0 * value);
     let mut rows = vec![
         ("partition", split.name().to_owned()),
         ("top-1 accuracy", percent(metrics.top1)),
         ("top-3", percent(metrics.top3)),
         ("top-5", percent(metrics.top5)),
-        ("top-1, UNK allowed", percent(metrics.top1_all_ids)),
     ];
-    rows.extend(
-        metrics
-            .in_vocab_top1
-            .map(|value| ("top-1 in vocabulary", percent(value))),
-    );
-    rows.push(("perplexity", format!("{:.1}", metrics.perplexity)));
-    rows.push((
-        "targets",
-        format!(
-            "{} ({} out of vocabulary)",
-            metrics.targets, metrics.out_of_vocabulary
-        ),
-    ));
+    rows.extend(measures(&metrics));
     if let Some(head) = &metrics.head_words {
         for (name, histogram) in [
             ("top-10 among 10 most frequent", &head.top10),
@@ -103,13 +89,9 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> anyhow::Result<()> {
                 .iter()
                 .map(|&count| format!("{:.1}", 100.0 * count as f64 / metrics.targets.max(1) as f64))
                 .collect();
-            rows.push((
-                name,
-                format!(
-                    "{} % of targets, for 0 to 10 such predictions",
-                    fractions.join(" ")
-                ),
-            ));
+            let fractions = fractions.join(" ");
+            let shown = format!("{fractions} % of targets, for 0 to 10 such predictions");
+            rows.push((name, shown));
         }
     }
     output.print(&facts(rows))

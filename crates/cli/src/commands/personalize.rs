@@ -8,7 +8,7 @@ use undertone_run::files::write_atomic;
 use undertone_run::personalize::{self, Change, Personalization, PersonalizeOptions};
 
 use super::eval::{Eos, Split};
-use super::train::threads;
+use super::train::{percent, threads};
 use crate::output::{Output, facts};
 
 /// Arguments of `undertone personalize`.
@@ -87,7 +87,6 @@ pub(crate) fn run(args: &PersonalizeArgs, output: &Output) -> anyhow::Result<()>
 }
 
 fn text(done: &Personalization) -> String {
-    let percent = |value: f64| format!("{:.2} %", 100.0 * value);
     let nats = |value: f64| format!("{value:.4}");
     let mut users = format!("{} of {}", done.users, done.split);
     if done.too_small > 0 {
@@ -100,26 +99,30 @@ fn text(done: &Personalization) -> String {
         );
     }
     let mut rows = vec![
-        ("users".to_owned(), users),
+        ("users", users),
         (
-            "local training".to_owned(),
+            "local training",
             format!(
                 "{} epochs, batches of {}, learning rate {}, first half of the examples",
                 done.options.epochs, done.options.batch_size, done.options.learning_rate
             ),
         ),
-        ("targets evaluated".to_owned(), done.targets.to_string()),
+        ("targets evaluated", done.targets.to_string()),
     ];
     rows.extend(of_change("loss, nats per token", &done.loss, nats));
     rows.extend(of_change("top-1 accuracy", &done.top1, percent));
     format!("{}\n\n{}", facts(rows), done.note)
 }
 
-fn of_change(name: &str, change: &Change, show: impl Fn(f64) -> String) -> Vec<(String, String)> {
+fn of_change(
+    name: &'static str,
+    change: &Change,
+    show: impl Fn(f64) -> String,
+) -> Vec<(&'static str, String)> {
     let spread = &change.delta;
     vec![
         (
-            name.to_owned(),
+            name,
             format!(
                 "{} before, {} after (means over users)",
                 show(change.before),
@@ -127,11 +130,11 @@ fn of_change(name: &str, change: &Change, show: impl Fn(f64) -> String) -> Vec<(
             ),
         ),
         (
-            "  change".to_owned(),
+            "  change",
             format!("mean {}, median {}", show(spread.mean), show(spread.median)),
         ),
         (
-            "  percentiles 10, 25, 75, 90".to_owned(),
+            "  percentiles 10, 25, 75, 90",
             format!(
                 "{}, {}, {}, {}",
                 show(spread.p10),
@@ -141,7 +144,7 @@ fn of_change(name: &str, change: &Change, show: impl Fn(f64) -> String) -> Vec<(
             ),
         ),
         (
-            "  improved for".to_owned(),
+            "  improved for",
             format!("{:.1} % of users", 100.0 * change.improved),
         ),
     ]

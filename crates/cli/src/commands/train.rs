@@ -12,6 +12,7 @@ use indicatif::ProgressBar;
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_present::numbers::{epsilon_delta, upper_bound};
 use undertone_run::config::{Override, RunFile};
+use undertone_run::evaluate::Metrics;
 use undertone_run::metrics::{EvaluationRecord, RoundRecord, StartRecord};
 use undertone_run::{Observer, RunOptions, Summary};
 
@@ -230,6 +231,11 @@ impl Observer for Progress {
     }
 }
 
+/// A fraction in per cent.
+pub(super) fn percent(value: f64) -> String {
+    format!("{:.2} %", 100.0 * value)
+}
+
 /// A guarantee in one line.
 fn guarantee(record: &GuaranteeRecord) -> String {
     format!(
@@ -263,20 +269,30 @@ fn assumptions(record: &GuaranteeRecord) -> String {
     )
 }
 
+/// The measures of an evaluation behind the accuracies of words.
+pub(super) fn measures(metrics: &Metrics) -> Vec<(&'static str, String)> {
+    let (targets, unknown) = (metrics.targets, metrics.out_of_vocabulary);
+    let mut rows = vec![("top-1, UNK allowed", percent(metrics.top1_all_ids))];
+    rows.extend(
+        metrics
+            .in_vocab_top1
+            .map(|value| ("top-1 in vocabulary", percent(value))),
+    );
+    rows.push(("perplexity", format!("{:.1}", metrics.perplexity)));
+    rows.push(("targets", format!("{targets} ({unknown} out of vocabulary)")));
+    rows
+}
+
 fn table(summary: &Summary) -> String {
     let metrics = &summary.metrics;
-    let percent = |value: f64| format!("{:.2} %", 100.0 * value);
     let mut rows = vec![
-        ("rounds".to_owned(), summary.rounds.to_string()),
-        (
-            "training time".to_owned(),
-            format!("{:.1} s", summary.train_seconds),
-        ),
-        ("top-1 accuracy".to_owned(), percent(metrics.top1)),
+        ("rounds", summary.rounds.to_string()),
+        ("training time", format!("{:.1} s", summary.train_seconds)),
+        ("top-1 accuracy", percent(metrics.top1)),
     ];
     if let Some(initial) = &summary.initial {
         rows.push((
-            "initial model".to_owned(),
+            "initial model",
             format!(
                 "top-1 {}, perplexity {:.1}; the difference is what this training added",
                 percent(initial.top1),
@@ -284,29 +300,16 @@ fn table(summary: &Summary) -> String {
             ),
         ));
     }
-    rows.extend([
-        (
-            "top-3, top-5".to_owned(),
-            format!("{}, {}", percent(metrics.top3), percent(metrics.top5)),
-        ),
-        ("top-1, UNK allowed".to_owned(), percent(metrics.top1_all_ids)),
-    ]);
-    if let Some(value) = metrics.in_vocab_top1 {
-        rows.push(("top-1 in vocabulary".to_owned(), percent(value)));
-    }
-    rows.push(("perplexity".to_owned(), format!("{:.1}", metrics.perplexity)));
-    rows.push((
-        "targets".to_owned(),
-        format!(
-            "{} ({} out of vocabulary)",
-            metrics.targets, metrics.out_of_vocabulary
-        ),
-    ));
+    rows.extend([(
+        "top-3, top-5",
+        format!("{}, {}", percent(metrics.top3), percent(metrics.top5)),
+    )]);
+    rows.extend(measures(metrics));
     if let Some(value) = summary.unigram_accuracy {
-        rows.push(("always the most frequent word".to_owned(), percent(value)));
+        rows.push(("always the most frequent word", percent(value)));
     }
     if let Some(value) = summary.best_accuracy {
-        rows.push(("best reachable top-1".to_owned(), percent(value)));
+        rows.push(("best reachable top-1", percent(value)));
     }
     for (name, record) in [
         ("guarantee (planned)", &summary.privacy.planned),
@@ -320,8 +323,8 @@ fn table(summary: &Summary) -> String {
         ("estimate, not a guarantee", &summary.privacy.estimate),
     ] {
         if let Some(record) = record {
-            rows.push((name.to_owned(), guarantee(record)));
-            rows.push((String::new(), assumptions(record)));
+            rows.push((name, guarantee(record)));
+            rows.push(("", assumptions(record)));
         }
     }
     rows.extend(
@@ -329,16 +332,16 @@ fn table(summary: &Summary) -> String {
             .warning
             .iter()
             .chain(&summary.privacy.warnings)
-            .map(|warning| ("warning".to_owned(), warning.clone())),
+            .map(|warning| ("warning", warning.clone())),
     );
     rows.extend(
         summary
             .stopped_early
             .iter()
-            .map(|reason| ("stopped early".to_owned(), reason.clone())),
+            .map(|reason| ("stopped early", reason.clone())),
     );
     rows.push((
-        "report".to_owned(),
+        "report",
         summary.run_dir.join("report.html").display().to_string(),
     ));
     facts(rows)

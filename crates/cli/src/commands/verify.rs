@@ -44,33 +44,27 @@ fn text(verification: &Verification) -> String {
     let mut rows = Vec::new();
     for check in &verification.checks {
         if check.problems.is_empty() {
-            rows.push((check.name.to_owned(), format!("holds: {}", check.found)));
+            rows.push((check.name, format!("holds: {}", check.found)));
             continue;
         }
         let listed = check.problems.iter().take(LISTED);
-        rows.extend(listed.map(|problem| (check.name.to_owned(), format!("DOES NOT HOLD: {problem}"))));
+        rows.extend(listed.map(|problem| (check.name, format!("DOES NOT HOLD: {problem}"))));
         if check.problems.len() > LISTED {
             rows.push((
-                check.name.to_owned(),
+                check.name,
                 format!("and {} more problems", check.problems.len() - LISTED),
             ));
         }
     }
     if let Some(recomputed) = &verification.recomputed {
-        rows.push((
-            "recomputed".to_owned(),
-            format!(
-                "{}, {}",
-                epsilon_delta(recomputed.epsilon, recomputed.delta),
-                recomputed.adjacency
-            ),
-        ));
+        let figures = epsilon_delta(recomputed.epsilon, recomputed.delta);
+        rows.push(("recomputed", format!("{figures}, {}", recomputed.adjacency)));
     }
     rows.extend(
         verification
             .notes
             .iter()
-            .map(|note| ("not checked".to_owned(), (*note).to_owned())),
+            .map(|note| ("not checked", (*note).to_owned())),
     );
     facts(rows)
 }

@@ -110,12 +110,8 @@ fn bars(values: &[(String, f64)], unit: &str) -> String {
         .fold(f64::MIN_POSITIVE, f64::max);
     let rows = values.iter().map(|(name, value)| {
         let length = (BAR * value / max).round() as usize;
-        vec!["#".repeat(length), name.clone(), number(*value)]
-    });
-    // The bar stands last: nothing is to the right of it that it could push away.
-    let rows = rows.map(|mut row| {
-        row.rotate_left(1);
-        row
+        // The bar stands last: nothing is to the right of it that it could push away.
+        vec![name.clone(), number(*value), "#".repeat(length)]
     });
     grid(["", unit, ""], rows, 3)
 }
