@@ -1,8 +1,8 @@
 //! `undertone verify` passes on what a run left behind and names the place of every change to it.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::support::{Folder, TINY, contains, ftrl, json};
+use crate::support::{Folder, TINY, cases, contains, ftrl, json};
 
 fn line(text: &str, index: usize, change: impl Fn(&mut Value)) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -75,47 +75,29 @@ fn every_forgery_is_named() {
     folder.succeed("train run.toml --out out");
     folder.succeed("verify out/tiny");
     // A ledger whose chain holds again after the change of one value.
-    for (round, key, value, words) in [
-        (2, "noise_std", json!(9.0), "line 3, noise_std: expected"),
-        (
-            2,
-            "noise_multiplier",
-            json!(9.0),
-            "line 3, noise_multiplier: expected 4, got 9",
-        ),
-        (
-            2,
-            "clip_norm",
-            json!(0.5),
-            "line 3, clip_norm: expected 1, got 0.5",
-        ),
-        (
-            2,
-            "sensitivity",
-            json!(0.01),
-            "line 3, sensitivity: expected 0.05, got 0.01",
-        ),
-        (
-            2,
-            "sampling",
-            json!("poisson"),
-            "line 3, sampling: expected shuffled_epochs, got poisson",
-        ),
-        (
-            2,
-            "population",
-            json!(900),
-            "line 3, population: expected 249, got 900",
-        ),
-        (
-            29,
-            "parameters_sha256",
-            json!("00"),
-            "model.safetensors: parameters of SHA-256",
-        ),
-    ] {
+    let table = "
+        $ 2 noise_std 9.0
+        line 3, noise_std: expected
+        $ 2 noise_multiplier 9.0
+        line 3, noise_multiplier: expected 4, got 9
+        $ 2 clip_norm 0.5
+        line 3, clip_norm: expected 1, got 0.5
+        $ 2 sensitivity 0.01
+        line 3, sensitivity: expected 0.05, got 0.01
+        $ 2 sampling \"poisson\"
+        line 3, sampling: expected shuffled_epochs, got poisson
+        $ 2 population 900
+        line 3, population: expected 249, got 900
+        $ 29 parameters_sha256 \"00\"
+        model.safetensors: parameters of SHA-256
+        ";
+    for (change, words) in cases(table) {
+        let (round, change) = change.split_once(' ').expect("a round");
+        let (key, value) = change.split_once(' ').expect("a value");
         forge(&folder, "ledger.jsonl", true, words, |text| {
-            rechained(text, round, |line| line[key] = value.clone())
+            rechained(text, round.parse().expect("a number"), |line| {
+                line[key] = json(value)
+            })
         });
     }
     let ledger = |words: &str, change: &dyn Fn(&str) -> String| {
@@ -178,27 +160,21 @@ fn every_forgery_is_named() {
     ] {
         forge(&folder, file, again, words, |text| text.replacen(from, to, 1));
     }
-    for (pointer, value, words) in [
-        (
-            "/observed/epsilon",
-            json!(0.1),
-            "privacy.json, observed.epsilon: expected",
-        ),
-        (
-            "/planned/epsilon",
-            json!(0.1),
-            "privacy.json, planned.epsilon: expected",
-        ),
-        ("/worst_case/delta", json!(0.1), "privacy.json, worst_case.delta"),
-        (
-            "/warnings",
-            json!([]),
-            "privacy.json, warnings[0]: expected \"The run is seeded",
-        ),
-    ] {
+    let table = "
+        $ /observed/epsilon 0.1
+        privacy.json, observed.epsilon: expected
+        $ /planned/epsilon 0.1
+        privacy.json, planned.epsilon: expected
+        $ /worst_case/delta 0.1
+        privacy.json, worst_case.delta
+        $ /warnings []
+        privacy.json, warnings[0]: expected \"The run is seeded
+        ";
+    for (change, words) in cases(table) {
+        let (pointer, value) = change.split_once(' ').expect("a value");
         forge(&folder, "privacy.json", true, words, |text| {
             document(text, |file| {
-                *file.pointer_mut(pointer).expect("a value") = value.clone();
+                *file.pointer_mut(pointer).expect("a value") = json(value)
             })
         });
     }
