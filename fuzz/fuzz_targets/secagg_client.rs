@@ -1,10 +1,12 @@
 //! A client under a server that says anything, starting from what an honest one would say.
 //!
-//! Each instruction takes an honest message of some phase and overwrites some of its bytes before the client sees it.
+//! Each instruction takes an honest message of some phase and overwrites some of its bytes before the client sees it. Clients of
+//! a certified session have floors and trust an issuer; the others are those of a simulation.
 
 #![no_main]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
@@ -12,7 +14,9 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{GivenShare, Message, RelayedShares, Roster, Survivors, Unmask};
-use undertone_secagg::{Client, Context, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust};
+use undertone_secagg::{
+    Certificate, Client, Context, Digest32, Entry, Floors, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust, Vouch,
+};
 
 const CLIENTS: u32 = 3;
 
@@ -42,8 +46,25 @@ fn patched<M: Message>(message: Option<M>, patch: &Patch) -> Option<M> {
     M::decode(&bytes).ok()
 }
 
-fuzz_target!(|input: (bool, Vec<Step>)| {
-    let (active, steps) = input;
+/// An issuer whose certificate of an identity is the identity, backwards.
+struct Backwards;
+
+impl Vouch for Backwards {
+    fn vouches(&self, identity: &Digest32, certificate: &[u8]) -> bool {
+        identity.iter().rev().eq(certificate)
+    }
+}
+
+fn certified(identity: SigningIdentity) -> SigningIdentity {
+    let certificate: Vec<u8> = identity.public().into_iter().rev().collect();
+    identity.with_certificate(Certificate::new(&certificate).unwrap())
+}
+
+fuzz_target!(|input: (bool, bool, Vec<Step>)| {
+    let (active, certified_session, steps) = input;
+    let active = active || certified_session;
+    let issuer = Trust::Issuer(Arc::new(Backwards));
+    let floors = Floors::COMPILED.with_clients(3, 2).unwrap().with_trust(issuer).unwrap();
     let threat_model = if active { ThreatModel::Active } else { ThreatModel::HonestButCurious };
     let context = Context {
         run: [0; 32],
@@ -60,7 +81,11 @@ fuzz_target!(|input: (bool, Vec<Step>)| {
     for _ in 0..CLIENTS {
         let identity = SigningIdentity::generate(&mut rng);
         let public = identity.public();
-        let (client, keys) = Client::join_simulation(identity, context, &mut rng);
+        let (client, keys) = if certified_session {
+            Client::join(certified(identity), context, floors.clone(), &mut rng)
+        } else {
+            Client::join_simulation(identity, context, &mut rng)
+        };
         server.receive_keys(&keys).unwrap();
         clients.push((client, public));
     }
@@ -72,7 +97,15 @@ fuzz_target!(|input: (bool, Vec<Step>)| {
             Step::Roster { client, of, patch } => {
                 let message: Option<Roster> = patched(server.roster(u32::from(of) % CLIENTS).ok(), &patch);
                 let client = &mut clients[usize::from(client) % 3].0;
-                if let Some(Ok(shares)) = message.map(|message| client.receive_roster(&message, &mut rng)) {
+                if let Some(message) = message
+                    && let Ok(shares) = client.receive_roster(&message, &mut rng)
+                {
+                    let vouched = |entry: &Entry| {
+                        let certificate = entry.certificate.as_ref();
+                        certificate.is_some_and(|certificate| Backwards.vouches(&entry.identity, certificate.as_bytes()))
+                    };
+                    let all = message.neighbours.iter().all(|neighbour| vouched(&neighbour.entry));
+                    assert!(all || !certified_session, "an accepted neighbour without a certificate");
                     let _ = server.receive_shares(&shares);
                 }
             }

@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use undertone_secagg::message::{
-    AdvertiseKeys, Consistency, MaskedInput, Message, RelayedShares, Roster, ShareKeys, Survivors, Unmask, UnmaskShares,
+    AdvertiseKeys, Consistency, MaskedInput, MaskedInputRef, Message, RelayedShares, Roster, ShareKeys, Survivors, Unmask, UnmaskShares,
 };
 
 fn check<M: Message>(bytes: &[u8]) {
@@ -21,7 +21,11 @@ fuzz_target!(|bytes: &[u8]| {
         Some(&Roster::KIND) => check::<Roster>(bytes),
         Some(&ShareKeys::KIND) => check::<ShareKeys>(bytes),
         Some(&RelayedShares::KIND) => check::<RelayedShares>(bytes),
-        Some(&MaskedInput::KIND) => check::<MaskedInput>(bytes),
+        Some(&MaskedInput::KIND) => {
+            check::<MaskedInput>(bytes);
+            let (read, decoded) = (MaskedInputRef::decode(bytes), MaskedInput::decode(bytes));
+            assert_eq!(read.map(|input| input.packed), decoded.as_ref().map(|input| &input.packed[..]).map_err(Clone::clone));
+        }
         Some(&Survivors::KIND) => check::<Survivors>(bytes),
         Some(&Consistency::KIND) => check::<Consistency>(bytes),
         Some(&Unmask::KIND) => check::<Unmask>(bytes),

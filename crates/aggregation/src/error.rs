@@ -110,6 +110,12 @@ pub enum AggregationError {
     /// The thread that held part of a sum panicked, so the sum may be incomplete.
     #[error("a thread panicked while it added to the sum, so the sum is lost")]
     Poisoned,
+    /// A sum that holds part of a vector, or a vector that should not be in it.
+    #[error("an addition to the sum ended half-way or was given up, so the sum is lost")]
+    SumLost,
+    /// A sum that was read or discarded.
+    #[error("the sum was read or discarded, and takes no further vector")]
+    SumClosed,
     /// A modulus outside `2..=2^62`.
     #[error("the modulus must be from 2 to 2^62, got {got}")]
     Modulus {

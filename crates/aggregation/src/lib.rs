@@ -29,7 +29,7 @@ pub use error::{AggregationError, Result};
 pub use estimator::Estimator;
 pub use hadamard::{Transformable, walsh_hadamard};
 pub use layout::{Block, ClipGroup, ParamLayout, TensorSpec};
-pub use modular::{Lane, Lanes, ModularVec, Modulus};
+pub use modular::{Lane, Lanes, ModularSum, ModularVec, Modulus};
 pub use rotation::Rotation;
 pub use sum::{SUM_LIMIT, UPDATE_LIMIT};
 pub use weight::user_weight;

@@ -2,13 +2,16 @@
 
 mod lane;
 mod modulus;
+mod sum;
 
 pub use lane::Lane;
 pub(crate) use lane::{Place, check_residues};
 pub use modulus::Modulus;
+pub use sum::ModularSum;
 
 use crate::error::{AggregationError, Result, check_len, check_modulus};
 use lane::sealed::Sealed;
+use zeroize::Zeroize;
 
 /// Residues in the lanes that their modulus asks for, borrowed.
 #[derive(Clone, Copy)]
@@ -21,6 +24,16 @@ pub enum Lanes<'a> {
     Narrow(&'a [u32]),
     /// Lanes of a larger modulus.
     Wide(&'a [u64]),
+}
+
+impl<'a> Lanes<'a> {
+    /// The `count` lanes from index `start` on.
+    pub(crate) fn part(self, start: usize, count: usize) -> Lanes<'a> {
+        match self {
+            Self::Narrow(lanes) => Lanes::Narrow(&lanes[start..][..count]),
+            Self::Wide(lanes) => Lanes::Wide(&lanes[start..][..count]),
+        }
+    }
 }
 
 enum Owned {
@@ -156,6 +169,15 @@ impl ModularVec {
         self.combine_at(start, block, L::sub_from)
     }
 
+    /// [`add_at`](Self::add_at) for lanes that the caller has checked and that end inside the vector.
+    pub(crate) fn add_checked_at(&mut self, start: usize, lanes: Lanes<'_>) {
+        let modulus = self.modulus;
+        match lanes {
+            Lanes::Narrow(lanes) => u32::add_to(self.place().part(start, lanes.len()), lanes, modulus),
+            Lanes::Wide(lanes) => u64::add_to(self.place().part(start, lanes.len()), lanes, modulus),
+        }
+    }
+
     fn combine_at<L: Lane>(
         &mut self,
         start: usize,
@@ -194,6 +216,14 @@ impl ModularVec {
             (Owned::Narrow(_), Owned::Wide(_)) | (Owned::Wide(_), Owned::Narrow(_)) => {}
         }
         Ok(())
+    }
+
+    /// Sets every residue to zero before the memory is given back. The compiler cannot leave it out, as it can [`clear`](Self::clear).
+    pub(crate) fn wipe(&mut self) {
+        match &mut self.lanes {
+            Owned::Narrow(lanes) => lanes.as_mut_slice().zeroize(),
+            Owned::Wide(lanes) => lanes.as_mut_slice().zeroize(),
+        }
     }
 
     /// The lanes to write, for encoders and unpacking in this crate. The caller keeps them below the modulus.

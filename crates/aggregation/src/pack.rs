@@ -11,6 +11,9 @@ use crate::modular::{Lanes, ModularVec, Modulus, Place, check_residues};
 /// Elements that begin and end at a byte, whatever their width.
 const GROUP: usize = 8;
 
+/// Elements that are unpacked at a time where not the whole vector is: 8 or 16 KiB, which stay in the first cache.
+const PIECE: usize = 1 << 11;
+
 /// The widest element that one word holds together with up to seven bits of a neighbour.
 const SINGLE_WORD: u32 = 57;
 
@@ -83,32 +86,77 @@ pub fn unpack(modulus: Modulus, len: usize, bytes: &[u8]) -> Result<ModularVec> 
 /// # Errors
 /// As [`unpack`].
 pub fn unpack_into(bytes: &[u8], vector: &mut ModularVec) -> Result<()> {
-    let (modulus, len) = (vector.modulus(), vector.len());
-    let bits = modulus.bits();
+    let modulus = vector.modulus();
+    check_packed_len(modulus, vector.len(), bytes.len())?;
+    check_padding(modulus, vector.len(), bytes).inspect_err(|_| vector.clear())?;
+    unpack_from(bytes, 0, modulus, vector.place());
+    check_unpacked(modulus, vector.lanes(), 0).inspect_err(|_| vector.clear())
+}
+
+/// Checks that `bytes` are the packing of `len` residues, in memory of one piece.
+///
+/// # Errors
+/// As [`unpack`].
+pub fn check(modulus: Modulus, len: usize, bytes: &[u8]) -> Result<()> {
     check_packed_len(modulus, len, bytes.len())?;
-    let used = (len as u128 * u128::from(bits) % 8) as u32;
+    check_padding(modulus, len, bytes)?;
+    if modulus.is_power_of_two() {
+        return Ok(());
+    }
+    let mut piece = ModularVec::zeros(modulus, PIECE.min(len));
+    for start in (0..len).step_by(PIECE) {
+        let count = PIECE.min(len - start);
+        unpack_from(bytes, start, modulus, piece.place().part(0, count));
+        check_unpacked(modulus, piece.lanes().part(0, count), start)?;
+    }
+    Ok(())
+}
+
+/// Adds the residues from index `first` on, a multiple of 8, to all of `block`. [`check`] has accepted the bytes.
+pub(crate) fn add_checked(bytes: &[u8], first: usize, block: &mut ModularVec) {
+    let (modulus, len) = (block.modulus(), block.len());
+    let mut piece = ModularVec::zeros(modulus, PIECE.min(len));
+    for start in (0..len).step_by(PIECE) {
+        let count = PIECE.min(len - start);
+        unpack_from(bytes, first + start, modulus, piece.place().part(0, count));
+        block.add_checked_at(start, piece.lanes().part(0, count));
+    }
+}
+
+/// Refuses bits after the last of `len` elements.
+fn check_padding(modulus: Modulus, len: usize, bytes: &[u8]) -> Result<()> {
+    let used = (len as u128 * u128::from(modulus.bits()) % 8) as u32;
     if let (1.., Some(last)) = (used, bytes.last())
         && last >> used != 0
     {
         let bit = used + (last >> used).trailing_zeros();
-        vector.clear();
         return Err(AggregationError::Padding {
             byte: bytes.len() - 1,
             bit,
         });
     }
-    match vector.place() {
+    Ok(())
+}
+
+/// Unpacks as many elements as there is place for, from the element `first` on, a multiple of [`GROUP`].
+fn unpack_from(bytes: &[u8], first: usize, modulus: Modulus, place: Place<'_>) {
+    let bits = modulus.bits();
+    let bytes = &bytes[first / GROUP * bits as usize..];
+    match place {
         Place::Narrow(lanes) => unpack_lanes(bytes, bits, lanes, unpack_narrow),
         Place::Wide(lanes) if bits <= SINGLE_WORD => unpack_lanes(bytes, bits, lanes, unpack_wide),
         Place::Wide(lanes) => unpack_lanes(bytes, bits, lanes, unpack_widest),
     }
+}
+
+/// Refuses unpacked elements that are no residues; `start` is the index of the first one.
+fn check_unpacked(modulus: Modulus, lanes: Lanes<'_>, start: usize) -> Result<()> {
     // Any word of `bits` bits is a residue of a power of two.
-    let checked = match vector.lanes() {
+    match lanes {
         _ if modulus.is_power_of_two() => Ok(()),
-        Lanes::Narrow(lanes) => check_residues(modulus, lanes, 0),
-        Lanes::Wide(lanes) => check_residues(modulus, lanes, 0),
-    };
-    checked.inspect_err(|_| vector.clear())
+        Lanes::Narrow(lanes) => check_residues(modulus, lanes, start),
+        Lanes::Wide(lanes) => check_residues(modulus, lanes, start),
+    }
 }
 
 fn check_packed_len(modulus: Modulus, len: usize, got: usize) -> Result<()> {

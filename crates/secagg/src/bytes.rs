@@ -31,6 +31,11 @@ impl<'a> Reader<'a> {
         self.bytes.len() - self.at
     }
 
+    /// Returns `true` if every byte has been read.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.remaining() == 0
+    }
+
     pub(crate) fn slice(&mut self, len: usize) -> Result<&'a [u8]> {
         if len > self.remaining() {
             return self.refuse("ends too early");
@@ -48,6 +53,10 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn u8(&mut self) -> Result<u8> {
         Ok(self.array::<1>()?[0])
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16> {
+        Ok(u16::from_le_bytes(self.array()?))
     }
 
     pub(crate) fn u32(&mut self) -> Result<u32> {
@@ -113,6 +122,10 @@ impl Writer {
 
     pub(crate) fn u8(&mut self, value: u8) -> &mut Self {
         self.bytes(&[value])
+    }
+
+    pub(crate) fn u16(&mut self, value: u16) -> &mut Self {
+        self.bytes(&value.to_le_bytes())
     }
 
     pub(crate) fn u32(&mut self, value: u32) -> &mut Self {

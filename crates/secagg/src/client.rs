@@ -97,7 +97,8 @@ pub struct Client {
 impl Client {
     /// Joins the session of `context` on a device: makes fresh keys and the message that advertises them.
     ///
-    /// No value of [`Floors`] accepts a weaker session than their guarantee says.
+    /// No value of [`Floors`] accepts a weaker session than their guarantee says. Where the others trust an issuer, `identity`
+    /// needs its certificate ([`SigningIdentity::with_certificate`]).
     #[must_use]
     pub fn join<R: CryptoRng + ?Sized>(
         identity: SigningIdentity,
@@ -136,6 +137,7 @@ impl Client {
             sealing_key,
             masking_key,
             signature,
+            certificate: identity.certificate().cloned(),
         };
         let message = AdvertiseKeys {
             context: digest,

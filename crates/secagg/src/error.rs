@@ -142,6 +142,14 @@ pub enum SecAggError {
         /// The client with this identity.
         index: u32,
     },
+    /// An identity for which no trusted issuer vouches.
+    #[error("client {index}: expected a certificate of a trusted issuer for its identity, got {got}")]
+    Certificate {
+        /// The client with this identity.
+        index: u32,
+        /// The missing or refused certificate, in words.
+        got: &'static str,
+    },
     /// An entry of the roster is not under the roster's root.
     #[error("client {index}: its entry is not in the roster")]
     NotInRoster {
@@ -219,6 +227,25 @@ pub enum SecAggError {
         /// The client.
         index: u32,
     },
+    /// A client's masked vector is being added, and another message brings one.
+    #[error(
+        "client {index}: its masked input is being added; the next attempt is answered when that has ended"
+    )]
+    Adding {
+        /// The client.
+        index: u32,
+    },
+    /// Masked vectors are being added, so the set of survivors cannot be fixed yet.
+    #[error("expected all inputs to be committed before the round closes, but {inputs} are being added")]
+    StillAdding {
+        /// Number of tickets that exist.
+        inputs: u32,
+    },
+    /// A vector was added and not committed, or its addition ended half-way, so the sum is not that of the survivors.
+    #[error(
+        "a masked input was added to the sum and not committed, so the sum is lost and nothing is released"
+    )]
+    InputLost,
     /// The server claims that someone survived who never shared, or that the receiver itself is gone.
     #[error("the set of survivors contradicts what client {index} knows about client {about}")]
     Survivors {

@@ -17,7 +17,7 @@ const MIN_PRIVACY_BITS: u32 = 40;
 /// - `2 t > k + corrupt`, with `corrupt` the assumed fraction of the `k` neighbours, rounded up;
 /// - the probability that privacy fails on the session's graph, computed by this client from its
 ///   [`Assumptions`], is at most `2^-40`;
-/// - every neighbour's identity is one that the client knows: [`Trust::Anyone`] is refused.
+/// - every neighbour's identity is one that the client knows, or one that an issuer certified: [`Trust::Anyone`] is refused.
 ///
 /// The minimum numbers of clients and of survivors are counted over the clients that this client can vouch for: itself and
 /// the neighbours whose keys, places and presence it checked. The total that the server claims does not count.
@@ -55,7 +55,7 @@ impl Floors {
         trust: Trust::Nobody,
     };
 
-    /// Sets the identities that the client accepts as neighbours.
+    /// Sets the identities that the client accepts as neighbours: a list, or those that an issuer certified.
     ///
     /// # Errors
     /// [`SecAggError::Demand`] for [`Trust::Anyone`]: a server could invent the neighbours, and their signatures with them.
@@ -63,7 +63,7 @@ impl Floors {
         if matches!(trust, Trust::Anyone) {
             return Err(SecAggError::Demand {
                 name: "the trust",
-                expected: "a list of known identities",
+                expected: "a list of known identities or an issuer",
                 got: "Trust::Anyone",
             });
         }

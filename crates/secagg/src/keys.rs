@@ -1,5 +1,8 @@
 //! Keys: lasting identities, fresh agreement keys, and what is derived from them for one purpose each.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use ed25519_dalek::{Signature, Signer, SigningKey};
 use hkdf::Hkdf;
 use rand_core::CryptoRng;
@@ -7,8 +10,10 @@ use sha2::Sha256;
 use x25519_dalek::StaticSecret;
 use zeroize::Zeroizing;
 
+use crate::certificate::{Certificate, Vouch};
 use crate::context::{Digest32, SessionId, labelled};
 use crate::error::{Result, SecAggError};
+use crate::roster::Entry;
 
 /// A secret of 32 bytes, wiped when dropped. It has no `Debug`.
 pub(crate) type Secret = Zeroizing<[u8; 32]>;
@@ -20,7 +25,7 @@ pub(crate) fn fresh<R: CryptoRng + ?Sized>(rng: &mut R) -> Secret {
     secret
 }
 
-/// A client's lasting signing key (Ed25519). It cannot be printed:
+/// A client's signing key (Ed25519): a lasting one, or one of a single session with an issuer's certificate. It cannot be printed:
 ///
 /// ```compile_fail,E0277
 /// fn printable<T: std::fmt::Debug>() {}
@@ -29,7 +34,10 @@ pub(crate) fn fresh<R: CryptoRng + ?Sized>(rng: &mut R) -> Secret {
 // PRIVACY: in a box, because a value that moves leaves its bytes behind; the box is wiped where it lies.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "PRIVACY: a secret key")]
-pub struct SigningIdentity(Box<SigningKey>);
+pub struct SigningIdentity {
+    key: Box<SigningKey>,
+    certificate: Option<Certificate>,
+}
 
 impl SigningIdentity {
     /// A new identity.
@@ -41,22 +49,42 @@ impl SigningIdentity {
     /// The identity of a seed that the device keeps.
     #[must_use]
     pub fn from_seed(seed: &[u8; 32]) -> Self {
-        Self(Box::new(SigningKey::from_bytes(seed)))
+        Self {
+            key: Box::new(SigningKey::from_bytes(seed)),
+            certificate: None,
+        }
+    }
+
+    /// Attaches the certificate that the client shows beside this identity. [`Trust::Issuer`] demands one of every client.
+    ///
+    /// It is not checked here: a certificate that does not vouch for this identity is refused by the server and the neighbours.
+    #[must_use]
+    pub fn with_certificate(self, certificate: Certificate) -> Self {
+        Self {
+            certificate: Some(certificate),
+            ..self
+        }
+    }
+
+    /// The certificate, if one is attached.
+    #[must_use]
+    pub fn certificate(&self) -> Option<&Certificate> {
+        self.certificate.as_ref()
     }
 
     /// The public part, by which others know the client.
     #[must_use]
     pub fn public(&self) -> Digest32 {
-        self.0.verifying_key().to_bytes()
+        self.key.verifying_key().to_bytes()
     }
 
     pub(crate) fn sign(&self, message: &Digest32) -> [u8; 64] {
-        self.0.sign(message).to_bytes()
+        self.key.sign(message).to_bytes()
     }
 }
 
 /// The identities that a machine accepts in a session.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Trust {
     /// No identity is accepted. [`Floors::COMPILED`](crate::Floors::COMPILED) starts from this value, so that a device
@@ -68,15 +96,33 @@ pub enum Trust {
     /// [`Floors`](crate::Floors) refuse it.
     Anyone,
     /// Only the identities on this list are accepted. A client must receive its list by another channel than the server.
-    Listed(std::sync::Arc<std::collections::BTreeSet<Digest32>>),
+    Listed(Arc<BTreeSet<Digest32>>),
+    /// Only identities are accepted for which an issuer vouches by a certificate in their entry.
+    ///
+    /// # Guarantee
+    /// A server that lies cannot invent clients, as far as server and issuer do not collude. An issuer must bound the number of
+    /// certificates per person: each one is a client that a server and this person can corrupt.
+    Issuer(Arc<dyn Vouch>),
+}
+
+impl std::fmt::Debug for Trust {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Nobody => f.write_str("Nobody"),
+            Self::Anyone => f.write_str("Anyone"),
+            Self::Listed(known) => f.debug_tuple("Listed").field(known).finish(),
+            Self::Issuer(_) => f.write_str("Issuer(..)"),
+        }
+    }
 }
 
 impl Trust {
-    pub(crate) fn check(&self, index: u32, identity: &Digest32) -> Result<()> {
+    pub(crate) fn check(&self, index: u32, entry: &Entry) -> Result<()> {
         let accepted = match self {
             Self::Nobody => false,
             Self::Anyone => true,
-            Self::Listed(known) => known.contains(identity),
+            Self::Listed(known) => known.contains(&entry.identity),
+            Self::Issuer(issuer) => return check_certificate(issuer.as_ref(), index, entry),
         };
         if accepted {
             Ok(())
@@ -84,6 +130,16 @@ impl Trust {
             Err(SecAggError::UnknownIdentity { index })
         }
     }
+}
+
+/// The issuer vouches for the identity of `entry`; `index` is for the error.
+fn check_certificate(issuer: &dyn Vouch, index: u32, entry: &Entry) -> Result<()> {
+    let got = match &entry.certificate {
+        None => "no certificate",
+        Some(certificate) if issuer.vouches(&entry.identity, certificate.as_bytes()) => return Ok(()),
+        Some(_) => "a certificate that does not vouch for it",
+    };
+    Err(SecAggError::Certificate { index, got })
 }
 
 /// The public part of an identity.
@@ -234,7 +290,7 @@ mod tests {
         );
         let signature = "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46b\
                          d25bf5f0595bbe24655141438e7a100b";
-        assert_eq!(identity.0.sign(b"").to_bytes(), hex(signature));
+        assert_eq!(identity.key.sign(b"").to_bytes(), hex(signature));
     }
 
     /// RFC 5869, appendix A.1.

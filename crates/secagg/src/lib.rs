@@ -65,6 +65,7 @@
 
 pub mod assurance;
 mod bytes;
+mod certificate;
 mod client;
 mod context;
 mod error;
@@ -85,6 +86,7 @@ mod server;
 mod shamir;
 mod terms;
 
+pub use certificate::{Certificate, MAX_CERTIFICATE_BYTES, Vouch};
 pub use client::Client;
 pub use context::{Context, Digest32, PROTOCOL_VERSION, SessionId};
 pub use error::{Result, SecAggError};
@@ -96,5 +98,5 @@ pub use roster::Entry;
 pub use secure_sum::{
     DropOut, GraphChoice, Phase, Plain, SecAggPlus, SecureSum, SumOutcome, SumRequest, Traffic,
 };
-pub use server::{Culprit, Outcome, Server};
+pub use server::{AddedInput, Culprit, Outcome, Server, Ticket, UploadId};
 pub use terms::{MAX_CLIENTS, MAX_LENGTH, MAX_MODULUS, Params, Suite, Terms, ThreatModel, Topology};

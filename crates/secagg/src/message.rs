@@ -12,7 +12,7 @@ mod upload;
 pub use join::{AdvertiseKeys, Neighbour, Roster};
 pub use share::{RelayedShares, SealedShares, ShareKeys};
 pub use unmask::{Consistency, GivenBytes, GivenShare, Unmask, UnmaskShares};
-pub use upload::{MaskedInput, Survivors};
+pub use upload::{MaskedInput, MaskedInputRef, Survivors};
 
 use crate::bytes::{Reader, Writer};
 use crate::context::{PROTOCOL_VERSION, SessionId};
@@ -52,15 +52,7 @@ pub trait Message: Sized {
     /// [`SecAggError::Header`] for another version or kind, [`SecAggError::Encoding`] for anything but the canonical bytes,
     /// and what the fields themselves refuse.
     fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut reader = Reader::new(Self::NAME, bytes);
-        let (version, kind) = (reader.u8()?, reader.u8()?);
-        if (version, kind) != (PROTOCOL_VERSION, Self::KIND) {
-            return Err(SecAggError::Header {
-                expected: Self::NAME,
-                version,
-                kind,
-            });
-        }
+        let mut reader = read_header::<Self>(bytes)?;
         let message = Self::read(&mut reader)?;
         reader.finish()?;
         Ok(message)
@@ -72,6 +64,20 @@ pub trait Message: Sized {
     fn write(&self, writer: &mut Writer);
     #[doc(hidden)]
     fn read(reader: &mut Reader<'_>) -> Result<Self>;
+}
+
+/// A reader behind the version and kind of a message.
+fn read_header<M: Message>(bytes: &[u8]) -> Result<Reader<'_>> {
+    let mut reader = Reader::new(M::NAME, bytes);
+    let (version, kind) = (reader.u8()?, reader.u8()?);
+    if (version, kind) == (PROTOCOL_VERSION, M::KIND) {
+        return Ok(reader);
+    }
+    Err(SecAggError::Header {
+        expected: M::NAME,
+        version,
+        kind,
+    })
 }
 
 /// The largest memory of a decoded list entry is a quarter above its bytes on the wire.

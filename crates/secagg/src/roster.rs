@@ -3,6 +3,7 @@
 //! A client sees its neighbours' entries with their paths; the root is in the session's name, so two clients of one session
 //! were shown parts of one list, at the places that the graph prescribes.
 
+use crate::certificate::Certificate;
 use crate::context::{Digest32, labelled};
 use crate::error::{Result, SecAggError};
 use crate::keys::{PublicKey, VerifyingKey, signed_keys};
@@ -10,7 +11,7 @@ use crate::keys::{PublicKey, VerifyingKey, signed_keys};
 /// A client's keys for one session, signed by its identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its lasting Ed25519 key.
+    /// Its Ed25519 key.
     pub identity: Digest32,
     /// X25519 key for the shares it receives.
     pub sealing_key: Digest32,
@@ -18,11 +19,14 @@ pub struct Entry {
     pub masking_key: Digest32,
     /// Ed25519 signature of context and both keys.
     pub signature: [u8; 64],
+    /// The certificate of `identity`, in sessions whose clients trust an issuer.
+    pub certificate: Option<Certificate>,
 }
 
 impl Entry {
     pub(crate) const BYTES: usize = 3 * 32 + 64;
 
+    /// All but the certificate, which lies apart in messages.
     pub(crate) fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..32].copy_from_slice(&self.identity);
@@ -32,6 +36,7 @@ impl Entry {
         bytes
     }
 
+    /// The entry without a certificate.
     pub(crate) fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         let part = |start: usize| {
             let mut part = [0; 32];
@@ -45,6 +50,7 @@ impl Entry {
             sealing_key: part(32),
             masking_key: part(64),
             signature,
+            certificate: None,
         }
     }
 
@@ -108,7 +114,11 @@ pub(crate) fn path_len(clients: u32) -> usize {
 }
 
 fn leaf(index: u32, entry: &Entry) -> Digest32 {
-    labelled("leaf", &[&index.to_le_bytes(), &entry.to_bytes()])
+    let (index, bytes) = (index.to_le_bytes(), entry.to_bytes());
+    match &entry.certificate {
+        None => labelled("leaf", &[&index, &bytes]),
+        Some(certificate) => labelled("leaf", &[&index, &bytes, certificate.as_bytes()]),
+    }
 }
 
 fn node(left: &Digest32, right: &Digest32) -> Digest32 {
@@ -199,6 +209,7 @@ mod tests {
             sealing_key: [seed ^ 128; 32],
             masking_key: [seed ^ 64; 32],
             signature: [seed; 64],
+            certificate: None,
         }
     }
 

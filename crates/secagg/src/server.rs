@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | keys | [`AdvertiseKeys`] | after [`close_keys`](Server::close_keys) its [`Roster`] |
 //! | shares | [`ShareKeys`] | after [`close_shares`](Server::close_shares) its [`RelayedShares`] |
-//! | inputs | [`MaskedInput`] | after [`close_inputs`](Server::close_inputs) the [`Survivors`], where they must sign |
+//! | inputs | [`MaskedInput`](crate::message::MaskedInput) | after [`close_inputs`](Server::close_inputs) the [`Survivors`], where they must sign |
 //! | signatures (active) | [`Consistency`] | |
 //! | unmask | [`UnmaskShares`] | the [`Unmask`] request, from the start of the phase |
 //!
@@ -13,13 +13,15 @@
 //! session aborts and its accumulator is cleared.
 
 mod guard;
+mod input;
 mod outcome;
 mod roster;
 mod unmask;
 
+use std::sync::Arc;
+
 use rand_core::CryptoRng;
-use sha2::{Digest, Sha256};
-use undertone_aggregation::{ModularVec, Modulus, pack};
+use undertone_aggregation::{ModularSum, ModularVec, Modulus, pack};
 
 use crate::client::signed_survivors;
 use crate::context::{Context, Digest32, SessionId};
@@ -28,13 +30,15 @@ use crate::graph::check_neighbours;
 use crate::keys::{Trust, VerifyingKey};
 use crate::members::Members;
 use crate::message::{
-    AdvertiseKeys, Consistency, MaskedInput, Message, RelayedShares, Roster, SealedShares, ShareKeys,
-    Survivors, Unmask, UnmaskShares,
+    AdvertiseKeys, Consistency, Message, RelayedShares, Roster, SealedShares, ShareKeys, Survivors, Unmask,
+    UnmaskShares,
 };
 use crate::phase::ServerPhase;
-use crate::terms::{Params, ThreatModel, Topology};
+use crate::terms::{Params, Topology};
 
 use guard::commit;
+use input::Place;
+pub use input::{AddedInput, Ticket, UploadId};
 pub use outcome::{Culprit, Outcome};
 use roster::{JoinedClients, Joining};
 
@@ -55,11 +59,12 @@ pub struct Server {
     clients: Option<JoinedClients>,
     /// By client: its message of shares.
     shares: Vec<Option<ShareKeys>>,
-    /// By client: digest of the masked vector that was added.
-    inputs: Vec<Option<Digest32>>,
+    /// By client: the state of its masked vector.
+    inputs: Vec<Place>,
+    /// The sum of the masked vectors until round 2 is closed.
+    incoming: Arc<ModularSum>,
+    /// The sum of the masked vectors afterwards.
     sum: ModularVec,
-    /// The last vector that arrived.
-    arrived: ModularVec,
     survivors: Members,
     signatures: Vec<Option<[u8; 64]>>,
     answers: Vec<Option<UnmaskShares>>,
@@ -92,8 +97,8 @@ impl Server {
             clients: None,
             shares: Vec::new(),
             inputs: Vec::new(),
-            sum: ModularVec::zeros(modulus, len),
-            arrived: ModularVec::zeros(modulus, len),
+            incoming: Arc::new(ModularSum::zeros(modulus, len)),
+            sum: ModularVec::zeros(modulus, 0),
             survivors: Members::none(0),
             signatures: Vec::new(),
             answers: Vec::new(),
@@ -135,7 +140,7 @@ impl Server {
     /// Round 0: a client joins.
     ///
     /// # Errors
-    /// Keys for another context, an identity that is not trusted, unacceptable or unsigned keys, a key of somebody else,
+    /// Keys for another context, an identity that is not trusted or lacks the issuer's certificate, unacceptable or unsigned keys, a key of somebody else,
     /// other keys than the identity's first, one client more than the session admits; and out of turn.
     pub fn receive_keys(&mut self, keys: &AdvertiseKeys) -> Result<()> {
         self.expect_phase(ServerPhase::Keys, AdvertiseKeys::NAME)?;
@@ -145,8 +150,9 @@ impl Server {
             .ok_or(SecAggError::Session {
                 message: AdvertiseKeys::NAME,
             })?;
-        self.trust.check(self.joined(), &keys.entry.identity)?;
+        // First the look-up: a repeat costs no signature.
         if self.joining.is_new(keys, self.context.terms.max_clients())? {
+            self.trust.check(self.joined(), &keys.entry)?;
             keys.entry.check_keys(self.joined())?;
             keys.entry.check_signature(self.joined(), &self.digest)?;
             self.joining.push(keys.entry.clone());
@@ -173,7 +179,7 @@ impl Server {
         let entries = std::mem::take(&mut self.joining).into_entries();
         self.clients = Some(JoinedClients::new(&self.context, params, entries, rng));
         self.shares = vec![None; joined as usize];
-        self.inputs = vec![None; joined as usize];
+        self.inputs = vec![Place::Empty; joined as usize];
         self.signatures = vec![None; joined as usize];
         self.answers = vec![None; joined as usize];
         self.phase = ServerPhase::Shares;
@@ -239,48 +245,6 @@ impl Server {
             index,
             shares,
         })
-    }
-
-    /// Round 2: adds a client's masked vector.
-    ///
-    /// # Errors
-    /// Another session, a client that has not shared, a vector of another length or with an element that is no residue (nothing
-    /// is added then), a second and different vector; and out of turn, which a late one is.
-    pub fn receive_input(&mut self, input: &MaskedInput) -> Result<()> {
-        self.expect_phase(ServerPhase::Inputs, MaskedInput::NAME)?;
-        self.member(MaskedInput::NAME, &input.session, input.index)?;
-        self.sharer(MaskedInput::NAME, input.index)?;
-        let digest: Digest32 = Sha256::digest(&input.packed).into();
-        if self.inputs[input.index as usize].is_none() {
-            pack::unpack_into(&input.packed, &mut self.arrived)?;
-            self.sum.add(&self.arrived)?;
-        }
-        commit(&mut self.inputs, input.index, MaskedInput::NAME, &digest)
-    }
-
-    /// Closes round 2: the set of survivors is fixed, once and for all.
-    ///
-    /// # Errors
-    /// [`SecAggError::TooFew`] where fewer than the floor survive, or too few neighbours of somebody whose masks must be
-    /// recovered, which aborts; and out of turn.
-    pub fn close_inputs(&mut self) -> Result<()> {
-        self.expect_phase(ServerPhase::Inputs, "closing of inputs")?;
-        self.survivors = Members::of(self.inputs.len() as u32, |index| {
-            self.inputs[index as usize].is_some()
-        });
-        self.at_least(
-            "survivors",
-            self.survivors.count(),
-            self.context.terms.min_survivors(),
-        )?;
-        let needed = self.clients("closing of inputs")?.params.topology().threshold();
-        let fewest = self.fewest_among(&self.survivors);
-        self.at_least("surviving neighbours of some client", fewest, needed)?;
-        self.phase = match self.context.terms.threat_model() {
-            ThreatModel::Active => ServerPhase::Signatures,
-            ThreatModel::HonestButCurious => ServerPhase::Unmask,
-        };
-        Ok(())
     }
 
     /// Round 2.5: the clients whose vectors are in the sum.

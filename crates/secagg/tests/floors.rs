@@ -247,7 +247,7 @@ fn attack_05_invented_clients_are_refused_where_identities_are_known() {
     let context = with_survivors(ACTIVE, 4);
     let floors = Floors::COMPILED.with_clients(5, 4).unwrap();
     let mut stranger = [0; 32];
-    let demands = |all: &[SigningIdentity]| {
+    let demands = |all: &mut [SigningIdentity]| {
         stranger = all[0].public();
         (Trust::Anyone, Some(floors.with_trust(listed(&all[1..])).unwrap()))
     };

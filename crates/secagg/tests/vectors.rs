@@ -7,8 +7,10 @@ use std::convert::Infallible;
 use rand_core::{TryCryptoRng, TryRng};
 use serde_json::Value;
 use undertone_aggregation::{ModularVec, Modulus};
-use undertone_secagg::message::Message;
-use undertone_secagg::{Client, Context, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust};
+use undertone_secagg::message::{Message, Roster};
+use undertone_secagg::{
+    Certificate, Client, Context, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust,
+};
 
 fn hex(text: &Value) -> Vec<u8> {
     let digits = text.as_str().unwrap().as_bytes();
@@ -116,6 +118,12 @@ fn check(case: &Value) {
             SigningIdentity::from_seed(&bytes32(&secrets["identity"])),
             script(secrets),
         );
+        let identity = match &case["certificates"][index] {
+            Value::String(bytes) if !bytes.is_empty() => {
+                identity.with_certificate(Certificate::new(&hex(&case["certificates"][index])).unwrap())
+            }
+            _ => identity,
+        };
         let (client, keys) = Client::join_simulation(identity, context, &mut rng);
         assert_eq!(
             keys.encode(),
@@ -136,6 +144,11 @@ fn check(case: &Value) {
     for (index, (client, rng)) in (0u32..).zip(&mut devices) {
         let roster = server.roster(index).unwrap();
         assert_eq!(roster.root[..], hex(&sent["root"]), "{name}: root");
+        if let Some(rosters) = sent["rosters"].as_array() {
+            let bytes = hex(&rosters[index as usize]);
+            assert_eq!(roster.encode(), bytes, "{name}: roster of {index}");
+            assert_eq!(Roster::decode(&bytes).unwrap(), roster);
+        }
         let shares = client.receive_roster(&roster, rng).unwrap();
         assert!(rng.0.is_empty(), "{name}: {index} draws what the script holds");
         assert_eq!(
@@ -202,6 +215,7 @@ fn sessions_of_the_reference_are_replayed_byte_for_byte() {
         u64::from(undertone_secagg::PROTOCOL_VERSION)
     );
     let cases = file["cases"].as_array().unwrap();
-    assert_eq!(cases.len(), 4);
+    assert_eq!(cases.len(), 5);
+    assert!(cases[4]["certificates"].is_array());
     cases.iter().for_each(check);
 }

@@ -113,13 +113,25 @@ def neighbours(n, k, i):
     return sorted(places)
 
 
-def merkle_root(entries):
-    level = [labelled("leaf", u32(i), entry) for i, entry in enumerate(entries)]
+def merkle_tree(entries, certificates):
+    """The root, and the path of each entry. A certificate is a further part of its leaf."""
+    level = [labelled("leaf", u32(i), entry, *([certificate] if certificate else []))
+             for i, (entry, certificate) in enumerate(zip(entries, certificates))]
     while len(level) & (len(level) - 1):
         level.append(bytes(32))
+    paths, depth = [b"" for _ in entries], 0
     while len(level) > 1:
+        paths = [path + level[(i >> depth) ^ 1] for i, path in enumerate(paths)]
         level = [labelled("node", level[i], level[i + 1]) for i in range(0, len(level), 2)]
-    return labelled("root", u32(len(entries)), level[0])
+        depth += 1
+    return labelled("root", u32(len(entries)), level[0]), paths
+
+
+def appended(certificates):
+    """What a message has behind its entries: nothing if none of them has a certificate."""
+    if not any(certificates):
+        return b""
+    return b"".join(struct.pack("<H", len(certificate)) + certificate for certificate in certificates)
 
 
 def terms(case):
@@ -149,12 +161,22 @@ def replay(case):
                  for name in ("sealing", "masking")]
         public.append(keys)
         entries.append(b"".join(keys) + identity.sign(labelled("signed keys", context, *keys)))
-    root = merkle_root(entries)
+    certificates = [bytes.fromhex(certificate) for certificate in case.get("certificates", [""] * n)]
+    root, paths = merkle_tree(entries, certificates)
     session = labelled("session", context, u32(n) + u32(k) + u32(t), root)
     head = [session + u32(i) for i in range(n)]
     out = {"session": session.hex(), "root": root.hex(),
-           "keys": [(bytes([1, 1]) + context + entry).hex() for entry in entries],
+           "keys": [(bytes([1, 1]) + context + entry + appended([certificate])).hex()
+                    for entry, certificate in zip(entries, certificates)],
            "shares": [], "inputs": [], "consistency": [], "unmask_shares": []}
+    if "certificates" in case:
+        params = terms(case) + u32(n) + u32(k) + u32(t)
+        out["rosters"] = []
+        for i in range(n):
+            near = neighbours(n, k, i)
+            listed = b"".join(u32(j) + entries[j] + paths[j] for j in near)
+            out["rosters"].append((bytes([1, 2]) + params + root + u32(i) + paths[i] + u32(k) + listed
+                                   + appended([certificates[j] for j in near])).hex())
     given = {}  # (about, holder) -> seed share, key share
     for i, client in enumerate(secrets):
         sealed = b""
@@ -210,7 +232,7 @@ def stream(label):
         counter += 1
 
 
-def make(name, n, k, t, modulus, length, active, lost):
+def make(name, n, k, t, modulus, length, active, lost, certificates=None):
     words = stream(name)
     number = lambda bound: int.from_bytes(next(words), "little") % bound
     rows = lambda: [[number(P) for _ in range(5)] for _ in range(t - 1)]
@@ -224,6 +246,8 @@ def make(name, n, k, t, modulus, length, active, lost):
                     for _ in range(n)],
         "inputs_plain": [[number(modulus) for _ in range(length)] for _ in range(n)],
     }
+    if certificates:
+        case["certificates"] = [b"".join(next(words) for _ in range(16))[:size].hex() for size in certificates]
     return {**case, "sent": replay(case)}
 
 
@@ -232,7 +256,8 @@ def main():
         cases = [make("full, power of two", 5, 4, 3, 2**20, 33, False, [1]),
                  make("sparse, odd modulus, active", 9, 4, 3, 1000, 17, True, [4]),
                  make("odd degree, wide modulus", 6, 3, 2, 2**61 - 31, 9, False, []),
-                 make("two clients, one bit", 2, 1, 1, 2, 20, True, [])]
+                 make("two clients, one bit", 2, 1, 1, 2, 20, True, []),
+                 make("certificates of every length", 5, 4, 3, 2**22, 12, True, [3], [230, 1, 512, 0, 64])]
         source = "lab/peers/secagg/secagg_reference.py make, with the package cryptography"
         json.dump({"source": source, "protocol_version": 1, "cases": cases}, sys.stdout, indent=1)
         print()

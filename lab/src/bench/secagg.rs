@@ -1,15 +1,17 @@
 //! Secure aggregation: CPU seconds of masking, of sharing a secret, and of whole sessions, client and server apart.
 
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
+use rayon::prelude::*;
 use serde_json::json;
 use undertone_aggregation::{ModularVec, Modulus};
-use undertone_secagg::message::Message;
+use undertone_secagg::message::{MaskedInput, MaskedInputRef, Message};
 use undertone_secagg::{
-    Client, Context, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust, measure,
+    Client, Context, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust, UploadId, measure,
 };
 
 use crate::bench::usage::{cpu_time, peak_rss_mb};
@@ -33,6 +35,8 @@ enum Item {
     Mask,
     /// A 32-byte secret, 67 of 100
     Shamir,
+    /// Masked vectors at the server, on one thread and on all
+    Inputs,
     /// 100 clients on the full graph, 10 lost before their upload
     Session100,
     /// 1000 clients with 48 neighbours, 100 lost before their upload
@@ -46,6 +50,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     if wants(Item::Mask) {
         masks(arguments)?;
+    }
+    if wants(Item::Inputs) {
+        inputs(arguments)?;
     }
     if wants(Item::Session100) {
         session("session-100", Topology::full(100, 67)?, 10, arguments)?;
@@ -124,6 +131,111 @@ fn masks(arguments: &Arguments) -> anyhow::Result<()> {
     )
 }
 
+/// Clients of a session whose server adds their vectors and does no more.
+const UPLOADS: u32 = 8;
+
+/// A session that waits for inputs, and a masked input of each client as it arrives.
+fn uploads(dim: u64, modulus: u64) -> anyhow::Result<(Server, Vec<Vec<u8>>)> {
+    let context = context(Terms::new(dim, modulus, ThreatModel::HonestButCurious)?);
+    let mut rng = ChaCha20Rng::from_seed([3; 32]);
+    let mut server = Server::new(context, Trust::Anyone)?;
+    let mut clients = Vec::new();
+    for _ in 0..UPLOADS {
+        let identity = SigningIdentity::generate(&mut rng);
+        let public = identity.public();
+        let (client, keys) = Client::join_simulation(identity, context, &mut rng);
+        server.receive_keys(&keys)?;
+        clients.push((client, public));
+    }
+    server.close_keys(|clients| Topology::full(clients, 4), &mut rng)?;
+    for (client, public) in &mut clients {
+        let index = server.index_of(public).context("every client joined")?;
+        server.receive_shares(&client.receive_roster(&server.roster(index)?, &mut rng)?)?;
+    }
+    server.close_shares()?;
+    let mut vector = ModularVec::zeros(Modulus::new(modulus)?, usize::try_from(dim)?);
+    let mut inputs = Vec::new();
+    for (client, public) in &mut clients {
+        vector.clear();
+        let shares = server.relayed_shares(server.index_of(public).context("every client joined")?)?;
+        inputs.push(client.receive_shares(&shares, &mut vector)?.encode());
+    }
+    Ok((server, inputs))
+}
+
+/// Takes one input in three steps, as a service does.
+fn take_input(server: &Mutex<Server>, bytes: &[u8]) -> anyhow::Result<()> {
+    let locked = || server.lock().map_err(|_| anyhow!("a thread panicked"));
+    let input = MaskedInputRef::decode(bytes)?;
+    let ticket = locked()?.admit_input(&input.session, input.index, UploadId([0; 32]))?;
+    let added = ticket.add_packed(input.packed)?;
+    Ok(locked()?.commit_input(added)?)
+}
+
+/// CPU and wall time of the server per byte of a masked input: decoded, hashed and added on one thread; added in place on one
+/// thread; added in place on all threads.
+fn inputs(arguments: &Arguments) -> anyhow::Result<()> {
+    for (name, modulus) in [
+        ("2^22", 1u64 << 22),
+        ("2^22 - 3", (1 << 22) - 3),
+        ("2^32", 1 << 32),
+    ] {
+        let (mut hashed, mut alone, mut together, mut wall) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..=arguments.repeats {
+            let (mut server, inputs) = uploads(arguments.dim, modulus)?;
+            let bytes: usize = inputs.iter().map(Vec::len).sum();
+            let per_byte = |seconds: f64| 1e9 * seconds / bytes as f64;
+            let mut seconds = 0.0;
+            timed(&mut seconds, || {
+                inputs
+                    .iter()
+                    .try_for_each(|input| server.receive_input(&MaskedInput::decode(input)?))
+            })??;
+            hashed.push(per_byte(seconds));
+            let (server, inputs) = uploads(arguments.dim, modulus)?;
+            let (server, mut seconds) = (Mutex::new(server), 0.0);
+            timed(&mut seconds, || {
+                inputs.iter().try_for_each(|input| take_input(&server, input))
+            })??;
+            alone.push(per_byte(seconds));
+            let (server, inputs) = uploads(arguments.dim, modulus)?;
+            let (server, mut seconds, start) = (Mutex::new(server), 0.0, Instant::now());
+            timed(&mut seconds, || {
+                inputs.par_iter().try_for_each(|input| take_input(&server, input))
+            })??;
+            wall.push(per_byte(start.elapsed().as_secs_f64()));
+            together.push(per_byte(seconds));
+        }
+        let middle = |times: &mut Vec<f64>| {
+            times.remove(0);
+            times.sort_by(f64::total_cmp);
+            times[times.len() / 2]
+        };
+        report(
+            "inputs",
+            json!({
+                "modulus": name, "dim": arguments.dim, "inputs": UPLOADS, "threads": rayon::current_num_threads(),
+                "received_cpu_ns_per_byte": middle(&mut hashed), "added_cpu_ns_per_byte": middle(&mut alone),
+                "added_together_cpu_ns_per_byte": middle(&mut together), "added_together_wall_ns_per_byte": middle(&mut wall),
+            }),
+        )?;
+    }
+    Ok(())
+}
+
+fn context(terms: Terms) -> Context {
+    Context {
+        run: [1; 32],
+        round: 1,
+        attempt: 0,
+        shard: 0,
+        plan_digest: [0; 32],
+        model_digest: [0; 32],
+        terms,
+    }
+}
+
 /// CPU seconds by side and step.
 #[derive(Default)]
 struct Spent {
@@ -140,15 +252,7 @@ struct Spent {
 /// so. `lost` clients are lost after they shared.
 fn session(item: &str, topology: Topology, lost: u32, arguments: &Arguments) -> anyhow::Result<()> {
     let terms = Terms::new(arguments.dim, 1 << 32, ThreatModel::HonestButCurious)?;
-    let context = Context {
-        run: [1; 32],
-        round: 1,
-        attempt: 0,
-        shard: 0,
-        plan_digest: [0; 32],
-        model_digest: [0; 32],
-        terms,
-    };
+    let context = context(terms);
     let mut rng = ChaCha20Rng::from_seed([2; 32]);
     let mut spent = Spent::default();
     let mut server = Server::new(context, Trust::Anyone)?;

@@ -16,6 +16,16 @@ pub enum Place<'a> {
     Wide(&'a mut [u64]),
 }
 
+impl<'a> Place<'a> {
+    /// The `count` lanes from index `start` on.
+    pub(crate) fn part(self, start: usize, count: usize) -> Place<'a> {
+        match self {
+            Self::Narrow(lanes) => Place::Narrow(&mut lanes[start..][..count]),
+            Self::Wide(lanes) => Place::Wide(&mut lanes[start..][..count]),
+        }
+    }
+}
+
 /// An unsigned integer that holds residues: `u32` or `u64`.
 pub trait Lane: Copy + Into<u64> + sealed::Sealed {
     #[doc(hidden)]

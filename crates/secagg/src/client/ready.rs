@@ -37,7 +37,7 @@ impl Demands {
 
     fn check_identity(&self, index: u32, entry: &Entry) -> Result<()> {
         match self {
-            Self::Floors(floors) => floors.trust().check(index, &entry.identity),
+            Self::Floors(floors) => floors.trust().check(index, entry),
             Self::Simulation => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
 //! The masked vector, and who is in the sum.
 
-use super::{HEAD_BYTES, Message, read_head, write_head};
+use super::{HEAD_BYTES, Message, read_head, read_header, write_head};
 use crate::bytes::{Reader, Writer};
 use crate::context::SessionId;
 use crate::error::Result;
@@ -31,6 +31,43 @@ impl Message for MaskedInput {
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self> {
+        let MaskedInputRef {
+            session,
+            index,
+            packed,
+        } = MaskedInputRef::read(reader)?;
+        Ok(Self {
+            session,
+            index,
+            packed: packed.to_vec(),
+        })
+    }
+}
+
+/// A [`MaskedInput`] whose residues stay in the bytes that were received. A server that adds them copies none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MaskedInputRef<'a> {
+    /// The session.
+    pub session: SessionId,
+    /// The sender.
+    pub index: u32,
+    /// Residues, densely packed ([`undertone_aggregation::pack`]).
+    pub packed: &'a [u8],
+}
+
+impl<'a> MaskedInputRef<'a> {
+    /// The message behind `bytes`, without a copy of them.
+    ///
+    /// # Errors
+    /// As [`MaskedInput::decode`].
+    pub fn decode(bytes: &'a [u8]) -> Result<Self> {
+        let mut reader = read_header::<MaskedInput>(bytes)?;
+        let input = Self::read(&mut reader)?;
+        reader.finish()?;
+        Ok(input)
+    }
+
+    fn read(reader: &mut Reader<'a>) -> Result<Self> {
         let (session, index) = read_head(reader)?;
         let Ok(len) = usize::try_from(reader.u64()?) else {
             return reader.refuse("is longer than memory");
@@ -38,7 +75,7 @@ impl Message for MaskedInput {
         Ok(Self {
             session,
             index,
-            packed: reader.slice(len)?.to_vec(),
+            packed: reader.slice(len)?,
         })
     }
 }

@@ -101,13 +101,14 @@ impl Server {
         Err(SecAggError::TooFew { what, needed, got })
     }
 
-    /// Ends the session without a sum. A caller that waits no longer for missing answers calls it.
+    /// Ends the session without a sum. A caller that waits no longer for missing answers calls it. It waits for the additions
+    /// of [`Ticket`](super::Ticket)s that have begun.
     ///
     /// PRIVACY: nothing of the vectors outlives a session that failed.
     pub fn abort(&mut self) {
         self.phase = ServerPhase::Aborted;
+        self.incoming.discard();
         self.sum.clear();
-        self.arrived.clear();
         self.shares.fill(None);
         self.answers.fill_with(|| None);
     }

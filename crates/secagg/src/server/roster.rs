@@ -173,6 +173,7 @@ mod tests {
             sealing_key: [0; 32],
             masking_key: [0; 32],
             signature: [0; 64],
+            certificate: None,
         };
         let mut rng = ChaCha20Rng::from_seed([4; 32]);
         let mut counts = BTreeMap::new();

@@ -95,7 +95,6 @@ impl Server {
         self.phase = ServerPhase::Done;
         self.shares.fill(None);
         self.answers.fill_with(|| None);
-        self.arrived = ModularVec::zeros(self.modulus, 0);
         let sum = std::mem::replace(&mut self.sum, ModularVec::zeros(self.modulus, 0));
         Ok(Outcome {
             sum,
@@ -207,19 +206,30 @@ impl Server {
         // One vector a worker: masks are integers, so neither their number nor their order shows in the sum.
         let part = keys.len().div_ceil(rayon::current_num_threads()).max(1);
         let (modulus, len) = (self.modulus, self.sum.len());
-        let parts: Vec<ModularVec> = keys
+        let masks = keys
             .par_chunks(part)
             .map(|keys| {
                 let mut masks = ModularVec::zeros(modulus, len);
                 for keys in keys.chunks(MASKS) {
                     mask::apply(&mut masks, keys.iter().map(|(sign, key)| (*sign, key)))?;
                 }
-                Ok(masks)
+                Ok(Some(masks))
             })
-            .collect::<Result<_>>()?;
-        for part in &parts {
-            self.sum.add(part)?;
+            .try_reduce(|| None, together)?;
+        if let Some(masks) = masks {
+            self.sum.add(&masks)?;
         }
         Ok(culprits)
+    }
+}
+
+/// The sum of two workers' masks.
+fn together(one: Option<ModularVec>, other: Option<ModularVec>) -> Result<Option<ModularVec>> {
+    match (one, other) {
+        (Some(mut one), Some(other)) => {
+            one.add(&other)?;
+            Ok(Some(one))
+        }
+        (one, other) => Ok(one.or(other)),
     }
 }

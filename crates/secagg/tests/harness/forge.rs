@@ -27,6 +27,7 @@ pub(crate) fn entry(seed: &[u8; 32], context: &Context, sealing: Digest32, maski
         sealing_key: sealing,
         masking_key: masking,
         signature: key.sign(&signed).to_bytes(),
+        certificate: None,
     }
 }
 
@@ -58,7 +59,11 @@ impl Forged {
                     &entry.signature,
                 ]
                 .concat();
-                labelled("leaf", &[&index.to_le_bytes(), &bytes])
+                let (index, certificate) = (index.to_le_bytes(), entry.certificate.as_ref());
+                match certificate {
+                    Some(certificate) => labelled("leaf", &[&index, &bytes, certificate.as_bytes()]),
+                    None => labelled("leaf", &[&index, &bytes]),
+                }
             })
         };
         let mut level: Vec<Digest32> = (0..).zip(&entries).map(leaf).collect();

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 pub(crate) mod forge;
+pub(crate) mod issuer;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -96,26 +97,27 @@ impl Lab {
 
     /// Devices with these floors, each of which knows all the others.
     pub(crate) fn on_devices(context: Context, topology: Topology, floors: &Floors, seed: u64) -> Self {
-        let trusting = |all: &[SigningIdentity]| {
+        let trusting = |all: &mut [SigningIdentity]| {
             let floors = floors.clone().with_trust(listed(all)).unwrap();
             (listed(all), Some(floors))
         };
         Self::with(context, topology, trusting, seed)
     }
 
-    /// Clients that have joined a closed roster. `demands` gets their identities and returns whom the server trusts, and the
+    /// Clients that have joined a closed roster. `demands` gets their identities, to which it may attach
+    /// certificates, and returns whom the server trusts, and the
     /// floors of the clients, if they have any.
     pub(crate) fn with(
         context: Context,
         topology: Topology,
-        demands: impl FnOnce(&[SigningIdentity]) -> (Trust, Option<Floors>),
+        demands: impl FnOnce(&mut [SigningIdentity]) -> (Trust, Option<Floors>),
         seed: u64,
     ) -> Self {
         let mut rng = rng(seed);
         let mut seeds = vec![[0; 32]; topology.clients() as usize];
         seeds.iter_mut().for_each(|seed| rng.fill_bytes(seed));
-        let identities: Vec<SigningIdentity> = seeds.iter().map(SigningIdentity::from_seed).collect();
-        let (trust, floors) = demands(&identities);
+        let mut identities: Vec<SigningIdentity> = seeds.iter().map(SigningIdentity::from_seed).collect();
+        let (trust, floors) = demands(&mut identities);
         let mut server = Server::new(context, trust).unwrap();
         let mut found = BTreeMap::new();
         for (identity, seed) in identities.into_iter().zip(seeds) {
