@@ -3,10 +3,11 @@
 use undertone_accounting::participation::Participation;
 
 use crate::error::{CoordinatorError, Result};
+use crate::participation::ParticipantId;
 use crate::participation::observed::Observed;
 use crate::participation::policy::Policy;
 use crate::plan::{Cost, PrivacyPlan, Spending};
-use crate::record::{GuaranteeRecord, LedgerEntry};
+use crate::record::{AbandonedAttempt, GuaranteeRecord, LedgerEnd, LedgerEntry, everyone_in};
 use crate::task::TaskConfig;
 
 /// The rounds of a ledger, composed one after another. A run writes its claims from it, and verification makes them again.
@@ -71,12 +72,47 @@ impl<'a> Account<'a> {
                 ),
             });
         }
+        check_rows(&entry.attempts)?;
         self.spending.compose(self.plan, Cost::from(entry), 1)?;
-        self.observed.record(entry.round, &entry.participants)?;
+        self.count(entry.round, &entry.everyone())
+    }
+
+    /// Adds the end of a task: the attempts after its last release.
+    ///
+    /// # Errors
+    /// An end after another number of rounds, or whose participants break the declared schema.
+    pub fn end(&mut self, end: &LedgerEnd) -> Result<()> {
+        if end.rounds != self.spending.rounds() {
+            return Err(CoordinatorError::Ledger {
+                message: format!(
+                    "the end: expected `rounds` = {}, got {}",
+                    self.spending.rounds(),
+                    end.rounds
+                ),
+            });
+        }
+        check_rows(&end.attempts)?;
+        if end.attempts.is_empty() {
+            return Ok(());
+        }
+        self.spending.attempt();
+        self.count(end.rounds, &everyone_in(&end.attempts))
+    }
+
+    /// PRIVACY: a user who was in an abandoned attempt counts as in a released one. With noise that clients add, the server has seen
+    /// the noised sum of such an attempt, and the user pays for it.
+    fn count(&mut self, round: u64, everyone: &[ParticipantId]) -> Result<()> {
+        self.observed.record(round, everyone)?;
         if let Some(policy) = &mut self.policy {
-            policy.admit(entry.round, &entry.participants)?;
+            policy.admit(round, everyone)?;
         }
         Ok(())
+    }
+
+    /// The participation of the rounds so far, abandoned attempts included.
+    #[must_use]
+    pub fn participation(&self) -> &Observed {
+        &self.observed
     }
 
     /// The schema to account for so far: the declared one, or a wider one where violations are accounted.
@@ -117,3 +153,19 @@ impl<'a> Account<'a> {
         }
     }
 }
+
+/// Refuses an attempt beside a release that spent a row of noise: no line accounts for that row.
+pub(crate) fn check_rows(attempts: &[AbandonedAttempt]) -> Result<()> {
+    match attempts.iter().find(|attempt| attempt.row_spent) {
+        None => Ok(()),
+        Some(attempt) => Err(CoordinatorError::Ledger {
+            message: format!(
+                "attempt {}: expected `row_spent` = false, because a row of noise belongs to a line of its own, got true",
+                attempt.attempt
+            ),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -94,6 +94,14 @@ impl Cohorts {
             (Sampling::ShuffledEpochs, _) => {
                 Scheme::Epochs(ShuffledEpochs::with_report_goal(count, size as u32, key)?)
             }
+            (Sampling::CheckIn, _) => {
+                return Err(CoordinatorError::value(
+                    "cohort.sampling",
+                    "a scheme that a simulated run can draw (`device_timers` simulates devices); `undertone serve` takes \
+                     `check_in`",
+                    "check_in",
+                ));
+            }
             (Sampling::DeviceTimers, _) => {
                 let mut timers = config.cohort.timers.clone().unwrap_or_default();
                 timers.report_goal = size as u32;

@@ -4,6 +4,7 @@
 //! draws the noise, and gives the next head back with the release and the line of the ledger. A program that loses a head, because
 //! it crashed or could not store a line, has to load the stored one: no value of this crate makes a round twice.
 
+mod end;
 mod round;
 
 use std::io::{Read, Write};
@@ -164,8 +165,12 @@ impl RunHead {
     /// this round on, where the cohort of the round has broken the declared one and the task accounts for that.
     ///
     /// # Errors
-    /// [`CoordinatorError::BudgetExceeded`]; from the accountant: a check that cannot be evaluated refuses the round too.
+    /// [`CoordinatorError::ConfigValue`] after the last round of the task; [`CoordinatorError::BudgetExceeded`]; from the accountant: a check that cannot be evaluated refuses the round too.
     pub fn open(&self, widened: Option<Participation>) -> Result<Opened> {
+        if self.is_over() {
+            let expected = format!("more than the {} rounds that are closed", self.round);
+            return Err(CoordinatorError::value("rounds", expected, self.task.rounds));
+        }
         let plan = match &self.clip {
             Some(clip) => self.plan.round_clipped(self.round, clip.active()),
             None => self.plan.round(self.round),
@@ -215,7 +220,9 @@ impl RunHead {
         ended: &mut dyn FnMut(Step),
     ) -> Result<Next, CloseError> {
         let Gathered { sum, who, .. } = gathered;
-        let ready = self.ready(&opened, sum, fresh);
+        let ready = self
+            .named_once(&who)
+            .and_then(|()| self.ready(&opened, sum, fresh));
         let (checked, spending) = match ready {
             Ok(ready) => ready,
             Err(why) => {
@@ -439,25 +446,32 @@ impl RunHead {
     fn entry(
         &self,
         opened: &Opened,
-        who: Participants,
+        mut who: Participants,
         abandoned: bool,
         quarantined: bool,
         noise_key: Option<String>,
     ) -> LedgerEntry {
         let plan = &opened.plan;
+        // PRIVACY: in the order of arrival, a list would tell who came first.
+        who.names.sort_unstable();
+        who.lost.sort_unstable();
+        end::in_order_of_names(&mut who.attempts);
         LedgerEntry {
             round: self.round,
             sampling: self.task.cohort.sampling.name().to_owned(),
+            mode: who.mode,
             sampling_probability: self.plan.sampling_probability(),
             population: self.plan.population().users,
             total_weight: self.plan.population().total_weight,
-            cohort_size: who.names.len() as u64,
+            cohort_size: who.unnamed.unwrap_or(who.names.len() as u64),
             group_size: self.task.user_update.group_size,
             examples: who.examples,
             survivors: who.survivors,
             abandoned,
             quarantined,
             participants: who.names,
+            lost: who.lost,
+            attempts: who.attempts,
             clip_norm: plan.clipping.bound(),
             sensitivity: plan.sensitivity,
             noise_std: plan.noise_std,

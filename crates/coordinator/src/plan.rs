@@ -8,6 +8,7 @@ mod client_noise;
 mod estimate;
 mod noise_grid;
 mod outlook;
+mod population;
 mod spending;
 mod start;
 mod strategy;
@@ -33,6 +34,7 @@ use undertone_present::numbers::upper_bound;
 pub use bounded::{Bounded, WholeCost};
 pub use client_noise::ClientNoisePlan;
 use estimate::Estimate;
+pub use population::{PopulationBudget, PopulationCost};
 pub use spending::{Cost, Spending};
 pub use start::StartCost;
 pub use vocabulary::VocabularyCost;
@@ -434,7 +436,7 @@ impl PrivacyPlan {
                 noise_multiplier,
             },
             // PRIVACY: these amplify nothing; without privacy.mechanism a private run refuses them before it comes here.
-            (Sampling::ShuffledEpochs | Sampling::DeviceTimers, _) => Event::NonPrivate,
+            (Sampling::ShuffledEpochs | Sampling::DeviceTimers | Sampling::CheckIn, _) => Event::NonPrivate,
         }
     }
 
@@ -443,17 +445,29 @@ impl PrivacyPlan {
     /// # Errors
     /// [`CoordinatorError::BudgetExceeded`], [`CoordinatorError::ConfigValue`]; from the accountant.
     pub fn check_budget(&self) -> Result<()> {
+        if self.bounded().is_some() {
+            return self.check_whole_budget();
+        }
         if let Some(private) = &self.private {
             private.check_countable()?;
         }
-        if self.bounded().is_none() {
-            return Spending::new(self).check_budget(self, 0, Cost::from(&self.round(0)));
+        Spending::new(self).check_budget(self, 0, Cost::from(&self.round(0)))
+    }
+
+    /// Refuses a plan whose budget does not allow all of its rounds, whatever its guarantee rests on. A task of the service is
+    /// activated for all of its rounds.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::ConfigValue`]; from the accountant.
+    pub fn check_whole_budget(&self) -> Result<()> {
+        if let Some(private) = &self.private {
+            private.check_countable()?;
         }
+        let planned = self.planned()?;
+        // PRIVACY: noise so small that no epsilon can be stated exceeds every budget.
+        let epsilon = planned.map_or(f64::INFINITY, |planned| planned.epsilon);
         let private = self.private.as_ref().filter(|private| private.has_budget());
-        let Some((private, planned)) = private.zip(self.planned()?) else {
-            return Ok(());
-        };
-        let Some(excess) = private.excess(planned.epsilon) else {
+        let Some(excess) = private.and_then(|private| private.excess(epsilon)) else {
             return Ok(());
         };
         let all = match (excess.vocabulary > 0.0, excess.initial_model > 0.0) {

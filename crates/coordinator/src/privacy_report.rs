@@ -1,14 +1,16 @@
 //! `privacy.json`: the guarantee with everything a reader must know to use it, in the form of \[Gboard\] Appendix A.
 
+mod service;
+
 use undertone_text::VocabProvenance;
 
 use crate::account::Account;
 use crate::error::Result;
 use crate::identity::ParameterCounts;
 use crate::plan::{PrivacyPlan, StartCost};
-use crate::record::{GuaranteeRecord, LedgerEntry, PrivacyReport};
+use crate::record::{GuaranteeRecord, LedgerEnd, LedgerEntry, PrivacyReport};
 use crate::sampling::Sampling;
-use crate::task::{AggregationConfig, Algorithm, EstimatorConfig, SumName, TaskConfig};
+use crate::task::{AggregationConfig, Algorithm, EstimatorConfig, SumName, TaskConfig, TaskFile};
 use crate::trainings::{StatedGuarantee, Training};
 use undertone_local::CLIP_MARGIN;
 
@@ -20,6 +22,8 @@ const MEANINGLESS_EPSILON: f64 = 20.0;
 pub struct Claims<'a> {
     /// The task.
     pub task: &'a TaskConfig,
+    /// The task file of a service; `None` for a run.
+    pub service: Option<&'a TaskFile>,
     /// `true` if cohorts and noise follow from a known seed.
     pub seeded: bool,
     /// The origin of the words of the model.
@@ -35,20 +39,48 @@ pub struct Claims<'a> {
 }
 
 impl Claims<'_> {
-    /// The report of a run with this ledger. A run writes it, and verification compares it with the written one.
+    /// The claims of a task of the service, with its plan.
+    ///
+    /// # Errors
+    /// From the accountant.
+    pub fn of_task<'a>(
+        file: &'a TaskFile,
+        counts: ParameterCounts,
+        plan: &'a PrivacyPlan,
+    ) -> Result<Claims<'a>> {
+        Ok(Claims {
+            task: &file.task,
+            service: Some(file),
+            seeded: file.seed.is_some(),
+            vocabulary: VocabProvenance::File,
+            counts,
+            plan,
+            planned: plan.planned()?,
+            estimate: None,
+        })
+    }
+
+    /// The report of a run with this ledger, of which `end` is the last line where there is one. A run writes it, and verification
+    /// compares it with the written one.
     ///
     /// # Errors
     /// From the accountant; a ledger that is not the plan's.
-    pub fn report(&self, ledger: &[LedgerEntry]) -> Result<PrivacyReport> {
+    pub fn report(&self, ledger: &[LedgerEntry], end: Option<&LedgerEnd>) -> Result<PrivacyReport> {
         let mut account = Account::new(self.task, self.plan)?;
         for entry in ledger {
             account.add(entry)?;
+        }
+        if let Some(end) = end {
+            account.end(end)?;
         }
         let observed = account.observed()?;
         let stated = observed.as_ref().or(self.planned.as_ref());
         Ok(PrivacyReport {
             private: self.plan.is_private(),
-            statements: statements(self.task, self.counts, self.plan),
+            statements: match self.service {
+                Some(file) => service::statements(self, file),
+                None => statements(self.task, self.counts, self.plan),
+            },
             warnings: self.warnings(stated),
             planned: self.planned.clone(),
             worst_case: account.worst_case()?,
@@ -96,6 +128,7 @@ impl Claims<'_> {
                     .to_owned(),
             );
         }
+        warnings.extend(self.service.and_then(service::warning));
         if plan.is_private() && self.seeded {
             warnings.push("The run is seeded: whoever knows the seed can recompute the noise. The guarantee is for study only.".to_owned());
         }

@@ -14,8 +14,11 @@ use crate::participation::ParticipantId;
 pub struct LedgerEntry {
     /// Round index, from 0.
     pub round: u64,
-    /// `poisson`, `fixed_size` (without replacement), `shuffled_epochs` or `device_timers`.
+    /// `poisson`, `fixed_size` (without replacement), `shuffled_epochs`, `device_timers` or `check_in`.
     pub sampling: String,
+    /// The kind of service that made the round; simulations write no such key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<LedgerMode>,
     /// Poisson probability of a user, or of an example with example-level sampling; cohort size / population for fixed-size
     /// cohorts.
     pub sampling_probability: f64,
@@ -44,6 +47,12 @@ pub struct LedgerEntry {
     pub quarantined: bool,
     /// The participants' pseudonyms under the run's salt, 16 hexadecimal digits each.
     pub participants: Vec<ParticipantId>,
+    /// Users of a service who had joined the round and are not in its sum. They count as participants.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<ParticipantId>,
+    /// The attempts at this round that made no release, first to last. Their users count as participants of this round.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<AbandonedAttempt>,
     /// Bound `S` on every user's update, with example-level sampling on every example's gradient; `None` without clipping.
     pub clip_norm: Option<f64>,
     /// Sensitivity of the released average (L2).
@@ -64,6 +73,148 @@ pub struct LedgerEntry {
     pub parameters_sha256: String,
     /// SHA-256 (hex) of the line before, or of the run's settings for the first line: a change of a line changes all after it.
     pub previous_sha256: String,
+}
+
+impl LedgerEntry {
+    /// Each participation of the round, abandoned attempts first. A user who stands twice in it breaks every schema.
+    #[must_use]
+    pub fn everyone(&self) -> Vec<ParticipantId> {
+        let mut everyone = everyone_in(&self.attempts);
+        everyone.extend(self.participants.iter().chain(&self.lost));
+        everyone
+    }
+}
+
+/// The participations of abandoned attempts, one attempt after the other.
+#[must_use]
+pub fn everyone_in(attempts: &[AbandonedAttempt]) -> Vec<ParticipantId> {
+    attempts
+        .iter()
+        .flat_map(|attempt| attempt.participants.iter().copied())
+        .collect()
+}
+
+/// The kind of service that made a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LedgerMode {
+    /// Devices checked in, and the server names each participant by a pseudonym.
+    Service,
+    /// Devices checked in and keep to the schema by their own memory. The server names nobody, so participation is declared and
+    /// not observed.
+    DeviceLedger,
+    /// A seeded service that repeats the cohorts of a simulation, for tests.
+    ParityTest,
+}
+
+/// An attempt at a round that made no release.
+///
+/// # Guarantee
+/// It spent no row of noise. Its participants count from its round on all the same, whatever they had sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AbandonedAttempt {
+    /// The number of the attempt within its round, from 0.
+    pub attempt: u32,
+    /// The reason. None depends on the value of an update.
+    pub reason: AbandonReason,
+    /// The users who count as participants, ascending.
+    pub participants: Vec<ParticipantId>,
+    /// `false` where the attempt spent no row of correlated noise, as in every service; written where it is `false`.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub row_spent: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
+fn is_yes(value: &bool) -> bool {
+    *value
+}
+
+/// The reason for an attempt without a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AbandonReason {
+    /// Too few devices came or reported.
+    Few,
+    /// The attempt took too long.
+    Deadline,
+    /// The process that led it was lost.
+    Crash,
+    /// A later lease took the task over.
+    Fence,
+    /// The store failed.
+    Store,
+    /// The network failed.
+    Network,
+    /// A subject stood twice in the sum.
+    Duplicate,
+    /// A message of the protocol of secure sums was wrong.
+    Protocol,
+    /// The operator ended it.
+    Operator,
+}
+
+/// The last line of the ledger of a service's task. No round follows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerEnd {
+    /// The reason of the end.
+    pub end: EndReason,
+    /// Number of released rounds.
+    pub rounds: u64,
+    /// The attempts that were abandoned since the last release, first to last. Their users count as participants of the round with
+    /// the index `rounds`.
+    pub attempts: Vec<AbandonedAttempt>,
+    /// SHA-256 (hex) of the line before, or of the task's settings where there is none.
+    pub previous_sha256: String,
+}
+
+/// The reason for the end of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndReason {
+    /// All rounds of the task were released.
+    Completed,
+    /// The operator stopped the task.
+    Stopped,
+    /// Too few users of the population may take part again.
+    Starved,
+}
+
+/// A line of a ledger.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LedgerLine {
+    /// A round.
+    Round(Box<LedgerEntry>),
+    /// The end of a task.
+    End(LedgerEnd),
+}
+
+impl LedgerLine {
+    /// `true` if a line has the key `end`, which only the last line of a task has.
+    ///
+    /// # Errors
+    /// Text that is no JSON object.
+    pub fn is_end(line: &[u8]) -> serde_json::Result<bool> {
+        #[derive(Deserialize)]
+        struct Kind {
+            end: Option<serde::de::IgnoredAny>,
+        }
+        serde_json::from_slice::<Kind>(line).map(|kind| kind.end.is_some())
+    }
+
+    /// Reads a line, without its line feed.
+    ///
+    /// # Errors
+    /// A line that is neither kind of line.
+    pub fn read(line: &[u8]) -> serde_json::Result<Self> {
+        Ok(match Self::is_end(line)? {
+            true => Self::End(serde_json::from_slice(line)?),
+            false => Self::Round(Box::new(serde_json::from_slice(line)?)),
+        })
+    }
 }
 
 /// The place where the server adds its noise to encoded updates.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// # Guarantee
 /// The accountant reads this value: Poisson sampling is amplified under add-or-remove adjacency, fixed-size sampling under
-/// replace-one adjacency. Neither figure holds for the other scheme. The other two schemes amplify nothing: with them the
+/// replace-one adjacency. Neither figure holds for the other scheme. The other schemes amplify nothing: with them the
 /// guarantee rests on the participation schema, under zero-out adjacency.
 ///
 /// # Source
@@ -25,6 +25,8 @@ pub enum Sampling {
     ShuffledEpochs,
     /// Devices of a simulated population that check in when they can and their timer allows.
     DeviceTimers,
+    /// Devices of a service that check in when they choose to; `undertone serve` admits those whom the schema allows.
+    CheckIn,
 }
 
 impl Sampling {
@@ -36,6 +38,7 @@ impl Sampling {
             Self::FixedSize => "fixed_size",
             Self::ShuffledEpochs => "shuffled_epochs",
             Self::DeviceTimers => "device_timers",
+            Self::CheckIn => "check_in",
         }
     }
 }

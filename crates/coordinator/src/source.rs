@@ -9,6 +9,7 @@ use undertone_mechanisms::{ClientNoisedSum, NoiseKey};
 use crate::cohorts::Cohort;
 use crate::head::Opened;
 use crate::participation::ParticipantId;
+use crate::record::{AbandonedAttempt, LedgerMode};
 
 /// The sum of a round.
 ///
@@ -54,11 +55,19 @@ pub enum RoundSum {
 }
 
 /// The users of a round, as the ledger names them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Participants {
-    /// Each user whose text the round may have read, ascending, including users who were lost on the way. PRIVACY: each of
-    /// them counts as a participant.
+    /// Each user in the sum. A simulation names the users whom it lost on the way here, too. PRIVACY: each of them counts as a
+    /// participant.
     pub names: Vec<ParticipantId>,
+    /// With [`LedgerMode::DeviceLedger`] the number of users in the sum, whom nobody names.
+    pub unnamed: Option<u64>,
+    /// Users of a service who had joined and are not in the sum. PRIVACY: each of them counts as a participant.
+    pub lost: Vec<ParticipantId>,
+    /// The attempts at this round that made no release, first to last. PRIVACY: their users count as participants.
+    pub attempts: Vec<AbandonedAttempt>,
+    /// The kind of service; `None` in a simulation.
+    pub mode: Option<LedgerMode>,
     /// Number of users in the sum, where users can fail on the way.
     pub survivors: Option<u64>,
     /// Number of examples whose gradients are in the sum, with example-level and user-level sampling.

@@ -6,10 +6,14 @@
 //! belong to the program that drives it.
 
 mod aggregation;
+mod check_in;
 mod cohort;
+mod duration;
 mod els;
+mod file;
 mod mechanism;
 mod server;
+mod service;
 mod validate;
 
 use serde::{Deserialize, Serialize};
@@ -17,8 +21,15 @@ use undertone_models::ModelSpec;
 
 pub use aggregation::{AggregationConfig, DropoutConfig, EncodingConfig, GraphConfig, SumName};
 pub use cohort::{CohortConfig, CohortSize};
+pub use duration::{NotASpan, Span};
+pub use file::{Purpose, Seeding, TaskFile, TaskVocabulary, TextRules};
 pub use mechanism::{MechanismConfig, ParticipationConfig, RestartsConfig, WorkloadName};
 pub use server::{DecayConfig, OptimizerConfig, ServerConfig};
+pub(crate) use service::MAX_OVER_SELECTION;
+pub use service::{
+    BudgetConfig, DeadlinesConfig, EligibilityConfig, FreshInstall, GroupConfig, IdentityLevel, LedgerPlace,
+    PaceConfig, ServiceConfig,
+};
 pub use undertone_local::{Algorithm, Batching, UserSettings};
 pub use validate::{at_least_one, folder_name, needs_initial_model};
 pub(crate) use validate::{positive, require};

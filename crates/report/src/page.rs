@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::RunData;
 use super::pictures::Picture;
-use super::summary::{duration, percent, summary};
+use super::summary::{duration, percent, summary, tokens_of};
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
 use undertone_present::numbers::{grouped, number, upper_bound};
 use undertone_run::evaluate::HeadWords;
@@ -60,12 +60,21 @@ fn header(run: &RunData) -> String {
     };
     format!(
         "<header>\n<p class=\"kicker\">Undertone run report</p>\n<h1>{}</h1>\n<p class=\"lead\">{} with {}, trained \
-         on {} users and {} tokens <span class=\"state\">{state}</span></p>\n</header>\n",
+         on {} <span class=\"state\">{state}</span></p>\n</header>\n",
         escaped(&start.run),
         escaped(&start.model),
         start.counts(),
-        grouped(start.train_users as u64),
-        grouped(start.train_tokens),
+        match start.train_tokens {
+            Some(tokens) => format!(
+                "{} users and {} tokens",
+                grouped(start.train_users as u64),
+                grouped(tokens)
+            ),
+            None => format!(
+                "devices of a population of at most {} users",
+                grouped(start.train_users as u64)
+            ),
+        },
     )
 }
 
@@ -174,13 +183,10 @@ fn tiles(run: &RunData) -> String {
     }
     if !run.rounds.is_empty() {
         let seconds: f64 = run.rounds.iter().map(|round| round.seconds).sum();
-        let tokens: u64 = run
-            .rounds
-            .iter()
-            .map(|round| round.tokens)
-            .fold(0, u64::saturating_add);
         tiles.push((duration(seconds), "training time".to_owned()));
-        if seconds > 0.0 {
+        if let Some(tokens) = tokens_of(run)
+            && seconds > 0.0
+        {
             tiles.push((
                 grouped((tokens as f64 / seconds).round() as u64),
                 "tokens a second".to_owned(),

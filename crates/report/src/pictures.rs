@@ -143,13 +143,13 @@ fn train_loss(run: &RunData) -> Drawn {
         "loss",
         &over_rounds("Training loss", number, false),
         "Mean over all local steps of a round, in nats per token. Bold: moving average.",
-        rounds(run, |round| Some(round.train_loss)),
+        rounds(run, |round| round.train_loss),
     )
 }
 
 fn update_norms(run: &RunData) -> Drawn {
     let latest = &run.rounds[run.rounds.len().saturating_sub(NORM_ROUNDS)..];
-    let merged = merge(latest.iter().map(|round| &round.update_norms))?;
+    let merged = merge(latest.iter().filter_map(|round| round.update_norms.as_ref()))?;
     let clip = latest.last().and_then(|round| round.clip_norm);
     let marks: Vec<_> = clip
         .map(|clip| (format!("clip norm {}", number(clip)), clip))
@@ -210,7 +210,7 @@ fn clipped_fraction(run: &RunData) -> Drawn {
         "share",
         &over_rounds("Clipped updates", fraction, true),
         "Share of a round's users whose update reached the clip norm. Bold: moving average.",
-        rounds(run, |round| round.clip_norm.map(|_| round.clipped_fraction)),
+        rounds(run, |round| round.clip_norm.and(round.clipped_fraction)),
     )
 }
 
@@ -233,7 +233,7 @@ fn cohort_sizes(run: &RunData) -> Drawn {
 }
 
 fn user_sizes(run: &RunData) -> Drawn {
-    let Histogram { edges, counts } = &run.start.user_sizes;
+    let Histogram { edges, counts } = run.start.user_sizes.as_ref()?;
     // The bins double, so the axis is logarithmic: places are powers of two.
     if edges.iter().any(|&edge| edge <= 0.0) {
         return None;

@@ -5,6 +5,12 @@ use undertone_coordinator::record::GuaranteeRecord;
 use undertone_present::numbers::{grouped, number, upper_bound};
 use undertone_run::metrics::EvaluationRecord;
 
+/// Number of tokens that a run trained on; a service never learns it.
+pub(super) fn tokens_of(run: &RunData) -> Option<u64> {
+    let tokens = run.rounds.iter().filter_map(|round| round.tokens);
+    tokens.reduce(u64::saturating_add)
+}
+
 /// The summary of a run, as rows of name and value.
 #[must_use]
 pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
@@ -12,17 +18,25 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
     let mut rows = vec![
         ("run", start.run.clone()),
         ("model", format!("{}, {}", start.model, start.counts())),
-        ("training users", grouped(start.train_users as u64)),
-        ("training tokens", grouped(start.train_tokens)),
-        (
-            "rounds",
-            format!(
-                "{} of {}",
-                grouped(run.rounds.len() as u64),
-                grouped(start.rounds)
-            ),
-        ),
     ];
+    match start.train_tokens {
+        Some(tokens) => {
+            rows.push(("training users", grouped(start.train_users as u64)));
+            rows.push(("training tokens", grouped(tokens)));
+        }
+        None => rows.push((
+            "declared population",
+            format!("at most {} users", grouped(start.train_users as u64)),
+        )),
+    }
+    rows.push((
+        "rounds",
+        format!(
+            "{} of {}",
+            grouped(run.rounds.len() as u64),
+            grouped(start.rounds)
+        ),
+    ));
     if !run.rounds.is_empty() {
         let mean = run
             .rounds
@@ -30,14 +44,9 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
             .map(|round| round.cohort_size as f64)
             .sum::<f64>()
             / run.rounds.len() as f64;
-        let tokens: u64 = run
-            .rounds
-            .iter()
-            .map(|round| round.tokens)
-            .fold(0, u64::saturating_add);
         let seconds: f64 = run.rounds.iter().map(|round| round.seconds).sum();
         rows.push(("users per round (mean)", number(mean)));
-        rows.push(("tokens trained on", grouped(tokens)));
+        rows.extend(tokens_of(run).map(|tokens| ("tokens trained on", grouped(tokens))));
         rows.push(("training time", duration(seconds)));
     }
     if let Some(EvaluationRecord {

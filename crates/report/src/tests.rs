@@ -47,18 +47,19 @@ fn run(rounds: u64, private: bool) -> RunData {
         round: i,
         cohort_size: (100.0 + 9.0 * wave(i, 1.7)) as usize,
         cohort_weight: 80.0,
-        tokens: 150_000,
-        train_loss: 4.5 + 3.0 * (-(i as f64) / 30.0).exp() + 0.1 * wave(i, 2.3),
+        tokens: Some(150_000),
+        train_loss: Some(4.5 + 3.0 * (-(i as f64) / 30.0).exp() + 0.1 * wave(i, 2.3)),
         clip_norm: private.then_some(0.8),
-        clipped_fraction: 0.4 + 0.1 * wave(i, 0.9),
-        update_norms: Histogram {
+        discarded: Some(0),
+        clipped_fraction: Some(0.4 + 0.1 * wave(i, 0.9)),
+        update_norms: Some(Histogram {
             edges: (0..=24)
                 .map(|edge| f64::from(edge) * (1.6 + 0.05 * wave(i, 1.1)) / 24.0)
                 .collect(),
             counts: (0..24u64)
                 .map(|bin| (14.0 * (-((bin as f64 - 10.0) / 4.0).powi(2)).exp()) as u64)
                 .collect(),
-        },
+        }),
         release_norm: 0.9,
         noise_std: if private { 1e-4 } else { 0.0 },
         signal_to_noise: private.then_some(0.8 * (-(i as f64) / 60.0).exp() + 0.05 * wave(i, 3.1).abs()),
@@ -83,12 +84,12 @@ fn run(rounds: u64, private: bool) -> RunData {
             parameters: 1_352_033,
             frozen_parameters: 0,
             train_users: 10_000,
-            train_tokens: 16_000_000,
+            train_tokens: Some(16_000_000),
             rounds: 120,
-            user_sizes: Histogram {
+            user_sizes: Some(Histogram {
                 edges: (0..=12).map(|edge| f64::exp2(f64::from(edge))).collect(),
                 counts: vec![1, 4, 30, 120, 400, 900, 1700, 2600, 2400, 1200, 500, 145],
-            },
+            }),
             best_accuracy: Some(0.21),
             unigram_accuracy: Some(0.051),
             warning: None,
@@ -238,16 +239,16 @@ fn partial_and_non_private_runs_have_reports() {
 #[test]
 fn odd_numbers_do_not_break_pictures() {
     let mut odd = run(3, true);
-    odd.rounds[0].train_loss = f64::NAN;
-    odd.rounds[1].train_loss = f64::INFINITY;
+    odd.rounds[0].train_loss = Some(f64::NAN);
+    odd.rounds[1].train_loss = Some(f64::INFINITY);
     odd.rounds.iter_mut().for_each(|round| round.cohort_size = 0);
     odd.rounds
         .iter_mut()
-        .for_each(|round| round.update_norms = Histogram::default());
-    odd.start.user_sizes = Histogram {
+        .for_each(|round| round.update_norms = Some(Histogram::default()));
+    odd.start.user_sizes = Some(Histogram {
         edges: vec![0.0, 1.0],
         counts: vec![3],
-    };
+    });
     let expected = [
         "accuracy",
         "epsilon",
@@ -270,6 +271,30 @@ fn odd_numbers_do_not_break_pictures() {
             .iter()
             .all(|picture| picture.svg.len() < 60_000)
     );
+}
+
+/// A service learns neither losses nor norms of its devices: their pictures are left out, and the others are drawn.
+#[test]
+fn a_task_of_a_service_is_drawn_without_what_it_never_learns() {
+    let mut task = run(30, true);
+    task.start.train_tokens = None;
+    task.start.user_sizes = None;
+    task.evaluations.clear();
+    for round in &mut task.rounds {
+        (round.tokens, round.train_loss, round.discarded) = (None, None, None);
+        (round.clipped_fraction, round.update_norms) = (None, None);
+    }
+    let names: Vec<_> = plots(&task).unwrap().iter().map(|picture| picture.name).collect();
+    assert_eq!(names, ["epsilon", "signal-to-noise", "cohort-sizes"]);
+    let page = html(&task).unwrap();
+    assert!(
+        page.contains("devices of a population of at most 10,000 users"),
+        "{page}"
+    );
+    assert!(!page.contains("tokens a second"));
+    let rows = summary(&task);
+    assert!(rows.contains(&("declared population", "at most 10,000 users".to_owned())));
+    assert!(rows.iter().all(|(name, _)| !name.contains("tokens")));
 }
 
 #[test]

@@ -175,6 +175,14 @@ pub enum EvaluationSplit {
 }
 
 impl EvaluationSplit {
+    /// The partition of the corpus.
+    pub(crate) fn of_corpus(self) -> undertone_data::Split {
+        match self {
+            Self::Validation => undertone_data::Split::Validation,
+            Self::Test => undertone_data::Split::Test,
+        }
+    }
+
     /// The name used in run files, metrics and messages.
     #[must_use]
     pub fn name(self) -> &'static str {

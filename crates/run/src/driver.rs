@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use undertone_data::{Corpus, EosTargets, Partition, Split};
+use undertone_data::{Corpus, EosTargets, Partition};
 use undertone_models::SequenceModel;
 
 use crate::config::{EvaluationSplit, RunConfig, RunFile};
@@ -42,7 +42,7 @@ pub(crate) use entropy::fresh_bytes;
 pub use entropy::randomness;
 pub use follower::train_as_follower;
 
-pub(crate) use plan_inputs::vocabulary_cost;
+pub(crate) use plan_inputs::{named_strategy, vocabulary_cost};
 pub(crate) use rounds::{evaluates, shows_epsilon, signal_to_noise};
 pub use workspace::{CACHE, CorpusProgress, config_digest, longest_example};
 pub(crate) use workspace::{genesis_of, strategy_of, trained_model, trainings_of, vocabulary_of};
@@ -234,13 +234,6 @@ impl Finished {
 pub fn example_counts(users: &Partition<'_>) -> Vec<u32> {
     let count = |examples: usize| u32::try_from(examples).unwrap_or(u32::MAX);
     users.users().map(|user| count(user.num_examples())).collect()
-}
-
-pub(crate) fn data_split(split: EvaluationSplit) -> Split {
-    match split {
-        EvaluationSplit::Validation => Split::Validation,
-        EvaluationSplit::Test => Split::Test,
-    }
 }
 
 /// The driver of a run: everything that a round needs beside the head, which it never holds.

@@ -8,7 +8,6 @@ use undertone_data::{Corpus, EosTargets, SpecialIds};
 use undertone_models::{PackedBatch, SequenceModel, SequenceWorker, StateMode};
 
 use crate::config::EvaluationSplit;
-use crate::driver::data_split;
 use crate::error::{Result, RunError};
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_local::batch;
@@ -82,7 +81,7 @@ impl EvaluationSet {
         randomness: &Randomness,
         which: u64,
     ) -> Result<Self> {
-        let partition = corpus.partition(data_split(split));
+        let partition = corpus.partition(split.of_corpus());
         let mut users: Vec<usize> = (0..partition.num_users()).collect();
         if max_tokens.is_some() {
             let mut generator = randomness.generator(Purpose::Evaluation, which, 0);

@@ -380,7 +380,7 @@ fn temporary_for(path: &Path, mode: u32) -> Result<tempfile::NamedTempFile> {
         .map_err(|source| RunError::io("write", path, source))
 }
 
-fn folder_of(path: &Path) -> &Path {
+pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent()
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."))
@@ -405,10 +405,10 @@ pub fn is_partial(name: &OsStr) -> bool {
 }
 
 /// Prefix of the names of unfinished files.
-const PARTIAL: &str = ".partial-";
+pub(crate) const PARTIAL: &str = ".partial-";
 
 /// Makes a rename durable. Some file systems refuse to sync a folder; the rename is still atomic there.
-fn sync_folder(folder: &Path) {
+pub(crate) fn sync_folder(folder: &Path) {
     if let Ok(handle) = File::open(folder) {
         let _ = handle.sync_all();
     }

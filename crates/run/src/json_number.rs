@@ -20,6 +20,23 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     deserializer.deserialize_any(Number)
 }
 
+/// These texts for a number that may be missing.
+pub(crate) mod optional {
+    use serde::{Deserializer, Serializer};
+
+    #[expect(clippy::ref_option, reason = "serde hands in a reference")]
+    pub(crate) fn serialize<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => super::serialize(value, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+        super::deserialize(deserializer).map(Some)
+    }
+}
+
 struct Number;
 
 impl Visitor<'_> for Number {

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Result, RunError};
 use crate::files::{Line, Lines};
-use undertone_coordinator::record::LedgerEntry;
+use undertone_coordinator::record::{LedgerEnd, LedgerEntry, LedgerLine};
 use undertone_present::numbers::hex;
 
 /// The digest that the first line is chained to: that of the settings of the run, as its directory holds them.
@@ -39,29 +39,72 @@ pub fn genesis(
 /// [`RunError::Io`]; [`RunError::Damaged`] naming the first line that is no entry, is of a different round than its place
 /// says, or does not follow the line before it.
 pub fn read_chain(path: &Path, genesis: &str) -> Result<(Vec<LedgerEntry>, String)> {
+    match read(path, genesis)? {
+        Ledger {
+            entries,
+            end: None,
+            head,
+        } => Ok((entries, head)),
+        Ledger { entries, .. } => Err(RunError::Damaged {
+            path: path.to_owned(),
+            message: format!(
+                "line {}: expected a round, got the end of a task of the service",
+                entries.len() + 1
+            ),
+        }),
+    }
+}
+
+/// A ledger as values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ledger {
+    /// The rounds.
+    pub entries: Vec<LedgerEntry>,
+    /// The last line of a task of the service that has ended.
+    pub end: Option<LedgerEnd>,
+    /// The digest of the last line, in hexadecimal digits.
+    pub head: String,
+}
+
+/// Reads the ledger of a run or of a task of the service.
+///
+/// # Errors
+/// The errors of [`read_chain`], and [`RunError::Damaged`] for a line after the end.
+pub fn read(path: &Path, genesis: &str) -> Result<Ledger> {
     let mut head = genesis.to_owned();
-    let mut entries = Vec::new();
+    let mut entries: Vec<LedgerEntry> = Vec::new();
+    let mut end: Option<LedgerEnd> = None;
     let mut lines = Lines::open(path)?;
     while let Some(Line { number, bytes, .. }) = lines.next()? {
         let index = entries.len();
         let damaged = |message: String| RunError::damaged(path, format!("line {number}: {message}"));
-        let entry: LedgerEntry = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
-        if entry.round != index as u64 {
-            return Err(damaged(format!("expected round {index}, got {}", entry.round)));
+        if end.is_some() {
+            return Err(damaged("expected nothing after the end of the task".to_owned()));
         }
-        if entry.previous_sha256 != head {
+        let line = LedgerLine::read(bytes).map_err(|error| damaged(error.to_string()))?;
+        let (place, got, previous) = match &line {
+            LedgerLine::Round(entry) => ("round", entry.round, &entry.previous_sha256),
+            LedgerLine::End(end) => ("an end after rounds", end.rounds, &end.previous_sha256),
+        };
+        if got != index as u64 {
+            return Err(damaged(format!("expected {place} {index}, got {got}")));
+        }
+        if *previous != head {
             let what = if index == 0 {
-                "the run's config.toml, mechanism.json, initial_model.json and vocab.txt or tokenizer.json"
+                "the run's config.toml, mechanism.json, initial_model.json and vocab.txt or tokenizer.json, or the task's task.toml and \
+                 service.json"
             } else {
                 "the line before"
             };
             return Err(damaged(format!(
-                "expected to follow {what} (previous_sha256 {head}), got {}",
-                entry.previous_sha256
+                "expected to follow {what} (previous_sha256 {head}), got {previous}"
             )));
         }
         head = hex(&Sha256::digest(bytes));
-        entries.push(entry);
+        match line {
+            LedgerLine::Round(entry) => entries.push(*entry),
+            LedgerLine::End(found) => end = Some(found),
+        }
     }
-    Ok((entries, head))
+    Ok(Ledger { entries, end, head })
 }

@@ -24,6 +24,7 @@ pub mod ranks;
 pub mod read;
 pub mod source;
 pub mod store;
+pub mod task;
 pub mod verify;
 
 pub use driver::{

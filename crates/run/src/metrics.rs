@@ -33,14 +33,16 @@ pub struct StartRecord {
     /// Number of parameters that stay as they are, beside adapters.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub frozen_parameters: usize,
-    /// Number of users in the training partition.
+    /// Number of users in the training partition; of a task of the service its declared population.
     pub train_users: usize,
-    /// Number of tokens in the training partition after caps and filters.
-    pub train_tokens: u64,
+    /// Number of tokens in the training partition after caps and filters. A service never learns it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub train_tokens: Option<u64>,
     /// Number of rounds that the run will make.
     pub rounds: u64,
-    /// Histogram of tokens per training user.
-    pub user_sizes: Histogram,
+    /// Histogram of tokens per training user. A service never learns it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_sizes: Option<Histogram>,
     /// Best reachable top-1 accuracy, where the source knows it (synthetic population).
     pub best_accuracy: Option<f64>,
     /// Top-1 accuracy on the evaluation partition of always predicting the most frequent training word.
@@ -84,20 +86,28 @@ pub struct RoundRecord {
     /// ULS and ELS: number of examples whose gradients are in the sum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub examples: Option<u64>,
-    /// Number of target tokens trained on.
-    pub tokens: u64,
+    /// Number of target tokens trained on. A service learns neither it nor the loss, the fraction that was clipped, the norms and the
+    /// number of discarded updates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
     /// Mean training loss (nats per token) over all local steps.
-    #[serde(with = "crate::json_number")]
-    pub train_loss: f64,
+    #[serde(
+        with = "crate::json_number::optional",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub train_loss: Option<f64>,
     /// Flat clip norm `S` of the round; `None` without clipping.
     pub clip_norm: Option<f64>,
     /// Number of users (ELS: examples) whose local training left the range of numbers, so that they contributed a zero vector.
-    #[serde(default)]
-    pub discarded: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discarded: Option<usize>,
     /// Fraction of users whose update was clipped at its last local step; ELS: of examples whose gradient was.
-    pub clipped_fraction: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clipped_fraction: Option<f64>,
     /// Histogram of update norms before the last projection; ELS: of the norms of the examples' gradients.
-    pub update_norms: Histogram,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update_norms: Option<Histogram>,
     /// L2 norm of the released (noised) average update.
     #[serde(with = "crate::json_number")]
     pub release_norm: f64,

@@ -17,7 +17,7 @@ use undertone_data::{EosTargets, SpecialIds, User};
 use undertone_models::{ModelError, SequenceModel, SequenceWorker, StateMode};
 
 use crate::config::EvaluationSplit;
-use crate::driver::{Finished, Observer, data_split};
+use crate::driver::{Finished, Observer};
 use crate::error::{Result, RunError};
 use crate::evaluate::{BATCH, EvaluationSet, Metrics};
 use undertone_coordinator::error::CoordinatorError;
@@ -142,7 +142,7 @@ pub fn personalize(
         ));
     }
     let finished = Finished::open(run_dir, base, observer)?;
-    let partition = finished.corpus.partition(data_split(options.split));
+    let partition = finished.corpus.partition(options.split.of_corpus());
     let randomness = Randomness::seeded(0);
     let mut chosen: Vec<usize> = (0..partition.num_users())
         .filter(|&user| partition.user(user).num_examples() > 1)

@@ -25,7 +25,7 @@ use crate::error::{Result, RunError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::files::JsonLines;
 use crate::initial_model::{self, Training, source_sha256, starting_parameters};
-use crate::metrics::{EvaluationRecord, MetricsLine, RoundRecord, StartRecord};
+use crate::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
 use undertone_coordinator::error::CoordinatorError;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::random::Randomness;
@@ -264,8 +264,11 @@ impl<'a> Pretraining<'a> {
             round: step,
             cohort_size: batch.users,
             cohort_weight: batch.examples.len() as f64,
-            tokens: stats.targets as u64,
-            train_loss: stats.mean_loss(),
+            tokens: Some(stats.targets as u64),
+            train_loss: Some(stats.mean_loss()),
+            discarded: Some(0),
+            clipped_fraction: Some(0.0),
+            update_norms: Some(Histogram::default()),
             release_norm: gradient_norm,
             seconds,
             ..RoundRecord::default()

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Result, RunError};
 use crate::evaluate::Metrics;
-use crate::files::names::{CONFIG_FILE, METRICS_FILE, PRIVACY_FILE};
+use crate::files::names::{CONFIG_FILE, METRICS_FILE, PRIVACY_FILE, TASK_FILE};
 use crate::files::{self, Lines};
 use crate::metrics::{EvaluationRecord, MetricsLine, RoundRecord, StartRecord};
 use undertone_coordinator::record::PrivacyReport;
@@ -17,7 +17,7 @@ use undertone_coordinator::record::PrivacyReport;
 pub struct RunData {
     /// The run directory.
     pub directory: PathBuf,
-    /// The text of `config.toml`, where there is one.
+    /// The text of `config.toml`, or of an exported task's `task.toml`, where there is one.
     pub config: Option<String>,
     /// The first line of the metrics.
     pub start: StartRecord,
@@ -75,7 +75,10 @@ pub fn read(run_dir: &Path) -> Result<RunData> {
     let Some(start) = start else {
         return Err(RunError::NotStarted { file });
     };
-    let config = files::read_if_there(&run_dir.join(CONFIG_FILE))?;
+    let config = match files::read_if_there(&run_dir.join(CONFIG_FILE))? {
+        None => files::read_if_there(&run_dir.join(TASK_FILE))?,
+        found => found,
+    };
     Ok(RunData {
         directory: run_dir.to_owned(),
         config: config.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),

@@ -1,6 +1,6 @@
-//! `undertone verify RUN`: checks of a run against its own files.
+//! `undertone verify RUN`: checks of a run, or of an exported task of the service, against its own files.
 //!
-//! Everything is recomputed from the files of the run directory: the chain of the ledger, each round's clip norm, sensitivity
+//! Everything is recomputed from the files of the directory: the chain of the ledger, each round's clip norm, sensitivity
 //! and noise, the participation of users, the whole privacy report, the figures of the metrics that ledger and configuration
 //! determine, and the final model with its description. The report is made by the code of the run, from the ledger's lines, and
 //! compared leaf by leaf.
@@ -13,11 +13,13 @@
 
 mod directory;
 mod guarantee;
+mod identity;
 mod ledger;
 mod mechanism;
 mod metrics;
 mod model;
 mod same;
+mod subject;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -25,18 +27,22 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use undertone_data::{PrivateVocabulary, Vocab, VocabularySpec};
 
-use crate::config::{RunConfig, RunFile};
+use self::subject::Subject;
+use crate::config::RunConfig;
 use crate::driver::{
     CONFIG_FILE, LEDGER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE, strategy_of, trainings_of, vocabulary_cost,
     vocabulary_of,
 };
 use crate::error::{Result, RunError};
 use crate::files;
+use crate::files::names::TASK_FILE;
 use crate::initial_model::{Training, source_sha256};
+use crate::task::{self, ServiceRecord};
 use undertone_coordinator::identity::ParameterCounts;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::privacy_report::{Claims, FOLLOWS_THE_ENCODING};
-use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry};
+use undertone_coordinator::record::{GuaranteeRecord, LedgerEnd, LedgerEntry};
+use undertone_coordinator::task::{TaskConfig, TaskFile};
 
 /// One check of a verification.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -148,43 +154,55 @@ impl Verification {
 /// The values that later checks build on.
 struct Run<'a> {
     folder: &'a Path,
-    config: RunConfig,
+    subject: Subject,
     vocabulary: Vocab,
     counts: ParameterCounts,
     entries: Vec<LedgerEntry>,
+    /// The last line of a task that has ended.
+    end: Option<LedgerEnd>,
     plan: PrivacyPlan,
     /// The trainings that the initial model describes.
     trainings: Vec<Training>,
 }
 
 impl Run<'_> {
+    /// The settings that privacy depends on.
+    fn task(&self) -> &TaskConfig {
+        self.subject.task()
+    }
+
     /// The inputs of the run's report, made as before the first round.
     fn claims(&self) -> Result<Claims<'_>> {
-        Ok(Claims {
-            task: &self.config.task,
-            seeded: self.config.seed.is_some(),
-            vocabulary: self.config.data.vocabulary_provenance(),
-            counts: self.counts,
-            plan: &self.plan,
-            planned: self.plan.planned()?,
-            estimate: self.plan.estimated()?,
-        })
+        match &self.subject {
+            Subject::Task { file, .. } => Ok(Claims::of_task(file, self.counts, &self.plan)?),
+            Subject::Run(config) => Ok(Claims {
+                task: &config.task,
+                service: None,
+                seeded: config.seed.is_some(),
+                vocabulary: config.data.vocabulary_provenance(),
+                counts: self.counts,
+                plan: &self.plan,
+                planned: self.plan.planned()?,
+                estimate: self.plan.estimated()?,
+            }),
+        }
     }
 }
 
-/// Verifies a finished run.
+/// Verifies a finished run, or the directory of an exported task of the service.
 ///
 /// # Errors
 /// [`RunError::Io`] where the folder is no run directory; all other errors are problems of a check.
 pub fn verify(run_dir: &Path) -> Result<Verification> {
-    files::read(&run_dir.join(CONFIG_FILE))?;
+    let of_task = !files::exists(&run_dir.join(CONFIG_FILE)) && files::exists(&run_dir.join(TASK_FILE));
+    files::read(&run_dir.join(if of_task { TASK_FILE } else { CONFIG_FILE }))?;
     let mut verification = Verification {
         run: run_dir.to_owned(),
         checks: Vec::new(),
         recomputed: None,
         notes: vec![metrics::NOT_DETERMINED],
     };
-    if let Some(run) = open(run_dir, &mut verification) {
+    if let Some(run) = open(run_dir, of_task, &mut verification) {
         if run.plan.adds_noise_after_lifting() {
             verification.notes.push(FOLLOWS_THE_ENCODING);
         }
@@ -201,38 +219,35 @@ pub fn verify(run_dir: &Path) -> Result<Verification> {
     Ok(verification)
 }
 
-fn open<'a>(folder: &'a Path, verification: &mut Verification) -> Option<Run<'a>> {
-    let (configuration, config) = configuration(folder);
+fn open<'a>(folder: &'a Path, of_task: bool, verification: &mut Verification) -> Option<Run<'a>> {
+    let (configuration, subject) = subject::read(folder, of_task);
+    let files = directory::Files::of(of_task, subject.as_ref());
     verification
         .checks
-        .push(directory::as_when_it_ended(folder, config.as_ref()));
+        .push(directory::as_when_it_ended(folder, &files));
     verification.checks.push(configuration);
-    let config = config?;
-    let entries = verification.then(ledger::chain(folder))?;
-    verification.then(mechanism::is_one(folder, config.task.rounds))?;
+    let subject = subject?;
+    if let Subject::Task { file, record } = &subject {
+        verification.checks.push(identity::stated(file, record));
+    }
+    let found = verification.then(ledger::chain(folder, &subject))?;
+    verification.then(mechanism::is_one(folder, subject.task().rounds))?;
     let Settings {
         vocabulary,
         counts,
         plan,
         trainings,
-    } = verification.then(settings(folder, &config, &entries))?;
+    } = verification.then(settings(folder, &subject, &found.entries))?;
     Some(Run {
         folder,
-        config,
+        subject,
         vocabulary,
         counts,
-        entries,
+        entries: found.entries,
+        end: found.end,
         plan,
         trainings,
     })
-}
-
-fn configuration(folder: &Path) -> (Check, Option<RunConfig>) {
-    let mut check = Check::new("configuration");
-    let path = folder.join(CONFIG_FILE);
-    let config = check.keep(files::read_text(&path).and_then(|text| RunFile::parse(&text, &path, &[])));
-    check.found = "config.toml is a valid run file".to_owned();
-    (check, config)
 }
 
 /// Model and plan, recomputed from configuration, vocabulary and mechanism.
@@ -243,7 +258,7 @@ struct Settings {
     trainings: Vec<Training>,
 }
 
-fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Check, Option<Settings>) {
+fn settings(folder: &Path, subject: &Subject, entries: &[LedgerEntry]) -> (Check, Option<Settings>) {
     let mut check = Check::new("settings");
     for (entry, line) in entries.iter().zip(1..).skip(1) {
         let first = &entries[0];
@@ -255,39 +270,59 @@ fn settings(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> (Chec
             check.wrong(place("noise_domain"), key(first), key(entry));
         }
     }
-    let made: Result<_> = (|| {
-        let vocabulary = vocabulary_of(folder, &config.data)?;
-        let layout = config.task.model.layout(vocabulary.len())?;
-        let counts = ParameterCounts::of(&config.task.model, vocabulary.len())?;
-        let first = entries.first();
-        let first = first.ok_or_else(|| RunError::damaged(&folder.join(LEDGER_FILE), "no rounds"))?;
-        let population = Population {
-            users: first.population,
-            total_weight: first.total_weight,
-        };
-        let strategy = strategy_of(folder)?;
-        let trainings = trainings_of(folder)?;
-        // PRIVACY: lines without this key were made by earlier versions, and are priced as those made them.
-        let make = match first.noise_domain {
-            Some(_) => PrivacyPlan::with_strategy,
-            None => PrivacyPlan::of_lifted_sums,
-        };
-        let plan = make(&config.task, strategy.as_ref(), &layout, population)?;
-        let words = vocabulary_privacy(folder, config, &vocabulary)?;
-        let words = vocabulary_cost(&plan, words.as_ref())?;
-        let plan = plan
-            .with_vocabulary(words)
-            .with_start(&trainings, &source_sha256(&config.data)?);
-        Ok(Settings {
-            vocabulary,
-            counts,
-            plan,
-            trainings,
-        })
-    })();
+    let made = match subject {
+        Subject::Run(config) => of_run(folder, config, entries),
+        Subject::Task { file, record } => of_task(folder, file, record),
+    };
     let made = check.keep(made);
     check.found = "vocabulary, model and mechanism fit the configuration".to_owned();
     (check, made)
+}
+
+/// The settings of a task. Its population is the declared one, not that of its ledger.
+fn of_task(folder: &Path, file: &TaskFile, record: &ServiceRecord) -> Result<Settings> {
+    let path = folder.join(VOCAB_FILE);
+    let vocabulary = undertone_data::parse_words(&path, &files::read(&path)?)?;
+    let (strategy, trainings) = (strategy_of(folder)?, trainings_of(folder)?);
+    let words = vocabulary.len();
+    let plan = task::plan_with(file, strategy.as_ref(), words, &trainings, &record.population)?;
+    Ok(Settings {
+        counts: task::counts(file, words)?,
+        vocabulary,
+        plan,
+        trainings,
+    })
+}
+
+fn of_run(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> Result<Settings> {
+    let vocabulary = vocabulary_of(folder, &config.data)?;
+    let layout = config.task.model.layout(vocabulary.len())?;
+    let counts = ParameterCounts::of(&config.task.model, vocabulary.len())?;
+    let first = entries.first();
+    let first = first.ok_or_else(|| RunError::damaged(&folder.join(LEDGER_FILE), "no rounds"))?;
+    let population = Population {
+        users: first.population,
+        total_weight: first.total_weight,
+    };
+    let strategy = strategy_of(folder)?;
+    let trainings = trainings_of(folder)?;
+    // PRIVACY: lines without this key were made by earlier versions, and are priced as those made them.
+    let make = match first.noise_domain {
+        Some(_) => PrivacyPlan::with_strategy,
+        None => PrivacyPlan::of_lifted_sums,
+    };
+    let plan = make(&config.task, strategy.as_ref(), &layout, population)?;
+    let words = vocabulary_privacy(folder, config, &vocabulary)?;
+    let words = vocabulary_cost(&plan, words.as_ref())?;
+    let plan = plan
+        .with_vocabulary(words)
+        .with_start(&trainings, &source_sha256(&config.data)?);
+    Ok(Settings {
+        vocabulary,
+        counts,
+        plan,
+        trainings,
+    })
 }
 
 /// The record of the words, where the configuration says that they were chosen privately: checked, and of these words.

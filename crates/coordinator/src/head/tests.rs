@@ -4,6 +4,7 @@ use undertone_models::ModelSpec;
 use super::*;
 use crate::participation::ParticipantId;
 use crate::plan::Population;
+use crate::record::{AbandonedAttempt, EndReason};
 use crate::source::Diagnostics;
 
 const TASK: &str = r#"
@@ -48,8 +49,7 @@ fn gathered(sum: RoundSum) -> Gathered {
         sum,
         who: Participants {
             names: (0..4).map(ParticipantId::new).collect(),
-            survivors: None,
-            examples: None,
+            ..Participants::default()
         },
         diagnostics: Diagnostics::default(),
     }
@@ -450,4 +450,121 @@ fn a_clip_norm_beyond_the_grid_never_fails_a_round_whose_noise_was_drawn() {
     }
     let clip = head.clip().unwrap();
     assert_eq!((clip.active(), clip.estimate()), (0.5, 0.5));
+}
+
+fn attempt(number: u32, users: &[u64]) -> AbandonedAttempt {
+    AbandonedAttempt {
+        attempt: number,
+        reason: crate::record::AbandonReason::Deadline,
+        participants: users.iter().map(|&user| ParticipantId::new(user)).collect(),
+        row_spent: false,
+    }
+}
+
+/// The keys of a service are written where they say something, so the lines of simulations keep their bytes.
+#[test]
+fn a_line_names_lost_users_attempts_and_mode_only_where_there_are_any() {
+    let (task, entropy) = (task(PRIVATE), RoundEntropy::seeded(7));
+    let head = head_of(&task, "genesis", &entropy);
+    let opened = head.open(None).unwrap();
+    let sum = users(&opened, 0.01);
+    let next = close(head, opened, sum, &entropy).unwrap();
+    let line = String::from_utf8(next.line).unwrap();
+    for key in ["lost", "attempts", "mode", "row_spent", "end"] {
+        assert!(!line.contains(&format!("\"{key}\"")), "{key} in {line}");
+    }
+    let opened = next.head.open(None).unwrap();
+    let mut sum = users(&opened, 0.01);
+    sum.who.mode = Some(crate::record::LedgerMode::Service);
+    sum.who.lost = vec![ParticipantId::new(91), ParticipantId::new(90)];
+    sum.who.attempts = vec![attempt(0, &[33, 32]), attempt(1, &[])];
+    let next = close(next.head, opened, sum, &entropy).unwrap();
+    let line = String::from_utf8(next.line.clone()).unwrap();
+    assert!(
+        line.contains(
+            r#""lost":["000000000000005a","000000000000005b"],"attempts":[{"attempt":0,"reason":"deadline","participants":["0000000000000020","0000000000000021"],"row_spent":false},{"attempt":1,"#
+        ),
+        "{line}"
+    );
+    assert!(line.contains(r#""mode":"service""#), "{line}");
+    let read: LedgerEntry = serde_json::from_slice(&next.line).unwrap();
+    assert_eq!(read, next.entry);
+    assert_eq!(read.everyone().len(), 8);
+}
+
+#[test]
+fn a_user_who_stands_twice_in_a_round_is_refused_before_any_noise() {
+    let (task, entropy) = (task(PRIVATE), RoundEntropy::seeded(7));
+    let mut head = head_of(&task, "genesis", &entropy);
+    for change in [
+        &(|who: &mut Participants| who.lost = vec![ParticipantId::new(2)]) as &dyn Fn(&mut Participants),
+        &|who| who.attempts = vec![attempt(0, &[2])],
+        &|who| who.names.push(ParticipantId::new(2)),
+        &|who| who.attempts = vec![attempt(0, &[9]), attempt(1, &[9])],
+    ] {
+        let opened = head.open(None).unwrap();
+        let mut sum = users(&opened, 0.01);
+        change(&mut sum.who);
+        head = refused(close(head, opened, sum, &entropy), "at most once per round");
+        assert_eq!(head.round(), 0);
+    }
+}
+
+#[test]
+fn the_end_of_a_task_follows_its_last_line_and_names_the_attempts_since() {
+    use crate::record::LedgerLine;
+
+    let (task, entropy) = (task(PRIVATE), RoundEntropy::seeded(7));
+    let head = head_of(&task, "genesis", &entropy);
+    let opened = head.open(None).unwrap();
+    let sum = users(&opened, 0.01);
+    let head = close(head, opened, sum, &entropy).unwrap().head;
+    let before = head.chain().head().to_owned();
+    let (line, end, chain) = head.end(EndReason::Stopped, vec![attempt(0, &[7, 5])]).unwrap();
+    assert_eq!((end.rounds, &end.previous_sha256), (1, &before));
+    assert_eq!(
+        String::from_utf8(line.clone()).unwrap(),
+        format!(
+            r#"{{"end":"stopped","rounds":1,"attempts":[{{"attempt":0,"reason":"deadline","participants":["0000000000000005","0000000000000007"],"row_spent":false}}],"previous_sha256":"{before}"}}"#
+        )
+    );
+    assert_ne!(chain.head(), before);
+    assert_eq!(LedgerLine::read(&line).unwrap(), LedgerLine::End(end));
+    assert!(LedgerLine::read(b"7").is_err() && LedgerLine::read(b"{}").is_err());
+    for (reason, attempts, words) in [
+        (
+            EndReason::Completed,
+            Vec::new(),
+            "expected `completed` exactly after all 8 rounds",
+        ),
+        (
+            EndReason::Starved,
+            vec![attempt(0, &[3]), attempt(1, &[3])],
+            "at most once per round",
+        ),
+    ] {
+        let error = head_of(&task, "genesis", &entropy)
+            .end(reason, attempts)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn no_round_is_opened_after_the_last_one() {
+    let (task, entropy) = (task(PRIVATE), RoundEntropy::seeded(7));
+    let mut head = head_of(&task, "genesis", &entropy);
+    for _ in 0..task.rounds {
+        let opened = head.open(None).unwrap();
+        let sum = users(&opened, 0.01);
+        head = close(head, opened, sum, &entropy).unwrap().head;
+    }
+    let error = head.open(None).unwrap_err().to_string();
+    assert!(
+        error.contains("more than the 8 rounds that are closed, got 8"),
+        "{error}"
+    );
+    let (_, end, _) = head.end(EndReason::Completed, Vec::new()).unwrap();
+    assert_eq!((end.rounds, end.attempts.len()), (8, 0));
 }

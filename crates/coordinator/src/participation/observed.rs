@@ -45,9 +45,11 @@ struct User {
 
 /// The last participation of a user, and the number of its participations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Last {
-    pub(super) round: u64,
-    pub(super) participations: u64,
+pub struct Last {
+    /// Round of the last participation.
+    pub round: u64,
+    /// Number of participations so far.
+    pub participations: u64,
 }
 
 /// Rounds are counted in 32 bits: a user costs a third less memory, and no run has four billion rounds.
@@ -211,7 +213,7 @@ impl Observed {
 }
 
 /// PRIVACY: a user who counts twice in one sum moves it by two clip norms, which no schema accounts for.
-pub(super) fn check_distinct(round: u64, cohort: &[ParticipantId]) -> Result<(), Violation> {
+pub(crate) fn check_distinct(round: u64, cohort: &[ParticipantId]) -> Result<(), Violation> {
     let mut sorted = cohort.to_vec();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {

@@ -7,6 +7,8 @@ use super::observed::Observed;
 use super::{ParticipantId, Violation};
 use crate::error::Result;
 
+pub use super::observed::Last;
+
 /// The treatment of a round that would break the declared schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -89,38 +91,7 @@ impl Policy {
     /// The violation of the declared schema by this user's participation in this round.
     #[must_use]
     pub fn violation(&self, round: u64, user: ParticipantId) -> Option<Violation> {
-        let last = self.observed.last(user)?;
-        let (expected, came) = (self.declared.gap().get(), round.saturating_sub(last.round));
-        let in_gap = match self.declared.spacing() {
-            Spacing::AtLeast => came >= expected,
-            Spacing::Exactly => came == expected,
-        };
-        let last_round = last.round;
-        if !in_gap {
-            return Some(match self.declared.spacing() {
-                Spacing::AtLeast => Violation::TooSoon {
-                    round,
-                    user,
-                    expected,
-                    came,
-                    last: last_round,
-                },
-                Spacing::Exactly => Violation::OutOfStep {
-                    round,
-                    user,
-                    expected,
-                    came,
-                    last: last_round,
-                },
-            });
-        }
-        let (expected, came) = (self.declared.max_participation(), last.participations + 1);
-        (came > expected).then_some(Violation::TooOften {
-            round,
-            user,
-            expected,
-            came,
-        })
+        violation(self.declared, self.observed.last(user), round, user)
     }
 
     /// The schema that was declared.
@@ -172,6 +143,69 @@ impl Policy {
             Participation::at_least(Gap::new(gap)?, max)?
         })
     }
+}
+
+/// The violation of a declared schema by a user's participation in a round, from the user's last participation. A user who never
+/// took part breaks no schema.
+///
+/// # Guarantee
+/// Rounds that this function lets pass one after another, with each `last` brought up to date in between, keep to the schema.
+/// A round before the last one counts as a gap of 0.
+///
+/// # Example
+/// ```
+/// use undertone_accounting::participation::{Gap, Participation};
+/// use undertone_coordinator::participation::{ParticipantId, Violation, policy::{Last, violation}};
+///
+/// let declared = Participation::at_least(Gap::new(3)?, 2)?;
+/// let user = ParticipantId::new(1);
+/// let last = Last { round: 4, participations: 1 };
+/// assert_eq!(violation(declared, None, 4, user), None);
+/// assert!(matches!(violation(declared, Some(last), 6, user), Some(Violation::TooSoon { came: 2, .. })));
+/// assert_eq!(violation(declared, Some(last), 7, user), None);
+/// # Ok::<(), undertone_accounting::AccountingError>(())
+/// ```
+#[must_use]
+pub fn violation(
+    declared: Participation,
+    last: Option<Last>,
+    round: u64,
+    user: ParticipantId,
+) -> Option<Violation> {
+    let last = last?;
+    let (expected, came) = (declared.gap().get(), round.saturating_sub(last.round));
+    let last_round = last.round;
+    match declared.spacing() {
+        Spacing::AtLeast if came < expected => {
+            return Some(Violation::TooSoon {
+                round,
+                user,
+                expected,
+                came,
+                last: last_round,
+            });
+        }
+        Spacing::Exactly if came != expected => {
+            return Some(Violation::OutOfStep {
+                round,
+                user,
+                expected,
+                came,
+                last: last_round,
+            });
+        }
+        Spacing::AtLeast | Spacing::Exactly => {}
+    }
+    let (expected, came) = (
+        declared.max_participation(),
+        last.participations.saturating_add(1),
+    );
+    (came > expected).then_some(Violation::TooOften {
+        round,
+        user,
+        expected,
+        came,
+    })
 }
 
 #[cfg(test)]
@@ -258,6 +292,29 @@ mod tests {
         assert_eq!(policy.accounted().unwrap(), exactly(3, 3));
         policy.admit(10, &[name(1)]).unwrap();
         assert_eq!(policy.accounted().unwrap(), at_least(3, 4));
+    }
+
+    #[test]
+    fn a_number_of_participations_at_the_end_of_its_range_is_refused() {
+        let last = Last {
+            round: 0,
+            participations: u64::MAX,
+        };
+        let found = violation(at_least(1, u64::MAX - 1), Some(last), 5, name(1));
+        assert!(matches!(found, Some(Violation::TooOften { .. })), "{found:?}");
+        let back = violation(
+            at_least(1, 2),
+            Some(Last {
+                round: 7,
+                participations: 1,
+            }),
+            5,
+            name(1),
+        );
+        assert!(
+            matches!(back, Some(Violation::TooSoon { came: 0, .. })),
+            "{back:?}"
+        );
     }
 
     /// After any random rounds, admitted rounds keep to the schema, by a quadratic scan, and refused ones would have broken it.

@@ -48,6 +48,12 @@ impl WholeCost {
         self.distance.delta(epsilon)
     }
 
+    /// The event, and the distance of all samples from ideal ones.
+    #[must_use]
+    pub(super) fn into_parts(self) -> (Event, SamplerDistance) {
+        (self.event, self.distance)
+    }
+
     /// The guarantee at a delta, exact for the event.
     ///
     /// # Errors

@@ -148,7 +148,11 @@ impl PrivacyPlan {
         let mean_weight = population.total_weight / users;
         let estimator = match config.estimator {
             EstimatorConfig::FixedDenominator { expected_weight } => Estimator::FixedDenominator {
-                expected_weight: expected_weight.unwrap_or(q * population.total_weight),
+                expected_weight: expected_weight.unwrap_or(match config.cohort.sampling {
+                    // The report goal itself: the declared population has no part in it, nor has its rounding.
+                    Sampling::CheckIn => sampled,
+                    _ => q * population.total_weight,
+                }),
             },
             EstimatorConfig::ClippedDenominator { min_weight } => {
                 // PRIVACY: no comparison with the weight of a private population, which follows from what people wrote.
@@ -333,6 +337,12 @@ impl PrivacyPlan {
                 Sampling::FixedSize => self.users_per_round as u64,
                 Sampling::ShuffledEpochs => users.div_ceil(self.cohorts_per_epoch().max(1)),
                 Sampling::DeviceTimers | Sampling::Poisson => users,
+                // How many devices join is the service's choice, and the declared population is no figure of any cost.
+                Sampling::CheckIn => config
+                    .aggregation
+                    .as_ref()
+                    .and_then(|aggregation| aggregation.max_clients)
+                    .unwrap_or(self.users_per_round as u64),
             },
             delta: match config.encoding_is_noisy() {
                 true => self.delta_of(config)?,

@@ -46,6 +46,8 @@ impl From<&LedgerEntry> for Cost {
 #[derive(Debug, Clone)]
 pub struct Spending {
     rounds: u64,
+    /// Number of rounds in which users may have taken part: the rounds, and one more after attempts without a release.
+    attempted: u64,
     first_noise_multiplier: Option<f64>,
     /// `true` if each round cost what the plan says of it, one after the other from the first on.
     as_planned: bool,
@@ -88,6 +90,7 @@ impl Spending {
         };
         Self {
             rounds: 0,
+            attempted: 0,
             first_noise_multiplier: None,
             as_planned: true,
             spent,
@@ -142,7 +145,29 @@ impl Spending {
         self.first_noise_multiplier = self.first_noise_multiplier.or(cost.noise_multiplier);
         self.as_planned &= rounds == 1 && self.is_next(plan, cost);
         self.rounds += rounds;
+        self.attempted = self.rounds;
         Ok(())
+    }
+
+    /// Number of rounds so far.
+    #[must_use]
+    pub fn rounds(&self) -> u64 {
+        self.rounds
+    }
+
+    /// Adds attempts after the last round that made no release. Only noise that clients add makes them cost anything: the server
+    /// sees their sums.
+    pub fn attempt(&mut self) {
+        self.attempted = self.rounds + 1;
+        self.as_planned = false;
+    }
+
+    /// `true` if no release and no sum of an attempt was seen.
+    fn is_nothing(&self, plan: &PrivacyPlan) -> bool {
+        match plan.client_noise() {
+            Some(_) => self.attempted == 0,
+            None => self.rounds == 0,
+        }
     }
 
     /// `true` if this is the cost that the plan gives the next round.
@@ -158,7 +183,7 @@ impl Spending {
         let Some(private) = &plan.private else {
             return Ok(None);
         };
-        if self.rounds == 0 {
+        if self.is_nothing(plan) {
             return Ok(Some(0.0));
         }
         let guarantee = self.curve(plan)?.at(private.delta)?;
@@ -178,7 +203,7 @@ impl Spending {
             ) => Curve::Whole(bounded.cost(self.rounds, *participation, clip_norms)?),
             (Spent::Bounded { participation, .. }, None) => match plan.client_noise() {
                 Some(client_noise) => {
-                    Curve::ClientNoise(Box::new(client_noise.accountant(self.rounds, *participation)?))
+                    Curve::ClientNoise(Box::new(client_noise.accountant(self.attempted, *participation)?))
                 }
                 None => Curve::Nothing,
             },
@@ -234,7 +259,7 @@ impl Spending {
             return Ok(());
         };
         private.check_countable()?;
-        if !private.has_budget() || self.rounds == 0 {
+        if !private.has_budget() || self.is_nothing(plan) {
             return Ok(());
         }
         let spent = self.epsilon(plan)?.unwrap_or(f64::INFINITY);
@@ -255,7 +280,7 @@ impl Spending {
     /// # Errors
     /// From the accountant.
     pub fn record(&self, plan: &PrivacyPlan) -> Result<Option<GuaranteeRecord>> {
-        if self.rounds == 0 {
+        if self.is_nothing(plan) {
             return Ok(None);
         }
         let Some(private) = &plan.private else {
@@ -280,7 +305,10 @@ impl Spending {
             population: plan.population.users,
             users_per_round: plan.users_per_round,
             group_size: plan.kept_per_user,
-            noise_multiplier: self.first_noise_multiplier.unwrap_or(f64::NAN),
+            noise_multiplier: self
+                .first_noise_multiplier
+                .or(plan.round(0).noise_multiplier)
+                .unwrap_or(f64::NAN),
             sampler_delta: curve.sampler_delta(guarantee.epsilon),
             points,
             ..GuaranteeRecord::from(&guarantee)
@@ -289,7 +317,7 @@ impl Spending {
             record.schema = Some(bounded.record(self.rounds, participation)?);
         }
         if let (Some(client_noise), Some(participation)) = (plan.client_noise(), self.participation()) {
-            let times = client_noise.times(self.rounds, participation);
+            let times = client_noise.times(self.attempted, participation);
             record.recipe = format!("{}; {times} of the rounds a user at most", record.recipe);
         }
         Ok(Some(record))

@@ -6,6 +6,7 @@ use undertone_aggregation::{SUM_LIMIT, UPDATE_LIMIT};
 use super::PrivacyPlan;
 use crate::error::{CoordinatorError, Result};
 use crate::sampling::Sampling;
+use crate::task::MAX_OVER_SELECTION;
 
 /// A Poisson cohort larger than [`PrivacyPlan::max_per_round`] has a probability below `e^-200`.
 const LOG_TAIL: f64 = 200.0;
@@ -23,6 +24,7 @@ impl PrivacyPlan {
             Sampling::FixedSize => self.users_per_round,
             Sampling::ShuffledEpochs => (all / self.cohorts_per_epoch().max(1) as f64).ceil(),
             Sampling::DeviceTimers => all,
+            Sampling::CheckIn => (self.users_per_round * MAX_OVER_SELECTION).ceil(),
             Sampling::Poisson => {
                 // Bernstein's inequality for independent coins.
                 let (mean, tail) = (self.q * all, LOG_TAIL / 3.0);

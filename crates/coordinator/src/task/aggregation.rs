@@ -65,16 +65,20 @@ impl GraphConfig {
     /// # Errors
     /// [`CoordinatorError::ConfigValue`] naming the table.
     pub fn assumptions(&self) -> Result<Assumptions> {
-        Assumptions::new(
-            self.drop_out_rate,
-            self.corrupt_rate,
-            ThreatModel::HonestButCurious,
-        )
-        .and_then(|assumptions| assumptions.with_bits(self.privacy_bits, self.failure_bits))
-        .map_err(|error| {
-            let expected = "rates in [0, 1) and exponents from 1 to 128";
-            CoordinatorError::value("aggregation.graph", expected, error)
-        })
+        self.assumptions_of(ThreatModel::HonestButCurious)
+    }
+
+    /// The assumptions under a threat model, checked.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::ConfigValue`] naming the table.
+    pub fn assumptions_of(&self, model: ThreatModel) -> Result<Assumptions> {
+        Assumptions::new(self.drop_out_rate, self.corrupt_rate, model)
+            .and_then(|assumptions| assumptions.with_bits(self.privacy_bits, self.failure_bits))
+            .map_err(|error| {
+                let expected = "rates in [0, 1) and exponents from 1 to 128";
+                CoordinatorError::value("aggregation.graph", expected, error)
+            })
     }
 }
 

@@ -30,6 +30,9 @@ pub struct CohortConfig {
     /// ULS and ELS: gradients per round, `B`. ELS samples `B` examples, ULS `compute_budget / group_size` users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_budget: Option<u64>,
+    /// Only with `check_in`: a declared upper bound on the subjects of the population. Reports name it; no cost depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub population: Option<u64>,
     /// `[cohort.timers]`: the simulated devices of `device_timers`; each user of the corpus has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timers: Option<TimersConfig>,

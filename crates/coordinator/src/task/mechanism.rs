@@ -145,7 +145,10 @@ impl TaskConfig {
         if let Some(participation) = &self.participation {
             participation.validate()?;
             let sampling = self.cohort.sampling;
-            if !matches!(sampling, Sampling::FixedSize | Sampling::DeviceTimers) {
+            if !matches!(
+                sampling,
+                Sampling::FixedSize | Sampling::DeviceTimers | Sampling::CheckIn
+            ) {
                 return Err(CoordinatorError::value(
                     "participation",
                     "`fixed_size` or `device_timers` as cohort.sampling; epochs say it themselves, Poisson cohorts bound nothing",
@@ -176,7 +179,9 @@ impl TaskConfig {
                     "poisson",
                 ));
             }
-            Sampling::FixedSize | Sampling::DeviceTimers if self.participation.is_none() => {
+            Sampling::FixedSize | Sampling::DeviceTimers | Sampling::CheckIn
+                if self.participation.is_none() =>
+            {
                 return Err(CoordinatorError::missing(
                     "participation",
                     "a table with `min_sep`, on which the guarantee of privacy.mechanism depends",

@@ -13,6 +13,7 @@ impl TaskConfig {
     pub fn validate(&self) -> Result<()> {
         folder_name(&self.name)?;
         at_least_one("rounds", self.rounds as usize)?;
+        self.validate_check_in()?;
         if let (Batching::Stream, ModelSpec::Transformer { .. }) = (self.user_update.batching, &self.model) {
             return Err(CoordinatorError::value(
                 "user_update.batching",

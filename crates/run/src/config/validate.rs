@@ -5,6 +5,7 @@ use undertone_models::ModelSpec;
 
 use super::{EvaluationConfig, RunConfig};
 use crate::error::{Result, RunError};
+use undertone_coordinator::sampling::Sampling;
 use undertone_coordinator::task::{at_least_one, needs_initial_model};
 
 impl RunConfig {
@@ -13,6 +14,14 @@ impl RunConfig {
     /// # Errors
     /// An error that names the key, what was expected and what was found.
     pub fn validate(&self) -> Result<()> {
+        if self.task.cohort.sampling == Sampling::CheckIn {
+            return Err(RunError::value(
+                "cohort.sampling",
+                "a scheme that `undertone train` can draw (`device_timers` simulates devices); a task with `check_in` is for \
+                 `undertone serve`",
+                "check_in",
+            ));
+        }
         self.task.validate()?;
         fits_context(&self.task.model, &self.data)?;
         needs_initial_model(&self.task.model, self.initial_model.is_some())?;

@@ -97,6 +97,7 @@ impl Run<'_> {
     fn claims<'h>(&'h self, head: &'h RunHead) -> Claims<'h> {
         Claims {
             task: &self.config.task,
+            service: None,
             seeded: self.config.seed.is_some(),
             vocabulary: self.config.data.vocabulary_provenance(),
             counts: self.identity.counts(),
@@ -109,7 +110,7 @@ impl Run<'_> {
     /// Recomputes the guarantee from the ledger on disk and writes `privacy.json` and `privacy.md`.
     fn write_privacy(&mut self, head: &RunHead) -> Result<PrivacyReport> {
         let entries = self.store.lines()?;
-        let report = self.claims(head).report(&entries)?;
+        let report = self.claims(head).report(&entries, None)?;
         self.directory.write_privacy(&self.config.task.name, &report)?;
         Ok(report)
     }

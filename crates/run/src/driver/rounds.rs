@@ -116,7 +116,7 @@ impl Run<'_> {
             phases: Some(phases),
             ..self.record(&head, &plan, &diagnostics, release_norm, seconds)?
         };
-        self.tokens += record.tokens;
+        self.tokens += diagnostics.tokens;
         self.metrics.append(&MetricsLine::Round(record.clone()))?;
         self.observer.on_round(&record);
         if quarantined {
@@ -140,12 +140,12 @@ impl Run<'_> {
             round: head.round() - 1,
             cohort_weight: work.weight,
             examples: self.config.task.user_update.group_size.map(|_| work.examples),
-            tokens: work.tokens,
-            train_loss: work.loss_sum / work.tokens.max(1) as f64,
+            tokens: Some(work.tokens),
+            train_loss: Some(work.loss_sum / work.tokens.max(1) as f64),
             clip_norm: plan.clipping.bound(),
-            discarded: work.discarded,
-            clipped_fraction: work.clipped as f64 / work.parts.max(1) as f64,
-            update_norms: workspace::histogram(&work.norms, 24),
+            discarded: Some(work.discarded),
+            clipped_fraction: Some(work.clipped as f64 / work.parts.max(1) as f64),
+            update_norms: Some(workspace::histogram(&work.norms, 24)),
             release_norm,
             noise_std: plan.noise_std,
             signal_to_noise: signal_to_noise(head.plan(), plan.noise_std, parameters, release_norm),

@@ -11,7 +11,7 @@ use undertone_data::{
 use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_models::{Loaded, ModelSpec, SequenceModel};
 
-use super::{Observer, RunOptions, data_split};
+use super::{Observer, RunOptions};
 use crate::checkpoint::Checkpoint;
 use crate::config::{EvaluationConfig, RunConfig};
 use crate::error::{Result, RunError};
@@ -492,14 +492,14 @@ pub(crate) fn start_record(
         parameters: counts.trained,
         frozen_parameters: counts.frozen,
         train_users: users.num_users(),
-        train_tokens: users.total_tokens(),
+        train_tokens: Some(users.total_tokens()),
         rounds,
-        user_sizes: user_sizes(&users),
+        user_sizes: Some(user_sizes(&users)),
         best_accuracy: corpus.best_accuracy().map(|best| match evaluation.eos {
             EosTargets::Included => best.with_eos,
             EosTargets::Excluded => best.without_eos,
         }),
-        unigram_accuracy: corpus.unigram_accuracy(data_split(evaluation.split), evaluation.eos),
+        unigram_accuracy: corpus.unigram_accuracy(evaluation.split.of_corpus(), evaluation.eos),
         warning: None,
     }
 }

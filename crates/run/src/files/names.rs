@@ -26,3 +26,7 @@ pub const INITIAL_MODEL_FILE: &str = "initial_model.json";
 pub const PRIVACY_PAGE: &str = "privacy.md";
 /// The digests of the other files of a finished run.
 pub const MANIFEST_FILE: &str = "manifest.json";
+/// The settings of a task of the service, in the directory of an exported task.
+pub const TASK_FILE: &str = "task.toml";
+/// The population of such a task, and who vouched for its subjects.
+pub const SERVICE_FILE: &str = "service.json";

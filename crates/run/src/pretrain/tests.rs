@@ -65,7 +65,7 @@ fn the_loss_falls_and_the_bytes_do_not_depend_on_threads() {
     let losses: Vec<f64> = lines(one.path())
         .iter()
         .filter_map(|line| match line {
-            MetricsLine::Round(round) => Some(round.train_loss),
+            MetricsLine::Round(round) => round.train_loss,
             _ => None,
         })
         .collect();
@@ -123,7 +123,7 @@ fn training_goes_on_from_an_initial_model() {
     );
     assert!(summary.is_ok(), "{summary:?}");
     let loss_of = |line: &MetricsLine| match line {
-        MetricsLine::Round(round) => Some(round.train_loss),
+        MetricsLine::Round(round) => round.train_loss,
         _ => None,
     };
     let lost = lines(second.path()).iter().find_map(loss_of).unwrap();

@@ -90,6 +90,7 @@ impl UpdateSource for Local<'_> {
                 names: cohort.pseudonyms.clone(),
                 survivors: None,
                 examples: self.settings.group_size.map(|_| diagnostics.examples),
+                ..Participants::default()
             },
             diagnostics,
         })

@@ -144,6 +144,7 @@ impl UpdateSource for SecAggSimulation<'_> {
                 names: cohort.pseudonyms.clone(),
                 survivors: Some(summed.survivors),
                 examples: self.settings.group_size.map(|_| diagnostics.examples),
+                ..Participants::default()
             },
             diagnostics,
         })
@@ -379,8 +380,10 @@ impl EncodingWorkers<'_, '_> {
     }
 }
 
-/// The seed of the rotations of a run with this digest of its configuration.
-fn rotation_seed(run: &str) -> [u8; 32] {
+/// The seed of the rotations of a run with this digest of its configuration. All users of the run know it: nothing rests on its
+/// secrecy.
+#[must_use]
+pub fn rotation_seed(run: &str) -> [u8; 32] {
     let hash = Sha256::new().chain_update(b"undertone rotations\0");
     hash.chain_update(run.as_bytes()).finalize().into()
 }

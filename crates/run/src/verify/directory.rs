@@ -6,15 +6,44 @@ use undertone_data::VocabularySpec;
 
 use super::Check;
 use super::same::exactly;
+use super::subject::Subject;
 use crate::config::RunConfig;
 use crate::driver::{
-    FINISHED_FILES, INITIAL_MODEL_FILE, MECHANISM_FILE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    FINISHED_FILES, INITIAL_MODEL_FILE, MECHANISM_FILE, MODEL_FILE, TOKENIZER_FILE, VOCAB_FILE,
+    VOCAB_PRIVACY_FILE,
 };
 use crate::files;
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
+use crate::task::TASK_FILES;
+use undertone_coordinator::task::{Purpose, TaskFile};
+
+/// The files that a directory may have.
+pub(super) struct Files<'a> {
+    names: &'static [&'static str],
+    /// The subject, where its settings can be read.
+    subject: Option<&'a Subject>,
+}
+
+impl<'a> Files<'a> {
+    /// The files of a run, or of a task of the service.
+    pub(super) fn of(task: bool, subject: Option<&'a Subject>) -> Self {
+        Self {
+            names: if task { &TASK_FILES } else { &FINISHED_FILES },
+            subject,
+        }
+    }
+
+    fn is_expected(&self, name: &str) -> bool {
+        match self.subject {
+            Some(Subject::Run(config)) => is_expected(name, config),
+            Some(Subject::Task { file, .. }) => is_expected_of_task(name, file),
+            None => true,
+        }
+    }
+}
 
 /// Checks that each file is unchanged since the run ended, and that exactly the files of the configuration are there.
-pub(super) fn as_when_it_ended(folder: &Path, config: Option<&RunConfig>) -> Check {
+pub(super) fn as_when_it_ended(folder: &Path, expected_files: &Files<'_>) -> Check {
     let mut check = Check::new("files");
     let read = files::read(&folder.join(MANIFEST_FILE));
     let manifest = match read.map(|bytes| exactly::<Manifest>(MANIFEST_FILE, &bytes)) {
@@ -37,13 +66,13 @@ pub(super) fn as_when_it_ended(folder: &Path, config: Option<&RunConfig>) -> Che
     let strangers = manifest
         .files
         .keys()
-        .filter(|name| !FINISHED_FILES.contains(&name.as_str()));
+        .filter(|name| !expected_files.names.contains(&name.as_str()));
     for name in strangers {
         check.problem(format!("{MANIFEST_FILE}, files.{name}: the run has no such file"));
     }
-    for name in FINISHED_FILES {
+    for &name in expected_files.names {
         let path = folder.join(name);
-        let expected = config.is_none_or(|config| is_expected(name, config));
+        let expected = expected_files.is_expected(name);
         match (manifest.files.get(name), files::exists(&path)) {
             (Some(_), true) | (None, true) if !expected => {
                 check.problem(format!("{name}: the configuration asks for no such file"));
@@ -59,7 +88,7 @@ pub(super) fn as_when_it_ended(folder: &Path, config: Option<&RunConfig>) -> Che
             }
             (Some(_), false) => check.problem(format!("{name}: missing")),
             (None, true) => check.problem(format!("{name}: not in {MANIFEST_FILE}")),
-            (None, false) if expected && config.is_some() => {
+            (None, false) if expected && expected_files.subject.is_some() => {
                 check.problem(format!("{name}: missing, and not in {MANIFEST_FILE}"));
             }
             (None, false) => {}
@@ -84,6 +113,25 @@ fn is_expected(name: &str, config: &RunConfig) -> bool {
         TOKENIZER_FILE => of_tokens,
         VOCAB_FILE => !of_tokens,
         VOCAB_PRIVACY_FILE => matches!(vocabulary, Some(VocabularySpec::Private { .. })),
+        _ => true,
+    }
+}
+
+/// `true` if an exported task has the file.
+fn is_expected_of_task(name: &str, file: &TaskFile) -> bool {
+    match name {
+        INITIAL_MODEL_FILE => matches!(
+            &file.purpose,
+            Purpose::Train {
+                initial_model: Some(_)
+            }
+        ),
+        MECHANISM_FILE => file
+            .task
+            .privacy
+            .as_ref()
+            .is_some_and(|privacy| privacy.mechanism.is_some()),
+        MODEL_FILE => matches!(file.purpose, Purpose::Train { .. }),
         _ => true,
     }
 }

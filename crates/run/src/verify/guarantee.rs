@@ -18,7 +18,7 @@ pub(super) fn agree(run: &Run<'_>) -> (Check, Option<PrivacyReport>) {
         Some(claims) => claims,
         None => return (check, None),
     };
-    let made = check.keep(claims.report(&run.entries));
+    let made = check.keep(claims.report(&run.entries, run.end.as_ref()));
     let path = run.folder.join(PRIVACY_FILE);
     let Some(bytes) = check.keep(crate::files::read(&path)) else {
         return (check, None);
@@ -77,7 +77,7 @@ fn page(run: &Run<'_>, report: &PrivacyReport, check: &mut Check) {
     let Some(got) = check.keep(crate::files::read(&run.folder.join(PRIVACY_PAGE))) else {
         return;
     };
-    let expected = crate::privacy_page::document(&run.config.task.name, report);
+    let expected = crate::privacy_page::document(&run.task().name, report);
     let got = String::from_utf8_lossy(&got);
     let mut lines = expected.lines().zip(got.lines()).zip(1..);
     if let Some(((expected, got), line)) = lines.find(|((expected, got), _)| expected != got) {
@@ -94,9 +94,12 @@ fn page(run: &Run<'_>, report: &PrivacyReport, check: &mut Check) {
 
 /// Checks that no round was made beyond a budget of the run file.
 fn budget(run: &Run<'_>) -> Result<()> {
-    let mut account = Account::new(&run.config.task, &run.plan)?;
+    let mut account = Account::new(run.task(), &run.plan)?;
     for entry in &run.entries {
         account.add(entry)?;
+    }
+    if let Some(end) = &run.end {
+        account.end(end)?;
     }
     Ok(account.running()?.check_spent(&run.plan)?)
 }

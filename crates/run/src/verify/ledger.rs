@@ -1,39 +1,76 @@
 //! The ledger against itself and the configuration.
 
+mod service;
+
 use std::path::Path;
 
 use super::same::exactly;
+use super::subject::Subject;
 use super::{Check, Run, shown};
-use crate::driver::{LEDGER_FILE, genesis_of};
+use crate::driver::LEDGER_FILE;
 use crate::error::Result;
 use crate::files::{Line, Lines};
-use crate::ledger;
+use crate::ledger::{self, Ledger};
 use crate::manifest::Manifest;
+use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::participation::observed::Observed;
-use undertone_coordinator::record::LedgerEntry;
+use undertone_coordinator::record::{EndReason, LedgerEnd, LedgerEntry, LedgerLine, LedgerMode, everyone_in};
 use undertone_coordinator::sampling::Sampling;
 
 /// Checks that each line follows the one before it, and the first the settings of the run.
-pub(super) fn chain(folder: &Path) -> (Check, Option<Vec<LedgerEntry>>) {
+pub(super) fn chain(folder: &Path, subject: &Subject) -> (Check, Option<Ledger>) {
     let mut check = Check::new("ledger");
     let path = folder.join(LEDGER_FILE);
     let read = only_what_a_run_writes(&path, &mut check);
     check.keep(read);
-    let read = genesis_of(folder).and_then(|genesis| ledger::read_chain(&path, &genesis));
-    let Some((entries, head)) = check.keep(read) else {
+    let read = subject
+        .genesis(folder)
+        .and_then(|genesis| ledger::read(&path, &genesis));
+    let Some(found) = check.keep(read) else {
         return (check, None);
     };
+    let rounds = found.entries.len();
     if let Ok(manifest) = Manifest::read(folder) {
-        if manifest.ledger_head != head {
+        if manifest.ledger_head != found.head {
             check.problem(format!(
-                "{LEDGER_FILE}: ends in {head}, the manifest's ledger_head is {}",
-                manifest.ledger_head
+                "{LEDGER_FILE}: ends in {}, the manifest's ledger_head is {}",
+                found.head, manifest.ledger_head
             ));
         }
-        check.same("manifest.json, rounds", &(entries.len() as u64), &manifest.rounds);
+        check.same("manifest.json, rounds", &(rounds as u64), &manifest.rounds);
     }
-    check.found = format!("{} rounds, chained from the settings on", entries.len());
-    (check, Some(entries))
+    let ended = match (subject.file(), &found.end) {
+        (None, None) => "",
+        (Some(file), Some(end)) => {
+            if (end.end == EndReason::Completed) != (end.rounds == file.task.rounds) {
+                check.problem(format!(
+                    "{LEDGER_FILE}, line {}, end: expected `completed` exactly after {} rounds, got {:?} after {}",
+                    rounds + 1,
+                    file.task.rounds,
+                    end.end,
+                    end.rounds
+                ));
+            }
+            ", to the end of the task"
+        }
+        (Some(_), None) => {
+            check.problem(format!(
+                "{LEDGER_FILE}, line {}: expected the end of the task (a line with the key `end`), found no line; attempts after \
+                 the last release may be missing",
+                rounds + 1
+            ));
+            ""
+        }
+        (None, Some(_)) => {
+            check.problem(format!(
+                "{LEDGER_FILE}, line {}, end: expected a round, because only a task of the service has an end",
+                rounds + 1
+            ));
+            ""
+        }
+    };
+    check.found = format!("{rounds} rounds, chained from the settings on{ended}");
+    (check, Some(found))
 }
 
 /// Checks that each line has the keys of a ledger's line, each once, and no others.
@@ -41,7 +78,11 @@ fn only_what_a_run_writes(path: &Path, check: &mut Check) -> Result<()> {
     let mut lines = Lines::open(path)?;
     while let Some(Line { number, bytes, .. }) = lines.next()? {
         let place = format!("{LEDGER_FILE}, line {number}");
-        check.problems(exactly::<LedgerEntry>(&place, bytes).err().unwrap_or_default());
+        let problems = match LedgerLine::is_end(bytes) {
+            Ok(true) => exactly::<LedgerEnd>(&place, bytes).err(),
+            _ => exactly::<LedgerEntry>(&place, bytes).err(),
+        };
+        check.problems(problems.unwrap_or_default());
     }
     Ok(())
 }
@@ -49,11 +90,12 @@ fn only_what_a_run_writes(path: &Path, check: &mut Check) -> Result<()> {
 /// Checks the clip norm, sensitivity and noise of each round against the configuration.
 pub(super) fn rounds(run: &Run<'_>) -> Check {
     let mut check = Check::new("rounds");
-    if run.entries.len() as u64 > run.config.task.rounds {
+    if run.entries.len() as u64 > run.task().rounds {
         check.problem(format!(
-            "{LEDGER_FILE}: {} rounds, config.toml allows {}",
+            "{LEDGER_FILE}: {} rounds, {} allows {}",
             run.entries.len(),
-            run.config.task.rounds
+            run.subject.file_name(),
+            run.task().rounds
         ));
     }
     let adaptive = run
@@ -67,7 +109,7 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
             (true, Some(clip_norm)) => run.plan.round_clipped(entry.round, clip_norm),
             _ => run.plan.round(entry.round),
         };
-        let sampling = run.config.task.cohort.sampling.name();
+        let sampling = run.task().cohort.sampling.name();
         if entry.sampling != sampling {
             check.wrong(place("sampling"), sampling, &entry.sampling);
         }
@@ -117,13 +159,17 @@ fn is_key_id(text: &str) -> bool {
 /// Checks the size of a cohort, where the configuration determines it.
 fn check_size(run: &Run<'_>, index: usize, check: &mut Check) {
     let (users, goal) = (run.plan.population().users, run.plan.users_per_round() as u64);
-    let sizes = match run.config.task.cohort.sampling {
+    let sizes = match run.task().cohort.sampling {
         Sampling::FixedSize => goal..=goal,
         Sampling::ShuffledEpochs => {
             let cohorts = (users / goal.max(1)).max(1);
             users / cohorts..=users.div_ceil(cohorts)
         }
         Sampling::Poisson | Sampling::DeviceTimers => 0..=users,
+        Sampling::CheckIn => match run.subject.file() {
+            Some(file) => file.floor()..=file.sessions().min(users),
+            None => 0..=users,
+        },
     };
     let size = run.entries[index].cohort_size;
     if !sizes.contains(&size) {
@@ -135,7 +181,7 @@ fn check_size(run: &Run<'_>, index: usize, check: &mut Check) {
 /// Checks that each participant gave from one to `group_size` examples, with ULS and ELS.
 fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
     let (entry, place) = (&run.entries[index], place(index));
-    let group_size = run.config.task.user_update.group_size;
+    let group_size = run.task().user_update.group_size;
     check.same(
         place("group_size"),
         &group_size.map(f64::from),
@@ -214,23 +260,35 @@ fn segments(run: &Run<'_>, check: &mut Check) {
 pub(super) fn participation(run: &Run<'_>) -> Check {
     let mut check = Check::new("participation");
     let mut observed = Observed::new();
-    let mut policy = check.keep(run.plan.policy(&run.config.task)).flatten();
+    let mut policy = check.keep(run.plan.policy(run.task())).flatten();
+    let mut count = |round: u64, everyone: &[ParticipantId], line: &str, check: &mut Check| {
+        if let Err(violation) = observed.record(round, everyone) {
+            check.problem(format!("{line}: {violation}"));
+        }
+        if let Some(policy) = &mut policy
+            && let Err(violation) = policy.admit(round, everyone)
+        {
+            check.problem(format!("{line}: {violation}"));
+        }
+    };
     for (index, entry) in run.entries.iter().enumerate() {
         let line = format!("{LEDGER_FILE}, line {}", index + 1);
-        if entry.participants.len() as u64 != entry.cohort_size {
+        service::check_line(run, index, &mut check);
+        let named = entry.mode != Some(LedgerMode::DeviceLedger);
+        if named && entry.participants.len() as u64 != entry.cohort_size {
             check.problem(format!(
                 "{line}: cohort_size is {}, {} participants are named",
                 entry.cohort_size,
                 entry.participants.len()
             ));
         }
-        if let Err(violation) = observed.record(entry.round, &entry.participants) {
-            check.problem(format!("{line}: {violation}"));
-        }
-        if let Some(policy) = &mut policy
-            && let Err(violation) = policy.admit(entry.round, &entry.participants)
-        {
-            check.problem(format!("{line}: {violation}"));
+        count(entry.round, &entry.everyone(), &line, &mut check);
+    }
+    if let Some(end) = &run.end {
+        let line = format!("{LEDGER_FILE}, line {}", run.entries.len() + 1);
+        service::check_attempts(run, &end.attempts, &line, &mut check);
+        if !end.attempts.is_empty() {
+            count(end.rounds, &everyone_in(&end.attempts), &line, &mut check);
         }
     }
     let population = run.plan.population().users;

@@ -58,7 +58,7 @@ pub(super) fn matches_configuration(run: &Run<'_>) -> Check {
     let value = |mechanism: &Mechanism| serde_json::to_value(mechanism).unwrap_or_default();
     let (made, got) = (value(bounded.mechanism()), value(&mechanism));
     check.problems(differences(MECHANISM_FILE, &made, &got, Precision::Recomputed));
-    let unsearched = run.plan.unsearched_strategy(&run.config.task);
+    let unsearched = run.plan.unsearched_strategy(run.task());
     if let Some(expected) = unsearched.and_then(|made| check.keep(made)) {
         let strategy = |strategy: &Strategy| serde_json::to_value(strategy).unwrap_or_default();
         let (made, got) = (strategy(&expected), strategy(mechanism.strategy()));

@@ -7,12 +7,14 @@ use sha2::{Digest, Sha256};
 
 use super::mechanism::keys_of;
 use super::same::{Precision, differences, exactly};
+use super::subject::Subject;
 use super::{Check, Run};
 use crate::driver::{LEDGER_FILE, METRICS_FILE, evaluates, shows_epsilon, signal_to_noise};
 use crate::error::{Result, RunError};
 use crate::evaluate::Metrics;
 use crate::files::{Line, Lines};
 use crate::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
+use crate::task;
 use undertone_coordinator::account::Account;
 use undertone_coordinator::adaptive_clip::AdaptiveClip;
 use undertone_coordinator::plan::Spending;
@@ -40,7 +42,7 @@ pub(super) fn agree(run: &Run<'_>) -> Check {
     };
     check_start(run, start, &mut check);
     let digests = check.keep(ledger_digests(run)).unwrap_or_default();
-    let epsilons = check.keep(epsilons(run)).unwrap_or_default();
+    let epsilons = check.keep(epsilons(run, &stated(run, rest))).unwrap_or_default();
     let mut rounds: Vec<&RoundRecord> = Vec::new();
     let mut evaluations = vec![0_u64; run.entries.len() + 1];
     for (line, number) in rest.iter().zip(2..) {
@@ -119,13 +121,30 @@ fn ledger_digests(run: &Run<'_>) -> Result<Vec<String>> {
     Ok(digests)
 }
 
-/// The running guarantee after each round for which a run states it, computed as the run did, on all cores.
-fn epsilons(run: &Run<'_>) -> Result<Vec<Option<f64>>> {
-    let mut account = Account::new(&run.config.task, &run.plan)?;
+/// The rounds whose record states the running guarantee: those that the run file gives. A service chooses them.
+fn stated(run: &Run<'_>, lines: &[MetricsLine]) -> Vec<bool> {
+    match &run.subject {
+        Subject::Run(config) => {
+            let shows = |entry: &LedgerEntry| shows_epsilon(config, &run.plan, entry.round + 1);
+            run.entries.iter().map(shows).collect()
+        }
+        Subject::Task { .. } => {
+            let states = |line: &MetricsLine| match line {
+                MetricsLine::Round(record) => Some(record.epsilon.is_some()),
+                MetricsLine::Start(_) | MetricsLine::Evaluation(_) => None,
+            };
+            lines.iter().filter_map(states).collect()
+        }
+    }
+}
+
+/// The running guarantee after each round that states it, computed as the run did, on all cores.
+fn epsilons(run: &Run<'_>, stated: &[bool]) -> Result<Vec<Option<f64>>> {
+    let mut account = Account::new(run.task(), &run.plan)?;
     let mut asked: Vec<(usize, Spending)> = Vec::new();
     for (index, entry) in run.entries.iter().enumerate() {
         account.add(entry)?;
-        if shows_epsilon(&run.config, &run.plan, entry.round + 1) {
+        if stated.get(index).copied().unwrap_or(false) {
             asked.push((index, account.running()?));
         }
     }
@@ -152,24 +171,41 @@ fn total(counts: &[u64]) -> u64 {
 
 fn check_start(run: &Run<'_>, start: &StartRecord, check: &mut Check) {
     let place = format!("{METRICS_FILE}, start");
-    let layout = run.config.task.model.layout(run.vocabulary.len());
+    let config = match &run.subject {
+        Subject::Run(config) => config,
+        Subject::Task { file, .. } => {
+            let made = task::start_record(file, &run.plan, run.vocabulary.len());
+            if let Some(expected) = check.keep(made) {
+                determined(&place, &expected, start, check);
+            }
+            return;
+        }
+    };
+    let layout = config.task.model.layout(run.vocabulary.len());
     let warning = layout.map_err(RunError::from).and_then(|layout| {
-        let started = run.config.initial_model.is_some();
-        Ok(run.plan.warning(&run.config.task, &layout, started)?)
+        let started = config.initial_model.is_some();
+        Ok(run.plan.warning(&config.task, &layout, started)?)
     });
     let expected = StartRecord {
-        run: run.config.task.name.clone(),
-        model: run.config.task.model.family().to_owned(),
+        run: config.task.name.clone(),
+        model: config.task.model.family().to_owned(),
         parameters: run.counts.trained,
         frozen_parameters: run.counts.frozen,
         train_users: run.plan.population().users as usize,
-        rounds: run.config.task.rounds,
+        rounds: config.task.rounds,
         warning: check.keep(warning).flatten(),
         ..start.clone()
     };
     determined(&place, &expected, start, check);
-    possible_histogram(&format!("{place}.user_sizes"), &start.user_sizes, check);
-    let users = total(&start.user_sizes.counts);
+    let Some(sizes) = &start.user_sizes else {
+        check.problem(format!("{place}.user_sizes: missing"));
+        return;
+    };
+    if start.train_tokens.is_none() {
+        check.problem(format!("{place}.train_tokens: missing"));
+    }
+    possible_histogram(&format!("{place}.user_sizes"), sizes, check);
+    let users = total(&sizes.counts);
     if users != start.train_users as u64 {
         let expected = format!("{} users", start.train_users);
         check.wrong(format!("{place}.user_sizes.counts"), expected, users);
@@ -197,14 +233,7 @@ fn check_round(run: &Run<'_>, record: &RoundRecord, determined_by: &Determined<'
         epsilon,
     } = determined_by;
     let place = format!("{METRICS_FILE}, round {}", entry.round);
-    let expected = RoundRecord {
-        round: entry.round,
-        cohort_size: entry.cohort_size as usize,
-        survivors: entry.survivors,
-        abandoned: entry.abandoned,
-        examples: entry.examples,
-        clip_norm: entry.clip_norm,
-        noise_std: entry.noise_std,
+    let figures = RoundRecord {
         signal_to_noise: signal_to_noise(
             &run.plan,
             entry.noise_std,
@@ -212,7 +241,31 @@ fn check_round(run: &Run<'_>, record: &RoundRecord, determined_by: &Determined<'
             record.release_norm,
         ),
         epsilon: *epsilon,
-        ..record.clone()
+        ledger_sha256: record.ledger_sha256.clone(),
+        examples: entry.examples,
+        ..task::determined(entry)
+    };
+    let expected = match run.subject {
+        // What a service never learns is in no record of it.
+        Subject::Task { .. } => RoundRecord {
+            release_norm: record.release_norm,
+            seconds: record.seconds,
+            estimated_clip_norm: record.estimated_clip_norm,
+            ..figures
+        },
+        Subject::Run(_) => RoundRecord {
+            cohort_weight: record.cohort_weight,
+            tokens: record.tokens,
+            train_loss: record.train_loss,
+            discarded: record.discarded,
+            clipped_fraction: record.clipped_fraction,
+            update_norms: record.update_norms.clone(),
+            release_norm: record.release_norm,
+            estimated_clip_norm: record.estimated_clip_norm,
+            seconds: record.seconds,
+            phases: record.phases,
+            ..figures
+        },
     };
     if record.ledger_sha256.is_none() {
         check.problem(format!(
@@ -240,38 +293,56 @@ fn check_round(run: &Run<'_>, record: &RoundRecord, determined_by: &Determined<'
 /// Checks that figures which no file determines are possible.
 fn possible_round(run: &Run<'_>, record: &RoundRecord, entry: &LedgerEntry, place: &str, check: &mut Check) {
     let at = |name: &str| format!("{place}.{name}");
-    let summed = entry.survivors.unwrap_or(entry.cohort_size);
-    // Of a round that was abandoned nothing is known.
-    let min = if entry.abandoned { 0 } else { summed };
-    let (min, parts) = match run.config.task.user_update.algorithm {
-        Algorithm::Els => (entry.examples.unwrap_or(0), entry.examples.unwrap_or(0)),
-        _ => (min, summed),
-    };
-    let weights = match run.config.task.user_update.weight_cap {
-        None => min as f64..=parts as f64,
-        Some(_) => 0.0..=parts as f64,
-    };
-    possible(&at("cohort_weight"), record.cohort_weight, weights, check);
-    let discarded = record.discarded as f64;
-    possible(&at("discarded"), discarded, 0.0..=parts as f64, check);
-    possible(&at("clipped_fraction"), record.clipped_fraction, 0.0..=1.0, check);
-    for (name, figure) in [
-        ("train_loss", record.train_loss),
-        ("release_norm", record.release_norm),
-        ("seconds", record.seconds),
-    ] {
+    for (name, figure) in [("release_norm", record.release_norm), ("seconds", record.seconds)] {
         possible(&at(name), figure, 0.0..=f64::MAX, check);
     }
-    possible_histogram(&at("update_norms"), &record.update_norms, check);
-    let norms = total(&record.update_norms.counts);
-    if norms != 0 && !(min..=parts).contains(&norms) {
-        check.wrong(at("update_norms.counts"), format!("{parts} norms"), norms);
-    }
-    let adaptive = AdaptiveClip::new(&run.config.task.clip).is_some();
+    let adaptive = AdaptiveClip::new(&run.task().clip).is_some();
     if record.estimated_clip_norm.is_some() != adaptive {
         let place = at("estimated_clip_norm");
         check.problem(format!(
             "{place}: expected a number with adaptive clipping, and nothing without"
+        ));
+    }
+    if run.subject.file().is_some() {
+        return;
+    }
+    let summed = entry.survivors.unwrap_or(entry.cohort_size);
+    // Of a round that was abandoned nothing is known.
+    let min = if entry.abandoned { 0 } else { summed };
+    let (min, parts) = match run.task().user_update.algorithm {
+        Algorithm::Els => (entry.examples.unwrap_or(0), entry.examples.unwrap_or(0)),
+        _ => (min, summed),
+    };
+    let weights = match run.task().user_update.weight_cap {
+        None => min as f64..=parts as f64,
+        Some(_) => 0.0..=parts as f64,
+    };
+    possible(&at("cohort_weight"), record.cohort_weight, weights, check);
+    for (name, figure, max) in [
+        (
+            "discarded",
+            record.discarded.map(|count| count as f64),
+            parts as f64,
+        ),
+        ("clipped_fraction", record.clipped_fraction, 1.0),
+        ("train_loss", record.train_loss, f64::MAX),
+        ("tokens", record.tokens.map(|tokens| tokens as f64), f64::MAX),
+    ] {
+        match figure {
+            Some(figure) => possible(&at(name), figure, 0.0..=max, check),
+            None => check.problem(format!("{}: missing", at(name))),
+        }
+    }
+    let Some(update_norms) = &record.update_norms else {
+        check.problem(format!("{}: missing", at("update_norms")));
+        return;
+    };
+    possible_histogram(&at("update_norms"), update_norms, check);
+    let norms = total(&update_norms.counts);
+    if norms != 0 && !(min..=parts).contains(&norms) {
+        check.problem(format!(
+            "{}: expected {parts} norms, got {norms}",
+            at("update_norms.counts")
         ));
     }
 }
@@ -324,9 +395,15 @@ fn check_evaluation(
     check: &mut Check,
 ) {
     let place = format!("{METRICS_FILE}, line {line}, evaluation");
+    let Subject::Run(config) = &run.subject else {
+        check.problem(format!(
+            "{place}: a task of the service has none, because a task of its own measures the model"
+        ));
+        return;
+    };
     let expected = EvaluationRecord {
         round: rounds.len() as u64,
-        split: run.config.evaluation.split.name().to_owned(),
+        split: config.evaluation.split.name().to_owned(),
         // Added up in the same order as by the run.
         train_seconds: rounds.iter().fold(0.0, |sum, record| sum + record.seconds),
         ..record.clone()
@@ -381,12 +458,15 @@ fn possible_metrics(place: &str, metrics: &Metrics, check: &mut Check) {
 
 /// Checks that the model was evaluated when the configuration says so, and at the end.
 fn check_evaluations(run: &Run<'_>, evaluations: &[u64], check: &mut Check) {
+    let Subject::Run(config) = &run.subject else {
+        return;
+    };
     let last = evaluations.len() - 1;
     for (rounds, &count) in evaluations.iter().enumerate() {
         let due = u64::from(match rounds {
             // What a run starts from is evaluated before its first round.
-            0 => run.config.initial_model.is_some(),
-            _ => evaluates(&run.config, rounds as u64),
+            0 => config.initial_model.is_some(),
+            _ => evaluates(config, rounds as u64),
         });
         let holds = match rounds {
             // A run that was resumed after its end was evaluated again.

@@ -6,14 +6,18 @@ use super::same::{Precision, differences, exactly};
 use super::{Check, Run};
 use crate::driver::{MODEL_FILE, trained_model};
 use crate::error::Result;
-use crate::initial_model::{Description, source_sha256};
+use crate::initial_model::Description;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::record::PrivacyReport;
 
 /// Checks that the parameters are those of the ledger's last line, and that the frozen ones are unchanged.
 pub(super) fn matches_ledger(run: &Run<'_>, report: Option<&PrivacyReport>) -> Check {
     let mut check = Check::new("model");
-    let read = trained_model(run.folder, &run.config.task.model, &run.vocabulary);
+    if run.subject.is_evaluation() {
+        check.found = "none: an evaluation releases rates".to_owned();
+        return check;
+    }
+    let read = trained_model(run.folder, &run.task().model, &run.vocabulary);
     let (Some((model, parameters)), Some(last)) = (check.keep(read), run.entries.last()) else {
         return check;
     };
@@ -37,9 +41,9 @@ pub(super) fn matches_ledger(run: &Run<'_>, report: Option<&PrivacyReport>) -> C
 /// Checks that the file describes its model, its words and the guarantee of its training.
 fn description(run: &Run<'_>, report: &PrivacyReport, check: &mut Check) -> Result<()> {
     let mut trained_on = run.trainings.clone();
-    trained_on.push(run.claims()?.training(report, source_sha256(&run.config.data)?));
+    trained_on.push(run.claims()?.training(report, run.subject.source_sha256()?));
     let rounds = run.entries.len() as u64;
-    let made = Description::new(&run.config.task.model, rounds, &run.vocabulary, trained_on);
+    let made = Description::new(&run.task().model, rounds, &run.vocabulary, trained_on);
     let place = format!("{MODEL_FILE}, its description");
     let Some(text) = weights::description(&crate::files::read(&run.folder.join(MODEL_FILE))?)? else {
         check.problem(format!("{place}: missing"));

@@ -1,0 +1,403 @@
+//! A task file: everything about a task of the service, as one value with one digest.
+
+mod text;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use undertone_aggregation::ParamLayout;
+use undertone_mechanisms::Strategy;
+use undertone_models::ModelSpec;
+use undertone_secagg::assurance::Assumptions;
+use undertone_secagg::{Digest32, ThreatModel};
+use undertone_text::Examples;
+
+use super::validate::{at_least_one, needs_initial_model, positive};
+use super::{IdentityLevel, LedgerPlace, ServiceConfig, SumName, TaskConfig};
+use crate::error::{CoordinatorError, Result};
+use crate::plan::{Population, PrivacyPlan};
+use crate::sampling::Sampling;
+
+/// A task of the service: its settings with the vocabulary, the rules of examples, and the service around it.
+///
+/// The file is TOML with the tables of a run file but for the source of data, and `[vocabulary]`, `[text]` and `[service]`. Its
+/// canonical form is JSON of all settings, defaults included, in one order; identifier and digest are made from that form.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "text::TaskText", into = "text::TaskText")]
+pub struct TaskFile {
+    /// The purpose of the task.
+    pub purpose: Purpose,
+    /// Everything that privacy depends on.
+    pub task: TaskConfig,
+    /// The seed of a parity test, which fixes cohorts and noise. No other task may have one.
+    pub seed: Option<u64>,
+    /// The words of the model.
+    pub vocabulary: TaskVocabulary,
+    /// The rules that cut a device's text into examples.
+    pub text: TextRules,
+    /// The service around the task.
+    pub service: ServiceConfig,
+}
+
+/// The purpose of a task.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Purpose {
+    /// The task trains a model.
+    Train {
+        /// Parameters to start from; random ones where there is none.
+        initial_model: Option<PathBuf>,
+    },
+    /// The task measures the released model of another task: each device reports three rates. The model, vocabulary and text rules
+    /// of the file are those of that task.
+    Evaluate {
+        /// The name of the task that trains the model.
+        of: String,
+        /// The loss per token at which the mean loss of a user is capped, in nats.
+        loss_cap: f64,
+    },
+}
+
+/// `[vocabulary]`: the words of a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum TaskVocabulary {
+    /// One word per line, most frequent first. That the words were chosen without the population's text is the author's claim.
+    File {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// `[text]`: the rules that cut a device's text into examples, as `[data]` of a run file has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TextRules {
+    /// The unit of text that is one example.
+    pub examples: Examples,
+    /// Words of a sentence that are kept; a longer sentence is cut and gets no EOS.
+    pub max_sentence_tokens: usize,
+    /// Targets of a window, EOS among them; only where examples are windows.
+    pub max_example_tokens: usize,
+}
+
+impl Default for TextRules {
+    fn default() -> Self {
+        Self {
+            examples: Examples::Sentences,
+            max_sentence_tokens: 20,
+            max_example_tokens: 128,
+        }
+    }
+}
+
+impl TextRules {
+    /// Max number of targets of an example, as [`ExampleCutter::new`](undertone_text::ExampleCutter::new) takes it.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        match self.examples {
+            Examples::Sentences => self.max_sentence_tokens,
+            Examples::Windows => self.max_example_tokens,
+        }
+    }
+}
+
+/// The treatment of a seed in a task file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seeding {
+    /// A seed is refused: noise comes from the operating system.
+    Refused,
+    /// A seed is required, for a test that repeats a simulation.
+    ParityTest,
+}
+
+/// The rates that a device of an evaluation reports.
+const RATES: [&str; 3] = ["top1", "capped_loss", "in_vocabulary_top1"];
+
+impl TaskFile {
+    /// Checks each value that its type alone does not, and the tables against one another.
+    ///
+    /// # Errors
+    /// [`CoordinatorError`] naming the key, the expected and the actual value, or the reason for which it must be left out.
+    pub fn validate(&self, seeding: Seeding) -> Result<()> {
+        match (seeding, self.seed) {
+            (Seeding::Refused, Some(_)) => {
+                return Err(CoordinatorError::conflict(
+                    "seed",
+                    "anyone who knows the seed can subtract the noise; only `undertone serve --parity-test` takes one",
+                ));
+            }
+            (Seeding::ParityTest, Some(_)) if self.service.ledger == LedgerPlace::Device => {
+                return Err(CoordinatorError::value(
+                    "service.ledger",
+                    "`server` in a parity test, which names the subjects of a simulation",
+                    "device",
+                ));
+            }
+            (Seeding::ParityTest, None) => {
+                return Err(CoordinatorError::missing("seed", "a number in a parity test"));
+            }
+            _ => {}
+        }
+        if self.task.cohort.sampling != Sampling::CheckIn {
+            return Err(CoordinatorError::value(
+                "cohort.sampling",
+                "`check_in` in a task of the service (`undertone train` draws the other schemes)",
+                self.task.cohort.sampling.name(),
+            ));
+        }
+        self.task.validate()?;
+        self.service.validate()?;
+        self.validate_text()?;
+        match &self.purpose {
+            Purpose::Train { initial_model } => {
+                needs_initial_model(&self.task.model, initial_model.is_some())?;
+            }
+            Purpose::Evaluate { of, loss_cap } => {
+                if of.is_empty() || *of == self.task.name {
+                    return Err(CoordinatorError::value(
+                        "of",
+                        "the name of another task",
+                        format!("{of:?}"),
+                    ));
+                }
+                positive("loss_cap", *loss_cap)?;
+            }
+        }
+        self.validate_floors()
+    }
+
+    fn validate_text(&self) -> Result<()> {
+        let TextRules {
+            max_sentence_tokens,
+            max_example_tokens,
+            ..
+        } = self.text;
+        at_least_one("text.max_sentence_tokens", max_sentence_tokens)?;
+        at_least_one("text.max_example_tokens", max_example_tokens)?;
+        match self.task.model {
+            // EOS, or BOS, is one more.
+            ModelSpec::Transformer { context, .. } if self.text.longest() >= context => {
+                Err(CoordinatorError::value(
+                    "text",
+                    format!("examples of fewer targets than model.context = {context}"),
+                    self.text.longest(),
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the floors of sums, and the room of the modulus for all sessions of an attempt.
+    fn validate_floors(&self) -> Result<()> {
+        let min = self.service.group.min;
+        let goal = self.task.cohort.users_per_round.unwrap_or(f64::NAN);
+        if min as f64 > goal {
+            return Err(CoordinatorError::value(
+                "service.group.least",
+                format!("at most cohort.users_per_round = {goal}"),
+                min,
+            ));
+        }
+        let Some(aggregation) = &self.task.aggregation else {
+            return Ok(());
+        };
+        if aggregation.min_clients < min {
+            return Err(CoordinatorError::value(
+                "aggregation.min_clients",
+                format!("at least service.group.least = {min}, the floor of any sum that the server sees"),
+                aggregation.min_clients,
+            ));
+        }
+        // PRIVACY: each group's sum is seen on its own, so the noise that clients add must suffice for one group.
+        if self.task.encoding_is_noisy() && aggregation.min_clients > min {
+            return Err(CoordinatorError::value(
+                "aggregation.min_clients",
+                format!(
+                    "at most service.group.least = {min} with noise that clients add: the server sees the sum of each group \
+                     on its own"
+                ),
+                aggregation.min_clients,
+            ));
+        }
+        let sessions = self.sessions();
+        let max = aggregation.max_clients.unwrap_or(0);
+        if aggregation.sum == SumName::SecAgg && max < sessions {
+            return Err(CoordinatorError::value(
+                "aggregation.max_clients",
+                format!(
+                    "at least the {sessions} sessions of an attempt (service.over_selection times cohort.users_per_round)"
+                ),
+                max,
+            ));
+        }
+        Ok(())
+    }
+
+    /// The report goal of a round, `m`.
+    #[must_use]
+    pub fn goal(&self) -> u64 {
+        self.task.cohort.users_per_round.unwrap_or(0.0) as u64
+    }
+
+    /// Sessions of an attempt that may be open or reported at one time.
+    #[must_use]
+    pub fn sessions(&self) -> u64 {
+        (self.service.over_selection * self.goal() as f64).ceil() as u64
+    }
+
+    /// Min number of users in a release.
+    #[must_use]
+    pub fn floor(&self) -> u64 {
+        let aggregation = self.task.aggregation.as_ref();
+        aggregation.map_or(self.service.group.min, |aggregation| aggregation.min_clients)
+    }
+
+    /// The threat model of the task's secure sums: a server that lies, unless nobody vouches for the devices.
+    #[must_use]
+    pub fn threat_model(&self) -> ThreatModel {
+        match self.service.identity {
+            IdentityLevel::Dev => ThreatModel::HonestButCurious,
+            IdentityLevel::Certificate | IdentityLevel::Attested => ThreatModel::Active,
+        }
+    }
+
+    /// The assumptions of `aggregation.graph` under the [`threat_model`](Self::threat_model); `None` for a full graph.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::ConfigValue`] naming the table.
+    pub fn assumptions(&self) -> Result<Option<Assumptions>> {
+        let graph = self
+            .task
+            .aggregation
+            .as_ref()
+            .and_then(|aggregation| aggregation.graph);
+        graph
+            .map(|graph| graph.assumptions_of(self.threat_model()))
+            .transpose()
+    }
+
+    /// The declared population. No cost depends on it; reports name it.
+    #[must_use]
+    pub fn population(&self) -> Population {
+        let users = self.task.cohort.population.unwrap_or(0);
+        Population {
+            users,
+            total_weight: users as f64,
+        }
+    }
+
+    /// The layout of a device's update: the parameters of the model with this number of words, or the rates of an evaluation.
+    ///
+    /// # Errors
+    /// Sizes of the model that are out of range.
+    pub fn layout(&self, vocab_len: usize) -> Result<ParamLayout> {
+        Ok(match self.purpose {
+            Purpose::Train { .. } => self.task.model.layout(vocab_len)?,
+            Purpose::Evaluate { .. } => {
+                let rates = RATES.iter().map(|name| ((*name).to_owned(), vec![1])).collect();
+                ParamLayout::with_tensor_groups(rates)?
+            }
+        })
+    }
+
+    /// The privacy plan of a new task. `read` is the strategy of the file that `privacy.mechanism.file` names.
+    ///
+    /// # Errors
+    /// The errors of [`PrivacyPlan::new`]; a clip norm whose sum may be out of range.
+    pub fn plan(&self, read: Option<&Strategy>, vocab_len: usize) -> Result<PrivacyPlan> {
+        let layout = self.layout(vocab_len)?;
+        let plan = PrivacyPlan::new(&self.task, read, &layout, self.population())?;
+        plan.check_sum(1)?;
+        Ok(plan)
+    }
+
+    /// The privacy plan of a task that was created with this strategy, from its `mechanism.json`.
+    ///
+    /// # Errors
+    /// The errors of [`PrivacyPlan::with_strategy`].
+    pub fn plan_with(&self, strategy: Option<&Strategy>, vocab_len: usize) -> Result<PrivacyPlan> {
+        let layout = self.layout(vocab_len)?;
+        PrivacyPlan::with_strategy(&self.task, strategy, &layout, self.population())
+    }
+
+    /// The canonical form: JSON of all settings, defaults included.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::ConfigValue`] for a number that JSON cannot hold.
+    pub fn canonical(&self) -> Result<String> {
+        let fail = |got: String| CoordinatorError::value("task", "values that JSON can hold", got);
+        let text = serde_json::to_string(self).map_err(|error| fail(error.to_string()))?;
+        // A number that is not finite is written as nothing.
+        match Self::from_canonical(&text) {
+            Ok(again) if again == *self => Ok(text),
+            Ok(_) => Err(fail("a value that reads back as another".to_owned())),
+            Err(error) => Err(fail(error.to_string())),
+        }
+    }
+
+    /// Reads the canonical form. The result is not validated.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::ConfigValue`] for text that is no task.
+    pub fn from_canonical(text: &str) -> Result<Self> {
+        serde_json::from_str(text)
+            .map_err(|error| CoordinatorError::value("task", "the canonical form of a task", error))
+    }
+
+    /// SHA-256 of the canonical form.
+    ///
+    /// # Errors
+    /// The errors of [`canonical`](Self::canonical).
+    pub fn digest(&self) -> Result<Digest32> {
+        Ok(Sha256::digest(self.canonical()?).into())
+    }
+
+    /// The identifier of the task in a population: SHA-256 of the population, the name and the canonical form, each after its
+    /// length.
+    ///
+    /// # Errors
+    /// The errors of [`canonical`](Self::canonical).
+    pub fn id(&self, population: &str) -> Result<Digest32> {
+        let mut hash = Sha256::new();
+        hash.update(b"undertone task\0");
+        for part in [population, &self.task.name, &self.canonical()?] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        Ok(hash.finalize().into())
+    }
+
+    /// Checks that an evaluation measures the model of a training task.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::ConfigValue`] naming the first key in which the two differ.
+    pub fn check_evaluates(&self, training: &Self) -> Result<()> {
+        let Purpose::Evaluate { of, .. } = &self.purpose else {
+            return Err(CoordinatorError::value("kind", "evaluate", "train"));
+        };
+        if !matches!(training.purpose, Purpose::Train { .. }) || *of != training.task.name {
+            return Err(CoordinatorError::value(
+                "of",
+                "the name of a training task",
+                format!("{:?}", training.task.name),
+            ));
+        }
+        let differs = [
+            ("model", self.task.model != training.task.model),
+            ("vocabulary", self.vocabulary != training.vocabulary),
+            ("text", self.text != training.text),
+        ];
+        match differs.into_iter().find(|(_, differs)| *differs) {
+            None => Ok(()),
+            Some((key, _)) => Err(CoordinatorError::value(
+                key,
+                format!("that of the task {of:?}, whose model is measured"),
+                "a different one",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! Tasks of the service as files: reading a task file, its plan, the lines of its metrics, and the directory that
+//! `undertone task export` writes for `undertone verify`.
+
+mod export;
+mod records;
+mod settings;
+
+use std::path::{Path, PathBuf};
+
+use undertone_coordinator::task::{Seeding, TaskFile};
+
+use crate::config::{Override, RunConfig, parse_as};
+use crate::error::{Result, RunError};
+
+pub use export::{ServiceRecord, TaskExport};
+pub(crate) use export::{TASK_FILES, genesis_of};
+pub(crate) use records::determined;
+pub use records::{round_record, start_record};
+pub use settings::{
+    counts, genesis, mechanism_json, named_strategy, new_plan, plan_with, source_sha256, strategy_of,
+};
+
+/// Reads and checks a task file that the user named. Returns it with its folder, where its relative paths start.
+///
+/// # Errors
+/// [`RunError::Io`], [`RunError::ConfigSyntax`] with line and column, [`RunError::Coordinator`] naming the key.
+pub fn read(path: &Path, overrides: &[Override], seeding: Seeding) -> Result<(TaskFile, PathBuf)> {
+    let text = crate::files::read_given_text(path)?;
+    let file: TaskFile = parse_as(&text, path, overrides)?;
+    file.validate(seeding)?;
+    Ok((file, RunConfig::base_of(path).to_owned()))
+}
+
+/// Parses and checks the text of a task file; `path` only names it in errors.
+///
+/// # Errors
+/// The errors of [`read`].
+pub fn parse(text: &str, path: &Path, seeding: Seeding) -> Result<TaskFile> {
+    let file: TaskFile = parse_as(text, path, &[])?;
+    file.validate(seeding)?;
+    Ok(file)
+}
+
+/// The text of a task file with all settings, defaults included.
+///
+/// # Errors
+/// [`RunError::Coordinator`] for values that TOML cannot hold.
+pub fn text(file: &TaskFile) -> Result<String> {
+    let fail = |got: String| RunError::value("task", "values that TOML can hold", got);
+    let text = toml::to_string(file).map_err(|error| fail(error.to_string()))?;
+    match toml::from_str::<TaskFile>(&text) {
+        Ok(again) if again == *file => Ok(text),
+        Ok(_) => Err(fail("a value that reads back as another".to_owned())),
+        Err(error) => Err(fail(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

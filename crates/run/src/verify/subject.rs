@@ -1,0 +1,121 @@
+//! The settings of the directory that is verified: those of a run, or of a task of the service.
+
+use std::path::Path;
+
+use super::Check;
+use super::same::exactly;
+use crate::config::{RunConfig, RunFile};
+use crate::driver::{CONFIG_FILE, genesis_of};
+use crate::error::Result;
+use crate::files;
+use crate::files::names::{SERVICE_FILE, TASK_FILE};
+use crate::initial_model::source_sha256;
+use crate::task::{self, ServiceRecord};
+use undertone_coordinator::task::{Purpose, Seeding, TaskConfig, TaskFile};
+
+/// The settings of the directory that is verified.
+pub(super) enum Subject {
+    /// A run that `undertone train` made.
+    Run(Box<RunConfig>),
+    /// A task of the service that `undertone task export` wrote.
+    Task {
+        file: Box<TaskFile>,
+        record: ServiceRecord,
+    },
+}
+
+impl Subject {
+    /// The settings that privacy depends on.
+    pub(super) fn task(&self) -> &TaskConfig {
+        match self {
+            Self::Run(config) => &config.task,
+            Self::Task { file, .. } => &file.task,
+        }
+    }
+
+    /// The task file of a service.
+    pub(super) fn file(&self) -> Option<&TaskFile> {
+        match self {
+            Self::Run(_) => None,
+            Self::Task { file, .. } => Some(file),
+        }
+    }
+
+    /// `true` if no model is trained.
+    pub(super) fn is_evaluation(&self) -> bool {
+        self.file()
+            .is_some_and(|file| matches!(file.purpose, Purpose::Evaluate { .. }))
+    }
+
+    /// The name of the file with the settings.
+    pub(super) fn file_name(&self) -> &'static str {
+        match self {
+            Self::Run(_) => CONFIG_FILE,
+            Self::Task { .. } => TASK_FILE,
+        }
+    }
+
+    /// The name of the text that was read.
+    pub(super) fn source_sha256(&self) -> Result<String> {
+        match self {
+            Self::Run(config) => source_sha256(&config.data),
+            Self::Task { record, .. } => Ok(task::source_sha256(&record.population)),
+        }
+    }
+
+    /// The digest that the first line of the ledger follows.
+    pub(super) fn genesis(&self, folder: &Path) -> Result<String> {
+        match self {
+            Self::Run(_) => genesis_of(folder),
+            Self::Task { file, record } => task::genesis_of(folder, &file.id(&record.population)?),
+        }
+    }
+}
+
+/// Reads and checks the settings.
+pub(super) fn read(folder: &Path, of_task: bool) -> (Check, Option<Subject>) {
+    let mut check = Check::new("configuration");
+    let subject = match of_task {
+        false => {
+            let path = folder.join(CONFIG_FILE);
+            let read = files::read_text(&path).and_then(|text| RunFile::parse(&text, &path, &[]));
+            if files::exists(&folder.join(TASK_FILE)) {
+                check.problem(format!(
+                    "{TASK_FILE}: a directory holds a run or a task, and there is a {CONFIG_FILE}"
+                ));
+            }
+            check.keep(read).map(|config| Subject::Run(Box::new(config)))
+        }
+        true => task_of(folder, &mut check),
+    };
+    check.found = match of_task {
+        false => "config.toml is a valid run file".to_owned(),
+        true => "task.toml is a valid task file".to_owned(),
+    };
+    (check, subject)
+}
+
+fn task_of(folder: &Path, check: &mut Check) -> Option<Subject> {
+    let path = folder.join(TASK_FILE);
+    let read = files::read_text(&path).and_then(|text| {
+        let seeding = |file: &TaskFile| match file.seed {
+            Some(_) => Seeding::ParityTest,
+            None => Seeding::Refused,
+        };
+        let file: TaskFile = crate::config::parse_as(&text, &path, &[])?;
+        file.validate(seeding(&file))?;
+        Ok(file)
+    });
+    let file = check.keep(read);
+    let bytes = check.keep(files::read(&folder.join(SERVICE_FILE)))?;
+    match exactly::<ServiceRecord>(SERVICE_FILE, &bytes) {
+        Ok(record) => Some(Subject::Task {
+            file: Box::new(file?),
+            record,
+        }),
+        Err(problems) => {
+            check.problems(problems);
+            None
+        }
+    }
+}
