@@ -1,0 +1,290 @@
+//! The rows of the store, as values.
+
+use std::fmt;
+
+use undertone_accounting::participation::Participation;
+use undertone_coordinator::participation::ParticipantId;
+use undertone_protocol::{Digest32, Kind, TaskState};
+
+/// A time in milliseconds since 1970, by the clock of the store.
+pub type Millis = u64;
+
+/// The identifier of a task: SHA-256 of its population, its name and its settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub Digest32);
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The number of an attempt in the store. It grows over all tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttemptId(pub u64);
+
+impl fmt::Display for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// The identifier of a session: 16 bytes of the operating system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub [u8; 16]);
+
+/// A task to create, as a draft.
+#[derive(Debug, Clone)]
+pub struct NewTask {
+    /// Its identifier.
+    pub id: TaskId,
+    /// Its population.
+    pub population: String,
+    /// Its name, which no other task of the population has.
+    pub name: String,
+    /// Its purpose.
+    pub kind: Kind,
+    /// The text of its settings, in their canonical form.
+    pub config: String,
+    /// The digest of its signed plan.
+    pub plan: Digest32,
+    /// The digest that the first line of its ledger follows, in hexadecimal digits.
+    pub genesis: String,
+    /// The schema that admission and commit enforce.
+    pub participation: Participation,
+    /// Number of rounds.
+    pub rounds: u64,
+    /// Min number of users in a release.
+    pub min_included: u64,
+    /// The initial model: the release of round 0.
+    pub model: Digest32,
+}
+
+/// A task.
+#[derive(Debug, Clone)]
+pub struct TaskRow {
+    /// The task as it was created. `model` is the initial one.
+    pub task: NewTask,
+    /// Its state.
+    pub state: TaskState,
+    /// Number of released rounds, which is the round that is open.
+    pub head_round: u64,
+    /// The model after them.
+    pub head_model: Digest32,
+    /// The sealed noise after them; `None` where there is nothing to keep.
+    pub head_state: Option<Digest32>,
+    /// The digest of the last line of the ledger, in hexadecimal digits.
+    pub chain: String,
+    /// The fence of the last lease.
+    pub fence: u64,
+}
+
+/// The right to lead a task. A later lease of the task has a higher fence, and makes this one void.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// The task.
+    pub task: TaskId,
+    /// The process that holds it.
+    pub process: String,
+    /// Grows by one with each lease of the task.
+    pub fence: u64,
+    /// The end, by the clock of the store.
+    pub until: Millis,
+}
+
+/// An attempt to open.
+#[derive(Debug, Clone, Copy)]
+pub struct NewAttempt {
+    /// The round, which must be the head of the task.
+    pub round: u64,
+    /// Number of sessions that may be open or reported at one time.
+    pub target: u32,
+    /// The end of the selection, by the clock of the store.
+    pub select_until: Millis,
+    /// The end of the reports, by the clock of the store.
+    pub report_until: Millis,
+}
+
+/// The state of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttemptState {
+    /// Devices are assigned.
+    Selecting,
+    /// Devices report.
+    Reporting,
+    /// The sum is being released.
+    Releasing,
+    /// The release is out.
+    Committed,
+    /// There was no release, and there will be none.
+    Abandoned,
+}
+
+/// The reason for an attempt without a release. None of them depends on the value of an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// Too few devices came or reported.
+    Few,
+    /// The attempt took too long.
+    Deadline,
+    /// The process that led it was lost.
+    Crash,
+    /// A later lease took the task over.
+    Fence,
+    /// The store failed.
+    Store,
+    /// The network failed.
+    Network,
+    /// A subject stood twice in the sum.
+    Duplicate,
+    /// A message of the protocol of sums was wrong.
+    Protocol,
+    /// The operator ended it.
+    Operator,
+}
+
+/// The state of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionState {
+    /// It has its assignment.
+    Assigned,
+    /// It has plan and model.
+    Configured,
+    /// It has joined a sum, trained and ready. From here on it counts as a participation.
+    Ready,
+    /// Its update was accepted.
+    Reported,
+    /// It was lost before it was ready: it sent nothing.
+    LostBeforeReady,
+    /// It was lost after it was ready.
+    Lost,
+    /// It is in a release.
+    Included,
+}
+
+/// A device that asks for a place in an attempt.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The session that it gets.
+    pub session: SessionId,
+    /// The pseudonym of its subject in the task.
+    pub user: ParticipantId,
+    /// The key of the device.
+    pub device: Digest32,
+    /// The check-in, which gets one answer for good.
+    pub checkin: [u8; 16],
+    /// The end of the hold on the subject, by the clock of the store: until then no other session of it opens.
+    pub hold_until: Millis,
+}
+
+/// The answer to an admission.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admitted {
+    /// A new session.
+    Yes,
+    /// The session that this check-in was given before.
+    Before(SessionId),
+    /// The subject has an open session until this time.
+    Held(Millis),
+    /// The subject took part in this round; it may come again `min_sep` rounds later.
+    TooSoon {
+        /// The round of its last participation.
+        last: u64,
+    },
+    /// The subject has taken part as often as the task allows.
+    TooOften,
+    /// The attempt has its sessions, or takes no more.
+    Full,
+}
+
+/// A release to commit.
+#[derive(Debug, Clone)]
+pub struct Release {
+    /// The attempt, which must have been reserved.
+    pub attempt: AttemptId,
+    /// The round.
+    pub round: u64,
+    /// Users in the sum, each once.
+    pub included: Vec<ParticipantId>,
+    /// Users who joined the attempt, and are not in the sum.
+    pub lost: Vec<ParticipantId>,
+    /// The line of the ledger, without a line feed.
+    pub line: Vec<u8>,
+    /// Its digest, in hexadecimal digits.
+    pub digest: String,
+    /// The digest of the line before, in hexadecimal digits.
+    pub previous: String,
+    /// The model after the round.
+    pub model: Digest32,
+    /// The sealed noise after the round; `None` where there is nothing to keep.
+    pub state: Option<Digest32>,
+    /// The name of the key of the round's noise.
+    pub noise_key: Option<String>,
+    /// A line of `metrics.jsonl`.
+    pub metrics: Vec<u8>,
+}
+
+/// The end of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// Its state.
+    pub state: AttemptState,
+    /// The reason where it was abandoned.
+    pub reason: Option<Reason>,
+    /// The fence under which it last moved.
+    pub fence: u64,
+}
+
+/// A committed model that is not published yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unpublished {
+    /// Number of released rounds.
+    pub round: u64,
+    /// The attempt that made it.
+    pub attempt: AttemptId,
+    /// The number of the attempt within its round, from 0.
+    pub attempt_of_round: u32,
+    /// The model.
+    pub model: Digest32,
+    /// The sealed noise.
+    pub state: Option<Digest32>,
+    /// The digest of the line of the ledger, in hexadecimal digits.
+    pub chain: String,
+}
+
+/// An attempt that made no release, with the users who count as having taken part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AbandonedAttempt {
+    /// The round.
+    pub round: u64,
+    /// The number of the attempt within its round, from 0.
+    pub attempt_of_round: u32,
+    /// The reason.
+    pub reason: Reason,
+    /// The users, ascending.
+    pub participants: Vec<ParticipantId>,
+}
+
+/// The numbers of participations of the users of a task, those in abandoned attempts included.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Histograms {
+    /// Number of users by their number of participations.
+    pub participations: Vec<(u64, u64)>,
+    /// Number of users that took part at all.
+    pub users: u64,
+}
+
+/// A device that was given a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceRow {
+    /// Its key.
+    pub key: Digest32,
+    /// Its population.
+    pub population: String,
+    /// The day of its enrolment, counted from 1970.
+    pub enrolled_day: u64,
+    /// `true` if its key was revoked.
+    pub revoked: bool,
+}

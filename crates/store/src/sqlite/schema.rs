@@ -1,0 +1,219 @@
+//! The schema of the database, its version and its migrations.
+
+use rusqlite::Connection;
+
+use super::tx::sql_error;
+use crate::{Result, StoreError};
+
+/// Marks a database as one of this program: "UDT1".
+const APPLICATION: i32 = 0x5544_5431;
+
+/// The steps from an empty database to the present schema. A step that was released never changes; a new schema is a new step.
+const MIGRATIONS: [&str; 1] = [include_str!("schema_1.sql")];
+
+/// The version of the schema that this program reads and writes.
+pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
+
+/// Creates the schema in an empty database, and refuses every database of another schema.
+pub(super) fn open(conn: &Connection, place: &str) -> Result<()> {
+    let (application, version) = marks(conn, place)?;
+    if application == 0 && version == 0 && is_empty(conn, place)? {
+        return migrate_with(conn, place, &MIGRATIONS);
+    }
+    check_application(application, place)?;
+    if version == VERSION {
+        return Ok(());
+    }
+    Err(StoreError::Schema {
+        place: place.to_owned(),
+        expected: VERSION,
+        got: version,
+        hint: match version < VERSION {
+            true => "keep a copy of it, then migrate it",
+            false => "it was written by a newer program; use that one",
+        },
+    })
+}
+
+/// Brings an older database to the present schema.
+pub(super) fn migrate(conn: &Connection, place: &str) -> Result<()> {
+    let (application, _) = marks(conn, place)?;
+    check_application(application, place)?;
+    migrate_with(conn, place, &MIGRATIONS)
+}
+
+/// Makes the steps that the database lacks, each in a transaction of its own.
+fn migrate_with(conn: &Connection, place: &str, steps: &[&str]) -> Result<()> {
+    let (_, version) = marks(conn, place)?;
+    let done = version as usize;
+    if done > steps.len() {
+        return Err(StoreError::Schema {
+            place: place.to_owned(),
+            expected: steps.len() as u32,
+            got: version,
+            hint: "it was written by a newer program; use that one",
+        });
+    }
+    for (at, step) in steps.iter().enumerate().skip(done) {
+        let batch = format!(
+            "BEGIN IMMEDIATE;\n{step}\nPRAGMA application_id = {APPLICATION};\nPRAGMA user_version = {};\nCOMMIT;",
+            at + 1
+        );
+        if let Err(error) = conn.execute_batch(&batch) {
+            if !conn.is_autocommit() {
+                // The first error is the one to report.
+                let _ = conn.execute_batch("ROLLBACK");
+            }
+            return Err(sql_error(&error, place));
+        }
+    }
+    Ok(())
+}
+
+fn marks(conn: &Connection, place: &str) -> Result<(i32, u32)> {
+    let number = |name: &str| {
+        conn.pragma_query_value(None, name, |row| row.get::<_, i32>(0))
+            .map_err(|error| sql_error(&error, place))
+    };
+    let version = number("user_version")?;
+    Ok((number("application_id")?, version.cast_unsigned()))
+}
+
+fn is_empty(conn: &Connection, place: &str) -> Result<bool> {
+    conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| {
+        row.get::<_, i64>(0)
+    })
+    .map(|tables| tables == 0)
+    .map_err(|error| sql_error(&error, place))
+}
+
+fn check_application(application: i32, place: &str) -> Result<()> {
+    if application == APPLICATION {
+        return Ok(());
+    }
+    Err(StoreError::Damaged {
+        what: format!("the file {place}"),
+        reason: format!(
+            "expected a database of Undertone's service ({APPLICATION:#x}), got {application:#x}"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tables(conn: &Connection) -> i64 {
+        conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+            .unwrap()
+    }
+
+    #[test]
+    fn a_migration_keeps_the_rows_of_a_filled_database() {
+        let conn = Connection::open_in_memory().unwrap();
+        open(&conn, "here").unwrap();
+        conn.execute_batch("INSERT INTO devices VALUES (x'01', 'p', 3, 0)")
+            .unwrap();
+        let more = [
+            MIGRATIONS[0],
+            "ALTER TABLE devices ADD COLUMN class TEXT NOT NULL DEFAULT 'phone';",
+        ];
+        migrate_with(&conn, "here", &more).unwrap();
+        let class: String = conn
+            .query_row("SELECT class FROM devices WHERE enrolled_day = 3", [], |row| {
+                row.get(0)
+            })
+            .unwrap();
+        assert_eq!(class, "phone");
+        // This program is now the older one.
+        let error = open(&conn, "here").unwrap_err().to_string();
+        assert!(
+            error.contains("schema 1, got 2") && error.contains("newer program"),
+            "{error}"
+        );
+        let error = migrate(&conn, "here").unwrap_err().to_string();
+        assert!(error.contains("newer program"), "{error}");
+    }
+
+    #[test]
+    fn a_step_that_fails_leaves_the_schema_before_it() {
+        let conn = Connection::open_in_memory().unwrap();
+        open(&conn, "here").unwrap();
+        let before = tables(&conn);
+        let bad = [
+            MIGRATIONS[0],
+            "CREATE TABLE extra (a) STRICT; SELECT nothing FROM nowhere;",
+        ];
+        assert!(migrate_with(&conn, "here", &bad).is_err());
+        assert_eq!(
+            (tables(&conn), marks(&conn, "here").unwrap().1),
+            (before, VERSION)
+        );
+        open(&conn, "here").unwrap();
+    }
+
+    #[test]
+    fn a_database_of_another_program_is_refused() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch("CREATE TABLE theirs (a)").unwrap();
+        for result in [open(&conn, "here"), migrate(&conn, "here")] {
+            let error = result.unwrap_err().to_string();
+            assert!(
+                error.contains("the file here") && error.contains("got 0x0"),
+                "{error}"
+            );
+        }
+        assert_eq!(tables(&conn), 1);
+    }
+
+    #[test]
+    fn an_older_database_is_refused_until_it_is_migrated() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(&format!(
+            "CREATE TABLE old (a); PRAGMA application_id = {APPLICATION};"
+        ))
+        .unwrap();
+        let error = open(&conn, "here").unwrap_err().to_string();
+        assert!(
+            error.contains("schema 1, got 0") && error.contains("migrate it"),
+            "{error}"
+        );
+        migrate(&conn, "here").unwrap();
+        open(&conn, "here").unwrap();
+    }
+
+    #[test]
+    fn every_column_has_a_comment_or_a_name_that_needs_none() {
+        let plain = [
+            "id",
+            "task",
+            "round",
+            "attempt",
+            "population",
+            "name",
+            "digest",
+            "state",
+            "line",
+            "seq",
+            "user",
+            "key",
+            "at",
+            "actor",
+            "action",
+            "detail",
+            "opened",
+            "revoked",
+            "number",
+        ];
+        for line in MIGRATIONS[0].lines().filter(|line| line.starts_with("    ")) {
+            let name = line.trim().split(' ').next().unwrap();
+            let is_column = name
+                .chars()
+                .all(|letter| letter.is_ascii_lowercase() || letter == '_');
+            assert!(
+                !is_column || line.contains("-- ") || plain.contains(&name),
+                "{line}"
+            );
+        }
+    }
+}

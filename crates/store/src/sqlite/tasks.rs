@@ -1,0 +1,241 @@
+//! Transactions on tasks, leases, ledgers and models.
+
+use rusqlite::Connection;
+use undertone_coordinator::participation::ParticipantId;
+use undertone_protocol::{Digest32, TaskState};
+
+use super::facts::{led_task, note, open_attempt, task, task_row};
+use super::tx::{Bits, Name, Time, Tx, all, change, one};
+use crate::clock::after;
+use crate::{
+    AbandonedAttempt, AttemptId, AttemptState, Histograms, Lease, Millis, NewTask, Reason, TaskId,
+    Unpublished, rules,
+};
+
+pub(super) fn create(conn: &Connection, new: &NewTask) -> Tx<()> {
+    let sql = "SELECT count(*) FROM tasks WHERE digest = ?1 OR (population = ?2 AND name = ?3)";
+    let taken: i64 = one(conn, sql, (new.id.0, &new.population, &new.name))?;
+    rules::is_new(taken > 0, new)?;
+    let schema = new.participation;
+    conn.prepare_cached(
+        "INSERT INTO tasks (digest, population, name, kind, config, plan, genesis, spacing, min_sep, max_part, rounds, \
+         floor, model, state, head_round, head_model, head_state, chain, fence, lease_owner, lease_until) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 0, ?13, NULL, ?7, 0, NULL, 0)",
+    )?
+    .execute((
+        new.id.0,
+        &new.population,
+        &new.name,
+        Name(new.kind),
+        &new.config,
+        new.plan,
+        &new.genesis,
+        Name(schema.spacing()),
+        Bits(schema.gap().get()),
+        Bits(schema.max_participation()),
+        Bits(new.rounds),
+        Bits(new.min_included),
+        new.model,
+        Name(TaskState::Draft),
+    ))?;
+    let row = conn.last_insert_rowid();
+    change(conn, "INSERT INTO models VALUES (?1, 0, ?2, 1)", (row, new.model))?;
+    Ok(())
+}
+
+pub(super) fn set_state(
+    conn: &Connection,
+    id: TaskId,
+    (from, to): (TaskState, TaskState),
+    (actor, text): (&str, &str),
+    now: Millis,
+) -> Tx<()> {
+    let found = task(conn, id)?;
+    found.facts.may_move(from, to, text)?;
+    change(
+        conn,
+        "UPDATE tasks SET state = ?2 WHERE id = ?1",
+        (found.row, Name(to)),
+    )?;
+    note(conn, now, actor, "set_state", &rules::moved(id, from, to, text))
+}
+
+pub(super) fn lease(
+    conn: &Connection,
+    id: TaskId,
+    process: &str,
+    ttl: Millis,
+    now: Millis,
+) -> Tx<Option<Lease>> {
+    let found = task(conn, id)?;
+    if !found.facts.is_free_for(process, now) {
+        return Ok(None);
+    }
+    let lease = Lease {
+        task: id,
+        process: process.to_owned(),
+        fence: found.facts.fence + 1,
+        until: after(now, ttl),
+    };
+    change(
+        conn,
+        "UPDATE tasks SET fence = ?2, lease_owner = ?3, lease_until = ?4 WHERE id = ?1",
+        (found.row, Bits(lease.fence), process, Time(lease.until)),
+    )?;
+    if let Some((attempt, AttemptState::Releasing)) = open_attempt(conn, found.row)? {
+        let facts = super::facts::attempt(conn, attempt)?;
+        super::attempts::close_abandoned(conn, found.row, &facts, lease.fence, Reason::Crash, &[], now)?;
+    }
+    Ok(Some(lease))
+}
+
+pub(super) fn renew(conn: &Connection, lease: &Lease, until: Millis) -> Tx<()> {
+    let found = led_task(conn, lease)?;
+    let sql = "UPDATE tasks SET lease_until = ?2 WHERE id = ?1";
+    change(conn, sql, (found.row, Time(until)))?;
+    Ok(())
+}
+
+pub(super) fn hand_back(conn: &Connection, lease: &Lease) -> Tx<()> {
+    let found = led_task(conn, lease)?;
+    let sql = "UPDATE tasks SET lease_owner = NULL, lease_until = 0 WHERE id = ?1";
+    change(conn, sql, [found.row])?;
+    Ok(())
+}
+
+/// A line at the end of a ledger.
+pub(super) struct Line<'a> {
+    /// The round; `None` for the last line of a task.
+    pub(super) round: Option<u64>,
+    pub(super) bytes: &'a [u8],
+    pub(super) digest: &'a str,
+    pub(super) previous: &'a str,
+}
+
+pub(super) fn append_line(conn: &Connection, task: i64, line: &Line<'_>) -> Tx<()> {
+    change(
+        conn,
+        "INSERT INTO ledger VALUES (?1, (SELECT ifnull(max(seq) + 1, 0) FROM ledger WHERE task = ?1), ?2, ?3, ?4, ?5)",
+        (task, line.round.map(Bits), line.bytes, line.digest, line.previous),
+    )?;
+    Ok(())
+}
+
+pub(super) fn end(conn: &Connection, lease: &Lease, line: &Line<'_>, now: Millis) -> Tx<()> {
+    let found = led_task(conn, lease)?;
+    let open = open_attempt(conn, found.row)?.map(|(attempt, _)| attempt);
+    found
+        .facts
+        .may_end(open, line.bytes, line.digest, line.previous)?;
+    append_line(conn, found.row, line)?;
+    change(
+        conn,
+        "UPDATE tasks SET chain = ?2, state = ?3 WHERE id = ?1",
+        (found.row, line.digest, Name(TaskState::Completed)),
+    )?;
+    let detail = rules::moved(lease.task, found.facts.state, TaskState::Completed, "");
+    note(conn, now, &lease.process, "end", &detail)
+}
+
+pub(super) fn ledger(conn: &Connection, id: TaskId, from: u64) -> Tx<Vec<Vec<u8>>> {
+    let Some(task) = task_row(conn, id)? else {
+        return Ok(Vec::new());
+    };
+    let sql = "SELECT line FROM ledger WHERE task = ?1 AND seq >= ?2 ORDER BY seq";
+    // No ledger has a line beyond the signed range.
+    let from = i64::try_from(from).unwrap_or(i64::MAX);
+    Ok(all(conn, sql, (task, from), |row| row.get(0))?)
+}
+
+pub(super) fn metrics(conn: &Connection, id: TaskId) -> Tx<Vec<Vec<u8>>> {
+    let sql = "SELECT line FROM metrics WHERE task = (SELECT id FROM tasks WHERE digest = ?1) ORDER BY seq";
+    Ok(all(conn, sql, [id.0], |row| row.get(0))?)
+}
+
+pub(super) fn append_metrics(conn: &Connection, id: TaskId, line: &[u8]) -> Tx<()> {
+    let task = task_row(conn, id)?.ok_or_else(|| rules::missing("task", id.to_string()))?;
+    append_metrics_at(conn, task, line)
+}
+
+pub(super) fn append_metrics_at(conn: &Connection, task: i64, line: &[u8]) -> Tx<()> {
+    let sql =
+        "INSERT INTO metrics VALUES (?1, (SELECT ifnull(max(seq) + 1, 0) FROM metrics WHERE task = ?1), ?2)";
+    change(conn, sql, (task, line))?;
+    Ok(())
+}
+
+pub(super) fn observed(conn: &Connection, id: TaskId) -> Tx<Histograms> {
+    let sql = "SELECT participations, count(*) FROM users WHERE task = (SELECT id FROM tasks WHERE digest = ?1) \
+         AND last_round IS NOT NULL GROUP BY participations ORDER BY participations";
+    let participations = all(conn, sql, [id.0], |row| {
+        Ok((row.get::<_, Bits>(0)?.0, row.get::<_, Bits>(1)?.0))
+    })?;
+    Ok(Histograms {
+        users: participations.iter().map(|(_, users)| users).sum(),
+        participations,
+    })
+}
+
+pub(super) fn unpublished(conn: &Connection, id: TaskId) -> Tx<Vec<Unpublished>> {
+    let sql = "SELECT m.round, r.attempt, a.attempt AS number, m.digest, r.state, r.line FROM tasks t \
+         JOIN models m ON m.task = t.id AND m.published = 0 \
+         JOIN releases r ON r.task = t.id AND r.round = m.round - 1 \
+         JOIN attempts a ON a.id = r.attempt WHERE t.digest = ?1 ORDER BY m.round";
+    Ok(all(conn, sql, [id.0], |row| {
+        Ok(Unpublished {
+            round: row.get::<_, Bits>(0)?.0,
+            attempt: AttemptId(row.get::<_, Bits>(1)?.0),
+            attempt_of_round: row.get(2)?,
+            model: row.get(3)?,
+            state: row.get(4)?,
+            chain: row.get(5)?,
+        })
+    })?)
+}
+
+pub(super) fn published(conn: &Connection, id: TaskId, round: u64) -> Tx<()> {
+    let task = task_row(conn, id)?.ok_or_else(|| rules::missing("task", id.to_string()))?;
+    let sql = "UPDATE models SET published = 1 WHERE task = ?1 AND round = ?2";
+    match change(conn, sql, (task, Bits(round)))? {
+        0 => Err(rules::no_model(id, round).into()),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn may_serve(conn: &Connection, blob: &Digest32) -> Tx<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM models WHERE digest = ?1 AND published = 1) \
+         OR EXISTS (SELECT 1 FROM tasks WHERE plan = ?1)";
+    Ok(one(conn, sql, [blob])?)
+}
+
+/// The abandoned attempts after the last committed one, with their users.
+pub(super) fn abandoned_since_release(conn: &Connection, id: TaskId) -> Tx<Vec<AbandonedAttempt>> {
+    let Some(task) = task_row(conn, id)? else {
+        return Ok(Vec::new());
+    };
+    let sql = "SELECT id, round, attempt, reason FROM attempts WHERE task = ?1 AND state = ?2 \
+         AND id > (SELECT ifnull(max(attempt), 0) FROM releases WHERE task = ?1) ORDER BY id";
+    let found = all(conn, sql, (task, Name(AttemptState::Abandoned)), |row| {
+        let Name(reason) = row.get(3)?;
+        let abandoned = AbandonedAttempt {
+            round: row.get::<_, Bits>(1)?.0,
+            attempt_of_round: row.get(2)?,
+            reason,
+            participants: Vec::new(),
+        };
+        Ok((row.get::<_, i64>(0)?, abandoned))
+    })?;
+    found
+        .into_iter()
+        .map(|(attempt, mut abandoned)| {
+            let sql = "SELECT user FROM abandoned WHERE attempt = ?1";
+            let mut users = all(conn, sql, [attempt], |row| {
+                Ok(ParticipantId::new(row.get::<_, Bits>(0)?.0))
+            })?;
+            // The database sorts by the signed number.
+            users.sort_unstable();
+            abandoned.participants = users;
+            Ok(abandoned)
+        })
+        .collect()
+}

@@ -1,0 +1,233 @@
+//! Stores under test, and rows to put into them.
+
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use undertone_accounting::participation::{Gap, Participation};
+use undertone_coordinator::participation::ParticipantId;
+use undertone_protocol::{Digest32, Kind, TaskState};
+use undertone_store::{
+    Admission, AttemptId, AuditRow, Lease, ManualClock, Memory, NewAttempt, NewTask, Release, SessionId,
+    Sqlite, Store, TaskId,
+};
+
+/// The time at which tests begin.
+pub(crate) const BEGIN: u64 = 1_800_000_000_000;
+
+/// A store under a clock that the test moves.
+pub(crate) struct World {
+    pub(crate) clock: ManualClock,
+    kind: WorldKind,
+}
+
+enum WorldKind {
+    Memory(Box<Memory>),
+    Sqlite {
+        store: Option<Box<Sqlite>>,
+        path: PathBuf,
+        _folder: tempfile::TempDir,
+    },
+}
+
+impl World {
+    pub(crate) fn memory() -> Self {
+        let clock = ManualClock::at(BEGIN);
+        let kind = WorldKind::Memory(Box::new(Memory::new(Arc::new(clock.clone()))));
+        Self { clock, kind }
+    }
+
+    pub(crate) fn sqlite() -> Self {
+        let clock = ManualClock::at(BEGIN);
+        let folder = folder();
+        let path = folder.path().join("service.db");
+        let store = Sqlite::with_clock(&path, Arc::new(clock.clone())).unwrap();
+        let kind = WorldKind::Sqlite {
+            store: Some(Box::new(store)),
+            path,
+            _folder: folder,
+        };
+        Self { clock, kind }
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        match &self.kind {
+            WorldKind::Memory(memory) => &**memory,
+            WorldKind::Sqlite { store, .. } => &**store.as_ref().unwrap(),
+        }
+    }
+
+    /// The path of the database.
+    pub(crate) fn path(&self) -> Option<&PathBuf> {
+        match &self.kind {
+            WorldKind::Memory(_) => None,
+            WorldKind::Sqlite { path, .. } => Some(path),
+        }
+    }
+
+    /// Closes the store and opens it anew.
+    pub(crate) fn restart(&mut self) {
+        match &mut self.kind {
+            WorldKind::Memory(memory) => memory.restart(),
+            WorldKind::Sqlite { store, path, .. } => {
+                drop(store.take());
+                let opened = Sqlite::with_clock(path, Arc::new(self.clock.clone())).unwrap();
+                *store = Some(Box::new(opened));
+            }
+        }
+    }
+
+    pub(crate) fn audit(&self) -> Vec<AuditRow> {
+        match &self.kind {
+            WorldKind::Memory(memory) => memory.audit(),
+            WorldKind::Sqlite { store, .. } => store.as_ref().unwrap().audit().unwrap(),
+        }
+    }
+}
+
+/// A folder in memory where the machine has one, since a test of rules need not wait for a disk.
+pub(crate) fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
+}
+
+pub(crate) fn sha(bytes: &[u8]) -> Digest32 {
+    Sha256::digest(bytes).into()
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn user(number: u64) -> ParticipantId {
+    ParticipantId::new(number)
+}
+
+pub(crate) fn users(numbers: impl IntoIterator<Item = u64>) -> Vec<ParticipantId> {
+    numbers.into_iter().map(ParticipantId::new).collect()
+}
+
+pub(crate) fn at_least(gap: u64, max: u64) -> Participation {
+    Participation::at_least(Gap::new(gap).unwrap(), max).unwrap()
+}
+
+pub(crate) fn exactly(gap: u64, max: u64) -> Participation {
+    Participation::fixed_epochs(Gap::new(gap).unwrap(), max).unwrap()
+}
+
+pub(crate) fn new_task(name: &str, participation: Participation) -> NewTask {
+    NewTask {
+        id: TaskId(sha(name.as_bytes())),
+        population: "keyboard-en".to_owned(),
+        name: name.to_owned(),
+        kind: Kind::Train,
+        config: format!("name = {name:?}\n"),
+        plan: sha(format!("plan of {name}").as_bytes()),
+        genesis: hex(&sha(format!("genesis of {name}").as_bytes())),
+        participation,
+        rounds: 50,
+        min_included: 1,
+        model: sha(format!("model of {name}").as_bytes()),
+    }
+}
+
+/// An active task with a lease of process "one".
+pub(crate) fn active(store: &dyn Store, name: &str, participation: Participation) -> (TaskId, Lease) {
+    activate(store, &new_task(name, participation))
+}
+
+pub(crate) fn activate(store: &dyn Store, task: &NewTask) -> (TaskId, Lease) {
+    store.create_task(task).unwrap();
+    store
+        .set_state(task.id, TaskState::Draft, TaskState::Active, "operator", "")
+        .unwrap();
+    (task.id, store.lease(task.id, "one", 30_000).unwrap().unwrap())
+}
+
+pub(crate) fn new_attempt(store: &dyn Store, round: u64) -> NewAttempt {
+    NewAttempt {
+        round,
+        target: 100,
+        select_until: store.now() + 600_000,
+        report_until: store.now() + 1_200_000,
+    }
+}
+
+pub(crate) fn open(store: &dyn Store, lease: &Lease) -> AttemptId {
+    let round = store.task(lease.task).unwrap().head_round;
+    store.open_attempt(lease, &new_attempt(store, round)).unwrap()
+}
+
+pub(crate) fn session(number: u64) -> SessionId {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&number.to_le_bytes());
+    id[15] = 0xa5;
+    SessionId(id)
+}
+
+/// The admission of a user by a device with the user's number, under a check-in with the session's number.
+pub(crate) fn admission(store: &dyn Store, attempt: AttemptId, who: u64, number: u64) -> Admission {
+    let mut checkin = [0; 16];
+    checkin[..8].copy_from_slice(&number.to_le_bytes());
+    Admission {
+        attempt,
+        session: session(number),
+        user: user(who),
+        device: sha(&who.to_le_bytes()),
+        checkin,
+        hold_until: store.now() + 60_000,
+    }
+}
+
+/// A release that follows the head of its task.
+pub(crate) fn release(
+    store: &dyn Store,
+    task: TaskId,
+    attempt: AttemptId,
+    included: &[ParticipantId],
+    lost: &[ParticipantId],
+) -> Release {
+    let row = store.task(task).unwrap();
+    let mut line = format!(
+        "{{\"round\":{},\"previous\":\"{}\",\"participants\":[",
+        row.head_round, row.chain
+    );
+    for user in included {
+        write!(line, "\"{user}\",").unwrap();
+    }
+    line.push_str("],\"lost\":[");
+    for user in lost {
+        write!(line, "\"{user}\",").unwrap();
+    }
+    line.push_str("]}");
+    Release {
+        attempt,
+        round: row.head_round,
+        included: included.to_vec(),
+        lost: lost.to_vec(),
+        digest: hex(&sha(line.as_bytes())),
+        model: sha(format!("model of {line}").as_bytes()),
+        state: Some(sha(format!("state of {line}").as_bytes())),
+        noise_key: Some(format!("key {}", attempt.0)),
+        metrics: format!("{{\"round\":{}}}", row.head_round).into_bytes(),
+        line: line.into_bytes(),
+        previous: row.chain,
+    }
+}
+
+/// Opens an attempt, and commits a release of these users, who are admitted or not.
+pub(crate) fn released(store: &dyn Store, lease: &Lease, included: &[u64]) -> Release {
+    let attempt = open(store, lease);
+    store.reserve(lease, attempt, included.len() as u64).unwrap();
+    let release = release(store, lease.task, attempt, &users(included.iter().copied()), &[]);
+    store.commit_release(lease, &release).unwrap();
+    release
+}
+
+/// The text of an error.
+pub(crate) fn refused<T: std::fmt::Debug>(result: undertone_store::Result<T>, words: &str) {
+    let error = result.unwrap_err().to_string();
+    assert!(error.contains(words), "expected {words:?} in {error:?}");
+}

@@ -1,0 +1,681 @@
+//! Random histories on both stores: the same answers, and the invariants that the privacy of a task rests on.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use undertone_accounting::participation::{Participation, Spacing};
+use undertone_protocol::TaskState;
+use undertone_store::{
+    Admission, Admitted, AttemptId, Histograms, Lease, NewAttempt, NewTask, Reason, Release, SessionId,
+    SessionState, Store, StoreError, TaskId,
+};
+
+use common::*;
+
+/// Histories that share a pair of stores, each with a task of its own.
+const PER_STORE: u64 = 250;
+
+const USERS: u64 = 7;
+
+#[derive(Debug, Clone)]
+enum Op {
+    Lease {
+        process: u8,
+        ttl: u64,
+    },
+    Renew {
+        old: bool,
+    },
+    HandBack,
+    Open {
+        target: u32,
+        wrong_round: bool,
+    },
+    CloseSelection,
+    Admit {
+        user: u64,
+        device: u8,
+        repeat: bool,
+    },
+    Note {
+        session: usize,
+        state: usize,
+    },
+    Reserve {
+        included: u64,
+        old: bool,
+    },
+    Commit {
+        split: u16,
+        twist: u8,
+        old: bool,
+    },
+    Repeat,
+    Abandon {
+        reason: usize,
+        extra: Option<u64>,
+        old: bool,
+    },
+    Advance {
+        by: u64,
+    },
+    Move {
+        from: usize,
+        to: usize,
+    },
+    Publish {
+        round: u64,
+    },
+    Restart,
+    Sweep,
+    End,
+    /// All steps of a round, from the lease to the release.
+    Round {
+        process: u8,
+        mask: u8,
+        split: u16,
+    },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => (0..2u8, 1..4u64).prop_map(|(process, ttl)| Op::Lease { process, ttl: ttl * 10_000 }),
+        1 => prop::bool::weighted(0.3).prop_map(|old| Op::Renew { old }),
+        1 => Just(Op::HandBack),
+        14 => (1..6u32, prop::bool::weighted(0.05))
+            .prop_map(|(target, wrong_round)| Op::Open { target, wrong_round }),
+        3 => Just(Op::CloseSelection),
+        50 => (0..USERS, 0..3u8, prop::bool::weighted(0.1))
+            .prop_map(|(user, device, repeat)| Op::Admit { user, device, repeat }),
+        12 => (any::<prop::sample::Index>(), 0..7usize)
+            .prop_map(|(session, state)| Op::Note { session: session.index(1 << 16), state }),
+        14 => (0..4u64, prop::bool::weighted(0.1)).prop_map(|(included, old)| Op::Reserve { included, old }),
+        16 => (any::<u16>(), 0..24u8, prop::bool::weighted(0.1))
+            .prop_map(|(split, twist, old)| Op::Commit { split, twist, old }),
+        2 => Just(Op::Repeat),
+        8 => (0..9usize, prop::option::weighted(0.3, 0..USERS), prop::bool::weighted(0.1))
+            .prop_map(|(reason, extra, old)| Op::Abandon { reason, extra, old }),
+        8 => (0..3u32).prop_map(|power| Op::Advance { by: 40 * 100u64.pow(power) }),
+        2 => (0..5usize, 0..5usize).prop_map(|(from, to)| Op::Move { from, to }),
+        2 => (0..6u64).prop_map(|round| Op::Publish { round }),
+        1 => prop::bool::weighted(0.25).prop_map(|restart| if restart { Op::Restart } else { Op::Sweep }),
+        24 => (0..2u8, any::<u8>(), any::<u16>())
+            .prop_map(|(process, mask, split)| Op::Round { process, mask, split }),
+        1 => prop::bool::weighted(0.1).prop_map(|end| if end { Op::End } else { Op::Repeat }),
+    ]
+}
+
+const REASONS: [Reason; 9] = [
+    Reason::Few,
+    Reason::Deadline,
+    Reason::Crash,
+    Reason::Fence,
+    Reason::Store,
+    Reason::Network,
+    Reason::Duplicate,
+    Reason::Protocol,
+    Reason::Operator,
+];
+
+const STATES: [SessionState; 7] = [
+    SessionState::Assigned,
+    SessionState::Configured,
+    SessionState::Ready,
+    SessionState::Reported,
+    SessionState::LostBeforeReady,
+    SessionState::Lost,
+    SessionState::Included,
+];
+
+const TASK_STATES: [TaskState; 5] = [
+    TaskState::Draft,
+    TaskState::Active,
+    TaskState::Paused,
+    TaskState::Completed,
+    TaskState::Halted,
+];
+
+/// Both stores, with the number of histories that they have seen.
+struct Pair {
+    memory: World,
+    sqlite: World,
+    histories: u64,
+    /// Sessions so far, so that no identifier comes twice.
+    sessions: u64,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self {
+            memory: World::memory(),
+            sqlite: World::sqlite(),
+            histories: 0,
+            sessions: 0,
+        }
+    }
+
+    /// Does the same on both stores, and checks that both say the same.
+    fn both<T: std::fmt::Debug>(
+        &self,
+        act: impl Fn(&dyn Store) -> undertone_store::Result<T>,
+    ) -> Result<T, StoreError> {
+        let (memory, sqlite) = (act(self.memory.store()), act(self.sqlite.store()));
+        let text = |result: &undertone_store::Result<T>| match result {
+            Ok(value) => format!("{value:?}"),
+            Err(error) => format!("error: {error}"),
+        };
+        assert_eq!(text(&memory), text(&sqlite), "memory and SQLite");
+        sqlite
+    }
+}
+
+/// The record of one history, kept apart from the stores.
+struct Oracle {
+    schema: Participation,
+    /// The rounds of each user, in released and abandoned attempts, as they were counted.
+    rounds: BTreeMap<u64, Vec<u64>>,
+    /// Sessions that count, of the open attempt.
+    members: BTreeSet<u64>,
+    head: u64,
+    fence: u64,
+    ended: bool,
+    /// The lines of the ledger.
+    lines: Vec<Vec<u8>>,
+}
+
+impl Oracle {
+    /// `true` if the user may take part in a round, by the words of the schema.
+    fn admits(&self, user: u64, round: u64) -> bool {
+        let Some(rounds) = self.rounds.get(&user) else {
+            return true;
+        };
+        let fits = rounds.iter().all(|before| {
+            let gap = round.checked_sub(*before);
+            gap.is_some_and(|gap| gap >= self.schema.gap().get())
+        });
+        let in_step = self.schema.spacing() == Spacing::AtLeast
+            || rounds
+                .iter()
+                .max()
+                .is_none_or(|last| round - last == self.schema.gap().get());
+        fits && in_step && (rounds.len() as u64) < self.schema.max_participation()
+    }
+
+    fn count(&mut self, user: u64, round: u64) {
+        assert!(
+            self.admits(user, round),
+            "user {user} in round {round} after {:?}",
+            self.rounds.get(&user)
+        );
+        self.rounds.entry(user).or_default().push(round);
+    }
+}
+
+struct History<'a> {
+    pair: &'a mut Pair,
+    task: NewTask,
+    oracle: Oracle,
+    leases: Vec<Lease>,
+    attempts: Vec<AttemptId>,
+    /// Sessions of the last attempt, with what is known of them.
+    sessions: Vec<(SessionId, u64)>,
+    admissions: Vec<Admission>,
+    last_release: Option<Release>,
+}
+
+impl History<'_> {
+    fn id(&self) -> TaskId {
+        self.task.id
+    }
+
+    /// The lease to act by: mostly the last one.
+    fn lease(&self, old: bool) -> Lease {
+        let fallback = Lease {
+            task: self.id(),
+            process: "never".to_owned(),
+            fence: 0,
+            until: 0,
+        };
+        let found = if old {
+            self.leases.first()
+        } else {
+            self.leases.last()
+        };
+        found.cloned().unwrap_or(fallback)
+    }
+
+    fn attempt(&self) -> AttemptId {
+        self.attempts.last().copied().unwrap_or(AttemptId(0))
+    }
+
+    /// Checks that only the lease with the last fence has changed anything.
+    fn led(&self, lease: &Lease) {
+        assert_eq!(lease.fence, self.oracle.fence, "a void lease was obeyed");
+    }
+
+    /// Counts the users of attempts that were abandoned since the last look.
+    fn count_abandoned(&mut self, before: usize) {
+        let id = self.id();
+        let listed = self.pair.both(|store| store.abandoned_since_release(id)).unwrap();
+        for abandoned in &listed[before..] {
+            assert_eq!(abandoned.round, self.oracle.head);
+            let named: BTreeSet<u64> = abandoned.participants.iter().map(|user| user.get()).collect();
+            assert_eq!(named.len(), abandoned.participants.len(), "a user twice");
+            assert!(
+                named.is_superset(&self.oracle.members),
+                "a session was not counted"
+            );
+            for user in named {
+                self.oracle.count(user, abandoned.round);
+            }
+            self.oracle.members.clear();
+        }
+    }
+
+    fn abandoned(&self) -> usize {
+        let id = self.id();
+        self.pair
+            .both(|store| store.abandoned_since_release(id))
+            .unwrap()
+            .len()
+    }
+
+    fn step(&mut self, op: &Op) {
+        let id = self.id();
+        let before = self.abandoned();
+        match op {
+            Op::Lease { process, ttl } => {
+                let process = format!("process {process}");
+                if let Some(lease) = self.pair.both(|store| store.lease(id, &process, *ttl)).unwrap() {
+                    self.oracle.fence += 1;
+                    assert_eq!(lease.fence, self.oracle.fence, "fences grow by one");
+                    self.leases.push(lease);
+                    self.count_abandoned(before);
+                }
+            }
+            Op::Renew { old } => {
+                let lease = self.lease(*old);
+                if self.pair.both(|store| store.renew(&lease, 20_000)).is_ok() {
+                    self.led(&lease);
+                }
+            }
+            Op::HandBack => {
+                let lease = self.lease(false);
+                let _ = self.pair.both(|store| store.hand_back(lease.clone()));
+            }
+            Op::Open { target, wrong_round } => self.open(*target, *wrong_round),
+            Op::CloseSelection => {
+                let (lease, attempt) = (self.lease(false), self.attempt());
+                if self
+                    .pair
+                    .both(|store| store.close_selection(&lease, attempt))
+                    .is_ok()
+                {
+                    self.led(&lease);
+                }
+            }
+            Op::Admit { user, device, repeat } => self.admit(*user, *device, *repeat),
+            Op::Note { session, state } => {
+                let Some(&(session, who)) = self.sessions.get(session % self.sessions.len().max(1)) else {
+                    return;
+                };
+                let state = STATES[*state];
+                self.pair
+                    .both(|store| store.note_sessions(&[(session, state)]))
+                    .unwrap();
+                if state == SessionState::LostBeforeReady {
+                    // The stores decide whether the note came in time; both agree, so the next abandonment shows it.
+                    self.oracle.members.remove(&who);
+                }
+            }
+            Op::Reserve { included, old } => {
+                let (lease, attempt) = (self.lease(*old), self.attempt());
+                if self
+                    .pair
+                    .both(|store| store.reserve(&lease, attempt, *included))
+                    .is_ok()
+                {
+                    self.led(&lease);
+                    assert!(*included >= self.task.min_included);
+                }
+            }
+            Op::Commit { split, twist, old } => self.commit(*split, *twist, *old),
+            Op::Repeat => {
+                let (lease, release) = (self.lease(false), self.last_release.clone());
+                if let Some(release) = release {
+                    let _ = self.pair.both(|store| store.commit_release(&lease, &release));
+                }
+            }
+            Op::Abandon { reason, extra, old } => {
+                let (lease, attempt) = (self.lease(*old), self.attempt());
+                // A user whose row the database lost; admission had let it in.
+                let extra = extra.filter(|user| self.oracle.admits(*user, self.oracle.head));
+                let extra = users(extra);
+                let reason = REASONS[*reason];
+                if self
+                    .pair
+                    .both(|store| store.abandon(&lease, attempt, reason, &extra))
+                    .is_ok()
+                {
+                    self.led(&lease);
+                    self.count_abandoned(before);
+                }
+            }
+            Op::Advance { by } => {
+                self.pair.memory.clock.advance(*by);
+                self.pair.sqlite.clock.advance(*by);
+            }
+            Op::Move { from, to } => {
+                let (from, to) = (TASK_STATES[*from], TASK_STATES[*to]);
+                let moved = self
+                    .pair
+                    .both(|store| store.set_state(id, from, to, "operator", "a note"));
+                assert!(moved.is_err() || to != TaskState::Completed);
+                // Most histories go on.
+                let _ = self
+                    .pair
+                    .both(|store| store.set_state(id, TaskState::Paused, TaskState::Active, "operator", ""));
+                let _ = self.pair.both(|store| {
+                    store.set_state(id, TaskState::Halted, TaskState::Active, "operator", "on")
+                });
+            }
+            Op::Publish { round } => {
+                let done = self.pair.both(|store| store.published(id, *round)).is_ok();
+                assert_eq!(done, *round <= self.oracle.head, "round {round}");
+            }
+            Op::Restart => {
+                self.pair.memory.restart();
+                self.pair.sqlite.restart();
+            }
+            Op::Sweep => self.pair.both(|store| store.sweep()).unwrap(),
+            Op::End => self.end(),
+            Op::Round { process, mask, split } => {
+                let (process, ttl) = (*process, 20_000);
+                self.step(&Op::Lease { process, ttl });
+                self.step(&Op::Open {
+                    target: 5,
+                    wrong_round: false,
+                });
+                for user in (0..USERS).filter(|user| mask >> user & 1 == 1) {
+                    self.step(&Op::Admit {
+                        user,
+                        device: process,
+                        repeat: false,
+                    });
+                }
+                self.step(&Op::Reserve {
+                    included: self.task.min_included,
+                    old: false,
+                });
+                self.step(&Op::Commit {
+                    split: *split,
+                    twist: 23,
+                    old: false,
+                });
+            }
+        }
+        self.check();
+    }
+
+    fn open(&mut self, target: u32, wrong_round: bool) {
+        let lease = self.lease(false);
+        let now = self.pair.sqlite.store().now();
+        let attempt = NewAttempt {
+            round: self.oracle.head + u64::from(wrong_round),
+            target,
+            select_until: now + 300_000,
+            report_until: now + 600_000,
+        };
+        if let Ok(opened) = self.pair.both(|store| store.open_attempt(&lease, &attempt)) {
+            self.led(&lease);
+            assert!(!wrong_round && !self.oracle.ended && self.oracle.head < self.task.rounds);
+            assert!(self.attempts.last().is_none_or(|last| *last < opened));
+            self.attempts.push(opened);
+            self.sessions.clear();
+            self.oracle.members.clear();
+        }
+    }
+
+    fn admit(&mut self, user: u64, device: u8, repeat: bool) {
+        let admission = match self.admissions.last() {
+            Some(last) if repeat => last.clone(),
+            _ => {
+                self.pair.sessions += 1;
+                let number = self.pair.sessions;
+                let now = self.pair.sqlite.store().now();
+                let mut checkin = [0; 16];
+                checkin[..8].copy_from_slice(&number.to_le_bytes());
+                Admission {
+                    attempt: self.attempt(),
+                    session: session(number),
+                    user: common::user(user),
+                    device: sha(&[device, user as u8]),
+                    checkin,
+                    hold_until: now + 3_000,
+                }
+            }
+        };
+        let answer = self.pair.both(|store| store.admit(&admission));
+        if matches!(answer, Ok(Admitted::Yes)) {
+            let user = admission.user.get();
+            assert!(
+                self.oracle.admits(user, self.oracle.head),
+                "user {user} was admitted"
+            );
+            // PRIVACY: the second open session of a subject would be its second update in the sum.
+            assert!(self.oracle.members.insert(user), "user {user} has two sessions");
+            self.sessions.push((admission.session, user));
+        }
+        self.admissions.push(admission);
+    }
+
+    fn commit(&mut self, split: u16, twist: u8, old: bool) {
+        let (lease, attempt, id) = (self.lease(old), self.attempt(), self.id());
+        let (mut included, mut lost) = (Vec::new(), Vec::new());
+        for (at, user) in self.oracle.members.iter().enumerate() {
+            match split >> (2 * at) & 3 {
+                0 => {}
+                1 => lost.push(*user),
+                _ => included.push(*user),
+            }
+        }
+        match twist {
+            // A user that is barred, or one whose session was lost.
+            0 => included.push(u64::from(split) % USERS),
+            1 => lost.push(u64::from(split) % USERS),
+            2 => included.extend(included.clone()),
+            _ => {}
+        }
+        let mut release = release(
+            self.pair.sqlite.store(),
+            id,
+            attempt,
+            &users(included.iter().copied()),
+            &users(lost.iter().copied()),
+        );
+        match twist {
+            3 => release.round += 1,
+            4 => release.previous.clone_from(&self.task.genesis),
+            5 => release.line.push(b' '),
+            _ => {}
+        }
+        let head = self.pair.both(|store| store.task(id)).unwrap().head_round;
+        let committed = self.pair.both(|store| store.commit_release(&lease, &release));
+        if committed.is_ok() && self.pair.both(|store| store.task(id)).unwrap().head_round > head {
+            self.led(&lease);
+            assert!(release.included.len() as u64 >= self.task.min_included);
+            for user in included.into_iter().chain(lost) {
+                self.oracle.count(user, head);
+            }
+            self.oracle.head += 1;
+            self.oracle.lines.push(release.line.clone());
+            self.oracle.members.clear();
+            self.last_release = Some(release);
+        }
+    }
+
+    fn end(&mut self) {
+        let (lease, id) = (self.lease(false), self.id());
+        let row = self.pair.both(|store| store.task(id)).unwrap();
+        let line = format!("{{\"previous\":\"{}\",\"end\":true}}", row.chain);
+        let digest = hex(&sha(line.as_bytes()));
+        let ended = self
+            .pair
+            .both(|store| store.end(&lease, line.as_bytes(), &digest, &row.chain));
+        if ended.is_ok() {
+            self.led(&lease);
+            assert!(!self.oracle.ended, "a task ended twice");
+            self.oracle.ended = true;
+            self.oracle.lines.push(line.into_bytes());
+        }
+    }
+
+    /// The state of both stores is the same, and is that of the record.
+    fn check(&self) {
+        let id = self.id();
+        let row = self.pair.both(|store| store.task(id)).unwrap();
+        assert_eq!(
+            row.head_round, self.oracle.head,
+            "the head moves by one per release"
+        );
+        assert_eq!(row.fence, self.oracle.fence);
+        self.pair.both(|store| store.open_attempt_of(id)).unwrap();
+        if let Some(attempt) = self.attempts.last() {
+            self.pair.both(|store| store.outcome(*attempt)).unwrap();
+        }
+    }
+
+    /// The whole history once more, at its end.
+    fn check_end(&self) {
+        let id = self.id();
+        let lines = self.pair.both(|store| store.ledger(id, 0)).unwrap();
+        assert_eq!(lines, self.oracle.lines);
+        let mut chain = self.task.genesis.clone();
+        for line in &lines {
+            let text = std::str::from_utf8(line).unwrap();
+            assert!(
+                text.contains(&format!("\"previous\":\"{chain}\"")),
+                "{text} after {chain}"
+            );
+            chain = hex(&sha(line));
+        }
+        assert_eq!(self.pair.both(|store| store.task(id)).unwrap().chain, chain);
+        let mut counts = BTreeMap::<u64, u64>::new();
+        for rounds in self.oracle.rounds.values() {
+            *counts.entry(rounds.len() as u64).or_default() += 1;
+        }
+        let expected = Histograms {
+            participations: counts.into_iter().collect(),
+            users: self.oracle.rounds.len() as u64,
+        };
+        assert_eq!(self.pair.both(|store| store.observed(id)).unwrap(), expected);
+        self.pair.both(|store| store.unpublished(id)).unwrap();
+        let metrics = self.pair.both(|store| store.metrics(id)).unwrap();
+        assert_eq!(metrics.len() as u64, self.oracle.head);
+    }
+}
+
+fn schema() -> impl Strategy<Value = Participation> {
+    (1..4u64, 1..4u64, prop::bool::weighted(0.2)).prop_map(|(gap, max, exact)| match exact {
+        true => exactly(gap, max),
+        false => at_least(gap, max),
+    })
+}
+
+/// Runs one history on a pair of stores, and gives the number of its releases.
+fn run(pair: &mut Pair, schema: Participation, floor: u64, ops: &[Op]) -> u64 {
+    pair.histories += 1;
+    let task = NewTask {
+        rounds: 6,
+        min_included: floor,
+        ..new_task(&format!("history {}", pair.histories), schema)
+    };
+    let id = task.id;
+    pair.both(|store| store.create_task(&task)).unwrap();
+    pair.both(|store| store.set_state(id, TaskState::Draft, TaskState::Active, "operator", ""))
+        .unwrap();
+    let mut history = History {
+        oracle: Oracle {
+            schema,
+            rounds: BTreeMap::new(),
+            members: BTreeSet::new(),
+            head: 0,
+            fence: 0,
+            ended: false,
+            lines: Vec::new(),
+        },
+        pair,
+        task,
+        leases: Vec::new(),
+        attempts: Vec::new(),
+        sessions: Vec::new(),
+        admissions: Vec::new(),
+        last_release: None,
+    };
+    for op in ops {
+        history.step(op);
+    }
+    history.check_end();
+    history.oracle.head
+}
+
+/// Runs so many histories of up to so many steps. Proptest makes a failing one small.
+fn histories(cases: u32, steps: usize) {
+    let pair = RefCell::new(Pair::new());
+    let (releases, done) = (RefCell::new(0), RefCell::new(0u64));
+    let config = ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let strategy = (schema(), 0..3u64, prop::collection::vec(op(), 1..steps));
+    let outcome = runner.run(&strategy, |(schema, floor, ops)| {
+        let mut pair = pair.borrow_mut();
+        if pair.histories >= PER_STORE {
+            *pair = Pair::new();
+        }
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            run(&mut pair, schema, floor, &ops)
+        }));
+        match result {
+            Ok(made) => {
+                *releases.borrow_mut() += made;
+                *done.borrow_mut() += 1;
+                Ok(())
+            }
+            Err(panic) => {
+                // The next history begins with fresh stores.
+                *pair = Pair::new();
+                let text = panic
+                    .downcast_ref::<String>()
+                    .cloned()
+                    .unwrap_or_else(|| "a panic without text".to_owned());
+                Err(TestCaseError::fail(text))
+            }
+        }
+    });
+    if let Err(error) = outcome {
+        panic!("{error}");
+    }
+    // A generator that never gets to a release would test nothing.
+    let (releases, done) = (releases.into_inner(), done.into_inner());
+    assert_eq!(done, u64::from(cases));
+    assert!(releases > done, "{releases} releases in {done} histories");
+}
+
+#[test]
+fn ten_thousand_histories_keep_the_invariants_on_both_stores() {
+    histories(10_000, 30);
+}
+
+#[test]
+#[ignore = "takes ten times as long as the test above"]
+fn a_hundred_thousand_histories_keep_the_invariants_on_both_stores() {
+    histories(100_000, 30);
+}
