@@ -1,0 +1,50 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod certificates;
+mod conditions;
+mod database;
+mod device;
+mod driver;
+mod eligibility;
+mod encoding;
+mod error;
+mod examples;
+mod floors;
+#[cfg(feature = "http")]
+mod http;
+mod job;
+mod keystore;
+mod machine;
+mod memory;
+mod participation;
+mod plan;
+mod rates;
+#[cfg(feature = "simulation")]
+mod simulation;
+mod watch;
+mod wire;
+
+pub use certificates::{Issuers, check_certificate, check_session_certificate, enrolment_body};
+pub use conditions::{AlwaysMet, Conditions, Stop, Unmet};
+pub use device::{Device, DeviceConfig, Status};
+pub use driver::{Clock, NetworkLost, SystemClock, Transport};
+pub use eligibility::{Ineligible, eligible};
+pub use encoding::{EncodingInputs, EncodingRule, encoding};
+pub use error::{DeviceError, Refusal, Result};
+pub use examples::{Example, ExampleCaps, ExampleStore, is_withheld};
+pub use floors::{Limits, Neighbours, PolicyFloors};
+#[cfg(feature = "http")]
+pub use http::HttpTransport;
+pub use job::{Job, JobError, Trained};
+pub use keystore::{Counter, FileKeyStore, KeyStore, MemoryKeyStore, SecretKey};
+pub use machine::{Action, Ended, Event, Machine, Outcome, Setup};
+pub use memory::{Memory, Participation, Progress, Row, StockedKey};
+pub use plan::{
+    ClipPolicy, PlanChecks, Planned, Prepared, Purpose, RoundTerms, SecAggPolicy, SumPolicy, TaskPlan,
+    TextRules,
+};
+#[cfg(feature = "simulation")]
+pub use undertone_local::UserSeeds;
+pub use watch::Watch;
+pub use wire::{Bytes, Method, Reply, Request};
