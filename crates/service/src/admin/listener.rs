@@ -1,0 +1,177 @@
+//! The listener of operators: plain HTTP with JSON on the loopback interface, behind a token that only the owner of the data folder
+//! can read.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use axum::extract::{DefaultBodyLimit, Path as Segment, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+use undertone_protocol::{Digest32, digest_of};
+use undertone_run::files;
+use undertone_store::StoreError;
+
+use super::{Admin, Answer, Operation};
+use crate::error::{Result, ServiceError};
+use crate::identity::hex;
+use crate::keys::random;
+use crate::server::Service;
+
+/// The name of the file in the data folder that tells operators of the machine where the listener is.
+pub const ADMIN_FILE: &str = "admin.json";
+
+/// The path of the operations.
+pub const OPERATIONS: &str = "/admin/v1/operations";
+
+/// Max bytes of an operation, the text of a task file included.
+const MAX_OPERATION: usize = 1 << 20;
+
+/// The content of the file in the data folder.
+///
+/// PRIVACY: the token is the right of an operator, so the file has mode 0600.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_debug_implementations, reason = "PRIVACY: the token is a secret")]
+pub struct AdminFile {
+    /// The address, such as `http://127.0.0.1:4000`.
+    pub address: String,
+    /// The bearer token.
+    pub token: String,
+}
+
+impl AdminFile {
+    /// The path in a data folder.
+    #[must_use]
+    pub fn path(folder: &Path) -> PathBuf {
+        folder.join(ADMIN_FILE)
+    }
+
+    /// Reads the file of a data folder; `None` where there is none.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or of another form.
+    pub fn read(folder: &Path) -> Result<Option<Self>> {
+        let path = Self::path(folder);
+        match files::exists(&path) {
+            true => Ok(Some(files::read_json(&path)?)),
+            false => Ok(None),
+        }
+    }
+
+    /// A file with a fresh token for a listener at this address.
+    pub(crate) fn fresh(address: std::net::SocketAddr) -> Result<Self> {
+        Ok(Self {
+            address: format!("http://{address}"),
+            token: hex(&random::<32>()?),
+        })
+    }
+
+    /// Writes the file, which only its owner can read.
+    pub(crate) fn write(&self, folder: &Path) -> Result<()> {
+        let path = Self::path(folder);
+        let text = serde_json::to_vec_pretty(self)
+            .map_err(|error| ServiceError::io("write", &path, error.into()))?;
+        files::write_secret_with(&path, |file| {
+            file.write_all(&text)
+                .map_err(|source| undertone_run::RunError::io("write", &path, source))
+        })?;
+        Ok(())
+    }
+}
+
+/// The values that all routes share.
+struct Access {
+    service: Arc<Service>,
+    folder: PathBuf,
+    /// The digest of the token: comparing digests tells nothing about the token by its time.
+    token: Digest32,
+}
+
+/// The routes of operators.
+pub(crate) fn routes(service: Arc<Service>, folder: PathBuf, file: &AdminFile) -> Router {
+    let access = Arc::new(Access {
+        service,
+        folder,
+        token: digest_of(file.token.as_bytes()),
+    });
+    Router::new()
+        .route(OPERATIONS, post(operate))
+        .route("/admin/v1/tasks", get(list))
+        .route("/admin/v1/tasks/{task}", get(show))
+        .layer(DefaultBodyLimit::max(MAX_OPERATION))
+        .layer(axum::middleware::from_fn_with_state(access.clone(), authorise))
+        .with_state(access)
+}
+
+/// A refusal, as JSON travels.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Refused {
+    /// One sentence.
+    pub error: String,
+}
+
+fn refused(status: StatusCode, error: String) -> Response {
+    (status, Json(Refused { error })).into_response()
+}
+
+async fn authorise(State(access): State<Arc<Access>>, request: Request, then: Next) -> Response {
+    let given = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Bearer "));
+    match given {
+        Some(token) if digest_of(token.as_bytes()) == access.token => then.run(request).await,
+        _ => refused(
+            StatusCode::UNAUTHORIZED,
+            format!("the request needs the bearer token of {ADMIN_FILE} in the data folder"),
+        ),
+    }
+}
+
+async fn operate(State(access): State<Arc<Access>>, body: axum::body::Bytes) -> Response {
+    match serde_json::from_slice(&body) {
+        Ok(operation) => perform(access, operation).await,
+        Err(error) => refused(
+            StatusCode::BAD_REQUEST,
+            format!("the body must be an operation in JSON: {error}"),
+        ),
+    }
+}
+
+async fn list(State(access): State<Arc<Access>>) -> Response {
+    perform(access, Operation::List).await
+}
+
+async fn show(State(access): State<Arc<Access>>, Segment(task): Segment<String>) -> Response {
+    perform(access, Operation::Show { task }).await
+}
+
+async fn perform(access: Arc<Access>, operation: Operation) -> Response {
+    let work = move || Admin::new(&access.service, &access.folder).perform(&operation);
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(answer)) => Json::<Answer>(answer).into_response(),
+        Ok(Err(error)) => refused(status(&error), error.to_string()),
+        Err(_) => refused(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the operation failed; see the log of the server".to_owned(),
+        ),
+    }
+}
+
+fn status(error: &ServiceError) -> StatusCode {
+    match error {
+        ServiceError::Store(StoreError::Missing { .. }) => StatusCode::NOT_FOUND,
+        ServiceError::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. }) => StatusCode::CONFLICT,
+        ServiceError::Store(_) | ServiceError::Io { .. } | ServiceError::Entropy(_) => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+        _ => StatusCode::BAD_REQUEST,
+    }
+}

@@ -1,0 +1,271 @@
+//! The things that an operator sees: counts, times and figures of releases, and nothing of single devices.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use undertone_coordinator::privacy_report::Claims;
+use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry, LedgerLine, PrivacyReport};
+use undertone_protocol::{Kind, TaskState};
+use undertone_run::metrics::MetricsLine;
+use undertone_store::TaskRow;
+
+use crate::error::{Result, ServiceError};
+use crate::identity::hex;
+use crate::keys::Keys;
+use crate::room::Shared;
+use crate::task::Task;
+
+/// Rounds that a description lists, the last ones.
+const LISTED: usize = 10;
+
+/// Counts of devices below this number are not shown.
+const MIN_CELL: u64 = 10;
+
+/// The name of a state in messages and listings.
+pub(super) fn state_name(state: TaskState) -> &'static str {
+    match state {
+        TaskState::Unspecified => "unspecified",
+        TaskState::Draft => "draft",
+        TaskState::Active => "active",
+        TaskState::Paused => "paused",
+        TaskState::Completed => "completed",
+        TaskState::Halted => "halted",
+    }
+}
+
+/// A task in a list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskSummary {
+    /// Its name.
+    pub name: String,
+    /// Its identifier, in hexadecimal digits.
+    pub id: String,
+    /// Its population.
+    pub population: String,
+    /// Its purpose: `train` or `evaluate`.
+    pub kind: String,
+    /// Its state.
+    pub state: String,
+    /// Number of its rounds.
+    pub rounds: u64,
+    /// Number of released rounds.
+    pub released: u64,
+    /// SHA-256 of the last released model.
+    pub model: String,
+    /// SHA-256 of the last line of its ledger, or of its settings where there is none.
+    pub chain: String,
+}
+
+impl TaskSummary {
+    /// The summary of a row.
+    #[must_use]
+    pub fn new(row: &TaskRow) -> Self {
+        let kind = match row.task.kind {
+            Kind::Evaluate => "evaluate",
+            _ => "train",
+        };
+        Self {
+            name: row.task.name.clone(),
+            id: row.task.id.to_string(),
+            population: row.task.population.clone(),
+            kind: kind.to_owned(),
+            state: state_name(row.state).to_owned(),
+            rounds: row.task.rounds,
+            released: row.head_round,
+            model: hex(&row.head_model),
+            chain: row.chain.clone(),
+        }
+    }
+}
+
+/// A guarantee.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Upper bound on epsilon.
+    pub epsilon: f64,
+    /// Delta.
+    pub delta: f64,
+    /// The relation between neighbouring data sets.
+    pub adjacency: String,
+    /// The zero-concentrated cost (rho), where the guarantee rests on a participation schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rho: Option<f64>,
+}
+
+impl Figures {
+    pub(super) fn new(record: &GuaranteeRecord) -> Self {
+        Self {
+            epsilon: record.epsilon,
+            delta: record.delta,
+            adjacency: record.adjacency.clone(),
+            rho: record.schema.as_ref().map(|schema| schema.rho),
+        }
+    }
+}
+
+/// A released round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RoundView {
+    /// Its index, from 0.
+    pub round: u64,
+    /// Number of devices in its sum.
+    pub included: u64,
+    /// L2 norm of the released average, noise included.
+    pub release_norm: f64,
+    /// Seconds from the opening of its attempt to its release.
+    pub seconds: f64,
+}
+
+impl RoundView {
+    /// The round in a line of the metrics; `None` for another line.
+    ///
+    /// # Errors
+    /// [`ServiceError::Value`] for a line that this service did not write.
+    pub fn read(line: &[u8]) -> Result<Option<Self>> {
+        let damaged = |error: serde_json::Error| ServiceError::Value {
+            key: "a line of the metrics in the store".to_owned(),
+            expected: "one that this service wrote".to_owned(),
+            got: error.to_string(),
+        };
+        Ok(match serde_json::from_slice(line).map_err(damaged)? {
+            MetricsLine::Round(record) => Some(Self {
+                round: record.round,
+                included: record.survivors.unwrap_or(record.cohort_size as u64),
+                release_norm: record.release_norm,
+                seconds: record.seconds,
+            }),
+            _ => None,
+        })
+    }
+}
+
+/// The claims of a task by its ledger as it stands.
+pub(super) fn report(shared: &Shared, task: &Task) -> Result<PrivacyReport> {
+    let counts = undertone_run::task::counts(&task.file, task.vocab.len())?;
+    let claims = Claims::of_task(&task.file, counts, &task.privacy)?;
+    let (mut entries, mut end): (Vec<LedgerEntry>, _) = (Vec::new(), None);
+    for line in shared.store.ledger(task.id, 0)? {
+        let damaged = |error: serde_json::Error| ServiceError::Value {
+            key: "a line of the ledger in the store".to_owned(),
+            expected: "one that this service wrote".to_owned(),
+            got: error.to_string(),
+        };
+        match LedgerLine::read(&line).map_err(damaged)? {
+            LedgerLine::Round(entry) => entries.push(*entry),
+            LedgerLine::End(found) => end = Some(found),
+        }
+    }
+    Ok(claims.report(&entries, end.as_ref())?)
+}
+
+/// The description of a task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskDetails {
+    /// The task as in a list.
+    #[serde(flatten)]
+    pub summary: TaskSummary,
+    /// The identity level that its subjects need.
+    pub identity: String,
+    /// `secagg` where the server learns sums alone, else `plain`.
+    pub sum: String,
+    /// Report goal of a round.
+    pub goal: u64,
+    /// Min number of devices in a sum that is released.
+    pub floor: u64,
+    /// Sessions of an attempt that may be open or reported at one time.
+    pub sessions: u64,
+    /// Min distance in rounds of two participations of one subject.
+    pub min_sep: u64,
+    /// Max number of participations of one subject.
+    pub max_part: u64,
+    /// Number of trained parameters.
+    pub parameters: u64,
+    /// The max epsilon of the task file, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_epsilon: Option<f64>,
+    /// The guarantee of all rounds, by the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned: Option<Figures>,
+    /// The guarantee of the rounds so far, by the ledger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed: Option<Figures>,
+    /// Number of subjects that took part, abandoned attempts included; `None` below 10.
+    pub subjects: Option<u64>,
+    /// Number of attempts that were abandoned since the last release.
+    pub abandoned: usize,
+    /// The last rounds.
+    pub last_rounds: Vec<RoundView>,
+}
+
+impl TaskDetails {
+    pub(super) fn new(shared: &Shared, row: &TaskRow, task: &Task) -> Result<Self> {
+        let file = &task.file;
+        let report = report(shared, task)?;
+        let counts = undertone_run::task::counts(file, task.vocab.len())?;
+        let parameters = counts.trained as u64;
+        let mut rounds = Vec::new();
+        for line in shared.store.metrics(row.task.id)? {
+            rounds.extend(RoundView::read(&line)?);
+        }
+        let schema = row.task.participation;
+        let subjects = shared.store.observed(row.task.id)?.users;
+        Ok(Self {
+            summary: TaskSummary::new(row),
+            identity: file.service.identity.name().to_owned(),
+            sum: if task.is_secure() { "secagg" } else { "plain" }.to_owned(),
+            goal: file.goal(),
+            floor: file.floor(),
+            sessions: file.sessions(),
+            min_sep: schema.gap().get(),
+            max_part: schema.max_participation(),
+            parameters,
+            max_epsilon: file.task.privacy.as_ref().and_then(|privacy| privacy.max_epsilon),
+            planned: report.planned.as_ref().map(Figures::new),
+            observed: report.observed.as_ref().map(Figures::new),
+            subjects: (subjects >= MIN_CELL).then_some(subjects),
+            abandoned: shared.store.abandoned_since_release(row.task.id)?.len(),
+            last_rounds: rounds.split_off(rounds.len().saturating_sub(LISTED)),
+        })
+    }
+}
+
+/// A directory that was written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Exported {
+    /// The directory.
+    pub folder: PathBuf,
+    /// The name of the task.
+    pub task: String,
+    /// Number of its released rounds.
+    pub rounds: u64,
+    /// The guarantee by the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned: Option<Figures>,
+    /// The guarantee by the ledger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed: Option<Figures>,
+}
+
+/// The public keys of a service, which an app compiles in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublicKeys {
+    /// The key that signs boards, in hexadecimal digits.
+    pub board: String,
+    /// The key that signs plans.
+    pub plans: String,
+    /// The key that signs certificates.
+    pub issuer: String,
+}
+
+impl PublicKeys {
+    /// The public halves of these keys.
+    #[must_use]
+    pub fn of(keys: &Keys) -> Self {
+        Self {
+            board: hex(&keys.board().public()),
+            plans: hex(&keys.plans().public()),
+            issuer: hex(&keys.issuer().public()),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Errors of the service.
+
+use std::path::{Path, PathBuf};
+
+use undertone_aggregation::AggregationError;
+use undertone_coordinator::error::CoordinatorError;
+use undertone_protocol::ProtocolError;
+use undertone_run::RunError;
+use undertone_secagg::SecAggError;
+use undertone_store::{BlobError, StoreError};
+
+/// A failure of the service.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// A file or a socket failed.
+    #[error("cannot {verb} {}: {source}", path.display())]
+    Io {
+        /// The act that failed.
+        verb: &'static str,
+        /// The file or the address.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The key file cannot be used.
+    #[error("{}: {reason}", path.display())]
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// The operating system gave no entropy.
+    #[error("no entropy of the operating system: {0}")]
+    Entropy(String),
+    /// Sealed bytes do not open.
+    #[error("the sealed state is damaged, or was sealed under another key")]
+    Sealed,
+    /// A setting cannot be used.
+    #[error("{key} must be {expected}, got {got}")]
+    Value {
+        /// The setting.
+        key: String,
+        /// Its range.
+        expected: String,
+        /// Its value.
+        got: String,
+    },
+    /// The store and the published heads disagree. PRIVACY: going on could release a round twice.
+    #[error("task {task} is halted: {reason}")]
+    Halted {
+        /// The name of the task.
+        task: String,
+        /// The reason, and what to do.
+        reason: String,
+    },
+    /// From the store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// From the blobs.
+    #[error(transparent)]
+    Blob(#[from] BlobError),
+    /// From the coordinator.
+    #[error(transparent)]
+    Coordinator(#[from] CoordinatorError),
+    /// From the files of a run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// From secure aggregation.
+    #[error(transparent)]
+    SecAgg(#[from] SecAggError),
+    /// From the sum.
+    #[error(transparent)]
+    Aggregation(#[from] AggregationError),
+    /// From a message.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+}
+
+impl ServiceError {
+    pub(crate) fn io(verb: &'static str, path: &Path, source: std::io::Error) -> Self {
+        Self::Io {
+            verb,
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
+/// A result of this crate.
+pub type Result<T, E = ServiceError> = core::result::Result<T, E>;

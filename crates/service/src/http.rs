@@ -1,0 +1,417 @@
+//! The listener of devices, over HTTP/1.1 and HTTP/2, with or without TLS.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, OriginalUri, Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use undertone_protocol::{
+    Abort, CHECKSUM_HEADER, CheckInReply, Code, Commit, Digest32, Next, OFFSET_HEADER, Offset,
+    PROTOCOL_HEADER, Problem, SIGNATURE_HEADER, check_in_reply, limits, next, read, read_checksum_header,
+    write,
+};
+
+use crate::error::{Result, ServiceError};
+use crate::identity::unhex;
+use crate::room::{Claims, Reply, Room};
+use crate::server::Service;
+
+/// The longest wait of a poll.
+const MAX_WAIT: Duration = Duration::from_secs(25);
+
+/// The time that open requests have to end after the listener was told to stop.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// The time for the handshake of TLS.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+type Shared = State<Arc<Service>>;
+
+/// The routes of devices.
+pub fn routes(service: Arc<Service>) -> Router {
+    let session = Router::new()
+        .route("/join", post(join))
+        .route("/next", get(next_step))
+        .route("/shares", post(message))
+        .route("/consistency", post(message))
+        .route("/unmask", post(message))
+        .route("/commit", post(commit))
+        .route("/abort", post(abort))
+        .layer(DefaultBodyLimit::max(limits::MAX_SECAGG))
+        .route(
+            "/upload",
+            put(upload)
+                .head(offset)
+                .layer(DefaultBodyLimit::max(limits::MAX_CHUNK)),
+        );
+    let population = Router::new()
+        .route("/board", get(board))
+        .route("/enrol", post(enrol))
+        .route("/session-keys", post(session_keys))
+        .route("/check-in", post(check_in))
+        .layer(DefaultBodyLimit::max(limits::MAX_MESSAGE));
+    Router::new()
+        .nest("/v1/p/{population}", population)
+        .nest("/v1/agg/0/{session}", session)
+        .route("/v1/blobs/{digest}", get(blob))
+        .layer(axum::middleware::from_fn(version))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .with_state(service)
+}
+
+/// Refuses a request of another version of the protocol.
+async fn version(request: axum::extract::Request, then: axum::middleware::Next) -> Response {
+    let (name, expected) = PROTOCOL_HEADER;
+    let got = request.headers().get(name).and_then(|value| value.to_str().ok());
+    if got != Some(expected) {
+        let got = got.unwrap_or("none");
+        let message =
+            format!("this service speaks version {expected} of the protocol, and the request has {got:?}");
+        return Refused(Problem::new(Code::Upgrade, message)).into_response();
+    }
+    then.run(request).await
+}
+
+/// A refusal as a response.
+struct Refused(Problem);
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let status = match self.0.code() {
+            Code::NotFound => StatusCode::NOT_FOUND,
+            Code::Malformed | Code::Range | Code::Norm => StatusCode::BAD_REQUEST,
+            Code::BadCertificate | Code::BadSignature => StatusCode::UNAUTHORIZED,
+            Code::Revoked | Code::Attestation | Code::NotEligible => StatusCode::FORBIDDEN,
+            Code::Gone => StatusCode::GONE,
+            Code::Upgrade => StatusCode::UPGRADE_REQUIRED,
+            Code::TooSoon | Code::TooOften => StatusCode::TOO_MANY_REQUESTS,
+            Code::Busy | Code::NoTask | Code::Full => StatusCode::SERVICE_UNAVAILABLE,
+            Code::Conflict | Code::OutOfTurn | Code::Late | Code::StaleModel => StatusCode::CONFLICT,
+            Code::Unspecified => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        (status, protobuf(write(&self.0))).into_response()
+    }
+}
+
+type Answer = std::result::Result<Response, Refused>;
+
+fn protobuf(body: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, "application/x-protobuf")], body).into_response()
+}
+
+/// Runs blocking work on a thread of its own.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Reply<T> + Send + 'static) -> Reply<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
+        Err(Problem::new(
+            Code::Busy,
+            "the service could not serve the request",
+        ))
+    })
+}
+
+fn text_header<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {
+    headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+}
+
+async fn board(State(service): Shared, Path(population): Path<String>, headers: HeaderMap) -> Answer {
+    let body = blocking(move || service.board(&population)).await?;
+    let tag = format!(
+        "\"{}\"",
+        crate::identity::hex(&undertone_protocol::digest_of(&body)[..16])
+    );
+    let cache = [
+        (header::CACHE_CONTROL, "max-age=30".to_owned()),
+        (header::ETAG, tag.clone()),
+    ];
+    if text_header(&headers, header::IF_NONE_MATCH.as_str()) == tag {
+        return Ok((StatusCode::NOT_MODIFIED, cache).into_response());
+    }
+    Ok((cache, protobuf(body)).into_response())
+}
+
+async fn enrol(State(service): Shared, Path(population): Path<String>, body: Bytes) -> Answer {
+    Ok(protobuf(
+        blocking(move || service.enrol(&population, &body)).await?,
+    ))
+}
+
+async fn session_keys(
+    State(service): Shared,
+    Path(population): Path<String>,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let signature = text_header(&headers, SIGNATURE_HEADER).to_owned();
+    let work = move || service.certify(&population, &signature, uri.path(), &body);
+    Ok(protobuf(blocking(work).await?))
+}
+
+async fn check_in(
+    State(service): Shared,
+    Path(population): Path<String>,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let signature = text_header(&headers, SIGNATURE_HEADER).to_owned();
+    let work = move || service.check_in(&population, &signature, uri.path(), &body);
+    let assignment = blocking(work).await?;
+    let reply = CheckInReply {
+        what: Some(check_in_reply::What::Assignment(assignment)),
+    };
+    Ok(protobuf(write(&reply)))
+}
+
+async fn blob(State(service): Shared, Path(digest): Path<String>, headers: HeaderMap) -> Answer {
+    let missing = || Problem::new(Code::NotFound, "there is no blob of this digest");
+    let digest: Digest32 = unhex(&digest)
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or_else(missing)?;
+    let bytes = blocking(move || service.blob(&digest)).await?;
+    let length = bytes.len();
+    let fixed = [
+        (header::CACHE_CONTROL, "max-age=31536000, immutable"),
+        (header::ACCEPT_RANGES, "bytes"),
+    ];
+    let range = text_header(&headers, header::RANGE.as_str());
+    match range
+        .strip_prefix("bytes=")
+        .and_then(|range| range.strip_suffix('-'))
+        .map(str::parse::<usize>)
+    {
+        Some(Ok(from)) if from < length => {
+            let content = format!("bytes {from}-{}/{length}", length - 1);
+            let part = Body::from(Bytes::from(bytes).slice(from..));
+            Ok((
+                StatusCode::PARTIAL_CONTENT,
+                fixed,
+                [(header::CONTENT_RANGE, content)],
+                part,
+            )
+                .into_response())
+        }
+        Some(Ok(_)) => {
+            let content = format!("bytes */{length}");
+            Ok((
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                [(header::CONTENT_RANGE, content)],
+            )
+                .into_response())
+        }
+        _ => Ok((fixed, Body::from(bytes)).into_response()),
+    }
+}
+
+/// The session of a request, by its bearer token and its path.
+async fn session(service: Arc<Service>, session: &str, headers: &HeaderMap) -> Reply<(Arc<Room>, Claims)> {
+    let gone = || Problem::new(Code::Gone, "the session is over");
+    let token = text_header(headers, header::AUTHORIZATION.as_str())
+        .strip_prefix("Bearer ")
+        .and_then(unhex);
+    let (token, name) = token.zip(unhex(session)).ok_or_else(gone)?;
+    blocking(move || service.session(&token, &name)).await
+}
+
+async fn join(State(service): Shared, Path(name): Path<String>, headers: HeaderMap, body: Bytes) -> Answer {
+    let (room, claims) = session(service, &name, &headers).await?;
+    Ok(protobuf(write(
+        &blocking(move || room.join(&claims, &body)).await?,
+    )))
+}
+
+/// The query of a poll.
+#[derive(Debug, serde::Deserialize)]
+struct Poll {
+    #[serde(default)]
+    after: u8,
+    #[serde(default)]
+    wait: u64,
+}
+
+async fn next_step(
+    State(service): Shared,
+    Path(name): Path<String>,
+    Query(poll): Query<Poll>,
+    headers: HeaderMap,
+) -> Answer {
+    let (room, claims) = session(service, &name, &headers).await?;
+    let mut changes = room.changes();
+    let until = tokio::time::Instant::now() + MAX_WAIT.min(Duration::from_secs(poll.wait));
+    loop {
+        changes.mark_unchanged();
+        let (asked, of) = (room.clone(), claims.clone());
+        let step: Next = blocking(move || asked.next(&of, poll.after)).await?;
+        let waits = matches!(step.what, Some(next::What::Wait(_)));
+        if !waits || tokio::time::timeout_at(until, changes.changed()).await.is_err() {
+            let status = if waits {
+                StatusCode::ACCEPTED
+            } else {
+                StatusCode::OK
+            };
+            return Ok((status, protobuf(write(&step))).into_response());
+        }
+    }
+}
+
+async fn message(
+    State(service): Shared,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let (room, claims) = session(service, &name, &headers).await?;
+    Ok(protobuf(write(
+        &blocking(move || room.message(&claims, &body)).await?,
+    )))
+}
+
+/// The query of a chunk.
+#[derive(Debug, serde::Deserialize)]
+struct Chunk {
+    offset: u64,
+}
+
+async fn upload(
+    State(service): Shared,
+    Path(name): Path<String>,
+    Query(chunk): Query<Chunk>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let (room, claims) = session(service, &name, &headers).await?;
+    let checksum = read_checksum_header(text_header(&headers, CHECKSUM_HEADER));
+    let malformed = || {
+        Problem::new(
+            Code::Malformed,
+            format!("{CHECKSUM_HEADER} must have eight hexadecimal digits"),
+        )
+    };
+    let checksum = checksum.ok_or_else(malformed)?;
+    let offset = blocking(move || room.upload(&claims, chunk.offset, checksum, &body)).await?;
+    Ok((
+        [(OFFSET_HEADER, offset.to_string())],
+        protobuf(write(&Offset { offset })),
+    )
+        .into_response())
+}
+
+async fn offset(State(service): Shared, Path(name): Path<String>, headers: HeaderMap) -> Answer {
+    let (room, claims) = session(service, &name, &headers).await?;
+    let offset = blocking(move || room.offset(&claims)).await?;
+    Ok([(OFFSET_HEADER, offset.to_string())].into_response())
+}
+
+async fn commit(State(service): Shared, Path(name): Path<String>, headers: HeaderMap, body: Bytes) -> Answer {
+    let (room, claims) = session(service, &name, &headers).await?;
+    let malformed =
+        |error: undertone_protocol::ProtocolError| Problem::new(Code::Malformed, error.to_string());
+    let commit: Commit = read("the commit", &body, limits::MAX_MESSAGE).map_err(malformed)?;
+    Ok(protobuf(write(
+        &blocking(move || room.commit(&claims, &commit)).await?,
+    )))
+}
+
+async fn abort(State(service): Shared, Path(name): Path<String>, headers: HeaderMap, body: Bytes) -> Answer {
+    let (room, claims) = session(service, &name, &headers).await?;
+    let malformed =
+        |error: undertone_protocol::ProtocolError| Problem::new(Code::Malformed, error.to_string());
+    let _: Abort = read("the abort", &body, limits::MAX_MESSAGE).map_err(malformed)?;
+    blocking(move || room.give_up(&claims)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// A listener that is bound and not served yet.
+#[derive(Debug)]
+pub struct Listener {
+    tcp: TcpListener,
+    tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+impl Listener {
+    /// Binds an address. Without `tls` it speaks plain HTTP.
+    ///
+    /// # Errors
+    /// [`ServiceError::Io`] naming the address.
+    pub async fn bind(address: &str, tls: Option<Arc<rustls::ServerConfig>>) -> Result<Self> {
+        let tcp = TcpListener::bind(address)
+            .await
+            .map_err(|error| ServiceError::io("listen on", std::path::Path::new(address), error))?;
+        Ok(Self { tcp, tls })
+    }
+
+    /// The address, with the port that was taken.
+    ///
+    /// # Errors
+    /// [`ServiceError::Io`].
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.tcp.local_addr().map_err(|error| {
+            ServiceError::io("read the address of", std::path::Path::new("the listener"), error)
+        })
+    }
+
+    /// Serves until `stop` ends, and then waits a while for open requests.
+    pub async fn serve(self, routes: Router, stop: impl Future<Output = ()>) {
+        let graceful = GracefulShutdown::new();
+        let acceptor = self.tls.map(tokio_rustls::TlsAcceptor::from);
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let stream = tokio::select! {
+                accepted = self.tcp.accept() => match accepted {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        // No descriptor is free, or the peer has left.
+                        tracing::warn!(%error, "a connection could not be accepted");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        continue;
+                    }
+                },
+                () = &mut stop => break,
+            };
+            let _ = stream.set_nodelay(true);
+            let (service, watcher, acceptor) = (
+                TowerToHyperService::new(routes.clone()),
+                graceful.watcher(),
+                acceptor.clone(),
+            );
+            tokio::spawn(async move {
+                let builder = Builder::new(TokioExecutor::new());
+                match acceptor {
+                    None => {
+                        let connection = builder.serve_connection(TokioIo::new(stream), service);
+                        let _ = watcher.watch(connection.into_owned()).await;
+                    }
+                    Some(acceptor) => {
+                        let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await
+                        else {
+                            return;
+                        };
+                        let connection = builder.serve_connection(TokioIo::new(stream), service);
+                        let _ = watcher.watch(connection.into_owned()).await;
+                    }
+                }
+            });
+        }
+        drop(self.tcp);
+        let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
+    }
+}

@@ -1,0 +1,31 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod admin;
+pub mod admission;
+pub mod attempt;
+mod blobs;
+pub mod data_folder;
+mod error;
+mod failpoint;
+pub mod group;
+pub mod head_state;
+pub mod host;
+pub mod http;
+pub mod identity;
+pub mod keys;
+pub mod pace;
+pub mod parity;
+pub mod plain;
+pub mod refusal;
+pub mod room;
+pub mod seal;
+pub mod server;
+pub mod session;
+pub mod task;
+pub mod tls;
+mod vouch;
+
+use failpoint::failpoint;
+
+pub use error::{Result, ServiceError};

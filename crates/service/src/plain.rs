@@ -1,0 +1,278 @@
+//! The sum of a plain attempt: single updates, each checked, clipped and added once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use undertone_aggregation::{AggregationError, Bound, BoundedSum, Clipping, NonFinite, ParamLayout};
+use undertone_coordinator::participation::ParticipantId;
+use undertone_store::SessionId;
+use zeroize::Zeroizing;
+
+use crate::refusal::Refusal;
+use crate::session::{Accepted, Contributor};
+
+/// Values of a sum stay below this limit, so that no addition overflows.
+const SUM_LIMIT: f64 = 4_194_304.0;
+
+/// An upload with what its device says of it.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "PRIVACY: it holds an update")]
+pub struct Report<'a> {
+    /// The session.
+    pub session: SessionId,
+    /// The pseudonym of its subject in the task.
+    pub user: ParticipantId,
+    /// The update, as little-endian `f32` values.
+    pub bytes: &'a [u8],
+    /// The weight, which must be 1.
+    pub weight: f64,
+    /// With adaptive clipping: `true` if the update was no longer than the estimate.
+    pub below: Option<bool>,
+}
+
+/// The sum of an attempt with those who are in it.
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: a sum without noise must not be printable"
+)]
+pub struct PlainResult {
+    /// The sum of the updates.
+    pub sum: BoundedSum,
+    /// The sum of the bits, each less one half; `None` without adaptive clipping.
+    pub bits: Option<BoundedSum>,
+    /// The sessions in it, ascending.
+    pub included: Vec<Contributor>,
+}
+
+/// The answer that a session keeps.
+#[derive(Clone)]
+enum Answer {
+    /// The update is being added.
+    Pending,
+    /// The update is in the sum.
+    Included(ParticipantId),
+    /// The update was refused for good.
+    Refused(Refusal),
+}
+
+#[derive(Default)]
+struct Ledger {
+    answers: BTreeMap<SessionId, Answer>,
+    users: BTreeSet<ParticipantId>,
+    /// Updates that are in the sum or being added.
+    taken: usize,
+}
+
+struct Open {
+    sum: BoundedSum,
+    bits: Option<BoundedSum>,
+    ledger: Mutex<Ledger>,
+}
+
+/// The accumulator of a plain attempt. Several threads may commit at once.
+///
+/// # Guarantee
+/// A session and a subject are in the sum at most once, each with weight 1 and by at most the bound. At most `goal` updates are in
+/// it. [`seal`](Self::seal) gives the sum once, and nothing is added after it.
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: a sum without noise must not be printable"
+)]
+pub struct PlainSum {
+    open: RwLock<Option<Open>>,
+    length: usize,
+    goal: usize,
+    /// The norm above which an update is refused.
+    longest: f64,
+    with_bits: bool,
+}
+
+impl PlainSum {
+    /// An empty sum for updates under `bound`, of at most `goal` devices. `with_bits` asks for the bits of adaptive clipping.
+    ///
+    /// # Errors
+    /// [`AggregationError::Setting`] where `goal` updates of the clip norm would leave the range of the sum.
+    pub fn new(bound: Bound, goal: u32, with_bits: bool) -> Result<Self, AggregationError> {
+        let length = bound.layout().len();
+        let room = SUM_LIMIT / f64::from(goal.max(2));
+        let longest = match bound.clipping().bound() {
+            Some(norm) if norm < room => 2.0 * norm,
+            Some(norm) => {
+                return Err(AggregationError::Setting {
+                    name: "the goal times the clip norm",
+                    expected: "below 2^22",
+                    got: norm * f64::from(goal),
+                });
+            }
+            None => room,
+        };
+        Ok(Self {
+            length,
+            goal: goal as usize,
+            longest,
+            with_bits,
+            open: RwLock::new(Some(Open {
+                sum: BoundedSum::new(bound),
+                bits: with_bits.then(bits).transpose()?,
+                ledger: Mutex::default(),
+            })),
+        })
+    }
+
+    /// The exact number of bytes of an upload.
+    #[must_use]
+    pub fn upload_bytes(&self) -> u64 {
+        4 * self.length as u64
+    }
+
+    /// Number of updates in the sum; 0 after the seal.
+    #[must_use]
+    pub fn included(&self) -> usize {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.as_ref().map_or(0, |open| {
+            let ledger = lock(&open.ledger);
+            let included = |answer: &&Answer| matches!(answer, Answer::Included(_));
+            ledger.answers.values().filter(included).count()
+        })
+    }
+
+    /// Checks an update and adds it. The first commit of a session counts, and any later one gets its answer.
+    ///
+    /// # Errors
+    /// [`Refusal::Range`] for another length than [`upload_bytes`](Self::upload_bytes), another weight than 1, or a bit where none is
+    /// asked for; the session may try again. [`Refusal::Norm`] for an update that is not finite or longer than twice the clip norm;
+    /// its session is over. [`Refusal::Late`] after the goal. [`Refusal::Conflict`] for a subject that is in the sum by another
+    /// session. [`Refusal::Busy`] while another thread adds the update of this session. [`Refusal::Gone`] after the seal.
+    pub fn commit(&self, report: &Report<'_>) -> Result<Accepted, Refusal> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let open = open.as_ref().ok_or(Refusal::Gone)?;
+        if let Some(answer) = lock(&open.ledger).answers.get(&report.session) {
+            return first(answer);
+        }
+        // The norm costs a pass over the update, so it is computed without the lock.
+        let update = self.check(report);
+        let mut ledger = lock(&open.ledger);
+        if let Some(answer) = ledger.answers.get(&report.session) {
+            return first(answer);
+        }
+        let update = match update {
+            Err(refusal @ Refusal::Norm) => {
+                let answer = Answer::Refused(refusal.clone());
+                ledger.answers.insert(report.session, answer);
+                return Err(refusal);
+            }
+            update => update?,
+        };
+        if ledger.users.contains(&report.user) {
+            return Err(Refusal::Conflict(
+                "the subject is in the sum by another session".to_owned(),
+            ));
+        }
+        if ledger.taken >= self.goal {
+            ledger
+                .answers
+                .insert(report.session, Answer::Refused(Refusal::Late));
+            return Err(Refusal::Late);
+        }
+        ledger.taken += 1;
+        ledger.users.insert(report.user);
+        ledger.answers.insert(report.session, Answer::Pending);
+        drop(ledger);
+        let added = open.add(&update, report.below);
+        let answer = match &added {
+            Ok(()) => Answer::Included(report.user),
+            // The sum is lost with the addition: the release will refuse it.
+            Err(_) => Answer::Refused(Refusal::Gone),
+        };
+        lock(&open.ledger).answers.insert(report.session, answer);
+        added.map(|()| Accepted::Now).map_err(|_| Refusal::Gone)
+    }
+
+    /// Ends the summation, once, and waits for additions that have begun.
+    ///
+    /// # Errors
+    /// [`Refusal::Gone`] after the first call.
+    pub fn seal(&self) -> Result<PlainResult, Refusal> {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let Open { sum, bits, ledger } = open.take().ok_or(Refusal::Gone)?;
+        let ledger = ledger.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let included = ledger
+            .answers
+            .into_iter()
+            .filter_map(|(session, answer)| match answer {
+                Answer::Included(user) => Some(Contributor { session, user }),
+                Answer::Pending | Answer::Refused(_) => None,
+            })
+            .collect();
+        Ok(PlainResult { sum, bits, included })
+    }
+
+    /// Ends the summation without a sum.
+    pub fn abort(&self) {
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The values of an update that may be added.
+    fn check(&self, report: &Report<'_>) -> Result<Zeroizing<Vec<f32>>, Refusal> {
+        let (expected, got) = (self.upload_bytes(), report.bytes.len());
+        if got as u64 != expected {
+            return Err(Refusal::range("the number of bytes", expected, got));
+        }
+        if report.weight != 1.0 {
+            return Err(Refusal::range("the weight", 1, report.weight));
+        }
+        if report.below.is_some() != self.with_bits {
+            let expected = if self.with_bits { "there" } else { "absent" };
+            let got = if self.with_bits { "absent" } else { "there" };
+            return Err(Refusal::range("the bit of adaptive clipping", expected, got));
+        }
+        let (values, _) = report.bytes.as_chunks();
+        let update: Vec<f32> = values.iter().map(|value| f32::from_le_bytes(*value)).collect();
+        let update = Zeroizing::new(update);
+        let squares: f64 = update.iter().map(|value| f64::from(*value).powi(2)).sum();
+        // Infinities and NaN stay what they are in a sum of squares, and are below no limit. Finite values of f32 cannot overflow it.
+        if squares.sqrt() <= self.longest {
+            Ok(update)
+        } else {
+            Err(Refusal::Norm)
+        }
+    }
+}
+
+impl Open {
+    fn add(&self, update: &[f32], below: Option<bool>) -> Result<(), AggregationError> {
+        self.sum.add(update, 1.0)?;
+        if let (Some(bits), Some(below)) = (&self.bits, below) {
+            bits.add(&[if below { 0.5 } else { -0.5 }], 1.0)?;
+        }
+        Ok(())
+    }
+}
+
+/// An empty sum of bits, each less one half.
+fn bits() -> Result<BoundedSum, AggregationError> {
+    let bit = ParamLayout::with_tensor_groups(vec![("bit".into(), vec![1])])?;
+    // PRIVACY: a bit less one half moves the sum of bits by one half.
+    let half = Clipping::Flat { clip_norm: 0.5 };
+    Ok(BoundedSum::new(Bound::new(
+        Arc::new(bit),
+        half,
+        NonFinite::Refuse,
+    )))
+}
+
+fn first(answer: &Answer) -> Result<Accepted, Refusal> {
+    match answer {
+        Answer::Pending => Err(Refusal::Busy),
+        Answer::Included(_) => Ok(Accepted::Before),
+        Answer::Refused(refusal) => Err(refusal.clone()),
+    }
+}
+
+/// The ledger of a thread that panicked is whole: its changes are single insertions.
+fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,720 @@
+//! A task that this process leads: its head, its attempt, and the sessions of its devices.
+//!
+//! Everything about one attempt lives here, in memory: sessions, uploads, sums and keys. The store knows what a crash must not
+//! lose. A thread calls [`Room::tick`], the listeners call the rest.
+
+mod closing;
+mod devices;
+mod evaluation;
+mod release;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rand_chacha::ChaCha20Rng;
+use rand_core::SeedableRng;
+use undertone_coordinator::chain::Chain;
+use undertone_coordinator::entropy::RoundEntropy;
+use undertone_coordinator::head::{Opened, RunHead};
+use undertone_coordinator::participation::ParticipantId;
+use undertone_coordinator::record::{LedgerEntry, LedgerLine};
+use undertone_coordinator::session_terms::TaskSessionTerms;
+use undertone_coordinator::task::Purpose;
+use undertone_protocol::{Blob, TaskState, Verdict, digest_of};
+use undertone_store::{
+    AttemptId, AttemptState, Blobs, Lease, Millis, NewAttempt, Reason, SessionId, SessionState, Store,
+    StoreError,
+};
+
+use crate::attempt::{self, Attempt, Deadlines, Effect, Event, PhaseLimits, Settings, over_selected};
+use crate::error::{Result, ServiceError};
+use crate::group::{Change, Group, Phase};
+use crate::head_state::{self, Saved};
+use crate::keys::{Keys, random};
+use crate::pace::{Population, RoundTime};
+use crate::plain::PlainSum;
+use crate::session::{LostAt, Sessions};
+use crate::task::Task;
+
+pub use devices::{Claims, Reply};
+pub use evaluation::Rates;
+
+/// The time of a lease, in milliseconds.
+const LEASE: Millis = 30_000;
+
+/// A lease is renewed when this much of it is left, in milliseconds.
+const RENEW: Millis = 20_000;
+
+/// Abandoned attempts in a row after which a task pauses.
+const MAX_ABANDONED: u32 = 5;
+
+/// The end of a session is kept for its device for this long, in milliseconds.
+const VERDICTS_KEPT: Millis = 10 * 60_000;
+
+/// The things that all tasks of a service share.
+pub struct Shared {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// The blobs.
+    pub blobs: Arc<dyn Blobs>,
+    /// The keys.
+    pub keys: Keys,
+    /// The name of this process, unique over restarts.
+    pub process: String,
+    /// A file outside the backup of the store that remembers the newest head of each task; none where it is empty.
+    pub witness: Option<std::path::PathBuf>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("process", &self.process)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A task that this process leads.
+pub struct Room {
+    shared: Arc<Shared>,
+    task: Task,
+    names: TaskSessionTerms,
+    inner: Mutex<Inner>,
+    /// Grows with everything that a waiting device may want to know.
+    changed: tokio::sync::watch::Sender<u64>,
+}
+
+impl std::fmt::Debug for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Room")
+            .field("task", &self.task.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The state of a room, under one lock.
+struct Inner {
+    lease: Lease,
+    state: TaskState,
+    /// `None` while a release is made, and after it was lost.
+    head: Option<RunHead>,
+    /// The model of the head, as devices read it.
+    model: Blob,
+    current: Option<Current>,
+    /// The ends of sessions of earlier attempts.
+    ended: BTreeMap<SessionId, (Verdict, Millis)>,
+    abandoned_in_a_row: u32,
+    rng: ChaCha20Rng,
+    population: Population,
+    round_time: RoundTime,
+    /// The time when the current round's first attempt was opened.
+    round_opened: Option<Millis>,
+    /// No attempt opens before this time.
+    not_before: Millis,
+}
+
+/// The attempt that is open.
+struct Current {
+    id: AttemptId,
+    /// Its number within the round.
+    number: u32,
+    machine: Attempt,
+    sessions: Sessions,
+    devices: BTreeMap<SessionId, Device>,
+    opened: Opened,
+    /// The model that its devices load.
+    model: Blob,
+    /// The digest of the last line of the ledger.
+    chain: String,
+    sums: Sums,
+    wake: Option<Millis>,
+    opened_at: Millis,
+    release: bool,
+}
+
+/// A session's device.
+struct Device {
+    user: ParticipantId,
+    shard: u32,
+    upload: Arc<Mutex<devices::Upload>>,
+}
+
+/// The sums of an attempt.
+enum Sums {
+    Plain(Arc<PlainSum>),
+    Groups(Vec<Arc<Mutex<Group>>>),
+}
+
+/// Locks a value. A thread that panicked holds no half change of it: every change is made whole by its type.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Room {
+    /// Leads a task: takes its lease, abandons what an earlier process left open, loads the head, compares it with the published
+    /// heads, and publishes what was committed and not published.
+    ///
+    /// # Errors
+    /// [`ServiceError::Halted`] where store and published heads disagree, or the state of the noise is missing or damaged: the task
+    /// is then halted in the store, too. `Ok(None)` while another process leads the task.
+    pub fn lead(shared: Arc<Shared>, task: Task) -> Result<Option<Arc<Self>>> {
+        let Some(lease) = shared.store.lease(task.id, &shared.process, LEASE)? else {
+            return Ok(None);
+        };
+        if let Some((attempt, state)) = shared.store.open_attempt_of(task.id)?
+            && !matches!(state, AttemptState::Committed | AttemptState::Abandoned)
+        {
+            // Nobody knows who had reported: each session that was not lost before it was ready counts.
+            shared.store.abandon(&lease, attempt, Reason::Crash, &[])?;
+        }
+        // Files of an attempt that the store calls committed wait for their publication.
+        for attempt in shared.blobs.staged()? {
+            if shared
+                .store
+                .outcome(attempt)
+                .is_ok_and(|outcome| outcome.state == AttemptState::Abandoned)
+            {
+                shared.blobs.sweep(attempt)?;
+            }
+        }
+        let row = shared.store.task(task.id)?;
+        let names = TaskSessionTerms::new(&task.id.0, digest_of(&task.plan), &random()?);
+        let until = task.file.service.deadlines.report.millis();
+        let room = Self {
+            names,
+            inner: Mutex::new(Inner {
+                lease,
+                state: row.state,
+                head: None,
+                model: Blob::default(),
+                current: None,
+                ended: BTreeMap::new(),
+                abandoned_in_a_row: 0,
+                rng: ChaCha20Rng::from_seed(random()?),
+                population: Population::new(shared.store.now(), 0),
+                round_time: RoundTime::new(until),
+                round_opened: None,
+                not_before: 0,
+            }),
+            changed: tokio::sync::watch::Sender::new(0),
+            shared,
+            task,
+        };
+        if row.state != TaskState::Completed {
+            let guarded = room.publish().and_then(|()| room.load());
+            match guarded {
+                Ok((head, model)) => {
+                    let mut inner = room.lock();
+                    inner.head = Some(head);
+                    inner.model = model;
+                }
+                Err(
+                    error @ (ServiceError::Store(_)
+                    | ServiceError::Entropy(_)
+                    | ServiceError::Io { .. }
+                    | ServiceError::Halted { .. }),
+                ) => {
+                    return Err(error);
+                }
+                Err(error) => return Err(room.halt(&error.to_string())),
+            }
+        }
+        Ok(Some(Arc::new(room)))
+    }
+
+    /// The task.
+    #[must_use]
+    pub fn task(&self) -> &Task {
+        &self.task
+    }
+
+    /// A receiver that wakes with everything that a waiting device may want to know.
+    #[must_use]
+    pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        lock(&self.inner)
+    }
+
+    fn notify(&self) {
+        self.changed.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    fn now(&self) -> Millis {
+        self.shared.store.now()
+    }
+
+    /// Loads the head of the store.
+    fn load(&self) -> Result<(RunHead, Blob)> {
+        let (store, blobs) = (&self.shared.store, &self.shared.blobs);
+        let row = store.task(self.task.id)?;
+        let entropy = RoundEntropy::fresh(random()?);
+        let config = &self.task.file.task;
+        let plan = self.task.privacy.clone();
+        let evaluates = matches!(self.task.file.purpose, Purpose::Evaluate { .. });
+        let model = match evaluates {
+            true => Vec::new(),
+            false => crate::blobs::read(blobs.as_ref(), &row.head_model)?,
+        };
+        if row.head_round == 0 {
+            let trained = (!evaluates).then(|| self.task.trained(&model)).transpose()?;
+            let head = RunHead::new(config, plan, trained, &self.task.genesis, &entropy)?;
+            return Ok((head, Blob::of(&model)));
+        }
+        let entries = self.entries()?;
+        let state = row.head_state.ok_or(ServiceError::Sealed)?;
+        let sealed = crate::blobs::read(blobs.as_ref(), &state)?;
+        let trained = (!evaluates).then(|| self.task.trained(&model)).transpose()?;
+        let saved = Saved {
+            task: self.task.id,
+            round: row.head_round,
+            ledger: &entries,
+            chain: Chain::at(row.chain.clone()),
+            model: &model,
+            sealed: &sealed,
+        };
+        let opened = head_state::open(saved, trained, &self.shared.keys)?;
+        let head = opened.head(config, plan, &self.task.genesis, &entropy)?;
+        Ok((head, Blob::of(&model)))
+    }
+
+    /// The rounds of the ledger.
+    ///
+    /// # Errors
+    /// From the store; a line that is none of a ledger.
+    pub fn entries(&self) -> Result<Vec<LedgerEntry>> {
+        let lines = self.shared.store.ledger(self.task.id, 0)?;
+        let mut entries = Vec::with_capacity(lines.len());
+        for line in lines {
+            match LedgerLine::read(&line) {
+                Ok(LedgerLine::Round(entry)) => entries.push(*entry),
+                Ok(LedgerLine::End(_)) => {}
+                Err(error) => {
+                    return Err(ServiceError::Value {
+                        key: "a line of the ledger in the store".to_owned(),
+                        expected: "one that this service wrote".to_owned(),
+                        got: error.to_string(),
+                    });
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Stops the task for good until a person looks at it.
+    fn halt(&self, reason: &str) -> ServiceError {
+        let store = &self.shared.store;
+        if let Ok(row) = store.task(self.task.id)
+            && !matches!(row.state, TaskState::Halted | TaskState::Completed)
+        {
+            // The error that halts the task is worth more than one of writing it down.
+            let _ = store.set_state(
+                self.task.id,
+                row.state,
+                TaskState::Halted,
+                &self.shared.process,
+                reason,
+            );
+        }
+        self.lock().state = TaskState::Halted;
+        tracing::error!(task = %self.task.id, reason, "the task is halted");
+        ServiceError::Halted {
+            task: self.task.file.task.name.clone(),
+            reason: reason.to_owned(),
+        }
+    }
+
+    /// Does everything that is due: renews the lease, opens an attempt, ends sessions whose time is over, and releases.
+    ///
+    /// # Errors
+    /// [`ServiceError::Halted`]; [`StoreError::Fenced`] where another process leads the task now: this room is then over.
+    pub fn tick(&self) -> Result<()> {
+        self.keep_lease()?;
+        let now = self.now();
+        {
+            let mut inner = self.lock();
+            inner.ended.retain(|_, (_, until)| *until > now);
+            inner.state = self.shared.store.task(self.task.id)?.state;
+            if inner.current.is_none() {
+                self.open_attempt(&mut inner, now)?;
+            }
+            self.expire(&mut inner, now)?;
+        }
+        self.advance_groups()?;
+        if self
+            .lock()
+            .current
+            .as_ref()
+            .is_some_and(|current| current.release)
+        {
+            self.release()?;
+        }
+        // Also after a crash between the last release and the end.
+        self.complete()
+    }
+
+    fn keep_lease(&self) -> Result<()> {
+        let mut inner = self.lock();
+        if inner.lease.until.saturating_sub(self.now()) < RENEW {
+            inner.lease = self.shared.store.renew(&inner.lease, LEASE)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the next attempt, where the task wants one.
+    fn open_attempt(&self, inner: &mut Inner, now: Millis) -> Result<()> {
+        let Some(head) = &inner.head else { return Ok(()) };
+        if inner.state != TaskState::Active || head.is_over() || now < inner.not_before {
+            return Ok(());
+        }
+        let opened = match head.open(None) {
+            Ok(opened) => opened,
+            Err(error) => {
+                // A round that the budget refuses now, it refuses for good.
+                self.pause(inner, &error.to_string())?;
+                return Ok(());
+            }
+        };
+        let settings = self.settings(now)?;
+        let id = self.shared.store.open_attempt(
+            &inner.lease,
+            &NewAttempt {
+                round: opened.round(),
+                target: settings.target(),
+                select_until: settings.select_until(),
+                report_until: settings.attempt_until(),
+            },
+        )?;
+        let number = self.shared.store.abandoned_since_release(self.task.id)?.len() as u32;
+        let model = self.served_model(&inner.model)?;
+        let sums = self.sums(&opened, number, &settings, &model)?;
+        let (machine, effects) = Attempt::new(settings, now);
+        inner.round_opened.get_or_insert(now);
+        inner.current = Some(Current {
+            id,
+            number,
+            machine,
+            sessions: Sessions::new(),
+            devices: BTreeMap::new(),
+            chain: head.chain().head().to_owned(),
+            model,
+            opened,
+            sums,
+            wake: None,
+            opened_at: now,
+            release: false,
+        });
+        self.apply(inner, now, effects)
+    }
+
+    fn settings(&self, now: Millis) -> Result<Settings> {
+        let file = &self.task.file;
+        let value = |error: attempt::SettingsError| ServiceError::Value {
+            key: error.name.to_owned(),
+            expected: error.expected,
+            got: error.got.to_string(),
+        };
+        let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let (goal, floor) = (narrow(file.goal()), narrow(file.floor()));
+        let target = over_selected(goal, file.service.over_selection).map_err(value)?;
+        let limits = file.service.deadlines;
+        let until = Deadlines {
+            select: now + limits.select.millis(),
+            report: now + limits.report.millis(),
+            attempt: now + limits.attempt.millis(),
+        };
+        match self.task.is_secure() {
+            false => Settings::plain(target, goal, floor, until),
+            true => Settings::groups(
+                target,
+                narrow(file.service.group.target).min(target),
+                narrow(file.service.group.min),
+                floor,
+                PhaseLimits {
+                    lobby: limits.lobby.millis(),
+                    keys: limits.keys.millis(),
+                    shares: limits.shares.millis(),
+                    upload: limits.upload.millis(),
+                    unmask: limits.unmask.millis(),
+                },
+                until,
+            ),
+        }
+        .map_err(value)
+    }
+
+    fn sums(&self, opened: &Opened, number: u32, settings: &Settings, model: &Blob) -> Result<Sums> {
+        let Some(terms) = self.task.terms()? else {
+            let adaptive = opened.estimate().is_some();
+            let goal = u32::try_from(self.task.file.goal()).unwrap_or(u32::MAX);
+            return Ok(Sums::Plain(Arc::new(PlainSum::new(
+                opened.bound().clone(),
+                goal,
+                adaptive,
+            )?)));
+        };
+        let graph = self.task.graph()?;
+        let mut groups = Vec::new();
+        while settings.places(groups.len() as u32) > 0 {
+            let shard = groups.len() as u32;
+            let context = self
+                .names
+                .next(opened.round(), number, shard, model.digest()?, terms)?;
+            let group = Group::new(context, self.trust(), graph, settings.places(shard))?;
+            groups.push(Arc::new(Mutex::new(group)));
+        }
+        Ok(Sums::Groups(groups))
+    }
+
+    /// Ends sessions whose time is over.
+    fn expire(&self, inner: &mut Inner, now: Millis) -> Result<()> {
+        let Some(current) = &mut inner.current else {
+            return Ok(());
+        };
+        let lost = current.sessions.expire(now);
+        for (session, at) in lost {
+            self.lose(inner, now, session, at)?;
+        }
+        if inner
+            .current
+            .as_ref()
+            .is_some_and(|current| current.wake.is_some_and(|wake| wake <= now))
+        {
+            self.event(inner, now, Event::Tick)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a session in the machine, in its group and in the store.
+    fn lose(&self, inner: &mut Inner, now: Millis, session: SessionId, at: LostAt) -> Result<()> {
+        let Some(current) = &mut inner.current else {
+            return Ok(());
+        };
+        if let (Sums::Groups(groups), Some(device)) = (&current.sums, current.devices.get(&session))
+            && let Some(group) = groups.get(device.shard as usize)
+        {
+            lock(group).lose(session);
+        }
+        let state = match at.counts() {
+            true => SessionState::Lost,
+            false => SessionState::LostBeforeReady,
+        };
+        self.shared.store.note_sessions(&[(session, state)])?;
+        self.event(inner, now, Event::Lost(session, at))
+    }
+
+    /// Gives an event to the machine and does what it asks for.
+    fn event(&self, inner: &mut Inner, now: Millis, event: Event) -> Result<()> {
+        let Some(current) = &mut inner.current else {
+            return Ok(());
+        };
+        let effects = current.machine.on(now, event);
+        self.apply(inner, now, effects)
+    }
+
+    fn apply(&self, inner: &mut Inner, now: Millis, effects: Vec<Effect>) -> Result<()> {
+        for effect in effects {
+            let Some(current) = &mut inner.current else {
+                return Ok(());
+            };
+            match effect {
+                // Admission asks the machine itself.
+                Effect::OfferSlots(_) => {}
+                Effect::CloseSelection => {
+                    self.shared.store.close_selection(&inner.lease, current.id)?;
+                }
+                Effect::CloseLobby(shard) => self.close_phase(inner, now, shard, Phase::Lobby)?,
+                Effect::ClosePhase { shard, phase } => self.close_phase(inner, now, shard, phase)?,
+                Effect::WakeAt(wake) => current.wake = Some(wake),
+                Effect::Release => current.release = true,
+                Effect::Abandon(reason) => self.abandon(inner, now, reason)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn close_phase(&self, inner: &mut Inner, now: Millis, shard: u32, phase: Phase) -> Result<()> {
+        let Some(Current {
+            sums: Sums::Groups(groups),
+            ..
+        }) = &inner.current
+        else {
+            return Ok(());
+        };
+        let Some(group) = groups.get(shard as usize).cloned() else {
+            return Ok(());
+        };
+        let change = lock(&group).close(phase, &mut inner.rng);
+        match change {
+            Some(change) => self.changed_group(inner, now, shard, change),
+            None => Ok(()),
+        }
+    }
+
+    /// Closes phases of groups for which nothing more is awaited. The room is not locked meanwhile: taking masks off is heavy.
+    fn advance_groups(&self) -> Result<()> {
+        let (attempt, groups, mut rng) = {
+            let mut inner = self.lock();
+            let mut seed = <ChaCha20Rng as SeedableRng>::Seed::default();
+            rand_core::Rng::fill_bytes(&mut inner.rng, &mut seed);
+            match &inner.current {
+                Some(Current {
+                    id,
+                    sums: Sums::Groups(groups),
+                    ..
+                }) => (*id, groups.clone(), ChaCha20Rng::from_seed(seed)),
+                _ => return Ok(()),
+            }
+        };
+        for (shard, group) in groups.iter().enumerate() {
+            let change = lock(group).advance(&mut rng);
+            let mut inner = self.lock();
+            if let Some(change) = change
+                && inner
+                    .current
+                    .as_ref()
+                    .is_some_and(|current| current.id == attempt)
+            {
+                self.changed_group(&mut inner, self.now(), shard as u32, change)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of a change of a group: sessions it lost, its next phase, its sum or its failure.
+    fn changed_group(&self, inner: &mut Inner, now: Millis, shard: u32, change: Change) -> Result<()> {
+        let lose = |inner: &mut Inner, lost: Vec<(SessionId, LostAt)>| -> Result<()> {
+            for (session, at) in lost {
+                if let Some(current) = &mut inner.current
+                    && let Some(session) = current.sessions.get_mut(session)
+                {
+                    session.lose();
+                }
+                self.lose(inner, now, session, at)?;
+            }
+            Ok(())
+        };
+        match change {
+            Change::Entered { phase, lost } => {
+                lose(inner, lost)?;
+                self.event(inner, now, Event::GroupEntered { shard, phase })
+            }
+            Change::Summed { included } => self.event(inner, now, Event::GroupSummed { shard, included }),
+            Change::Failed { at, why, lost, .. } => {
+                tracing::warn!(task = %self.task.id, shard, reason = %why, "a group has failed");
+                lose(inner, lost)?;
+                self.event(inner, now, Event::GroupFailed { shard, at })
+            }
+        }?;
+        self.notify();
+        Ok(())
+    }
+
+    /// Ends the attempt without a release. Its participants count from now on.
+    fn abandon(&self, inner: &mut Inner, now: Millis, reason: Reason) -> Result<()> {
+        let Some(current) = inner.current.take() else {
+            return Ok(());
+        };
+        match &current.sums {
+            Sums::Plain(sum) => sum.abort(),
+            Sums::Groups(groups) => groups.iter().for_each(|group| lock(group).abort()),
+        }
+        let counted: Vec<ParticipantId> = current.counted().collect();
+        self.shared
+            .store
+            .abandon(&inner.lease, current.id, reason, &counted)?;
+        tracing::warn!(task = %self.task.id, round = current.opened.round(), ?reason, "an attempt was abandoned");
+        self.end_sessions(inner, &current, now, Verdict::Abandoned, &[]);
+        inner.abandoned_in_a_row += 1;
+        inner.not_before = now + 1000;
+        if inner.abandoned_in_a_row >= MAX_ABANDONED {
+            let note = format!(
+                "{MAX_ABANDONED} attempts in a row were abandoned, the last one because of {reason:?}"
+            );
+            self.pause(inner, &note)?;
+        }
+        self.notify();
+        Ok(())
+    }
+
+    fn pause(&self, inner: &mut Inner, note: &str) -> Result<()> {
+        tracing::warn!(task = %self.task.id, note, "the task pauses");
+        match self.shared.store.set_state(
+            self.task.id,
+            TaskState::Active,
+            TaskState::Paused,
+            &self.shared.process,
+            note,
+        ) {
+            Ok(()) => inner.state = TaskState::Paused,
+            // An operator was faster.
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        inner.abandoned_in_a_row = 0;
+        Ok(())
+    }
+
+    /// Keeps the verdicts of an attempt for its devices.
+    fn end_sessions(
+        &self,
+        inner: &mut Inner,
+        current: &Current,
+        now: Millis,
+        verdict: Verdict,
+        included: &[SessionId],
+    ) {
+        for (session, state) in current.sessions.iter() {
+            let verdict = match () {
+                () if included.binary_search(&session).is_ok() => Verdict::Included,
+                () if state.end() == Some(crate::session::End::Late) => Verdict::Late,
+                () => verdict,
+            };
+            inner.ended.insert(session, (verdict, now + VERDICTS_KEPT));
+        }
+    }
+
+    /// `true` if the session is one of the open attempt, or has ended a short while ago.
+    #[must_use]
+    pub fn knows(&self, claims: &Claims) -> bool {
+        let inner = self.lock();
+        let open = inner
+            .current
+            .as_ref()
+            .is_some_and(|current| current.id.0 == claims.attempt);
+        open || inner.ended.contains_key(&SessionId(claims.session))
+    }
+
+    /// Number of devices that the open attempt still wants.
+    #[must_use]
+    pub fn need(&self) -> u32 {
+        self.lock()
+            .current
+            .as_ref()
+            .map_or(0, |current| current.machine.free())
+    }
+
+    /// Bytes that a device loads, and sends, in one round.
+    #[must_use]
+    pub fn bytes(&self) -> (u64, u64) {
+        let up = match self.task.privacy.encoding() {
+            None => 4 * self.task.privacy.layout().len() as u64,
+            Some(encoding) => {
+                let bits = encoding.padded_dim() as u64 * u64::from(encoding.bits_per_coordinate());
+                bits.div_ceil(8)
+            }
+        };
+        (self.lock().model.length + self.task.plan.len() as u64, up)
+    }
+}
+
+impl Current {
+    /// Users whose sessions count as participations.
+    fn counted(&self) -> impl Iterator<Item = ParticipantId> + '_ {
+        self.sessions
+            .iter()
+            .filter(|(_, session)| session.counts())
+            .filter_map(|(id, _)| self.devices.get(&id).map(|device| device.user))
+    }
+}

@@ -1,0 +1,488 @@
+//! The release of an attempt: exactly once, or not at all.
+//!
+//! | step | durable after it | a crash right after it |
+//! |---|---|---|
+//! | reserve | the attempt is releasing | the attempt is abandoned, its participants count |
+//! | seal, close | nothing: sum and noise are in memory only | as before |
+//! | stage | model and sealed state, under the name of the attempt | as before; both are swept |
+//! | commit | line, head, participations, names of the blobs | the same bytes are published |
+//! | publish | signed head, witness, blobs under their digests | nothing is left to do |
+
+use undertone_coordinator::entropy::RoundEntropy;
+use undertone_coordinator::head::{CloseError, Next, RunHead};
+use undertone_coordinator::participation::ParticipantId;
+use undertone_coordinator::record::{AbandonReason, AbandonedAttempt, EndReason, LedgerMode};
+use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
+use undertone_coordinator::task::{LedgerPlace, Purpose};
+use undertone_protocol::{Blob, Head, Label, TaskState, Verdict, digest_of, write};
+use undertone_run::metrics::MetricsLine;
+use undertone_run::task::round_record;
+use undertone_store::{
+    AttemptState, Created, Lease, Millis, Reason, Release, SessionId, StoreError, Unpublished,
+};
+
+use super::{Current, Room, Sums, lock};
+use crate::error::{Result, ServiceError};
+use crate::group::GroupSum;
+use crate::head_state::{self, Place};
+use crate::identity::unhex;
+use crate::keys::random;
+use crate::session::Contributor;
+
+/// The name of a staged model.
+const MODEL: &str = "model";
+
+/// The name of a staged state.
+const STATE: &str = "state";
+
+/// Tries to learn whether a commit was made, before the task halts.
+const READ_BACK: u32 = 3;
+
+/// The sum of an attempt, with those who are in it.
+struct Sealed {
+    sum: RoundSum,
+    included: Vec<Contributor>,
+}
+
+/// The failure of a release before its commit.
+enum Failed {
+    /// The attempt is abandoned for this reason. The head is as it was.
+    Abandon(Box<Option<RunHead>>, Reason),
+    /// The task cannot go on in this process.
+    Error(ServiceError),
+}
+
+impl<E: Into<ServiceError>> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+impl Room {
+    /// Releases the attempt whose machine has asked for it.
+    ///
+    /// # Errors
+    /// [`ServiceError::Halted`]; the errors of the store. The head is then loaded anew before the next attempt.
+    pub(super) fn release(&self) -> Result<()> {
+        let started = self.now();
+        let (current, head, lease) = {
+            let mut inner = self.lock();
+            let (Some(current), Some(head)) = (inner.current.take(), inner.head.take()) else {
+                return Ok(());
+            };
+            (current, head, inner.lease.clone())
+        };
+        let outcome = self.make(&current, head, &lease);
+        let now = self.now();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        match outcome {
+            Ok((head, model, included)) => {
+                inner.head = Some(head);
+                inner.model = model;
+                inner.abandoned_in_a_row = 0;
+                inner.not_before = 0;
+                let opened = inner.round_opened.take().unwrap_or(current.opened_at);
+                inner.round_time.observe(now.saturating_sub(opened));
+                // Their reports came after the goal.
+                self.end_sessions(inner, &current, now, Verdict::Late, &included);
+                tracing::info!(
+                    task = %self.task.id,
+                    round = current.opened.round(),
+                    included = included.len(),
+                    milliseconds = now.saturating_sub(started),
+                    "a round was released"
+                );
+                drop(guard);
+                self.notify();
+                self.publish()
+            }
+            Err(Failed::Abandon(head, reason)) => {
+                inner.head = *head;
+                inner.current = Some(current);
+                self.abandon(inner, now, reason)?;
+                let lost = inner.head.is_none();
+                drop(guard);
+                if lost { self.reload() } else { Ok(()) }
+            }
+            Err(Failed::Error(error)) => {
+                drop(guard);
+                Err(error)
+            }
+        }
+    }
+
+    /// The head of the store again, where the one in memory was consumed and its round was not committed.
+    fn reload(&self) -> Result<()> {
+        let (head, model) = match self.load() {
+            Ok(loaded) => loaded,
+            Err(error @ ServiceError::Store(_)) => return Err(error),
+            Err(error) => return Err(self.halt(&error.to_string())),
+        };
+        let mut inner = self.lock();
+        inner.head = Some(head);
+        inner.model = model;
+        Ok(())
+    }
+
+    /// The release up to its commit.
+    fn make(
+        &self,
+        current: &Current,
+        head: RunHead,
+        lease: &Lease,
+    ) -> Result<(RunHead, Blob, Vec<SessionId>), Failed> {
+        let store = &self.shared.store;
+        let counted = u64::from(current.machine.counts().reported);
+        if let Err(error) = store.reserve(lease, current.id, counted) {
+            return Err(match error {
+                StoreError::Conflict { .. } => Failed::Abandon(Box::new(Some(head)), Reason::Store),
+                error => Failed::Error(error.into()),
+            });
+        }
+        crate::failpoint!("release.reserved");
+        let Some(Sealed { sum, included }) = self.seal(current)? else {
+            return Err(Failed::Abandon(Box::new(Some(head)), Reason::Protocol));
+        };
+        crate::failpoint!("release.sealed");
+        let names = included.iter().map(|contributor| contributor.user);
+        let users: Vec<ParticipantId> = names.collect();
+        // PRIVACY: the sum itself says who is in it. What the store or the sessions remember does not.
+        if (users.len() as u64) < self.task.file.floor() {
+            return Err(Failed::Abandon(Box::new(Some(head)), Reason::Few));
+        }
+        let lost: Vec<ParticipantId> = current.counted().filter(|user| !users.contains(user)).collect();
+        let attempts = self.abandoned()?;
+        let on_device = self.task.file.service.ledger == LedgerPlace::Device;
+        let who = Participants {
+            names: if on_device { Vec::new() } else { users.clone() },
+            unnamed: on_device.then_some(users.len() as u64),
+            survivors: self.task.is_secure().then_some(users.len() as u64),
+            examples: None,
+            lost: if on_device { Vec::new() } else { lost.clone() },
+            attempts,
+            mode: Some(match (self.task.file.seed, on_device) {
+                (Some(_), _) => LedgerMode::ParityTest,
+                (None, true) => LedgerMode::DeviceLedger,
+                (None, false) => LedgerMode::Service,
+            }),
+        };
+        let gathered = Gathered {
+            sum,
+            who,
+            diagnostics: Diagnostics::default(),
+        };
+        let entropy = match self.task.file.seed {
+            // PRIVACY: each close brings fresh entropy of its own; only a parity test repeats.
+            None => RoundEntropy::fresh(random()?),
+            Some(seed) => RoundEntropy::seeded(seed),
+        };
+        let opened = head.open(None)?;
+        let next = match head.close(opened, gathered, &entropy, &mut |_| ()) {
+            Ok(next) => next,
+            Err(CloseError::Refused { head, why }) => {
+                tracing::error!(%why, "the head refused the sum of an attempt");
+                return Err(Failed::Abandon(Box::new(Some(*head)), Reason::Protocol));
+            }
+            Err(CloseError::Lost { why }) => return Err(Failed::Error(self.halt(&why.to_string()))),
+        };
+        crate::failpoint!("release.closed");
+        let (model, release) = self.stage(current, &next, users, lost)?;
+        crate::failpoint!("release.staged");
+        self.commit_release(lease, &release)?;
+        crate::failpoint!("release.committed");
+        let mut sessions: Vec<SessionId> = included.iter().map(|contributor| contributor.session).collect();
+        sessions.sort_unstable();
+        Ok((next.head, model, sessions))
+    }
+
+    /// Seals the sums of the attempt, once. `None` where there is no sum that can be released.
+    fn seal(&self, current: &Current) -> Result<Option<Sealed>> {
+        match &current.sums {
+            Sums::Plain(sum) => {
+                let Ok(result) = sum.seal() else { return Ok(None) };
+                Ok(Some(Sealed {
+                    sum: RoundSum::Users {
+                        sum: result.sum,
+                        bits: result.bits,
+                    },
+                    included: result.included,
+                }))
+            }
+            Sums::Groups(groups) => {
+                let sums: Vec<GroupSum> = groups
+                    .iter()
+                    .filter_map(|group| lock(group).seal().ok())
+                    .collect();
+                let Ok(merged) = GroupSum::merge(sums) else {
+                    return Ok(None);
+                };
+                let clients = merged.included.len() as u64;
+                let encoding = self.task.privacy.encoding();
+                let sum = match encoding.filter(|encoding| encoding.client_noise().is_some()) {
+                    Some(encoding) => {
+                        let round = encoding.for_round(&self.task.rotations, current.opened.round())?;
+                        RoundSum::WithClientNoise(round.decode(merged.sum, clients)?)
+                    }
+                    None => RoundSum::Modular {
+                        residues: merged.sum,
+                        included: clients,
+                        rotations: self.task.rotations.clone(),
+                    },
+                };
+                Ok(Some(Sealed {
+                    sum,
+                    included: merged.included,
+                }))
+            }
+        }
+    }
+
+    /// The attempts without a release since the last release, as the ledger names them.
+    fn abandoned(&self) -> Result<Vec<AbandonedAttempt>> {
+        let attempts = self.shared.store.abandoned_since_release(self.task.id)?;
+        let on_device = self.task.file.service.ledger == LedgerPlace::Device;
+        Ok(attempts
+            .into_iter()
+            .map(|attempt| AbandonedAttempt {
+                attempt: attempt.attempt_of_round,
+                reason: reason(attempt.reason),
+                participants: if on_device {
+                    Vec::new()
+                } else {
+                    attempt.participants
+                },
+                row_spent: false,
+            })
+            .collect())
+    }
+
+    /// Stages model and state under the name of the attempt, and reads them back.
+    fn stage(
+        &self,
+        current: &Current,
+        next: &Next,
+        included: Vec<ParticipantId>,
+        lost: Vec<ParticipantId>,
+    ) -> Result<(Blob, Release)> {
+        let head = &next.head;
+        let model = match self.task.file.purpose {
+            Purpose::Train { .. } => head_state::model(head)?,
+            Purpose::Evaluate { .. } => self.rates(current, next)?,
+        };
+        let place = Place {
+            task: self.task.id,
+            round: head.round(),
+            attempt: current.id.0,
+        };
+        let state = head_state::save(head, &self.shared.keys, place)?;
+        let blobs = &self.shared.blobs;
+        let model_digest = blobs.stage(current.id, MODEL, &mut model.as_slice())?.digest;
+        crate::failpoint!("release.model_staged");
+        let state_digest = blobs.stage(current.id, STATE, &mut state.as_slice())?.digest;
+        let release = Release {
+            attempt: current.id,
+            round: current.opened.round(),
+            included,
+            lost,
+            digest: head.chain().head().to_owned(),
+            previous: next.entry.previous_sha256.clone(),
+            line: next.line.clone(),
+            model: model_digest,
+            state: Some(state_digest),
+            noise_key: next.entry.noise_key.clone(),
+            metrics: self.metrics(current, next)?,
+        };
+        Ok((Blob::of(&model), release))
+    }
+
+    /// The line of `metrics.jsonl`: a service knows counts, times and the release, and nothing of single updates.
+    fn metrics(&self, current: &Current, next: &Next) -> Result<Vec<u8>> {
+        let seconds = self.now().saturating_sub(current.opened_at) as f64 / 1000.0;
+        let record = round_record(next, seconds);
+        serde_json::to_vec(&MetricsLine::Round(record)).map_err(|error| ServiceError::Value {
+            key: "the metrics of a round".to_owned(),
+            expected: "numbers that JSON can hold".to_owned(),
+            got: error.to_string(),
+        })
+    }
+
+    /// Commits a release. Where the answer was lost, the outcome is read back.
+    fn commit_release(&self, lease: &Lease, release: &Release) -> Result<(), Failed> {
+        let store = &self.shared.store;
+        let mut tries = 0;
+        loop {
+            match store.commit_release(lease, release) {
+                Ok(()) => return Ok(()),
+                Err(StoreError::Unavailable { place, reason }) => {
+                    tries += 1;
+                    let outcome = store.outcome(release.attempt);
+                    match outcome.map(|outcome| outcome.state) {
+                        Ok(AttemptState::Committed) => return Ok(()),
+                        // The same bytes again: nothing was drawn in between.
+                        Ok(AttemptState::Releasing) | Err(_) if tries <= READ_BACK => {
+                            std::thread::sleep(core::time::Duration::from_millis(100 << tries));
+                        }
+                        _ => return Err(Failed::Error(StoreError::Unavailable { place, reason }.into())),
+                    }
+                }
+                Err(StoreError::Refused(violation)) => {
+                    // Admission let through what the commit refuses: its rows cannot be trusted.
+                    return Err(Failed::Error(self.halt(&violation.to_string())));
+                }
+                Err(StoreError::Conflict { .. }) => {
+                    return Err(Failed::Abandon(Box::new(None), Reason::Store));
+                }
+                Err(error) => return Err(Failed::Error(error.into())),
+            }
+        }
+    }
+
+    /// Publishes what is committed and not published: the signed head, the witness, the blobs. Everything is idempotent.
+    ///
+    /// # Errors
+    /// [`ServiceError::Halted`] where a head of that round, or of a later one, was published with other bytes.
+    pub(super) fn publish(&self) -> Result<()> {
+        let (store, blobs) = (&self.shared.store, &self.shared.blobs);
+        let row = store.task(self.task.id)?;
+        for unpublished in store.unpublished(self.task.id)? {
+            let head = self.signed_head(&unpublished)?;
+            match blobs.create_head(self.task.id, unpublished.round, &head)? {
+                Created::Created | Created::Same => {}
+                Created::Other(_) => return Err(self.halt(&forked(unpublished.round))),
+            }
+            crate::failpoint!("publish.head");
+            self.witness(unpublished.round, &head)?;
+            crate::failpoint!("publish.witness");
+            for (name, digest) in [(MODEL, Some(unpublished.model)), (STATE, unpublished.state)] {
+                if let Some(digest) = digest {
+                    blobs.publish(unpublished.attempt, name, &digest)?;
+                }
+            }
+            crate::failpoint!("publish.blobs");
+            store.published(self.task.id, unpublished.round)?;
+            blobs.sweep(unpublished.attempt)?;
+            crate::failpoint!("publish.done");
+        }
+        // PRIVACY: a database that was put back to an earlier state would make a round again.
+        if let Some(newest) = blobs.last_head(self.task.id)?
+            && newest > row.head_round
+        {
+            return Err(self.halt(&format!(
+                "the store stands at round {}, but a head of round {newest} was published: the store was put back to an earlier \
+                 state. Start a new task; its ledger composes with this one",
+                row.head_round
+            )));
+        }
+        Ok(())
+    }
+
+    fn signed_head(&self, unpublished: &Unpublished) -> Result<Vec<u8>> {
+        let head = Head {
+            task: self.task.id.0.to_vec(),
+            round: unpublished.round,
+            attempt: unpublished.attempt_of_round,
+            model_sha256: unpublished.model.to_vec(),
+            state_sha256: unpublished
+                .state
+                .map(|digest| digest.to_vec())
+                .unwrap_or_default(),
+            chain: unhex(&unpublished.chain).unwrap_or_default(),
+        };
+        Ok(write(
+            &self
+                .shared
+                .keys
+                .head(self.task.id)
+                .sign(Label::Head, write(&head)),
+        ))
+    }
+
+    /// Remembers the newest head outside the folder of the store.
+    fn witness(&self, round: u64, head: &[u8]) -> Result<()> {
+        let Some(folder) = &self.shared.witness else {
+            return Ok(());
+        };
+        let path = folder.join(format!("{}.head", self.task.id));
+        let line = format!("{round} {}\n", crate::identity::hex(&digest_of(head)));
+        if let Ok(before) = std::fs::read_to_string(&path) {
+            let known = before
+                .split_once(' ')
+                .and_then(|(round, _)| round.parse::<u64>().ok());
+            let newer = known.is_some_and(|known| known > round);
+            if newer || (known == Some(round) && before != line) {
+                return Err(self.halt(&format!("{}: {}", path.display(), forked(round))));
+            }
+        }
+        undertone_run::files::write_atomic(&path, line.as_bytes())?;
+        Ok(())
+    }
+
+    /// Ends the task after its last round.
+    pub(super) fn complete(&self) -> Result<()> {
+        let over = {
+            let inner = self.lock();
+            let live = matches!(inner.state, TaskState::Active | TaskState::Paused);
+            live && inner.head.as_ref().is_some_and(RunHead::is_over)
+        };
+        match over {
+            true => self.end(EndReason::Completed),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends the task: the last line of its ledger names the attempts since the last release.
+    ///
+    /// # Errors
+    /// From the store; a task that has ended. An open attempt is abandoned first.
+    pub fn end(&self, reason: EndReason) -> Result<()> {
+        let now = self.now();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        self.abandon(inner, now, Reason::Operator)?;
+        let Some(head) = inner.head.take() else {
+            return Ok(());
+        };
+        let attempts = self.abandoned()?;
+        let previous = head.chain().head().to_owned();
+        let (line, _, chain) = head.end(reason, attempts)?;
+        self.shared
+            .store
+            .end(&inner.lease, &line, chain.head(), &previous)?;
+        inner.state = TaskState::Completed;
+        drop(guard);
+        self.notify();
+        Ok(())
+    }
+
+    /// Milliseconds since the attempt was opened; 0 without one.
+    #[must_use]
+    pub fn attempt_age(&self) -> Millis {
+        let now = self.now();
+        self.lock()
+            .current
+            .as_ref()
+            .map_or(0, |current| now.saturating_sub(current.opened_at))
+    }
+}
+
+fn forked(round: u64) -> String {
+    format!(
+        "a head of round {round} was published with other bytes: two states of one store are in use. Start a new task; its ledger \
+         composes with this one"
+    )
+}
+
+fn reason(reason: Reason) -> AbandonReason {
+    match reason {
+        Reason::Few => AbandonReason::Few,
+        Reason::Deadline => AbandonReason::Deadline,
+        Reason::Crash => AbandonReason::Crash,
+        Reason::Fence => AbandonReason::Fence,
+        Reason::Store => AbandonReason::Store,
+        Reason::Network => AbandonReason::Network,
+        Reason::Duplicate => AbandonReason::Duplicate,
+        Reason::Protocol => AbandonReason::Protocol,
+        Reason::Operator => AbandonReason::Operator,
+    }
+}

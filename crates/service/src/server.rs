@@ -1,0 +1,421 @@
+//! A service: its tasks, its identities, and the boards that devices read.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use undertone_coordinator::record::EndReason;
+use undertone_protocol::{
+    Assignment, Blob, Board, CheckIn, Code, Digest32, Enrol, Enrolled, Kind, Label, Problem,
+    RequestSignature, RetryWindow, SessionCertificates, SessionKeys, Signed, TaskCard, TaskState, TokenKey,
+    TrustedKeys, limits, read, write,
+};
+use undertone_store::{Millis, StoreError, TaskId};
+use zeroize::Zeroizing;
+
+use crate::error::{Result, ServiceError};
+use crate::identity::{self, DAY, Identity, Issuer, Member, Refusal};
+use crate::keys::random;
+use crate::pace;
+use crate::room::{Claims, Reply, Room, Shared};
+use crate::task::Task;
+
+/// A board is made anew after this long, in milliseconds.
+const BOARD: Millis = 250;
+
+/// Session certificates that a subject may have per day of a window.
+const CERTIFICATES_PER_DAY: u32 = 8;
+
+/// A service in one process. Its methods block; listeners give them a thread.
+pub struct Service {
+    shared: Arc<Shared>,
+    identity: Identity,
+    issuers: TrustedKeys,
+    token: TokenKey,
+    rooms: RwLock<BTreeMap<TaskId, Arc<Room>>>,
+    boards: Mutex<BTreeMap<String, (Millis, Vec<u8>)>>,
+    /// `true` once the service assigns nobody any more.
+    closed: AtomicBool,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+fn refused(refusal: Refusal) -> Problem {
+    Problem::new(refusal.code, refusal.reason)
+}
+
+fn malformed(error: impl std::fmt::Display) -> Problem {
+    Problem::new(Code::Malformed, error.to_string())
+}
+
+fn store(error: StoreError) -> Problem {
+    Problem::from(ServiceError::from(error))
+}
+
+impl Service {
+    /// A service over a store. It leads no task yet.
+    ///
+    /// # Errors
+    /// No entropy.
+    pub fn new(shared: Shared, identity: Identity) -> Result<Self> {
+        let issuers = TrustedKeys::new([shared.keys.issuer().public()]);
+        Ok(Self {
+            issuers,
+            identity,
+            token: TokenKey::new(&Zeroizing::new(random()?)),
+            shared: Arc::new(shared),
+            rooms: RwLock::default(),
+            boards: Mutex::default(),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// The evidence for identities that this service asks for.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// The things that all tasks share.
+    #[must_use]
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Leads the tasks of the store that are neither drafts nor completed, and does what is due in each of them. A task that fails
+    /// does not keep the others from going on; its error is logged.
+    ///
+    /// # Errors
+    /// From the store.
+    pub fn tick(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        for row in self.shared.store.tasks()? {
+            let room = self.room(row.task.id);
+            let live = matches!(row.state, TaskState::Active | TaskState::Paused);
+            match (room, live) {
+                (None, true) => self.lead(row.task.id)?,
+                (Some(room), true) => {
+                    if let Err(error) = room.tick() {
+                        tracing::error!(task = %row.task.id, %error, "a task could not go on");
+                        self.leave(row.task.id);
+                    }
+                }
+                (Some(_), false) => self.leave(row.task.id),
+                (None, false) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the work of this process: assigns nobody any more, makes the releases whose sums are ready, abandons the other open
+    /// attempts, and hands all leases back. Call it when no [`tick`](Self::tick) runs. Tasks keep their state.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        for (id, room) in std::mem::take(&mut *self.write_rooms()) {
+            if let Err(error) = room.close() {
+                tracing::error!(task = %id, %error, "the work at a task could not be ended; its attempt is abandoned at the next start");
+            }
+        }
+    }
+
+    fn lead(&self, id: TaskId) -> Result<()> {
+        let row = self.shared.store.task(id)?;
+        let led = Task::load(&row, self.shared.blobs.as_ref(), &self.shared.keys)
+            .and_then(|task| Room::lead(self.shared.clone(), task));
+        match led {
+            Ok(Some(room)) => {
+                self.write_rooms().insert(id, room);
+            }
+            Ok(None) => {}
+            Err(error) => tracing::error!(task = %id, %error, "a task cannot be led"),
+        }
+        Ok(())
+    }
+
+    fn leave(&self, id: TaskId) {
+        self.write_rooms().remove(&id);
+    }
+
+    fn write_rooms(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<TaskId, Arc<Room>>> {
+        self.rooms.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The room of a task that this process leads.
+    #[must_use]
+    pub fn room(&self, id: TaskId) -> Option<Arc<Room>> {
+        self.rooms
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&id)
+            .cloned()
+    }
+
+    fn rooms(&self) -> Vec<Arc<Room>> {
+        self.rooms
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect()
+    }
+
+    /// The room of the attempt that a session belongs to.
+    fn room_of(&self, claims: &Claims) -> Reply<Arc<Room>> {
+        let room = self.rooms().into_iter().find(|room| room.knows(claims));
+        room.ok_or_else(|| Problem::new(Code::Gone, "the session is over"))
+    }
+
+    /// Ends a task at the wish of its operator.
+    ///
+    /// # Errors
+    /// From the store; a task that this process does not lead.
+    pub fn stop(&self, id: TaskId) -> Result<()> {
+        self.room(id).map_or(Ok(()), |room| room.end(EndReason::Stopped))
+    }
+
+    /// The board of a population, signed, as it travels.
+    ///
+    /// # Errors
+    /// From the store.
+    pub fn board(&self, population: &str) -> Reply<Vec<u8>> {
+        let now = self.shared.store.now();
+        let mut boards = self.boards.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((made, board)) = boards.get(population)
+            && now.saturating_sub(*made) < BOARD
+        {
+            return Ok(board.clone());
+        }
+        let mut tasks = Vec::new();
+        let mut min_interval = Millis::MAX;
+        for room in self.rooms() {
+            let task = room.task();
+            if task.population == population {
+                min_interval = min_interval.min(task.file.service.pace.min_interval.millis());
+                tasks.push(self.card(&room).map_err(Problem::from)?);
+            }
+        }
+        if tasks.is_empty() && !self.knows(population).map_err(store)? {
+            return Err(Problem::new(
+                Code::NotFound,
+                "there is no population of this name",
+            ));
+        }
+        let board = Board {
+            issued_ms: now,
+            tasks,
+            idle: Some(pace::idle(min_interval.min(900_000))),
+            population: population.to_owned(),
+        };
+        let signed = write(&self.shared.keys.board().sign(Label::Board, write(&board)));
+        // Only names of populations that exist are kept, so strangers cannot fill the memory.
+        boards.insert(population.to_owned(), (now, signed.clone()));
+        Ok(signed)
+    }
+
+    fn knows(&self, population: &str) -> Result<bool, StoreError> {
+        Ok(self
+            .shared
+            .store
+            .tasks()?
+            .iter()
+            .any(|row| row.task.population == population))
+    }
+
+    fn card(&self, room: &Room) -> Result<TaskCard> {
+        let task = room.task();
+        let row = self.shared.store.task(task.id)?;
+        let schema = row.task.participation;
+        let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let service = &task.file.service;
+        let (down, up) = room.bytes();
+        Ok(TaskCard {
+            task: task.id.0.to_vec(),
+            kind: row.task.kind.into(),
+            state: row.state.into(),
+            round: row.head_round,
+            min_sep: narrow(schema.gap().get()),
+            max_part: narrow(schema.max_participation()),
+            timer_s: service.eligibility.timer.millis() / 1000,
+            min_examples: service.eligibility.min_examples,
+            plan: Some(Blob::of(&task.plan)),
+            down_bytes: down,
+            up_bytes: up,
+            min_client_version: service.eligibility.min_client_version,
+        })
+    }
+
+    /// Enrols a device.
+    ///
+    /// # Errors
+    /// A refusal.
+    pub fn enrol(&self, population: &str, body: &[u8]) -> Reply<Vec<u8>> {
+        let request: Enrol = read("the enrolment", body, limits::MAX_MESSAGE).map_err(malformed)?;
+        let now = self.shared.store.now();
+        if !self.knows(population).map_err(store)? {
+            return Err(Problem::new(
+                Code::NotFound,
+                "there is no population of this name",
+            ));
+        }
+        let issuer = Issuer::new(&self.shared.keys, population, self.identity);
+        let certificate = issuer.enrol(&request, now).map_err(refused)?;
+        let device: Digest32 = request.device_key.as_slice().try_into().map_err(malformed)?;
+        let row = self.shared.store.enrol(&device, population).map_err(store)?;
+        if row.revoked {
+            return Err(Problem::new(Code::Revoked, "the key of this device was revoked"));
+        }
+        Ok(write(&Enrolled {
+            certificate: Some(certificate),
+        }))
+    }
+
+    /// Checks who signed a request.
+    fn member(
+        &self,
+        population: &str,
+        certificate: Option<&Signed>,
+        signature: &str,
+        path: &str,
+        body: &[u8],
+    ) -> Reply<Member> {
+        let now = self.shared.store.now();
+        let missing = || Problem::new(Code::BadCertificate, "the request has no certificate");
+        let certificate = certificate.ok_or_else(missing)?;
+        let member = identity::member(certificate, &self.issuers, population, now).map_err(refused)?;
+        let bad =
+            |error: undertone_protocol::ProtocolError| Problem::new(Code::BadSignature, error.to_string());
+        let signature = RequestSignature::from_header(signature).map_err(bad)?;
+        signature
+            .check(&member.device, now, "POST", path, body)
+            .map_err(bad)?;
+        match self.shared.store.device(&member.device).map_err(store)? {
+            Some(row) if row.revoked => {
+                Err(Problem::new(Code::Revoked, "the key of this device was revoked"))
+            }
+            _ => Ok(member),
+        }
+    }
+
+    /// Certifies keys of secure sums for a device that shows its certificate.
+    ///
+    /// # Errors
+    /// A refusal; [`Code::TooOften`] beyond the number of certificates per subject and day.
+    pub fn certify(&self, population: &str, signature: &str, path: &str, body: &[u8]) -> Reply<Vec<u8>> {
+        let request: SessionKeys = read("the session keys", body, limits::MAX_MESSAGE).map_err(malformed)?;
+        let member = self.member(population, request.certificate.as_ref(), signature, path, body)?;
+        let now = self.shared.store.now();
+        let issuer = Issuer::new(&self.shared.keys, population, self.identity);
+        let certificates = issuer.certify(&request.keys, now).map_err(refused)?;
+        let number = certificates.len() as u32;
+        let counted = issuer.counted_as(&member.subject);
+        match self
+            .shared
+            .store
+            .issue(&counted, now / DAY, number, 2 * CERTIFICATES_PER_DAY)
+            .map_err(store)?
+        {
+            true => Ok(write(&SessionCertificates { certificates })),
+            false => Err(Problem::new(
+                Code::TooOften,
+                format!(
+                    "a subject gets at most {} session certificates per day",
+                    2 * CERTIFICATES_PER_DAY
+                ),
+            )
+            .with_retry(RetryWindow::between(DAY / 4, DAY))),
+        }
+    }
+
+    /// Takes the check-in of a device.
+    ///
+    /// # Errors
+    /// A refusal, with the window in which the device comes back.
+    pub fn check_in(&self, population: &str, signature: &str, path: &str, body: &[u8]) -> Reply<Assignment> {
+        let request: CheckIn = read("the check-in", body, limits::MAX_MESSAGE).map_err(malformed)?;
+        let member = self.member(population, request.certificate.as_ref(), signature, path, body)?;
+        let checkin: [u8; 16] = request.checkin.as_slice().try_into().map_err(malformed)?;
+        if request.eligible.len() > limits::MAX_ELIGIBLE {
+            return Err(malformed(format!("at most {} tasks", limits::MAX_ELIGIBLE)));
+        }
+        if self.closed.load(Ordering::Acquire) {
+            let problem = Problem::new(Code::Busy, "the service is being stopped");
+            return Err(problem.with_retry(pace::idle(60_000)));
+        }
+        let mut rooms: Vec<Arc<Room>> = request
+            .eligible
+            .iter()
+            .filter_map(|id| self.room(TaskId(id.as_slice().try_into().ok()?)))
+            .filter(|room| room.task().population == population)
+            .collect();
+        rooms.sort_by_key(|room| std::cmp::Reverse(room.need()));
+        rooms.dedup_by_key(|room| room.task().id);
+        let mut last = None;
+        for room in rooms {
+            let version = room.task().file.service.eligibility.min_client_version;
+            if request.client_version < version {
+                last = Some(Problem::new(
+                    Code::Upgrade,
+                    format!("the task needs version {version} of the app"),
+                ));
+                continue;
+            }
+            match room.admit(&member, checkin, &self.token) {
+                Ok(assignment) => return Ok(assignment),
+                Err(problem) => last = Some(problem),
+            }
+        }
+        let none = || Problem::new(Code::NoTask, "none of the tasks takes devices now");
+        let problem = last.unwrap_or_else(none);
+        match problem.retry {
+            Some(_) => Err(problem),
+            None => Err(problem.with_retry(pace::idle(900_000))),
+        }
+    }
+
+    /// The claims of a session token, with the room of its attempt.
+    ///
+    /// # Errors
+    /// [`Code::Gone`] for a token of an earlier process, of another session, or after its end.
+    pub fn session(&self, token: &[u8], session: &[u8]) -> Reply<(Arc<Room>, Claims)> {
+        let gone = || Problem::new(Code::Gone, "the session is over");
+        let claims = self
+            .token
+            .open(token, self.shared.store.now())
+            .map_err(|_| gone())?;
+        if claims.session != session {
+            return Err(gone());
+        }
+        Ok((self.room_of(&claims)?, claims))
+    }
+
+    /// A blob that devices may read: a plan, a vocabulary, a released model.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`] for any other digest.
+    pub fn blob(&self, digest: &Digest32) -> Reply<Vec<u8>> {
+        let missing = || Problem::new(Code::NotFound, "there is no blob of this digest");
+        let part_of_task = self.rooms().iter().any(|room| {
+            let task = room.task();
+            task.vocabulary == *digest || undertone_protocol::digest_of(&task.plan) == *digest
+        });
+        // PRIVACY: the sealed state of the noise has a digest, too; it is no model of the store, so it is not served.
+        if !part_of_task && !self.shared.store.may_serve(digest).map_err(store)? {
+            return Err(missing());
+        }
+        crate::blobs::read(self.shared.blobs.as_ref(), digest).map_err(|_| missing())
+    }
+
+    /// The purpose of a task, for listings.
+    #[must_use]
+    pub fn kind(&self, id: TaskId) -> Option<Kind> {
+        self.shared.store.task(id).ok().map(|row| row.task.kind)
+    }
+}

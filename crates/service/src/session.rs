@@ -1,0 +1,410 @@
+//! Sessions: one device in one attempt.
+//!
+//! | state | entered when | a loss here |
+//! |---|---|---|
+//! | assigned | the device was admitted | frees the slot, and is no participation |
+//! | configured | it read plan and model | frees the slot, and is no participation |
+//! | training | it has all that it trains with | frees the slot, and is no participation |
+//! | ready | it joined a sum, with its update encoded | counts as a participation |
+//! | keys, shares | the secure sum of its group goes on | counts |
+//! | uploading | its upload began | counts |
+//! | reported | its update was accepted | counts |
+//! | unmasked | it gave the shares that open the sum | counts |
+//!
+//! A session moves forward only. It may skip states, since a device reads blobs where the server need not see it.
+
+use std::collections::BTreeMap;
+
+use undertone_coordinator::participation::ParticipantId;
+use undertone_store::{Millis, SessionId, SessionState};
+
+/// The state of a session that was not lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// The device has its assignment.
+    Assigned,
+    /// The device has plan and model.
+    Configured,
+    /// The device trains.
+    Training,
+    /// The device joined a sum, with its update ready.
+    Ready,
+    /// The group calls the roll, and makes its roster.
+    Keys,
+    /// The group exchanges sealed shares.
+    Shares,
+    /// The device sends its update.
+    Uploading,
+    /// The update was accepted.
+    Reported,
+    /// The device gave the shares that open the sum.
+    Unmasked,
+}
+
+/// The point at which a session was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LostAt {
+    /// Before the device had plan and model.
+    Assigned,
+    /// Before the device trained.
+    Configured,
+    /// Before the device joined a sum.
+    Training,
+    /// While its group waited for devices.
+    Lobby,
+    /// While its group called the roll.
+    Keys,
+    /// Before it sent its shares.
+    Shares,
+    /// Before its update was accepted.
+    Uploading,
+    /// After its update was accepted: its group or its aggregator failed.
+    Reported,
+}
+
+impl LostAt {
+    /// `true` if the device may have sent something of its update, so that the loss counts as a participation.
+    #[must_use]
+    pub fn counts(self) -> bool {
+        self >= Self::Lobby
+    }
+}
+
+/// The end of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The session was lost.
+    Lost(LostAt),
+    /// The report came after the goal. It is in no sum, and no participation.
+    Late,
+    /// The update is in a release.
+    Included,
+}
+
+/// A session whose update is in a sum, with the subject behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Contributor {
+    /// The session.
+    pub session: SessionId,
+    /// The pseudonym of its subject in the task.
+    pub user: ParticipantId,
+}
+
+/// The outcome of a message that was not refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepted {
+    /// The message was taken.
+    Now,
+    /// The message repeats one that was taken before, and changed nothing.
+    Before,
+}
+
+/// A step that a session does not take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OutOfTurn {
+    /// The session has passed the stage.
+    #[error("the session stands at {at:?} and cannot go back to {to:?}")]
+    Backward {
+        /// The stage of the session.
+        at: Stage,
+        /// The stage of the step.
+        to: Stage,
+    },
+    /// The session has ended.
+    #[error("the session has ended: {0:?}")]
+    Ended(End),
+}
+
+/// One session. Time comes as an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Session {
+    stage: Stage,
+    end: Option<End>,
+    /// The time at which it expires, if it has not reported.
+    until: Millis,
+}
+
+impl Session {
+    /// A session that was assigned, and must have reported before `until`, unless that is [extended](Self::extend).
+    #[must_use]
+    pub fn new(until: Millis) -> Self {
+        Self {
+            stage: Stage::Assigned,
+            end: None,
+            until,
+        }
+    }
+
+    /// The last stage that it reached.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// The end; `None` while it goes on.
+    #[must_use]
+    pub fn end(&self) -> Option<End> {
+        self.end
+    }
+
+    /// Moves to a later stage. Returns `false` where it stands there already.
+    ///
+    /// # Errors
+    /// [`OutOfTurn`] for an earlier stage, and after its end.
+    pub fn reach(&mut self, to: Stage) -> Result<bool, OutOfTurn> {
+        if let Some(end) = self.end {
+            return Err(OutOfTurn::Ended(end));
+        }
+        if to < self.stage {
+            return Err(OutOfTurn::Backward { at: self.stage, to });
+        }
+        let moved = to > self.stage;
+        self.stage = to;
+        Ok(moved)
+    }
+
+    /// Sets the time before which the device must have reported. In groups, the deadlines of the phases do that from the join on.
+    pub fn extend(&mut self, until: Millis) {
+        self.until = until;
+    }
+
+    /// Loses the session. `None` where it has ended already.
+    pub fn lose(&mut self) -> Option<LostAt> {
+        if self.end.is_some() {
+            return None;
+        }
+        let at = self.point();
+        self.end = Some(End::Lost(at));
+        Some(at)
+    }
+
+    /// Loses the session if it has not reported in time. After the report the deadlines of its group count.
+    pub fn expire(&mut self, now: Millis) -> Option<LostAt> {
+        (now >= self.until && self.stage < Stage::Reported)
+            .then(|| self.lose())
+            .flatten()
+    }
+
+    /// Ends the session with a report after the goal. Returns `false` where it has ended already.
+    pub fn late(&mut self) -> bool {
+        let open = self.end.is_none();
+        if open {
+            self.end = Some(End::Late);
+        }
+        open
+    }
+
+    /// Ends a session whose report is in a release.
+    ///
+    /// # Errors
+    /// [`OutOfTurn`] where it has not reported, or has ended otherwise.
+    pub fn include(&mut self) -> Result<(), OutOfTurn> {
+        match self.end {
+            Some(End::Included) => Ok(()),
+            Some(end) => Err(OutOfTurn::Ended(end)),
+            None if self.stage < Stage::Reported => Err(OutOfTurn::Backward {
+                at: self.stage,
+                to: Stage::Reported,
+            }),
+            None => {
+                self.end = Some(End::Included);
+                Ok(())
+            }
+        }
+    }
+
+    /// `true` if it is a participation of its subject where its attempt ends now.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        match self.end {
+            None => self.stage >= Stage::Ready,
+            Some(End::Lost(at)) => at.counts(),
+            Some(End::Late) => false,
+            Some(End::Included) => true,
+        }
+    }
+
+    /// Its state as the store knows it.
+    #[must_use]
+    pub fn stored(&self) -> SessionState {
+        match (self.end, self.stage) {
+            (Some(End::Included), _) => SessionState::Included,
+            (Some(End::Lost(at)), _) if !at.counts() => SessionState::LostBeforeReady,
+            // A report after the goal is no participation of a release. Where the attempt is abandoned after all, the store counts it:
+            // that errs to the safe side.
+            (Some(End::Lost(_) | End::Late), _) => SessionState::Lost,
+            (None, Stage::Assigned) => SessionState::Assigned,
+            (None, Stage::Configured | Stage::Training) => SessionState::Configured,
+            (None, Stage::Ready | Stage::Keys | Stage::Shares | Stage::Uploading) => SessionState::Ready,
+            (None, Stage::Reported | Stage::Unmasked) => SessionState::Reported,
+        }
+    }
+
+    fn point(&self) -> LostAt {
+        match self.stage {
+            Stage::Assigned => LostAt::Assigned,
+            Stage::Configured => LostAt::Configured,
+            Stage::Training => LostAt::Training,
+            Stage::Ready => LostAt::Lobby,
+            Stage::Keys => LostAt::Keys,
+            Stage::Shares => LostAt::Shares,
+            Stage::Uploading => LostAt::Uploading,
+            Stage::Reported | Stage::Unmasked => LostAt::Reported,
+        }
+    }
+}
+
+/// The sessions of an attempt.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    all: BTreeMap<SessionId, Session>,
+}
+
+impl Sessions {
+    /// No sessions.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an assigned session. Returns `false` for a session that is known, and changes nothing then.
+    pub fn assign(&mut self, session: SessionId, until: Millis) -> bool {
+        let vacant = !self.all.contains_key(&session);
+        if vacant {
+            self.all.insert(session, Session::new(until));
+        }
+        vacant
+    }
+
+    /// A session.
+    #[must_use]
+    pub fn get(&self, session: SessionId) -> Option<&Session> {
+        self.all.get(&session)
+    }
+
+    /// A session, to move it.
+    pub fn get_mut(&mut self, session: SessionId) -> Option<&mut Session> {
+        self.all.get_mut(&session)
+    }
+
+    /// All sessions, in the order of their identifiers.
+    pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.all.iter().map(|(id, session)| (*id, session))
+    }
+
+    /// Loses the sessions whose time has passed, and names them.
+    pub fn expire(&mut self, now: Millis) -> Vec<(SessionId, LostAt)> {
+        self.all
+            .iter_mut()
+            .filter_map(|(id, session)| Some((*id, session.expire(now)?)))
+            .collect()
+    }
+
+    /// The next time at which a session may expire.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Millis> {
+        self.all
+            .values()
+            .filter(|session| session.end.is_none() && session.stage < Stage::Reported)
+            .map(|session| session.until)
+            .min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const STAGES: [Stage; 9] = [
+        Stage::Assigned,
+        Stage::Configured,
+        Stage::Training,
+        Stage::Ready,
+        Stage::Keys,
+        Stage::Shares,
+        Stage::Uploading,
+        Stage::Reported,
+        Stage::Unmasked,
+    ];
+
+    #[test]
+    fn a_loss_counts_from_ready_on() {
+        for stage in STAGES {
+            let mut session = Session::new(10);
+            session.reach(stage).unwrap();
+            assert_eq!(session.counts(), stage >= Stage::Ready, "{stage:?}");
+            let at = session.lose().unwrap();
+            assert_eq!(at.counts(), stage >= Stage::Ready, "{stage:?}");
+            assert_eq!(session.counts(), stage >= Stage::Ready, "{stage:?}");
+            let stored = match stage >= Stage::Ready {
+                true => SessionState::Lost,
+                false => SessionState::LostBeforeReady,
+            };
+            assert_eq!(session.stored(), stored, "{stage:?}");
+            assert_eq!(session.lose(), None);
+        }
+    }
+
+    #[test]
+    fn a_late_report_is_no_participation() {
+        let mut session = Session::new(10);
+        session.reach(Stage::Uploading).unwrap();
+        assert!(session.late() && !session.late());
+        assert!(!session.counts());
+        assert_eq!(session.include(), Err(OutOfTurn::Ended(End::Late)));
+    }
+
+    #[test]
+    fn only_a_reported_session_is_included() {
+        let mut session = Session::new(10);
+        session.reach(Stage::Uploading).unwrap();
+        assert!(session.include().is_err());
+        session.reach(Stage::Reported).unwrap();
+        assert_eq!(session.include(), Ok(()));
+        assert_eq!(session.include(), Ok(()));
+        assert_eq!(session.stored(), SessionState::Included);
+        assert_eq!(session.lose(), None);
+    }
+
+    #[test]
+    fn sessions_that_have_not_reported_expire_at_their_time() {
+        let id = |byte| SessionId([byte; 16]);
+        let mut sessions = Sessions::new();
+        assert!(sessions.assign(id(1), 10) && !sessions.assign(id(1), 99));
+        assert!(sessions.assign(id(2), 20) && sessions.assign(id(3), 30));
+        sessions.get_mut(id(2)).unwrap().reach(Stage::Reported).unwrap();
+        sessions.get_mut(id(3)).unwrap().reach(Stage::Ready).unwrap();
+        assert_eq!(sessions.wake_at(), Some(10));
+        assert_eq!(sessions.expire(9), []);
+        assert_eq!(sessions.expire(25), [(id(1), LostAt::Assigned)]);
+        assert_eq!(sessions.wake_at(), Some(30));
+        sessions.get_mut(id(3)).unwrap().extend(40);
+        assert_eq!(sessions.expire(39), []);
+        assert_eq!(sessions.expire(40), [(id(3), LostAt::Lobby)]);
+        assert_eq!((sessions.wake_at(), sessions.iter().count()), (None, 3));
+    }
+
+    proptest! {
+        #[test]
+        fn a_session_never_goes_back_and_ends_once(steps in prop::collection::vec((0..12usize, 0..50u64), 0..40)) {
+            let mut session = Session::new(25);
+            let mut now = 0;
+            for (step, later) in steps {
+                let (before, ended) = (session.stage(), session.end());
+                match step {
+                    9 => { let _ = session.lose(); }
+                    10 => { let _ = session.late(); }
+                    11 => { now += later; let _ = session.expire(now); }
+                    stage => {
+                        let moved = session.reach(STAGES[stage]);
+                        prop_assert_eq!(moved.is_ok(), ended.is_none() && STAGES[stage] >= before);
+                    }
+                }
+                prop_assert!(session.stage() >= before);
+                prop_assert!(ended.is_none() || session.end() == ended);
+            }
+        }
+    }
+}

@@ -1,0 +1,607 @@
+//! A task as the service runs it: its file, its plan, its model, and the signed plan that devices read.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use undertone_coordinator::head::Trained;
+use undertone_coordinator::identity::ModelIdentity;
+use undertone_coordinator::plan::PrivacyPlan;
+use undertone_coordinator::record::PrivacyReport;
+use undertone_coordinator::server_optimizer::ServerOptimizer;
+use undertone_coordinator::task::{
+    ClipConfig, IdentityLevel, LedgerPlace, Purpose, SumName, TaskFile, TaskVocabulary,
+};
+use undertone_mechanisms::NoiseKey;
+use undertone_models::{SequenceModel, weights};
+use undertone_protocol::{
+    AdaptiveNorm, AggregationRule, Blob, ClipRule, DeviceBudget, Digest32, GraphRule, Guarantee, Kind, Label,
+    LayerNorms, Plan, Signed, SumMode, clip_rule, digest_of, write,
+};
+use undertone_run::initial_model::{self, Training};
+use undertone_run::metrics::MetricsLine;
+use undertone_run::task::{
+    TaskExport, genesis, mechanism_json, new_plan, plan_with, start_record, strategy_of,
+};
+use undertone_secagg::{GraphChoice, Terms, ThreatModel};
+use undertone_store::{Blobs, NewTask, Store, TaskId, TaskRow};
+use undertone_text::{Vocab, VocabProvenance};
+
+use crate::error::{Result, ServiceError};
+use crate::identity::{digest_from, hex};
+use crate::keys::Keys;
+
+/// Percentage of a device's neighbours that open its masks, where a task names no graph: more than half.
+const CURIOUS_PERCENT: u32 = 51;
+
+/// The percentage where the server may lie: with a quarter of the neighbours corrupt, it takes more than five eighths to open the
+/// masks of two different sets.
+const ACTIVE_PERCENT: u32 = 67;
+
+/// Everything that the plan of a task was made from; the store keeps it beside the rows of the task.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    /// The canonical form of the task file.
+    task: String,
+    /// The digest of the vocabulary.
+    vocabulary: String,
+    /// The digest of the mechanism of correlated noise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mechanism: Option<String>,
+    /// The trainings of the initial model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    trainings: Vec<Training>,
+    /// With an evaluation: the task whose model is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    of: Option<String>,
+    /// In a parity test: the seed of the rotations of the simulation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rotations: Option<String>,
+}
+
+/// A task with everything that follows from its file.
+pub struct Task {
+    /// Its identifier.
+    pub id: TaskId,
+    /// Its population.
+    pub population: String,
+    /// Its file.
+    pub file: TaskFile,
+    /// The words of the model.
+    pub vocab: Arc<Vocab>,
+    /// The digest of the vocabulary, as devices read it.
+    pub vocabulary: Digest32,
+    /// The content of `mechanism.json`, where the noise is correlated.
+    pub mechanism: Option<Vec<u8>>,
+    /// The trainings of the initial model.
+    pub trainings: Vec<Training>,
+    /// The model.
+    pub model: Arc<dyn SequenceModel>,
+    /// The guarantee, the noise and the encoding.
+    pub privacy: PrivacyPlan,
+    /// The digest that the first line of the ledger follows.
+    pub genesis: String,
+    /// The signed plan, as it travels.
+    pub plan: Vec<u8>,
+    /// The key of the rotations of the encoding.
+    pub rotations: NoiseKey,
+    /// The task whose model an evaluation measures.
+    pub of: Option<TaskId>,
+}
+
+impl std::fmt::Debug for Task {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Task")
+            .field("name", &self.file.task.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Creates a task as a draft: optimises its noise, signs its plan, makes its initial model, and stores all of it. `base` is the
+/// folder of the task file.
+///
+/// # Errors
+/// [`ServiceError::Value`] for a file that is not valid, or a vocabulary that cannot be read; from the plan, the store and the blobs.
+pub fn create(
+    file: &TaskFile,
+    base: &Path,
+    population: &str,
+    keys: &Keys,
+    store: &dyn Store,
+    blobs: &dyn Blobs,
+) -> Result<TaskId> {
+    create_with(file, base, population, keys, store, blobs, None)
+}
+
+/// [`create`], with the rotations of a simulation in a parity test.
+pub(crate) fn create_with(
+    file: &TaskFile,
+    base: &Path,
+    population: &str,
+    keys: &Keys,
+    store: &dyn Store,
+    blobs: &dyn Blobs,
+    rotations: Option<Digest32>,
+) -> Result<TaskId> {
+    let TaskVocabulary::File { path } = &file.vocabulary;
+    let path = base.join(path);
+    let words = std::fs::read(&path).map_err(|error| ServiceError::io("read", &path, error))?;
+    let vocab = vocabulary(&words)?;
+    let trainings = match &file.purpose {
+        Purpose::Train {
+            initial_model: Some(path),
+        } => initial_model::trained_on(&base.join(path))?,
+        _ => Vec::new(),
+    };
+    let strategy = undertone_run::task::named_strategy(file, base)?;
+    let privacy = new_plan(file, strategy.as_ref(), vocab.len(), &trainings, population)?;
+    let id = TaskId(file.id(population)?);
+    let of = match &file.purpose {
+        Purpose::Train { .. } => None,
+        Purpose::Evaluate { of, .. } => Some(measured(of, population, file, store)?),
+    };
+    let mechanism = mechanism_json(&privacy)?;
+    let settings = Settings {
+        task: file.canonical()?,
+        vocabulary: hex(&digest_of(&words)),
+        mechanism: mechanism.as_ref().map(|json| hex(&digest_of(json))),
+        trainings: trainings.clone(),
+        of: of.map(|of| hex(&of.0)),
+        rotations: rotations.map(|seed| hex(&seed)),
+    };
+    let rotations = rotations.unwrap_or_else(|| rotation_seed(id));
+    let model: Arc<dyn SequenceModel> = build(file, &vocab)?;
+    let first = match (&file.purpose, of) {
+        (Purpose::Train { initial_model: path }, _) => {
+            let randomness = undertone_run::randomness(file.seed)?;
+            let parameters = initial_model::starting_parameters(
+                &file.task.model,
+                path.as_deref(),
+                base,
+                model.as_ref(),
+                &vocab,
+                &randomness,
+            )?;
+            let bytes = weights::to_safetensors(model.layout(), &parameters, None);
+            bytes.map_err(|error| damaged("the initial model", error))?
+        }
+        // An evaluation serves the models of its training.
+        (Purpose::Evaluate { .. }, _) => Vec::new(),
+    };
+    let plan = signed_plan(
+        file, id, population, &privacy, &vocab, &words, of, rotations, keys,
+    )?;
+    for bytes in [Some(&words), Some(&plan), Some(&first), mechanism.as_ref()]
+        .into_iter()
+        .flatten()
+    {
+        blobs.put(&mut bytes.as_slice())?;
+    }
+    let declared = privacy.policy(&file.task)?.ok_or_else(|| ServiceError::Value {
+        key: "participation".to_owned(),
+        expected: "a table with `min_sep` and `max_part`".to_owned(),
+        got: "none".to_owned(),
+    })?;
+    let participation = declared.declared();
+    store.create_task(&NewTask {
+        id,
+        population: population.to_owned(),
+        name: file.task.name.clone(),
+        kind: match file.purpose {
+            Purpose::Train { .. } => Kind::Train,
+            Purpose::Evaluate { .. } => Kind::Evaluate,
+        },
+        config: serde_json::to_string(&settings).map_err(|error| damaged("the settings", error))?,
+        plan: digest_of(&plan),
+        genesis: genesis(&id.0, mechanism.as_deref(), &words, &trainings)?,
+        participation,
+        rounds: file.task.rounds,
+        min_included: file.floor(),
+        model: digest_of(&first),
+    })?;
+    Ok(id)
+}
+
+/// The training task that an evaluation measures.
+fn measured(of: &str, population: &str, file: &TaskFile, store: &dyn Store) -> Result<TaskId> {
+    let tasks = store.tasks()?;
+    let found = tasks
+        .iter()
+        .find(|row| row.task.population == population && row.task.name == of);
+    let row = found.ok_or_else(|| ServiceError::Value {
+        key: "of".to_owned(),
+        expected: format!("the name of a training task of the population {population:?}"),
+        got: format!("{of:?}"),
+    })?;
+    let settings: Settings =
+        serde_json::from_str(&row.task.config).map_err(|error| damaged("the settings", error))?;
+    file.check_evaluates(&TaskFile::from_canonical(&settings.task)?)?;
+    Ok(row.task.id)
+}
+
+fn vocabulary(words: &[u8]) -> Result<Vocab> {
+    let vocab = Vocab::from_words(words).map_err(|error| damaged("the vocabulary", error))?;
+    Ok(vocab.with_provenance(VocabProvenance::File))
+}
+
+fn build(file: &TaskFile, vocab: &Vocab) -> Result<Arc<dyn SequenceModel>> {
+    let built = file
+        .task
+        .model
+        .build(vocab.len())
+        .map_err(|error| damaged("the model of the task", error))?;
+    Ok(Arc::from(built))
+}
+
+fn damaged(what: &str, error: impl std::fmt::Display) -> ServiceError {
+    ServiceError::Value {
+        key: what.to_owned(),
+        expected: "one that this service can read".to_owned(),
+        got: error.to_string(),
+    }
+}
+
+impl Task {
+    /// Loads a task of the store.
+    ///
+    /// # Errors
+    /// [`ServiceError::Value`] for a row, a plan or a vocabulary that this service did not write.
+    pub fn load(row: &TaskRow, blobs: &dyn Blobs, keys: &Keys) -> Result<Self> {
+        let settings: Settings = serde_json::from_str(&row.task.config)
+            .map_err(|error| damaged("the settings of the task", error))?;
+        let file = TaskFile::from_canonical(&settings.task)?;
+        let vocabulary_digest = digest_from("the vocabulary of the task", &settings.vocabulary)?;
+        let words = crate::blobs::read(blobs, &vocabulary_digest)?;
+        let vocab = vocabulary(&words)?;
+        let mechanism = match &settings.mechanism {
+            None => None,
+            Some(digest) => Some(crate::blobs::read(
+                blobs,
+                &digest_from("the mechanism of the task", digest)?,
+            )?),
+        };
+        let made = genesis(&row.task.id.0, mechanism.as_deref(), &words, &settings.trainings)?;
+        if made != row.task.genesis || file.id(&row.task.population)? != row.task.id.0 {
+            return Err(damaged(
+                "the settings of the task",
+                "others than those that it was created with",
+            ));
+        }
+        let strategy = mechanism.as_deref().map(strategy_of).transpose()?;
+        let trainings = settings.trainings;
+        let privacy = plan_with(
+            &file,
+            strategy.as_ref(),
+            vocab.len(),
+            &trainings,
+            &row.task.population,
+        )?;
+        let of = match &settings.of {
+            None => None,
+            Some(of) => Some(TaskId(digest_from("the measured task", of)?)),
+        };
+        let rotations = match &settings.rotations {
+            None => rotation_seed(row.task.id),
+            Some(seed) => digest_from("the rotations of a simulation", seed)?,
+        };
+        let plan = crate::blobs::read(blobs, &row.task.plan)?;
+        let signed = signed_plan(
+            &file,
+            row.task.id,
+            &row.task.population,
+            &privacy,
+            &vocab,
+            &words,
+            of,
+            rotations,
+            keys,
+        )?;
+        if plan != signed {
+            return Err(damaged(
+                "the plan of the task",
+                "one that does not follow from its settings and keys",
+            ));
+        }
+        Ok(Self {
+            id: row.task.id,
+            population: row.task.population.clone(),
+            model: build(&file, &vocab)?,
+            rotations: NoiseKey::from_bytes(rotations),
+            vocabulary: vocabulary_digest,
+            mechanism,
+            trainings,
+            vocab: Arc::new(vocab),
+            genesis: row.task.genesis.clone(),
+            file,
+            privacy,
+            plan,
+            of,
+        })
+    }
+
+    /// The model before the first round, with this optimizer at its start.
+    ///
+    /// # Errors
+    /// [`ServiceError::Value`] for bytes that are no such model.
+    pub fn trained(&self, model: &[u8]) -> Result<Trained> {
+        let layout = self.model.layout();
+        let parameters =
+            weights::from_safetensors(layout, model).map_err(|error| damaged("the model", error))?;
+        Ok(Trained {
+            model: self.model.clone(),
+            parameters,
+            optimizer: ServerOptimizer::new(self.file.task.server, layout, self.file.task.rounds),
+            identity: ModelIdentity::new(self.model.as_ref()),
+        })
+    }
+
+    /// Writes the directory of the ended task, which `undertone verify` reads. Returns the privacy report.
+    ///
+    /// # Errors
+    /// A task that has not ended; a folder that exists; from the store and the blobs.
+    pub fn export(
+        &self,
+        store: &dyn Store,
+        blobs: &dyn Blobs,
+        keys: &Keys,
+        folder: &Path,
+    ) -> Result<PrivacyReport> {
+        let row = store.task(self.id)?;
+        let vocabulary = crate::blobs::read(blobs, &self.vocabulary)?;
+        let issuers = match self.file.service.identity {
+            IdentityLevel::Dev => Vec::new(),
+            IdentityLevel::Certificate | IdentityLevel::Attested => vec![keys.issuer().public()],
+        };
+        let parameters = match self.file.purpose {
+            Purpose::Evaluate { .. } => None,
+            Purpose::Train { .. } => Some(
+                self.trained(&crate::blobs::read(blobs, &row.head_model)?)?
+                    .parameters,
+            ),
+        };
+        let mut metrics = store.metrics(self.id)?;
+        let start = start_record(&self.file, &self.privacy, self.vocab.len())?;
+        let start =
+            serde_json::to_vec(&MetricsLine::Start(start)).map_err(|error| damaged("the metrics", error))?;
+        metrics.insert(0, start);
+        let export = TaskExport {
+            file: &self.file,
+            population: &self.population,
+            issuers: &issuers,
+            vocabulary: &vocabulary,
+            plan: &self.privacy,
+            mechanism: self.mechanism.as_deref(),
+            trainings: &self.trainings,
+            ledger: &store.ledger(self.id, 0)?,
+            metrics: &metrics,
+            model: parameters
+                .as_deref()
+                .map(|parameters| (self.model.as_ref(), parameters)),
+        };
+        Ok(export.write(folder)?)
+    }
+
+    /// The parameters of the newest released model.
+    ///
+    /// # Errors
+    /// From the blobs; [`ServiceError::Value`] for bytes that are no such model.
+    pub fn released(&self, row: &TaskRow, blobs: &dyn Blobs) -> Result<Vec<f32>> {
+        Ok(self
+            .trained(&crate::blobs::read(blobs, &row.head_model)?)?
+            .parameters)
+    }
+
+    /// `true` if secure sums hide single updates from the server.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        let aggregation = self.file.task.aggregation.as_ref();
+        aggregation.is_some_and(|aggregation| aggregation.sum == SumName::SecAgg)
+    }
+
+    /// The terms of one group of a secure sum.
+    ///
+    /// # Errors
+    /// From the protocol.
+    pub fn terms(&self) -> Result<Option<Terms>> {
+        terms(&self.file, &self.privacy)
+    }
+
+    /// The graph of the groups.
+    ///
+    /// # Errors
+    /// From the task's assumptions.
+    pub fn graph(&self) -> Result<GraphChoice> {
+        let graph = self
+            .file
+            .task
+            .aggregation
+            .as_ref()
+            .and_then(|aggregation| aggregation.graph);
+        Ok(match graph {
+            None => GraphChoice::Full {
+                threshold_percent: match self.file.service.identity {
+                    IdentityLevel::Dev => CURIOUS_PERCENT,
+                    IdentityLevel::Certificate | IdentityLevel::Attested => ACTIVE_PERCENT,
+                },
+            },
+            Some(graph) => GraphChoice::Assumed(graph.assumptions()?),
+        })
+    }
+}
+
+fn terms(file: &TaskFile, privacy: &PrivacyPlan) -> Result<Option<Terms>> {
+    let secure = file
+        .task
+        .aggregation
+        .as_ref()
+        .is_some_and(|aggregation| aggregation.sum == SumName::SecAgg);
+    let (true, Some(encoding)) = (secure, privacy.encoding()) else {
+        return Ok(None);
+    };
+    let count = |key: &str, number: u64| {
+        u32::try_from(number).map_err(|_| ServiceError::Value {
+            key: key.to_owned(),
+            expected: "at most 4,294,967,295".to_owned(),
+            got: number.to_string(),
+        })
+    };
+    let model = match file.service.identity {
+        // PRIVACY: without an issuer a server can invent the neighbours, so the protocol claims no more.
+        IdentityLevel::Dev => ThreatModel::HonestButCurious,
+        _ => ThreatModel::Active,
+    };
+    let terms = Terms::new(encoding.padded_dim() as u64, encoding.modulus().get(), model)?;
+    // The modulus has room for all groups together; each group agrees on its own numbers of clients.
+    let group = file.service.group;
+    let min = count("service.group.least", group.min)?;
+    Ok(Some(terms.with_clients(
+        min,
+        count("service.group.target", group.target)?,
+    )?))
+}
+
+/// The seed of the rotations of a task. Devices read it from the signed plan.
+fn rotation_seed(task: TaskId) -> Digest32 {
+    digest_of(&[b"undertone rotations\0", &task.0[..]].concat())
+}
+
+/// The plan that devices read, signed.
+#[expect(clippy::too_many_arguments, reason = "each is one part of the plan")]
+fn signed_plan(
+    file: &TaskFile,
+    id: TaskId,
+    population: &str,
+    privacy: &PrivacyPlan,
+    vocab: &Vocab,
+    words: &[u8],
+    of: Option<TaskId>,
+    rotations: Digest32,
+    keys: &Keys,
+) -> Result<Vec<u8>> {
+    let json = |what: &str, value: serde_json::Result<String>| value.map_err(|error| damaged(what, error));
+    let guarantee = privacy.planned()?;
+    let schema = guarantee.as_ref().and_then(|guarantee| guarantee.schema.as_ref());
+    let (min_sep, max_part) = schema.map_or((1, 1), |schema| (schema.min_sep, schema.max_part));
+    let service = &file.service;
+    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let aggregation = file.task.aggregation.as_ref();
+    let encoding = privacy.encoding();
+    let terms = terms(file, privacy)?;
+    let loss_cap = match &file.purpose {
+        Purpose::Train { .. } => 0.0,
+        Purpose::Evaluate { loss_cap, .. } => *loss_cap,
+    };
+    let plan = Plan {
+        task: id.0.to_vec(),
+        name: file.task.name.clone(),
+        population: population.to_owned(),
+        kind: match file.purpose {
+            Purpose::Train { .. } => Kind::Train.into(),
+            Purpose::Evaluate { .. } => Kind::Evaluate.into(),
+        },
+        rounds: file.task.rounds,
+        report_goal: file.goal(),
+        model: json("the model", serde_json::to_string(&file.task.model))?,
+        user_update: json("user_update", serde_json::to_string(&file.task.user_update))?,
+        vocabulary: Some(Blob::of(words)),
+        frozen: None,
+        text: json(
+            "text",
+            serde_json::to_string(&serde_json::json!({
+                "examples": file.text.examples,
+                "max_sentence_tokens": file.text.longest(),
+                "max_example_tokens": file.text.longest(),
+            })),
+        )?,
+        clip: Some(clip_rule(file, vocab)?),
+        aggregation: Some(AggregationRule {
+            mode: match terms {
+                Some(_) => SumMode::Secagg.into(),
+                None => SumMode::Plain.into(),
+            },
+            encoding: match (encoding, aggregation) {
+                (Some(_), Some(aggregation)) => {
+                    json("the encoding", serde_json::to_string(&aggregation.encoding))?
+                }
+                _ => String::new(),
+            },
+            min_clients: narrow(file.floor()),
+            max_clients: narrow(
+                aggregation
+                    .and_then(|aggregation| aggregation.max_clients)
+                    .unwrap_or(file.sessions()),
+            ),
+            modulus: encoding.map_or(0, |encoding| encoding.modulus().get()),
+            length: encoding.map_or_else(
+                || privacy.layout().len(),
+                undertone_aggregation::Encoding::padded_dim,
+            ) as u64,
+            group_target: narrow(service.group.target),
+            group_min: narrow(service.group.min),
+            graph: aggregation
+                .and_then(|aggregation| aggregation.graph)
+                .map(|graph| GraphRule {
+                    drop_out_rate: graph.drop_out_rate,
+                    corrupt_rate: graph.corrupt_rate,
+                    privacy_bits: graph.privacy_bits,
+                    failure_bits: graph.failure_bits,
+                }),
+            rotations: rotations.to_vec(),
+            issuers: match (terms.is_some(), service.identity) {
+                (true, IdentityLevel::Dev) | (false, _) => Vec::new(),
+                (true, _) => vec![keys.issuer().public().to_vec()],
+            },
+        }),
+        min_sep: narrow(min_sep),
+        max_part: narrow(max_part),
+        timer_s: service.eligibility.timer.millis() / 1000,
+        min_examples: service.eligibility.min_examples,
+        max_examples: service.eligibility.max_examples,
+        min_client_version: service.eligibility.min_client_version,
+        guarantee: guarantee.as_ref().map(|guarantee| Guarantee {
+            epsilon: guarantee.epsilon,
+            delta: guarantee.delta,
+            rho: schema.map_or(0.0, |schema| schema.rho),
+            noise_multiplier: guarantee.noise_multiplier,
+        }),
+        budget: Some(DeviceBudget {
+            cpu_ms: service.budget.cpu.millis(),
+            upload_kbps_min: service.budget.upload_kbps_min,
+            battery_percent: service.budget.battery_percent,
+        }),
+        head_key: keys.head(id).public().to_vec(),
+        task_sha256: file.digest()?.to_vec(),
+        of: of.map_or_else(Vec::new, |of| of.0.to_vec()),
+        loss_cap,
+        ledger_on_device: service.ledger == LedgerPlace::Device,
+    };
+    let signed: Signed = keys.plans().sign(Label::Plan, write(&plan));
+    Ok(write(&signed))
+}
+
+fn clip_rule(file: &TaskFile, vocab: &Vocab) -> Result<ClipRule> {
+    let kind = match &file.task.clip {
+        ClipConfig::None => {
+            return Err(ServiceError::Value {
+                key: "clip.kind".to_owned(),
+                expected: "a bound on the update of a user".to_owned(),
+                got: "\"none\"".to_owned(),
+            });
+        }
+        ClipConfig::Flat { norm, .. } => clip_rule::Kind::Flat(*norm),
+        ClipConfig::PerLayer { norm, norms } => {
+            let groups = file.layout(vocab.len())?.groups().len();
+            let even = || vec![norm.unwrap_or(1.0) / (groups as f64).sqrt(); groups];
+            clip_rule::Kind::Layers(LayerNorms {
+                norms: norms.clone().unwrap_or_else(even),
+            })
+        }
+        ClipConfig::Adaptive { initial_norm, .. } => clip_rule::Kind::Adaptive(AdaptiveNorm {
+            initial: *initial_norm,
+            // Two orders of magnitude of room for the estimate.
+            max: 100.0 * initial_norm,
+        }),
+    };
+    Ok(ClipRule { kind: Some(kind) })
+}
