@@ -1,0 +1,38 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod availability;
+mod blobs;
+mod clock;
+mod config;
+mod enrol;
+mod error;
+mod examples;
+mod faults;
+mod fleet;
+mod in_process;
+mod kill;
+mod malice;
+mod proxy;
+mod queue;
+mod seeds;
+mod session;
+mod simulated;
+mod statistics;
+mod steps;
+mod transport;
+
+pub use availability::{Always, Availability, Trace};
+pub use clock::{FleetClock, MachineClock, VirtualClock};
+pub use config::{Enrolment, FleetConfig, InvitationOf, SeedsOf, SubjectNames, Updates};
+pub use error::{FleetError, Result};
+pub use examples::UserExamples;
+pub use faults::{Faults, Point, Vanish};
+pub use fleet::{Fleet, RunEnd};
+pub use in_process::InProcess;
+pub use kill::{Doom, FAIL_POINT_VARIABLE, FailPoint, Kill, Launch};
+pub use malice::{Malice, Malicious};
+pub use proxy::{Conduct, Proxy};
+pub use simulated::Remembered;
+pub use statistics::{RoundTally, Statistics, Tally};
+pub use transport::{OverHttp, Transports};
