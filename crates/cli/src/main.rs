@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    account, advise, data, eval, export, mechanism, personalize, plan, pretrain, report, simulate, sweep,
-    train, verify,
+    account, advise, data, device, eval, export, identity, mechanism, personalize, plan, pretrain, report,
+    serve, simulate, sweep, task, train, verify,
 };
 use output::Output;
 
@@ -87,6 +87,19 @@ enum Command {
     /// users, the privacy report, the numbers of the metrics that ledger and configuration determine, and the final model. The
     /// command fails and names the places if a claim does not hold.
     Verify(verify::VerifyArgs),
+    /// Serve federated tasks to devices, from one data folder on one machine.
+    ///
+    /// The server assigns devices to rounds, adds up their updates and releases each round exactly once. Progress goes to standard
+    /// error. SIGTERM or Ctrl-C ends it in order: a release is finished, other attempts are abandoned, and their participants count.
+    Serve(serve::ServeArgs),
+    /// Create, plan, start, watch and export the tasks of a service.
+    ///
+    /// The commands work on the data folder itself, or through the server that has it open.
+    Task(task::TaskArgs),
+    /// Invite the subjects of a population, revoke devices, and print the keys that devices trust.
+    Identity(identity::IdentityArgs),
+    /// Enrol this machine as a device of a population, give it text, and take part in rounds.
+    Device(Box<device::DeviceArgs>),
 }
 
 fn main() -> ExitCode {
@@ -116,6 +129,10 @@ fn main() -> ExitCode {
         Command::Data(args) => data::run(*args, &output),
         Command::Report(args) => report::run(args, &output),
         Command::Verify(args) => verify::run(&args, &output),
+        Command::Serve(args) => serve::run(&args, &output),
+        Command::Task(args) => task::run(args, &output),
+        Command::Identity(args) => identity::run(args, &output),
+        Command::Device(args) => device::run(*args, &output),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,6 @@
-//! Signals that would end the process without an error message.
+//! Signals that would end the process without an error message, or in the middle of its work.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Lets writing beyond a limit on file sizes (`ulimit -f`) fail with an error, as on a full disk, instead of ending the
 /// process: the error names the file, and what was not finished is removed.
@@ -8,4 +10,32 @@ pub(crate) fn report_full_files() {
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
+}
+
+/// `true` once the process was asked to end.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// Lets the first SIGTERM or Ctrl-C ask for an end in order, and the second one end the process at once.
+pub(crate) fn end_in_order() {
+    #[cfg(unix)]
+    // SAFETY: the handler only stores into an atomic and calls `signal`, both of which POSIX allows in a handler.
+    unsafe {
+        let handler = note as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        libc::signal(libc::SIGTERM, handler);
+        libc::signal(libc::SIGINT, handler);
+    }
+}
+
+#[cfg(unix)]
+extern "C" fn note(signal: libc::c_int) {
+    STOP.store(true, Ordering::Release);
+    // SAFETY: `signal` may be called in a handler, and the default action runs no code of ours.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+    }
+}
+
+/// `true` once a signal has asked for an end; only after [`end_in_order`].
+pub(crate) fn asked_to_end() -> bool {
+    STOP.load(Ordering::Acquire)
 }

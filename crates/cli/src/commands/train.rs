@@ -170,7 +170,7 @@ impl Observer for Progress {
             start.model,
             start.counts(),
             start.train_users,
-            start.train_tokens,
+            start.train_tokens.unwrap_or(0),
             start.rounds,
             if resumed_at > 0 {
                 format!(", resumed after {resumed_at} rounds")
@@ -210,10 +210,10 @@ impl Observer for Progress {
         if let Some(stated) = round.epsilon {
             *epsilon = format!(", eps {} after round {}", upper_bound(stated), round.round + 1);
         }
-        let rate = round.tokens as f64 / round.seconds.max(1e-9);
+        let rate = round.tokens.unwrap_or(0) as f64 / round.seconds.max(1e-9);
         self.rounds.set_message(format!(
             "loss {:.3}{epsilon}, {rate:.0} tokens/s",
-            round.train_loss
+            round.train_loss.unwrap_or(f64::NAN)
         ));
     }
 

@@ -8,6 +8,7 @@ mod crash;
 mod data;
 mod determinism;
 mod export;
+mod federated;
 mod ftrl;
 mod initial_model;
 mod lora;

@@ -96,7 +96,7 @@ fn every_forgery_is_named() {
         let (key, value) = change.split_once(' ').expect("a value");
         forge(&folder, "ledger.jsonl", true, words, |text| {
             rechained(text, round.parse().expect("a number"), |line| {
-                line[key] = json(value)
+                line[key] = json(value);
             })
         });
     }
@@ -174,7 +174,7 @@ fn every_forgery_is_named() {
         let (pointer, value) = change.split_once(' ').expect("a value");
         forge(&folder, "privacy.json", true, words, |text| {
             document(text, |file| {
-                *file.pointer_mut(pointer).expect("a value") = json(value)
+                *file.pointer_mut(pointer).expect("a value") = json(value);
             })
         });
     }

@@ -1,0 +1,296 @@
+//! `undertone device`: this machine as a device of a population.
+
+mod settings;
+mod show;
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use undertone_device::{AlwaysMet, Clock, Ended, Example, Outcome, Stop, SystemClock};
+use undertone_protocol::digest_of;
+
+use crate::output::{Output, facts};
+use crate::signals;
+
+use settings::{Floors, Settings};
+
+/// The time between two looks at the signals.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Milliseconds of a day.
+const DAY_MS: u64 = 24 * 3_600_000;
+
+/// Arguments of `undertone device`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DeviceArgs {
+    #[command(subcommand)]
+    command: DeviceCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum DeviceCommand {
+    /// Make a device in a folder, and get its certificate from the service. Run it again to renew the certificate.
+    Enrol(Box<EnrolArgs>),
+    /// Give texts to the device. They are sealed in its folder and never leave the machine.
+    Add {
+        #[command(flatten)]
+        folder: FolderArgs,
+        /// Read these files: each line is one text. `-` reads standard input.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Delete the texts after this number of days.
+        #[arg(long, default_value_t = 60)]
+        days: u32,
+    },
+    /// Run one session: look at the board, train, and send the update of this device.
+    ///
+    /// The session ends without an update if no task wants this device now. Ctrl-C or SIGTERM ends it at the next step.
+    Run {
+        #[command(flatten)]
+        folder: FolderArgs,
+        /// Reach the service at this address instead of that of the enrolment.
+        #[arg(long, value_name = "URL")]
+        server: Option<String>,
+        /// Run one session after another, each at the time that the service asks for, until a signal.
+        #[arg(long)]
+        keep_running: bool,
+    },
+    /// Show the device: its key, its texts, and every round that it took part in.
+    Status {
+        #[command(flatten)]
+        folder: FolderArgs,
+    },
+    /// Delete the texts, the memory and the keys of the device.
+    ///
+    /// Released models stay as they are. The guarantee of their ledgers covers what this device gave.
+    Forget {
+        #[command(flatten)]
+        folder: FolderArgs,
+        /// Confirm the deletion.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct FolderArgs {
+    /// Use the device in this folder. Keep it out of all backups.
+    #[arg(long, value_name = "DIR")]
+    folder: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+struct EnrolArgs {
+    #[command(flatten)]
+    folder: FolderArgs,
+    /// Reach the service at this address, such as https://fl.example.org.
+    #[arg(long, value_name = "URL", required_unless_present = "again")]
+    server: Option<String>,
+    /// Name the population.
+    #[arg(long, value_name = "NAME", required_unless_present = "again")]
+    population: Option<String>,
+    /// Trust the keys in this file, which `undertone identity keys --out` wrote. Get it by a way that you trust.
+    #[arg(long, value_name = "FILE", required_unless_present = "again")]
+    keys: Option<PathBuf>,
+    /// Show this invitation to the service.
+    #[arg(long, value_name = "TEXT", conflicts_with = "subject")]
+    invitation: Option<String>,
+    /// Say which person the device belongs to. It counts with `serve --identity dev` alone.
+    #[arg(long, value_name = "NAME")]
+    subject: Option<String>,
+    /// Read the minimum requirements of the device from this file (TOML). The compiled ones suit a large population.
+    #[arg(long, value_name = "FILE")]
+    floors: Option<PathBuf>,
+    /// Trust the certificate of the service if it comes from this root, in PEM.
+    #[arg(long, value_name = "FILE")]
+    root: Option<PathBuf>,
+    /// Allow plain HTTP to another machine. For tests in closed networks.
+    #[arg(long)]
+    insecure: bool,
+    /// Set the version of the app, which tasks can ask for.
+    #[arg(long, default_value_t = 1)]
+    client_version: u32,
+    /// Renew the certificate of a device that was enrolled before, with its settings and an invitation of its person.
+    #[arg(long, conflicts_with_all = ["server", "population", "keys", "floors", "root", "insecure"])]
+    again: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: DeviceArgs, output: &Output) -> anyhow::Result<()> {
+    match args.command {
+        DeviceCommand::Enrol(args) => enrol(*args, output),
+        DeviceCommand::Add { folder, files, days } => add(&folder.folder, &files, days, output),
+        DeviceCommand::Run {
+            folder,
+            server,
+            keep_running,
+        } => take_part(&folder.folder, server.as_deref(), keep_running, output),
+        DeviceCommand::Status { folder } => {
+            let device = Settings::read(&folder.folder)?.open(&folder.folder)?;
+            let (status, participations) = (device.status()?, device.participations()?);
+            let view = show::StatusView::new(&device.public_key(), &status, &participations);
+            output.show(&view, || view.text())
+        }
+        DeviceCommand::Forget { folder, yes } => forget(&folder.folder, yes, output),
+    }
+}
+
+fn enrol(args: EnrolArgs, output: &Output) -> anyhow::Result<()> {
+    let folder = args.folder.folder;
+    let settings = match (args.again, args.server, args.population, args.keys) {
+        (false, Some(server), Some(population), Some(keys)) => {
+            let floors = match &args.floors {
+                None => None,
+                Some(file) => {
+                    let text = super::text(file)?;
+                    let floors: Floors =
+                        super::parsed(file, &text, "expected the minimum requirements of a device")?;
+                    Some(floors)
+                }
+            };
+            Settings {
+                server,
+                population,
+                keys: undertone_run::files::read_json(&keys)?,
+                floors,
+                root: args.root.as_deref().map(super::text).transpose()?,
+                insecure: args.insecure,
+                client_version: args.client_version,
+            }
+        }
+        _ => Settings::read(&folder)?,
+    };
+    let mut transport = settings.transport(None)?;
+    // Where the service refuses, the folder keeps the keys of the device, and the next call uses them.
+    let mut device = settings.open(&folder)?;
+    let subject = args.subject.map(|name| digest_of(name.as_bytes()));
+    device.enrol(
+        &mut transport,
+        args.invitation.as_deref().unwrap_or_default(),
+        subject,
+    )?;
+    settings.write(&folder)?;
+    let key = undertone_present::numbers::hex(&device.public_key());
+    let document =
+        serde_json::json!({ "population": settings.population, "server": settings.server, "device": key });
+    output.show(&document, || {
+        facts([
+            ("population", settings.population.clone()),
+            ("server", settings.server.clone()),
+            ("device", key.clone()),
+        ])
+    })
+}
+
+fn add(folder: &std::path::Path, files: &[PathBuf], days: u32, output: &Output) -> anyhow::Result<()> {
+    let device = Settings::read(folder)?.open(folder)?;
+    let now = SystemClock.now_ms();
+    let mut texts = 0_u64;
+    for file in files {
+        let text = match file.as_os_str() == "-" {
+            true => {
+                let mut text = String::new();
+                let mut input = std::io::stdin().lock();
+                input
+                    .read_to_string(&mut text)
+                    .context("cannot read standard input")?;
+                text
+            }
+            false => super::text(file)?,
+        };
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            device
+                .examples()
+                .add(Example {
+                    text: line,
+                    collected_ms: now,
+                    expires_ms: now.saturating_add(u64::from(days) * DAY_MS),
+                })
+                .with_context(|| file.display().to_string())?;
+            texts += 1;
+        }
+    }
+    let status = device.status()?;
+    let document = serde_json::json!({
+        "added": texts,
+        "training_examples": status.training_examples,
+        "withheld_examples": status.withheld_examples,
+    });
+    output.show(&document, || {
+        facts([
+            ("texts added", texts),
+            ("examples for training", status.training_examples),
+            ("examples withheld for evaluation", status.withheld_examples),
+        ])
+    })
+}
+
+fn take_part(
+    folder: &std::path::Path,
+    server: Option<&str>,
+    keep_running: bool,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let settings = Settings::read(folder)?;
+    let mut transport = settings.transport(server)?;
+    let mut device = settings.open(folder)?;
+    signals::end_in_order();
+    let stop = Stop::default();
+    let watch = stop.clone();
+    std::thread::spawn(move || {
+        while !signals::asked_to_end() {
+            std::thread::sleep(LOOK);
+        }
+        watch.request();
+    });
+    let mut sessions = Vec::new();
+    loop {
+        let outcome = device.run(&mut transport, &AlwaysMet, &stop)?;
+        let view = show::OutcomeView::new(&outcome);
+        if !keep_running {
+            return output.show(&view, || view.text());
+        }
+        output.note(&view.line());
+        let over = matches!(outcome.ended, Ended::NotEnrolled);
+        sessions.push(view);
+        if over || wait(&outcome, &stop) {
+            return output.show(&sessions, || {
+                facts([
+                    ("sessions", sessions.len() as u64),
+                    ("updates sent", reported(&sessions)),
+                ])
+            });
+        }
+    }
+}
+
+fn reported(sessions: &[show::OutcomeView]) -> u64 {
+    sessions.iter().filter(|session| session.is_reported()).count() as u64
+}
+
+/// Waits for the time of the next session; `true` if a signal came first.
+fn wait(outcome: &Outcome, stop: &Stop) -> bool {
+    while SystemClock.now_ms() < outcome.wake_ms {
+        if stop.is_requested() {
+            return true;
+        }
+        std::thread::sleep(LOOK);
+    }
+    stop.is_requested()
+}
+
+fn forget(folder: &std::path::Path, yes: bool, output: &Output) -> anyhow::Result<()> {
+    let settings = Settings::read(folder)?;
+    if !yes {
+        bail!(
+            "this deletes the texts, the memory and the keys of the device in {} for good; give --yes to do so",
+            folder.display()
+        );
+    }
+    settings.open(folder)?.forget()?;
+    Settings::delete(folder)?;
+    let document = serde_json::json!({ "forgotten": folder });
+    output.show(&document, || facts([("forgotten", folder.display().to_string())]))
+}

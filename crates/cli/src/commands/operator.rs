@@ -1,0 +1,85 @@
+//! The way of an operator's commands: to the data folder itself, or through the server that has it open.
+
+use std::path::Path;
+
+use anyhow::{Context, anyhow, bail};
+use undertone_service::admin::listener::{AdminFile, OPERATIONS, Refused};
+use undertone_service::admin::{Admin, Answer, Operation};
+use undertone_service::identity::Identity;
+use undertone_service::server::Service;
+use undertone_service::{ServiceError, data_folder};
+use undertone_store::StoreError;
+
+/// Max bytes of an answer.
+const MAX_ANSWER: u64 = 64 << 20;
+
+/// The treatment of a folder without a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// The command makes a new service.
+    Create,
+    /// The command needs one.
+    Refuse,
+}
+
+/// Performs an operation on a data folder, or lets the server that has it open do so.
+pub(crate) fn perform(data: &Path, missing: Missing, operation: &Operation) -> anyhow::Result<Answer> {
+    if missing == Missing::Refuse && !data_folder::exists(data) {
+        bail!(
+            "{} holds no service; create a task in it first, with `undertone task create`",
+            data.display()
+        );
+    }
+    match data_folder::open(data, None) {
+        Ok(shared) => {
+            let service = Service::new(shared, Identity::Certificate)?;
+            Ok(Admin::new(&service, data).perform(operation)?)
+        }
+        // The lock decides, not the file of the listener: a server that was killed leaves its file behind.
+        Err(ServiceError::Store(StoreError::Locked { .. })) => remote(data, operation),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sends an operation to the listener of the server that has the folder open.
+fn remote(data: &Path, operation: &Operation) -> anyhow::Result<Answer> {
+    let folder = data.display();
+    let Some(file) = AdminFile::read(data)? else {
+        bail!("another process works on {folder}, and it takes no operations; try again when it has ended");
+    };
+    let agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .proxy(None)
+        .build()
+        .new_agent();
+    let body = serde_json::to_vec(operation).context("cannot write the operation as JSON")?;
+    let mut response = agent
+        .post(format!("{}{OPERATIONS}", file.address))
+        .header("authorization", format!("Bearer {}", file.token))
+        .header("content-type", "application/json")
+        .send(&body[..])
+        .map_err(|error| {
+            anyhow!(
+                "the process that works on {folder} takes no operations at {}: {error}; try again when it has started or ended",
+                file.address
+            )
+        })?;
+    let read = response.body_mut().with_config().limit(MAX_ANSWER).read_to_vec();
+    let body = read.with_context(|| format!("the answer of {}", file.address))?;
+    if !response.status().is_success() {
+        return Err(match serde_json::from_slice::<Refused>(&body) {
+            Ok(refused) => anyhow!(refused.error),
+            Err(_) => anyhow!(
+                "the server refused the operation with status {}",
+                response.status()
+            ),
+        });
+    }
+    serde_json::from_slice(&body).context("the answer of the server is not one of this version")
+}
+
+/// The answer that an operation does not have.
+pub(crate) fn unexpected() -> anyhow::Error {
+    anyhow!("the server gave the answer to another operation; use the same version of `undertone` for both")
+}

@@ -1,0 +1,371 @@
+//! `undertone serve`: a federated service on one machine.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use serde::Serialize;
+use undertone_present::numbers::{epsilon_delta, grouped, number};
+use undertone_protocol::TaskState;
+use undertone_service::admin::{Admin, Figures, RoundView, TaskSummary};
+use undertone_service::host::{Host, HostConfig};
+use undertone_service::identity::Identity;
+use undertone_service::server::Service;
+use undertone_service::{data_folder, tls};
+use undertone_store::{Store, TaskId, TaskRow};
+
+use super::demo;
+use super::train::start_threads;
+use crate::output::{Output, facts};
+use crate::signals;
+
+/// The time between two looks at the releases.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The time after the last release in which its devices learn their verdicts, where the server ends by itself.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Arguments of `undertone serve`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// Keep the service in this data folder. It is made where there is none.
+    #[arg(long, value_name = "DIR", default_value_if("demo", "true", "undertone-demo"))]
+    data: PathBuf,
+    /// Show the whole service: a small task, 200 simulated devices on this machine, and a verified export.
+    #[arg(long, conflicts_with_all = ["listen", "tls", "identity", "insecure", "witness"])]
+    demo: bool,
+    /// Listen to devices at this address. Port 0 takes any free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8440")]
+    listen: String,
+    /// Serve HTTPS with this certificate chain and this key, both in PEM.
+    #[arg(long, value_name = "CERT,KEY", value_parser = certificate_and_key)]
+    tls: Option<CertificateAndKey>,
+    /// Choose who says which person a device belongs to.
+    #[arg(long, value_enum, default_value_t = IdentityName::Certificate)]
+    identity: IdentityName,
+    /// Allow plain HTTP with certificates, and `--identity dev` beyond this machine. For tests in closed networks.
+    #[arg(long)]
+    insecure: bool,
+    /// Remember the newest head of each task in this folder too. Keep it out of the backups of the data folder.
+    #[arg(long, value_name = "DIR")]
+    witness: Option<PathBuf>,
+    /// Set the number of threads (default: one per core).
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
+    /// End after this number of released rounds; needs --exit.
+    #[arg(long, value_name = "N")]
+    rounds: Option<u64>,
+    /// End by itself: after the rounds of --rounds, or when all tasks that were started have ended.
+    #[arg(long)]
+    exit: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum IdentityName {
+    /// Let each device name its person itself. For development on one machine.
+    Dev,
+    /// Ask for a certificate of the built-in issuer, which a device gets for an invitation.
+    Certificate,
+}
+
+impl From<IdentityName> for Identity {
+    fn from(name: IdentityName) -> Self {
+        match name {
+            IdentityName::Dev => Self::Dev,
+            IdentityName::Certificate => Self::Certificate,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct CertificateAndKey {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+fn certificate_and_key(text: &str) -> Result<CertificateAndKey, String> {
+    match text.split_once(',') {
+        Some((certificate, key)) if !certificate.is_empty() && !key.is_empty() => Ok(CertificateAndKey {
+            certificate: certificate.into(),
+            key: key.into(),
+        }),
+        _ => Err("expected two files with a comma in between: CERT,KEY".to_owned()),
+    }
+}
+
+/// Serves until a signal, or until the rounds that were asked for are released.
+pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
+    if args.demo {
+        let threads = start_threads(args.threads)?;
+        return demo::run(&args.data, args.rounds, threads, output);
+    }
+    if args.rounds.is_some() && !args.exit {
+        bail!("--rounds ends the service after that number of rounds, so it needs --exit");
+    }
+    check_exposure(args)?;
+    let tls = match &args.tls {
+        None => None,
+        Some(files) => Some(tls::server_config(&files.certificate, &files.key)?),
+    };
+    let threads = start_threads(args.threads)?;
+    let shared = data_folder::open(&args.data, args.witness.as_deref())?;
+    signals::end_in_order();
+    let secure = tls.is_some();
+    let config = HostConfig {
+        listen: args.listen.clone(),
+        tls,
+        identity: args.identity.into(),
+        threads,
+    };
+    let host = Host::start(&args.data, shared, config)?;
+    let service = host.service().clone();
+    let mut progress = Progress::new(&service, &args.data, output)?;
+    greet(args, &host, secure, output)?;
+    let mut stopped = false;
+    while !progress.is_over(args)? {
+        if signals::asked_to_end() {
+            output.note("ending: no device is assigned any more; a release that has begun is finished");
+            stopped = true;
+            break;
+        }
+        std::thread::sleep(LOOK);
+        progress.look()?;
+    }
+    let asked = std::time::Instant::now();
+    while !stopped && asked.elapsed() < FAREWELL && !signals::asked_to_end() {
+        std::thread::sleep(LOOK);
+        progress.look()?;
+    }
+    let address = host.address();
+    host.stop();
+    // The end may have released a round whose sum was ready.
+    progress.look()?;
+    let served = Served {
+        address: url(address, secure),
+        released: progress.released,
+        stopped_by_signal: stopped,
+        tasks: progress.tasks()?,
+    };
+    output.show(&served, || text(&served))
+}
+
+/// Refuses a listener that would let others on the network read updates, or invent people.
+fn check_exposure(args: &ServeArgs) -> anyhow::Result<()> {
+    let resolved = args.listen.to_socket_addrs();
+    let mut addresses = resolved.with_context(|| {
+        format!(
+            "--listen: expected an address with a port, such as 127.0.0.1:8440, got {:?}",
+            args.listen
+        )
+    })?;
+    if args.insecure {
+        return Ok(());
+    }
+    match args.identity {
+        // PRIVACY: anyone who reaches the listener could be any number of people.
+        IdentityName::Dev if !addresses.all(|address| address.ip().is_loopback()) => bail!(
+            "--identity dev lets each device say which person it is, so it listens on this machine alone; \
+             use --listen 127.0.0.1:8440, or give --insecure in a closed network"
+        ),
+        // PRIVACY: without TLS everybody on the way reads updates and session tokens.
+        IdentityName::Certificate if args.tls.is_none() => bail!(
+            "--identity certificate needs TLS; give --tls CERT,KEY, or --insecure behind a proxy that ends TLS or in a test"
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn url(address: SocketAddr, secure: bool) -> String {
+    let scheme = if secure { "https" } else { "http" };
+    format!("{scheme}://{address}")
+}
+
+fn greet(args: &ServeArgs, host: &Host, secure: bool, output: &Output) -> anyhow::Result<()> {
+    let (url, data) = (url(host.address(), secure), args.data.display());
+    output.note(&format!("listening to devices at {url}"));
+    output.note(&match args.identity {
+        IdentityName::Certificate => format!(
+            "invite people with `undertone identity issue --data {data} --population NAME`, and write the keys that devices trust with \
+             `undertone identity keys --data {data} --out keys.json`"
+        ),
+        IdentityName::Dev => format!(
+            "write the keys that devices trust with `undertone identity keys --data {data} --out keys.json`; \
+             devices name their people themselves, with --subject"
+        ),
+    });
+    output.note(&format!(
+        "enrol a device with `undertone device enrol --folder FOLDER --server {url} --population NAME --keys keys.json {}`",
+        match args.identity {
+            IdentityName::Certificate => "--invitation TEXT",
+            IdentityName::Dev => "--subject NAME",
+        }
+    ));
+    let rows = host.service().shared().store.tasks()?;
+    let active: Vec<&TaskRow> = rows.iter().filter(|row| row.state == TaskState::Active).collect();
+    if active.is_empty() {
+        output.note(&format!(
+            "no task is active; start one with `undertone task activate TASK --data {data}`"
+        ));
+    }
+    for row in active {
+        output.note(&format!(
+            "task {} of population {}: {} of {} rounds released",
+            row.task.name,
+            row.task.population,
+            grouped(row.head_round),
+            grouped(row.task.rounds)
+        ));
+    }
+    Ok(())
+}
+
+/// The document that `--json` prints at the end.
+#[derive(Serialize)]
+struct Served {
+    address: String,
+    /// Rounds that this process released.
+    released: u64,
+    stopped_by_signal: bool,
+    tasks: Vec<ServedTask>,
+}
+
+#[derive(Serialize)]
+struct ServedTask {
+    #[serde(flatten)]
+    task: TaskSummary,
+    /// The guarantee of the released rounds, recomputed from the ledger.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    observed: Option<Figures>,
+}
+
+fn text(served: &Served) -> String {
+    let mut rows = vec![("released", format!("{} rounds", grouped(served.released)))];
+    for ServedTask { task, observed } in &served.tasks {
+        let guarantee = stated(observed.as_ref());
+        rows.push((
+            "task",
+            format!(
+                "{}: {}, {} of {} rounds{guarantee}",
+                task.name,
+                task.state,
+                grouped(task.released),
+                grouped(task.rounds)
+            ),
+        ));
+    }
+    facts(rows)
+}
+
+/// The guarantee as the end of a sentence.
+fn stated(figures: Option<&Figures>) -> String {
+    figures.map_or_else(String::new, |figures| {
+        format!(", {} so far", epsilon_delta(figures.epsilon, figures.delta))
+    })
+}
+
+/// The releases that were seen.
+struct Progress<'o> {
+    folder: PathBuf,
+    service: Arc<Service>,
+    output: &'o Output,
+    /// The state and the number of released rounds of each task.
+    seen: BTreeMap<TaskId, (TaskState, u64)>,
+    released: u64,
+    /// `true` once a task was active or paused.
+    began: bool,
+}
+
+impl<'o> Progress<'o> {
+    fn new(service: &Arc<Service>, folder: &Path, output: &'o Output) -> anyhow::Result<Self> {
+        let rows = service.shared().store.tasks()?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            service: service.clone(),
+            output,
+            seen: rows
+                .iter()
+                .map(|row| (row.task.id, (row.state, row.head_round)))
+                .collect(),
+            released: 0,
+            began: false,
+        })
+    }
+
+    fn store(&self) -> &dyn Store {
+        self.service.shared().store.as_ref()
+    }
+
+    /// Shows what has happened since the last look.
+    fn look(&mut self) -> anyhow::Result<()> {
+        for row in self.store().tasks()? {
+            let now = (row.state, row.head_round);
+            let before = self
+                .seen
+                .insert(row.task.id, now)
+                .unwrap_or((TaskState::Draft, 0));
+            if before == now {
+                continue;
+            }
+            if row.head_round > before.1 {
+                self.released += row.head_round - before.1;
+                self.show_rounds(&row, before.1)?;
+            }
+            if row.state != before.0 {
+                let name = TaskSummary::new(&row).state;
+                self.output.note(&format!("task {} is {name}", row.task.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn show_rounds(&self, row: &TaskRow, from: u64) -> anyhow::Result<()> {
+        let guarantee = stated(self.observed(row)?.as_ref());
+        for line in self.store().metrics(row.task.id)? {
+            let Some(round) = RoundView::read(&line)?.filter(|view| view.round >= from) else {
+                continue;
+            };
+            self.output.note(&format!(
+                "task {}: round {} of {} released, {} devices included{guarantee}, {} s",
+                row.task.name,
+                grouped(round.round + 1),
+                grouped(row.task.rounds),
+                grouped(round.included),
+                number(round.seconds)
+            ));
+        }
+        Ok(())
+    }
+
+    fn observed(&self, row: &TaskRow) -> anyhow::Result<Option<Figures>> {
+        Ok(Admin::new(&self.service, &self.folder).observed(row)?)
+    }
+
+    fn tasks(&self) -> anyhow::Result<Vec<ServedTask>> {
+        let served = |row: &TaskRow| {
+            Ok(ServedTask {
+                task: TaskSummary::new(row),
+                observed: self.observed(row)?,
+            })
+        };
+        self.store().tasks()?.iter().map(served).collect()
+    }
+
+    /// `true` once the rounds that were asked for are released, or nothing is left to be done.
+    fn is_over(&mut self, args: &ServeArgs) -> anyhow::Result<bool> {
+        if !args.exit {
+            return Ok(false);
+        }
+        let states: Vec<TaskState> = self.store().tasks()?.iter().map(|row| row.state).collect();
+        let any = |wanted: &[TaskState]| states.iter().any(|state| wanted.contains(state));
+        let live = any(&[TaskState::Active, TaskState::Paused]);
+        self.began |= live;
+        let enough = args.rounds.is_some_and(|rounds| self.released >= rounds);
+        // A draft may still be activated, unless everything that was has ended.
+        Ok(enough || (!live && (self.began || !any(&[TaskState::Draft]))))
+    }
+}
