@@ -161,7 +161,7 @@ fn a_budget_is_kept_per_population_and_admits_what_fits() {
 #[test]
 fn operations_of_another_version_are_refused() {
     for text in [
-        r#"{"operation":"list","more":1}"#,
+        r#"{"operation":"show","task":"words","more":1}"#,
         r#"{"operation":"dance"}"#,
         r#"{"operation":"show"}"#,
         "[]",
