@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde::Serialize;
 use undertone_coordinator::random::Randomness;
+use undertone_coordinator::record::LedgerLine;
 use undertone_coordinator::task::Seeding;
 use undertone_data::{Corpus, CorpusSpec, EosTargets, NoProgress, Split};
 use undertone_device::{Limits, Neighbours, PolicyFloors, Setup};
@@ -72,7 +73,7 @@ struct Shown {
     data: PathBuf,
     rounds: u64,
     devices: usize,
-    /// Sessions whose updates are in a release.
+    /// Updates that are in a release, over all rounds.
     included: u64,
     epsilon: Option<f64>,
     delta: Option<f64>,
@@ -172,6 +173,12 @@ pub(crate) fn run(folder: &Path, rounds: Option<u64>, threads: usize, output: &O
         signals::asked_to_end() || !matches!(row.state, TaskState::Active)
     })?;
     let row = store.task(id)?;
+    let mut included = 0;
+    for line in store.ledger(id, 0)? {
+        if let LedgerLine::Round(entry) = LedgerLine::read(&line)? {
+            included += entry.cohort_size;
+        }
+    }
     if row.state != TaskState::Completed {
         host.stop();
         anyhow::bail!(
@@ -201,13 +208,7 @@ pub(crate) fn run(folder: &Path, rounds: Option<u64>, threads: usize, output: &O
         data: folder.to_owned(),
         rounds: row.head_round,
         devices: DEVICES,
-        included: fleet
-            .statistics()
-            .total
-            .ends
-            .get("included")
-            .copied()
-            .unwrap_or(0),
+        included,
         epsilon: report.observed.as_ref().map(|record| record.epsilon),
         delta: report.observed.as_ref().map(|record| record.delta),
         accuracy: metrics.top1,
