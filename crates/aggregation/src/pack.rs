@@ -36,7 +36,7 @@ pub fn packed_len(modulus: Modulus, len: usize) -> Result<usize> {
 /// Packs a vector into bytes.
 ///
 /// # Errors
-/// As [`packed_len`].
+/// The errors of [`packed_len`].
 ///
 /// # Example
 /// ```
@@ -84,7 +84,7 @@ pub fn unpack(modulus: Modulus, len: usize, bytes: &[u8]) -> Result<ModularVec> 
 /// [`unpack`] into a vector of the right modulus and length. What it held is lost; after an error it is zero.
 ///
 /// # Errors
-/// As [`unpack`].
+/// The errors of [`unpack`].
 pub fn unpack_into(bytes: &[u8], vector: &mut ModularVec) -> Result<()> {
     let modulus = vector.modulus();
     check_packed_len(modulus, vector.len(), bytes.len())?;
@@ -96,7 +96,7 @@ pub fn unpack_into(bytes: &[u8], vector: &mut ModularVec) -> Result<()> {
 /// Checks that `bytes` are the packing of `len` residues, in memory of one piece.
 ///
 /// # Errors
-/// As [`unpack`].
+/// The errors of [`unpack`].
 pub fn check(modulus: Modulus, len: usize, bytes: &[u8]) -> Result<()> {
     check_packed_len(modulus, len, bytes.len())?;
     check_padding(modulus, len, bytes)?;

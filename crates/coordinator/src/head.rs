@@ -324,7 +324,7 @@ impl RunHead {
                 included,
                 rotations,
             } => match (encoding, estimator) {
-                // PRIVACY: the plan of a ledger of before prices other noise, and never makes a round.
+                // PRIVACY: the plan of an older ledger prices other noise, and never makes a round.
                 (Some(encoding), Estimator::FixedDenominator { expected_weight })
                     if self.plan.noise_domain().is_some() =>
                 {

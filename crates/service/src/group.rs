@@ -126,7 +126,7 @@ impl Group {
     /// A group with room for `places` devices. The minimum number of devices in its sum is that of the context.
     ///
     /// # Errors
-    /// As [`Server::new`]; [`SecAggError::Setting`] for fewer places than the minimum, or more than the maximum.
+    /// The errors of [`Server::new`], and [`SecAggError::Setting`] for fewer places than the minimum or more than the maximum.
     pub fn new(context: Context, trust: Trust, graph: GraphChoice, places: u32) -> Result<Self, SecAggError> {
         let terms = &context.terms;
         if !(terms.min_survivors()..=terms.max_clients()).contains(&places) {
@@ -179,7 +179,7 @@ impl Group {
     /// The exact number of bytes of a masked vector.
     ///
     /// # Errors
-    /// As [`pack::packed_len`].
+    /// The errors of [`pack::packed_len`].
     pub fn input_bytes(&self) -> Result<u64, SecAggError> {
         let terms = &self.context.terms;
         let length = usize::try_from(terms.length()).unwrap_or(usize::MAX);

@@ -7,6 +7,7 @@ mod closing;
 mod devices;
 mod evaluation;
 mod release;
+mod upload;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -135,7 +136,7 @@ struct Current {
 struct Device {
     user: ParticipantId,
     shard: u32,
-    upload: Arc<Mutex<devices::Upload>>,
+    upload: Arc<Mutex<upload::Upload>>,
 }
 
 /// The sums of an attempt.

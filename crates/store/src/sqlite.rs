@@ -86,7 +86,7 @@ impl Sqlite {
     /// Opens a database by this clock.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn with_clock(path: &Path, clock: Arc<dyn Clock>) -> Result<Self> {
         let place = path.display().to_string();
         let lock = Lock::take(path)?;
@@ -123,7 +123,7 @@ impl Sqlite {
     /// Brings a database of an older version to the present schema. Keep a copy of the file before.
     ///
     /// # Errors
-    /// As [`open`](Self::open); [`StoreError::Schema`] for a newer version alone.
+    /// The errors of [`open`](Self::open). [`StoreError::Schema`] comes for a newer version alone.
     pub fn migrate(path: &Path) -> Result<()> {
         let place = path.display().to_string();
         let _lock = Lock::take(path)?;

@@ -289,7 +289,7 @@ fn a_modular_sum_of_other_residues_or_too_many_clients_is_refused_before_any_noi
     assert_eq!(close(head, opened, sum, &entropy).unwrap().entry.round, 1);
 }
 
-/// The plan of a ledger of before has its noise in the unit of averages, where residues need steps.
+/// The plan of an older ledger has its noise in the unit of averages, and residues need steps.
 #[test]
 fn a_plan_that_prices_old_ledgers_makes_no_round() {
     let (task, entropy) = (task(ENCODED[1]), RoundEntropy::seeded(7));

@@ -59,7 +59,7 @@ impl<'a> MaskedInputRef<'a> {
     /// The message behind `bytes`, without a copy of them.
     ///
     /// # Errors
-    /// As [`MaskedInput::decode`].
+    /// The errors of [`MaskedInput::decode`].
     pub fn decode(bytes: &'a [u8]) -> Result<Self> {
         let mut reader = read_header::<MaskedInput>(bytes)?;
         let input = Self::read(&mut reader)?;

@@ -33,7 +33,7 @@ pub struct Population {
 }
 
 impl Population {
-    /// Nobody was seen yet. For the first day the estimate is at least `prior`: the number of before, where a process starts again.
+    /// A sketch that has seen nobody. For the first day the estimate is at least `prior`, the number that an earlier process had found.
     /// Windows would otherwise be far too short until the devices were counted.
     #[must_use]
     pub fn new(now: Millis, prior: u64) -> Self {

@@ -10,7 +10,7 @@ impl Room {
     /// the lease back. Participants of the abandoned attempt count. The room does nothing more.
     ///
     /// # Errors
-    /// As a tick; the next process then abandons the attempt, and waits for the end of the lease.
+    /// The errors of [`tick`](Self::tick). The next process then waits for the end of the lease and abandons the attempt.
     pub fn close(&self) -> Result<()> {
         let releases = |room: &Self| {
             room.lock()
