@@ -290,8 +290,7 @@ impl Group {
         if packed.len() as u64 != expected {
             return Err(Refusal::range("the number of bytes", expected, packed.len()));
         }
-        // One thread unpacks and adds. Once the server splits admission, addition and commit of an input, this is the only place
-        // that changes: the additions of several sessions then go on beside each other.
+        // One thread unpacks and adds, under the lock of the group. `Server::admit_input` would let several threads add at once.
         self.server.receive_input(&MaskedInput {
             session: name,
             index,

@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
-pub mod admission;
 pub mod attempt;
 mod blobs;
 pub mod data_folder;
