@@ -5,8 +5,10 @@
 //! promise nothing, [`NonPrivate`].
 
 use rayon::prelude::*;
+use undertone_simd::vectorised;
 
 use crate::error::{MechanismError, Result, positive};
+use crate::sampler::fresh::BLOCK;
 
 /// Fractional bits of every fixed-point value: the grid is `2^-40`, the range of an `i64` is `+-2^23`.
 pub const FRACTION_BITS: u32 = 40;
@@ -174,12 +176,19 @@ impl RawAverage {
     ) -> Result<NoisedAverage> {
         let scale = self.scale;
         add_noise(&mut self.values)?;
-        let values = self
-            .values
-            .par_iter()
-            .map(|&v| (v as f64 * scale) as f32)
-            .collect();
+        let mut values = vec![0.0; self.values.len()];
+        let blocks = values.par_chunks_mut(BLOCK).zip(self.values.par_chunks(BLOCK));
+        blocks.for_each(|(values, steps)| in_units(values, steps, scale));
         Ok(NoisedAverage { values, noise_std })
+    }
+}
+
+vectorised! {
+    /// `values = scale * steps`, rounded to `f32` once.
+    fn in_units(values: &mut [f32], steps: &[i64], scale: f64) {
+        for (value, &step) in values.iter_mut().zip(steps) {
+            *value = (step as f64 * scale) as f32;
+        }
     }
 }
 

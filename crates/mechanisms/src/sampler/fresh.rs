@@ -1,5 +1,6 @@
 //! Fresh integer noise for releases, addressed by key, row and block.
 
+use undertone_simd::vectorised;
 use zeroize::Zeroize;
 
 use crate::error::{MechanismError, Result};
@@ -68,13 +69,15 @@ impl Drop for Maker<'_> {
     }
 }
 
-/// Adds a block's noise in place. A value that leaves the range becomes the end of the range.
-///
-/// PRIVACY: whether a release succeeds must not depend on a value. Saturation is a function of the exact sum of value and noise,
-/// so it is post-processing.
-pub(crate) fn add(values: &mut [i64], noise: &[i64]) {
-    for (value, noise) in values.iter_mut().zip(noise) {
-        *value = value.saturating_add(*noise);
+vectorised! {
+    /// Adds a block's noise in place. A value that leaves the range becomes the end of the range.
+    ///
+    /// PRIVACY: whether a release succeeds must not depend on a value. Saturation is a function of the exact sum of value and noise,
+    /// so it is post-processing.
+    pub(crate) fn add(values: &mut [i64], noise: &[i64]) {
+        for (value, noise) in values.iter_mut().zip(noise) {
+            *value = value.saturating_add(*noise);
+        }
     }
 }
 

@@ -98,10 +98,21 @@ vectorised! {
     }
 }
 
-/// Exact below `2^53`.
-pub(super) fn to_reals(out: &mut [f64], values: &[i64]) {
-    for (out, value) in out.iter_mut().zip(values) {
-        *out = *value as f64;
+vectorised! {
+    /// The conversion is exact below `2^53`.
+    pub(super) fn to_reals(out: &mut [f64], values: &[i64]) {
+        for (out, value) in out.iter_mut().zip(values) {
+            *out = *value as f64;
+        }
+    }
+}
+
+vectorised! {
+    /// `values += round(sums)`.
+    pub(super) fn add_nearest(values: &mut [i64], sums: &[f64]) {
+        for (value, sum) in values.iter_mut().zip(sums) {
+            *value += nearest(*sum);
+        }
     }
 }
 

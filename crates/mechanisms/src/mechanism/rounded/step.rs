@@ -2,7 +2,7 @@
 
 use zeroize::Zeroizing;
 
-use super::arithmetic::{buffers, join, nearest, to_reals};
+use super::arithmetic::{add_nearest, buffers, join, nearest, to_reals};
 use crate::error::Result;
 use crate::sampler::fresh::BLOCK;
 use crate::stream::field::{slot, slot_mut};
@@ -131,9 +131,7 @@ impl Step {
         if *source == Source::Fresh {
             to_reals(row, noise);
         }
-        for (noise, sum) in noise.iter_mut().zip(sum.iter()) {
-            *noise += nearest(*sum);
-        }
+        add_nearest(noise, sum);
         if *source == Source::Outputs {
             to_reals(row, noise);
         }
