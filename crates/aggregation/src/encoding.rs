@@ -13,6 +13,7 @@
 //! [`ClientNoise::release`] releases it, once enough clients are in it.
 
 mod binomial;
+mod config;
 mod identity;
 mod lattice;
 mod lift;
@@ -24,6 +25,7 @@ mod shared_noise;
 #[cfg(test)]
 mod tests;
 
+pub use config::EncodingConfig;
 pub use round::{Encoder, RoundEncoding};
 pub use server_noise::NoiseDomain;
 pub use settings::{EncodingKind, EncodingSize, Levels, MeanSquaredError, Sensitivity};

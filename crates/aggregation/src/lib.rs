@@ -22,8 +22,8 @@ mod weight;
 pub use bounded::{Added, Bound, BoundedSum, NonFinite};
 pub use clip::{ClipReport, Clipping};
 pub use encoding::{
-    Encoder, Encoding, EncodingKind, EncodingSize, Levels, MeanSquaredError, NoiseDomain, RoundEncoding,
-    Sensitivity,
+    Encoder, Encoding, EncodingConfig, EncodingKind, EncodingSize, Levels, MeanSquaredError, NoiseDomain,
+    RoundEncoding, Sensitivity,
 };
 pub use error::{AggregationError, Result};
 pub use estimator::Estimator;

@@ -19,10 +19,10 @@ mod validate;
 use serde::{Deserialize, Serialize};
 use undertone_models::ModelSpec;
 
-pub use aggregation::{AggregationConfig, DropoutConfig, EncodingConfig, GraphConfig, SumName};
+pub use aggregation::{AggregationConfig, DropoutConfig, GraphConfig, SumName};
 pub use cohort::{CohortConfig, CohortSize};
 pub use duration::{NotASpan, Span};
-pub use file::{Purpose, Seeding, TaskFile, TaskVocabulary, TextRules};
+pub use file::{Purpose, Seeding, TaskFile, TaskVocabulary};
 pub use mechanism::{MechanismConfig, ParticipationConfig, RestartsConfig, WorkloadName};
 pub use server::{DecayConfig, OptimizerConfig, ServerConfig};
 pub(crate) use service::MAX_OVER_SELECTION;

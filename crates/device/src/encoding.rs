@@ -1,46 +1,8 @@
 //! The encoding of a plan: the same integers as those of the service.
 
-use serde::{Deserialize, Serialize};
-use undertone_aggregation::{Encoding, EncodingKind, EncodingSize, Levels, Modulus};
+use undertone_aggregation::{Encoding, EncodingConfig, EncodingSize, Modulus};
 
 use crate::error::Refusal;
-
-/// The `aggregation.encoding` table of a task, as plans carry it in JSON.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
-pub enum EncodingRule {
-    /// Fixed point, truncated toward zero.
-    Identity,
-    /// Rotated, and rounded at random to a grid; the server adds the noise.
-    RotatedRounding {
-        /// Grid steps in one unit of the update.
-        scale: f64,
-    },
-    /// Quantised, with binomial noise of each device.
-    Binomial {
-        /// Number of levels of a coordinate.
-        levels: u64,
-        /// Number of trials of the noise of one device.
-        trials: u64,
-        /// `true` if updates are rotated first.
-        #[serde(default = "yes")]
-        rotate: bool,
-    },
-    /// Rotated and rounded, with discrete Gaussian noise of each device.
-    DiscreteGaussian {
-        /// Grid steps in one unit of the update.
-        scale: f64,
-    },
-    /// Rotated and rounded, with Skellam noise of each device.
-    Skellam {
-        /// Grid steps in one unit of the update.
-        scale: f64,
-    },
-}
-
-fn yes() -> bool {
-    true
-}
 
 /// The values of a plan that an encoding depends on, beside its rule.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -66,33 +28,8 @@ pub struct EncodingInputs {
 /// # Errors
 /// [`Refusal::Value`] for a modulus that is too small for the honest sum or that no room for noise gives. It is also the error for another padded
 /// length, and for settings outside their ranges.
-pub fn encoding(rule: EncodingRule, inputs: &EncodingInputs) -> Result<Encoding, Refusal> {
-    let noise_multiplier = inputs.noise_multiplier;
-    let kind = match rule {
-        EncodingRule::Identity => EncodingKind::Identity,
-        EncodingRule::RotatedRounding { scale } => EncodingKind::RotatedRounding { scale },
-        EncodingRule::DiscreteGaussian { scale } => EncodingKind::DiscreteGaussian {
-            scale,
-            noise_multiplier,
-        },
-        EncodingRule::Skellam { scale } => EncodingKind::Skellam {
-            scale,
-            noise_multiplier,
-        },
-        EncodingRule::Binomial {
-            levels,
-            trials,
-            rotate,
-        } => EncodingKind::Binomial(Levels {
-            levels,
-            trials,
-            success_probability: (1, 2),
-            x_max: None,
-            rotate,
-            // Half of the delta over all rounds of one user, as the plan of the service has it.
-            delta: inputs.delta / (2.0 * f64::from(inputs.max_part)),
-        }),
-    };
+pub fn encoding(config: EncodingConfig, inputs: &EncodingInputs) -> Result<Encoding, Refusal> {
+    let kind = config.kind(inputs.noise_multiplier, inputs.delta, u64::from(inputs.max_part));
     let refused = |error| Refusal::value("aggregation.encoding", "an encoding that can be made", error);
     let made = Encoding::new(kind, inputs.size).map_err(refused)?;
     let (needed, wanted) = (made.modulus().get(), inputs.modulus);
@@ -139,6 +76,8 @@ fn widened(encoding: Encoding, wanted: u64) -> Result<Encoding, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use undertone_aggregation::EncodingKind;
+
     use super::*;
 
     fn inputs(modulus: u64, length: u64) -> EncodingInputs {
@@ -165,28 +104,32 @@ mod tests {
         r#"{"kind": "skellam", "scale": 100.0}"#,
     ];
 
-    fn smallest(rule: EncodingRule) -> (u64, u64) {
+    fn smallest(config: EncodingConfig) -> (u64, u64) {
         // A modulus of zero is below every encoding's, and the refusal names the smallest one.
-        let error = encoding(rule, &inputs(0, 64)).unwrap_err();
+        let error = encoding(config, &inputs(0, 64)).unwrap_err();
         let Refusal::Value { expected, .. } = &error else {
             panic!("{error}")
         };
-        let length = if rule == EncodingRule::Identity { 50 } else { 64 };
+        let length = if config == EncodingConfig::Identity {
+            50
+        } else {
+            64
+        };
         (expected.trim_start_matches("at least ").parse().unwrap(), length)
     }
 
     #[test]
     fn a_device_has_the_modulus_that_room_for_noise_gives_and_no_smaller_one() {
         for text in RULES {
-            let rule: EncodingRule = serde_json::from_str(text).unwrap();
-            let (modulus, length) = smallest(rule);
-            assert!(encoding(rule, &inputs(modulus / 2, length)).is_err(), "{text}");
-            assert!(encoding(rule, &inputs(modulus + 1, length)).is_err(), "{text}");
-            assert!(encoding(rule, &inputs(modulus, length + 1)).is_err(), "{text}");
-            let made = encoding(rule, &inputs(modulus, length)).unwrap();
+            let config: EncodingConfig = serde_json::from_str(text).unwrap();
+            let (modulus, length) = smallest(config);
+            assert!(encoding(config, &inputs(modulus / 2, length)).is_err(), "{text}");
+            assert!(encoding(config, &inputs(modulus + 1, length)).is_err(), "{text}");
+            assert!(encoding(config, &inputs(modulus, length + 1)).is_err(), "{text}");
+            let made = encoding(config, &inputs(modulus, length)).unwrap();
             assert_eq!(made.modulus().get(), modulus);
             for bits in 1..=4 {
-                let wide = encoding(rule, &inputs(modulus << bits, length));
+                let wide = encoding(config, &inputs(modulus << bits, length));
                 match made.noise_domain() {
                     Some(_) => assert_eq!(wide.unwrap().modulus().get(), modulus << bits, "{text}"),
                     None => assert!(wide.is_err(), "{text}"),
@@ -199,7 +142,7 @@ mod tests {
     #[test]
     fn the_residues_are_those_of_an_encoding_that_the_service_widened() {
         use undertone_mechanisms::NoiseKey;
-        let rule = EncodingRule::RotatedRounding { scale: 1000.0 };
+        let config = EncodingConfig::RotatedRounding { scale: 1000.0 };
         for noise in [0.0, 1.0, 40.0, 3000.0] {
             let service = Encoding::new(
                 EncodingKind::RotatedRounding { scale: 1000.0 },
@@ -207,7 +150,7 @@ mod tests {
             )
             .and_then(|encoding| encoding.with_room_for_noise(noise))
             .unwrap();
-            let device = encoding(rule, &inputs(service.modulus().get(), 64)).unwrap();
+            let device = encoding(config, &inputs(service.modulus().get(), 64)).unwrap();
             let update: Vec<f32> = (0..50).map(|j| 0.01 * j as f32 / 50.0).collect();
             let residues = |encoding: &Encoding| {
                 let round = encoding.for_round(&NoiseKey::from_bytes([3; 32]), 7).unwrap();
@@ -228,18 +171,18 @@ mod tests {
             r#"{"kind": "skellam", "scale": 1.0, "x": 1}"#,
             "",
         ] {
-            assert!(serde_json::from_str::<EncodingRule>(text).is_err(), "{text}");
+            assert!(serde_json::from_str::<EncodingConfig>(text).is_err(), "{text}");
         }
-        let rule = EncodingRule::RotatedRounding { scale: -1.0 };
-        assert!(encoding(rule, &inputs(1 << 40, 64)).is_err());
-        let rule = EncodingRule::RotatedRounding { scale: 1000.0 };
+        let config = EncodingConfig::RotatedRounding { scale: -1.0 };
+        assert!(encoding(config, &inputs(1 << 40, 64)).is_err());
+        let config = EncodingConfig::RotatedRounding { scale: 1000.0 };
         let size = EncodingSize {
             clip_norm: f64::NAN,
             ..inputs(0, 0).size
         };
         assert!(
             encoding(
-                rule,
+                config,
                 &EncodingInputs {
                     size,
                     ..inputs(1 << 40, 64)
@@ -247,6 +190,6 @@ mod tests {
             )
             .is_err()
         );
-        assert!(encoding(rule, &inputs(u64::MAX, 64)).is_err());
+        assert!(encoding(config, &inputs(u64::MAX, 64)).is_err());
     }
 }

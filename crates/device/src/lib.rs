@@ -30,7 +30,7 @@ pub use conditions::{AlwaysMet, Conditions, Stop, Unmet};
 pub use device::{Device, DeviceConfig, Status};
 pub use driver::{Clock, NetworkLost, SystemClock, Transport};
 pub use eligibility::{Ineligible, eligible};
-pub use encoding::{EncodingInputs, EncodingRule, encoding};
+pub use encoding::{EncodingInputs, encoding};
 pub use error::{DeviceError, Refusal, Result};
 pub use examples::{Example, ExampleCaps, ExampleStore, is_withheld};
 pub use floors::{Limits, Neighbours, PolicyFloors};
@@ -42,7 +42,6 @@ pub use machine::{Action, Ended, Event, Machine, Outcome, Setup};
 pub use memory::{Memory, Participation, Progress, Row, StockedKey};
 pub use plan::{
     ClipPolicy, PlanChecks, Planned, Prepared, Purpose, RoundTerms, SecAggPolicy, SumPolicy, TaskPlan,
-    TextRules,
 };
 #[cfg(feature = "simulation")]
 pub use undertone_local::UserSeeds;

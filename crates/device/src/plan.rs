@@ -2,8 +2,8 @@
 
 mod round;
 
-use serde::{Deserialize, Serialize};
-use undertone_aggregation::UPDATE_LIMIT;
+use serde::Deserialize;
+use undertone_aggregation::{EncodingConfig, UPDATE_LIMIT};
 use undertone_local::{Algorithm, Batching, UserSettings};
 use undertone_models::ModelSpec;
 use undertone_protocol::{
@@ -11,9 +11,8 @@ use undertone_protocol::{
     limits, read,
 };
 use undertone_secagg::{Terms, ThreatModel};
-use undertone_text::Examples;
+use undertone_text::TextRules;
 
-use crate::encoding::EncodingRule;
 use crate::error::Refusal;
 use crate::floors::{Limits, Neighbours, PolicyFloors};
 
@@ -24,39 +23,6 @@ const MAX_EXAMPLE_TOKENS: u64 = 1 << 14;
 
 /// Max number of examples that a plan may ask of one device.
 const MAX_EXAMPLES: u32 = 1 << 16;
-
-/// The rules that cut text into examples: the JSON of `Plan.text`, which is the `[text]` table of a task file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TextRules {
-    /// Sentences, or windows of a whole text.
-    pub examples: Examples,
-    /// Words of a sentence that are kept; a longer sentence is cut and gets no end.
-    pub max_sentence_tokens: usize,
-    /// Targets of a window, its end among them; only where examples are windows.
-    pub max_example_tokens: usize,
-}
-
-impl Default for TextRules {
-    fn default() -> Self {
-        Self {
-            examples: Examples::Sentences,
-            max_sentence_tokens: 20,
-            max_example_tokens: 128,
-        }
-    }
-}
-
-impl TextRules {
-    /// Max number of targets of an example.
-    #[must_use]
-    pub fn longest(&self) -> usize {
-        match self.examples {
-            Examples::Sentences => self.max_sentence_tokens,
-            Examples::Windows => self.max_example_tokens,
-        }
-    }
-}
 
 /// The purpose of a task.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -108,7 +74,7 @@ pub enum SumPolicy {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SecAggPolicy {
     /// The encoding of an update as integers.
-    pub encoding: EncodingRule,
+    pub encoding: EncodingConfig,
     /// The key of the rotations.
     pub rotations: Digest32,
     /// The issuers whose certificates count for neighbours.

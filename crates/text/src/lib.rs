@@ -9,6 +9,7 @@ mod eos;
 mod error;
 mod examples;
 pub mod guard;
+mod rules;
 mod special;
 #[cfg(feature = "subwords")]
 mod subwords;
@@ -18,6 +19,7 @@ mod vocab;
 pub use eos::EosTargets;
 pub use error::{Result, TextError, quoted, short, shortened};
 pub use examples::{ExampleCutter, Examples, Scratch};
+pub use rules::TextRules;
 pub use special::SpecialIds;
 pub use tokenize::{sentences, words};
 pub use vocab::{MAX_VOCABULARY_WORDS, Vocab, VocabProvenance};

@@ -2,10 +2,10 @@
 
 use undertone_accounting::participation::Participation;
 use undertone_accounting::{Accountant, Adjacency, Delta, Event, Recipe};
-use undertone_aggregation::{Encoding, EncodingKind, EncodingSize, Levels};
+use undertone_aggregation::{Encoding, EncodingSize};
 
 use crate::error::{CoordinatorError, Result};
-use crate::task::{EncodingConfig, TaskConfig};
+use crate::task::TaskConfig;
 
 /// The noise that clients add, each a part of it, independent in each round.
 ///
@@ -106,36 +106,12 @@ pub(super) fn encoding(config: &TaskConfig, inputs: &EncodingInputs) -> Result<O
         .as_ref()
         .and_then(|privacy| privacy.noise_multiplier)
         .unwrap_or(f64::NAN);
-    let kind = match aggregation.encoding {
-        EncodingConfig::Identity => EncodingKind::Identity,
-        EncodingConfig::RotatedRounding { scale } => EncodingKind::RotatedRounding { scale },
-        EncodingConfig::DiscreteGaussian { scale } => EncodingKind::DiscreteGaussian {
-            scale,
-            noise_multiplier,
-        },
-        EncodingConfig::Skellam { scale } => EncodingKind::Skellam {
-            scale,
-            noise_multiplier,
-        },
-        EncodingConfig::Binomial {
-            levels,
-            trials,
-            rotate,
-        } => EncodingKind::Binomial(Levels {
-            levels,
-            trials,
-            success_probability: (1, 2),
-            x_max: None,
-            rotate,
-            // Half of the run's delta over all rounds that one user takes part in; composing takes the rest.
-            delta: inputs.delta.get()
-                / (2.0
-                    * inputs
-                        .participation
-                        .map_or(config.rounds, |schema| schema.max_participation())
-                        as f64),
-        }),
-    };
+    let max_part = inputs
+        .participation
+        .map_or(config.rounds, |schema| schema.max_participation());
+    let kind = aggregation
+        .encoding
+        .kind(noise_multiplier, inputs.delta.get(), max_part);
     let cohort = EncodingSize {
         dim: inputs.dim,
         clip_norm,

@@ -1,6 +1,7 @@
 //! `[aggregation]`: the sum of the updates of a round, and the users that fail on the way.
 
 use serde::{Deserialize, Serialize};
+use undertone_aggregation::EncodingConfig;
 use undertone_secagg::{ThreatModel, assurance::Assumptions};
 
 use super::validate::{at_least_one, positive, require};
@@ -91,64 +92,6 @@ pub enum SumName {
     Plain,
     /// The server learns the sum alone: every round runs the protocol of secure aggregation.
     SecAgg,
-}
-
-/// The encoding of an update as integers.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
-pub enum EncodingConfig {
-    /// Fixed point, truncated toward zero: the same sum as without this table.
-    #[default]
-    Identity,
-    /// \[Gboard\] Algorithm 2: rotated, rounded at random to a grid; noise is added by the server.
-    RotatedRounding {
-        /// `s`: grid steps in one unit of the update.
-        scale: f64,
-    },
-    /// \[cpSGD\]: `levels` levels, and binomial noise that each user adds.
-    Binomial {
-        /// `k`: number of levels of a coordinate.
-        levels: u64,
-        /// `m`: number of trials (coin flips) of the noise of one user.
-        trials: u64,
-        /// `true` if updates are rotated first.
-        #[serde(default = "yes")]
-        rotate: bool,
-    },
-    /// Rotated and rounded, with discrete Gaussian noise that each user adds.
-    DiscreteGaussian {
-        /// Grid steps in one unit of the update.
-        scale: f64,
-    },
-    /// Rotated and rounded, with Skellam noise that each user adds.
-    Skellam {
-        /// Grid steps in one unit of the update.
-        scale: f64,
-    },
-}
-
-fn yes() -> bool {
-    true
-}
-
-impl EncodingConfig {
-    /// The name in run files and reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Identity => "identity",
-            Self::RotatedRounding { .. } => "rotated_rounding",
-            Self::Binomial { .. } => "binomial",
-            Self::DiscreteGaussian { .. } => "discrete_gaussian",
-            Self::Skellam { .. } => "skellam",
-        }
-    }
-
-    /// `true` if the users add the noise, each a part of it.
-    #[must_use]
-    pub fn is_distributed(self) -> bool {
-        !matches!(self, Self::Identity | Self::RotatedRounding { .. })
-    }
 }
 
 /// `[aggregation.dropout]`: the fraction of a round's users that fails at each point.

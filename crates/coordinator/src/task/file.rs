@@ -11,7 +11,7 @@ use undertone_mechanisms::Strategy;
 use undertone_models::ModelSpec;
 use undertone_secagg::assurance::Assumptions;
 use undertone_secagg::{Digest32, ThreatModel};
-use undertone_text::Examples;
+use undertone_text::TextRules;
 
 use super::validate::{at_least_one, needs_initial_model, positive};
 use super::{IdentityLevel, LedgerPlace, ServiceConfig, SumName, TaskConfig};
@@ -67,39 +67,6 @@ pub enum TaskVocabulary {
         /// The file.
         path: PathBuf,
     },
-}
-
-/// `[text]`: the rules that cut a device's text into examples, as `[data]` of a run file has them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TextRules {
-    /// The unit of text that is one example.
-    pub examples: Examples,
-    /// Words of a sentence that are kept; a longer sentence is cut and gets no EOS.
-    pub max_sentence_tokens: usize,
-    /// Targets of a window, EOS among them; only where examples are windows.
-    pub max_example_tokens: usize,
-}
-
-impl Default for TextRules {
-    fn default() -> Self {
-        Self {
-            examples: Examples::Sentences,
-            max_sentence_tokens: 20,
-            max_example_tokens: 128,
-        }
-    }
-}
-
-impl TextRules {
-    /// Max number of targets of an example, as [`ExampleCutter::new`](undertone_text::ExampleCutter::new) takes it.
-    #[must_use]
-    pub fn longest(&self) -> usize {
-        match self.examples {
-            Examples::Sentences => self.max_sentence_tokens,
-            Examples::Windows => self.max_example_tokens,
-        }
-    }
 }
 
 /// The treatment of a seed in a task file.
