@@ -14,10 +14,12 @@
 //! device reads its next message from its mailbox, as often as it likes. Equal bytes are welcome again at any time.
 
 mod close;
+mod input;
 mod phase;
 mod sum;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Weak;
 
 use undertone_aggregation::{Modulus, pack};
 use undertone_coordinator::participation::ParticipantId;
@@ -28,6 +30,7 @@ use undertone_store::SessionId;
 
 use crate::refusal::Refusal;
 use crate::session::{Accepted, LostAt};
+pub use input::{AddedVector, Input, InputTicket};
 pub use phase::Phase;
 pub use sum::{Blame, GroupSum, MergeError};
 
@@ -88,6 +91,8 @@ struct Member {
     index: Option<u32>,
     /// The digest of each message that was taken, by kind.
     taken: BTreeMap<u8, Digest32>,
+    /// Alive while its vector is being added.
+    adding: Weak<()>,
     lost: Option<LostAt>,
     /// `true` once nothing more is expected of it, although its vector is in the sum.
     left: bool,
@@ -96,6 +101,10 @@ struct Member {
 impl Member {
     fn has(&self, kind: u8) -> bool {
         self.taken.contains_key(&kind)
+    }
+
+    fn is_adding(&self) -> bool {
+        self.adding.strong_count() > 0
     }
 }
 
@@ -118,6 +127,8 @@ pub struct Group {
     users: BTreeSet<ParticipantId>,
     /// By place in the roster.
     roster: Vec<SessionId>,
+    /// `true` once the inputs were closed while vectors were being added. The phase ends with the last of them.
+    closing: bool,
     fixed: Option<FixedSet>,
     sum: Option<GroupSum>,
 }
@@ -147,6 +158,7 @@ impl Group {
             identities: BTreeSet::new(),
             users: BTreeSet::new(),
             roster: Vec::new(),
+            closing: false,
             fixed: None,
             sum: None,
         })
@@ -224,6 +236,7 @@ impl Group {
             seen: false,
             index: None,
             taken: BTreeMap::from([(AdvertiseKeys::KIND, digest_of(message))]),
+            adding: Weak::new(),
             lost: None,
             left: false,
         };
@@ -271,35 +284,6 @@ impl Group {
         Ok(Accepted::Now)
     }
 
-    /// A device commits its masked vector, as packed residues. The first commit of a session counts, and any later one gets its
-    /// answer.
-    ///
-    /// # Errors
-    /// [`Refusal::Gone`]; [`Refusal::OutOfTurn`]; [`Refusal::Range`] for another length than [`input_bytes`](Self::input_bytes), or
-    /// for bytes that are no residues. Nothing is added then.
-    pub fn input(&mut self, session: SessionId, packed: &[u8]) -> Result<Accepted, Refusal> {
-        let member = self.member(session)?;
-        if member.has(MaskedInput::KIND) {
-            return Ok(Accepted::Before);
-        }
-        let place = member.index;
-        let (Some(index), Some(name)) = (place, self.server.session()) else {
-            return Err(Refusal::OutOfTurn("the group has no roster yet".to_owned()));
-        };
-        let expected = self.input_bytes()?;
-        if packed.len() as u64 != expected {
-            return Err(Refusal::range("the number of bytes", expected, packed.len()));
-        }
-        // One thread unpacks and adds, under the lock of the group. `Server::admit_input` would let several threads add at once.
-        self.server.receive_input(&MaskedInput {
-            session: name,
-            index,
-            packed: packed.to_vec(),
-        })?;
-        self.take(session, MaskedInput::KIND, [0; 32]);
-        Ok(Accepted::Now)
-    }
-
     /// The mailbox of a device. `after` is the last phase whose message it has handled, [`Phase::Lobby`] at the start.
     ///
     /// # Errors
@@ -327,8 +311,8 @@ impl Group {
         Ok(Step::Message(message))
     }
 
-    /// A device has given up, or its connection is given up. `None` where it was lost before, or its vector is in the sum: the group
-    /// then waits for it no longer.
+    /// A device has given up, or its connection is given up. `None` where it was lost before, or its vector is in the sum or being
+    /// added: the group then waits for it no longer.
     pub fn lose(&mut self, session: SessionId) -> Option<LostAt> {
         let at = match self.phase {
             Phase::Lobby => LostAt::Lobby,
@@ -339,7 +323,8 @@ impl Group {
             Phase::Signatures | Phase::Unmask | Phase::Summed | Phase::Failed => LostAt::Reported,
         };
         let member = self.members.get_mut(&session)?;
-        if member.has(MaskedInput::KIND) {
+        // A vector that is being added cannot be taken out again.
+        if member.has(MaskedInput::KIND) || member.is_adding() {
             member.left = true;
         }
         if member.lost.is_some() || member.left {

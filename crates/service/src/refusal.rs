@@ -87,7 +87,13 @@ impl From<SecAggError> for Refusal {
         match error {
             SecAggError::TooMany { .. } => Self::Late,
             SecAggError::Signature { .. } => Self::Signature(text),
-            SecAggError::UnknownIdentity { .. } => Self::Identity(text),
+            SecAggError::UnknownIdentity { .. } | SecAggError::Certificate { .. } => Self::Identity(text),
+            SecAggError::Adding { .. } | SecAggError::StillAdding { .. } => Self::Busy,
+            // Nothing is released, so there is nothing to send again.
+            SecAggError::InputLost
+            | SecAggError::Aggregation(
+                AggregationError::SumLost | AggregationError::SumClosed | AggregationError::Poisoned,
+            ) => Self::Gone,
             SecAggError::Session { .. }
             | SecAggError::DuplicateKey { .. }
             | SecAggError::Committed { .. }
@@ -120,7 +126,20 @@ mod tests {
             (SecAggError::UnknownIdentity { index: 1 }, Code::BadCertificate),
             (SecAggError::Signature { index: 1, what: "x" }, Code::BadSignature),
             (SecAggError::ShareRange, Code::Malformed),
-            (SecAggError::Aggregation(AggregationError::Poisoned), Code::Range),
+            (
+                SecAggError::Certificate { index: 1, got: "x" },
+                Code::BadCertificate,
+            ),
+            (SecAggError::Adding { index: 1 }, Code::Busy),
+            (SecAggError::StillAdding { inputs: 1 }, Code::Busy),
+            (SecAggError::InputLost, Code::Gone),
+            (SecAggError::Aggregation(AggregationError::Poisoned), Code::Gone),
+            (SecAggError::Aggregation(AggregationError::SumLost), Code::Gone),
+            (SecAggError::Aggregation(AggregationError::SumClosed), Code::Gone),
+            (
+                SecAggError::Aggregation(AggregationError::NotAResidue { index: 0, modulus: 7 }),
+                Code::Range,
+            ),
         ] {
             let refusal = Refusal::from(error);
             assert_eq!(refusal.code(), code, "{refusal}");

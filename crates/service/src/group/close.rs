@@ -16,7 +16,10 @@ impl Group {
         let complete = match self.phase {
             Phase::Keys => self.alive().all(|(_, member)| member.seen),
             Phase::Shares => answered(ShareKeys::KIND),
-            Phase::Inputs => answered(MaskedInput::KIND),
+            // A machine that aborted has lost the sum; what is there then is closed as a failure.
+            Phase::Inputs => {
+                self.closing || answered(MaskedInput::KIND) || self.server.phase() == ServerPhase::Aborted
+            }
             Phase::Signatures => answered(Consistency::KIND),
             Phase::Unmask => answered(UnmaskShares::KIND),
             Phase::Lobby | Phase::Summed | Phase::Failed => false,
@@ -24,7 +27,8 @@ impl Group {
         complete.then(|| self.close(self.phase, rng)).flatten()
     }
 
-    /// Closes a phase, if the group still stands in it. Closing the last one takes the masks off the sum, which is heavy work.
+    /// Closes a phase, if the group still stands in it. Closing the last one takes the masks off the sum, which is heavy work. While
+    /// vectors are being added, the inputs take no more of them, and close when the group [advances](Self::advance) after the last.
     pub fn close(&mut self, phase: Phase, rng: &mut dyn CryptoRng) -> Option<Change> {
         if phase != self.phase {
             return None;
@@ -40,8 +44,13 @@ impl Group {
                 (self.server.close_shares().map(|()| Phase::Inputs), lost)
             }
             Phase::Inputs => {
+                let closed = self.server.close_inputs();
+                if matches!(closed, Err(SecAggError::StillAdding { .. })) {
+                    self.closing = true;
+                    return None;
+                }
                 let lost = self.drop_out(LostAt::Uploading, |member| member.has(MaskedInput::KIND));
-                (self.fix_survivors(), lost)
+                (closed.and_then(|()| self.fix_survivors()), lost)
             }
             Phase::Signatures => {
                 // A survivor that did not sign answers no request.
@@ -116,7 +125,6 @@ impl Group {
     }
 
     fn fix_survivors(&mut self) -> Result<Phase, SecAggError> {
-        self.server.close_inputs()?;
         let survivors = self.server.survivors()?;
         self.fixed = Some(FixedSet {
             size: survivors.survivors.count(),

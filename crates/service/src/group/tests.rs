@@ -7,6 +7,8 @@ use undertone_secagg::{Client, SigningIdentity, Terms};
 
 use super::*;
 
+mod inputs;
+
 const MODULUS: u64 = 1000;
 const PLAIN: ThreatModel = ThreatModel::HonestButCurious;
 const ACTIVE: ThreatModel = ThreatModel::Active;
