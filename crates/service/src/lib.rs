@@ -22,6 +22,8 @@ pub mod seal;
 pub mod server;
 pub mod session;
 pub mod task;
+#[cfg(test)]
+mod test_world;
 pub mod tls;
 mod vouch;
 

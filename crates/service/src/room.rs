@@ -3,34 +3,34 @@
 //! Everything about one attempt lives here, in memory: sessions, uploads, sums and keys. The store knows what a crash must not
 //! lose. A thread calls [`Room::tick`], the listeners call the rest.
 
+mod admission;
 mod closing;
 mod devices;
 mod evaluation;
+mod groups;
+mod opening;
+mod outlook;
 mod release;
+mod reports;
 mod upload;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
-use undertone_coordinator::chain::Chain;
-use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::head::{Opened, RunHead};
 use undertone_coordinator::participation::ParticipantId;
-use undertone_coordinator::record::{LedgerEntry, LedgerLine};
 use undertone_coordinator::session_terms::TaskSessionTerms;
-use undertone_coordinator::task::Purpose;
 use undertone_protocol::{Blob, TaskState, Verdict, digest_of};
 use undertone_store::{
-    AttemptId, AttemptState, Blobs, Lease, Millis, NewAttempt, Reason, SessionId, SessionState, Store,
-    StoreError,
+    AttemptId, AttemptState, Blobs, Lease, Millis, Reason, SessionId, SessionState, Store, StoreError,
 };
 
-use crate::attempt::{self, Attempt, Deadlines, Effect, Event, PhaseLimits, Settings, over_selected};
+use crate::attempt::{Attempt, Effect, Event};
 use crate::error::{Result, ServiceError};
-use crate::group::{Change, Group, Phase};
-use crate::head_state::{self, Saved};
+use crate::group::{Group, Phase};
 use crate::keys::{Keys, random};
 use crate::pace::{Population, RoundTime};
 use crate::plain::PlainSum;
@@ -78,6 +78,8 @@ impl std::fmt::Debug for Shared {
 pub struct Room {
     shared: Arc<Shared>,
     task: Task,
+    /// The signed plan, as devices read it.
+    plan: Blob,
     names: TaskSessionTerms,
     inner: Mutex<Inner>,
     /// Grows with everything that a waiting device may want to know.
@@ -106,6 +108,8 @@ struct Inner {
     abandoned_in_a_row: u32,
     rng: ChaCha20Rng,
     population: Population,
+    /// The estimate of the population, with the time at which it was made.
+    estimate: Cell<Option<(Millis, u64)>>,
     round_time: RoundTime,
     /// The time when the current round's first attempt was opened.
     round_opened: Option<Millis>,
@@ -120,6 +124,8 @@ struct Current {
     number: u32,
     machine: Attempt,
     sessions: Sessions,
+    /// Check-ins that stand before the store. An answer of the store makes each of them a device, or nothing.
+    pending: BTreeMap<SessionId, ParticipantId>,
     devices: BTreeMap<SessionId, Device>,
     opened: Opened,
     /// The model that its devices load.
@@ -136,7 +142,8 @@ struct Current {
 struct Device {
     user: ParticipantId,
     shard: u32,
-    upload: Arc<Mutex<upload::Upload>>,
+    /// `None` before the device has joined its sum, and after its session was lost.
+    upload: Option<Arc<Mutex<upload::Upload>>>,
 }
 
 /// The sums of an attempt.
@@ -181,6 +188,7 @@ impl Room {
         let names = TaskSessionTerms::new(&task.id.0, digest_of(&task.plan), &random()?);
         let until = task.file.service.deadlines.report.millis();
         let room = Self {
+            plan: Blob::of(&task.plan),
             names,
             inner: Mutex::new(Inner {
                 lease,
@@ -192,6 +200,7 @@ impl Room {
                 abandoned_in_a_row: 0,
                 rng: ChaCha20Rng::from_seed(random()?),
                 population: Population::new(shared.store.now(), 0),
+                estimate: Cell::new(None),
                 round_time: RoundTime::new(until),
                 round_opened: None,
                 not_before: 0,
@@ -244,63 +253,6 @@ impl Room {
 
     fn now(&self) -> Millis {
         self.shared.store.now()
-    }
-
-    /// Loads the head of the store.
-    fn load(&self) -> Result<(RunHead, Blob)> {
-        let (store, blobs) = (&self.shared.store, &self.shared.blobs);
-        let row = store.task(self.task.id)?;
-        let entropy = RoundEntropy::fresh(random()?);
-        let config = &self.task.file.task;
-        let plan = self.task.privacy.clone();
-        let evaluates = matches!(self.task.file.purpose, Purpose::Evaluate { .. });
-        let model = match evaluates {
-            true => Vec::new(),
-            false => crate::blobs::read(blobs.as_ref(), &row.head_model)?,
-        };
-        if row.head_round == 0 {
-            let trained = (!evaluates).then(|| self.task.trained(&model)).transpose()?;
-            let head = RunHead::new(config, plan, trained, &self.task.genesis, &entropy)?;
-            return Ok((head, Blob::of(&model)));
-        }
-        let entries = self.entries()?;
-        let state = row.head_state.ok_or(ServiceError::Sealed)?;
-        let sealed = crate::blobs::read(blobs.as_ref(), &state)?;
-        let trained = (!evaluates).then(|| self.task.trained(&model)).transpose()?;
-        let saved = Saved {
-            task: self.task.id,
-            round: row.head_round,
-            ledger: &entries,
-            chain: Chain::at(row.chain.clone()),
-            model: &model,
-            sealed: &sealed,
-        };
-        let opened = head_state::open(saved, trained, &self.shared.keys)?;
-        let head = opened.head(config, plan, &self.task.genesis, &entropy)?;
-        Ok((head, Blob::of(&model)))
-    }
-
-    /// The rounds of the ledger.
-    ///
-    /// # Errors
-    /// From the store; a line that is none of a ledger.
-    pub fn entries(&self) -> Result<Vec<LedgerEntry>> {
-        let lines = self.shared.store.ledger(self.task.id, 0)?;
-        let mut entries = Vec::with_capacity(lines.len());
-        for line in lines {
-            match LedgerLine::read(&line) {
-                Ok(LedgerLine::Round(entry)) => entries.push(*entry),
-                Ok(LedgerLine::End(_)) => {}
-                Err(error) => {
-                    return Err(ServiceError::Value {
-                        key: "a line of the ledger in the store".to_owned(),
-                        expected: "one that this service wrote".to_owned(),
-                        got: error.to_string(),
-                    });
-                }
-            }
-        }
-        Ok(entries)
     }
 
     /// Stops the task for good until a person looks at it.
@@ -363,111 +315,6 @@ impl Room {
         Ok(())
     }
 
-    /// Opens the next attempt, where the task wants one.
-    fn open_attempt(&self, inner: &mut Inner, now: Millis) -> Result<()> {
-        let Some(head) = &inner.head else { return Ok(()) };
-        if inner.state != TaskState::Active || head.is_over() || now < inner.not_before {
-            return Ok(());
-        }
-        let opened = match head.open(None) {
-            Ok(opened) => opened,
-            Err(error) => {
-                // A round that the budget refuses now, it refuses for good.
-                self.pause(inner, &error.to_string())?;
-                return Ok(());
-            }
-        };
-        let settings = self.settings(now)?;
-        let id = self.shared.store.open_attempt(
-            &inner.lease,
-            &NewAttempt {
-                round: opened.round(),
-                target: settings.target(),
-                select_until: settings.select_until(),
-                report_until: settings.attempt_until(),
-            },
-        )?;
-        let number = self.shared.store.abandoned_since_release(self.task.id)?.len() as u32;
-        let model = self.served_model(&inner.model)?;
-        let sums = self.sums(&opened, number, &settings, &model)?;
-        let (machine, effects) = Attempt::new(settings, now);
-        inner.round_opened.get_or_insert(now);
-        inner.current = Some(Current {
-            id,
-            number,
-            machine,
-            sessions: Sessions::new(),
-            devices: BTreeMap::new(),
-            chain: head.chain().head().to_owned(),
-            model,
-            opened,
-            sums,
-            wake: None,
-            opened_at: now,
-            release: false,
-        });
-        self.apply(inner, now, effects)
-    }
-
-    fn settings(&self, now: Millis) -> Result<Settings> {
-        let file = &self.task.file;
-        let value = |error: attempt::SettingsError| ServiceError::Value {
-            key: error.name.to_owned(),
-            expected: error.expected,
-            got: error.got.to_string(),
-        };
-        let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        let (goal, floor) = (narrow(file.goal()), narrow(file.floor()));
-        let target = over_selected(goal, file.service.over_selection).map_err(value)?;
-        let limits = file.service.deadlines;
-        let until = Deadlines {
-            select: now + limits.select.millis(),
-            report: now + limits.report.millis(),
-            attempt: now + limits.attempt.millis(),
-        };
-        match self.task.is_secure() {
-            false => Settings::plain(target, goal, floor, until),
-            true => Settings::groups(
-                target,
-                narrow(file.service.group.target).min(target),
-                narrow(file.service.group.min),
-                floor,
-                PhaseLimits {
-                    lobby: limits.lobby.millis(),
-                    keys: limits.keys.millis(),
-                    shares: limits.shares.millis(),
-                    upload: limits.upload.millis(),
-                    unmask: limits.unmask.millis(),
-                },
-                until,
-            ),
-        }
-        .map_err(value)
-    }
-
-    fn sums(&self, opened: &Opened, number: u32, settings: &Settings, model: &Blob) -> Result<Sums> {
-        let Some(terms) = self.task.terms()? else {
-            let adaptive = opened.estimate().is_some();
-            let goal = u32::try_from(self.task.file.goal()).unwrap_or(u32::MAX);
-            return Ok(Sums::Plain(Arc::new(PlainSum::new(
-                opened.bound().clone(),
-                goal,
-                adaptive,
-            )?)));
-        };
-        let graph = self.task.graph()?;
-        let mut groups = Vec::new();
-        while settings.places(groups.len() as u32) > 0 {
-            let shard = groups.len() as u32;
-            let context = self
-                .names
-                .next(opened.round(), number, shard, model.digest()?, terms)?;
-            let group = Group::new(context, self.trust(), graph, settings.places(shard))?;
-            groups.push(Arc::new(Mutex::new(group)));
-        }
-        Ok(Sums::Groups(groups))
-    }
-
     /// Ends sessions whose time is over.
     fn expire(&self, inner: &mut Inner, now: Millis) -> Result<()> {
         let Some(current) = &mut inner.current else {
@@ -492,10 +339,14 @@ impl Room {
         let Some(current) = &mut inner.current else {
             return Ok(());
         };
-        if let (Sums::Groups(groups), Some(device)) = (&current.sums, current.devices.get(&session))
-            && let Some(group) = groups.get(device.shard as usize)
-        {
-            lock(group).lose(session);
+        if let Some(device) = current.devices.get_mut(&session) {
+            // The bytes of its upload go with it.
+            device.upload = None;
+            if let Sums::Groups(groups) = &current.sums
+                && let Some(group) = groups.get(device.shard as usize)
+            {
+                lock(group).lose(session);
+            }
         }
         let state = match at.counts() {
             true => SessionState::Lost,
@@ -532,83 +383,6 @@ impl Room {
                 Effect::Abandon(reason) => self.abandon(inner, now, reason)?,
             }
         }
-        Ok(())
-    }
-
-    fn close_phase(&self, inner: &mut Inner, now: Millis, shard: u32, phase: Phase) -> Result<()> {
-        let Some(Current {
-            sums: Sums::Groups(groups),
-            ..
-        }) = &inner.current
-        else {
-            return Ok(());
-        };
-        let Some(group) = groups.get(shard as usize).cloned() else {
-            return Ok(());
-        };
-        let change = lock(&group).close(phase, &mut inner.rng);
-        match change {
-            Some(change) => self.changed_group(inner, now, shard, change),
-            None => Ok(()),
-        }
-    }
-
-    /// Closes phases of groups for which nothing more is awaited. The room is not locked meanwhile: taking masks off is heavy.
-    fn advance_groups(&self) -> Result<()> {
-        let (attempt, groups, mut rng) = {
-            let mut inner = self.lock();
-            let mut seed = <ChaCha20Rng as SeedableRng>::Seed::default();
-            rand_core::Rng::fill_bytes(&mut inner.rng, &mut seed);
-            match &inner.current {
-                Some(Current {
-                    id,
-                    sums: Sums::Groups(groups),
-                    ..
-                }) => (*id, groups.clone(), ChaCha20Rng::from_seed(seed)),
-                _ => return Ok(()),
-            }
-        };
-        for (shard, group) in groups.iter().enumerate() {
-            let change = lock(group).advance(&mut rng);
-            let mut inner = self.lock();
-            if let Some(change) = change
-                && inner
-                    .current
-                    .as_ref()
-                    .is_some_and(|current| current.id == attempt)
-            {
-                self.changed_group(&mut inner, self.now(), shard as u32, change)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes note of a change of a group: sessions it lost, its next phase, its sum or its failure.
-    fn changed_group(&self, inner: &mut Inner, now: Millis, shard: u32, change: Change) -> Result<()> {
-        let lose = |inner: &mut Inner, lost: Vec<(SessionId, LostAt)>| -> Result<()> {
-            for (session, at) in lost {
-                if let Some(current) = &mut inner.current
-                    && let Some(session) = current.sessions.get_mut(session)
-                {
-                    session.lose();
-                }
-                self.lose(inner, now, session, at)?;
-            }
-            Ok(())
-        };
-        match change {
-            Change::Entered { phase, lost } => {
-                lose(inner, lost)?;
-                self.event(inner, now, Event::GroupEntered { shard, phase })
-            }
-            Change::Summed { included } => self.event(inner, now, Event::GroupSummed { shard, included }),
-            Change::Failed { at, why, lost, .. } => {
-                tracing::warn!(task = %self.task.id, shard, reason = %why, "a group has failed");
-                lose(inner, lost)?;
-                self.event(inner, now, Event::GroupFailed { shard, at })
-            }
-        }?;
-        self.notify();
         Ok(())
     }
 

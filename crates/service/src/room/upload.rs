@@ -1,6 +1,6 @@
 //! The upload of one session, chunk by chunk, in memory.
 
-use undertone_protocol::Problem;
+use undertone_protocol::{Commit, Problem, crc32c};
 use zeroize::Zeroizing;
 
 use super::devices::Reply;
@@ -8,20 +8,64 @@ use crate::refusal::Refusal;
 
 /// An upload on its way.
 pub(super) struct Upload {
-    pub(super) bytes: Zeroizing<Vec<u8>>,
-    /// The exact number of bytes; 0 before it is known.
-    pub(super) length: u64,
-    /// `true` once it was committed: the bytes are gone then.
-    pub(super) done: bool,
+    bytes: Zeroizing<Vec<u8>>,
+    /// The exact number of bytes.
+    length: u64,
+    /// `true` once it is in the sum: the bytes are gone then.
+    done: bool,
 }
 
 impl Upload {
-    pub(super) fn new() -> Self {
+    /// An upload of exactly this many bytes, none of which are there.
+    pub(super) fn new(length: u64) -> Self {
         Self {
             bytes: Zeroizing::new(Vec::new()),
-            length: 0,
+            length,
             done: false,
         }
+    }
+
+    /// The number of bytes that need not be sent again.
+    pub(super) fn offset(&self) -> u64 {
+        match self.done {
+            true => self.length,
+            false => self.bytes.len() as u64,
+        }
+    }
+
+    /// `true` once it is in the sum.
+    pub(super) fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// The bytes that are there.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Notes that the upload is in the sum, and wipes it.
+    pub(super) fn end(&mut self) {
+        self.clear();
+        self.done = true;
+    }
+
+    /// Wipes the bytes. The device may send them anew.
+    pub(super) fn clear(&mut self) {
+        self.bytes = Zeroizing::new(Vec::new());
+    }
+
+    /// Compares the upload with what its device says of it.
+    pub(super) fn check_whole(&mut self, commit: &Commit) -> Reply<()> {
+        if commit.length != self.length || self.offset() != self.length {
+            let expected = format!("{} bytes, all of them sent", self.length);
+            let got = format!("{} of {}", self.offset(), commit.length);
+            return Err(Refusal::range("the upload", expected, got).problem());
+        }
+        if crc32c(0, &self.bytes) != commit.crc32c {
+            self.clear();
+            return Err(Refusal::Malformed("the checksum of the upload does not fit".to_owned()).problem());
+        }
+        Ok(())
     }
 
     /// Takes a chunk. A chunk that overlaps with what is there must be equal to it.
@@ -69,17 +113,10 @@ mod tests {
 
     use super::*;
 
-    fn upload(length: u64) -> Upload {
-        Upload {
-            length,
-            ..Upload::new()
-        }
-    }
-
     #[test]
     fn an_upload_is_whole_whatever_the_order_and_number_of_its_chunks() {
         let bytes: Vec<u8> = (0..100).collect();
-        let mut taken = upload(100);
+        let mut taken = Upload::new(100);
         // A chunk again, a chunk that overlaps, and a chunk that starts too late.
         assert_eq!(taken.take(0, &bytes[..40]), Ok(40));
         assert_eq!(taken.take(0, &bytes[..40]), Ok(40));
@@ -92,7 +129,7 @@ mod tests {
 
     #[test]
     fn chunks_beyond_the_end_and_other_bytes_change_nothing() {
-        let mut taken = upload(10);
+        let mut taken = Upload::new(10);
         taken.take(0, &[1, 2, 3]).unwrap();
         assert_eq!(taken.take(3, &[0; 8]).unwrap_err().code(), Code::Range);
         assert_eq!(taken.take(u64::MAX, &[0; 8]).unwrap_err().code(), Code::Range);

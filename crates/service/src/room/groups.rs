@@ -1,0 +1,96 @@
+//! The groups of a secure attempt, as their room moves them on.
+
+use rand_chacha::ChaCha20Rng;
+use rand_core::SeedableRng;
+use undertone_store::{Millis, SessionId};
+
+use super::{Current, Inner, Room, Sums, lock};
+use crate::attempt::Event;
+use crate::error::Result;
+use crate::group::{Change, Phase};
+use crate::session::LostAt;
+
+impl Room {
+    pub(super) fn close_phase(&self, inner: &mut Inner, now: Millis, shard: u32, phase: Phase) -> Result<()> {
+        let Some(Current {
+            sums: Sums::Groups(groups),
+            ..
+        }) = &inner.current
+        else {
+            return Ok(());
+        };
+        let Some(group) = groups.get(shard as usize).cloned() else {
+            return Ok(());
+        };
+        let change = lock(&group).close(phase, &mut inner.rng);
+        match change {
+            Some(change) => self.changed_group(inner, now, shard, change),
+            None => Ok(()),
+        }
+    }
+
+    /// Closes phases of groups for which nothing more is awaited. The room is not locked meanwhile: taking masks off is heavy.
+    pub(super) fn advance_groups(&self) -> Result<()> {
+        let (attempt, groups, mut rng) = {
+            let mut inner = self.lock();
+            let mut seed = <ChaCha20Rng as SeedableRng>::Seed::default();
+            rand_core::Rng::fill_bytes(&mut inner.rng, &mut seed);
+            match &inner.current {
+                Some(Current {
+                    id,
+                    sums: Sums::Groups(groups),
+                    ..
+                }) => (*id, groups.clone(), ChaCha20Rng::from_seed(seed)),
+                _ => return Ok(()),
+            }
+        };
+        for (shard, group) in groups.iter().enumerate() {
+            let change = lock(group).advance(&mut rng);
+            let mut inner = self.lock();
+            if let Some(change) = change
+                && inner
+                    .current
+                    .as_ref()
+                    .is_some_and(|current| current.id == attempt)
+            {
+                self.changed_group(&mut inner, self.now(), shard as u32, change)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of a change of a group: sessions it lost, its next phase, its sum or its failure.
+    pub(super) fn changed_group(
+        &self,
+        inner: &mut Inner,
+        now: Millis,
+        shard: u32,
+        change: Change,
+    ) -> Result<()> {
+        let lose = |inner: &mut Inner, lost: Vec<(SessionId, LostAt)>| -> Result<()> {
+            for (session, at) in lost {
+                if let Some(current) = &mut inner.current
+                    && let Some(session) = current.sessions.get_mut(session)
+                {
+                    session.lose();
+                }
+                self.lose(inner, now, session, at)?;
+            }
+            Ok(())
+        };
+        match change {
+            Change::Entered { phase, lost } => {
+                lose(inner, lost)?;
+                self.event(inner, now, Event::GroupEntered { shard, phase })
+            }
+            Change::Summed { included } => self.event(inner, now, Event::GroupSummed { shard, included }),
+            Change::Failed { at, why, lost, .. } => {
+                tracing::warn!(task = %self.task.id, shard, reason = %why, "a group has failed");
+                lose(inner, lost)?;
+                self.event(inner, now, Event::GroupFailed { shard, at })
+            }
+        }?;
+        self.notify();
+        Ok(())
+    }
+}

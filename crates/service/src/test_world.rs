@@ -1,0 +1,122 @@
+//! A service with one active task, over a store in memory or in a file.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use undertone_coordinator::task::{Seeding, TaskFile};
+use undertone_protocol::{TaskState, TokenKey};
+use undertone_store::{ManualClock, Memory, MemoryBlobs, Sqlite, Store};
+use zeroize::Zeroizing;
+
+use crate::identity::{Identity, Member};
+use crate::keys::Keys;
+use crate::room::{Room, Shared};
+use crate::server::Service;
+use crate::task::create;
+
+const START: u64 = 1_800_000_000_000;
+
+/// A plain task of one round. `GOAL` is the number of reports that end it.
+const TASK: &str = r#"
+name = "words"
+rounds = 3
+vocabulary = { kind = "file", path = "vocab.txt" }
+model = { family = "dplm", embed = 4, hidden = 6 }
+cohort = { sampling = "check_in", users_per_round = GOAL, population = 1000000 }
+participation = { min_sep = 2, max_part = 2 }
+user_update = { batch_size = 2, learning_rate = 0.5 }
+clip = { kind = "flat", norm = 0.5 }
+privacy = { noise_multiplier = 2.0, delta = 1e-7, mechanism = { kind = "tree" } }
+
+[service]
+over_selection = 1.5
+group = { target = 2, least = 2 }
+"#;
+
+/// The kind of a store.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    Memory,
+    Sqlite,
+}
+
+/// A service that takes devices for its only task.
+pub(crate) struct World {
+    pub(crate) service: Service,
+    pub(crate) room: Arc<Room>,
+    pub(crate) token: TokenKey,
+    /// Places of the attempt.
+    pub(crate) places: u32,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    /// A task whose rounds end with `goal` reports, with its first attempt open.
+    pub(crate) fn new(kind: Kind, goal: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("vocab.txt"), "the\nof\nand\nto\n").unwrap();
+        let clock = Arc::new(ManualClock::at(START));
+        let store: Arc<dyn Store> = match kind {
+            Kind::Memory => Arc::new(Memory::new(clock)),
+            Kind::Sqlite => Arc::new(Sqlite::with_clock(&folder.path().join("store.sqlite"), clock).unwrap()),
+        };
+        let shared = Shared {
+            store,
+            blobs: Arc::new(MemoryBlobs::new()),
+            keys: Keys::from_root([7; 32]),
+            process: "test".to_owned(),
+            witness: None,
+        };
+        let text = TASK.replace("GOAL", &goal.to_string());
+        let file: TaskFile =
+            undertone_run::task::parse(&text, Path::new("task.toml"), Seeding::Refused).unwrap();
+        let task = create(
+            &file,
+            folder.path(),
+            "people",
+            &shared.keys,
+            shared.store.as_ref(),
+            shared.blobs.as_ref(),
+        )
+        .unwrap();
+        shared
+            .store
+            .set_state(task, TaskState::Draft, TaskState::Active, "test", "")
+            .unwrap();
+        let service = Service::new(shared, Identity::Certificate).unwrap();
+        // The first tick leads the task, and the second opens its attempt.
+        service.tick().unwrap();
+        service.tick().unwrap();
+        let room = service.room(task).unwrap();
+        let places = room.need();
+        assert_eq!(places, (3 * goal).div_ceil(2));
+        Self {
+            service,
+            room,
+            token: TokenKey::new(&Zeroizing::new([3; 32])),
+            places,
+            _folder: folder,
+        }
+    }
+}
+
+/// The device of this number, of a subject of its own.
+pub(crate) fn member(number: u32) -> Member {
+    let mut name = [0; 32];
+    name[..4].copy_from_slice(&number.to_le_bytes());
+    let mut device = name;
+    device[31] = 1;
+    Member {
+        subject: name,
+        device,
+        issuer: [9; 32],
+    }
+}
+
+/// The identifier of the n-th check-in of a device.
+pub(crate) fn checkin(device: u32, number: u32) -> [u8; 16] {
+    let mut id = [0; 16];
+    id[..4].copy_from_slice(&device.to_le_bytes());
+    id[4..8].copy_from_slice(&number.to_le_bytes());
+    id
+}
