@@ -478,10 +478,10 @@ fn check_finished(folder: &Path) {
 /// Every fail point of the crate's sources.
 fn fail_points() -> Vec<String> {
     let sources = [
-        include_str!("sqlite/admission.rs"),
-        include_str!("sqlite/attempts.rs"),
-        include_str!("sqlite/release.rs"),
-        include_str!("sqlite/writer.rs"),
+        include_str!("sql/admission.rs"),
+        include_str!("sql/attempts.rs"),
+        include_str!("sql/release.rs"),
+        include_str!("sql/writer.rs"),
         include_str!("blobs/folder.rs"),
     ];
     let mut names: Vec<String> = sources

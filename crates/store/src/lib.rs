@@ -10,6 +10,7 @@ mod memory;
 mod names;
 mod rows;
 mod rules;
+mod sql;
 mod sqlite;
 
 // Tests from within use the helpers of those from without, which name the crate.

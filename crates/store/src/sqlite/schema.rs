@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use super::tx::sql_error;
+use super::sql_error;
 use crate::{Result, StoreError};
 
 /// Marks a database as one of this program: "UDT1".

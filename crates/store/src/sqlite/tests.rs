@@ -2,9 +2,11 @@
 
 use std::sync::mpsc::channel;
 
-use super::tx::change;
 use super::*;
+use crate::Store as _;
 use crate::rules::missing;
+use crate::sql::writer::Durability::{self, Full, Normal};
+use crate::sql::{change, one};
 
 fn open() -> (tempfile::TempDir, Sqlite) {
     let folder = tempfile::tempdir().unwrap();
@@ -14,7 +16,8 @@ fn open() -> (tempfile::TempDir, Sqlite) {
 
 fn setting(store: &Sqlite, durability: Durability) -> i64 {
     store
-        .write(durability, |conn| Ok(one(conn, "PRAGMA synchronous", [])?))
+        .database
+        .write(durability, |conn| Ok(one(conn, "PRAGMA synchronous", ())?))
         .unwrap()
 }
 
@@ -50,6 +53,7 @@ fn waiting_transactions_share_a_commit() {
         let store = &store;
         scope.spawn(move || {
             store
+                .database
                 .write(Normal, move |_| {
                     entered.send(()).unwrap();
                     gate.recv().unwrap();
@@ -62,7 +66,7 @@ fn waiting_transactions_share_a_commit() {
         let waiting: Vec<_> = (0..20u8)
             .map(|number| {
                 scope.spawn(move || {
-                    store.write(Normal, move |conn| {
+                    store.database.write(Normal, move |conn| {
                         let sql = "INSERT INTO devices VALUES (?1, 'p', 0, 0)";
                         change(conn, sql, [[number; 32]])?;
                         match number {
@@ -83,7 +87,8 @@ fn waiting_transactions_share_a_commit() {
         assert!(!answers[7]);
     });
     let rows: i64 = store
-        .read(|conn| Ok(one(conn, "SELECT count(*) FROM devices", [])?))
+        .database
+        .read(|conn| Ok(one(conn, "SELECT count(*) FROM devices", ())?))
         .unwrap();
     assert_eq!(
         rows, 19,
@@ -95,7 +100,7 @@ fn waiting_transactions_share_a_commit() {
 }
 
 fn fill(store: &Sqlite, from: u32) -> Result<()> {
-    store.write(Full, move |conn| {
+    store.database.write(Full, move |conn| {
         for number in from..from + 2_000 {
             let key = [&number.to_le_bytes()[..], &[0; 28]].concat();
             change(conn, "INSERT INTO devices VALUES (?1, 'population', 0, 0)", [key])?;
@@ -106,9 +111,10 @@ fn fill(store: &Sqlite, from: u32) -> Result<()> {
 
 fn limit_pages(store: &Sqlite, pages: u32) {
     store
+        .database
         .write(Full, move |conn| {
             let sql = format!("PRAGMA max_page_count = {pages}");
-            Ok(one::<i64>(conn, &sql, []).map(drop)?)
+            Ok(one::<i64>(conn, &sql, ()).map(drop)?)
         })
         .unwrap();
 }
@@ -126,7 +132,8 @@ fn a_full_database_goes_on_after_space_is_made() {
     );
     let rows = || -> i64 {
         store
-            .read(|conn| Ok(one(conn, "SELECT count(*) FROM devices", [])?))
+            .database
+            .read(|conn| Ok(one(conn, "SELECT count(*) FROM devices", ())?))
             .unwrap()
     };
     assert_eq!(rows(), 2_000, "no half transaction");
@@ -138,9 +145,12 @@ fn a_full_database_goes_on_after_space_is_made() {
 #[test]
 fn a_panic_in_a_transaction_ends_the_writer_and_answers_its_callers() {
     let (_folder, store) = open();
-    let error = store.write::<(), _>(Normal, |_| panic!("a bug")).unwrap_err();
+    let error = store
+        .database
+        .write::<(), _>(Normal, |_| panic!("a bug"))
+        .unwrap_err();
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
-    let error = store.write(Normal, |_| Ok(())).unwrap_err();
+    let error = store.database.write(Normal, |_| Ok(())).unwrap_err();
     assert!(
         error.to_string().contains("the thread that writes has ended"),
         "{error}"
@@ -153,7 +163,8 @@ fn a_panic_in_a_transaction_ends_the_writer_and_answers_its_callers() {
 fn a_reader_cannot_write() {
     let (_folder, store) = open();
     let error = store
-        .read(|conn| Ok(conn.execute("INSERT INTO devices VALUES (x'00', 'p', 0, 0)", [])?))
+        .database
+        .read(|conn| Ok(change(conn, "INSERT INTO devices VALUES (x'00', 'p', 0, 0)", ())?))
         .unwrap_err();
     assert!(error.to_string().contains("readonly"), "{error}");
 }

@@ -1,16 +1,15 @@
 //! Transactions on attempts and their sessions.
 
-use rusqlite::Connection;
 use undertone_coordinator::participation::ParticipantId;
 
 use super::facts::{attempt, led, led_task, open_attempt};
-use super::tx::{Bits, Name, Time, Tx, change, first, one};
+use super::{Bits, Name, Sql, Time, Tx, change, first, one};
 use crate::failpoint::failpoint;
 use crate::rules::{self, AttemptFacts, missing};
 use crate::{AttemptId, AttemptState, Lease, Millis, NewAttempt, Outcome, Reason, SessionId, SessionState};
 
-pub(super) fn open(
-    conn: &Connection,
+pub(crate) fn open(
+    conn: &dyn Sql,
     lease: &Lease,
     new: &NewAttempt,
     start: u64,
@@ -21,10 +20,11 @@ pub(super) fn open(
     task.facts.may_open(open, new)?;
     let sql = "SELECT count(*) FROM attempts WHERE task = ?1 AND round = ?2";
     let number: i64 = one(conn, sql, (task.row, Bits(new.round)))?;
-    change(
+    let id: Bits = one(
         conn,
         "INSERT INTO attempts (task, round, attempt, state, fence, start, opened, select_until, report_until, target, \
-         occupied, swept) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0, 0)",
+         occupied, swept) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0, 0) \
+         RETURNING id",
         (
             task.row,
             Bits(new.round),
@@ -38,30 +38,30 @@ pub(super) fn open(
             new.target,
         ),
     )?;
-    Ok(AttemptId(conn.last_insert_rowid().cast_unsigned()))
+    Ok(AttemptId(id.0))
 }
 
-fn move_to(conn: &Connection, id: AttemptId, state: AttemptState, fence: u64) -> Tx<()> {
+fn move_to(conn: &dyn Sql, id: AttemptId, state: AttemptState, fence: u64) -> Tx<()> {
     let sql = "UPDATE attempts SET state = ?2, fence = ?3 WHERE id = ?1";
     change(conn, sql, (Bits(id.0), Name(state), Bits(fence)))?;
     Ok(())
 }
 
-pub(super) fn close_selection(conn: &Connection, lease: &Lease, id: AttemptId) -> Tx<()> {
+pub(crate) fn close_selection(conn: &dyn Sql, lease: &Lease, id: AttemptId) -> Tx<()> {
     let (_, attempt) = led(conn, lease, id)?;
     attempt.may_close_selection()?;
     move_to(conn, id, AttemptState::Reporting, lease.fence)
 }
 
-pub(super) fn reserve(conn: &Connection, lease: &Lease, id: AttemptId, included: u64, start: u64) -> Tx<()> {
+pub(crate) fn reserve(conn: &dyn Sql, lease: &Lease, id: AttemptId, included: u64, start: u64) -> Tx<()> {
     let (task, attempt) = led(conn, lease, id)?;
     task.facts.may_reserve(&attempt, start, included)?;
     failpoint!("reserve: before the move");
     move_to(conn, id, AttemptState::Releasing, lease.fence)
 }
 
-pub(super) fn abandon(
-    conn: &Connection,
+pub(crate) fn abandon(
+    conn: &dyn Sql,
     lease: &Lease,
     id: AttemptId,
     reason: Reason,
@@ -76,8 +76,8 @@ pub(super) fn abandon(
 }
 
 /// Abandons an attempt that has not ended.
-pub(super) fn close_abandoned(
-    conn: &Connection,
+pub(crate) fn close_abandoned(
+    conn: &dyn Sql,
     task: i64,
     attempt: &AttemptFacts,
     fence: u64,
@@ -91,9 +91,9 @@ pub(super) fn close_abandoned(
         "INSERT INTO abandoned SELECT attempt, user FROM sessions WHERE attempt = ?1 AND state <> 'lost_before_ready'",
         [id],
     )?;
-    let mut insert = conn.prepare_cached("INSERT OR IGNORE INTO abandoned VALUES (?1, ?2)")?;
     for user in users {
-        insert.execute((id, Bits(user.get())))?;
+        let sql = "INSERT INTO abandoned VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+        change(conn, sql, (id, Bits(user.get())))?;
     }
     failpoint!("abandon: before the counts");
     // PRIVACY: nothing was released, but what the server saw of these users counts all the same, and at once.
@@ -101,8 +101,9 @@ pub(super) fn close_abandoned(
         conn,
         "INSERT INTO users (task, user, last_round, participations, holds_until) \
          SELECT ?2, user, ?3, 1, NULL FROM abandoned WHERE attempt = ?1 \
-         ON CONFLICT (task, user) DO UPDATE SET last_round = max(ifnull(last_round, 0), excluded.last_round), \
-         participations = participations + 1, holds_until = NULL",
+         ON CONFLICT (task, user) DO UPDATE SET last_round = \
+         CASE WHEN users.last_round > excluded.last_round THEN users.last_round ELSE excluded.last_round END, \
+         participations = users.participations + 1, holds_until = NULL",
         (id, task, Bits(attempt.round)),
     )?;
     failpoint!("abandon: before the attempt");
@@ -120,7 +121,7 @@ pub(super) fn close_abandoned(
     Ok(())
 }
 
-pub(super) fn outcome(conn: &Connection, id: AttemptId) -> Tx<Outcome> {
+pub(crate) fn outcome(conn: &dyn Sql, id: AttemptId) -> Tx<Outcome> {
     let sql = "SELECT state, reason, fence FROM attempts WHERE id = ?1";
     let found = first(conn, sql, [Bits(id.0)], |row| {
         let Name(state) = row.get(0)?;
@@ -128,18 +129,18 @@ pub(super) fn outcome(conn: &Connection, id: AttemptId) -> Tx<Outcome> {
         Ok(Outcome {
             state,
             reason: reason.map(|Name(reason)| reason),
-            fence: row.get::<_, Bits>(2)?.0,
+            fence: row.get::<Bits>(2)?.0,
         })
     })?;
     Ok(found.ok_or_else(|| missing("attempt", id.to_string()))?)
 }
 
-pub(super) fn note_sessions(conn: &Connection, states: &[(SessionId, SessionState)]) -> Tx<()> {
+pub(crate) fn note_sessions(conn: &dyn Sql, states: &[(SessionId, SessionState)]) -> Tx<()> {
     for &(id, to) in states {
         let sql = "SELECT attempt, user, state FROM sessions WHERE id = ?1";
         let found = first(conn, sql, [id.0], |row| {
             let (Bits(id), Name(state)) = (row.get(0)?, row.get(2)?);
-            Ok((AttemptId(id), row.get::<_, Bits>(1)?, state))
+            Ok((AttemptId(id), row.get::<Bits>(1)?, state))
         })?;
         let Some((of, user, from)) = found else { continue };
         if !rules::moves(from, to) || !rules::is_open(attempt(conn, of)?.state) {
@@ -161,7 +162,7 @@ pub(super) fn note_sessions(conn: &Connection, states: &[(SessionId, SessionStat
 }
 
 /// Deletes the sessions of an attempt, which ended long ago.
-pub(super) fn sweep(conn: &Connection, id: i64) -> Tx<()> {
+pub(crate) fn sweep(conn: &dyn Sql, id: i64) -> Tx<()> {
     change(
         conn,
         "DELETE FROM sessions WHERE attempt = ?1 AND state <> 'lost_before_ready'",

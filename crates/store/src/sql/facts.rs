@@ -1,25 +1,24 @@
 //! The rows that transactions check, as values.
 
-use rusqlite::{Connection, Row};
 use undertone_accounting::participation::{Gap, Participation, Spacing};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::participation::policy::Last;
 
-use super::tx::{Bits, Name, Time, Tx, all, change, digest, first};
+use super::{Bits, Found, Name, Row, Sql, Time, Tx, all, change, digest, first};
 use crate::audit::AuditRow;
 use crate::rules::{AttemptFacts, TaskFacts, missing};
 use crate::{AttemptId, AttemptState, Lease, Millis, NewTask, StoreError, TaskId, TaskRow};
 
 /// A task with the number of its row.
-pub(super) struct FoundTask {
-    pub(super) row: i64,
-    pub(super) facts: TaskFacts,
+pub(crate) struct FoundTask {
+    pub(crate) row: i64,
+    pub(crate) facts: TaskFacts,
 }
 
 const TASK: &str = "SELECT id, digest, state, spacing, min_sep, max_part, rounds, floor, head_round, chain, fence, \
      lease_owner, lease_until FROM tasks WHERE digest = ?1";
 
-fn task_facts(row: &Row<'_>) -> rusqlite::Result<(FoundTask, Schema)> {
+fn task_facts(row: &Row<'_>) -> Found<(FoundTask, Schema)> {
     let schema = Schema::read(row)?;
     let Name(state) = row.get("state")?;
     let facts = TaskFacts {
@@ -27,36 +26,36 @@ fn task_facts(row: &Row<'_>) -> rusqlite::Result<(FoundTask, Schema)> {
         state,
         // Replaced by the caller, where an error of its own can be given.
         participation: Participation::single(),
-        rounds: row.get::<_, Bits>("rounds")?.0,
-        min_included: row.get::<_, Bits>("floor")?.0,
-        head_round: row.get::<_, Bits>("head_round")?.0,
+        rounds: row.get::<Bits>("rounds")?.0,
+        min_included: row.get::<Bits>("floor")?.0,
+        head_round: row.get::<Bits>("head_round")?.0,
         chain: row.get("chain")?,
-        fence: row.get::<_, Bits>("fence")?.0,
+        fence: row.get::<Bits>("fence")?.0,
         owner: row.get("lease_owner")?,
-        until: row.get::<_, Time>("lease_until")?.0,
+        until: row.get::<Time>("lease_until")?.0,
     };
     let row = row.get("id")?;
     Ok((FoundTask { row, facts }, schema))
 }
 
 /// The columns of a participation schema.
-pub(super) struct Schema {
+pub(crate) struct Schema {
     spacing: Spacing,
     gap: u64,
     max: u64,
 }
 
 impl Schema {
-    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+    pub(crate) fn read(row: &Row<'_>) -> Found<Self> {
         let Name(spacing) = row.get("spacing")?;
         Ok(Self {
             spacing,
-            gap: row.get::<_, Bits>("min_sep")?.0,
-            max: row.get::<_, Bits>("max_part")?.0,
+            gap: row.get::<Bits>("min_sep")?.0,
+            max: row.get::<Bits>("max_part")?.0,
         })
     }
 
-    pub(super) fn participation(&self) -> Tx<Participation> {
+    pub(crate) fn participation(&self) -> Tx<Participation> {
         let made = Gap::new(self.gap).and_then(|gap| match self.spacing {
             Spacing::AtLeast => Participation::at_least(gap, self.max),
             Spacing::Exactly => Participation::fixed_epochs(gap, self.max),
@@ -69,7 +68,7 @@ impl Schema {
 }
 
 /// A task by its identifier.
-pub(super) fn task(conn: &Connection, id: TaskId) -> Tx<FoundTask> {
+pub(crate) fn task(conn: &dyn Sql, id: TaskId) -> Tx<FoundTask> {
     let found = first(conn, TASK, [id.0], task_facts)?;
     let (mut task, schema) = found.ok_or_else(|| missing("task", id.to_string()))?;
     task.facts.participation = schema.participation()?;
@@ -77,13 +76,13 @@ pub(super) fn task(conn: &Connection, id: TaskId) -> Tx<FoundTask> {
 }
 
 /// The number of a task's row; `None` where there is no task.
-pub(super) fn task_row(conn: &Connection, id: TaskId) -> Tx<Option<i64>> {
+pub(crate) fn task_row(conn: &dyn Sql, id: TaskId) -> Tx<Option<i64>> {
     let sql = "SELECT id FROM tasks WHERE digest = ?1";
     Ok(first(conn, sql, [id.0], |row| row.get(0))?)
 }
 
 /// The task of a lease, if the lease is the last one.
-pub(super) fn led_task(conn: &Connection, lease: &Lease) -> Tx<FoundTask> {
+pub(crate) fn led_task(conn: &dyn Sql, lease: &Lease) -> Tx<FoundTask> {
     let task = task(conn, lease.task)?;
     task.facts.led_by(lease)?;
     Ok(task)
@@ -93,23 +92,23 @@ const ATTEMPT: &str = "SELECT a.id, t.digest, a.round, a.state, a.fence, a.start
      JOIN tasks t ON t.id = a.task WHERE a.id = ?1";
 
 /// An attempt by its number.
-pub(super) fn attempt(conn: &Connection, id: AttemptId) -> Tx<AttemptFacts> {
+pub(crate) fn attempt(conn: &dyn Sql, id: AttemptId) -> Tx<AttemptFacts> {
     let found = first(conn, ATTEMPT, [Bits(id.0)], |row| {
         let Name(state) = row.get("state")?;
         Ok(AttemptFacts {
             id,
             task: TaskId(digest(row, "digest")?),
-            round: row.get::<_, Bits>("round")?.0,
+            round: row.get::<Bits>("round")?.0,
             state,
-            fence: row.get::<_, Bits>("fence")?.0,
-            start: row.get::<_, Bits>("start")?.0,
+            fence: row.get::<Bits>("fence")?.0,
+            start: row.get::<Bits>("start")?.0,
         })
     })?;
     Ok(found.ok_or_else(|| missing("attempt", id.to_string()))?)
 }
 
 /// The task of a lease, with an attempt of that task.
-pub(super) fn led(conn: &Connection, lease: &Lease, id: AttemptId) -> Tx<(FoundTask, AttemptFacts)> {
+pub(crate) fn led(conn: &dyn Sql, lease: &Lease, id: AttemptId) -> Tx<(FoundTask, AttemptFacts)> {
     let task = led_task(conn, lease)?;
     let attempt = attempt(conn, id)?;
     attempt.of_task(lease.task)?;
@@ -117,10 +116,7 @@ pub(super) fn led(conn: &Connection, lease: &Lease, id: AttemptId) -> Tx<(FoundT
 }
 
 /// The attempt of a task that has not ended, with its state.
-pub(super) fn open_attempt(
-    conn: &Connection,
-    task: i64,
-) -> rusqlite::Result<Option<(AttemptId, AttemptState)>> {
+pub(crate) fn open_attempt(conn: &dyn Sql, task: i64) -> Found<Option<(AttemptId, AttemptState)>> {
     let sql = "SELECT id, state FROM attempts WHERE task = ?1 AND closed IS NULL";
     first(conn, sql, [task], |row| {
         let (Bits(id), Name(state)) = (row.get(0)?, row.get(1)?);
@@ -129,15 +125,11 @@ pub(super) fn open_attempt(
 }
 
 /// The last participation of a user, and the end of the hold.
-pub(super) fn user(
-    conn: &Connection,
-    task: i64,
-    user: ParticipantId,
-) -> rusqlite::Result<(Option<Last>, Option<Millis>)> {
+pub(crate) fn user(conn: &dyn Sql, task: i64, user: ParticipantId) -> Found<(Option<Last>, Option<Millis>)> {
     let sql = "SELECT last_round, participations, holds_until FROM users WHERE task = ?1 AND user = ?2";
     let found = first(conn, sql, (task, Bits(user.get())), |row| {
         let last: Option<Bits> = row.get(0)?;
-        let participations = row.get::<_, Bits>(1)?.0;
+        let participations = row.get::<Bits>(1)?.0;
         let hold: Option<Time> = row.get(2)?;
         let last = last.map(|Bits(round)| Last {
             round,
@@ -149,9 +141,8 @@ pub(super) fn user(
 }
 
 /// A task as its callers see it.
-pub(super) fn rows(conn: &Connection, id: Option<TaskId>) -> Tx<Vec<TaskRow>> {
-    let sql = "SELECT * FROM tasks WHERE ?1 IS NULL OR digest = ?1 ORDER BY id";
-    let read = |row: &Row<'_>| -> rusqlite::Result<(TaskRow, Schema)> {
+pub(crate) fn rows(conn: &dyn Sql, id: Option<TaskId>) -> Tx<Vec<TaskRow>> {
+    let read = |row: &Row<'_>| -> Found<(TaskRow, Schema)> {
         let (Name(kind), Name(state)) = (row.get("kind")?, row.get("state")?);
         let task = NewTask {
             id: TaskId(digest(row, "digest")?),
@@ -162,22 +153,25 @@ pub(super) fn rows(conn: &Connection, id: Option<TaskId>) -> Tx<Vec<TaskRow>> {
             plan: digest(row, "plan")?,
             genesis: row.get("genesis")?,
             participation: Participation::single(),
-            rounds: row.get::<_, Bits>("rounds")?.0,
-            min_included: row.get::<_, Bits>("floor")?.0,
+            rounds: row.get::<Bits>("rounds")?.0,
+            min_included: row.get::<Bits>("floor")?.0,
             model: digest(row, "model")?,
         };
         let found = TaskRow {
             task,
             state,
-            head_round: row.get::<_, Bits>("head_round")?.0,
+            head_round: row.get::<Bits>("head_round")?.0,
             head_model: digest(row, "head_model")?,
             head_state: row.get("head_state")?,
             chain: row.get("chain")?,
-            fence: row.get::<_, Bits>("fence")?.0,
+            fence: row.get::<Bits>("fence")?.0,
         };
         Ok((found, Schema::read(row)?))
     };
-    let found = all(conn, sql, [id.map(|id| id.0)], read)?;
+    let found = match id {
+        Some(id) => all(conn, "SELECT * FROM tasks WHERE digest = ?1", [id.0], read)?,
+        None => all(conn, "SELECT * FROM tasks ORDER BY id", (), read)?,
+    };
     found
         .into_iter()
         .map(|(mut row, schema)| {
@@ -188,9 +182,9 @@ pub(super) fn rows(conn: &Connection, id: Option<TaskId>) -> Tx<Vec<TaskRow>> {
 }
 
 /// Appends a row to the audit log.
-pub(super) fn note(conn: &Connection, at: Millis, actor: &str, action: &str, detail: &str) -> Tx<()> {
+pub(crate) fn note(conn: &dyn Sql, at: Millis, actor: &str, action: &str, detail: &str) -> Tx<()> {
     let sql = "SELECT seq, digest FROM audit ORDER BY seq DESC LIMIT 1";
-    let last = first(conn, sql, [], |row| Ok((row.get::<_, Bits>(0)?.0, row.get(1)?)))?;
+    let last = first(conn, sql, (), |row| Ok((row.get::<Bits>(0)?.0, row.get(1)?)))?;
     let row = AuditRow::following(last, at, actor, action, detail);
     change(
         conn,
@@ -209,12 +203,12 @@ pub(super) fn note(conn: &Connection, at: Millis, actor: &str, action: &str, det
 }
 
 /// The audit log, in its order.
-pub(super) fn audit(conn: &Connection) -> Tx<Vec<AuditRow>> {
+pub(crate) fn audit(conn: &dyn Sql) -> Tx<Vec<AuditRow>> {
     let sql = "SELECT seq, at, actor, action, detail, previous, digest FROM audit ORDER BY seq";
-    Ok(all(conn, sql, [], |row| {
+    Ok(all(conn, sql, (), |row| {
         Ok(AuditRow {
-            seq: row.get::<_, Bits>(0)?.0,
-            at: row.get::<_, Time>(1)?.0,
+            seq: row.get::<Bits>(0)?.0,
+            at: row.get::<Time>(1)?.0,
             actor: row.get(2)?,
             action: row.get(3)?,
             detail: row.get(4)?,

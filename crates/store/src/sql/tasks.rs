@@ -1,50 +1,49 @@
 //! Transactions on tasks, leases, ledgers and models.
 
-use rusqlite::Connection;
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, TaskState};
 
 use super::facts::{led_task, note, open_attempt, task, task_row};
-use super::tx::{Bits, Name, Time, Tx, all, change, one};
+use super::{Bits, Name, Sql, Time, Tx, all, change, one};
 use crate::clock::after;
 use crate::{
     AbandonedAttempt, AttemptId, AttemptState, Histograms, Lease, Millis, NewTask, Reason, TaskId,
     Unpublished, rules,
 };
 
-pub(super) fn create(conn: &Connection, new: &NewTask) -> Tx<()> {
+pub(crate) fn create(conn: &dyn Sql, new: &NewTask) -> Tx<()> {
     let sql = "SELECT count(*) FROM tasks WHERE digest = ?1 OR (population = ?2 AND name = ?3)";
     let taken: i64 = one(conn, sql, (new.id.0, &new.population, &new.name))?;
     rules::is_new(taken > 0, new)?;
     let schema = new.participation;
-    conn.prepare_cached(
+    let row: i64 = one(
+        conn,
         "INSERT INTO tasks (digest, population, name, kind, config, plan, genesis, spacing, min_sep, max_part, rounds, \
          floor, model, state, head_round, head_model, head_state, chain, fence, lease_owner, lease_until) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 0, ?13, NULL, ?7, 0, NULL, 0)",
-    )?
-    .execute((
-        new.id.0,
-        &new.population,
-        &new.name,
-        Name(new.kind),
-        &new.config,
-        new.plan,
-        &new.genesis,
-        Name(schema.spacing()),
-        Bits(schema.gap().get()),
-        Bits(schema.max_participation()),
-        Bits(new.rounds),
-        Bits(new.min_included),
-        new.model,
-        Name(TaskState::Draft),
-    ))?;
-    let row = conn.last_insert_rowid();
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 0, ?13, NULL, ?7, 0, NULL, 0) RETURNING id",
+        (
+            new.id.0,
+            &new.population,
+            &new.name,
+            Name(new.kind),
+            &new.config,
+            new.plan,
+            &new.genesis,
+            Name(schema.spacing()),
+            Bits(schema.gap().get()),
+            Bits(schema.max_participation()),
+            Bits(new.rounds),
+            Bits(new.min_included),
+            new.model,
+            Name(TaskState::Draft),
+        ),
+    )?;
     change(conn, "INSERT INTO models VALUES (?1, 0, ?2, 1)", (row, new.model))?;
     Ok(())
 }
 
-pub(super) fn set_state(
-    conn: &Connection,
+pub(crate) fn set_state(
+    conn: &dyn Sql,
     id: TaskId,
     (from, to): (TaskState, TaskState),
     (actor, text): (&str, &str),
@@ -60,8 +59,8 @@ pub(super) fn set_state(
     note(conn, now, actor, "set_state", &rules::moved(id, from, to, text))
 }
 
-pub(super) fn lease(
-    conn: &Connection,
+pub(crate) fn lease(
+    conn: &dyn Sql,
     id: TaskId,
     process: &str,
     ttl: Millis,
@@ -89,14 +88,14 @@ pub(super) fn lease(
     Ok(Some(lease))
 }
 
-pub(super) fn renew(conn: &Connection, lease: &Lease, until: Millis) -> Tx<()> {
+pub(crate) fn renew(conn: &dyn Sql, lease: &Lease, until: Millis) -> Tx<()> {
     let found = led_task(conn, lease)?;
     let sql = "UPDATE tasks SET lease_until = ?2 WHERE id = ?1";
     change(conn, sql, (found.row, Time(until)))?;
     Ok(())
 }
 
-pub(super) fn hand_back(conn: &Connection, lease: &Lease) -> Tx<()> {
+pub(crate) fn hand_back(conn: &dyn Sql, lease: &Lease) -> Tx<()> {
     let found = led_task(conn, lease)?;
     let sql = "UPDATE tasks SET lease_owner = NULL, lease_until = 0 WHERE id = ?1";
     change(conn, sql, [found.row])?;
@@ -104,24 +103,24 @@ pub(super) fn hand_back(conn: &Connection, lease: &Lease) -> Tx<()> {
 }
 
 /// A line at the end of a ledger.
-pub(super) struct Line<'a> {
+pub(crate) struct Line<'a> {
     /// The round; `None` for the last line of a task.
-    pub(super) round: Option<u64>,
-    pub(super) bytes: &'a [u8],
-    pub(super) digest: &'a str,
-    pub(super) previous: &'a str,
+    pub(crate) round: Option<u64>,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) digest: &'a str,
+    pub(crate) previous: &'a str,
 }
 
-pub(super) fn append_line(conn: &Connection, task: i64, line: &Line<'_>) -> Tx<()> {
+pub(crate) fn append_line(conn: &dyn Sql, task: i64, line: &Line<'_>) -> Tx<()> {
     change(
         conn,
-        "INSERT INTO ledger VALUES (?1, (SELECT ifnull(max(seq) + 1, 0) FROM ledger WHERE task = ?1), ?2, ?3, ?4, ?5)",
+        "INSERT INTO ledger VALUES (?1, (SELECT coalesce(max(seq) + 1, 0) FROM ledger WHERE task = ?1), ?2, ?3, ?4, ?5)",
         (task, line.round.map(Bits), line.bytes, line.digest, line.previous),
     )?;
     Ok(())
 }
 
-pub(super) fn end(conn: &Connection, lease: &Lease, line: &Line<'_>, now: Millis) -> Tx<()> {
+pub(crate) fn end(conn: &dyn Sql, lease: &Lease, line: &Line<'_>, now: Millis) -> Tx<()> {
     let found = led_task(conn, lease)?;
     let open = open_attempt(conn, found.row)?.map(|(attempt, _)| attempt);
     found
@@ -137,7 +136,7 @@ pub(super) fn end(conn: &Connection, lease: &Lease, line: &Line<'_>, now: Millis
     note(conn, now, &lease.process, "end", &detail)
 }
 
-pub(super) fn ledger(conn: &Connection, id: TaskId, from: u64) -> Tx<Vec<Vec<u8>>> {
+pub(crate) fn ledger(conn: &dyn Sql, id: TaskId, from: u64) -> Tx<Vec<Vec<u8>>> {
     let Some(task) = task_row(conn, id)? else {
         return Ok(Vec::new());
     };
@@ -147,28 +146,27 @@ pub(super) fn ledger(conn: &Connection, id: TaskId, from: u64) -> Tx<Vec<Vec<u8>
     Ok(all(conn, sql, (task, from), |row| row.get(0))?)
 }
 
-pub(super) fn metrics(conn: &Connection, id: TaskId) -> Tx<Vec<Vec<u8>>> {
+pub(crate) fn metrics(conn: &dyn Sql, id: TaskId) -> Tx<Vec<Vec<u8>>> {
     let sql = "SELECT line FROM metrics WHERE task = (SELECT id FROM tasks WHERE digest = ?1) ORDER BY seq";
     Ok(all(conn, sql, [id.0], |row| row.get(0))?)
 }
 
-pub(super) fn append_metrics(conn: &Connection, id: TaskId, line: &[u8]) -> Tx<()> {
+pub(crate) fn append_metrics(conn: &dyn Sql, id: TaskId, line: &[u8]) -> Tx<()> {
     let task = task_row(conn, id)?.ok_or_else(|| rules::missing("task", id.to_string()))?;
     append_metrics_at(conn, task, line)
 }
 
-pub(super) fn append_metrics_at(conn: &Connection, task: i64, line: &[u8]) -> Tx<()> {
-    let sql =
-        "INSERT INTO metrics VALUES (?1, (SELECT ifnull(max(seq) + 1, 0) FROM metrics WHERE task = ?1), ?2)";
+pub(crate) fn append_metrics_at(conn: &dyn Sql, task: i64, line: &[u8]) -> Tx<()> {
+    let sql = "INSERT INTO metrics VALUES (?1, (SELECT coalesce(max(seq) + 1, 0) FROM metrics WHERE task = ?1), ?2)";
     change(conn, sql, (task, line))?;
     Ok(())
 }
 
-pub(super) fn observed(conn: &Connection, id: TaskId) -> Tx<Histograms> {
+pub(crate) fn observed(conn: &dyn Sql, id: TaskId) -> Tx<Histograms> {
     let sql = "SELECT participations, count(*) FROM users WHERE task = (SELECT id FROM tasks WHERE digest = ?1) \
          AND last_round IS NOT NULL GROUP BY participations ORDER BY participations";
     let participations = all(conn, sql, [id.0], |row| {
-        Ok((row.get::<_, Bits>(0)?.0, row.get::<_, Bits>(1)?.0))
+        Ok((row.get::<Bits>(0)?.0, row.get::<Bits>(1)?.0))
     })?;
     Ok(Histograms {
         users: participations.iter().map(|(_, users)| users).sum(),
@@ -176,15 +174,15 @@ pub(super) fn observed(conn: &Connection, id: TaskId) -> Tx<Histograms> {
     })
 }
 
-pub(super) fn unpublished(conn: &Connection, id: TaskId) -> Tx<Vec<Unpublished>> {
+pub(crate) fn unpublished(conn: &dyn Sql, id: TaskId) -> Tx<Vec<Unpublished>> {
     let sql = "SELECT m.round, r.attempt, a.attempt AS number, m.digest, r.state, r.line FROM tasks t \
          JOIN models m ON m.task = t.id AND m.published = 0 \
          JOIN releases r ON r.task = t.id AND r.round = m.round - 1 \
          JOIN attempts a ON a.id = r.attempt WHERE t.digest = ?1 ORDER BY m.round";
     Ok(all(conn, sql, [id.0], |row| {
         Ok(Unpublished {
-            round: row.get::<_, Bits>(0)?.0,
-            attempt: AttemptId(row.get::<_, Bits>(1)?.0),
+            round: row.get::<Bits>(0)?.0,
+            attempt: AttemptId(row.get::<Bits>(1)?.0),
             attempt_of_round: row.get(2)?,
             model: row.get(3)?,
             state: row.get(4)?,
@@ -193,7 +191,7 @@ pub(super) fn unpublished(conn: &Connection, id: TaskId) -> Tx<Vec<Unpublished>>
     })?)
 }
 
-pub(super) fn published(conn: &Connection, id: TaskId, round: u64) -> Tx<()> {
+pub(crate) fn published(conn: &dyn Sql, id: TaskId, round: u64) -> Tx<()> {
     let task = task_row(conn, id)?.ok_or_else(|| rules::missing("task", id.to_string()))?;
     let sql = "UPDATE models SET published = 1 WHERE task = ?1 AND round = ?2";
     match change(conn, sql, (task, Bits(round)))? {
@@ -202,35 +200,35 @@ pub(super) fn published(conn: &Connection, id: TaskId, round: u64) -> Tx<()> {
     }
 }
 
-pub(super) fn may_serve(conn: &Connection, blob: &Digest32) -> Tx<bool> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM models WHERE digest = ?1 AND published = 1) \
-         OR EXISTS (SELECT 1 FROM tasks WHERE plan = ?1)";
+pub(crate) fn may_serve(conn: &dyn Sql, blob: &Digest32) -> Tx<bool> {
+    let sql = "SELECT (SELECT count(*) FROM models WHERE digest = ?1 AND published = 1) \
+         + (SELECT count(*) FROM tasks WHERE plan = ?1)";
     Ok(one(conn, sql, [blob])?)
 }
 
 /// The abandoned attempts after the last committed one, with their users.
-pub(super) fn abandoned_since_release(conn: &Connection, id: TaskId) -> Tx<Vec<AbandonedAttempt>> {
+pub(crate) fn abandoned_since_release(conn: &dyn Sql, id: TaskId) -> Tx<Vec<AbandonedAttempt>> {
     let Some(task) = task_row(conn, id)? else {
         return Ok(Vec::new());
     };
     let sql = "SELECT id, round, attempt, reason FROM attempts WHERE task = ?1 AND state = ?2 \
-         AND id > (SELECT ifnull(max(attempt), 0) FROM releases WHERE task = ?1) ORDER BY id";
+         AND id > (SELECT coalesce(max(attempt), 0) FROM releases WHERE task = ?1) ORDER BY id";
     let found = all(conn, sql, (task, Name(AttemptState::Abandoned)), |row| {
         let Name(reason) = row.get(3)?;
         let abandoned = AbandonedAttempt {
-            round: row.get::<_, Bits>(1)?.0,
+            round: row.get::<Bits>(1)?.0,
             attempt_of_round: row.get(2)?,
             reason,
             participants: Vec::new(),
         };
-        Ok((row.get::<_, i64>(0)?, abandoned))
+        Ok((row.get::<i64>(0)?, abandoned))
     })?;
     found
         .into_iter()
         .map(|(attempt, mut abandoned)| {
             let sql = "SELECT user FROM abandoned WHERE attempt = ?1";
             let mut users = all(conn, sql, [attempt], |row| {
-                Ok(ParticipantId::new(row.get::<_, Bits>(0)?.0))
+                Ok(ParticipantId::new(row.get::<Bits>(0)?.0))
             })?;
             // The database sorts by the signed number.
             users.sort_unstable();

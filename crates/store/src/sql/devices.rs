@@ -1,29 +1,28 @@
 //! Transactions on devices and certificates.
 
-use rusqlite::{Connection, Row};
 use sha2::{Digest, Sha256};
 use undertone_protocol::Digest32;
 
 use super::facts::note;
-use super::tx::{Bits, Time, Tx, change, digest, first, one};
+use super::{Bits, Row, Sql, Time, Tx, change, digest, first, one};
 use crate::audit::hex;
 use crate::rules::{KEEP_COUNTERS, enrolled, missing};
 use crate::{DeviceRow, Millis};
 
-pub(super) fn device(conn: &Connection, key: &Digest32) -> Tx<Option<DeviceRow>> {
+pub(crate) fn device(conn: &dyn Sql, key: &Digest32) -> Tx<Option<DeviceRow>> {
     let sql = "SELECT key, population, enrolled_day, revoked FROM devices WHERE key = ?1";
     let read = |row: &Row<'_>| {
         Ok(DeviceRow {
             key: digest(row, "key")?,
             population: row.get("population")?,
-            enrolled_day: row.get::<_, Bits>("enrolled_day")?.0,
+            enrolled_day: row.get::<Bits>("enrolled_day")?.0,
             revoked: row.get("revoked")?,
         })
     };
     Ok(first(conn, sql, [key], read)?)
 }
 
-pub(super) fn enrol(conn: &Connection, key: &Digest32, population: &str, now: Millis) -> Tx<DeviceRow> {
+pub(crate) fn enrol(conn: &dyn Sql, key: &Digest32, population: &str, now: Millis) -> Tx<DeviceRow> {
     if let Some(found) = device(conn, key)? {
         return Ok(found);
     }
@@ -36,7 +35,7 @@ pub(super) fn enrol(conn: &Connection, key: &Digest32, population: &str, now: Mi
     Ok(row)
 }
 
-pub(super) fn revoke(conn: &Connection, key: &Digest32, actor: &str, now: Millis) -> Tx<()> {
+pub(crate) fn revoke(conn: &dyn Sql, key: &Digest32, actor: &str, now: Millis) -> Tx<()> {
     let name = hex(key);
     if change(conn, "UPDATE devices SET revoked = 1 WHERE key = ?1", [key])? == 0 {
         return Err(missing("device", name).into());
@@ -44,20 +43,20 @@ pub(super) fn revoke(conn: &Connection, key: &Digest32, actor: &str, now: Millis
     note(conn, now, actor, "revoke", &format!("device {name}"))
 }
 
-pub(super) fn spend(conn: &Connection, session_key: &Digest32, until: Millis) -> Tx<bool> {
-    let sql = "INSERT OR IGNORE INTO spent VALUES (?1, ?2)";
+pub(crate) fn spend(conn: &dyn Sql, session_key: &Digest32, until: Millis) -> Tx<bool> {
+    let sql = "INSERT INTO spent VALUES (?1, ?2) ON CONFLICT DO NOTHING";
     Ok(change(conn, sql, (session_key, Time(until)))? == 1)
 }
 
-pub(super) fn issue(
-    conn: &Connection,
+pub(crate) fn issue(
+    conn: &dyn Sql,
     subject: &Digest32,
     window: u64,
     (number, limit): (u32, u32),
     now: Millis,
 ) -> Tx<bool> {
     // PRIVACY: no subject is in the file, and the rows of its windows cannot be linked without it.
-    let salt: Vec<u8> = one(conn, "SELECT salt FROM database", [])?;
+    let salt: Vec<u8> = one(conn, "SELECT salt FROM database", ())?;
     let key: Digest32 = Sha256::new()
         .chain_update(b"undertone issued")
         .chain_update(&salt)
@@ -81,7 +80,7 @@ pub(super) fn issue(
 }
 
 /// Deletes spent certificates and counters whose time has passed.
-pub(super) fn sweep(conn: &Connection, now: Millis) -> Tx<()> {
+pub(crate) fn sweep(conn: &dyn Sql, now: Millis) -> Tx<()> {
     change(conn, "DELETE FROM spent WHERE until <= ?1", [Time(now)])?;
     if let Some(until) = now.checked_sub(KEEP_COUNTERS) {
         change(conn, "DELETE FROM issued WHERE at <= ?1", [Time(until)])?;

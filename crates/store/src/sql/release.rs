@@ -1,16 +1,15 @@
 //! The commit of a release.
 
-use rusqlite::Connection;
 use undertone_coordinator::participation::ParticipantId;
 
 use super::facts::{FoundTask, led, user};
 use super::tasks::{Line, append_line, append_metrics_at};
-use super::tx::{Bits, Name, Time, Tx, change, first};
+use super::{Bits, Name, Sql, Time, Tx, change, first};
 use crate::failpoint::failpoint;
 use crate::rules::{self, Receipt};
 use crate::{AttemptId, AttemptState, Lease, Millis, Release, SessionState};
 
-pub(super) fn commit(conn: &Connection, lease: &Lease, release: &Release, now: Millis) -> Tx<()> {
+pub(crate) fn commit(conn: &dyn Sql, lease: &Lease, release: &Release, now: Millis) -> Tx<()> {
     let (task, attempt) = led(conn, lease, release.attempt)?;
     if let Some(receipt) = receipt(conn, release.attempt)? {
         return Ok(receipt.repeats(release)?);
@@ -87,7 +86,7 @@ pub(super) fn commit(conn: &Connection, lease: &Lease, release: &Release, now: M
 }
 
 /// Counts the participations, ends the holds of the attempt, and closes its sessions.
-fn count(conn: &Connection, task: &FoundTask, release: &Release, users: &[ParticipantId]) -> Tx<()> {
+fn count(conn: &dyn Sql, task: &FoundTask, release: &Release, users: &[ParticipantId]) -> Tx<()> {
     let attempt = Bits(release.attempt.0);
     change(
         conn,
@@ -95,34 +94,31 @@ fn count(conn: &Connection, task: &FoundTask, release: &Release, users: &[Partic
          (SELECT user FROM sessions WHERE attempt = ?1 AND state <> 'lost_before_ready')",
         (attempt, task.row),
     )?;
-    let mut add = conn.prepare_cached(
-        "INSERT INTO users VALUES (?1, ?2, ?3, 1, NULL) ON CONFLICT (task, user) DO UPDATE SET \
-         last_round = excluded.last_round, participations = participations + 1, holds_until = NULL",
-    )?;
+    let sql = "INSERT INTO users VALUES (?1, ?2, ?3, 1, NULL) ON CONFLICT (task, user) DO UPDATE SET \
+         last_round = excluded.last_round, participations = users.participations + 1, holds_until = NULL";
     for user in users {
-        add.execute((task.row, Bits(user.get()), Bits(release.round)))?;
+        change(conn, sql, (task.row, Bits(user.get()), Bits(release.round)))?;
     }
     failpoint!("commit: between users and sessions");
-    let mut close = conn.prepare_cached(
-        "UPDATE sessions SET state = ?3 WHERE attempt = ?1 AND user = ?2 AND state <> 'lost_before_ready'",
-    )?;
+    let sql =
+        "UPDATE sessions SET state = ?3 WHERE attempt = ?1 AND user = ?2 AND state <> 'lost_before_ready'";
     for (listed, state) in [
         (&release.included, SessionState::Included),
         (&release.lost, SessionState::Lost),
     ] {
         for user in listed {
-            close.execute((attempt, Bits(user.get()), Name(state)))?;
+            change(conn, sql, (attempt, Bits(user.get()), Name(state)))?;
         }
     }
     Ok(())
 }
 
 /// The release that an attempt made.
-fn receipt(conn: &Connection, attempt: AttemptId) -> Tx<Option<Receipt>> {
+fn receipt(conn: &dyn Sql, attempt: AttemptId) -> Tx<Option<Receipt>> {
     let sql = "SELECT round, line, model, state, noise_key FROM releases WHERE attempt = ?1";
     Ok(first(conn, sql, [Bits(attempt.0)], |row| {
         Ok(Receipt {
-            round: row.get::<_, Bits>(0)?.0,
+            round: row.get::<Bits>(0)?.0,
             digest: row.get(1)?,
             model: row.get(2)?,
             state: row.get(3)?,

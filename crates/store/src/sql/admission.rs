@@ -1,11 +1,10 @@
 //! Admission: one statement that checks and holds a subject, and the answer to those it refuses.
 
-use rusqlite::Connection;
 use undertone_accounting::participation::{Participation, Spacing};
 use undertone_protocol::TaskState;
 
 use super::facts::{Schema, user};
-use super::tx::{Bits, Name, Time, Tx, change, first};
+use super::{Bits, Name, Sql, Time, Tx, change, first, one};
 use crate::failpoint::failpoint;
 use crate::rules::{self, Standing, missing};
 use crate::{Admission, Admitted, AttemptState, Millis, SessionId, SessionState};
@@ -24,7 +23,7 @@ const TERMS: &str = "SELECT a.task, a.round, a.state, a.start, a.select_until, a
      t.state AS task_state, t.spacing, t.min_sep, t.max_part \
      FROM attempts a JOIN tasks t ON t.id = a.task WHERE a.id = ?1";
 
-fn terms(conn: &Connection, admission: &Admission, start: u64, now: Millis) -> Tx<Terms> {
+fn terms(conn: &dyn Sql, admission: &Admission, start: u64, now: Millis) -> Tx<Terms> {
     let id = admission.attempt;
     let found = first(conn, TERMS, [Bits(id.0)], |row| {
         let Name::<AttemptState>(state) = row.get("state")?;
@@ -32,14 +31,14 @@ fn terms(conn: &Connection, admission: &Admission, start: u64, now: Millis) -> T
         let (occupied, target): (i64, i64) = (row.get("occupied")?, row.get("target")?);
         let takes = state == AttemptState::Selecting
             && task_state == TaskState::Active
-            && row.get::<_, Bits>("start")?.0 == start
-            && now < row.get::<_, Time>("select_until")?.0
+            && row.get::<Bits>("start")?.0 == start
+            && now < row.get::<Time>("select_until")?.0
             && occupied < target;
         let terms = Terms {
             task: row.get("task")?,
-            round: row.get::<_, Bits>("round")?.0,
+            round: row.get::<Bits>("round")?.0,
             participation: Participation::single(),
-            report_until: row.get::<_, Time>("report_until")?.0,
+            report_until: row.get::<Time>("report_until")?.0,
             takes,
         };
         Ok((terms, Schema::read(row)?))
@@ -50,12 +49,7 @@ fn terms(conn: &Connection, admission: &Admission, start: u64, now: Millis) -> T
 }
 
 /// The terms of an admission, and the answer to one that opens no session.
-fn explain(
-    conn: &Connection,
-    admission: &Admission,
-    start: u64,
-    now: Millis,
-) -> Tx<(Terms, Option<Admitted>)> {
+fn explain(conn: &dyn Sql, admission: &Admission, start: u64, now: Millis) -> Tx<(Terms, Option<Admitted>)> {
     let terms = terms(conn, admission, start, now)?;
     let sql = "SELECT id FROM sessions WHERE device = ?1 AND checkin = ?2";
     let before = first(conn, sql, (admission.device, admission.checkin), |row| row.get(0))?;
@@ -96,20 +90,20 @@ const HOLD: &str = "INSERT INTO users (task, user, last_round, participations, h
      AND a.occupied < a.target AND NOT EXISTS (SELECT 1 FROM sessions s \
        WHERE s.attempt = ?1 AND s.user = ?2 AND s.state <> 'lost_before_ready') \
      ON CONFLICT (task, user) DO UPDATE SET holds_until = excluded.holds_until \
-     WHERE (holds_until IS NULL OR holds_until <= ?4) \
-     AND (?6 < 0 OR participations < ?6) \
-     AND (last_round IS NULL OR (?7 >= 0 AND \
-       CASE ?8 WHEN 'at_least' THEN ?9 - last_round >= ?7 ELSE ?9 - last_round = ?7 END)) \
+     WHERE (users.holds_until IS NULL OR users.holds_until <= ?4) \
+     AND (?6 < 0 OR users.participations < ?6) \
+     AND (users.last_round IS NULL OR (?7 >= 0 AND \
+       CASE ?8 WHEN 'at_least' THEN ?9 - users.last_round >= ?7 ELSE ?9 - users.last_round = ?7 END)) \
      RETURNING 1";
 
 /// Admits a device, in a transaction of the writer.
-pub(super) fn admit(conn: &Connection, admission: &Admission, start: u64, now: Millis) -> Tx<Admitted> {
+pub(crate) fn admit(conn: &dyn Sql, admission: &Admission, start: u64, now: Millis) -> Tx<Admitted> {
     let (terms, refused) = explain(conn, admission, start, now)?;
     if let Some(refused) = refused {
         return Ok(refused);
     }
-    let sql = "SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ?1)";
-    if super::tx::one::<bool>(conn, sql, [admission.session.0])? {
+    let sql = "SELECT count(*) FROM sessions WHERE id = ?1";
+    if one::<bool>(conn, sql, [admission.session.0])? {
         return Err(rules::session_taken().into());
     }
     let schema = terms.participation;
