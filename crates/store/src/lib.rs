@@ -8,6 +8,8 @@ mod error;
 mod failpoint;
 mod memory;
 mod names;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod rows;
 mod rules;
 mod sql;
@@ -27,6 +29,8 @@ pub use blobs::{BlobError, BlobReader, Blobs, Created, FolderBlobs, MAX_HEAD, Me
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{Result, StoreError};
 pub use memory::Memory;
+#[cfg(feature = "postgres")]
+pub use postgres::Postgres;
 pub use rows::{
     AbandonedAttempt, Admission, Admitted, AttemptId, AttemptState, DeviceRow, Histograms, Lease, Millis,
     NewAttempt, NewTask, Outcome, Reason, Release, SessionId, SessionState, TaskId, TaskRow, Unpublished,

@@ -117,18 +117,18 @@ pub(crate) struct Row<'a> {
 /// The number or the name of a column.
 pub(crate) trait Column {
     /// The place in the row, and the text for messages.
-    fn find(&self, columns: &[String]) -> (Option<usize>, String);
+    fn find(self, columns: &[String]) -> (Option<usize>, String);
 }
 
 impl Column for usize {
-    fn find(&self, columns: &[String]) -> (Option<usize>, String) {
-        ((*self < columns.len()).then_some(*self), self.to_string())
+    fn find(self, columns: &[String]) -> (Option<usize>, String) {
+        ((self < columns.len()).then_some(self), self.to_string())
     }
 }
 
 impl Column for &str {
-    fn find(&self, columns: &[String]) -> (Option<usize>, String) {
-        (columns.iter().position(|name| name == self), (*self).to_owned())
+    fn find(self, columns: &[String]) -> (Option<usize>, String) {
+        (columns.iter().position(|name| name == self), self.to_owned())
     }
 }
 

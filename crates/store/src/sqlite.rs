@@ -4,6 +4,9 @@ mod driver;
 mod lock;
 mod schema;
 
+#[cfg(feature = "postgres")]
+pub(crate) use schema::{MIGRATIONS, VERSION};
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;

@@ -21,6 +21,14 @@ macro_rules! conformance {
         mod sqlite {
             $(#[test] fn $name() { super::$name(&mut super::World::sqlite()); })+
         }
+        #[cfg(feature = "postgres")]
+        mod postgres {
+            $(#[test] fn $name() {
+                if let Some(mut world) = super::World::postgres(super::restarts(stringify!($name))) {
+                    super::$name(&mut world);
+                }
+            })+
+        }
     };
 }
 
@@ -58,6 +66,18 @@ conformance!(
     the_audit_log_is_whole,
     state_survives_a_restart,
 );
+
+/// Names of the tests that restart the database.
+#[cfg(feature = "postgres")]
+fn restarts(test: &str) -> bool {
+    [
+        "an_attempt_stops_taking_devices",
+        "a_release_is_reserved_under_its_conditions",
+        "the_audit_log_is_whole",
+        "state_survives_a_restart",
+    ]
+    .contains(&test)
+}
 
 fn a_task_is_read_back_as_it_was_created(world: &mut World) {
     let store = world.store();

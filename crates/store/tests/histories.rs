@@ -143,17 +143,17 @@ const TASK_STATES: [TaskState; 5] = [
 /// Both stores, with the number of histories that they have seen.
 struct Pair {
     memory: World,
-    sqlite: World,
+    database: World,
     histories: u64,
     /// Sessions so far, so that no identifier comes twice.
     sessions: u64,
 }
 
 impl Pair {
-    fn new() -> Self {
+    fn new(database: World) -> Self {
         Self {
             memory: World::memory(),
-            sqlite: World::sqlite(),
+            database,
             histories: 0,
             sessions: 0,
         }
@@ -164,13 +164,13 @@ impl Pair {
         &self,
         act: impl Fn(&dyn Store) -> undertone_store::Result<T>,
     ) -> Result<T, StoreError> {
-        let (memory, sqlite) = (act(self.memory.store()), act(self.sqlite.store()));
+        let (memory, database) = (act(self.memory.store()), act(self.database.store()));
         let text = |result: &undertone_store::Result<T>| match result {
             Ok(value) => format!("{value:?}"),
             Err(error) => format!("error: {error}"),
         };
-        assert_eq!(text(&memory), text(&sqlite), "memory and SQLite");
-        sqlite
+        assert_eq!(text(&memory), text(&database), "memory and a database");
+        database
     }
 }
 
@@ -368,7 +368,7 @@ impl History<'_> {
             }
             Op::Advance { by } => {
                 self.pair.memory.clock.advance(*by);
-                self.pair.sqlite.clock.advance(*by);
+                self.pair.database.clock.advance(*by);
             }
             Op::Move { from, to } => {
                 let (from, to) = (TASK_STATES[*from], TASK_STATES[*to]);
@@ -389,8 +389,11 @@ impl History<'_> {
                 assert_eq!(done, *round <= self.oracle.head, "round {round}");
             }
             Op::Restart => {
-                self.pair.memory.restart();
-                self.pair.sqlite.restart();
+                // A server that other tests share goes on.
+                if self.pair.database.can_restart() {
+                    self.pair.memory.restart();
+                    self.pair.database.restart();
+                }
             }
             Op::Sweep => self.pair.both(|store| store.sweep()).unwrap(),
             Op::End => self.end(),
@@ -424,7 +427,7 @@ impl History<'_> {
 
     fn open(&mut self, target: u32, wrong_round: bool) {
         let lease = self.lease(false);
-        let now = self.pair.sqlite.store().now();
+        let now = self.pair.database.store().now();
         let attempt = NewAttempt {
             round: self.oracle.head + u64::from(wrong_round),
             target,
@@ -447,7 +450,7 @@ impl History<'_> {
             _ => {
                 self.pair.sessions += 1;
                 let number = self.pair.sessions;
-                let now = self.pair.sqlite.store().now();
+                let now = self.pair.database.store().now();
                 let mut checkin = [0; 16];
                 checkin[..8].copy_from_slice(&number.to_le_bytes());
                 Admission {
@@ -492,7 +495,7 @@ impl History<'_> {
             _ => {}
         }
         let mut release = release(
-            self.pair.sqlite.store(),
+            self.pair.database.store(),
             id,
             attempt,
             &users(included.iter().copied()),
@@ -625,8 +628,8 @@ fn run(pair: &mut Pair, schema: Participation, floor: u64, ops: &[Op]) -> u64 {
 }
 
 /// Runs so many histories of up to so many steps. Proptest makes a failing one small.
-fn histories(cases: u32, steps: usize) {
-    let pair = RefCell::new(Pair::new());
+fn histories(cases: u32, steps: usize, database: impl Fn() -> World) {
+    let pair = RefCell::new(Pair::new(database()));
     let (releases, done) = (RefCell::new(0), RefCell::new(0u64));
     let config = ProptestConfig {
         cases,
@@ -638,7 +641,7 @@ fn histories(cases: u32, steps: usize) {
     let outcome = runner.run(&strategy, |(schema, floor, ops)| {
         let mut pair = pair.borrow_mut();
         if pair.histories >= PER_STORE {
-            *pair = Pair::new();
+            *pair = Pair::new(database());
         }
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             run(&mut pair, schema, floor, &ops)
@@ -651,7 +654,7 @@ fn histories(cases: u32, steps: usize) {
             }
             Err(panic) => {
                 // The next history begins with fresh stores.
-                *pair = Pair::new();
+                *pair = Pair::new(database());
                 let text = panic
                     .downcast_ref::<String>()
                     .cloned()
@@ -671,11 +674,28 @@ fn histories(cases: u32, steps: usize) {
 
 #[test]
 fn ten_thousand_histories_keep_the_invariants_on_both_stores() {
-    histories(10_000, 30);
+    histories(10_000, 30, World::sqlite);
 }
 
 #[test]
 #[ignore = "takes ten times as long as the test above"]
 fn a_hundred_thousand_histories_keep_the_invariants_on_both_stores() {
-    histories(100_000, 30);
+    histories(100_000, 30, World::sqlite);
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn two_hundred_histories_keep_the_invariants_in_postgres() {
+    if World::postgres(false).is_some() {
+        histories(200, 30, || World::postgres(false).unwrap());
+    }
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+#[ignore = "takes ten minutes"]
+fn ten_thousand_histories_keep_the_invariants_in_postgres() {
+    if World::postgres(false).is_some() {
+        histories(10_000, 30, || World::postgres(false).unwrap());
+    }
 }

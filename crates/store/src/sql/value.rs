@@ -219,18 +219,18 @@ impl<T: Named> FromCell for Name<T> {
 
 /// The values for the places of a statement, in their order.
 pub(crate) trait Params {
-    fn give<T>(&self, take: impl FnOnce(&[Param<'_>]) -> T) -> T;
+    fn give<T>(self, take: impl FnOnce(&[Param<'_>]) -> T) -> T;
 }
 
 impl<T: ToParam, const N: usize> Params for [T; N] {
-    fn give<R>(&self, take: impl FnOnce(&[Param<'_>]) -> R) -> R {
+    fn give<R>(self, take: impl FnOnce(&[Param<'_>]) -> R) -> R {
         take(&self.each_ref().map(T::to_param))
     }
 }
 
 /// No values.
 impl Params for () {
-    fn give<R>(&self, take: impl FnOnce(&[Param<'_>]) -> R) -> R {
+    fn give<R>(self, take: impl FnOnce(&[Param<'_>]) -> R) -> R {
         take(&[])
     }
 }
@@ -238,9 +238,9 @@ impl Params for () {
 macro_rules! tuples {
     ($(($($name:ident),+))+) => {$(
         impl<$($name: ToParam),+> Params for ($($name,)+) {
-            fn give<R>(&self, take: impl FnOnce(&[Param<'_>]) -> R) -> R {
+            fn give<R>(self, take: impl FnOnce(&[Param<'_>]) -> R) -> R {
                 #[allow(non_snake_case, reason = "the names of types name the values")]
-                let ($($name,)+) = self;
+                let ($($name,)+) = &self;
                 take(&[$($name.to_param()),+])
             }
         }

@@ -91,7 +91,7 @@ impl Sql for SqliteDriver {
                 ..Answer::default()
             });
         }
-        let columns = statement.column_names().into_iter().map(str::to_owned).collect();
+        let columns = statement.column_names().map(str::to_owned).collect();
         let mut found = statement.query(params).map_err(|error| failure(&error))?;
         let mut rows = Vec::new();
         while let Some(row) = found.next().map_err(|error| failure(&error))? {

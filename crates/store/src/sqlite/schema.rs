@@ -9,10 +9,10 @@ use crate::{Result, StoreError};
 const APPLICATION: i32 = 0x5544_5431;
 
 /// The steps from an empty database to the present schema. A step that was released never changes; a new schema is a new step.
-const MIGRATIONS: [&str; 1] = [include_str!("schema_1.sql")];
+pub(crate) const MIGRATIONS: [&str; 1] = [include_str!("schema_1.sql")];
 
 /// The version of the schema that this program reads and writes.
-pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
+pub(crate) const VERSION: u32 = MIGRATIONS.len() as u32;
 
 /// Creates the schema in an empty database, and refuses every database of another schema.
 pub(super) fn open(conn: &Connection, place: &str) -> Result<()> {

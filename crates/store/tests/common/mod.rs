@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,6 +34,13 @@ enum WorldKind {
         path: PathBuf,
         _folder: tempfile::TempDir,
     },
+    #[cfg(feature = "postgres")]
+    Postgres {
+        store: Option<Box<undertone_store::Postgres>>,
+        url: String,
+        /// The server, where the test restarts it.
+        own: Option<postgres::Server>,
+    },
 }
 
 impl World {
@@ -53,10 +63,33 @@ impl World {
         Self { clock, kind }
     }
 
+    /// A world in Postgres, on a server of its own for a test that restarts; `None` where the machine has no server.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres(restarts: bool) -> Option<Self> {
+        let clock = ManualClock::at(BEGIN);
+        let own = match restarts {
+            true => Some(postgres::Server::start()?),
+            false => None,
+        };
+        let url = match &own {
+            Some(server) => server.database(),
+            None => postgres::shared()?.database(),
+        };
+        let store = undertone_store::Postgres::with_clock(&url, Arc::new(clock.clone())).unwrap();
+        let kind = WorldKind::Postgres {
+            store: Some(Box::new(store)),
+            url,
+            own,
+        };
+        Some(Self { clock, kind })
+    }
+
     pub(crate) fn store(&self) -> &dyn Store {
         match &self.kind {
             WorldKind::Memory(memory) => &**memory,
             WorldKind::Sqlite { store, .. } => &**store.as_ref().unwrap(),
+            #[cfg(feature = "postgres")]
+            WorldKind::Postgres { store, .. } => &**store.as_ref().unwrap(),
         }
     }
 
@@ -65,6 +98,17 @@ impl World {
         match &self.kind {
             WorldKind::Memory(_) => None,
             WorldKind::Sqlite { path, .. } => Some(path),
+            #[cfg(feature = "postgres")]
+            WorldKind::Postgres { .. } => None,
+        }
+    }
+
+    /// `false` for a world on a server that other tests use.
+    pub(crate) fn can_restart(&self) -> bool {
+        match &self.kind {
+            WorldKind::Memory(_) | WorldKind::Sqlite { .. } => true,
+            #[cfg(feature = "postgres")]
+            WorldKind::Postgres { own, .. } => own.is_some(),
         }
     }
 
@@ -77,6 +121,14 @@ impl World {
                 let opened = Sqlite::with_clock(path, Arc::new(self.clock.clone())).unwrap();
                 *store = Some(Box::new(opened));
             }
+            #[cfg(feature = "postgres")]
+            WorldKind::Postgres { store, url, own } => {
+                drop(store.take());
+                own.as_mut().unwrap().restart("fast");
+                let opened =
+                    undertone_store::Postgres::with_clock(url, Arc::new(self.clock.clone())).unwrap();
+                *store = Some(Box::new(opened));
+            }
         }
     }
 
@@ -84,6 +136,8 @@ impl World {
         match &self.kind {
             WorldKind::Memory(memory) => memory.audit(),
             WorldKind::Sqlite { store, .. } => store.as_ref().unwrap().audit().unwrap(),
+            #[cfg(feature = "postgres")]
+            WorldKind::Postgres { store, .. } => store.as_ref().unwrap().audit().unwrap(),
         }
     }
 }
