@@ -169,6 +169,12 @@ pub trait Store: Send + Sync {
     /// [`StoreError::Unavailable`].
     fn open_attempt_of(&self, task: TaskId) -> Result<Option<(AttemptId, AttemptState)>>;
 
+    /// The time when the first attempt at a round was opened; `None` for a round without attempts.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    fn round_opened(&self, task: TaskId, round: u64) -> Result<Option<Millis>>;
+
     /// The attempts that were abandoned since the last release, in their order.
     ///
     /// # Errors

@@ -81,6 +81,7 @@ struct Attempt {
     facts: AttemptFacts,
     number: u32,
     target: u32,
+    opened: Millis,
     select_until: Millis,
     report_until: Millis,
     /// Sessions that take a place.

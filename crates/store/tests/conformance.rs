@@ -40,6 +40,7 @@ conformance!(
     a_void_lease_changes_nothing,
     a_new_lease_abandons_what_was_being_released,
     one_attempt_is_open_at_a_time,
+    a_round_begins_with_its_first_attempt,
     a_subject_is_admitted_once_at_a_time,
     the_schema_decides_on_admission,
     an_exact_schema_admits_in_step_only,
@@ -279,6 +280,19 @@ fn a_new_lease_abandons_what_was_being_released(world: &mut World) {
         store.admit(&admission(store, second, 2, 4)).unwrap(),
         Admitted::Yes
     );
+}
+
+fn a_round_begins_with_its_first_attempt(world: &mut World) {
+    let (task, lease) = active(world.store(), "rounds", at_least(1, 9));
+    assert_eq!(world.store().round_opened(task, 0).unwrap(), None);
+    let attempt = open(world.store(), &lease);
+    world.clock.advance(700);
+    let store = world.store();
+    store.abandon(&lease, attempt, Reason::Few, &[]).unwrap();
+    open(store, &lease);
+    assert_eq!(store.round_opened(task, 0).unwrap(), Some(BEGIN));
+    assert_eq!(store.round_opened(task, 1).unwrap(), None);
+    assert_eq!(store.round_opened(TaskId([9; 32]), 0).unwrap(), None);
 }
 
 fn one_attempt_is_open_at_a_time(world: &mut World) {

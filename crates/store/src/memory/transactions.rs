@@ -129,7 +129,7 @@ impl Store for Memory {
             |found: &&Attempt| found.facts.task == lease.task && found.facts.round == attempt.round;
         let number = state.attempts.iter().filter(of_round).count();
         let id = AttemptId(state.attempts.len() as u64 + 1);
-        let start = state.start;
+        let (start, opened) = (state.start, self.now());
         state.attempts.push(Attempt {
             facts: AttemptFacts {
                 id,
@@ -141,6 +141,7 @@ impl Store for Memory {
             },
             number: u32::try_from(number).unwrap_or(u32::MAX),
             target: attempt.target,
+            opened,
             select_until: attempt.select_until.min(MAX_MILLIS),
             report_until: attempt.report_until.min(MAX_MILLIS),
             occupied: 0,
@@ -325,6 +326,13 @@ impl Store for Memory {
         let state = self.state();
         let open = state.open_attempt(task);
         Ok(open.map(|attempt| (attempt.facts.id, attempt.facts.state)))
+    }
+
+    fn round_opened(&self, task: TaskId, round: u64) -> Result<Option<Millis>> {
+        let state = self.state();
+        let mut attempts = state.attempts.iter();
+        let first = attempts.find(|attempt| attempt.facts.task == task && attempt.facts.round == round);
+        Ok(first.map(|attempt| attempt.opened))
     }
 
     fn abandoned_since_release(&self, task: TaskId) -> Result<Vec<AbandonedAttempt>> {

@@ -6,7 +6,9 @@ use super::facts::{attempt, led, led_task, open_attempt};
 use super::{Bits, Name, Sql, Time, Tx, change, first, one};
 use crate::failpoint::failpoint;
 use crate::rules::{self, AttemptFacts, missing};
-use crate::{AttemptId, AttemptState, Lease, Millis, NewAttempt, Outcome, Reason, SessionId, SessionState};
+use crate::{
+    AttemptId, AttemptState, Lease, Millis, NewAttempt, Outcome, Reason, SessionId, SessionState, TaskId,
+};
 
 pub(crate) fn open(
     conn: &dyn Sql,
@@ -119,6 +121,14 @@ pub(crate) fn close_abandoned(
         ),
     )?;
     Ok(())
+}
+
+/// The opening of the first attempt at a round.
+pub(crate) fn round_opened(conn: &dyn Sql, task: TaskId, round: u64) -> Tx<Option<Millis>> {
+    let sql = "SELECT a.opened FROM attempts a JOIN tasks t ON t.id = a.task \
+         WHERE t.digest = ?1 AND a.round = ?2 ORDER BY a.id LIMIT 1";
+    let opened = first(conn, sql, (task.0, Bits(round)), |row| row.get(0))?;
+    Ok(opened.map(|Time(opened)| opened))
 }
 
 pub(crate) fn outcome(conn: &dyn Sql, id: AttemptId) -> Tx<Outcome> {

@@ -219,6 +219,11 @@ impl<T: OverSql> Store for T {
         })
     }
 
+    fn round_opened(&self, task: TaskId, round: u64) -> Result<Option<Millis>> {
+        self.database()
+            .read(|conn| attempts::round_opened(conn, task, round))
+    }
+
     fn abandoned_since_release(&self, task: TaskId) -> Result<Vec<AbandonedAttempt>> {
         self.database()
             .read(|conn| tasks::abandoned_since_release(conn, task))
