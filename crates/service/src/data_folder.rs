@@ -4,14 +4,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use undertone_run::files;
-use undertone_store::{FolderBlobs, Sqlite};
+use undertone_store::{FolderBlobs, Sqlite, Store};
 
-use crate::error::Result;
+use crate::error::{Result, ServiceError};
 use crate::keys::Keys;
 use crate::room::Shared;
 
 /// The name of the database in the data folder.
 pub const DATABASE: &str = "service.sqlite";
+
+/// The name of the file in the data folder that holds the connection string of a database on a server.
+///
+/// PRIVACY: the string may hold a password, so the file has mode 0600.
+pub const SERVER: &str = "store.url";
 
 /// The name of the folder of blobs in the data folder.
 pub const BLOBS: &str = "blobs";
@@ -29,13 +34,16 @@ const PROCESS: &str = "local";
 pub fn open(folder: &Path, witness: Option<&Path>) -> Result<Shared> {
     files::secret_folder(folder)?;
     // The lock comes first: a second process touches neither keys nor blobs.
-    let store = Sqlite::open(&folder.join(DATABASE))?;
+    let store: Arc<dyn Store> = match server(folder)? {
+        Some(url) => on_server(&url)?,
+        None => Arc::new(Sqlite::open(&folder.join(DATABASE))?),
+    };
     let blobs = FolderBlobs::open(&folder.join(BLOBS))?;
     if let Some(witness) = witness {
         files::folder(witness)?;
     }
     Ok(Shared {
-        store: Arc::new(store),
+        store,
         blobs: Arc::new(blobs),
         keys: Keys::open(folder)?,
         process: PROCESS.to_owned(),
@@ -43,10 +51,63 @@ pub fn open(folder: &Path, witness: Option<&Path>) -> Result<Shared> {
     })
 }
 
-/// `true` if a folder holds the database of a service.
+/// Keeps the database of a data folder on a server from now on: `url` is `postgres://USER@HOST/DATABASE`. The folder remembers it.
+///
+/// # Errors
+/// [`ServiceError::Value`] for a folder that has its database elsewhere, and for a string of another kind.
+pub fn keep_on_server(folder: &Path, url: &str) -> Result<()> {
+    let refused = |expected: &str, got: &str| ServiceError::Value {
+        key: "the store".to_owned(),
+        expected: expected.to_owned(),
+        got: got.to_owned(),
+    };
+    if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+        // PRIVACY: the string itself may hold a password.
+        return Err(refused("postgres://USER@HOST/DATABASE", "another form"));
+    }
+    files::secret_folder(folder)?;
+    match server(folder)? {
+        Some(known) if known == url => return Ok(()),
+        Some(_) => return Err(refused("the server that the data folder names", "another one")),
+        None => {}
+    }
+    if folder.join(DATABASE).is_file() {
+        return Err(refused(
+            "the file of the data folder, where the service was begun",
+            "a server",
+        ));
+    }
+    files::write_secret_with(&folder.join(SERVER), |file| {
+        std::io::Write::write_all(file, url.as_bytes())
+            .map_err(|error| undertone_run::RunError::io("write", &folder.join(SERVER), error))
+    })?;
+    Ok(())
+}
+
+/// The connection string that a data folder holds.
+fn server(folder: &Path) -> Result<Option<String>> {
+    let bytes = files::read_if_there(&folder.join(SERVER))?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()))
+}
+
+#[cfg(feature = "postgres")]
+fn on_server(url: &str) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(undertone_store::Postgres::open_alone(url)?))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn on_server(_url: &str) -> Result<Arc<dyn Store>> {
+    Err(ServiceError::Value {
+        key: "the store".to_owned(),
+        expected: "a file, since this program was built without the feature `postgres`".to_owned(),
+        got: "a Postgres server".to_owned(),
+    })
+}
+
+/// `true` if a folder holds the database of a service, or names its server.
 #[must_use]
 pub fn exists(folder: &Path) -> bool {
-    folder.join(DATABASE).is_file()
+    folder.join(DATABASE).is_file() || folder.join(SERVER).is_file()
 }
 
 #[cfg(test)]
@@ -70,6 +131,23 @@ mod tests {
         let key = first.keys.board().public();
         drop(first);
         assert_eq!(open(&folder, None).unwrap().keys.board().public(), key);
+    }
+
+    #[test]
+    fn a_folder_keeps_to_the_database_that_it_was_begun_with() {
+        let above = tempfile::tempdir().unwrap();
+        let (file, server) = (above.path().join("file"), above.path().join("server"));
+        drop(open(&file, None).unwrap());
+        let says = |result: Result<()>| result.unwrap_err().to_string();
+        let url = "postgres://me:hunter2@/x?host=/nowhere";
+        assert!(says(keep_on_server(&file, url)).contains("where the service was begun"));
+        keep_on_server(&server, url).unwrap();
+        keep_on_server(&server, url).unwrap();
+        assert!(exists(&server));
+        assert!(says(keep_on_server(&server, "postgres://other@/x")).contains("got another one"));
+        assert!(says(keep_on_server(&server, "mysql://me:hunter2@/x")).contains("got another form"));
+        let error = open(&server, None).err().unwrap().to_string();
+        assert!(!error.contains("hunter2"), "{error}");
     }
 
     #[cfg(unix)]

@@ -74,7 +74,15 @@ impl Postgres {
     /// [`StoreError::Schema`] for another version of the schema; [`StoreError::Damaged`] for a database of another program;
     /// [`StoreError::Unavailable`].
     pub fn open(url: &str) -> Result<Self> {
-        Self::opened(url, None)
+        Self::opened(url, None, false)
+    }
+
+    /// Opens a database for this process alone, by the clock of the server. A lock of the server keeps others of this kind out.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open), and [`StoreError::Locked`] while another process has it.
+    pub fn open_alone(url: &str) -> Result<Self> {
+        Self::opened(url, None, true)
     }
 
     /// Opens a database by this clock, for tests and simulations.
@@ -82,10 +90,10 @@ impl Postgres {
     /// # Errors
     /// The errors of [`open`](Self::open).
     pub fn with_clock(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
-        Self::opened(url, Some(clock))
+        Self::opened(url, Some(clock), false)
     }
 
-    fn opened(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Self> {
+    fn opened(url: &str, clock: Option<Arc<dyn Clock>>, alone: bool) -> Result<Self> {
         let (config, place) = settings(url)?;
         let server_clock = match clock {
             Some(_) => None,
@@ -97,6 +105,7 @@ impl Postgres {
             (None, None) => Arc::new(ServerClock::default()),
         }));
         let mut driver = PostgresDriver::new(config.clone(), Arc::clone(&watch), server_clock.clone());
+        driver.alone = alone;
         schema::open(&mut driver, &place)?;
         let server = Server {
             config,

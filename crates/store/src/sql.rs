@@ -45,7 +45,17 @@ pub(crate) enum SqlError {
         reason: String,
     },
     /// Another transaction came between; this one can be run again from its beginning.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(dead_code, reason = "one process has a file to itself")
+    )]
     Again(String),
+    /// Another process has the database.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(dead_code, reason = "a file has a lock of its own")
+    )]
+    Locked,
     /// Anything else: the database cannot be reached, or cannot write.
     Failed(String),
 }
@@ -55,6 +65,9 @@ impl SqlError {
     pub(crate) fn at(self, place: &str) -> StoreError {
         match self {
             Self::Damaged { what, reason } => StoreError::Damaged { what, reason },
+            Self::Locked => StoreError::Locked {
+                place: place.to_owned(),
+            },
             Self::Again(reason) | Self::Failed(reason) => StoreError::Unavailable {
                 place: place.to_owned(),
                 reason,

@@ -126,6 +126,26 @@ fn an_attempt_that_was_open_in_a_crash_is_never_released() {
     );
 }
 
+#[test]
+fn a_process_that_is_alone_keeps_others_of_its_kind_out() {
+    let Some(server) = shared() else { return };
+    let url = server.database();
+    let first = Postgres::open_alone(&url).unwrap();
+    let refused = Postgres::open_alone(&url).map(drop).unwrap_err();
+    assert!(matches!(refused, StoreError::Locked { .. }), "{refused}");
+    drop(first);
+    // The server learns of the closed connection a moment later.
+    let mut again = Postgres::open_alone(&url);
+    for _ in 0..100 {
+        if again.is_ok() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        again = Postgres::open_alone(&url);
+    }
+    again.unwrap();
+}
+
 /// The clock is the server's, and never goes back.
 #[test]
 fn the_time_is_that_of_the_server() {

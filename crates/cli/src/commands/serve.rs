@@ -37,8 +37,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DIR", default_value_if("demo", "true", "undertone-demo"))]
     data: PathBuf,
     /// Show the whole service: a small task, 200 simulated devices on this machine, and a verified export.
-    #[arg(long, conflicts_with_all = ["listen", "tls", "identity", "insecure", "witness"])]
+    #[arg(long, conflicts_with_all = ["store", "listen", "tls", "identity", "insecure", "witness"])]
     demo: bool,
+    /// Keep tasks, devices and ledgers on this Postgres server instead of in a file. The data folder remembers the server.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
     /// Listen to devices at this address. Port 0 takes any free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8440")]
     listen: String,
@@ -113,6 +116,9 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
         Some(files) => Some(tls::server_config(&files.certificate, &files.key)?),
     };
     let threads = start_threads(args.threads)?;
+    if let Some(url) = &args.store {
+        data_folder::keep_on_server(&args.data, url)?;
+    }
     let shared = data_folder::open(&args.data, args.witness.as_deref())?;
     signals::end_in_order();
     let secure = tls.is_some();

@@ -45,8 +45,13 @@ impl Clock for ServerClock {
     }
 }
 
+/// The lock of the one process that writes by [`Postgres::open_alone`](super::Postgres::open_alone): "UDT2".
+const ALONE: u32 = 0x5544_5432;
+
 /// A connection that is made when it is needed, and made anew after it was lost.
 pub(super) struct PostgresDriver {
+    /// `true` where the connection must hold the lock of a single process.
+    pub(super) alone: bool,
     config: Config,
     watch: Arc<Watch>,
     clock: Option<ServerClock>,
@@ -63,6 +68,7 @@ struct Connection {
 impl PostgresDriver {
     pub(super) fn new(config: Config, watch: Arc<Watch>, clock: Option<ServerClock>) -> Self {
         Self {
+            alone: false,
             config,
             watch,
             clock,
@@ -99,6 +105,15 @@ impl PostgresDriver {
             return Ok(());
         }
         let mut client = self.config.connect(NoTls).map_err(|error| failure(&error))?;
+        if self.alone {
+            let taken = client
+                .query_one(&format!("SELECT pg_try_advisory_lock({ALONE})"), &[])
+                .and_then(|row| row.try_get::<_, bool>(0))
+                .map_err(|error| failure(&error))?;
+            if !taken {
+                return Err(SqlError::Locked);
+            }
+        }
         // A restart, a failover and another cluster each give another number.
         let sql = "SELECT pg_postmaster_start_time()::text || ' ' || (pg_control_checkpoint()).timeline_id || ' ' \
              || (pg_control_system()).system_identifier";
