@@ -5,6 +5,7 @@
 
 mod admission;
 mod closing;
+mod device_ledger;
 mod devices;
 mod evaluation;
 mod groups;
@@ -81,6 +82,8 @@ pub struct Room {
     /// The signed plan, as devices read it.
     plan: Blob,
     names: TaskSessionTerms,
+    /// Hides the keys of devices where no participation is counted here.
+    salt: [u8; 32],
     inner: Mutex<Inner>,
     /// Grows with everything that a waiting device may want to know.
     changed: tokio::sync::watch::Sender<u64>,
@@ -190,6 +193,7 @@ impl Room {
         let room = Self {
             plan: Blob::of(&task.plan),
             names,
+            salt: random()?,
             inner: Mutex::new(Inner {
                 lease,
                 state: row.state,

@@ -47,15 +47,22 @@ pub(crate) struct World {
     pub(crate) token: TokenKey,
     /// Places of the attempt.
     pub(crate) places: u32,
+    pub(crate) clock: ManualClock,
     _folder: tempfile::TempDir,
 }
 
 impl World {
     /// A task whose rounds end with `goal` reports, with its first attempt open.
     pub(crate) fn new(kind: Kind, goal: u32) -> Self {
+        Self::with(kind, goal, "")
+    }
+
+    /// The same with more lines in the table `[service]`.
+    pub(crate) fn with(kind: Kind, goal: u32, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("vocab.txt"), "the\nof\nand\nto\n").unwrap();
-        let clock = Arc::new(ManualClock::at(START));
+        let moved = ManualClock::at(START);
+        let clock = Arc::new(moved.clone());
         let store: Arc<dyn Store> = match kind {
             Kind::Memory => Arc::new(Memory::new(clock)),
             Kind::Sqlite => Arc::new(Sqlite::with_clock(&folder.path().join("store.sqlite"), clock).unwrap()),
@@ -67,7 +74,7 @@ impl World {
             process: "test".to_owned(),
             witness: None,
         };
-        let text = TASK.replace("GOAL", &goal.to_string());
+        let text = format!("{}{more}", TASK.replace("GOAL", &goal.to_string()));
         let file: TaskFile =
             undertone_run::task::parse(&text, Path::new("task.toml"), Seeding::Refused).unwrap();
         let task = create(
@@ -95,8 +102,15 @@ impl World {
             room,
             token: TokenKey::new(&Zeroizing::new([3; 32])),
             places,
+            clock: moved,
             _folder: folder,
         }
+    }
+}
+
+impl World {
+    pub(crate) fn clock_now(&self) -> u64 {
+        self.service.shared().store.now()
     }
 }
 

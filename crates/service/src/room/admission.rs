@@ -43,13 +43,12 @@ impl Room {
 
     /// Notes a check-in that goes to the store now.
     pub(super) fn begin(&self, member: &Member, checkin: [u8; 16]) -> Reply<Begun> {
-        let keys = &self.shared.keys;
-        let user = keys.pseudonym(self.task.id, &member.issuer, &member.subject);
+        let (user, device) = self.names_in_store(member)?;
         let session = SessionId(random()?);
         let now = self.now();
         let mut guard = self.lock();
         let inner = &mut *guard;
-        inner.population.seen(now, user);
+        inner.population.seen(now, self.name_in_memory(member));
         let Some(current) = &mut inner.current else {
             return Err(self.later(
                 inner,
@@ -64,7 +63,7 @@ impl Room {
                 attempt: current.id,
                 session,
                 user,
-                device: member.device,
+                device,
                 checkin,
                 hold_until: current.machine.settings().attempt_until(),
             },

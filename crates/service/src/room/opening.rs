@@ -92,6 +92,9 @@ impl Room {
                 return Ok(());
             }
         };
+        if let Some(why) = self.too_slow(opened.round(), now)? {
+            return self.pause(inner, &why);
+        }
         let settings = self.settings(now)?;
         let id = self.shared.store.open_attempt(
             &inner.lease,

@@ -13,7 +13,7 @@ use undertone_coordinator::head::{CloseError, Next, RunHead};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::record::{AbandonReason, AbandonedAttempt, EndReason, LedgerMode};
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
-use undertone_coordinator::task::{LedgerPlace, Purpose};
+use undertone_coordinator::task::Purpose;
 use undertone_protocol::{Blob, Head, Label, TaskState, Verdict, digest_of, write};
 use undertone_run::metrics::MetricsLine;
 use undertone_run::task::round_record;
@@ -133,6 +133,11 @@ impl Room {
         lease: &Lease,
     ) -> Result<(RunHead, Blob, Vec<SessionId>), Failed> {
         let store = &self.shared.store;
+        match self.too_slow(current.opened.round(), self.now()) {
+            Ok(None) => {}
+            Ok(Some(_)) => return Err(Failed::Abandon(Box::new(Some(head)), Reason::Deadline)),
+            Err(error) => return Err(Failed::Error(error)),
+        }
         let counted = u64::from(current.machine.counts().reported);
         if let Err(error) = store.reserve(lease, current.id, counted) {
             return Err(match error {
@@ -153,7 +158,7 @@ impl Room {
         }
         let lost: Vec<ParticipantId> = current.counted().filter(|user| !users.contains(user)).collect();
         let attempts = self.abandoned()?;
-        let on_device = self.task.file.service.ledger == LedgerPlace::Device;
+        let on_device = self.counts_on_devices();
         let who = Participants {
             names: if on_device { Vec::new() } else { users.clone() },
             unnamed: on_device.then_some(users.len() as u64),
@@ -241,7 +246,7 @@ impl Room {
     /// The attempts without a release since the last release, as the ledger names them.
     fn abandoned(&self) -> Result<Vec<AbandonedAttempt>> {
         let attempts = self.shared.store.abandoned_since_release(self.task.id)?;
-        let on_device = self.task.file.service.ledger == LedgerPlace::Device;
+        let on_device = self.counts_on_devices();
         Ok(attempts
             .into_iter()
             .map(|attempt| AbandonedAttempt {
