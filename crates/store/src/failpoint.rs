@@ -27,8 +27,7 @@ pub(crate) fn reach(name: &str) {
         let (name, visit) = text.rsplit_once(':')?;
         Some((name.to_owned(), visit.parse().ok()?))
     });
-    #[cfg(test)]
-    record(name);
+    note(VISITS_VARIABLE, name);
     let Some((chosen, visit)) = chosen else { return };
     if chosen == name && VISITS.fetch_add(1, Ordering::SeqCst) + 1 == *visit {
         let _ = std::process::Command::new("kill")
@@ -42,15 +41,17 @@ pub(crate) fn reach(name: &str) {
 }
 
 /// The variable that names the file to which a test's process adds the fail points that it visits.
-#[cfg(test)]
+#[cfg(any(test, feature = "failpoints"))]
 pub(crate) const VISITS_VARIABLE: &str = "UNDERTONE_FAIL_POINT_VISITS";
 
-#[cfg(test)]
-fn record(name: &str) {
+/// Adds a line to the file that this variable of the environment names, if it names one. The end of the process leaves what was written.
+#[cfg(any(test, feature = "failpoints"))]
+pub(crate) fn note(variable: &str, line: &str) {
     use std::io::Write as _;
-    if let Ok(path) = std::env::var(VISITS_VARIABLE) {
+    if let Some(path) = std::env::var_os(variable) {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        file.and_then(|mut file| writeln!(file, "{name}"))
-            .expect("a file for the visits");
+        // One write per line, so that lines of two threads stay apart.
+        file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()))
+            .expect("a file for the notes of a test");
     }
 }

@@ -481,6 +481,7 @@ fn fail_points() -> Vec<String> {
         include_str!("sql/admission.rs"),
         include_str!("sql/attempts.rs"),
         include_str!("sql/release.rs"),
+        include_str!("sql/tasks.rs"),
         include_str!("sql/writer.rs"),
         include_str!("blobs/folder.rs"),
     ];

@@ -273,3 +273,9 @@ pub trait Store: Send + Sync {
 pub fn reach_fail_point(name: &str) {
     failpoint::reach(name);
 }
+
+/// Adds a line to the file that a variable of the environment names, if it names one: for the tests of programs over a store.
+#[cfg(feature = "failpoints")]
+pub fn note_for_tests(variable: &str, line: &str) {
+    failpoint::note(variable, line);
+}

@@ -6,6 +6,7 @@ use undertone_protocol::{Digest32, TaskState};
 use super::facts::{led_task, note, open_attempt, task, task_row};
 use super::{Bits, Name, Sql, Time, Tx, all, change, one};
 use crate::clock::after;
+use crate::failpoint::failpoint;
 use crate::{
     AbandonedAttempt, AttemptId, AttemptState, Histograms, Lease, Millis, NewTask, Reason, TaskId,
     Unpublished, rules,
@@ -81,6 +82,7 @@ pub(crate) fn lease(
         "UPDATE tasks SET fence = ?2, lease_owner = ?3, lease_until = ?4 WHERE id = ?1",
         (found.row, Bits(lease.fence), process, Time(lease.until)),
     )?;
+    failpoint!("lease: after the fence");
     if let Some((attempt, AttemptState::Releasing)) = open_attempt(conn, found.row)? {
         let facts = super::facts::attempt(conn, attempt)?;
         super::attempts::close_abandoned(conn, found.row, &facts, lease.fence, Reason::Crash, &[], now)?;
@@ -193,6 +195,7 @@ pub(crate) fn unpublished(conn: &dyn Sql, id: TaskId) -> Tx<Vec<Unpublished>> {
 
 pub(crate) fn published(conn: &dyn Sql, id: TaskId, round: u64) -> Tx<()> {
     let task = task_row(conn, id)?.ok_or_else(|| rules::missing("task", id.to_string()))?;
+    failpoint!("published: before the mark");
     let sql = "UPDATE models SET published = 1 WHERE task = ?1 AND round = ?2";
     match change(conn, sql, (task, Bits(round)))? {
         0 => Err(rules::no_model(id, round).into()),
