@@ -54,6 +54,12 @@ pub enum ServiceError {
         /// The reason, and what to do.
         reason: String,
     },
+    /// A change of an attempt was left half made. The process leads the task anew, which abandons the attempt.
+    #[error("the attempt cannot go on after a failure: {reason}")]
+    Broken {
+        /// The failure.
+        reason: String,
+    },
     /// From the store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -78,6 +84,18 @@ pub enum ServiceError {
 }
 
 impl ServiceError {
+    /// `true` for a failure that may pass by itself or with room on a disk, so that a later try goes on; `false` for damage.
+    pub(crate) fn passes(&self) -> bool {
+        match self {
+            // A task that is halted needs no second reason.
+            Self::Entropy(_) | Self::Io { .. } | Self::Halted { .. } | Self::Broken { .. } => true,
+            Self::Store(error) => !matches!(error, StoreError::Damaged { .. }),
+            Self::Blob(error) => matches!(error, BlobError::Io { .. }),
+            Self::Run(error) => matches!(error, RunError::Io { .. }),
+            _ => false,
+        }
+    }
+
     pub(crate) fn io(verb: &'static str, path: &Path, source: std::io::Error) -> Self {
         Self::Io {
             verb,

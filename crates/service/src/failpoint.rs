@@ -8,3 +8,10 @@ macro_rules! failpoint {
     };
 }
 pub(crate) use failpoint;
+
+/// Notes a draw of noise by the public name of its key, for a test that looks for a name that was used twice.
+#[cfg(feature = "failpoints")]
+pub(crate) fn drawn(attempt: undertone_store::AttemptId, round: u64, key: Option<&str>) {
+    let key = key.unwrap_or("none");
+    undertone_store::note_for_tests("UNDERTONE_FAIL_POINT_DRAWS", &format!("{attempt} {round} {key}"));
+}

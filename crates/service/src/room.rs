@@ -9,6 +9,7 @@ mod device_ledger;
 mod devices;
 mod evaluation;
 mod groups;
+mod guard;
 mod opening;
 mod outlook;
 mod release;
@@ -118,6 +119,18 @@ struct Inner {
     round_opened: Option<Millis>,
     /// No attempt opens before this time.
     not_before: Millis,
+    /// The failure that left a change half made, for example at the request of a device. The task is then led anew.
+    broken: Option<String>,
+}
+
+impl Inner {
+    /// Notes the failure of a change.
+    fn noted<T>(&mut self, done: Result<T>) -> Result<T> {
+        if let Err(error) = &done {
+            self.broken.get_or_insert_with(|| error.to_string());
+        }
+        done
+    }
 }
 
 /// The attempt that is open.
@@ -171,11 +184,13 @@ impl Room {
         let Some(lease) = shared.store.lease(task.id, &shared.process, LEASE)? else {
             return Ok(None);
         };
+        crate::failpoint!("lead.leased");
         if let Some((attempt, state)) = shared.store.open_attempt_of(task.id)?
             && !matches!(state, AttemptState::Committed | AttemptState::Abandoned)
         {
             // Nobody knows who had reported: each session that was not lost before it was ready counts.
             shared.store.abandon(&lease, attempt, Reason::Crash, &[])?;
+            crate::failpoint!("lead.abandoned");
         }
         // Files of an attempt that the store calls committed wait for their publication.
         for attempt in shared.blobs.staged()? {
@@ -185,6 +200,7 @@ impl Room {
                 .is_ok_and(|outcome| outcome.state == AttemptState::Abandoned)
             {
                 shared.blobs.sweep(attempt)?;
+                crate::failpoint!("lead.swept");
             }
         }
         let row = shared.store.task(task.id)?;
@@ -208,6 +224,7 @@ impl Room {
                 round_time: RoundTime::new(until),
                 round_opened: None,
                 not_before: 0,
+                broken: None,
             }),
             changed: tokio::sync::watch::Sender::new(0),
             shared,
@@ -221,14 +238,7 @@ impl Room {
                     inner.head = Some(head);
                     inner.model = model;
                 }
-                Err(
-                    error @ (ServiceError::Store(_)
-                    | ServiceError::Entropy(_)
-                    | ServiceError::Io { .. }
-                    | ServiceError::Halted { .. }),
-                ) => {
-                    return Err(error);
-                }
+                Err(error) if error.passes() => return Err(error),
                 Err(error) => return Err(room.halt(&error.to_string())),
             }
         }
@@ -285,8 +295,12 @@ impl Room {
     /// Does everything that is due: renews the lease, opens an attempt, ends sessions whose time is over, and releases.
     ///
     /// # Errors
-    /// [`ServiceError::Halted`]; [`StoreError::Fenced`] where another process leads the task now: this room is then over.
+    /// [`ServiceError::Halted`]; [`StoreError::Fenced`] where another process leads the task now; [`ServiceError::Broken`] after a
+    /// failure at the request of a device. This room is then over, and the task is led anew.
     pub fn tick(&self) -> Result<()> {
+        if let Some(reason) = self.lock().broken.clone() {
+            return Err(ServiceError::Broken { reason });
+        }
         self.keep_lease()?;
         let now = self.now();
         {
@@ -340,6 +354,11 @@ impl Room {
 
     /// Ends a session in the machine, in its group and in the store.
     fn lose(&self, inner: &mut Inner, now: Millis, session: SessionId, at: LostAt) -> Result<()> {
+        let done = self.lose_one(inner, now, session, at);
+        inner.noted(done)
+    }
+
+    fn lose_one(&self, inner: &mut Inner, now: Millis, session: SessionId, at: LostAt) -> Result<()> {
         let Some(current) = &mut inner.current else {
             return Ok(());
         };
@@ -369,7 +388,13 @@ impl Room {
         self.apply(inner, now, effects)
     }
 
+    /// Does what the machine asks for. The machine has moved on, so effects that are not done leave the room broken.
     fn apply(&self, inner: &mut Inner, now: Millis, effects: Vec<Effect>) -> Result<()> {
+        let done = self.apply_all(inner, now, effects);
+        inner.noted(done)
+    }
+
+    fn apply_all(&self, inner: &mut Inner, now: Millis, effects: Vec<Effect>) -> Result<()> {
         for effect in effects {
             let Some(current) = &mut inner.current else {
                 return Ok(());
@@ -379,6 +404,7 @@ impl Room {
                 Effect::OfferSlots(_) => {}
                 Effect::CloseSelection => {
                     self.shared.store.close_selection(&inner.lease, current.id)?;
+                    crate::failpoint!("attempt.selected");
                 }
                 Effect::CloseLobby(shard) => self.close_phase(inner, now, shard, Phase::Lobby)?,
                 Effect::ClosePhase { shard, phase } => self.close_phase(inner, now, shard, phase)?,
@@ -403,6 +429,7 @@ impl Room {
         self.shared
             .store
             .abandon(&inner.lease, current.id, reason, &counted)?;
+        crate::failpoint!("attempt.abandoned");
         tracing::warn!(task = %self.task.id, round = current.opened.round(), ?reason, "an attempt was abandoned");
         self.end_sessions(inner, &current, now, Verdict::Abandoned, &[]);
         inner.abandoned_in_a_row += 1;

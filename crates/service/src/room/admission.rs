@@ -110,6 +110,7 @@ impl Room {
             current.pending.remove(&admission.session);
         }
         if let Some(user) = current.pending.remove(&session) {
+            crate::failpoint!("admit.held");
             let draw = inner.rng.next_u64();
             let Some(shard) = current.machine.place(draw) else {
                 let full = self.later(inner, Code::Full, "the attempt has its devices", Cause::Later);
@@ -127,6 +128,7 @@ impl Room {
             };
             current.devices.insert(session, device);
             self.event(inner, now, Event::Slot { session, shard })?;
+            crate::failpoint!("admit.assigned");
         }
         let open = inner.current.as_ref();
         if !open.is_some_and(|current| current.devices.contains_key(&session)) {

@@ -13,10 +13,9 @@ impl Room {
     /// The errors of [`tick`](Self::tick). The next process then waits for the end of the lease and abandons the attempt.
     pub fn close(&self) -> Result<()> {
         let releases = |room: &Self| {
-            room.lock()
-                .current
-                .as_ref()
-                .is_some_and(|current| current.release)
+            let inner = room.lock();
+            let asked = inner.current.as_ref().is_some_and(|current| current.release);
+            asked && inner.broken.is_none()
         };
         if releases(self) {
             self.release()?;

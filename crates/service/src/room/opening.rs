@@ -105,6 +105,7 @@ impl Room {
                 report_until: settings.attempt_until(),
             },
         )?;
+        crate::failpoint!("attempt.opened");
         let number = self.shared.store.abandoned_since_release(self.task.id)?.len() as u32;
         let model = self.served_model(&inner.model)?;
         let sums = self.sums(&opened, number, &settings, &model)?;

@@ -14,14 +14,16 @@ use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::record::{AbandonReason, AbandonedAttempt, EndReason, LedgerMode};
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
 use undertone_coordinator::task::Purpose;
-use undertone_protocol::{Blob, Head, Label, TaskState, Verdict, digest_of, write};
+use undertone_protocol::{Blob, Head, Label, TaskState, Verdict, write};
 use undertone_run::metrics::MetricsLine;
 use undertone_run::task::round_record;
 use undertone_store::{
-    AttemptState, Created, Lease, Millis, Reason, Release, SessionId, StoreError, Unpublished,
+    AttemptId, AttemptState, Created, Lease, Millis, Outcome, Reason, Release, SessionId, StoreError,
+    Unpublished,
 };
 
-use super::{Current, Room, Sums, lock};
+use super::guard::forked;
+use super::{Current, Inner, Room, Sums, lock};
 use crate::error::{Result, ServiceError};
 use crate::group::GroupSum;
 use crate::head_state::{self, Place};
@@ -100,15 +102,31 @@ impl Room {
             Err(Failed::Abandon(head, reason)) => {
                 inner.head = *head;
                 inner.current = Some(current);
+                let attempt = inner.current.as_ref().map(|current| current.id);
                 self.abandon(inner, now, reason)?;
                 let lost = inner.head.is_none();
                 drop(guard);
+                if let Some(attempt) = attempt {
+                    self.sweep_abandoned(attempt);
+                }
                 if lost { self.reload() } else { Ok(()) }
             }
             Err(Failed::Error(error)) => {
                 drop(guard);
+                // Another leader may have swept the files before they were written.
+                self.sweep_abandoned(current.id);
                 Err(error)
             }
+        }
+    }
+
+    /// Deletes the staged files of an attempt that the store calls abandoned. Where that fails, the next lease of the task does it.
+    fn sweep_abandoned(&self, attempt: AttemptId) {
+        let abandoned = |outcome: Outcome| outcome.state == AttemptState::Abandoned;
+        if self.shared.store.outcome(attempt).is_ok_and(abandoned)
+            && let Err(error) = self.shared.blobs.sweep(attempt)
+        {
+            tracing::warn!(task = %self.task.id, %error, "staged files could not be deleted");
         }
     }
 
@@ -116,7 +134,7 @@ impl Room {
     fn reload(&self) -> Result<()> {
         let (head, model) = match self.load() {
             Ok(loaded) => loaded,
-            Err(error @ ServiceError::Store(_)) => return Err(error),
+            Err(error) if error.passes() => return Err(error),
             Err(error) => return Err(self.halt(&error.to_string())),
         };
         let mut inner = self.lock();
@@ -191,6 +209,8 @@ impl Room {
             }
             Err(CloseError::Lost { why }) => return Err(Failed::Error(self.halt(&why.to_string()))),
         };
+        #[cfg(feature = "failpoints")]
+        crate::failpoint::drawn(current.id, next.entry.round, next.entry.noise_key.as_deref());
         crate::failpoint!("release.closed");
         let (model, release) = self.stage(current, &next, users, lost)?;
         crate::failpoint!("release.staged");
@@ -349,7 +369,7 @@ impl Room {
     /// [`ServiceError::Halted`] where a head of that round, or of a later one, was published with other bytes.
     pub(super) fn publish(&self) -> Result<()> {
         let (store, blobs) = (&self.shared.store, &self.shared.blobs);
-        let row = store.task(self.task.id)?;
+        self.guard()?;
         for unpublished in store.unpublished(self.task.id)? {
             let head = self.signed_head(&unpublished)?;
             match blobs.create_head(self.task.id, unpublished.round, &head)? {
@@ -365,19 +385,11 @@ impl Room {
                 }
             }
             crate::failpoint!("publish.blobs");
-            store.published(self.task.id, unpublished.round)?;
+            // The mark comes last: without it the files of an attempt would stay after a crash.
             blobs.sweep(unpublished.attempt)?;
+            crate::failpoint!("publish.swept");
+            store.published(self.task.id, unpublished.round)?;
             crate::failpoint!("publish.done");
-        }
-        // PRIVACY: a database that was put back to an earlier state would make a round again.
-        if let Some(newest) = blobs.last_head(self.task.id)?
-            && newest > row.head_round
-        {
-            return Err(self.halt(&format!(
-                "the store stands at round {}, but a head of round {newest} was published: the store was put back to an earlier \
-                 state. Start a new task; its ledger composes with this one",
-                row.head_round
-            )));
         }
         Ok(())
     }
@@ -403,26 +415,6 @@ impl Room {
         ))
     }
 
-    /// Remembers the newest head outside the folder of the store.
-    fn witness(&self, round: u64, head: &[u8]) -> Result<()> {
-        let Some(folder) = &self.shared.witness else {
-            return Ok(());
-        };
-        let path = folder.join(format!("{}.head", self.task.id));
-        let line = format!("{round} {}\n", crate::identity::hex(&digest_of(head)));
-        if let Ok(before) = std::fs::read_to_string(&path) {
-            let known = before
-                .split_once(' ')
-                .and_then(|(round, _)| round.parse::<u64>().ok());
-            let newer = known.is_some_and(|known| known > round);
-            if newer || (known == Some(round) && before != line) {
-                return Err(self.halt(&format!("{}: {}", path.display(), forked(round))));
-            }
-        }
-        undertone_run::files::write_atomic(&path, line.as_bytes())?;
-        Ok(())
-    }
-
     /// Ends the task after its last round.
     pub(super) fn complete(&self) -> Result<()> {
         let over = {
@@ -441,10 +433,17 @@ impl Room {
     /// # Errors
     /// From the store; a task that has ended. An open attempt is abandoned first.
     pub fn end(&self, reason: EndReason) -> Result<()> {
-        let now = self.now();
         let mut guard = self.lock();
         let inner = &mut *guard;
-        self.abandon(inner, now, Reason::Operator)?;
+        let ended = self.end_with(inner, reason);
+        inner.noted(ended)?;
+        drop(guard);
+        self.notify();
+        Ok(())
+    }
+
+    fn end_with(&self, inner: &mut Inner, reason: EndReason) -> Result<()> {
+        self.abandon(inner, self.now(), Reason::Operator)?;
         let Some(head) = inner.head.take() else {
             return Ok(());
         };
@@ -454,9 +453,8 @@ impl Room {
         self.shared
             .store
             .end(&inner.lease, &line, chain.head(), &previous)?;
+        crate::failpoint!("task.ended");
         inner.state = TaskState::Completed;
-        drop(guard);
-        self.notify();
         Ok(())
     }
 
@@ -469,13 +467,6 @@ impl Room {
             .as_ref()
             .map_or(0, |current| now.saturating_sub(current.opened_at))
     }
-}
-
-fn forked(round: u64) -> String {
-    format!(
-        "a head of round {round} was published with other bytes: two states of one store are in use. Start a new task; its ledger \
-         composes with this one"
-    )
 }
 
 fn reason(reason: Reason) -> AbandonReason {
