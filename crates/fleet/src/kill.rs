@@ -256,6 +256,35 @@ impl Kill {
         Ok(())
     }
 
+    /// Stops the process by SIGSTOP: it keeps its files and its locks, and does nothing.
+    ///
+    /// # Errors
+    /// [`FleetError::Io`] where no process runs or no signal can be sent.
+    pub fn pause(&self) -> Result<()> {
+        self.signal("-STOP")
+    }
+
+    /// Lets a paused process go on.
+    ///
+    /// # Errors
+    /// [`FleetError::Io`] where no process runs or no signal can be sent.
+    pub fn resume(&self) -> Result<()> {
+        self.signal("-CONT")
+    }
+
+    fn signal(&self, name: &str) -> Result<()> {
+        let failed = |source| FleetError::io(format!("send {name} to a process"), source);
+        let Some(child) = &self.child else {
+            return Err(failed(std::io::Error::other("no process runs")));
+        };
+        let mut kill = Command::new("kill");
+        kill.args([name, &child.id().to_string()]).stdin(Stdio::null());
+        match kill.status().map_err(failed)? {
+            status if status.success() => Ok(()),
+            status => Err(failed(std::io::Error::other(status.to_string()))),
+        }
+    }
+
     /// `true` from a start until the end was seen by [`poll`](Self::poll), [`wait`](Self::wait) or [`kill`](Self::kill).
     #[must_use]
     pub fn is_running(&self) -> bool {
@@ -322,6 +351,26 @@ mod tests {
             assert_eq!(process.wait(SOON).unwrap().unwrap().signal(), Some(9));
             assert!(started.elapsed() >= min);
         }
+    }
+
+    #[test]
+    fn a_paused_process_does_nothing_until_it_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let (begun, go) = (folder.path().join("begun"), folder.path().join("go"));
+        let script = format!(
+            "touch {}; while ! test -e {}; do sleep 0.01; done; exit 7",
+            begun.display(),
+            go.display()
+        );
+        let mut process = Kill::new(shell(&script), 1);
+        assert!(process.pause().is_err());
+        process.start(Doom::None).unwrap();
+        assert!(process.wait_ready(SOON, || begun.exists()).unwrap());
+        process.pause().unwrap();
+        std::fs::write(&go, "").unwrap();
+        assert!(process.wait(Duration::from_millis(300)).is_err(), "it went on");
+        process.resume().unwrap();
+        assert_eq!(process.wait(SOON).unwrap().unwrap().code(), Some(7));
     }
 
     #[test]
