@@ -1,8 +1,7 @@
-//! Rounds of real devices with a real service: ends, exports, and crashes at every fail point.
+//! Rounds of real devices with a real service: ends and exports.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-mod crash;
 mod world;
 
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! A service with one task and its devices, over its routes, under a clock that the test moves.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,9 +22,7 @@ use undertone_service::keys::Keys;
 use undertone_service::room::Shared;
 use undertone_service::server::Service;
 use undertone_service::task::{Task, create};
-use undertone_store::{
-    Clock as _, FolderBlobs, ManualClock, Memory as MemoryStore, MemoryBlobs, Sqlite, TaskId,
-};
+use undertone_store::{Clock as _, ManualClock, Memory as MemoryStore, MemoryBlobs, TaskId};
 use zeroize::Zeroizing;
 
 pub(crate) const START: u64 = 1_800_000_000_000;
@@ -102,8 +100,6 @@ pub(crate) struct World {
     clock: ManualClock,
     pub(crate) task: TaskId,
     pub(crate) devices: Vec<SimDevice>,
-    /// Each model that a device loaded: round and digest.
-    pub(crate) served: BTreeSet<(u64, String)>,
 }
 
 pub(crate) struct SimDevice {
@@ -130,21 +126,6 @@ impl World {
             witness: None,
         };
         Self::over(shared, clock, text, users, identity)
-    }
-
-    /// A world in a folder, which may have been killed before. The clock starts at `now`.
-    pub(crate) fn in_folder(folder: &Path, now: u64, text: &str, users: usize) -> Self {
-        let clock = ManualClock::at(now);
-        std::fs::create_dir_all(folder.join("witness")).unwrap();
-        let store = Sqlite::with_clock(&folder.join("service.sqlite"), Arc::new(clock.clone())).unwrap();
-        let shared = Shared {
-            store: Arc::new(store),
-            blobs: Arc::new(FolderBlobs::open(&folder.join("blobs")).unwrap()),
-            keys: Keys::open(folder).unwrap(),
-            process: "test".to_owned(),
-            witness: Some(folder.join("witness")),
-        };
-        Self::over(shared, clock, text, users, Identity::Certificate)
     }
 
     fn over(shared: Shared, clock: ManualClock, text: &str, users: usize, identity: Identity) -> Self {
@@ -217,7 +198,6 @@ impl World {
             clock,
             task,
             devices: Vec::new(),
-            served: BTreeSet::new(),
         };
         for (user, invitation) in invitations.into_iter().enumerate() {
             let device = world.enrol(user, &invitation, setup.clone());
@@ -285,15 +265,6 @@ impl World {
         })
     }
 
-    /// Notes the model of a round that was handed out, by the names in the signed head's place: the store of that moment.
-    fn note_model(&mut self, request: &Request, reply: &Reply) {
-        let row = self.service.shared().store.task(self.task).unwrap();
-        let model: String = row.head_model.iter().map(|byte| format!("{byte:02x}")).collect();
-        if reply.status == 200 && request.target.ends_with(&model) {
-            self.served.insert((row.head_round, model));
-        }
-    }
-
     /// Exports the task once its last round has ended it.
     pub(crate) fn exports_after_the_end(&mut self) {
         self.step();
@@ -346,7 +317,6 @@ impl World {
         let event = match action {
             Action::Http(request) => {
                 let reply = self.carry(&request);
-                self.note_model(&request, &reply);
                 Event::Reply(reply)
             }
             Action::Train(job) => {

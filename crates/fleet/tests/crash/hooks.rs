@@ -1,0 +1,221 @@
+//! A store and blobs whose writes pass a hook, which may refuse them, lose their answers, or do something else in between.
+
+use std::io;
+use std::io::Read;
+use std::sync::Arc;
+
+use undertone_coordinator::participation::ParticipantId;
+use undertone_protocol::{Digest32, TaskState};
+use undertone_store::{
+    AbandonedAttempt, Admission, Admitted, AttemptId, AttemptState, BlobError, BlobReader, Blobs, Created,
+    DeviceRow, Histograms, Lease, Millis, NewAttempt, NewTask, Outcome, Reason, Release, SessionId,
+    SessionState, Store, StoreError, Stored, TaskId, TaskRow, Unpublished,
+};
+
+type Made<T> = Result<T, StoreError>;
+
+/// The acts of a service that write, and the reading of an outcome, as they pass.
+pub(crate) trait Hook: Send + Sync {
+    /// Before an act. An error refuses it, with nothing done.
+    fn before(&self, act: &'static str) -> Result<(), String> {
+        let _ = act;
+        Ok(())
+    }
+
+    /// After an act that succeeded. An error loses its answer.
+    fn after(&self, act: &'static str) -> Result<(), String> {
+        let _ = act;
+        Ok(())
+    }
+
+    /// Each release that is to be committed, before the hook of the act.
+    fn release(&self, release: &Release) {
+        let _ = release;
+    }
+}
+
+/// A store behind a hook.
+pub(crate) struct HookedStore {
+    pub(crate) inner: Arc<dyn Store>,
+    pub(crate) hook: Arc<dyn Hook>,
+}
+
+impl HookedStore {
+    fn act<T>(&self, act: &'static str, run: impl FnOnce(&dyn Store) -> Made<T>) -> Made<T> {
+        let lost = |reason| StoreError::Unavailable {
+            place: "the store behind a hook".to_owned(),
+            reason,
+        };
+        self.hook.before(act).map_err(lost)?;
+        let made = run(self.inner.as_ref())?;
+        self.hook.after(act).map_err(lost)?;
+        Ok(made)
+    }
+}
+
+impl Store for HookedStore {
+    fn now(&self) -> Millis {
+        self.inner.now()
+    }
+    fn create_task(&self, task: &NewTask) -> Made<()> {
+        self.act("create_task", |store| store.create_task(task))
+    }
+    fn task(&self, task: TaskId) -> Made<TaskRow> {
+        self.inner.task(task)
+    }
+    fn tasks(&self) -> Made<Vec<TaskRow>> {
+        self.inner.tasks()
+    }
+    fn set_state(&self, task: TaskId, from: TaskState, to: TaskState, actor: &str, note: &str) -> Made<()> {
+        self.act("set_state", |store| store.set_state(task, from, to, actor, note))
+    }
+    fn lease(&self, task: TaskId, process: &str, ttl: Millis) -> Made<Option<Lease>> {
+        self.act("lease", |store| store.lease(task, process, ttl))
+    }
+    fn renew(&self, lease: &Lease, ttl: Millis) -> Made<Lease> {
+        self.act("renew", |store| store.renew(lease, ttl))
+    }
+    fn hand_back(&self, lease: Lease) -> Made<()> {
+        self.act("hand_back", |store| store.hand_back(lease))
+    }
+    fn open_attempt(&self, lease: &Lease, attempt: &NewAttempt) -> Made<AttemptId> {
+        self.act("open_attempt", |store| store.open_attempt(lease, attempt))
+    }
+    fn close_selection(&self, lease: &Lease, attempt: AttemptId) -> Made<()> {
+        self.act("close_selection", |store| store.close_selection(lease, attempt))
+    }
+    fn admit(&self, admission: &Admission) -> Made<Admitted> {
+        self.act("admit", |store| store.admit(admission))
+    }
+    fn note_sessions(&self, states: &[(SessionId, SessionState)]) -> Made<()> {
+        self.act("note_sessions", |store| store.note_sessions(states))
+    }
+    fn reserve(&self, lease: &Lease, attempt: AttemptId, included: u64) -> Made<()> {
+        self.act("reserve", |store| store.reserve(lease, attempt, included))
+    }
+    fn commit_release(&self, lease: &Lease, release: &Release) -> Made<()> {
+        self.hook.release(release);
+        self.act("commit_release", |store| store.commit_release(lease, release))
+    }
+    fn abandon(
+        &self,
+        lease: &Lease,
+        attempt: AttemptId,
+        reason: Reason,
+        users: &[ParticipantId],
+    ) -> Made<()> {
+        self.act("abandon", |store| store.abandon(lease, attempt, reason, users))
+    }
+    fn outcome(&self, attempt: AttemptId) -> Made<Outcome> {
+        self.act("outcome", |store| store.outcome(attempt))
+    }
+    fn open_attempt_of(&self, task: TaskId) -> Made<Option<(AttemptId, AttemptState)>> {
+        self.inner.open_attempt_of(task)
+    }
+    fn abandoned_since_release(&self, task: TaskId) -> Made<Vec<AbandonedAttempt>> {
+        self.inner.abandoned_since_release(task)
+    }
+    fn unpublished(&self, task: TaskId) -> Made<Vec<Unpublished>> {
+        self.inner.unpublished(task)
+    }
+    fn published(&self, task: TaskId, round: u64) -> Made<()> {
+        self.act("published", |store| store.published(task, round))
+    }
+    fn may_serve(&self, blob: &Digest32) -> Made<bool> {
+        self.inner.may_serve(blob)
+    }
+    fn ledger(&self, task: TaskId, from: u64) -> Made<Vec<Vec<u8>>> {
+        self.inner.ledger(task, from)
+    }
+    fn end(&self, lease: &Lease, line: &[u8], digest: &str, previous: &str) -> Made<()> {
+        self.act("end", |store| store.end(lease, line, digest, previous))
+    }
+    fn metrics(&self, task: TaskId) -> Made<Vec<Vec<u8>>> {
+        self.inner.metrics(task)
+    }
+    fn append_metrics(&self, task: TaskId, line: &[u8]) -> Made<()> {
+        self.act("append_metrics", |store| store.append_metrics(task, line))
+    }
+    fn observed(&self, task: TaskId) -> Made<Histograms> {
+        self.inner.observed(task)
+    }
+    fn enrol(&self, key: &Digest32, population: &str) -> Made<DeviceRow> {
+        self.act("enrol", |store| store.enrol(key, population))
+    }
+    fn device(&self, key: &Digest32) -> Made<Option<DeviceRow>> {
+        self.inner.device(key)
+    }
+    fn revoke(&self, key: &Digest32, actor: &str) -> Made<()> {
+        self.act("revoke", |store| store.revoke(key, actor))
+    }
+    fn spend(&self, session_key: &Digest32, until: Millis) -> Made<bool> {
+        self.act("spend", |store| store.spend(session_key, until))
+    }
+    fn issue(&self, subject: &Digest32, window: u64, number: u32, limit: u32) -> Made<bool> {
+        self.act("issue", |store| store.issue(subject, window, number, limit))
+    }
+    fn sweep(&self) -> Made<()> {
+        self.act("sweep", |store| store.sweep())
+    }
+}
+
+/// Blobs behind a hook.
+pub(crate) struct HookedBlobs {
+    pub(crate) inner: Arc<dyn Blobs>,
+    pub(crate) hook: Arc<dyn Hook>,
+}
+
+impl HookedBlobs {
+    fn act<T>(
+        &self,
+        act: &'static str,
+        run: impl FnOnce(&dyn Blobs) -> Result<T, BlobError>,
+    ) -> Result<T, BlobError> {
+        let lost = |reason: String| BlobError::Io {
+            action: "writing",
+            path: "the blobs behind a hook".to_owned(),
+            source: io::Error::new(io::ErrorKind::StorageFull, reason),
+        };
+        self.hook.before(act).map_err(lost)?;
+        let made = run(self.inner.as_ref())?;
+        self.hook.after(act).map_err(lost)?;
+        Ok(made)
+    }
+}
+
+impl Blobs for HookedBlobs {
+    fn stage(&self, attempt: AttemptId, name: &str, bytes: &mut dyn Read) -> Result<Stored, BlobError> {
+        let act = match name {
+            "state" => "stage_state",
+            _ => "stage_model",
+        };
+        self.act(act, |blobs| blobs.stage(attempt, name, bytes))
+    }
+    fn publish(&self, attempt: AttemptId, name: &str, digest: &Digest32) -> Result<(), BlobError> {
+        self.act("publish", |blobs| blobs.publish(attempt, name, digest))
+    }
+    fn put(&self, bytes: &mut dyn Read) -> Result<Stored, BlobError> {
+        self.act("put", |blobs| blobs.put(bytes))
+    }
+    fn get(&self, digest: &Digest32, offset: u64) -> Result<BlobReader, BlobError> {
+        self.inner.get(digest, offset)
+    }
+    fn remove(&self, digest: &Digest32) -> Result<bool, BlobError> {
+        self.act("remove", |blobs| blobs.remove(digest))
+    }
+    fn create_head(&self, task: TaskId, round: u64, bytes: &[u8]) -> Result<Created, BlobError> {
+        self.act("create_head", |blobs| blobs.create_head(task, round, bytes))
+    }
+    fn head(&self, task: TaskId, round: u64) -> Result<Option<Vec<u8>>, BlobError> {
+        self.inner.head(task, round)
+    }
+    fn last_head(&self, task: TaskId) -> Result<Option<u64>, BlobError> {
+        self.inner.last_head(task)
+    }
+    fn staged(&self) -> Result<Vec<AttemptId>, BlobError> {
+        self.inner.staged()
+    }
+    fn sweep(&self, attempt: AttemptId) -> Result<(), BlobError> {
+        self.act("sweep_staged", |blobs| blobs.sweep(attempt))
+    }
+}

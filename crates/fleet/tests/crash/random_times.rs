@@ -1,0 +1,78 @@
+//! A process that is killed at random times, over real sockets and by the clock of the machine.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use undertone_fleet::{Doom, Fleet, FleetConfig, MachineClock};
+
+use super::agreement::check;
+use super::outside::{ChildClock, Outside, ToChild};
+use super::task::{Size, Template, fleet_config, users};
+
+/// Kills a service `kills` times at random while it leads a task. The fleet lives outside and goes on.
+fn killed_at_random(size: Size, devices: usize, kills: u64) {
+    let started = Instant::now();
+    let template = Template::new(size);
+    let folder = template.copy();
+    // Kills are spread over the rounds. Lives grow longer while no round is released, and shorter after one; a task that is ahead of
+    // its kills gets lives that are too short for a release.
+    let (mut longest, mut last) = (0.4, 0);
+    let dooms = move |start: u64, head: u64| {
+        longest *= if head > last { 0.7 } else { 1.15 };
+        last = head;
+        let longest = Duration::from_secs_f64(f64::clamp(longest, 0.05, 20.0));
+        match start {
+            start if start > kills => Doom::None,
+            start if head * kills > start * size.rounds => Doom::Within(Duration::ZERO, longest / 4),
+            _ => Doom::Within(Duration::ZERO, longest),
+        }
+    };
+    let outside = Outside::new(folder.path(), ChildClock::Machine, Box::new(dooms), kills + 3, 5);
+    let config = FleetConfig {
+        clock: Arc::new(MachineClock),
+        seed: 5,
+        workers: 2,
+        max_pause_ms: 1000,
+        start_spread_ms: 500,
+        ..fleet_config(folder.path(), devices, u64::MAX / 2)
+    };
+    let fleet = Fleet::new(config, users(devices), ToChild(outside.clone())).unwrap();
+    fleet.enrol().unwrap();
+    fleet.run_until(|| outside.tick()).unwrap();
+    let (starts, deaths) = outside.lives();
+    let seen = outside.end();
+    check(folder.path(), template.task, size, &seen, &fleet);
+    println!(
+        "{kills} kills planned, {starts} starts, {deaths} ends, {} rounds, {devices} devices in {:?}",
+        size.rounds,
+        started.elapsed()
+    );
+    // The last process may complete the task before its time comes.
+    assert!(deaths + 1 >= kills, "{deaths} of {kills} kills");
+}
+
+#[test]
+fn a_process_that_is_killed_at_random_times_releases_each_round_once() {
+    let size = Size {
+        rounds: 4,
+        users_per_round: 8,
+        min_sep: 2,
+        max_part: 20,
+        ..Size::default()
+    };
+    killed_at_random(size, 60, 8);
+}
+
+/// Three hundred kills in a task of 60 rounds with 300 devices.
+#[test]
+#[ignore = "a quarter of an hour"]
+fn three_hundred_kills_at_random_times_release_each_round_once() {
+    let size = Size {
+        rounds: 60,
+        users_per_round: 40,
+        min_sep: 2,
+        max_part: 60,
+        ..Size::default()
+    };
+    killed_at_random(size, 300, 300);
+}
