@@ -6,6 +6,8 @@ use undertone_coordinator::task::Seeding;
 
 #[path = "tidy/circles.rs"]
 mod circles;
+#[path = "tidy/fail_points.rs"]
+mod fail_points;
 #[path = "tidy/habits.rs"]
 mod habits;
 
