@@ -10,6 +10,7 @@ mod devices;
 mod evaluation;
 mod groups;
 mod guard;
+mod left_over;
 mod opening;
 mod outlook;
 mod release;
@@ -26,9 +27,7 @@ use undertone_coordinator::head::{Opened, RunHead};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::session_terms::TaskSessionTerms;
 use undertone_protocol::{Blob, TaskState, Verdict, digest_of};
-use undertone_store::{
-    AttemptId, AttemptState, Blobs, Lease, Millis, Reason, SessionId, SessionState, Store, StoreError,
-};
+use undertone_store::{AttemptId, Blobs, Lease, Millis, Reason, SessionId, SessionState, Store, StoreError};
 
 use crate::attempt::{Attempt, Effect, Event};
 use crate::error::{Result, ServiceError};
@@ -185,24 +184,6 @@ impl Room {
             return Ok(None);
         };
         crate::failpoint!("lead.leased");
-        if let Some((attempt, state)) = shared.store.open_attempt_of(task.id)?
-            && !matches!(state, AttemptState::Committed | AttemptState::Abandoned)
-        {
-            // Nobody knows who had reported: each session that was not lost before it was ready counts.
-            shared.store.abandon(&lease, attempt, Reason::Crash, &[])?;
-            crate::failpoint!("lead.abandoned");
-        }
-        // Files of an attempt that the store calls committed wait for their publication.
-        for attempt in shared.blobs.staged()? {
-            if shared
-                .store
-                .outcome(attempt)
-                .is_ok_and(|outcome| outcome.state == AttemptState::Abandoned)
-            {
-                shared.blobs.sweep(attempt)?;
-                crate::failpoint!("lead.swept");
-            }
-        }
         let row = shared.store.task(task.id)?;
         let names = TaskSessionTerms::new(&task.id.0, digest_of(&task.plan), &random()?);
         let until = task.file.service.deadlines.report.millis();
@@ -211,7 +192,7 @@ impl Room {
             names,
             salt: random()?,
             inner: Mutex::new(Inner {
-                lease,
+                lease: lease.clone(),
                 state: row.state,
                 head: None,
                 model: Blob::default(),
@@ -231,16 +212,16 @@ impl Room {
             task,
         };
         if row.state != TaskState::Completed {
-            let guarded = room.publish().and_then(|()| room.load());
-            match guarded {
-                Ok((head, model)) => {
-                    let mut inner = room.lock();
-                    inner.head = Some(head);
-                    inner.model = model;
-                }
-                Err(error) if error.passes() => return Err(error),
-                Err(error) => return Err(room.halt(&error.to_string())),
-            }
+            // A store of the past abandons and deletes nothing: the newer one may come back.
+            room.unless_passing(room.guard())?;
+        }
+        room.end_left_over(&lease)?;
+        if row.state != TaskState::Completed {
+            let (head, model) = room.unless_passing(room.publish().and_then(|()| room.load()))?;
+            let mut inner = room.lock();
+            inner.head = Some(head);
+            inner.model = model;
+            drop(inner);
         }
         Ok(Some(Arc::new(room)))
     }

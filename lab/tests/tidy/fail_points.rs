@@ -30,7 +30,7 @@ fn only_tests_switch_fail_points_on() {
         }
         let found = features(&manifest, "dev-dependencies");
         if found.iter().any(|(_, feature)| feature == "failpoints") {
-            tests.insert(*folder);
+            tests.insert(folder);
         }
         // A feature that switches them on is named as they are, and is no default.
         let own = manifest.get("features").and_then(toml::Value::as_table);

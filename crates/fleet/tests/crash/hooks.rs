@@ -112,6 +112,10 @@ impl Store for HookedStore {
     fn open_attempt_of(&self, task: TaskId) -> Made<Option<(AttemptId, AttemptState)>> {
         self.inner.open_attempt_of(task)
     }
+    fn round_opened(&self, task: TaskId, round: u64) -> Made<Option<Millis>> {
+        self.inner.round_opened(task, round)
+    }
+
     fn abandoned_since_release(&self, task: TaskId) -> Made<Vec<AbandonedAttempt>> {
         self.inner.abandoned_since_release(task)
     }

@@ -95,7 +95,7 @@ impl Inside {
         self.lock().service.clone().unwrap()
     }
 
-    /// What devices were served so far.
+    /// Everything that devices were served so far.
     pub(crate) fn seen(&self) -> Seen {
         self.lock().seen.clone()
     }

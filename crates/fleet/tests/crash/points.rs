@@ -199,6 +199,54 @@ fn thirty_seeds_of_every_fail_point_release_each_round_once() {
     println!("{plays} plays");
 }
 
+/// Groups of a secure sum live in memory alone: a crash in any of their phases fails them, and the next attempt makes its own.
+#[test]
+fn a_process_that_is_killed_amid_secure_sums_releases_each_round_once() {
+    let size = Size {
+        rounds: 2,
+        users_per_round: 9,
+        secure: true,
+        ..Size::default()
+    };
+    let template = Template::new(size);
+    let visits = play(&template, 0, &Prelude::None, None).visits;
+    let mut work = Vec::new();
+    let places = [
+        "attempt.opened",
+        "attempt.selected",
+        "admit.assigned",
+        "writer: after commit",
+        "release.reserved",
+        "release.sealed",
+        "release.closed",
+        "release.staged",
+        "release.committed",
+        "publish.head",
+    ];
+    for (number, point) in places.into_iter().enumerate() {
+        for seed in 0..super::seeds() {
+            let draw = drawn(&[number as u64, seed, 7]);
+            let last = if visits[point] > 3 {
+                visits[point] * 2 / 3
+            } else {
+                visits[point]
+            };
+            work.push((1 + seed, FailPoint::new(point, 1 + draw % last)));
+        }
+    }
+    in_parallel(work, |(seed, point)| {
+        let played = play(&template, seed, &Prelude::None, Some(point.clone()));
+        assert_eq!(played.deaths, 1, "{point}");
+        assert!(
+            played
+                .released
+                .entries
+                .iter()
+                .all(|entry| entry.survivors >= Some(6))
+        );
+    });
+}
+
 /// A release whose parameters are not finite is committed as quarantined: nothing after the noise depends on its value.
 #[test]
 fn a_release_that_is_not_finite_is_committed_once_and_its_noise_never_drawn_again() {

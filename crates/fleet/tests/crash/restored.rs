@@ -9,7 +9,7 @@ use undertone_service::ServiceError;
 use undertone_service::data_folder::{BLOBS, DATABASE};
 use undertone_service::room::Room;
 use undertone_service::task::Task;
-use undertone_store::TaskId;
+use undertone_store::{AttemptId, TaskId};
 
 use super::inside::Inside;
 use super::task::{Size, Template, copy_folder, data, temporary, witness};
@@ -21,6 +21,7 @@ const SIZE: Size = Size {
     min_sep: 1,
     max_part: 20,
     rate: 1.0,
+    secure: false,
 };
 
 /// Devices of a round: its goal with over-selection.
@@ -48,6 +49,8 @@ fn run_to(inside: &Arc<Inside>, fleet: &undertone_fleet::Fleet<'_>, task: TaskId
             inside.service().shared().store.task(task).unwrap().head_round >= rounds
         })
         .unwrap();
+    // The next attempt is open then.
+    assert_eq!(inside.tick(task), [""; 0]);
     inside.put_away();
 }
 
@@ -146,7 +149,18 @@ fn files(folder: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
 fn a_database_that_was_put_back_halts_its_task_and_says_what_to_do() {
     let past = Past::new();
     past.restore_database();
+    // The database of the past has an open attempt of this number; its files may be those of a release that the newer one commits.
+    let staged = past.inside.shared("local");
+    staged
+        .blobs
+        .stage(AttemptId(2), "model", &mut &b"newer"[..])
+        .unwrap();
+    drop(staged);
     let reason = past.halts();
+    assert_eq!(
+        past.inside.shared("local").blobs.staged().unwrap(),
+        [AttemptId(2)]
+    );
     let expected = "the store stands at round 1, but the folder of blobs shows a head of round 3: the store was put back to an earlier \
                     state. Start a new task; its ledger composes with this one";
     assert_eq!(reason, expected);

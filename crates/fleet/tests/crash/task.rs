@@ -33,6 +33,8 @@ pub(crate) struct Size {
     pub(crate) max_part: u64,
     /// The rate of the server. A rate near the largest number leaves no finite parameters, so rounds are quarantined.
     pub(crate) rate: f64,
+    /// `true` for sums of groups that the service cannot take apart.
+    pub(crate) secure: bool,
 }
 
 impl Default for Size {
@@ -43,6 +45,7 @@ impl Default for Size {
             min_sep: 2,
             max_part: 2,
             rate: 1.0,
+            secure: false,
         }
     }
 }
@@ -55,7 +58,17 @@ impl Size {
             min_sep,
             max_part,
             rate,
+            secure,
         } = self;
+        let (noise, aggregation, deadlines) = match secure {
+            false => (8.0, "", ""),
+            true => (
+                2.0,
+                r#"aggregation = { sum = "secagg", encoding = { kind = "rotated_rounding", scale = 10000.0 }, min_clients = 6, max_clients = 24 }"#,
+                r#"lobby = "5s", keys = "10s", shares = "10s", upload = "30s", unmask = "10s", "#,
+            ),
+        };
+        let group = if secure { 7 } else { 4 };
         format!(
             r#"
 name = "words"
@@ -66,13 +79,14 @@ cohort = {{ sampling = "check_in", users_per_round = {users_per_round}, populati
 participation = {{ min_sep = {min_sep}, max_part = {max_part} }}
 user_update = {{ algorithm = "fedavg", learning_rate = 0.5, batch_size = 2, epochs = 1 }}
 clip = {{ kind = "flat", norm = 0.5 }}
-privacy = {{ noise_multiplier = 8.0, delta = 1e-6, mechanism = {{ kind = "blt", buffers = 2 }} }}
+privacy = {{ noise_multiplier = {noise:?}, delta = 1e-6, mechanism = {{ kind = "blt", buffers = 2 }} }}
 server = {{ optimizer = {{ kind = "sgd" }}, learning_rate = {rate:e} }}
+{aggregation}
 
 [service]
 over_selection = 1.5
-group = {{ target = 4, least = 4 }}
-deadlines = {{ select = "60s", report = "120s", attempt = "300s" }}
+group = {{ target = {group}, least = 4 }}
+deadlines = {{ select = "60s", report = "120s", {deadlines}attempt = "300s" }}
 eligibility = {{ min_examples = 1, max_examples = 16, timer = "1s", fresh_install = "now" }}
 identity = "certificate"
 pace = {{ checkins_per_needed = 3.0, min_interval = "1s" }}

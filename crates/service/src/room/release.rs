@@ -132,11 +132,7 @@ impl Room {
 
     /// The head of the store again, where the one in memory was consumed and its round was not committed.
     fn reload(&self) -> Result<()> {
-        let (head, model) = match self.load() {
-            Ok(loaded) => loaded,
-            Err(error) if error.passes() => return Err(error),
-            Err(error) => return Err(self.halt(&error.to_string())),
-        };
+        let (head, model) = self.unless_passing(self.load())?;
         let mut inner = self.lock();
         inner.head = Some(head);
         inner.model = model;
