@@ -22,7 +22,7 @@ use undertone_service::keys::Keys;
 use undertone_service::room::Shared;
 use undertone_service::server::Service;
 use undertone_service::task::{Task, create};
-use undertone_store::{Clock as _, ManualClock, Memory as MemoryStore, MemoryBlobs, TaskId};
+use undertone_store::{Clock as _, ManualClock, Memory as MemoryStore, MemoryBlobs, Store, TaskId};
 use zeroize::Zeroizing;
 
 pub(crate) const START: u64 = 1_800_000_000_000;
@@ -118,8 +118,20 @@ impl World {
     /// A world in memory.
     pub(crate) fn new(text: &str, users: usize, identity: Identity) -> Self {
         let clock = ManualClock::at(START);
+        let store = Arc::new(MemoryStore::new(Arc::new(clock.clone())));
+        Self::on(store, clock, text, users, identity)
+    }
+
+    /// A world on this store, which goes by the clock.
+    pub(crate) fn on(
+        store: Arc<dyn Store>,
+        clock: ManualClock,
+        text: &str,
+        users: usize,
+        identity: Identity,
+    ) -> Self {
         let shared = Shared {
-            store: Arc::new(MemoryStore::new(Arc::new(clock.clone()))),
+            store,
             blobs: Arc::new(MemoryBlobs::new()),
             keys: Keys::from_root([7; 32]),
             process: "test".to_owned(),
@@ -289,6 +301,10 @@ impl World {
             }
         }
         self.service.tick().unwrap();
+    }
+
+    pub(crate) fn advance(&self, by: u64) {
+        self.clock.advance(by);
     }
 
     pub(crate) fn clock_now(&self) -> u64 {

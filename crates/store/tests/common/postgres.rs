@@ -1,5 +1,7 @@
 //! A server of Postgres for tests: started once per process from the programs of this machine, ended with the process.
 
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
