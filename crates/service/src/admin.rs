@@ -349,7 +349,8 @@ impl<'s> Admin<'s> {
 
     /// Ends a task that no room of this process leads.
     fn end(&self, row: &TaskRow) -> Result<()> {
-        match Room::lead(self.service.shared().clone(), self.load(row)?)? {
+        let (shared, spool) = (self.service.shared().clone(), self.service.spool().clone());
+        match Room::lead(shared, spool, self.load(row)?)? {
             Some(room) => room.end(EndReason::Stopped),
             None => Err(ServiceError::Value {
                 key: format!("task {}", row.task.name),

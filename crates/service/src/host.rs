@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::admin::check_identity;
 use crate::admin::listener::{self, AdminFile};
+use crate::capacity::Capacity;
 use crate::error::{Result, ServiceError};
 use crate::http::{self, Listener};
 use crate::identity::Identity;
@@ -42,6 +43,8 @@ pub struct HostConfig {
     pub identity: Identity,
     /// Number of threads of the listeners; 0 for one per core.
     pub threads: usize,
+    /// The share of the machine.
+    pub capacity: Capacity,
 }
 
 /// A running service. Dropping it stops it, as [`stop`](Self::stop) does.
@@ -83,7 +86,9 @@ impl Host {
         let operators = runtime.block_on(Listener::bind("127.0.0.1:0", None))?;
         let address = devices.address()?;
         let admin = AdminFile::fresh(operators.address()?)?;
-        let service = Arc::new(Service::new(shared, config.identity)?);
+        let mut capacity = config.capacity;
+        capacity.spool_folder.get_or_insert_with(|| folder.to_owned());
+        let service = Arc::new(Service::with_capacity(shared, config.identity, &capacity)?);
         let (closed, _) = watch::channel(false);
         let ended = |mut receiver: watch::Receiver<bool>| async move {
             // The sender lives as long as the host.

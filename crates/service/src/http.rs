@@ -1,6 +1,9 @@
 //! The listener of devices, over HTTP/1.1 and HTTP/2, with or without TLS.
 
-use std::net::SocketAddr;
+mod bodies;
+mod idle;
+mod listener;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,35 +13,43 @@ use axum::extract::{DefaultBodyLimit, OriginalUri, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
 use undertone_protocol::{
     Abort, CHECKSUM_HEADER, CheckInReply, Code, Commit, Digest32, Next, OFFSET_HEADER, Offset,
     PROTOCOL_HEADER, Problem, SIGNATURE_HEADER, check_in_reply, limits, next, read, read_checksum_header,
     write,
 };
 
-use crate::error::{Result, ServiceError};
 use crate::identity::unhex;
 use crate::room::{Claims, Reply, Room};
 use crate::server::Service;
+use bodies::Bodies;
+pub(crate) use bodies::DEFAULT_IN_FLIGHT;
+pub use bodies::InFlight;
+pub use listener::Listener;
 
 /// The longest wait of a poll.
 const MAX_WAIT: Duration = Duration::from_secs(25);
 
-/// The time that open requests have to end after the listener was told to stop.
-const GRACE: Duration = Duration::from_secs(20);
-
-/// The time for the handshake of TLS.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Seconds after which a client that was told nothing else may ask a busy service again.
+const BUSY: u64 = 5;
 
 type Shared = State<Arc<Service>>;
 
 /// The routes of devices.
 pub fn routes(service: Arc<Service>) -> Router {
+    let in_flight = service.in_flight().clone();
+    routes_within(service, &in_flight)
+}
+
+/// The routes of devices, under this limit for bodies on their way.
+fn routes_within(service: Arc<Service>, in_flight: &InFlight) -> Router {
+    let received = |max: usize| {
+        let bodies = Bodies {
+            in_flight: in_flight.clone(),
+            max,
+        };
+        axum::middleware::from_fn_with_state(bodies, bodies::receive)
+    };
     let session = Router::new()
         .route("/join", post(join))
         .route("/next", get(next_step))
@@ -48,18 +59,21 @@ pub fn routes(service: Arc<Service>) -> Router {
         .route("/commit", post(commit))
         .route("/abort", post(abort))
         .layer(DefaultBodyLimit::max(limits::MAX_SECAGG))
+        .layer(received(limits::MAX_SECAGG))
         .route(
             "/upload",
             put(upload)
                 .head(offset)
-                .layer(DefaultBodyLimit::max(limits::MAX_CHUNK)),
+                .layer(DefaultBodyLimit::max(limits::MAX_CHUNK))
+                .layer(received(limits::MAX_CHUNK)),
         );
     let population = Router::new()
         .route("/board", get(board))
         .route("/enrol", post(enrol))
         .route("/session-keys", post(session_keys))
         .route("/check-in", post(check_in))
-        .layer(DefaultBodyLimit::max(limits::MAX_MESSAGE));
+        .layer(DefaultBodyLimit::max(limits::MAX_MESSAGE))
+        .layer(received(limits::MAX_MESSAGE));
     Router::new()
         .nest("/v1/p/{population}", population)
         .nest("/v1/agg/0/{session}", session)
@@ -105,7 +119,15 @@ impl IntoResponse for Refused {
             Code::Conflict | Code::OutOfTurn | Code::Late | Code::StaleModel => StatusCode::CONFLICT,
             Code::Unspecified => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        (status, protobuf(write(&self.0))).into_response()
+        let mut response = (status, protobuf(write(&self.0))).into_response();
+        let wait = match self.0.retry {
+            Some(window) => Some(window.min_ms.div_ceil(1000)),
+            None => (self.0.code() == Code::Busy).then_some(BUSY),
+        };
+        if let Some(wait) = wait {
+            response.headers_mut().insert(header::RETRY_AFTER, wait.into());
+        }
+        response
     }
 }
 
@@ -322,10 +344,12 @@ async fn offset(State(service): Shared, Path(name): Path<String>, headers: Heade
 }
 
 async fn commit(State(service): Shared, Path(name): Path<String>, headers: HeaderMap, body: Bytes) -> Answer {
-    let (room, claims) = session(service, &name, &headers).await?;
+    let (room, claims) = session(service.clone(), &name, &headers).await?;
     let malformed =
         |error: undertone_protocol::ProtocolError| Problem::new(Code::Malformed, error.to_string());
     let commit: Commit = read("the commit", &body, limits::MAX_MESSAGE).map_err(malformed)?;
+    // An update is checked and added by one thread, so more of them than cores would only wait for each other.
+    let _worker = service.workers().acquire().await;
     Ok(protobuf(write(
         &blocking(move || room.commit(&claims, &commit)).await?,
     )))
@@ -340,78 +364,5 @@ async fn abort(State(service): Shared, Path(name): Path<String>, headers: Header
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// A listener that is bound and not served yet.
-#[derive(Debug)]
-pub struct Listener {
-    tcp: TcpListener,
-    tls: Option<Arc<rustls::ServerConfig>>,
-}
-
-impl Listener {
-    /// Binds an address. Without `tls` it speaks plain HTTP.
-    ///
-    /// # Errors
-    /// [`ServiceError::Io`] naming the address.
-    pub async fn bind(address: &str, tls: Option<Arc<rustls::ServerConfig>>) -> Result<Self> {
-        let tcp = TcpListener::bind(address)
-            .await
-            .map_err(|error| ServiceError::io("listen on", std::path::Path::new(address), error))?;
-        Ok(Self { tcp, tls })
-    }
-
-    /// The address, with the port that was taken.
-    ///
-    /// # Errors
-    /// [`ServiceError::Io`].
-    pub fn address(&self) -> Result<SocketAddr> {
-        self.tcp.local_addr().map_err(|error| {
-            ServiceError::io("read the address of", std::path::Path::new("the listener"), error)
-        })
-    }
-
-    /// Serves until `stop` ends, and then waits a while for open requests.
-    pub async fn serve(self, routes: Router, stop: impl Future<Output = ()>) {
-        let graceful = GracefulShutdown::new();
-        let acceptor = self.tls.map(tokio_rustls::TlsAcceptor::from);
-        let mut stop = std::pin::pin!(stop);
-        loop {
-            let stream = tokio::select! {
-                accepted = self.tcp.accept() => match accepted {
-                    Ok((stream, _)) => stream,
-                    Err(error) => {
-                        // No descriptor is free, or the peer has left.
-                        tracing::warn!(%error, "a connection could not be accepted");
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                        continue;
-                    }
-                },
-                () = &mut stop => break,
-            };
-            let _ = stream.set_nodelay(true);
-            let (service, watcher, acceptor) = (
-                TowerToHyperService::new(routes.clone()),
-                graceful.watcher(),
-                acceptor.clone(),
-            );
-            tokio::spawn(async move {
-                let builder = Builder::new(TokioExecutor::new());
-                match acceptor {
-                    None => {
-                        let connection = builder.serve_connection(TokioIo::new(stream), service);
-                        let _ = watcher.watch(connection.into_owned()).await;
-                    }
-                    Some(acceptor) => {
-                        let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await
-                        else {
-                            return;
-                        };
-                        let connection = builder.serve_connection(TokioIo::new(stream), service);
-                        let _ = watcher.watch(connection.into_owned()).await;
-                    }
-                }
-            });
-        }
-        drop(self.tcp);
-        let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@
 pub mod admin;
 pub mod attempt;
 mod blobs;
+pub mod capacity;
 pub mod data_folder;
 mod error;
 mod failpoint;
@@ -21,6 +22,7 @@ pub mod room;
 pub mod seal;
 pub mod server;
 pub mod session;
+pub mod spool;
 pub mod task;
 #[cfg(test)]
 mod test_world;

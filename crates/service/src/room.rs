@@ -36,6 +36,7 @@ use crate::keys::{Keys, random};
 use crate::pace::{Population, RoundTime};
 use crate::plain::PlainSum;
 use crate::session::{LostAt, Sessions};
+use crate::spool::Spool;
 use crate::task::Task;
 
 pub use devices::{Claims, Reply};
@@ -78,6 +79,7 @@ impl std::fmt::Debug for Shared {
 /// A task that this process leads.
 pub struct Room {
     shared: Arc<Shared>,
+    spool: Arc<Spool>,
     task: Task,
     /// The signed plan, as devices read it.
     plan: Blob,
@@ -179,7 +181,7 @@ impl Room {
     /// # Errors
     /// [`ServiceError::Halted`] where store and published heads disagree, or the state of the noise is missing or damaged: the task
     /// is then halted in the store, too. `Ok(None)` while another process leads the task.
-    pub fn lead(shared: Arc<Shared>, task: Task) -> Result<Option<Arc<Self>>> {
+    pub fn lead(shared: Arc<Shared>, spool: Arc<Spool>, task: Task) -> Result<Option<Arc<Self>>> {
         let Some(lease) = shared.store.lease(task.id, &shared.process, LEASE)? else {
             return Ok(None);
         };
@@ -209,6 +211,7 @@ impl Room {
             }),
             changed: tokio::sync::watch::Sender::new(0),
             shared,
+            spool,
             task,
         };
         if row.state != TaskState::Completed {

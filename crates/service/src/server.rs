@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use tokio::sync::Semaphore;
 use undertone_coordinator::record::EndReason;
 use undertone_protocol::{
     Assignment, Blob, Board, CheckIn, Code, Digest32, Enrol, Enrolled, Kind, Label, Problem,
@@ -13,11 +14,14 @@ use undertone_protocol::{
 use undertone_store::{Millis, StoreError, TaskId};
 use zeroize::Zeroizing;
 
+use crate::capacity::Capacity;
 use crate::error::{Result, ServiceError};
+use crate::http::InFlight;
 use crate::identity::{self, DAY, Identity, Issuer, Member, Refusal};
 use crate::keys::random;
 use crate::pace;
 use crate::room::{Claims, Reply, Room, Shared};
+use crate::spool::Spool;
 use crate::task::Task;
 
 /// A board is made anew after this long, in milliseconds.
@@ -29,6 +33,10 @@ const CERTIFICATES_PER_DAY: u32 = 8;
 /// A service in one process. Its methods block; listeners give them a thread.
 pub struct Service {
     shared: Arc<Shared>,
+    spool: Arc<Spool>,
+    in_flight: InFlight,
+    /// One permit per update that is checked and added.
+    workers: Semaphore,
     identity: Identity,
     issuers: TrustedKeys,
     token: TokenKey,
@@ -64,10 +72,23 @@ impl Service {
     /// # Errors
     /// No entropy.
     pub fn new(shared: Shared, identity: Identity) -> Result<Self> {
+        Self::with_capacity(shared, identity, &Capacity::default())
+    }
+
+    /// A service over a store, with this share of its machine. It leads no task yet.
+    ///
+    /// # Errors
+    /// No entropy.
+    pub fn with_capacity(shared: Shared, identity: Identity, capacity: &Capacity) -> Result<Self> {
+        let folder = capacity.spool_folder.clone();
+        let spool = Spool::new(capacity.spool_ram, &folder.unwrap_or_else(std::env::temp_dir))?;
         let issuers = TrustedKeys::new([shared.keys.issuer().public()]);
         Ok(Self {
             issuers,
             identity,
+            spool: Arc::new(spool),
+            in_flight: InFlight::new(capacity.in_flight),
+            workers: Semaphore::new(capacity.workers.clamp(1, Semaphore::MAX_PERMITS)),
             token: TokenKey::new(&Zeroizing::new(random()?)),
             shared: Arc::new(shared),
             rooms: RwLock::default(),
@@ -86,6 +107,28 @@ impl Service {
     #[must_use]
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// The spool of uploads on their way.
+    #[must_use]
+    pub fn spool(&self) -> &Arc<Spool> {
+        &self.spool
+    }
+
+    /// The key of session tokens.
+    #[cfg(test)]
+    pub(crate) fn token(&self) -> &TokenKey {
+        &self.token
+    }
+
+    /// The memory for bodies of requests.
+    pub(crate) fn in_flight(&self) -> &InFlight {
+        &self.in_flight
+    }
+
+    /// One permit per update that may be checked and added at one time.
+    pub(crate) fn workers(&self) -> &Semaphore {
+        &self.workers
     }
 
     /// Leads the tasks of the store that are neither drafts nor completed, and does what is due in each of them. A task that fails
@@ -129,7 +172,7 @@ impl Service {
     fn lead(&self, id: TaskId) -> Result<()> {
         let row = self.shared.store.task(id)?;
         let led = Task::load(&row, self.shared.blobs.as_ref(), &self.shared.keys)
-            .and_then(|task| Room::lead(self.shared.clone(), task));
+            .and_then(|task| Room::lead(self.shared.clone(), self.spool.clone(), task));
         match led {
             Ok(Some(room)) => {
                 self.write_rooms().insert(id, room);

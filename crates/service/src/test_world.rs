@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use undertone_coordinator::task::{Seeding, TaskFile};
-use undertone_protocol::{TaskState, TokenKey};
+use undertone_protocol::{TaskState, TokenKey, next};
 use undertone_store::{ManualClock, Memory, MemoryBlobs, Sqlite, Store};
 use zeroize::Zeroizing;
 
+use crate::capacity::Capacity;
 use crate::identity::{Identity, Member};
 use crate::keys::Keys;
-use crate::room::{Room, Shared};
+use crate::room::{Claims, Room, Shared};
 use crate::server::Service;
 use crate::task::create;
 
@@ -42,7 +43,7 @@ pub(crate) enum Kind {
 
 /// A service that takes devices for its only task.
 pub(crate) struct World {
-    pub(crate) service: Service,
+    pub(crate) service: Arc<Service>,
     pub(crate) room: Arc<Room>,
     pub(crate) token: TokenKey,
     /// Places of the attempt.
@@ -54,13 +55,23 @@ pub(crate) struct World {
 impl World {
     /// A task whose rounds end with `goal` reports, with its first attempt open.
     pub(crate) fn new(kind: Kind, goal: u32) -> Self {
-        Self::with(kind, goal, "")
+        Self::make(kind, goal, 4, &Capacity::default(), "")
     }
 
     /// The same with more lines in the table `[service]`.
     pub(crate) fn with(kind: Kind, goal: u32, more: &str) -> Self {
+        Self::make(kind, goal, 4, &Capacity::default(), more)
+    }
+
+    /// A task with a model of some records of the spool, in a service with this share of its machine.
+    pub(crate) fn with_large_model(capacity: &Capacity) -> Self {
+        Self::make(Kind::Memory, 4, 10_000, capacity, "")
+    }
+
+    fn make(kind: Kind, goal: u32, words: u32, capacity: &Capacity, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("vocab.txt"), "the\nof\nand\nto\n").unwrap();
+        let vocabulary: String = (0..words).map(|word| format!("word{word}\n")).collect();
+        std::fs::write(folder.path().join("vocab.txt"), vocabulary).unwrap();
         let moved = ManualClock::at(START);
         let clock = Arc::new(moved.clone());
         let store: Arc<dyn Store> = match kind {
@@ -90,7 +101,7 @@ impl World {
             .store
             .set_state(task, TaskState::Draft, TaskState::Active, "test", "")
             .unwrap();
-        let service = Service::new(shared, Identity::Certificate).unwrap();
+        let service = Arc::new(Service::with_capacity(shared, Identity::Certificate, capacity).unwrap());
         // The first tick leads the task, and the second opens its attempt.
         service.tick().unwrap();
         service.tick().unwrap();
@@ -111,6 +122,20 @@ impl World {
 impl World {
     pub(crate) fn clock_now(&self) -> u64 {
         self.service.shared().store.now()
+    }
+
+    /// A device that has joined: its session token, its claims, and the length of its upload.
+    pub(crate) fn joined(&self, device: u32) -> (Vec<u8>, Claims, u64) {
+        let token = self.service.token();
+        let assigned = self.room.admit(&member(device), checkin(device, 0), token);
+        let assigned = assigned.unwrap_or_else(|problem| panic!("{problem:?}"));
+        let now = self.service.shared().store.now();
+        let claims = token.open(&assigned.token, now).unwrap();
+        let step = self.room.join(&claims, &[]).unwrap();
+        let Some(next::What::Upload(grant)) = step.what else {
+            panic!("{step:?}")
+        };
+        (assigned.token, claims, grant.length)
     }
 }
 

@@ -16,6 +16,7 @@ use undertone_protocol::{TaskState, TrustedKeys};
 use undertone_run::config::EvaluationSplit;
 use undertone_run::evaluate::EvaluationSet;
 use undertone_run::verify::verify;
+use undertone_service::capacity::Capacity;
 use undertone_service::host::{Host, HostConfig};
 use undertone_service::identity::{DAY, Identity, Invitation};
 use undertone_service::keys::Keys;
@@ -113,6 +114,7 @@ pub(crate) fn run(folder: &Path, rounds: Option<u64>, threads: usize, output: &O
         tls: Some(certificate),
         identity: Identity::Certificate,
         threads,
+        capacity: Capacity::default(),
     };
     let setup = Arc::new(Setup {
         population: POPULATION.to_owned(),

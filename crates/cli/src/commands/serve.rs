@@ -10,9 +10,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use serde::Serialize;
+use undertone_data::ByteSize;
 use undertone_present::numbers::{epsilon_delta, grouped, number};
 use undertone_protocol::TaskState;
 use undertone_service::admin::{Admin, Figures, RoundView, TaskSummary};
+use undertone_service::capacity::Capacity;
 use undertone_service::host::{Host, HostConfig};
 use undertone_service::identity::Identity;
 use undertone_service::server::Service;
@@ -37,7 +39,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DIR", default_value_if("demo", "true", "undertone-demo"))]
     data: PathBuf,
     /// Show the whole service: a small task, 200 simulated devices on this machine, and a verified export.
-    #[arg(long, conflicts_with_all = ["store", "listen", "tls", "identity", "insecure", "witness"])]
+    #[arg(long, conflicts_with_all = ["store", "listen", "tls", "identity", "insecure", "witness", "spool_ram"])]
     demo: bool,
     /// Keep tasks, devices and ledgers on this Postgres server instead of in a file. The data folder remembers the server.
     #[arg(long, value_name = "URL")]
@@ -60,6 +62,9 @@ pub(crate) struct ServeArgs {
     /// Set the number of threads (default: one per core).
     #[arg(long)]
     threads: Option<NonZeroUsize>,
+    /// Limit the memory for uploads on their way, for example 512MB. What is beyond it goes to an encrypted temporary file.
+    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
+    spool_ram: ByteSize,
     /// End after this number of released rounds; needs --exit.
     #[arg(long, value_name = "N")]
     rounds: Option<u64>,
@@ -127,6 +132,10 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
         tls,
         identity: args.identity.into(),
         threads,
+        capacity: Capacity {
+            spool_ram: args.spool_ram.0 as u64,
+            ..Capacity::default()
+        },
     };
     let host = Host::start(&args.data, shared, config)?;
     let service = host.service().clone();

@@ -94,7 +94,7 @@ impl Room {
             }
         };
         if device.upload.is_none() {
-            device.upload = Some(Arc::new(Mutex::new(Upload::new(length))));
+            device.upload = Some(Arc::new(Mutex::new(Upload::new(&self.spool, length))));
         }
         if state.stage() < Stage::Ready {
             state

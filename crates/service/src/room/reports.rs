@@ -11,7 +11,7 @@ use undertone_protocol::{Commit, Verdict, Wait, crc32c, limits, next};
 use undertone_store::{SessionId, SessionState};
 
 use super::devices::{Claims, Reply, current_of, gone, step};
-use super::upload::Upload;
+use super::upload::{Trouble, Upload};
 use super::{Inner, Room, Sums, lock};
 use crate::attempt::Event;
 use crate::group::{AddedVector, Group, Input};
@@ -40,7 +40,8 @@ impl Room {
             return Err(Refusal::Malformed("the checksum of the chunk does not fit".to_owned()).problem());
         }
         let upload = self.upload_of(claims)?;
-        hold(&upload)?.take(offset, chunk)
+        let taken = hold(&upload)?.take(offset, chunk);
+        taken.or_else(|trouble| self.fails(claims, trouble))
     }
 
     /// The number of bytes of an upload that are there.
@@ -57,7 +58,7 @@ impl Room {
         let mut inner = self.lock();
         let current = current_of(&mut inner, claims)?;
         let state = current.sessions.get(session);
-        if !state.is_some_and(|state| state.end().is_none()) {
+        if state.is_none_or(|state| state.end().is_some()) {
             return Err(gone());
         }
         let device = current.devices.get(&session).ok_or_else(gone)?;
@@ -80,21 +81,25 @@ impl Room {
         if upload.is_done() {
             return Ok(step(next::What::Wait(Wait {})));
         }
-        upload.check_whole(commit)?;
+        upload.check_length(commit).map_err(|refusal| refusal.problem())?;
         let Some(target) = self.target(claims)? else {
             return self.too_late(&mut self.lock(), session);
         };
-        let added = match &target {
+        let added = upload.with(commit.crc32c, |bytes| match &target {
             Target::Plain(sum, user) => sum
                 .commit(&Report {
                     session,
                     user: *user,
-                    bytes: upload.bytes(),
+                    bytes,
                     weight: commit.weight,
                     below: commit.below,
                 })
                 .map(|_| None),
-            Target::Group(group) => add_input(group, session, upload.bytes()),
+            Target::Group(group) => add_input(group, session, bytes),
+        });
+        let added = match added {
+            Ok(added) => added,
+            Err(trouble) => return self.fails(claims, trouble),
         };
         match added {
             Ok(added) => {
@@ -183,6 +188,17 @@ impl Room {
         // An update that is being added cannot be taken out of its sum any more.
         let _held = upload.as_deref().map(hold).transpose()?;
         self.lose_session(&mut inner, claims)
+    }
+
+    /// The answer where an upload cannot go on. A damaged one ends its session.
+    fn fails<T>(&self, claims: &Claims, trouble: Trouble) -> Reply<T> {
+        match trouble {
+            Trouble::Refused(problem) => Err(problem),
+            Trouble::Damaged => {
+                self.lose_session(&mut self.lock(), claims)?;
+                Err(gone())
+            }
+        }
     }
 
     fn lose_session(&self, inner: &mut Inner, claims: &Claims) -> Reply<()> {

@@ -1,20 +1,13 @@
 use undertone_protocol::{Code, Problem};
 
 use super::*;
-use crate::test_world::{Kind, World, checkin, member};
+use crate::capacity::Capacity;
+use crate::test_world::{Kind, World};
 
 /// A device that has joined, by its claims, and the length of its upload.
 fn joined(world: &World, device: u32) -> (Claims, u64) {
-    let room = &world.room;
-    let assigned = room.admit(&member(device), checkin(device, 0), &world.token);
-    let assigned = assigned.unwrap_or_else(|problem| panic!("{problem:?}"));
-    let now = world.service.shared().store.now();
-    let claims = world.token.open(&assigned.token, now).unwrap();
-    let step_of = room.join(&claims, &[]).unwrap();
-    let Some(next::What::Upload(grant)) = step_of.what else {
-        panic!("{step_of:?}")
-    };
-    (claims, grant.length)
+    let (_, claims, length) = world.joined(device);
+    (claims, length)
 }
 
 fn committed(bytes: &[u8]) -> Commit {
@@ -77,7 +70,7 @@ fn an_upload_is_wiped_once_it_is_in_the_sum_or_its_session_is_lost() {
     let upload = upload_of(&world, &claims);
     room.commit(&claims, &committed(&bytes)).unwrap();
     assert!(hold(&upload).unwrap().is_done());
-    assert!(hold(&upload).unwrap().bytes().is_empty());
+    assert_eq!(world.service.spool().reserved(), 0);
     let (lost, _) = joined(&world, 2);
     put(&world, &lost, &bytes).unwrap();
     let upload = Arc::downgrade(&upload_of(&world, &lost));
@@ -103,4 +96,68 @@ fn a_session_does_not_expire_while_its_update_is_added() {
     let lost = current.sessions.expire(later);
     assert_eq!(lost.len(), 3);
     assert!(lost.iter().all(|(session, _)| session.0 != claims[0].session));
+}
+
+/// A world whose uploads stand in the file of the spool.
+fn spooled() -> (World, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let capacity = Capacity {
+        spool_ram: 0,
+        spool_folder: Some(folder.path().to_owned()),
+        ..Capacity::default()
+    };
+    (World::with_large_model(&capacity), folder)
+}
+
+/// The chunks of an upload.
+fn put_all(world: &World, claims: &Claims, bytes: &[u8]) -> Reply<u64> {
+    let mut stands = 0;
+    for chunk in bytes.chunks(100_000) {
+        stands = world.room.upload(claims, stands, crc32c(0, chunk), chunk)?;
+    }
+    Ok(stands)
+}
+
+#[test]
+fn an_upload_that_was_spooled_is_added_and_a_damaged_one_ends_its_session() {
+    let (world, folder) = spooled();
+    let room = &world.room;
+    let (good, length) = joined(&world, 1);
+    let (bad, _) = joined(&world, 2);
+    let bytes: Vec<u8> = (0..length as u32 / 4)
+        .flat_map(|at| (at as f32 * 1e-9).to_le_bytes())
+        .collect();
+    assert_eq!(put_all(&world, &good, &bytes), Ok(length));
+    let first = world.service.spool().on_disk();
+    assert!(first > 0);
+    assert_eq!(put_all(&world, &bad, &bytes), Ok(length));
+    // The records of the second upload come after those of the first.
+    world.service.spool().spoil(first + 5);
+    let refused = room.commit(&bad, &committed(&bytes)).unwrap_err();
+    assert_eq!(refused.code(), Code::Gone);
+    assert_eq!(room.offset(&bad).unwrap_err().code(), Code::Gone);
+    room.commit(&good, &committed(&bytes)).unwrap();
+    assert_eq!(world.service.spool().on_disk(), 0);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    let counts = room.lock().current.as_ref().unwrap().machine.counts();
+    assert_eq!((counts.reported, counts.lost), (1, 1));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_makes_devices_wait_and_the_attempt_go_on() {
+    let (world, _folder) = spooled();
+    let room = &world.room;
+    let (claims, length) = joined(&world, 1);
+    let bytes = vec![0; length as usize];
+    world.service.spool().fill();
+    assert!(busy(put_all(&world, &claims, &bytes)));
+    let stands = room.offset(&claims).unwrap();
+    assert_eq!(stands, 0);
+    room.tick().unwrap();
+    let state = world.service.shared().store.task(room.task.id).unwrap().state;
+    assert_eq!(state, undertone_protocol::TaskState::Active);
+    world.service.spool().make_space();
+    assert_eq!(put_all(&world, &claims, &bytes), Ok(length));
+    assert!(room.commit(&claims, &committed(&bytes)).is_ok());
 }

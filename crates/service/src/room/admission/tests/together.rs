@@ -20,7 +20,7 @@ fn together(kind: Kind, goal: u32) {
                     // Each thread begins elsewhere, so that every check-in comes from several threads at once.
                     let device = (step + (thread / 4) * devices / 2) % devices;
                     let mut member = member(device);
-                    if device % 5 == 0 {
+                    if device.is_multiple_of(5) {
                         // The second device of its neighbour's subject.
                         member.subject = crate::test_world::member(device + 1).subject;
                     }
@@ -53,14 +53,20 @@ fn together(kind: Kind, goal: u32) {
     );
     let subjects: BTreeSet<u32> = assigned
         .keys()
-        .map(|device| if device % 5 == 0 { device + 1 } else { *device })
+        .map(|device| {
+            if device.is_multiple_of(5) {
+                device + 1
+            } else {
+                *device
+            }
+        })
         .collect();
     assert_eq!(subjects.len(), assigned.len(), "one session per subject");
     assert_eq!(world.room.need(), 0);
     // Every answer can be had again, and nobody else gets a place.
     for (device, sessions) in &assigned {
         let mut member = member(*device);
-        if device % 5 == 0 {
+        if device.is_multiple_of(5) {
             member.subject = crate::test_world::member(device + 1).subject;
         }
         let again = world.room.admit(&member, checkin(*device, 0), &world.token);
