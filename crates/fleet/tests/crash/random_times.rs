@@ -14,17 +14,18 @@ fn killed_at_random(size: Size, devices: usize, kills: u64) {
     let started = Instant::now();
     let template = Template::new(size);
     let folder = template.copy();
-    // Kills are spread over the rounds. Lives grow longer while no round is released, and shorter after one; a task that is ahead of
-    // its kills gets lives that are too short for a release.
+    // Kills are spread over the rounds: a task that is ahead of them gets lives that are too short for a release. The other lives grow
+    // longer while no round is released, and shorter after one.
     let (mut longest, mut last) = (0.4, 0);
-    let dooms = move |start: u64, head: u64| {
-        longest *= if head > last { 0.7 } else { 1.15 };
-        last = head;
-        let longest = Duration::from_secs_f64(f64::clamp(longest, 0.05, 20.0));
-        match start {
-            start if start > kills => Doom::None,
-            start if head * kills > start * size.rounds => Doom::Within(Duration::ZERO, longest / 4),
-            _ => Doom::Within(Duration::ZERO, longest),
+    let dooms = move |start: u64, head: u64| match start {
+        start if start > kills => Doom::None,
+        start if (head + 1) * kills > start * size.rounds => {
+            Doom::Within(Duration::ZERO, Duration::from_millis(150))
+        }
+        _ => {
+            longest = f64::clamp(longest * if head > last { 0.7 } else { 1.3 }, 0.2, 30.0);
+            last = head;
+            Doom::Within(Duration::ZERO, Duration::from_secs_f64(longest))
         }
     };
     let outside = Outside::new(folder.path(), ChildClock::Machine, Box::new(dooms), kills + 3, 5);
