@@ -191,9 +191,9 @@ fn a_process_that_is_killed_at_any_fail_point_releases_each_round_once() {
     every_point(super::seeds());
 }
 
-/// Thirty seeds of every fail point: some 1,500 plays, about half an hour on two cores.
+/// Thirty seeds of every fail point: some 1,500 plays, ten minutes on two cores that do nothing else.
 #[test]
-#[ignore = "half an hour"]
+#[ignore = "ten to twenty minutes"]
 fn thirty_seeds_of_every_fail_point_release_each_round_once() {
     let plays = every_point(30);
     println!("{plays} plays");

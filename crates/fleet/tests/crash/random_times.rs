@@ -9,8 +9,9 @@ use super::agreement::check;
 use super::outside::{ChildClock, Outside, ToChild};
 use super::task::{Size, Template, fleet_config, users};
 
-/// Kills a service `kills` times at random while it leads a task. The fleet lives outside and goes on.
-fn killed_at_random(size: Size, devices: usize, kills: u64) {
+/// Kills a service at random times while it leads a task, up to `kills` times and no fewer than `at_least`. The fleet lives outside and
+/// goes on.
+fn killed_at_random(size: Size, devices: usize, kills: u64, at_least: u64) {
     let started = Instant::now();
     let template = Template::new(size);
     let folder = template.copy();
@@ -33,7 +34,8 @@ fn killed_at_random(size: Size, devices: usize, kills: u64) {
         clock: Arc::new(MachineClock),
         seed: 5,
         workers: 2,
-        max_pause_ms: 1000,
+        // The devices of a round come within 500 ms or more, which most lives are shorter than.
+        max_pause_ms: 3000,
         start_spread_ms: 500,
         ..fleet_config(folder.path(), devices, u64::MAX / 2)
     };
@@ -48,8 +50,7 @@ fn killed_at_random(size: Size, devices: usize, kills: u64) {
         size.rounds,
         started.elapsed()
     );
-    // The last process may complete the task before its time comes.
-    assert!(deaths + 1 >= kills, "{deaths} of {kills} kills");
+    assert!(deaths >= at_least, "{deaths} of {kills} kills");
 }
 
 #[test]
@@ -61,12 +62,12 @@ fn a_process_that_is_killed_at_random_times_releases_each_round_once() {
         max_part: 20,
         ..Size::default()
     };
-    killed_at_random(size, 60, 8);
+    killed_at_random(size, 60, 10, 6);
 }
 
 /// Three hundred kills in a task of 60 rounds with 300 devices.
 #[test]
-#[ignore = "a quarter of an hour"]
+#[ignore = "five minutes"]
 fn three_hundred_kills_at_random_times_release_each_round_once() {
     let size = Size {
         rounds: 60,
@@ -75,5 +76,5 @@ fn three_hundred_kills_at_random_times_release_each_round_once() {
         max_part: 60,
         ..Size::default()
     };
-    killed_at_random(size, 300, 300);
+    killed_at_random(size, 300, 330, 300);
 }
