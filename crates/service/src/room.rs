@@ -378,7 +378,9 @@ impl Room {
         inner.noted(done)
     }
 
-    fn apply_all(&self, inner: &mut Inner, now: Millis, effects: Vec<Effect>) -> Result<()> {
+    fn apply_all(&self, inner: &mut Inner, now: Millis, mut effects: Vec<Effect>) -> Result<()> {
+        // A phase that closes here arms the deadline of the next one. The wake-up that was asked for before must not replace it.
+        effects.sort_by_key(|effect| !matches!(effect, Effect::WakeAt(_)));
         for effect in effects {
             let Some(current) = &mut inner.current else {
                 return Ok(());
