@@ -111,6 +111,8 @@ struct Inner {
     /// The ends of sessions of earlier attempts.
     ended: BTreeMap<SessionId, (Verdict, Millis)>,
     abandoned_in_a_row: u32,
+    /// Attempts abandoned in a row to which fewer devices came than a release needs.
+    deserted: u32,
     rng: ChaCha20Rng,
     population: Population,
     /// The estimate of the population, with the time at which it was made.
@@ -201,6 +203,7 @@ impl Room {
                 current: None,
                 ended: BTreeMap::new(),
                 abandoned_in_a_row: 0,
+                deserted: 0,
                 rng: ChaCha20Rng::from_seed(random()?),
                 population: Population::new(shared.store.now(), 0),
                 estimate: Cell::new(None),
@@ -419,11 +422,22 @@ impl Room {
         tracing::warn!(task = %self.task.id, round = current.opened.round(), ?reason, "an attempt was abandoned");
         self.end_sessions(inner, &current, now, Verdict::Abandoned, &[]);
         inner.abandoned_in_a_row += 1;
+        let came = u64::from(current.machine.counts().assigned);
+        match came < self.task.file.floor() {
+            true => inner.deserted += 1,
+            false => inner.deserted = 0,
+        }
         inner.not_before = now + 1000;
         if inner.abandoned_in_a_row >= MAX_ABANDONED {
-            let note = format!(
+            let mut note = format!(
                 "{MAX_ABANDONED} attempts in a row were abandoned, the last one because of {reason:?}"
             );
+            let users = self.shared.store.observed(self.task.id)?.users;
+            if inner.deserted >= MAX_ABANDONED && users > 0 {
+                note = format!(
+                    "starved: {note}; {users} subjects have taken part, and too few came that may take part in this round"
+                );
+            }
             self.pause(inner, &note)?;
         }
         self.notify();
@@ -445,6 +459,7 @@ impl Room {
             Err(error) => return Err(error.into()),
         }
         inner.abandoned_in_a_row = 0;
+        inner.deserted = 0;
         Ok(())
     }
 

@@ -83,6 +83,7 @@ impl Room {
                 inner.head = Some(head);
                 inner.model = model;
                 inner.abandoned_in_a_row = 0;
+                inner.deserted = 0;
                 inner.not_before = 0;
                 let opened = inner.round_opened.take().unwrap_or(current.opened_at);
                 inner.round_time.observe(now.saturating_sub(opened));
