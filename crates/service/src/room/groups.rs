@@ -84,8 +84,17 @@ impl Room {
                 self.event(inner, now, Event::GroupEntered { shard, phase })
             }
             Change::Summed { included } => self.event(inner, now, Event::GroupSummed { shard, included }),
-            Change::Failed { at, why, lost, .. } => {
+            Change::Failed {
+                at,
+                why,
+                lost,
+                exclude,
+            } => {
                 tracing::warn!(task = %self.task.id, shard, reason = %why, "a group has failed");
+                for session in exclude {
+                    let session = crate::identity::hex(&session.0);
+                    tracing::warn!(task = %self.task.id, shard, session, "the shares of this session kept the sum closed");
+                }
                 lose(inner, lost)?;
                 self.event(inner, now, Event::GroupFailed { shard, at })
             }

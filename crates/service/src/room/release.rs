@@ -25,9 +25,9 @@ use undertone_store::{
 use super::guard::forked;
 use super::{Current, Inner, Room, Sums, lock};
 use crate::error::{Result, ServiceError};
-use crate::group::GroupSum;
+use crate::group::{Blame, GroupSum};
 use crate::head_state::{self, Place};
-use crate::identity::unhex;
+use crate::identity::{hex, unhex};
 use crate::keys::random;
 use crate::session::Contributor;
 
@@ -239,6 +239,15 @@ impl Room {
                 let Ok(merged) = GroupSum::merge(sums) else {
                     return Ok(None);
                 };
+                for Blame { session, about } in &merged.culprits {
+                    // The sum is right all the same. Which of the two lied, the shares alone do not say.
+                    tracing::warn!(
+                        task = %self.task.id,
+                        session = %hex(&session.0),
+                        about = %hex(&about.0),
+                        "a share was false: the session that gave it lied, or the one that made it"
+                    );
+                }
                 let clients = merged.included.len() as u64;
                 let encoding = self.task.privacy.encoding();
                 let sum = match encoding.filter(|encoding| encoding.client_noise().is_some()) {
