@@ -92,11 +92,8 @@ impl Upload {
         let checked = self
             .body
             .with(|bytes| (crc32c(0, bytes) == checksum).then(|| work(bytes)))?;
-        let Some(worked) = checked else {
-            self.clear();
-            return Err(Refusal::Malformed("the checksum of the upload does not fit".to_owned()).into());
-        };
-        Ok(worked)
+        // The bytes stay, since each chunk had a checksum of its own: it is the message that was damaged on its way.
+        checked.ok_or_else(|| Refusal::Malformed("the checksum of the upload does not fit".to_owned()).into())
     }
 
     /// Takes a chunk. A chunk that overlaps with what is there must be equal to it.
