@@ -244,6 +244,9 @@ impl Device {
         };
         let outcome = host.drive(&mut machine, transport)?;
         self.database.set_number("wake_ms", outcome.wake_ms)?;
+        if outcome.ended != Ended::Unreachable {
+            self.database.put_window(&outcome.next_window)?;
+        }
         Ok(outcome)
     }
 

@@ -45,6 +45,9 @@ use fetch::Fetching;
 /// Max number of times that a request is sent without progress.
 const MAX_TRIES: u32 = 8;
 
+/// Max number of times that a board is asked for. More would bring every device of an outage back in the minute after it.
+const MAX_BOARD_TRIES: u32 = 2;
+
 /// Bounds on a wait inside a session, in milliseconds.
 const WAIT: (u64, u64) = (1000, 60_000);
 
@@ -54,7 +57,7 @@ const LONGEST_ABSENCE: u64 = 7 * 24 * 3_600_000;
 /// The time for which a device leaves a plan alone that costs too much processor time, in milliseconds.
 const DEAR: u64 = 7 * 24 * 3_600_000;
 
-/// The window after a run that reached no service, in milliseconds.
+/// The window after a run that reached no service, for a device that no service has named a window, in milliseconds.
 const UNREACHABLE: (u64, u64) = (15 * 60_000, 60 * 60_000);
 
 /// The window where nobody named one, in milliseconds.
@@ -478,8 +481,13 @@ impl Machine {
     /// Waits as the service asked, or longer from time to time, and repeats the action.
     fn try_again(&mut self, retry: Option<RetryWindow>) {
         self.tries += 1;
-        if self.tries > MAX_TRIES {
-            self.window = Some(RetryWindow::between(UNREACHABLE.0, UNREACHABLE.1));
+        let most = match self.state {
+            State::Board => MAX_BOARD_TRIES,
+            _ => MAX_TRIES,
+        };
+        if self.tries > most {
+            let usual = RetryWindow::between(UNREACHABLE.0, UNREACHABLE.1);
+            self.window = Some(self.memory.window.unwrap_or(usual));
             return self.finish(Ended::Unreachable);
         }
         let base = WAIT.0 << self.tries.min(6);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use undertone_protocol::{Digest32, Signed, Verdict};
+use undertone_protocol::{Digest32, RetryWindow, Signed, Verdict};
 
 use crate::keystore::SecretKey;
 
@@ -126,6 +126,9 @@ pub struct Memory {
     pub training_examples: u64,
     /// Number of examples that are withheld from training.
     pub withheld_examples: u64,
+    /// The window after the last session that reached the service. A device that reaches no service draws from it again, so an
+    /// outage leaves devices as spread out as they were.
+    pub window: Option<RetryWindow>,
 }
 
 impl Memory {

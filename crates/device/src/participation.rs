@@ -1,7 +1,7 @@
 //! Participations, heads, costs and certificates in the file of the device: written ahead, and never forgotten.
 
 use rusqlite::{OptionalExtension, params};
-use undertone_protocol::{Digest32, Signed, Verdict, limits, read, write};
+use undertone_protocol::{Digest32, RetryWindow, Signed, Verdict, limits, read, write};
 use zeroize::Zeroizing;
 
 use crate::database::{Database, lost};
@@ -148,6 +148,17 @@ impl Database {
         self.set_meta("certificate", &sealed)
     }
 
+    /// The window after the last session that reached the service.
+    pub(crate) fn put_window(&self, window: &RetryWindow) -> Result<()> {
+        self.set_number("window_min_ms", window.min_ms)?;
+        self.set_number("window_max_ms", window.max_ms)
+    }
+
+    fn window(&self) -> Result<Option<RetryWindow>> {
+        let window = RetryWindow::between(self.number("window_min_ms")?, self.number("window_max_ms")?);
+        Ok((window.max_ms > 0).then_some(window))
+    }
+
     /// Everything that a session decides by. Session keys that have expired are deleted.
     pub(crate) fn memory(&self, examples: &ExampleStore<'_>) -> Result<Memory> {
         let certificate = match self.meta("certificate")? {
@@ -176,6 +187,7 @@ impl Database {
             stock: self.stock()?,
             training_examples,
             withheld_examples,
+            window: self.window()?,
             ..Memory::default()
         };
         let mut statement = self.connection.prepare("SELECT task, round, chain FROM heads")?;

@@ -188,6 +188,10 @@ fn a_device_takes_part_and_its_memory_survives_a_restart() {
     let status = device.status().unwrap();
     assert_eq!((status.participations, status.session_keys), (1, 0));
     assert!((status.spent_rho - 0.4).abs() < 1e-12 && status.wake_ms > START);
+    assert!(
+        device.memory().unwrap().window.is_some(),
+        "an outage spreads devices over it"
+    );
     // The same round once more: its own memory bars the device, before it says anything.
     let asked = service.log.len();
     let ended = run_with(&lab, &mut device, &mut service, |_| Ok(()));

@@ -8,7 +8,7 @@ use harness::{
     CHAIN, Driven, ROUND, START, Service, TASK, TIMER_S, floors, memory, plan, run_one, setup, update,
 };
 use undertone_device::{Ended, Ineligible, Method, Progress, Row};
-use undertone_protocol::{Code, SumMode, Verdict};
+use undertone_protocol::{Code, RetryWindow, SumMode, Verdict};
 
 fn service() -> Service {
     Service::new(plan(SumMode::Plain))
@@ -243,6 +243,39 @@ fn a_service_that_is_silent_ends_the_session_after_a_few_tries() {
         });
     }
     panic!("the session does not end");
+}
+
+#[test]
+fn a_device_that_reaches_no_service_asks_three_times_and_draws_from_its_last_window_again() {
+    let last = RetryWindow::between(5_000_000, 9_000_000);
+    for (window, expected) in [
+        (Some(last), last),
+        (None, RetryWindow::between(900_000, 3_600_000)),
+    ] {
+        let mut memory = memory(0);
+        memory.window = window;
+        let mut device = Driven::with_memory(0, setup(floors()), memory);
+        let (mut now, mut asked) = (START, 0);
+        let outcome = loop {
+            let event = device.event.take().unwrap();
+            device.event = Some(match device.machine.step(now, event) {
+                undertone_device::Action::Http(_) => {
+                    asked += 1;
+                    undertone_device::Event::NetworkLost
+                }
+                undertone_device::Action::SleepUntil(until) => {
+                    now = until;
+                    undertone_device::Event::Wake
+                }
+                undertone_device::Action::Done(outcome) => break outcome,
+                _ => panic!("a board comes first"),
+            });
+        };
+        assert_eq!((outcome.ended, asked), (Ended::Unreachable, 3));
+        assert_eq!(outcome.next_window, expected);
+        assert!(now - START < 10_000, "most of the time passes between sessions");
+        assert!((now + expected.min_ms..=now + expected.max_ms).contains(&outcome.wake_ms));
+    }
 }
 
 #[test]
