@@ -87,7 +87,7 @@ impl Upload {
         }
     }
 
-    /// Hands the bytes to `work`, if their checksum is this one, and wipes them otherwise.
+    /// Hands the bytes to `work`, if their checksum is this one.
     pub(super) fn with<T>(&mut self, checksum: u32, work: impl FnOnce(&[u8]) -> T) -> Result<T, Trouble> {
         let checked = self
             .body
