@@ -16,6 +16,7 @@ mod demo;
 pub(crate) mod device;
 pub(crate) mod eval;
 pub(crate) mod export;
+pub(crate) mod fleet;
 pub(crate) mod identity;
 pub(crate) mod mechanism;
 mod operator;

@@ -3,16 +3,19 @@
 //! This binary is glue: every command reads its arguments, calls a library crate and shows the result.
 
 mod commands;
+mod log;
 mod output;
 mod signals;
+mod wiping;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use commands::{
-    account, advise, data, device, eval, export, identity, mechanism, personalize, plan, pretrain, report,
-    serve, simulate, sweep, task, train, verify,
+    account, advise, data, device, eval, export, fleet, identity, mechanism, personalize, plan, pretrain,
+    report, serve, simulate, sweep, task, train, verify,
 };
 use output::Output;
 
@@ -91,6 +94,7 @@ enum Command {
     ///
     /// The server assigns devices to rounds, adds up their updates and releases each round exactly once. Progress goes to standard
     /// error. SIGTERM or Ctrl-C ends it in order: a release is finished, other attempts are abandoned, and their participants count.
+    /// The log is JSON, one event per line, unless standard error is a terminal. `UNDERTONE_LOG` chooses its events.
     Serve(serve::ServeArgs),
     /// Create, plan, start, watch and export the tasks of a service.
     ///
@@ -100,20 +104,23 @@ enum Command {
     Identity(identity::IdentityArgs),
     /// Enrol this machine as a device of a population, give it text, and take part in rounds.
     Device(Box<device::DeviceArgs>),
+    /// Let simulated devices take part in the tasks of a service, with faults and malicious devices where asked for.
+    ///
+    /// Each device is a real one with keys, memory and texts of its own, and the texts come from a documented process. At the end a
+    /// funnel shows how far the sessions came. Keys and draws follow from the seed, so these devices protect nobody.
+    Fleet(Box<fleet::FleetArgs>),
 }
 
 fn main() -> ExitCode {
     signals::report_full_files();
     let arguments = Arguments::parse();
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("UNDERTONE_LOG").unwrap_or_else(|_| "warn".into()),
-        )
-        .with_writer(|| output::Log)
-        .with_ansi(false)
-        .without_time()
-        .init();
+    // A server whose standard error is collected writes events that programs read.
+    log::start(matches!(arguments.command, Command::Serve(_)) && !std::io::stderr().is_terminal());
     let output = Output { json: arguments.json };
+    // PRIVACY: these hold updates, tokens or texts of people.
+    if matches!(arguments.command, Command::Serve(_) | Command::Device(_)) {
+        wiping::start();
+    }
     let result = match arguments.command {
         Command::Train(args) => train::run(args, &output),
         Command::Pretrain(args) => pretrain::run(args, &output),
@@ -133,6 +140,7 @@ fn main() -> ExitCode {
         Command::Task(args) => task::run(args, &output),
         Command::Identity(args) => identity::run(args, &output),
         Command::Device(args) => device::run(*args, &output),
+        Command::Fleet(args) => fleet::run(&args, &output),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -137,10 +137,31 @@ pub(crate) fn enrolment(
         device_key: device.public().to_vec(),
         invitation: invitation.to_owned(),
         subject: subject.map(|subject| subject.to_vec()).unwrap_or_default(),
-        proof: Vec::new(),
+        ..Enrol::default()
     };
-    enrol.proof = device.proof(Label::Enrolment, &enrolment_body(&enrol));
-    let mut request = post(format!("/v1/p/{population}/enrol"), write(&enrol));
+    proven(population, device, &mut enrol)
+}
+
+/// The request of a device that renews its certificate, by a signature of its key.
+pub(crate) fn renewal(population: &str, device: &Signer, certificate: Signed) -> Request {
+    let mut enrol = Enrol {
+        device_key: device.public().to_vec(),
+        certificate: Some(certificate),
+        ..Enrol::default()
+    };
+    proven(population, device, &mut enrol)
+}
+
+/// The time at which a certificate ends, in milliseconds since 1970, by its own words.
+pub(crate) fn ends_ms(certificate: &Signed) -> Option<u64> {
+    let read: Certificate = read("the certificate", &certificate.body, limits::MAX_MESSAGE).ok()?;
+    Some(read.not_after_ms)
+}
+
+/// An enrolment with the proof that the device holds its key.
+fn proven(population: &str, device: &Signer, enrol: &mut Enrol) -> Request {
+    enrol.proof = device.proof(Label::Enrolment, &enrolment_body(enrol));
+    let mut request = post(format!("/v1/p/{population}/enrol"), write(enrol));
     // A machine adds the version to the requests of its session, and an enrolment belongs to none.
     request
         .headers

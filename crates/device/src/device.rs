@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use undertone_protocol::{Digest32, RetryWindow, Signer, TrustedKeys};
+use undertone_protocol::{Digest32, RetryWindow, Signed, Signer, TrustedKeys};
 
-use crate::certificates::{check_certificate, enrolled, enrolment};
+use crate::certificates::{check_certificate, ends_ms, enrolled, enrolment, renewal};
 use crate::conditions::{Conditions, Stop};
 use crate::database::Database;
 use crate::driver::{Clock, Host, SystemClock, Transport};
@@ -15,7 +15,10 @@ use crate::floors::{Limits, PolicyFloors};
 use crate::keystore::{KeyStore, fresh};
 use crate::machine::{Ended, Machine, Outcome, Setup};
 use crate::memory::{Memory, Participation};
-use crate::wire::is_path_segment;
+use crate::wire::{Request, is_path_segment};
+
+/// A session renews the certificate of its device when less than this is left of it, in milliseconds.
+const RENEW_MS: u64 = 10 * 24 * 3_600_000;
 
 /// The configuration of a device.
 #[expect(missing_debug_implementations, reason = "PRIVACY: it holds the key store")]
@@ -175,8 +178,39 @@ impl Device {
         subject: Option<Digest32>,
     ) -> Result<()> {
         let request = enrolment(&self.setup.population, &self.signer, invitation, subject);
+        self.ask_for_certificate(transport, &request)
+    }
+
+    /// Renews the certificate of this device by a signature of its key, without an invitation. A session does so by itself in the last
+    /// ten days of a certificate.
+    ///
+    /// # Errors
+    /// A device without a certificate, a service that cannot be reached or refuses, and a certificate that does not fit this device.
+    pub fn renew(&mut self, transport: &mut dyn Transport) -> Result<()> {
+        let certificate = self.memory()?.certificate.ok_or_else(|| {
+            DeviceError::value(
+                "the certificate",
+                "there, to be renewed; enrol with an invitation",
+                "none",
+            )
+        })?;
+        let request = renewal(&self.setup.population, &self.signer, certificate);
+        self.ask_for_certificate(transport, &request)
+    }
+
+    /// Renews a certificate that ends soon. A failure is no end of a session: the certificate is still valid.
+    fn renew_in_time(&mut self, transport: &mut dyn Transport, certificate: Option<&Signed>) {
+        let now = self.clock.now_ms();
+        let ends = certificate.and_then(ends_ms);
+        let soon = ends.is_some_and(|ends| (now..now.saturating_add(RENEW_MS)).contains(&ends));
+        if soon && let Err(error) = self.renew(transport) {
+            tracing::warn!(%error, "the certificate of this device was not renewed");
+        }
+    }
+
+    fn ask_for_certificate(&mut self, transport: &mut dyn Transport, request: &Request) -> Result<()> {
         let reply = transport
-            .send(&request)
+            .send(request)
             .map_err(|error| DeviceError::Network(error.to_string()))?;
         if !reply.is_success() {
             let problem = reply.problem().unwrap_or_default();
@@ -222,6 +256,8 @@ impl Device {
                 up_bytes: 0,
             });
         }
+        let certificate = self.memory()?.certificate;
+        self.renew_in_time(transport, certificate.as_ref());
         let examples = ExampleStore {
             database: &self.database,
             caps: self.caps,

@@ -26,7 +26,7 @@ fn request(config: &FleetConfig, device: &Simulated) -> Request {
         device_key: device.signer.public().to_vec(),
         invitation,
         subject,
-        proof: Vec::new(),
+        ..Enrol::default()
     };
     enrol.proof = device.signer.proof(Label::Enrolment, &enrolment_body(&enrol));
     let (header, version) = PROTOCOL_HEADER;

@@ -113,6 +113,9 @@ pub struct Enrol {
     /// A signature by the device key over the other fields: it shows that the device holds the key.
     #[prost(bytes = "vec", tag = "4")]
     pub proof: ::prost::alloc::vec::Vec<u8>,
+    /// The certificate of the same key, which is renewed while it is valid. It takes the place of an invitation.
+    #[prost(message, optional, tag = "5")]
+    pub certificate: ::core::option::Option<Signed>,
 }
 /// The certificate of a device: a `Signed` with a `Certificate`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -12,6 +12,7 @@ mod request;
 mod signed;
 mod token;
 mod upload;
+mod version;
 
 pub use digest::{Digest32, digest_of};
 pub use error::{ProtocolError, Result};
@@ -21,6 +22,7 @@ pub use request::{RequestSignature, SIGNATURE_HEADER};
 pub use signed::{KeyId, Label, Signer, TrustedKeys, verify_proof};
 pub use token::{SessionClaims, TokenKey};
 pub use upload::crc32c;
+pub use version::{VERSION, Versions};
 
 /// The header that names the version of the protocol, and its value.
 pub const PROTOCOL_HEADER: (&str, &str) = ("undertone-protocol", "1");

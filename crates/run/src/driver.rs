@@ -208,6 +208,11 @@ pub(crate) struct Finished {
 impl Finished {
     /// Relative paths of the data settings start at `base`, by default at the folder where they started when the run was made.
     pub(crate) fn open(run_dir: &Path, base: Option<&Path>, observer: &dyn Observer) -> Result<Self> {
+        if crate::task::is_exported(run_dir) {
+            return Err(RunError::WithoutText {
+                path: run_dir.to_owned(),
+            });
+        }
         let config = workspace::Trained::read(&run_dir.join(CONFIG_FILE))?;
         let directory = RunDirectory::existing(run_dir)?;
         let base = directory.base(base, &config.data)?;

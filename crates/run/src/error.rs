@@ -53,6 +53,16 @@ pub enum RunError {
         /// The directory.
         path: PathBuf,
     },
+    /// The directory of an exported task, where the command needs the text of a run.
+    #[error(
+        "{path} is an exported task of a service, and names no text: to measure its model on text of yours, run `undertone export \
+         {path} --layout undertone --out MODEL`, and `undertone pretrain` with a run file of your [data], the task's [model] and \
+         initial_model = \"MODEL/model.safetensors\": its first evaluation is that of this model. A task with kind = \"evaluate\" measures it on devices"
+    )]
+    WithoutText {
+        /// The directory.
+        path: PathBuf,
+    },
     /// There is nothing to resume.
     #[error("no checkpoint to resume in {path}: expected {expected}")]
     NothingToResume {

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use undertone_coordinator::task::Purpose;
 use undertone_data::{FolderBuilder, Vocab};
 use undertone_models::weights::{self, gpt2};
 use undertone_models::{ModelSpec, SequenceModel};
@@ -55,8 +56,7 @@ pub struct Exported {
 /// file of a different model. [`RunError::Data`] for a folder that exists; a folder without `model.safetensors` is never
 /// replaced. [`RunError::Io`].
 pub fn export(run_dir: &Path, layout: Layout, folder: &Path, overwrite: bool) -> Result<Exported> {
-    let Trained { data, model: spec } = Trained::read(&run_dir.join(CONFIG_FILE))?;
-    let vocab = vocabulary_of(run_dir, &data)?;
+    let (spec, vocab) = model_and_words(run_dir)?;
     let (model, parameters) = trained_model(run_dir, &spec, &vocab)?;
     if overwrite && folder.exists() && !folder.join(MODEL_FILE).exists() {
         return Err(RunError::value(
@@ -92,6 +92,26 @@ pub fn export(run_dir: &Path, layout: Layout, folder: &Path, overwrite: bool) ->
         parameters: spec.without_lora().layout(vocab.len())?.len(),
         merged_lora_rank: spec.lora().map(|lora| lora.rank),
     })
+}
+
+/// The model and the words of a run, or of an exported task that trained.
+fn model_and_words(run_dir: &Path) -> Result<(ModelSpec, Vocab)> {
+    if !crate::task::is_exported(run_dir) {
+        let Trained { data, model } = Trained::read(&run_dir.join(CONFIG_FILE))?;
+        let vocab = vocabulary_of(run_dir, &data)?;
+        return Ok((model, vocab));
+    }
+    let file = crate::task::exported(run_dir)?;
+    if let Purpose::Evaluate { of, .. } = &file.purpose {
+        return Err(RunError::value(
+            "the directory",
+            format!("that of a task that trains, such as {of}"),
+            format!("{}, a task that measured it", run_dir.display()),
+        ));
+    }
+    let path = vocabulary_file(run_dir);
+    let vocab = undertone_data::parse_words(&path, &read(&path)?)?;
+    Ok((file.task.model, vocab))
 }
 
 fn gpt2_files(

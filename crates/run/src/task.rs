@@ -11,6 +11,7 @@ use undertone_coordinator::task::{Seeding, TaskFile};
 
 use crate::config::{Override, RunConfig, parse_as};
 use crate::error::{Result, RunError};
+use crate::files::names::{CONFIG_FILE, TASK_FILE};
 
 pub use export::{ServiceRecord, TaskExport};
 pub(crate) use export::{TASK_FILES, genesis_of};
@@ -29,6 +30,26 @@ pub fn read(path: &Path, overrides: &[Override], seeding: Seeding) -> Result<(Ta
     let file: TaskFile = parse_as(&text, path, overrides)?;
     file.validate(seeding)?;
     Ok((file, RunConfig::base_of(path).to_owned()))
+}
+
+/// `true` for the directory of an exported task: it has a task file, and no run file.
+#[must_use]
+pub fn is_exported(folder: &Path) -> bool {
+    !crate::files::exists(&folder.join(CONFIG_FILE)) && crate::files::exists(&folder.join(TASK_FILE))
+}
+
+/// The task file of an exported task.
+///
+/// # Errors
+/// The errors of [`read`].
+pub fn exported(folder: &Path) -> Result<TaskFile> {
+    let path = folder.join(TASK_FILE);
+    let file: TaskFile = parse_as(&crate::files::read_text(&path)?, &path, &[])?;
+    file.validate(match file.seed {
+        Some(_) => Seeding::ParityTest,
+        None => Seeding::Refused,
+    })?;
+    Ok(file)
 }
 
 /// Parses and checks the text of a task file; `path` only names it in errors.

@@ -194,7 +194,7 @@ impl Run<'_> {
 /// # Errors
 /// [`RunError::Io`] where the folder is no run directory; all other errors are problems of a check.
 pub fn verify(run_dir: &Path) -> Result<Verification> {
-    let of_task = !files::exists(&run_dir.join(CONFIG_FILE)) && files::exists(&run_dir.join(TASK_FILE));
+    let of_task = crate::task::is_exported(run_dir);
     files::read(&run_dir.join(if of_task { TASK_FILE } else { CONFIG_FILE }))?;
     let mut verification = Verification {
         run: run_dir.to_owned(),

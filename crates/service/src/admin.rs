@@ -3,6 +3,7 @@
 //! A process that has the data folder open performs them, and the listener of a running server offers them to other programs of the
 //! machine ([`listener`]).
 
+mod figures;
 pub mod listener;
 #[cfg(test)]
 mod tests;

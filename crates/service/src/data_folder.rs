@@ -95,13 +95,41 @@ fn on_server(url: &str) -> Result<Arc<dyn Store>> {
     Ok(Arc::new(undertone_store::Postgres::open_alone(url)?))
 }
 
+#[cfg(feature = "postgres")]
+fn migrate_server(url: &str) -> Result<()> {
+    Ok(undertone_store::Postgres::migrate(url)?)
+}
+
 #[cfg(not(feature = "postgres"))]
-fn on_server(_url: &str) -> Result<Arc<dyn Store>> {
-    Err(ServiceError::Value {
+fn no_server() -> ServiceError {
+    ServiceError::Value {
         key: "the store".to_owned(),
         expected: "a file, since this program was built without the feature `postgres`".to_owned(),
         got: "a Postgres server".to_owned(),
-    })
+    }
+}
+
+#[cfg(not(feature = "postgres"))]
+fn on_server(_url: &str) -> Result<Arc<dyn Store>> {
+    Err(no_server())
+}
+
+#[cfg(not(feature = "postgres"))]
+fn migrate_server(_url: &str) -> Result<()> {
+    Err(no_server())
+}
+
+/// Brings the database of a data folder to the schema of this program. Nothing is done where it has that schema. Keep a copy of the
+/// database before.
+///
+/// # Errors
+/// [`StoreError::Schema`](undertone_store::StoreError::Schema) for a database of a newer program;
+/// [`StoreError::Locked`](undertone_store::StoreError::Locked) while a process has it open; a folder without a database.
+pub fn migrate(folder: &Path) -> Result<()> {
+    match server(folder)? {
+        Some(url) => migrate_server(&url),
+        None => Ok(Sqlite::migrate(&folder.join(DATABASE))?),
+    }
 }
 
 /// `true` if a folder holds the database of a service, or names its server.

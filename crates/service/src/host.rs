@@ -67,6 +67,14 @@ impl Host {
     /// [`ServiceError::Io`] naming an address that cannot be bound; [`ServiceError::Value`] for a task that has begun and needs more
     /// evidence than `identity`.
     pub fn start(folder: &Path, shared: Shared, config: HostConfig) -> Result<Self> {
+        Self::start_with_admin(folder, shared, config, "127.0.0.1:0")
+    }
+
+    /// Starts a service as [`start`](Self::start) does, with the listener of operators at this address.
+    ///
+    /// # Errors
+    /// The errors of [`start`](Self::start).
+    pub fn start_with_admin(folder: &Path, shared: Shared, config: HostConfig, admin: &str) -> Result<Self> {
         for row in shared.store.tasks()? {
             use undertone_protocol::TaskState::{Active, Paused};
             if matches!(row.state, Active | Paused) {
@@ -83,7 +91,7 @@ impl Host {
             .build()
             .map_err(|error| ServiceError::io("start the threads of", folder, error))?;
         let devices = runtime.block_on(Listener::bind(&config.listen, config.tls))?;
-        let operators = runtime.block_on(Listener::bind("127.0.0.1:0", None))?;
+        let operators = runtime.block_on(Listener::bind(admin, None))?;
         let address = devices.address()?;
         let admin = AdminFile::fresh(operators.address()?)?;
         let mut capacity = config.capacity;
@@ -163,8 +171,8 @@ impl Host {
             let _ = tokio::time::timeout(DRAIN, all).await;
         });
         runtime.shutdown_timeout(ABANDON);
-        // Without the file operators work on the folder itself; a file that stays is ignored, since the lock is free.
-        let _ = std::fs::remove_file(AdminFile::path(&self.folder));
+        // Without the file operators work on the folder itself.
+        AdminFile::remove(&self.folder);
     }
 }
 

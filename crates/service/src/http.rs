@@ -15,12 +15,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use undertone_protocol::{
     Abort, CHECKSUM_HEADER, CheckInReply, Code, Commit, Digest32, Next, OFFSET_HEADER, Offset,
-    PROTOCOL_HEADER, Problem, SIGNATURE_HEADER, check_in_reply, limits, next, read, read_checksum_header,
-    write,
+    PROTOCOL_HEADER, Problem, SIGNATURE_HEADER, Versions, check_in_reply, limits, next, read,
+    read_checksum_header, write,
 };
 
 use crate::identity::unhex;
 use crate::room::{Claims, Reply, Room};
+use crate::scrub::scrubbed;
 use crate::server::Service;
 use bodies::Bodies;
 pub(crate) use bodies::DEFAULT_IN_FLIGHT;
@@ -37,12 +38,17 @@ type Shared = State<Arc<Service>>;
 
 /// The routes of devices.
 pub fn routes(service: Arc<Service>) -> Router {
+    routes_of(service, Versions::CURRENT)
+}
+
+/// The routes of devices that speak one of these versions of the protocol.
+pub fn routes_of(service: Arc<Service>, versions: Versions) -> Router {
     let in_flight = service.in_flight().clone();
-    routes_within(service, &in_flight)
+    routes_within(service, versions, &in_flight)
 }
 
 /// The routes of devices, under this limit for bodies on their way.
-fn routes_within(service: Arc<Service>, in_flight: &InFlight) -> Router {
+fn routes_within(service: Arc<Service>, versions: Versions, in_flight: &InFlight) -> Router {
     let received = |max: usize| {
         let bodies = Bodies {
             in_flight: in_flight.clone(),
@@ -78,19 +84,21 @@ fn routes_within(service: Arc<Service>, in_flight: &InFlight) -> Router {
         .nest("/v1/p/{population}", population)
         .nest("/v1/agg/0/{session}", session)
         .route("/v1/blobs/{digest}", get(blob))
-        .layer(axum::middleware::from_fn(version))
+        .layer(axum::middleware::from_fn_with_state(versions, version))
         .route("/healthz", get(|| async { "ok\n" }))
         .with_state(service)
 }
 
 /// Refuses a request of another version of the protocol.
-async fn version(request: axum::extract::Request, then: axum::middleware::Next) -> Response {
-    let (name, expected) = PROTOCOL_HEADER;
-    let got = request.headers().get(name).and_then(|value| value.to_str().ok());
-    if got != Some(expected) {
-        let got = got.unwrap_or("none");
-        let message =
-            format!("this service speaks version {expected} of the protocol, and the request has {got:?}");
+async fn version(
+    State(versions): State<Versions>,
+    request: axum::extract::Request,
+    then: axum::middleware::Next,
+) -> Response {
+    let got = text_header(request.headers(), PROTOCOL_HEADER.0);
+    if !versions.speak(got) {
+        let got: String = got.chars().take(20).collect();
+        let message = format!("this service speaks {versions} of the protocol, and the request has {got:?}");
         return Refused(Problem::new(Code::Upgrade, message)).into_response();
     }
     then.run(request).await
@@ -147,6 +155,11 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Reply<T> + Send + 's
     })
 }
 
+/// Runs work that handles a subject, and leaves no trace of it on the stack.
+async fn private<T: Send + 'static>(work: impl FnOnce() -> Reply<T> + Send + 'static) -> Reply<T> {
+    blocking(|| scrubbed(work)).await
+}
+
 fn text_header<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {
     headers
         .get(name)
@@ -172,7 +185,7 @@ async fn board(State(service): Shared, Path(population): Path<String>, headers: 
 
 async fn enrol(State(service): Shared, Path(population): Path<String>, body: Bytes) -> Answer {
     Ok(protobuf(
-        blocking(move || service.enrol(&population, &body)).await?,
+        private(move || service.enrol(&population, &body)).await?,
     ))
 }
 
@@ -185,7 +198,7 @@ async fn session_keys(
 ) -> Answer {
     let signature = text_header(&headers, SIGNATURE_HEADER).to_owned();
     let work = move || service.certify(&population, &signature, uri.path(), &body);
-    Ok(protobuf(blocking(work).await?))
+    Ok(protobuf(private(work).await?))
 }
 
 async fn check_in(
@@ -197,7 +210,7 @@ async fn check_in(
 ) -> Answer {
     let signature = text_header(&headers, SIGNATURE_HEADER).to_owned();
     let work = move || service.check_in(&population, &signature, uri.path(), &body);
-    let assignment = blocking(work).await?;
+    let assignment = private(work).await?;
     let reply = CheckInReply {
         what: Some(check_in_reply::What::Assignment(assignment)),
     };

@@ -173,17 +173,16 @@ impl<'k> Issuer<'k> {
             .map_err(|_| malformed("the key of a device"))?;
         let unsigned = Enrol {
             proof: Vec::new(),
-            device_key: request.device_key.clone(),
-            invitation: request.invitation.clone(),
-            subject: request.subject.clone(),
+            ..request.clone()
         };
         verify_proof(Label::Enrolment, &device, &write(&unsigned), &request.proof)?;
-        let subject: Digest32 = match self.identity {
-            Identity::Dev => {
+        let subject: Digest32 = match (&request.certificate, self.identity) {
+            (Some(certificate), _) => self.renewed(certificate, &device, now)?,
+            (None, Identity::Dev) => {
                 let subject = request.subject.as_slice().try_into();
                 subject.map_err(|_| malformed("a subject"))?
             }
-            Identity::Certificate => {
+            (None, Identity::Certificate) => {
                 Invitation::read(&request.invitation, self.keys, self.population, now)?.subject
             }
         };
@@ -196,6 +195,19 @@ impl<'k> Issuer<'k> {
             not_after_ms: now + limits::MAX_CERTIFICATE_LIFE.as_millis() as u64,
         };
         Ok(self.signer.sign(Label::Certificate, write(&certificate)))
+    }
+
+    /// The subject of a certificate that is renewed: it is valid now, and of the key that signs the request.
+    fn renewed(&self, certificate: &Signed, device: &Digest32, now: Millis) -> Result<Digest32, Refusal> {
+        let trusted = TrustedKeys::new([self.signer.public()]);
+        let member = member(certificate, &trusted, self.population, now)?;
+        match member.device == *device {
+            true => Ok(member.subject),
+            false => Err(Refusal::new(
+                Code::BadCertificate,
+                "the certificate to renew is for the key of another device",
+            )),
+        }
     }
 
     /// Certificates for keys of secure sums, valid from now to the end of the next day. They name no subject: two of them cannot be
@@ -332,7 +344,7 @@ mod tests {
             device_key: device.public().to_vec(),
             invitation,
             subject,
-            proof: Vec::new(),
+            ..Enrol::default()
         };
         let proof = device.proof(Label::Enrolment, &write(&unsigned));
         Enrol { proof, ..unsigned }
@@ -404,7 +416,7 @@ mod tests {
             subject: vec![8; 32],
             proof: honest.proof.clone(),
             device_key: honest.device_key.clone(),
-            invitation: String::new(),
+            ..Enrol::default()
         };
         assert_eq!(issuer.enrol(&stolen, NOW).unwrap_err().code, Code::BadSignature);
         let forged = Enrol {
@@ -412,6 +424,44 @@ mod tests {
             ..enrolment(&thief, String::new(), vec![9; 32])
         };
         assert_eq!(issuer.enrol(&forged, NOW).unwrap_err().code, Code::BadSignature);
+    }
+
+    #[test]
+    fn a_device_renews_its_own_certificate_while_it_is_valid_and_no_other() {
+        let keys = Keys::from_root([1; 32]);
+        let issuer = Issuer::new(&keys, "a", Identity::Certificate);
+        let (device, thief) = (Signer::from_seed(&[2; 32]), Signer::from_seed(&[3; 32]));
+        let invitation = Invitation::new([9; 32], NOW + DAY).text(&keys, "a");
+        let first = issuer
+            .enrol(&enrolment(&device, invitation, Vec::new()), NOW)
+            .unwrap();
+        let renewal = |signer: &Signer, certificate: &Signed| {
+            let mut enrol = Enrol {
+                device_key: signer.public().to_vec(),
+                certificate: Some(certificate.clone()),
+                ..Enrol::default()
+            };
+            enrol.proof = signer.proof(Label::Enrolment, &write(&enrol));
+            enrol
+        };
+        let later = NOW + 29 * DAY;
+        let second = issuer.enrol(&renewal(&device, &first), later).unwrap();
+        let trusted = TrustedKeys::new([keys.issuer().public()]);
+        let member = |certificate: &Signed, now| member(certificate, &trusted, "a", now);
+        let renewed = member(&second, NOW + 50 * DAY).unwrap();
+        assert!(renewed.subject == [9; 32] && renewed.device == device.public());
+        // Of another key, after its end, of another population, and with a proof of another key.
+        for (signer, certificate, now) in [(&thief, &first, later), (&device, &first, NOW + 31 * DAY)] {
+            let refused = issuer.enrol(&renewal(signer, certificate), now).unwrap_err();
+            assert_eq!(refused.code, Code::BadCertificate, "{}", refused.reason);
+        }
+        let other = Issuer::new(&keys, "b", Identity::Certificate);
+        assert!(other.enrol(&renewal(&device, &first), later).is_err());
+        let forged = Enrol {
+            proof: renewal(&thief, &first).proof,
+            ..renewal(&device, &first)
+        };
+        assert_eq!(issuer.enrol(&forged, later).unwrap_err().code, Code::BadSignature);
     }
 
     #[test]

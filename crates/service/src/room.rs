@@ -8,6 +8,7 @@ mod closing;
 mod device_ledger;
 mod devices;
 mod evaluation;
+mod figures;
 mod groups;
 mod guard;
 mod left_over;
@@ -89,6 +90,8 @@ pub struct Room {
     inner: Mutex<Inner>,
     /// Grows with everything that a waiting device may want to know.
     changed: tokio::sync::watch::Sender<u64>,
+    /// The metrics of the service, once it has this room.
+    metrics: std::sync::OnceLock<Arc<crate::metrics::Metrics>>,
 }
 
 impl std::fmt::Debug for Room {
@@ -108,6 +111,8 @@ struct Inner {
     /// The model of the head, as devices read it.
     model: Blob,
     current: Option<Current>,
+    /// The attempt whose release is being made. Its devices wait for their verdict.
+    releasing: Option<AttemptId>,
     /// The ends of sessions of earlier attempts.
     ended: BTreeMap<SessionId, (Verdict, Millis)>,
     abandoned_in_a_row: u32,
@@ -201,6 +206,7 @@ impl Room {
                 head: None,
                 model: Blob::default(),
                 current: None,
+                releasing: None,
                 ended: BTreeMap::new(),
                 abandoned_in_a_row: 0,
                 deserted: 0,
@@ -213,6 +219,7 @@ impl Room {
                 broken: None,
             }),
             changed: tokio::sync::watch::Sender::new(0),
+            metrics: std::sync::OnceLock::new(),
             shared,
             spool,
             task,
@@ -490,7 +497,8 @@ impl Room {
             .current
             .as_ref()
             .is_some_and(|current| current.id.0 == claims.attempt);
-        open || inner.ended.contains_key(&SessionId(claims.session))
+        let releasing = inner.releasing.is_some_and(|id| id.0 == claims.attempt);
+        open || releasing || inner.ended.contains_key(&SessionId(claims.session))
     }
 
     /// Number of devices that the open attempt still wants.

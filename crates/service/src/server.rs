@@ -19,6 +19,7 @@ use crate::error::{Result, ServiceError};
 use crate::http::InFlight;
 use crate::identity::{self, DAY, Identity, Issuer, Member, Refusal};
 use crate::keys::random;
+use crate::metrics::{Metrics, ObservedStore};
 use crate::pace;
 use crate::room::{Claims, Reply, Room, Shared};
 use crate::spool::Spool;
@@ -44,6 +45,7 @@ pub struct Service {
     boards: Mutex<BTreeMap<String, (Millis, Vec<u8>)>>,
     /// `true` once the service assigns nobody any more.
     closed: AtomicBool,
+    metrics: Arc<Metrics>,
 }
 
 impl std::fmt::Debug for Service {
@@ -79,9 +81,11 @@ impl Service {
     ///
     /// # Errors
     /// No entropy.
-    pub fn with_capacity(shared: Shared, identity: Identity, capacity: &Capacity) -> Result<Self> {
+    pub fn with_capacity(mut shared: Shared, identity: Identity, capacity: &Capacity) -> Result<Self> {
         let folder = capacity.spool_folder.clone();
         let spool = Spool::new(capacity.spool_ram, &folder.unwrap_or_else(std::env::temp_dir))?;
+        let metrics = Arc::new(Metrics::default());
+        shared.store = Arc::new(ObservedStore::new(shared.store, metrics.clone()));
         let issuers = TrustedKeys::new([shared.keys.issuer().public()]);
         Ok(Self {
             issuers,
@@ -94,6 +98,7 @@ impl Service {
             rooms: RwLock::default(),
             boards: Mutex::default(),
             closed: AtomicBool::new(false),
+            metrics,
         })
     }
 
@@ -101,6 +106,12 @@ impl Service {
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// The counts and times of this service since its start.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     /// The things that all tasks share.
@@ -175,6 +186,7 @@ impl Service {
             .and_then(|task| Room::lead(self.shared.clone(), self.spool.clone(), task));
         match led {
             Ok(Some(room)) => {
+                room.report_to(self.metrics.clone());
                 self.write_rooms().insert(id, room);
             }
             Ok(None) => {}
@@ -382,6 +394,22 @@ impl Service {
     /// # Errors
     /// A refusal, with the window in which the device comes back.
     pub fn check_in(&self, population: &str, signature: &str, path: &str, body: &[u8]) -> Reply<Assignment> {
+        let mut asked = None;
+        let answer = self.answer(population, signature, path, body, &mut asked);
+        self.metrics
+            .check_in(asked, answer.as_ref().err().map(Problem::code));
+        answer
+    }
+
+    /// The answer to a check-in; `asked` becomes the last task that was asked for a place.
+    fn answer(
+        &self,
+        population: &str,
+        signature: &str,
+        path: &str,
+        body: &[u8],
+        asked: &mut Option<TaskId>,
+    ) -> Reply<Assignment> {
         let request: CheckIn = read("the check-in", body, limits::MAX_MESSAGE).map_err(malformed)?;
         let member = self.member(population, request.certificate.as_ref(), signature, path, body)?;
         let checkin: [u8; 16] = request.checkin.as_slice().try_into().map_err(malformed)?;
@@ -402,6 +430,7 @@ impl Service {
         rooms.dedup_by_key(|room| room.task().id);
         let mut last = None;
         for room in rooms {
+            *asked = Some(room.task().id);
             let version = room.task().file.service.eligibility.min_client_version;
             if request.client_version < version {
                 last = Some(Problem::new(

@@ -1,5 +1,7 @@
 //! A task as the service runs it: its file, its plan, its model, and the signed plan that devices read.
 
+mod signed_plan;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,27 +11,23 @@ use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::PrivacyReport;
 use undertone_coordinator::server_optimizer::ServerOptimizer;
-use undertone_coordinator::task::{
-    ClipConfig, IdentityLevel, LedgerPlace, Purpose, SumName, TaskFile, TaskVocabulary,
-};
+use undertone_coordinator::task::{IdentityLevel, Purpose, SumName, TaskFile, TaskVocabulary};
 use undertone_mechanisms::NoiseKey;
 use undertone_models::{SequenceModel, weights};
-use undertone_protocol::{
-    AdaptiveNorm, AggregationRule, Blob, ClipRule, DeviceBudget, Digest32, GraphRule, Guarantee, Kind, Label,
-    LayerNorms, Plan, Signed, SumMode, clip_rule, digest_of, write,
-};
+use undertone_protocol::{Digest32, Kind, digest_of};
 use undertone_run::initial_model::{self, Training};
 use undertone_run::metrics::MetricsLine;
 use undertone_run::task::{
     TaskExport, genesis, mechanism_json, new_plan, plan_with, start_record, strategy_of,
 };
-use undertone_secagg::{GraphChoice, Terms, ThreatModel};
+use undertone_secagg::{GraphChoice, Terms};
 use undertone_store::{Blobs, NewTask, Store, TaskId, TaskRow};
 use undertone_text::{Vocab, VocabProvenance};
 
 use crate::error::{Result, ServiceError};
 use crate::identity::{digest_from, hex};
 use crate::keys::Keys;
+use signed_plan::{rotation_seed, signed_plan, terms};
 
 /// Percentage of a device's neighbours that open its masks, where a task names no graph: more than half.
 const CURIOUS_PERCENT: u32 = 51;
@@ -428,180 +426,4 @@ impl Task {
             Some(graph) => GraphChoice::Assumed(graph.assumptions()?),
         })
     }
-}
-
-fn terms(file: &TaskFile, privacy: &PrivacyPlan) -> Result<Option<Terms>> {
-    let secure = file
-        .task
-        .aggregation
-        .as_ref()
-        .is_some_and(|aggregation| aggregation.sum == SumName::SecAgg);
-    let (true, Some(encoding)) = (secure, privacy.encoding()) else {
-        return Ok(None);
-    };
-    let count = |key: &str, number: u64| {
-        u32::try_from(number).map_err(|_| ServiceError::Value {
-            key: key.to_owned(),
-            expected: "at most 4,294,967,295".to_owned(),
-            got: number.to_string(),
-        })
-    };
-    let model = match file.service.identity {
-        // PRIVACY: without an issuer a server can invent the neighbours, so the protocol claims no more.
-        IdentityLevel::Dev => ThreatModel::HonestButCurious,
-        _ => ThreatModel::Active,
-    };
-    let terms = Terms::new(encoding.padded_dim() as u64, encoding.modulus().get(), model)?;
-    // The modulus has room for all groups together; each group agrees on its own numbers of clients.
-    let group = file.service.group;
-    let min = count("service.group.least", group.min)?;
-    Ok(Some(terms.with_clients(
-        min,
-        count("service.group.target", group.target)?,
-    )?))
-}
-
-/// The seed of the rotations of a task. Devices read it from the signed plan.
-fn rotation_seed(task: TaskId) -> Digest32 {
-    digest_of(&[b"undertone rotations\0", &task.0[..]].concat())
-}
-
-/// The plan that devices read, signed.
-#[expect(clippy::too_many_arguments, reason = "each is one part of the plan")]
-fn signed_plan(
-    file: &TaskFile,
-    id: TaskId,
-    population: &str,
-    privacy: &PrivacyPlan,
-    vocab: &Vocab,
-    words: &[u8],
-    of: Option<TaskId>,
-    rotations: Digest32,
-    keys: &Keys,
-) -> Result<Vec<u8>> {
-    let json = |what: &str, value: serde_json::Result<String>| value.map_err(|error| damaged(what, error));
-    let guarantee = privacy.planned()?;
-    let schema = guarantee.as_ref().and_then(|guarantee| guarantee.schema.as_ref());
-    let (min_sep, max_part) = schema.map_or((1, 1), |schema| (schema.min_sep, schema.max_part));
-    let service = &file.service;
-    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-    let aggregation = file.task.aggregation.as_ref();
-    let encoding = privacy.encoding();
-    let terms = terms(file, privacy)?;
-    let loss_cap = match &file.purpose {
-        Purpose::Train { .. } => 0.0,
-        Purpose::Evaluate { loss_cap, .. } => *loss_cap,
-    };
-    let plan = Plan {
-        task: id.0.to_vec(),
-        name: file.task.name.clone(),
-        population: population.to_owned(),
-        kind: match file.purpose {
-            Purpose::Train { .. } => Kind::Train.into(),
-            Purpose::Evaluate { .. } => Kind::Evaluate.into(),
-        },
-        rounds: file.task.rounds,
-        report_goal: file.goal(),
-        model: json("the model", serde_json::to_string(&file.task.model))?,
-        user_update: json("user_update", serde_json::to_string(&file.task.user_update))?,
-        vocabulary: Some(Blob::of(words)),
-        frozen: None,
-        text: json(
-            "text",
-            serde_json::to_string(&serde_json::json!({
-                "examples": file.text.examples,
-                "max_sentence_tokens": file.text.longest(),
-                "max_example_tokens": file.text.longest(),
-            })),
-        )?,
-        clip: Some(clip_rule(file, vocab)?),
-        aggregation: Some(AggregationRule {
-            mode: match terms {
-                Some(_) => SumMode::Secagg.into(),
-                None => SumMode::Plain.into(),
-            },
-            encoding: match (encoding, aggregation) {
-                (Some(_), Some(aggregation)) => {
-                    json("the encoding", serde_json::to_string(&aggregation.encoding))?
-                }
-                _ => String::new(),
-            },
-            min_clients: narrow(file.floor()),
-            max_clients: narrow(
-                aggregation
-                    .and_then(|aggregation| aggregation.max_clients)
-                    .unwrap_or(file.sessions()),
-            ),
-            modulus: encoding.map_or(0, |encoding| encoding.modulus().get()),
-            length: encoding.map_or_else(
-                || privacy.layout().len(),
-                undertone_aggregation::Encoding::padded_dim,
-            ) as u64,
-            group_target: narrow(service.group.target),
-            group_min: narrow(service.group.min),
-            graph: aggregation
-                .and_then(|aggregation| aggregation.graph)
-                .map(|graph| GraphRule {
-                    drop_out_rate: graph.drop_out_rate,
-                    corrupt_rate: graph.corrupt_rate,
-                    privacy_bits: graph.privacy_bits,
-                    failure_bits: graph.failure_bits,
-                }),
-            rotations: rotations.to_vec(),
-            issuers: match (terms.is_some(), service.identity) {
-                (true, IdentityLevel::Dev) | (false, _) => Vec::new(),
-                (true, _) => vec![keys.issuer().public().to_vec()],
-            },
-        }),
-        min_sep: narrow(min_sep),
-        max_part: narrow(max_part),
-        timer_s: service.eligibility.timer.millis() / 1000,
-        min_examples: service.eligibility.min_examples,
-        max_examples: service.eligibility.max_examples,
-        min_client_version: service.eligibility.min_client_version,
-        guarantee: guarantee.as_ref().map(|guarantee| Guarantee {
-            epsilon: guarantee.epsilon,
-            delta: guarantee.delta,
-            rho: schema.map_or(0.0, |schema| schema.rho),
-            noise_multiplier: guarantee.noise_multiplier,
-        }),
-        budget: Some(DeviceBudget {
-            cpu_ms: service.budget.cpu.millis(),
-            upload_kbps_min: service.budget.upload_kbps_min,
-            battery_percent: service.budget.battery_percent,
-        }),
-        head_key: keys.head(id).public().to_vec(),
-        task_sha256: file.digest()?.to_vec(),
-        of: of.map_or_else(Vec::new, |of| of.0.to_vec()),
-        loss_cap,
-        ledger_on_device: service.ledger == LedgerPlace::Device,
-    };
-    let signed: Signed = keys.plans().sign(Label::Plan, write(&plan));
-    Ok(write(&signed))
-}
-
-fn clip_rule(file: &TaskFile, vocab: &Vocab) -> Result<ClipRule> {
-    let kind = match &file.task.clip {
-        ClipConfig::None => {
-            return Err(ServiceError::Value {
-                key: "clip.kind".to_owned(),
-                expected: "a bound on the update of a user".to_owned(),
-                got: "\"none\"".to_owned(),
-            });
-        }
-        ClipConfig::Flat { norm, .. } => clip_rule::Kind::Flat(*norm),
-        ClipConfig::PerLayer { norm, norms } => {
-            let groups = file.layout(vocab.len())?.groups().len();
-            let even = || vec![norm.unwrap_or(1.0) / (groups as f64).sqrt(); groups];
-            clip_rule::Kind::Layers(LayerNorms {
-                norms: norms.clone().unwrap_or_else(even),
-            })
-        }
-        ClipConfig::Adaptive { initial_norm, .. } => clip_rule::Kind::Adaptive(AdaptiveNorm {
-            initial: *initial_norm,
-            // Two orders of magnitude of room for the estimate.
-            max: 100.0 * initial_norm,
-        }),
-    };
-    Ok(ClipRule { kind: Some(kind) })
 }

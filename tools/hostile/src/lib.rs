@@ -5,12 +5,13 @@
 //! [`hunt::SECONDS`] of work, more than [`hunt::MEMORY`] of memory; of whole commands also more than three lines of error, a control
 //! character on the terminal, and a file written outside of the run ([`commands`]).
 //!
-//! Not here: messages of secure aggregation, whose targets `secagg_*` in `fuzz/` make their own.
+//! [`federated`] reads the inputs of the federated service. Not here: messages of secure aggregation, whose targets `secagg_*` in `fuzz/` make their own.
 
 #![forbid(unsafe_code)]
 
 pub mod commands;
 pub mod corpus;
+pub mod federated;
 pub mod hunt;
 mod kinds;
 mod mutate;

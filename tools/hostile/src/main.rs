@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use undertone_hostile::hunt::{self, Inputs, Tally};
-use undertone_hostile::{KINDS, Kind, World, commands, corpus, mutant};
+use undertone_hostile::{KINDS, Kind, World, commands, corpus, federated, mutant};
 
 #[global_allocator]
 static ALLOCATOR: memory::Counting = memory::Counting;
@@ -125,10 +125,24 @@ fn run(task: Task) -> Result<bool> {
         }
         Task::Seeds { folder, world } => {
             corpus::seeds(&World::at(&world), &folder)?;
+            federated_seeds(&folder)?;
             Ok(true)
         }
         Task::Worker(args) => worker::run(&args).map(|()| true),
     }
+}
+
+/// Honest inputs of the federated service, a folder per target.
+fn federated_seeds(folder: &Path) -> Result<()> {
+    for target in federated::TARGETS {
+        let folder = folder.join(target);
+        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        for (place, (_, bytes)) in federated::honest(target).into_iter().enumerate() {
+            let path = folder.join(format!("honest-{place}"));
+            std::fs::write(&path, bytes).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
 }
 
 fn with_world(made: Option<&Path>, work: impl FnOnce(&World) -> Result<bool>) -> Result<bool> {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Context;
 use serde::Serialize;
@@ -11,19 +12,23 @@ use undertone_coordinator::task::Seeding;
 use undertone_data::{Corpus, CorpusSpec, EosTargets, NoProgress, Split};
 use undertone_device::{Limits, Neighbours, PolicyFloors, Setup};
 use undertone_fleet::{Enrolment, Fleet, FleetConfig, OverHttp};
-use undertone_present::numbers::{epsilon_delta, grouped};
+use undertone_present::numbers::grouped;
 use undertone_protocol::{TaskState, TrustedKeys};
 use undertone_run::config::EvaluationSplit;
-use undertone_run::evaluate::EvaluationSet;
+use undertone_run::evaluate::{EvaluationSet, Metrics};
+use undertone_run::metrics::EvaluationRecord;
 use undertone_run::verify::verify;
+use undertone_run::{Observer, Summary};
 use undertone_service::capacity::Capacity;
 use undertone_service::host::{Host, HostConfig};
 use undertone_service::identity::{DAY, Identity, Invitation};
 use undertone_service::keys::Keys;
+use undertone_service::room::Shared;
 use undertone_service::task::{Task, create};
 use undertone_service::{data_folder, tls};
+use undertone_store::{TaskId, TaskRow};
 
-use super::train::percent;
+use super::train;
 use crate::output::{Output, facts};
 use crate::signals;
 
@@ -31,57 +36,76 @@ use crate::signals;
 const DEVICES: usize = 200;
 
 /// Rounds, unless the command names another number.
-const ROUNDS: u64 = 20;
+const ROUNDS: u64 = 40;
+
+/// The number of evaluations on the way.
+const EVALUATIONS: u64 = 8;
+
+/// Devices in a round, which takes part in one of `SEPARATION` rounds.
+const GOAL: u64 = 50;
+
+/// Rounds from one participation of a device to the next.
+const SEPARATION: u64 = 3;
 
 /// The population of the demonstration.
 const POPULATION: &str = "demo";
 
-/// The corpus: a documented process, whose best reachable accuracy is known.
-const CORPUS: &str = "source = { kind = \"synthetic\", users = 240, words = 300 }\n";
+/// The corpus: a documented process, whose best reachable accuracy is known. Two hundred people at this noise teach a small model of a
+/// few words, and no large one.
+const CORPUS: &str = "source = { kind = \"synthetic\", users = 240, words = 50 }\n";
 
-/// The task. A subject takes part at most once in four rounds.
+/// The task.
 fn task_file(rounds: u64) -> String {
+    // Devices do not come in turn, so some take part more often than the mean.
+    let mean = (rounds * GOAL).div_ceil(DEVICES as u64);
+    let max_part = (mean + 2).min(rounds.div_ceil(SEPARATION)).max(1);
     format!(
         r#"name = "demo"
 rounds = {rounds}
 vocabulary = {{ kind = "file", path = "words.txt" }}
-model = {{ family = "dplm", embed = 16, hidden = 32 }}
-cohort = {{ sampling = "check_in", users_per_round = 30, population = 1000 }}
-participation = {{ min_sep = 4, max_part = {max_part} }}
-user_update = {{ algorithm = "fedavg", batch_size = 8, learning_rate = 1.0 }}
-clip = {{ kind = "flat", norm = 1.0 }}
-privacy = {{ noise_multiplier = 2.0, delta = 1e-5, mechanism = {{ kind = "blt", buffers = 3 }} }}
-server = {{ optimizer = {{ kind = "sgd", momentum = 0.9 }} }}
+model = {{ family = "dplm", embed = 8, hidden = 8 }}
+cohort = {{ sampling = "check_in", users_per_round = {GOAL}, population = 1000 }}
+participation = {{ min_sep = {SEPARATION}, max_part = {max_part} }}
+user_update = {{ algorithm = "fedavg", batch_size = 4, learning_rate = 1.0 }}
+clip = {{ kind = "flat", norm = 1.5 }}
+privacy = {{ noise_multiplier = 3.0, delta = 1e-5, mechanism = {{ kind = "blt", buffers = 3 }} }}
+server = {{ optimizer = {{ kind = "sgd", momentum = 0.9 }}, decay = {{ last_fraction = 0.5, final_factor = 0.05 }} }}
 
 [service]
-over_selection = 1.3
-group = {{ target = 30, least = 20 }}
+over_selection = 1.2
+group = {{ target = 50, least = 20 }}
 deadlines = {{ select = "60s", report = "120s", attempt = "180s" }}
-eligibility = {{ min_examples = 1, max_examples = 32, timer = "1s", fresh_install = "now" }}
+eligibility = {{ min_examples = 1, max_examples = 256, timer = "1s", fresh_install = "now" }}
 identity = "certificate"
 pace = {{ checkins_per_needed = 3.0, min_interval = "1s" }}
-"#,
-        max_part = rounds.div_ceil(4).max(1)
+"#
     )
 }
 
 /// The document that `--json` prints at the end.
 #[derive(Serialize)]
 struct Shown {
-    /// The exported directory, which `undertone verify` accepts.
-    run: PathBuf,
+    /// The document of `undertone train`. Its directory is the exported task, which `undertone verify` accepts.
+    #[serde(flatten)]
+    summary: Summary,
     /// The data folder of the service.
     data: PathBuf,
-    rounds: u64,
     devices: usize,
     /// Updates that are in a release, over all rounds.
     included: u64,
-    epsilon: Option<f64>,
-    delta: Option<f64>,
-    accuracy: f64,
-    unigram_accuracy: Option<f64>,
-    best_accuracy: Option<f64>,
+    /// The measures of the released model on the way.
+    curve: Vec<EvaluationRecord>,
     verified: bool,
+}
+
+/// The demonstration while it runs.
+struct Demo<'d> {
+    folder: &'d Path,
+    rounds: u64,
+    threads: usize,
+    corpus: Corpus,
+    output: &'d Output,
+    started: Instant,
 }
 
 /// Plays the demonstration in a data folder.
@@ -90,24 +114,15 @@ pub(crate) fn run(folder: &Path, rounds: Option<u64>, threads: usize, output: &O
     let shared = data_folder::open(folder, None)?;
     let keys = Keys::open(folder)?;
     let spec: CorpusSpec = toml::from_str(CORPUS).context("the built-in corpus")?;
-    let corpus = Corpus::open(&spec, folder, &folder.join("corpus"), &NoProgress)?;
-    let words = folder.join("words.txt");
-    undertone_run::files::write_atomic(&words, corpus.vocab().to_file_contents().as_bytes())?;
-    let path = folder.join("demo.toml");
-    let text = task_file(rounds);
-    let file = undertone_run::task::parse(&text, &path, Seeding::Refused)?;
-    undertone_run::files::write_atomic(&path, text.as_bytes())?;
-    let id = create(
-        &file,
+    let demo = Demo {
         folder,
-        POPULATION,
-        &shared.keys,
-        shared.store.as_ref(),
-        shared.blobs.as_ref(),
-    )?;
-    shared
-        .store
-        .set_state(id, TaskState::Draft, TaskState::Active, "demo", "")?;
+        rounds,
+        threads,
+        corpus: Corpus::open(&spec, folder, &folder.join("corpus"), &NoProgress)?,
+        output,
+        started: Instant::now(),
+    };
+    let id = demo.create(&shared)?;
     let (certificate, pem) = tls::self_signed(&["127.0.0.1".to_owned(), "localhost".to_owned()])?;
     let config = HostConfig {
         listen: "127.0.0.1:0".to_owned(),
@@ -116,7 +131,48 @@ pub(crate) fn run(folder: &Path, rounds: Option<u64>, threads: usize, output: &O
         threads,
         capacity: Capacity::default(),
     };
-    let setup = Arc::new(Setup {
+    let setup = setup(&keys);
+    let host = Host::start(folder, shared, config)?;
+    let address = format!("https://127.0.0.1:{}", host.address().port());
+    output.note(&format!(
+        "the service listens at {address}; {DEVICES} devices enrol"
+    ));
+    let users = demo.corpus.partition(Split::Train);
+    let until = host.service().shared().store.now() + DAY;
+    let fleet = Fleet::new(
+        FleetConfig {
+            workers: threads.max(1),
+            enrolment: Enrolment::Invitations(Arc::new(move |_, subject| {
+                Invitation::new(*subject, until).text(&keys, POPULATION)
+            })),
+            // Seconds stand for the hours of a phone.
+            max_pause_ms: 500,
+            start_spread_ms: 500,
+            ..FleetConfig::new(setup, DEVICES.min(users.num_users()))
+        },
+        users,
+        OverHttp::new(address).with_root(pem),
+    )?;
+    fleet.enrol()?;
+    output.note("every device has its certificate; the first round opens");
+    let service = host.service().clone();
+    let (row, curve) = demo.play(service.shared(), id, &fleet)?;
+    if row.state != TaskState::Completed {
+        host.stop();
+        anyhow::bail!(
+            "the demonstration ended after {} of {rounds} rounds; its data folder is {}",
+            row.head_round,
+            folder.display()
+        );
+    }
+    host.stop();
+    let shown = demo.end(service.shared(), &row, curve)?;
+    output.show(&shown, || table(&shown))
+}
+
+/// The settings of all devices.
+fn setup(keys: &Keys) -> Arc<Setup> {
+    Arc::new(Setup {
         population: POPULATION.to_owned(),
         board_keys: TrustedKeys::new([keys.board().public()]),
         task_keys: TrustedKeys::new([keys.plans().public()]),
@@ -136,108 +192,141 @@ pub(crate) fn run(folder: &Path, rounds: Option<u64>, threads: usize, output: &O
         limits: Limits::default(),
         client_version: 1,
         evidence: Vec::new(),
-    });
-    let host = Host::start(folder, shared, config)?;
-    let address = format!("https://127.0.0.1:{}", host.address().port());
-    output.note(&format!(
-        "the service listens at {address}; {DEVICES} devices enrol"
-    ));
-    let users = corpus.partition(Split::Train);
-    let until = host.service().shared().store.now() + DAY;
-    let fleet = Fleet::new(
-        FleetConfig {
-            workers: threads.max(1),
-            enrolment: Enrolment::Invitations(Arc::new(move |_, subject| {
-                Invitation::new(*subject, until).text(&keys, POPULATION)
-            })),
-            // Seconds stand for the hours of a phone.
-            max_pause_ms: 1000,
-            start_spread_ms: 500,
-            ..FleetConfig::new(setup, DEVICES.min(users.num_users()))
-        },
-        users,
-        OverHttp::new(address).with_root(pem),
-    )?;
-    fleet.enrol()?;
-    output.note("every device has its certificate; the first round opens");
-    let store = host.service().shared().store.clone();
-    let mut seen = 0;
-    fleet.run_until(|| {
-        let Ok(row) = store.task(id) else { return false };
-        if row.head_round > seen {
-            seen = row.head_round;
-            output.note(&format!(
-                "round {} of {} released",
-                grouped(seen),
-                grouped(rounds)
-            ));
-        }
-        signals::asked_to_end() || !matches!(row.state, TaskState::Active)
-    })?;
-    let row = store.task(id)?;
-    let mut included = 0;
-    for line in store.ledger(id, 0)? {
-        if let LedgerLine::Round(entry) = LedgerLine::read(&line)? {
-            included += entry.cohort_size;
-        }
-    }
-    if row.state != TaskState::Completed {
-        host.stop();
-        anyhow::bail!(
-            "the demonstration ended after {} of {rounds} rounds; its data folder is {}",
-            row.head_round,
-            folder.display()
-        );
-    }
-    let service = host.service().clone();
-    let common = service.shared();
-    let task = Task::load(&row, common.blobs.as_ref(), &common.keys)?;
-    let run = folder.join("run");
-    let report = task.export(common.store.as_ref(), common.blobs.as_ref(), &common.keys, &run)?;
-    undertone_report::write(&run)?;
-    let parameters = task.released(&row, common.blobs.as_ref())?;
-    host.stop();
-    let set = EvaluationSet::new(&corpus, EvaluationSplit::Test, None, &Randomness::seeded(0), 1)?;
-    let metrics = set.evaluate(
-        task.model.as_ref(),
-        &parameters,
-        EosTargets::Included,
-        false,
-        threads.max(1),
-    )?;
-    let shown = Shown {
-        verified: verify(&run)?.holds(),
-        data: folder.to_owned(),
-        rounds: row.head_round,
-        devices: DEVICES,
-        included,
-        epsilon: report.observed.as_ref().map(|record| record.epsilon),
-        delta: report.observed.as_ref().map(|record| record.delta),
-        accuracy: metrics.top1,
-        unigram_accuracy: corpus.unigram_accuracy(Split::Test, EosTargets::Included),
-        best_accuracy: corpus.best_accuracy().map(|best| best.with_eos),
-        run,
-    };
-    output.show(&shown, || table(&shown))
+    })
 }
 
+impl Demo<'_> {
+    /// Creates the task and activates it.
+    fn create(&self, shared: &Shared) -> anyhow::Result<TaskId> {
+        let words = self.folder.join("words.txt");
+        let contents = self.corpus.vocab().to_file_contents();
+        undertone_run::files::write_atomic(&words, contents.as_bytes())?;
+        let path = self.folder.join("demo.toml");
+        let text = task_file(self.rounds);
+        let file = undertone_run::task::parse(&text, &path, Seeding::Refused)?;
+        undertone_run::files::write_atomic(&path, text.as_bytes())?;
+        let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
+        let id = create(&file, self.folder, POPULATION, &shared.keys, store, blobs)?;
+        store.set_state(id, TaskState::Draft, TaskState::Active, "demo", "")?;
+        Ok(id)
+    }
+
+    /// Runs the devices to the end of the task. Its model is measured on the way.
+    fn play(
+        &self,
+        shared: &Shared,
+        id: TaskId,
+        fleet: &Fleet<'_>,
+    ) -> anyhow::Result<(TaskRow, Vec<EvaluationRecord>)> {
+        let store = &shared.store;
+        let task = Task::load(&store.task(id)?, shared.blobs.as_ref(), &shared.keys)?;
+        let progress = train::Progress::new(self.output);
+        let every = self.rounds.div_ceil(EVALUATIONS);
+        let (mut seen, mut curve, mut failed) = (0, Vec::new(), None);
+        fleet.run_until(|| {
+            let Ok(row) = store.task(id) else { return false };
+            // A release is committed a moment before its model can be read.
+            let published = store.unpublished(id).is_ok_and(|waiting| waiting.is_empty());
+            if row.head_round > seen && published {
+                let due = row.head_round / every > seen / every;
+                seen = row.head_round;
+                match due.then(|| self.measure(shared, &task, &row, &progress)) {
+                    Some(Ok(record)) => curve.push(record),
+                    Some(Err(error)) => failed = Some(error),
+                    None => {}
+                }
+            }
+            failed.is_some() || signals::asked_to_end() || !matches!(row.state, TaskState::Active)
+        })?;
+        progress.clear();
+        match failed {
+            Some(error) => Err(error),
+            None => Ok((store.task(id)?, curve)),
+        }
+    }
+
+    /// Measures the released model on people who are in no round. These people are simulated: a service of real ones has no text to
+    /// measure on, so its exports hold no such figure.
+    fn measure(
+        &self,
+        shared: &Shared,
+        task: &Task,
+        row: &TaskRow,
+        progress: &train::Progress,
+    ) -> anyhow::Result<EvaluationRecord> {
+        let record = EvaluationRecord {
+            round: row.head_round,
+            split: EvaluationSplit::Validation.name().to_owned(),
+            train_seconds: self.started.elapsed().as_secs_f64(),
+            metrics: self.metrics(shared, task, row, EvaluationSplit::Validation)?,
+        };
+        progress.on_evaluation(&record);
+        Ok(record)
+    }
+
+    fn metrics(
+        &self,
+        shared: &Shared,
+        task: &Task,
+        row: &TaskRow,
+        split: EvaluationSplit,
+    ) -> anyhow::Result<Metrics> {
+        let parameters = task.released(row, shared.blobs.as_ref())?;
+        let set = EvaluationSet::new(&self.corpus, split, None, &Randomness::seeded(0), 1)?;
+        let threads = self.threads.max(1);
+        Ok(set.evaluate(
+            task.model.as_ref(),
+            &parameters,
+            EosTargets::Excluded,
+            false,
+            threads,
+        )?)
+    }
+
+    /// Exports and verifies the task, and measures its model.
+    fn end(&self, shared: &Shared, row: &TaskRow, curve: Vec<EvaluationRecord>) -> anyhow::Result<Shown> {
+        let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
+        let mut included = 0;
+        for line in store.ledger(row.task.id, 0)? {
+            if let LedgerLine::Round(entry) = LedgerLine::read(&line)? {
+                included += entry.cohort_size;
+            }
+        }
+        let task = Task::load(row, blobs, &shared.keys)?;
+        let run = self.folder.join("run");
+        let privacy = task.export(store, blobs, &shared.keys, &run)?;
+        undertone_report::write(&run)?;
+        let eos = EosTargets::Excluded;
+        Ok(Shown {
+            verified: verify(&run)?.holds(),
+            data: self.folder.to_owned(),
+            devices: DEVICES,
+            included,
+            curve,
+            summary: Summary {
+                rounds: row.head_round,
+                stopped_early: None,
+                train_seconds: self.started.elapsed().as_secs_f64(),
+                tokens: 0,
+                initial: None,
+                metrics: self.metrics(shared, &task, row, EvaluationSplit::Test)?,
+                unigram_accuracy: self.corpus.unigram_accuracy(Split::Test, eos),
+                best_accuracy: self.corpus.best_accuracy().map(|best| best.without_eos),
+                warning: None,
+                privacy,
+                run_dir: run,
+            },
+        })
+    }
+}
+
+/// The table of a run, and below it what only a service has.
 fn table(shown: &Shown) -> String {
-    let mut rows = vec![
-        ("rounds", grouped(shown.rounds)),
+    let service = facts([
         ("devices", grouped(shown.devices as u64)),
         ("updates in releases", grouped(shown.included)),
-        ("accuracy", percent(shown.accuracy)),
-    ];
-    if let Some(unigram) = shown.unigram_accuracy {
-        rows.push(("of the commonest word", percent(unigram)));
-    }
-    if let Some(best) = shown.best_accuracy {
-        rows.push(("best possible", percent(best)));
-    }
-    if let (Some(epsilon), Some(delta)) = (shown.epsilon, shown.delta) {
-        rows.push(("guarantee per person", epsilon_delta(epsilon, delta)));
-    }
-    rows.push(("verified", if shown.verified { "yes" } else { "NO" }.to_owned()));
-    rows.push(("run", shown.run.display().to_string()));
-    facts(rows)
+        ("verified", if shown.verified { "yes" } else { "NO" }.to_owned()),
+        ("run", shown.summary.run_dir.display().to_string()),
+    ]);
+    format!("{}\n\n{service}", train::table(&shown.summary))
 }

@@ -14,6 +14,7 @@ use undertone_protocol::digest_of;
 use crate::output::{Output, facts};
 use crate::signals;
 
+pub(super) use settings::key;
 use settings::{Floors, Settings};
 
 /// The time between two looks at the signals.
@@ -112,7 +113,10 @@ struct EnrolArgs {
     /// Set the version of the app, which tasks can ask for.
     #[arg(long, default_value_t = 1)]
     client_version: u32,
-    /// Renew the certificate of a device that was enrolled before, with its settings and an invitation of its person.
+    /// Renew the certificate of a device that was enrolled before, with its settings.
+    ///
+    /// The device's key signs the request, so it needs no invitation while the certificate is valid. `undertone device run` renews by
+    /// itself in the last ten days.
     #[arg(long, conflicts_with_all = ["server", "population", "keys", "floors", "root", "insecure"])]
     again: bool,
 }
@@ -166,11 +170,12 @@ fn enrol(args: EnrolArgs, output: &Output) -> anyhow::Result<()> {
     // Where the service refuses, the folder keeps the keys of the device, and the next call uses them.
     let mut device = settings.open(&folder)?;
     let subject = args.subject.map(|name| digest_of(name.as_bytes()));
-    device.enrol(
-        &mut transport,
-        args.invitation.as_deref().unwrap_or_default(),
-        subject,
-    )?;
+    match (args.again, &args.invitation, subject) {
+        (true, None, None) => device.renew(&mut transport)?,
+        (_, invitation, subject) => {
+            device.enrol(&mut transport, invitation.as_deref().unwrap_or_default(), subject)?;
+        }
+    }
     settings.write(&folder)?;
     let key = undertone_present::numbers::hex(&device.public_key());
     let document =

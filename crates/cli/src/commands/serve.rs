@@ -39,7 +39,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DIR", default_value_if("demo", "true", "undertone-demo"))]
     data: PathBuf,
     /// Show the whole service: a small task, 200 simulated devices on this machine, and a verified export.
-    #[arg(long, conflicts_with_all = ["store", "listen", "tls", "identity", "insecure", "witness", "spool_ram"])]
+    #[arg(long, conflicts_with_all = ["store", "listen", "admin", "migrate", "tls", "identity", "insecure", "witness", "spool_ram"])]
     demo: bool,
     /// Keep tasks, devices and ledgers on this Postgres server instead of in a file. The data folder remembers the server.
     #[arg(long, value_name = "URL")]
@@ -47,6 +47,12 @@ pub(crate) struct ServeArgs {
     /// Listen to devices at this address. Port 0 takes any free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8440")]
     listen: String,
+    /// Listen to operators at this address of this machine. Port 0 takes any free one.
+    ///
+    /// Prometheus reads `/metrics` there, with the bearer token in the file `admin.token` of the data folder. `/healthz` and `/readyz`
+    /// need no token.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    admin: String,
     /// Serve HTTPS with this certificate chain and this key, both in PEM.
     #[arg(long, value_name = "CERT,KEY", value_parser = certificate_and_key)]
     tls: Option<CertificateAndKey>,
@@ -59,6 +65,9 @@ pub(crate) struct ServeArgs {
     /// Remember the newest head of each task in this folder too. Keep it out of the backups of the data folder.
     #[arg(long, value_name = "DIR")]
     witness: Option<PathBuf>,
+    /// Bring the database of an older version of this program to this one before. Keep a copy of the data folder.
+    #[arg(long)]
+    migrate: bool,
     /// Set the number of threads (default: one per core).
     #[arg(long)]
     threads: Option<NonZeroUsize>,
@@ -124,6 +133,9 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
     if let Some(url) = &args.store {
         data_folder::keep_on_server(&args.data, url)?;
     }
+    if args.migrate {
+        data_folder::migrate(&args.data)?;
+    }
     let shared = data_folder::open(&args.data, args.witness.as_deref())?;
     signals::end_in_order();
     let secure = tls.is_some();
@@ -137,7 +149,7 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
             ..Capacity::default()
         },
     };
-    let host = Host::start(&args.data, shared, config)?;
+    let host = Host::start_with_admin(&args.data, shared, config, &args.admin)?;
     let service = host.service().clone();
     let mut progress = Progress::new(&service, &args.data, output)?;
     greet(args, &host, secure, output)?;
@@ -178,6 +190,19 @@ fn check_exposure(args: &ServeArgs) -> anyhow::Result<()> {
             args.listen
         )
     })?;
+    let mut operators = args.admin.to_socket_addrs().with_context(|| {
+        format!(
+            "--admin: expected an address with a port, such as 127.0.0.1:8441, got {:?}",
+            args.admin
+        )
+    })?;
+    // PRIVACY: the token of operators travels in plain HTTP.
+    if !operators.all(|address| address.ip().is_loopback()) {
+        bail!(
+            "--admin: expected an address of this machine, such as 127.0.0.1:8441, got {:?}",
+            args.admin
+        );
+    }
     if args.insecure {
         return Ok(());
     }

@@ -283,7 +283,8 @@ pub(super) fn measures(metrics: &Metrics) -> Vec<(&'static str, String)> {
     rows
 }
 
-fn table(summary: &Summary) -> String {
+/// The results of a run.
+pub(super) fn table(summary: &Summary) -> String {
     let metrics = &summary.metrics;
     let mut rows = vec![
         ("rounds", summary.rounds.to_string()),

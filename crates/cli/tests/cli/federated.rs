@@ -228,6 +228,15 @@ fn ten_devices_train_four_rounds_and_the_export_verifies() {
     assert!(included <= 16, "{included}");
 
     folder.succeed("task export federated out --data service");
+    let exported = folder.json("export out --layout undertone --out model");
+    assert!(number(&exported["parameters"]) > 0.0, "{exported}");
+    assert!(folder.path("model/model.safetensors").exists() && folder.path("model/vocab.txt").exists());
+    for command in ["eval out", "personalize out"] {
+        folder.refuse(
+            command,
+            "out is an exported task of a service, and names no text ... undertone export out ... kind = \"evaluate\"",
+        );
+    }
     folder.show("verify out", "holds");
     folder.refuse("task export federated out --data service", "out ... exists");
     let ledger = folder.text("out/ledger.jsonl");
@@ -365,6 +374,10 @@ fn exposed_servers_and_missing_pieces_are_refused_with_what_to_do() {
         needs TLS ... --tls CERT,KEY ... --insecure
         $ serve --data service --listen nowhere
         expected an address with a port
+        $ serve --data service --insecure --admin 0.0.0.0:8441
+        --admin: expected an address of this machine
+        $ serve --data service --insecure --admin nowhere
+        --admin: expected an address with a port
         $ serve --data service --tls one.pem
         CERT,KEY
         $ serve --data service --rounds 2
@@ -399,6 +412,101 @@ fn exposed_servers_and_missing_pieces_are_refused_with_what_to_do() {
 }
 
 #[test]
+fn a_database_of_a_newer_program_is_refused_with_a_sentence_that_says_so() {
+    let folder = service();
+    let before = folder.json("task list --data service");
+    folder.refuse(
+        "serve --data nothing --insecure --migrate",
+        "nothing/service.sqlite",
+    );
+    // The version of the schema stands in the header of the file.
+    let mut bytes = folder.read("service/service.sqlite");
+    let version = bytes[60..64].to_vec();
+    bytes[60..64].copy_from_slice(&7_u32.to_be_bytes());
+    folder.write("service/service.sqlite", &bytes);
+    for line in [
+        "task list --data service",
+        "serve --data service --insecure",
+        "serve --data service --insecure --migrate",
+    ] {
+        folder.refuse(
+            line,
+            "service/service.sqlite: expected a database of schema 1, got 7; it was written by a newer program; use that one",
+        );
+    }
+    bytes[60..64].copy_from_slice(&version);
+    folder.write("service/service.sqlite", &bytes);
+    assert_eq!(folder.json("task list --data service"), before);
+}
+
+#[test]
+fn a_fleet_plays_a_task_to_its_end_and_shows_how_far_its_sessions_came() {
+    let folder = service();
+    folder.write(
+        "faults.toml",
+        "lost_after = 0.02\nvanish = [{ at = \"after_join\", probability = 0.05, returns_after_ms = 500 }]\n",
+    );
+    let mut server = Server::start(&folder, "--insecure --exit");
+    folder.succeed("task activate federated --data service");
+    let shown = folder.json(format!(
+        "fleet federated.toml --data service --population demo --devices 24 --server {} --max-pause 1 --faults faults.toml \
+         --malicious 0.05:over-norm --updates synthetic --seed 5 --threads 2",
+        server.url
+    ));
+    contains(&server.ended(PATIENCE), "federated: completed, 4 of 4 rounds");
+    assert_eq!(
+        shown["ended"], "the tasks of the population have ended",
+        "{shown}"
+    );
+    assert_eq!(shown["devices"], 24);
+    let total = &shown["statistics"]["total"];
+    // Four devices are in each round; those of the last one may not learn it before the server ends.
+    assert!(total["ends"]["included"].as_u64() >= Some(10), "{shown}");
+    assert_eq!(total["ends"]["lost_gone"].as_u64(), None, "{shown}");
+    assert!(total["faults"]["lost_after"].as_u64() >= Some(1), "{shown}");
+    folder.succeed("task export federated out --data service");
+    folder.succeed("verify out");
+}
+
+#[test]
+fn a_fleet_ends_by_its_time_with_a_funnel_and_refuses_settings_by_name() {
+    let folder = service();
+    let server = Server::start(&folder, "--insecure");
+    let fleet = |more: &str| {
+        format!(
+            "fleet federated.toml --data service --population demo --devices 4 --server {} --max-pause 1 --threads 1 {more}",
+            server.url
+        )
+    };
+    // The task is a draft, so no device is assigned.
+    folder.write("windows.toml", "period_seconds = 10\nwindows = [[[0, 9]]]\n");
+    folder.show(
+        fleet("--seconds 2 --trace windows.toml"),
+        "funnel ... sessions ... assigned to a round ... included in a release ... not eligible ... the time is over",
+    );
+    folder.write("bad.toml", "period_seconds = 10\nwindows = [[[5, 11]]]\n");
+    folder.refuse(
+        fleet("--trace bad.toml"),
+        "availability.windows ... within 10000 ms",
+    );
+    folder.refuse(
+        fleet("--malicious 0.05:kind"),
+        "a fraction, a colon and one of over-norm",
+    );
+    folder.refuse(fleet("--updates none"), "train, synthetic or one-hot");
+    folder.write("faults.toml", "lost_after = 1.5\n");
+    folder.refuse(fleet("--faults faults.toml"), "faults.lost_after");
+    folder.write("few.txt", "00\n");
+    folder.refuse(
+        format!(
+            "fleet federated.toml --keys keys.json --invitations few.txt --population demo --devices 4 --server {}",
+            server.url
+        ),
+        "--invitations: expected one per device, 4 of them, got 1",
+    );
+}
+
+#[test]
 fn a_revoked_device_and_a_forgotten_one_take_no_part() {
     let folder = service();
     folder.succeed("task activate federated --data service");
@@ -406,6 +514,11 @@ fn a_revoked_device_and_a_forgotten_one_take_no_part() {
     let invitation = &invitations(&folder, 1)[0];
     enrol(&folder, 0, invitation, &server.url);
     let key = folder.json("device status --folder device-0")["device"].clone();
+    // Its key renews its certificate, until it is revoked.
+    assert_eq!(
+        folder.json("device enrol --folder device-0 --again")["device"],
+        key
+    );
     folder.succeed(format!(
         "identity revoke {} --data service",
         key.as_str().expect("a key")
@@ -416,6 +529,10 @@ fn a_revoked_device_and_a_forgotten_one_take_no_part() {
         (outcome["ended"] == "rejected").then_some(outcome)
     });
     contains(&refused.expect("a refusal")["message"].to_string(), "revoked");
+    folder.refuse(
+        "device enrol --folder device-0 --again",
+        "the key of this device was revoked",
+    );
     folder.refuse(
         "device enrol --folder device-1 --server http://127.0.0.1:9 --population demo --keys keys.json --again",
         "cannot be used with",

@@ -4,6 +4,8 @@ mod account;
 mod advise;
 mod aggregation;
 mod bad_input;
+#[cfg(target_os = "linux")]
+mod canaries;
 mod crash;
 mod data;
 mod determinism;

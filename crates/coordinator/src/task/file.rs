@@ -14,7 +14,7 @@ use undertone_secagg::{Digest32, ThreatModel};
 use undertone_text::TextRules;
 
 use super::validate::{at_least_one, needs_initial_model, positive};
-use super::{IdentityLevel, LedgerPlace, ServiceConfig, SumName, TaskConfig};
+use super::{ClipConfig, IdentityLevel, LedgerPlace, ServiceConfig, SumName, TaskConfig};
 use crate::error::{CoordinatorError, Result};
 use crate::plan::{Population, PrivacyPlan};
 use crate::sampling::Sampling;
@@ -78,6 +78,9 @@ pub enum Seeding {
     ParityTest,
 }
 
+/// The max clip norm over the initial one, where a task names no other.
+const ROOM_OF_THE_NORM: f64 = 100.0;
+
 /// The rates that a device of an evaluation reports.
 const RATES: [&str; 3] = ["top1", "capped_loss", "in_vocabulary_top1"];
 
@@ -91,7 +94,7 @@ impl TaskFile {
             (Seeding::Refused, Some(_)) => {
                 return Err(CoordinatorError::conflict(
                     "seed",
-                    "anyone who knows the seed can subtract the noise; only `undertone serve --parity-test` takes one",
+                    "anyone who knows the seed can subtract the noise; only the parity tests of the service take one",
                 ));
             }
             (Seeding::ParityTest, Some(_)) if self.service.ledger == LedgerPlace::Device => {
@@ -115,6 +118,7 @@ impl TaskFile {
         }
         self.task.validate()?;
         self.service.validate()?;
+        self.validate_max_clip_norm()?;
         self.validate_text()?;
         match &self.purpose {
             Purpose::Train { initial_model } => {
@@ -132,6 +136,40 @@ impl TaskFile {
             }
         }
         self.validate_floors()
+    }
+
+    /// The max clip norm that a device accepts, with adaptive clipping; `None` where the norm is fixed.
+    #[must_use]
+    pub fn max_clip_norm(&self) -> Option<f64> {
+        match self.task.clip {
+            ClipConfig::Adaptive { initial_norm, .. } => Some(
+                self.service
+                    .max_clip_norm
+                    .unwrap_or(ROOM_OF_THE_NORM * initial_norm),
+            ),
+            _ => None,
+        }
+    }
+
+    fn validate_max_clip_norm(&self) -> Result<()> {
+        let key = "service.max_clip_norm";
+        match (self.service.max_clip_norm, &self.task.clip) {
+            (None, _) => Ok(()),
+            (Some(max), ClipConfig::Adaptive { initial_norm, .. })
+                if max.is_finite() && max >= *initial_norm =>
+            {
+                Ok(())
+            }
+            (Some(max), ClipConfig::Adaptive { initial_norm, .. }) => Err(CoordinatorError::value(
+                key,
+                format!("a number of at least clip.initial_norm = {initial_norm}"),
+                max,
+            )),
+            (Some(_), _) => Err(CoordinatorError::conflict(
+                key,
+                "only `clip.kind = \"adaptive\"` moves the clip norm",
+            )),
+        }
     }
 
     fn validate_text(&self) -> Result<()> {

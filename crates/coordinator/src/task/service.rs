@@ -30,6 +30,10 @@ pub struct ServiceConfig {
     /// The party that counts participations.
     #[serde(default)]
     pub ledger: LedgerPlace,
+    /// The max clip norm that a device accepts, with adaptive clipping alone. By default it is 100 times `clip.initial_norm`, room for
+    /// the estimate to move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_clip_norm: Option<f64>,
     /// The limits of what a round may take from a device.
     #[serde(default)]
     pub budget: BudgetConfig,

@@ -181,12 +181,16 @@ pub(crate) fn setup(floors: PolicyFloors) -> Setup {
 }
 
 pub(crate) fn certificate(device: &Digest32) -> Signed {
+    certificate_until(device, START + 30 * 24 * 3_600_000)
+}
+
+pub(crate) fn certificate_until(device: &Digest32, not_after_ms: u64) -> Signed {
     let certificate = Certificate {
         population: POPULATION.to_owned(),
         subject: vec![7; 32],
         device_key: device.to_vec(),
         not_before_ms: START - 1000,
-        not_after_ms: START + 30 * 24 * 3_600_000,
+        not_after_ms,
     };
     issuer().sign(Label::Certificate, write(&certificate))
 }

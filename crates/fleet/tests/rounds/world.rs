@@ -224,7 +224,7 @@ impl World {
             device_key: key.public().to_vec(),
             invitation: invitation.to_owned(),
             subject: vec![user as u8; 32],
-            proof: Vec::new(),
+            ..Enrol::default()
         };
         enrol.proof = key.proof(Label::Enrolment, &enrolment_body(&enrol));
         let reply = self.send("POST", "/v1/p/people/enrol", &[], write(&enrol));

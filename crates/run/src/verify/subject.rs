@@ -11,7 +11,7 @@ use crate::files;
 use crate::files::names::{SERVICE_FILE, TASK_FILE};
 use crate::initial_model::source_sha256;
 use crate::task::{self, ServiceRecord};
-use undertone_coordinator::task::{Purpose, Seeding, TaskConfig, TaskFile};
+use undertone_coordinator::task::{Purpose, TaskConfig, TaskFile};
 
 /// The settings of the directory that is verified.
 pub(super) enum Subject {
@@ -96,17 +96,7 @@ pub(super) fn read(folder: &Path, of_task: bool) -> (Check, Option<Subject>) {
 }
 
 fn task_of(folder: &Path, check: &mut Check) -> Option<Subject> {
-    let path = folder.join(TASK_FILE);
-    let read = files::read_text(&path).and_then(|text| {
-        let seeding = |file: &TaskFile| match file.seed {
-            Some(_) => Seeding::ParityTest,
-            None => Seeding::Refused,
-        };
-        let file: TaskFile = crate::config::parse_as(&text, &path, &[])?;
-        file.validate(seeding(&file))?;
-        Ok(file)
-    });
-    let file = check.keep(read);
+    let file = check.keep(crate::task::exported(folder));
     let bytes = check.keep(files::read(&folder.join(SERVICE_FILE)))?;
     match exactly::<ServiceRecord>(SERVICE_FILE, &bytes) {
         Ok(record) => Some(Subject::Task {

@@ -16,14 +16,21 @@ use undertone_protocol::{Digest32, digest_of};
 use undertone_run::files;
 use undertone_store::StoreError;
 
-use super::{Admin, Answer, Operation};
+use super::{Admin, Answer, Operation, figures};
 use crate::error::{Result, ServiceError};
 use crate::identity::hex;
 use crate::keys::random;
+use crate::scrub::scrubbed;
 use crate::server::Service;
 
 /// The name of the file in the data folder that tells operators of the machine where the listener is.
 pub const ADMIN_FILE: &str = "admin.json";
+
+/// The name of the file in the data folder that holds the bearer token alone, for a scraper of the metrics.
+pub const TOKEN_FILE: &str = "admin.token";
+
+/// The path of the metrics.
+pub const METRICS: &str = "/metrics";
 
 /// The path of the operations.
 pub const OPERATIONS: &str = "/admin/v1/operations";
@@ -71,17 +78,28 @@ impl AdminFile {
         })
     }
 
-    /// Writes the file, which only its owner can read.
+    /// Writes the file and that of the token, which only their owner can read.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let path = Self::path(folder);
         let text = serde_json::to_vec_pretty(self)
             .map_err(|error| ServiceError::io("write", &path, error.into()))?;
-        files::write_secret_with(&path, |file| {
-            file.write_all(&text)
-                .map_err(|source| undertone_run::RunError::io("write", &path, source))
-        })?;
-        Ok(())
+        write_secret(&path, &text)?;
+        write_secret(&folder.join(TOKEN_FILE), self.token.as_bytes())
     }
+
+    /// Removes both files, at the end of the listener. A file that stays is ignored, since the lock of the folder is free.
+    pub(crate) fn remove(folder: &Path) {
+        let _ = std::fs::remove_file(Self::path(folder));
+        let _ = std::fs::remove_file(folder.join(TOKEN_FILE));
+    }
+}
+
+fn write_secret(path: &Path, text: &[u8]) -> Result<()> {
+    files::write_secret_with(path, |file| {
+        file.write_all(text)
+            .map_err(|source| undertone_run::RunError::io("write", path, source))
+    })?;
+    Ok(())
 }
 
 /// The values that all routes share.
@@ -90,6 +108,7 @@ struct Access {
     folder: PathBuf,
     /// The digest of the token: comparing digests tells nothing about the token by its time.
     token: Digest32,
+    spent: figures::Spent,
 }
 
 /// The routes of operators.
@@ -98,13 +117,18 @@ pub(crate) fn routes(service: Arc<Service>, folder: PathBuf, file: &AdminFile) -
         service,
         folder,
         token: digest_of(file.token.as_bytes()),
+        spent: figures::Spent::default(),
     });
     Router::new()
         .route(OPERATIONS, post(operate))
         .route("/admin/v1/tasks", get(list))
         .route("/admin/v1/tasks/{task}", get(show))
+        .route(METRICS, get(metrics))
         .layer(DefaultBodyLimit::max(MAX_OPERATION))
         .layer(axum::middleware::from_fn_with_state(access.clone(), authorise))
+        // These two say nothing but that the process lives, so they need no token.
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
         .with_state(access)
 }
 
@@ -153,8 +177,27 @@ async fn show(State(access): State<Arc<Access>>, Segment(task): Segment<String>)
     perform(access, Operation::Show { task }).await
 }
 
+async fn metrics(State(access): State<Arc<Access>>) -> Response {
+    let work = move || figures::scrape(&access.service, &access.folder, &access.spent);
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(text)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        Ok(Err(error)) => refused(status(&error), error.to_string()),
+        Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, "the metrics failed".to_owned()),
+    }
+}
+
+/// `ok` while the store answers.
+async fn ready(State(access): State<Arc<Access>>) -> Response {
+    let work = move || access.service.shared().store.tasks().is_ok();
+    match tokio::task::spawn_blocking(work).await {
+        Ok(true) => "ok\n".into_response(),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n").into_response(),
+    }
+}
+
 async fn perform(access: Arc<Access>, operation: Operation) -> Response {
-    let work = move || Admin::new(&access.service, &access.folder).perform(&operation);
+    // PRIVACY: an invitation names a subject.
+    let work = move || scrubbed(|| Admin::new(&access.service, &access.folder).perform(&operation));
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(answer)) => Json::<Answer>(answer).into_response(),
         Ok(Err(error)) => refused(status(&error), error.to_string()),

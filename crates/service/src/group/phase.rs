@@ -33,6 +33,21 @@ impl Phase {
         Self::Failed,
     ];
 
+    /// The name in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lobby => "lobby",
+            Self::Keys => "keys",
+            Self::Shares => "shares",
+            Self::Inputs => "inputs",
+            Self::Signatures => "signatures",
+            Self::Unmask => "unmask",
+            Self::Summed => "summed",
+            Self::Failed => "failed",
+        }
+    }
+
     /// `true` for the phases that are never left.
     #[must_use]
     pub fn is_end(self) -> bool {

@@ -37,7 +37,9 @@ impl Server {
                 let stopped = async {
                     let _ = stopped.await;
                 };
-                listener.serve(routes_within(service, &held), stopped).await;
+                listener
+                    .serve(routes_within(service, Versions::CURRENT, &held), stopped)
+                    .await;
             });
         });
         Self {

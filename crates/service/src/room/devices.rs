@@ -137,6 +137,9 @@ impl Room {
         if let Some(verdict) = self.ended(inner, session) {
             return Ok(verdict);
         }
+        if inner.releasing.is_some_and(|id| id.0 == claims.attempt) {
+            return Ok(step(next::What::Wait(Wait {})));
+        }
         let current = current_of(inner, claims)?;
         let Some(device) = current.devices.get(&session) else {
             return Err(gone());

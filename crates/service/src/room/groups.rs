@@ -67,6 +67,7 @@ impl Room {
         shard: u32,
         change: Change,
     ) -> Result<()> {
+        self.note_group(shard, &change);
         let lose = |inner: &mut Inner, lost: Vec<(SessionId, LostAt)>| -> Result<()> {
             for (session, at) in lost {
                 if let Some(current) = &mut inner.current

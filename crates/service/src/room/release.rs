@@ -72,12 +72,14 @@ impl Room {
             let (Some(current), Some(head)) = (inner.current.take(), inner.head.take()) else {
                 return Ok(());
             };
+            inner.releasing = Some(current.id);
             (current, head, inner.lease.clone())
         };
         let outcome = self.make(&current, head, &lease);
         let now = self.now();
         let mut guard = self.lock();
         let inner = &mut *guard;
+        inner.releasing = None;
         match outcome {
             Ok((head, model, included)) => {
                 inner.head = Some(head);

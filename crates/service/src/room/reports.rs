@@ -85,6 +85,7 @@ impl Room {
         let Some(target) = self.target(claims)? else {
             return self.too_late(&mut self.lock(), session);
         };
+        let started = std::time::Instant::now();
         let added = upload.with(commit.crc32c, |bytes| match &target {
             Target::Plain(sum, user) => sum
                 .commit(&Report {
@@ -103,6 +104,7 @@ impl Room {
         };
         match added {
             Ok(added) => {
+                self.note_added(commit.length, started);
                 upload.end();
                 self.reported(claims, &target, added)
             }

@@ -29,7 +29,7 @@ pub(super) fn open(conn: &Connection, place: &str) -> Result<()> {
         expected: VERSION,
         got: version,
         hint: match version < VERSION {
-            true => "keep a copy of it, then migrate it",
+            true => "keep a copy of it, then migrate it (`undertone serve --migrate`)",
             false => "it was written by a newer program; use that one",
         },
     })
@@ -133,6 +133,101 @@ mod tests {
         );
         let error = migrate(&conn, "here").unwrap_err().to_string();
         assert!(error.contains("newer program"), "{error}");
+    }
+
+    /// A row of a table as SQLite gives it.
+    type Cells = Vec<rusqlite::types::Value>;
+
+    /// The tables of a database with their columns.
+    fn columns(conn: &Connection) -> Vec<(String, Vec<String>)> {
+        let sql = "SELECT m.name, c.name FROM sqlite_schema m JOIN pragma_table_info(m.name) c WHERE m.type = 'table' \
+                   ORDER BY m.name, c.cid";
+        let mut found: Vec<(String, Vec<String>)> = Vec::new();
+        let mut statement = conn.prepare(sql).unwrap();
+        let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)));
+        for (table, column) in rows.unwrap().map(|row| row.unwrap()) {
+            match found.last_mut().filter(|(last, _)| *last == table) {
+                Some((_, columns)) => columns.push(column),
+                None => found.push((table, vec![column])),
+            }
+        }
+        found
+    }
+
+    fn rows(conn: &Connection, table: &str, columns: &[String]) -> Vec<Cells> {
+        let sql = format!("SELECT {} FROM {table}", columns.join(", "));
+        let read = |row: &rusqlite::Row<'_>| (0..columns.len()).map(|at| row.get(at)).collect();
+        let mut statement = conn.prepare(&sql).unwrap();
+        statement
+            .query_map([], read)
+            .unwrap()
+            .map(|row| row.unwrap())
+            .collect()
+    }
+
+    /// A database after a release, an abandoned attempt and an open one, with a row in every table.
+    fn filled(path: &std::path::Path) {
+        use crate::test_rows::{BEGIN, active, admission, at_least, open, released, session, sha};
+        use crate::{ManualClock, Reason, SessionState, Sqlite, Store};
+        let store = Sqlite::with_clock(path, std::sync::Arc::new(ManualClock::at(BEGIN))).unwrap();
+        let (task, lease) = active(&store, "words", at_least(2, 3));
+        released(&store, &lease, &[1, 2, 3]);
+        let attempt = open(&store, &lease);
+        store.admit(&admission(&store, attempt, 7, 1)).unwrap();
+        store.note_sessions(&[(session(1), SessionState::Ready)]).unwrap();
+        store.abandon(&lease, attempt, Reason::Few, &[]).unwrap();
+        let attempt = open(&store, &lease);
+        store.admit(&admission(&store, attempt, 8, 2)).unwrap();
+        store.append_metrics(task, b"{}").unwrap();
+        store.enrol(&sha(b"device"), "keyboard-en").unwrap();
+        assert!(store.issue(&sha(b"subject"), 1, 2, 8).unwrap());
+        assert!(store.spend(&sha(b"key"), u64::MAX / 4).unwrap());
+    }
+
+    #[test]
+    fn a_migration_keeps_every_row_that_a_service_wrote_and_the_older_program_refuses_the_result() {
+        let folder = crate::test_rows::folder();
+        let path = folder.path().join("service.db");
+        filled(&path);
+        let conn = Connection::open(&path).unwrap();
+        let tables = columns(&conn);
+        let all = |conn: &Connection| -> Vec<Vec<Cells>> {
+            tables
+                .iter()
+                .map(|(table, columns)| rows(conn, table, columns))
+                .collect()
+        };
+        let before = all(&conn);
+        assert!(tables.len() >= 14, "{tables:?}");
+        for ((table, _), rows) in tables.iter().zip(&before) {
+            assert!(
+                !rows.is_empty() || table.starts_with("sqlite_"),
+                "no row of {table} is tested"
+            );
+        }
+        // The schema of a later program: a column, an index and a table more.
+        let steps = [
+            MIGRATIONS[0],
+            "ALTER TABLE users ADD COLUMN arm INTEGER NOT NULL DEFAULT 3; CREATE INDEX by_arm ON users (task, arm);",
+            "CREATE TABLE arms (task INTEGER NOT NULL, arm INTEGER NOT NULL, PRIMARY KEY (task, arm)) STRICT; \
+             INSERT INTO arms SELECT DISTINCT task, arm FROM users;",
+        ];
+        migrate_with(&conn, "here", &steps).unwrap();
+        assert_eq!(all(&conn), before);
+        assert_eq!(marks(&conn, "here").unwrap().1, 3);
+        let arms: i64 = conn
+            .query_row("SELECT count(*) FROM arms WHERE arm = 3", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(arms, 1);
+        // A second call finds nothing to do.
+        migrate_with(&conn, "here", &steps).unwrap();
+        assert_eq!(all(&conn), before);
+        drop(conn);
+        let refused = crate::Sqlite::open(&path).unwrap_err().to_string();
+        let expected =
+            "expected a database of schema 1, got 3; it was written by a newer program; use that one";
+        assert!(refused.contains(expected), "{refused}");
+        assert!(crate::Sqlite::migrate(&path).is_err());
     }
 
     #[test]

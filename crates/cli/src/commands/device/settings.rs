@@ -165,7 +165,7 @@ impl Settings {
 }
 
 /// A public key in hexadecimal digits.
-fn key(name: &str, digits: &str) -> anyhow::Result<Digest32> {
+pub(in crate::commands) fn key(name: &str, digits: &str) -> anyhow::Result<Digest32> {
     let byte = |place: usize| {
         let pair = digits.get(2 * place..2 * place + 2)?;
         let plain = pair.bytes().all(|digit| digit.is_ascii_hexdigit());

@@ -249,7 +249,7 @@ fn check_in_refuses_what_a_service_cannot_know() {
             &[("cohort.sampling", "\"fixed_size\"")],
             &["cohort.sampling", "`check_in`"],
         ),
-        (&[("seed", "7")], &["seed", "--parity-test"]),
+        (&[("seed", "7")], &["seed", "parity tests"]),
         (
             &[("estimate", "{ population = 1000, users_per_round = 10.0 }")],
             &["unknown field `estimate`"],
@@ -259,6 +259,34 @@ fn check_in_refuses_what_a_service_cannot_know() {
         refused(PLAIN, changes, words);
     }
     file(PLAIN).validate(Seeding::Refused).unwrap();
+}
+
+#[test]
+fn a_task_names_the_max_clip_norm_of_adaptive_clipping_and_of_no_other() {
+    const ADAPTIVE: (&str, &str) = ("clip", "{ kind = \"adaptive\", initial_norm = 0.5 }");
+    const TREE: (&str, &str) = (
+        "privacy.mechanism",
+        "{ kind = \"tree\", restarts = { first = 4, every = 4 } }",
+    );
+    const WHOLE: (&str, &str) = ("user_update.clip_every_step", "false");
+    assert_eq!(file(PLAIN).max_clip_norm(), None);
+    assert_eq!(changed(PLAIN, &[ADAPTIVE]).unwrap().max_clip_norm(), Some(50.0));
+    let named = changed(PLAIN, &[ADAPTIVE, TREE, WHOLE, ("service.max_clip_norm", "0.5")]).unwrap();
+    assert_eq!(named.max_clip_norm(), Some(0.5));
+    named.validate(Seeding::Refused).unwrap();
+    for max in ["0.4", "inf", "nan", "-1.0"] {
+        let changes = [ADAPTIVE, TREE, WHOLE, ("service.max_clip_norm", max)];
+        refused(
+            PLAIN,
+            &changes,
+            &["service.max_clip_norm", "at least clip.initial_norm = 0.5"],
+        );
+    }
+    refused(
+        PLAIN,
+        &[("service.max_clip_norm", "2.0")],
+        &["service.max_clip_norm", "adaptive"],
+    );
 }
 
 /// The tables of a run share the type, so what only a run file can say is refused there.
