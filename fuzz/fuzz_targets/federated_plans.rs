@@ -1,0 +1,7 @@
+//! Signed plans, as a device reads them.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    undertone_hostile::federated::fuzz("federated_plans", bytes);
+});

@@ -1,0 +1,7 @@
+//! Task files, operations and the files of operators.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    undertone_hostile::federated::fuzz("federated_settings", bytes);
+});

@@ -1,0 +1,7 @@
+//! Chunks of an upload, in any order and with any offset.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    undertone_hostile::federated::fuzz("federated_uploads", bytes);
+});
