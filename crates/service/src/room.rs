@@ -158,6 +158,8 @@ struct Current {
     chain: String,
     sums: Sums,
     wake: Option<Millis>,
+    /// The phases of groups that are to be closed when the groups are moved on next.
+    due: Vec<(u32, Phase)>,
     opened_at: Millis,
     release: bool,
 }
@@ -402,8 +404,9 @@ impl Room {
                     self.shared.store.close_selection(&inner.lease, current.id)?;
                     crate::failpoint!("attempt.selected");
                 }
-                Effect::CloseLobby(shard) => self.close_phase(inner, now, shard, Phase::Lobby)?,
-                Effect::ClosePhase { shard, phase } => self.close_phase(inner, now, shard, phase)?,
+                Effect::CloseLobby(shard) => self.close_lobby(inner, now, shard)?,
+                // The end of a phase may be heavy work, for which the room is not locked.
+                Effect::ClosePhase { shard, phase } => current.due.push((shard, phase)),
                 Effect::WakeAt(wake) => current.wake = Some(wake),
                 Effect::Release => current.release = true,
                 Effect::Abandon(reason) => self.abandon(inner, now, reason)?,

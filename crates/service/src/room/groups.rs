@@ -11,7 +11,8 @@ use crate::group::{Change, Phase};
 use crate::session::LostAt;
 
 impl Room {
-    pub(super) fn close_phase(&self, inner: &mut Inner, now: Millis, shard: u32, phase: Phase) -> Result<()> {
+    /// Closes the lobby of a group.
+    pub(super) fn close_lobby(&self, inner: &mut Inner, now: Millis, shard: u32) -> Result<()> {
         let Some(Current {
             sums: Sums::Groups(groups),
             ..
@@ -22,38 +23,49 @@ impl Room {
         let Some(group) = groups.get(shard as usize).cloned() else {
             return Ok(());
         };
-        let change = lock(&group).close(phase, &mut inner.rng);
+        let change = lock(&group).close(Phase::Lobby, &mut inner.rng);
         match change {
             Some(change) => self.changed_group(inner, now, shard, change),
             None => Ok(()),
         }
     }
 
-    /// Closes phases of groups for which nothing more is awaited. The room is not locked meanwhile: taking masks off is heavy.
+    /// Closes phases of groups whose time is over, and those for which nothing more is awaited. The room is not locked meanwhile:
+    /// taking masks off is heavy.
     pub(super) fn advance_groups(&self) -> Result<()> {
-        let (attempt, groups, mut rng) = {
+        let (attempt, groups, due, mut rng) = {
             let mut inner = self.lock();
             let mut seed = <ChaCha20Rng as SeedableRng>::Seed::default();
             rand_core::Rng::fill_bytes(&mut inner.rng, &mut seed);
-            match &inner.current {
+            match &mut inner.current {
                 Some(Current {
                     id,
                     sums: Sums::Groups(groups),
+                    due,
                     ..
-                }) => (*id, groups.clone(), ChaCha20Rng::from_seed(seed)),
+                }) => (
+                    *id,
+                    groups.clone(),
+                    std::mem::take(due),
+                    ChaCha20Rng::from_seed(seed),
+                ),
                 _ => return Ok(()),
             }
         };
-        for (shard, group) in groups.iter().enumerate() {
-            let change = lock(group).advance(&mut rng);
+        for (shard, group) in (0..).zip(&groups) {
+            let change = {
+                let mut group = lock(group);
+                let mut phases = due.iter().filter(|(of, _)| *of == shard);
+                phases
+                    .find_map(|(_, phase)| group.close(*phase, &mut rng))
+                    .or_else(|| group.advance(&mut rng))
+            };
             let mut inner = self.lock();
+            let open = inner.current.as_ref();
             if let Some(change) = change
-                && inner
-                    .current
-                    .as_ref()
-                    .is_some_and(|current| current.id == attempt)
+                && open.is_some_and(|current| current.id == attempt)
             {
-                self.changed_group(&mut inner, self.now(), shard as u32, change)?;
+                self.changed_group(&mut inner, self.now(), shard, change)?;
             }
         }
         Ok(())

@@ -123,6 +123,7 @@ impl Room {
             opened,
             sums,
             wake: None,
+            due: Vec::new(),
             opened_at: now,
             release: false,
         });
