@@ -251,6 +251,9 @@ impl Store for Durable {
     fn open_attempt_of(&self, task: TaskId) -> Result<Option<(AttemptId, AttemptState)>> {
         self.store.open_attempt_of(task)
     }
+    fn round_opened(&self, task: TaskId, round: u64) -> Result<Option<Millis>> {
+        self.store.round_opened(task, round)
+    }
     fn abandoned_since_release(&self, task: TaskId) -> Result<Vec<AbandonedAttempt>> {
         self.store.abandoned_since_release(task)
     }
