@@ -44,6 +44,8 @@ pub enum Point {
     BeforeJoin,
     /// The service knows that the update is ready.
     AfterJoin,
+    /// The device has the roster of a secure sum, and has sent no shares. A plain session has no such point.
+    BeforeShares,
     /// Half of a chunk was sent.
     MidUpload,
     /// The service has accepted the whole update.
@@ -59,6 +61,7 @@ impl Point {
         match self {
             Self::BeforeJoin => "before_join",
             Self::AfterJoin => "after_join",
+            Self::BeforeShares => "before_shares",
             Self::MidUpload => "mid_upload",
             Self::AfterCommit => "after_commit",
             Self::BeforeUnmask => "before_unmask",

@@ -237,6 +237,12 @@ impl<'a> Fleet<'a> {
         keys.collect()
     }
 
+    /// The ways in which the devices break the protocol, in the order of the devices.
+    #[must_use]
+    pub fn malice(&self) -> Vec<Option<crate::malice::Malice>> {
+        self.host.devices.iter().map(|device| device.malice).collect()
+    }
+
     /// The names of the subjects of the devices, in the order of the devices.
     #[must_use]
     pub fn subject_names(&self) -> Vec<undertone_protocol::Digest32> {

@@ -5,8 +5,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use undertone_device::{Reply, Request};
 use undertone_protocol::{
-    Assignment, CHECKSUM_HEADER, CheckIn, CheckInReply, Commit, Next, Offset, RequestSignature,
-    SIGNATURE_HEADER, Signed, Signer, check_in_reply, checksum_header, crc32c, limits, next, read, write,
+    Assignment, CHECKSUM_HEADER, CheckIn, CheckInReply, Code, Commit, Next, Offset, Problem,
+    RequestSignature, SIGNATURE_HEADER, Signed, Signer, check_in_reply, checksum_header, crc32c, limits,
+    next, read, write,
 };
 
 use crate::error::{FleetError, Result};
@@ -28,17 +29,32 @@ pub enum Malice {
     ReplayedCertificate,
     /// A second device of the subject of the device before.
     SharedSubject,
+    /// An upload of ones alone: no number in a plain sum; in a secure sum residues at the modulus or above, or behind the last one.
+    Residues,
+    /// A masked upload with the top bit of each residue flipped: an offset of half the modulus, where that is a power of two.
+    HalfModulus,
+    /// Keys of a secure sum that are sent once as they are, and once with another byte.
+    EquivocatingKeys,
+    /// Shares for the unmasking with one wrong byte.
+    FalseShares,
+    /// An upload of a single byte, and one more try after another.
+    SlowLoris,
 }
 
 impl Malice {
     /// All kinds.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 11] = [
         Self::OverNorm,
         Self::Inflated,
         Self::Nan,
         Self::WrongLength,
         Self::ReplayedCertificate,
         Self::SharedSubject,
+        Self::Residues,
+        Self::HalfModulus,
+        Self::EquivocatingKeys,
+        Self::FalseShares,
+        Self::SlowLoris,
     ];
 
     /// The name in files and options.
@@ -51,6 +67,11 @@ impl Malice {
             Self::WrongLength => "wrong-length",
             Self::ReplayedCertificate => "replayed-certificate",
             Self::SharedSubject => "shared-subject",
+            Self::Residues => "residues",
+            Self::HalfModulus => "half-modulus",
+            Self::EquivocatingKeys => "equivocating-keys",
+            Self::FalseShares => "false-shares",
+            Self::SlowLoris => "slow-loris",
         }
     }
 
@@ -112,7 +133,14 @@ pub(crate) struct Forger {
     granted: Option<u64>,
     /// The end of the last chunk, as the device means it.
     claimed: u64,
+    /// The modulus of a secure sum; 0 in a plain one.
+    modulus: u64,
+    /// The masked upload as it was changed.
+    changed: Vec<u8>,
 }
+
+/// The first byte of the first share in a message to unmask: after version and kind, the head, the count, the index and the kind.
+const FIRST_SHARE: usize = 2 + 36 + 4 + 5;
 
 impl Forger {
     /// `signer` is the device's own key, and `stolen` the certificate of another.
@@ -124,18 +152,23 @@ impl Forger {
             clip_norm: 0.0,
             granted: None,
             claimed: 0,
+            modulus: 0,
+            changed: Vec::new(),
         }
     }
 
     fn forges_updates(&self) -> bool {
         matches!(
             self.kind,
-            Malice::OverNorm | Malice::Inflated | Malice::Nan | Malice::WrongLength
+            Malice::OverNorm | Malice::Inflated | Malice::Nan | Malice::WrongLength | Malice::Residues
         )
     }
 
     /// Every coordinate of the forged update.
     fn value(&self) -> [u8; 4] {
+        if self.kind == Malice::Residues {
+            return [0xff; 4];
+        }
         let Some(length) = self.granted else {
             // Residues of a secure sum that belong to no mask.
             return [0x35, 0x9c, 0x6a, 0xc3];
@@ -159,8 +192,53 @@ impl Forger {
             Step::CheckIn if self.kind == Malice::ReplayedCertificate => self.check_in(request, now_ms),
             Step::Upload if self.forges_updates() => self.chunk(request),
             Step::Commit if self.forges_updates() => self.commit(request),
+            Step::Upload if self.kind == Malice::HalfModulus && self.granted.is_none() => {
+                self.offset(request)
+            }
+            Step::Commit if self.kind == Malice::HalfModulus && self.granted.is_none() => {
+                let changed = std::mem::take(&mut self.changed);
+                rewrite_commit(request, |message| message.crc32c = crc32c(0, &changed));
+                self.changed = changed;
+            }
+            Step::Upload if self.kind == Malice::SlowLoris => {
+                request.body.truncate(1);
+                self.check(request);
+            }
+            Step::Join if self.kind == Malice::EquivocatingKeys => {
+                if let Some(byte) = request.body.last_mut() {
+                    *byte ^= 1;
+                }
+            }
+            Step::Unmask if self.kind == Malice::FalseShares => {
+                if let Some(byte) = request.body.get_mut(FIRST_SHARE) {
+                    *byte ^= 1;
+                }
+            }
             _ => {}
         }
+    }
+
+    /// A request that is sent before the device's own, which is changed then.
+    pub(crate) fn before(&self, step: Step, request: &Request) -> Option<Request> {
+        (self.kind == Malice::EquivocatingKeys && step == Step::Join && !request.body.is_empty())
+            .then(|| request.clone())
+    }
+
+    /// Flips the top bit of each residue of a chunk.
+    fn offset(&mut self, request: &mut Request) {
+        let from = chunk_offset(request) as usize;
+        let bits = u64::from(64 - self.modulus.saturating_sub(1).leading_zeros()).max(1);
+        for (place, byte) in request.body.iter_mut().enumerate() {
+            let first = 8 * (from + place) as u64;
+            for bit in 0..8 {
+                if (first + bit) % bits == bits - 1 {
+                    *byte ^= 1 << bit;
+                }
+            }
+        }
+        self.changed.truncate(from);
+        self.changed.extend_from_slice(&request.body);
+        self.check(request);
     }
 
     fn check_in(&self, request: &mut Request, now_ms: u64) {
@@ -175,11 +253,7 @@ impl Forger {
     }
 
     fn chunk(&mut self, request: &mut Request) {
-        let from: u64 = request
-            .target
-            .rsplit_once("offset=")
-            .and_then(|(_, offset)| offset.parse().ok())
-            .unwrap_or(0);
+        let from = chunk_offset(request);
         self.claimed = from + request.body.len() as u64;
         let Some(length) = self.granted else {
             if self.kind != Malice::WrongLength {
@@ -199,16 +273,13 @@ impl Forger {
     }
 
     fn commit(&self, request: &mut Request) {
-        let Ok(mut message) = read::<Commit>("the commit", &request.body, limits::MAX_MESSAGE) else {
-            return;
-        };
-        let whole = message.length;
-        message.length = self.end(whole);
-        if self.granted.is_some() || self.kind != Malice::WrongLength {
-            let length = usize::try_from(message.length).unwrap_or(0);
-            message.crc32c = crc32c(0, &patterned(self.value(), 0, length));
-        }
-        request.body = write(&message).into();
+        rewrite_commit(request, |message| {
+            message.length = self.end(message.length);
+            if self.granted.is_some() || self.kind != Malice::WrongLength {
+                let length = usize::try_from(message.length).unwrap_or(0);
+                message.crc32c = crc32c(0, &patterned(self.value(), 0, length));
+            }
+        });
     }
 
     /// Reads a reply, and changes it where the device must not see that its request was changed.
@@ -225,6 +296,7 @@ impl Forger {
                 }))) = read.map(|reply| reply.what)
                 {
                     self.clip_norm = settings.clip_norm;
+                    self.modulus = settings.modulus;
                 }
             }
             Step::Join | Step::Poll => {
@@ -232,6 +304,11 @@ impl Forger {
                 if let Ok(Some(next::What::Upload(grant))) = read.map(|next| next.what) {
                     self.granted = Some(grant.length);
                 }
+            }
+            Step::Upload if self.kind == Malice::SlowLoris => {
+                // The device takes the service for busy, and sends the same byte after a while.
+                let busy = Problem::new(Code::Busy, "the upload goes on slowly");
+                (reply.status, reply.body) = (503, write(&busy));
             }
             Step::Upload if self.kind == Malice::WrongLength && self.granted == Some(self.claimed) => {
                 reply.body = write(&Offset { offset: self.claimed });
@@ -245,6 +322,20 @@ impl Forger {
             }
             _ => {}
         }
+    }
+}
+
+/// The offset of a chunk in its upload.
+fn chunk_offset(request: &Request) -> u64 {
+    let offset = request.target.rsplit_once("offset=");
+    offset.and_then(|(_, offset)| offset.parse().ok()).unwrap_or(0)
+}
+
+/// Changes the message of a commit.
+fn rewrite_commit(request: &mut Request, change: impl FnOnce(&mut Commit)) {
+    if let Ok(mut message) = read::<Commit>("the commit", &request.body, limits::MAX_MESSAGE) {
+        change(&mut message);
+        request.body = write(&message).into();
     }
 }
 
@@ -372,6 +463,65 @@ mod tests {
         assert_eq!((commit.length, commit.crc32c), (200, crc32c(0, &bytes)));
         let (bytes, commit) = upload(&mut fresh(Malice::WrongLength), 200);
         assert_eq!((bytes.len(), commit.length), (200, 196));
+    }
+
+    /// A forger of a secure sum with a modulus of 20 bits.
+    fn secure(kind: Malice) -> Forger {
+        let mut forger = Forger::new(kind, Signer::from_seed(&[1; 32]), None);
+        let assignment = Assignment {
+            settings: Some(RoundSettings {
+                modulus: 1 << 20,
+                ..RoundSettings::default()
+            }),
+            ..Assignment::default()
+        };
+        let reply = CheckInReply {
+            what: Some(check_in_reply::What::Assignment(assignment)),
+        };
+        forger.reply(Step::CheckIn, &mut ok(write(&reply)));
+        forger
+    }
+
+    #[test]
+    fn an_offset_of_half_the_modulus_flips_the_top_bit_of_each_residue_over_all_chunks() {
+        let (bytes, commit) = upload(&mut secure(Malice::HalfModulus), 200);
+        assert_eq!((commit.length, commit.crc32c), (200, crc32c(0, &bytes)));
+        for bit in 0..8 * bytes.len() {
+            let (sent, got) = (1u8 >> (bit % 8) & 1, bytes[bit / 8] >> (bit % 8) & 1);
+            assert_eq!(sent != got, bit % 20 == 19, "bit {bit}");
+        }
+        let (bytes, commit) = upload(&mut secure(Malice::Residues), 200);
+        assert_eq!(bytes, [0xff; 200]);
+        assert_eq!(commit.crc32c, crc32c(0, &bytes));
+    }
+
+    #[test]
+    fn keys_are_sent_twice_with_other_bytes_and_shares_with_one_wrong_byte() {
+        let mut forger = secure(Malice::EquivocatingKeys);
+        let mut join = request(Method::Post, "/v1/agg/0/ab/join");
+        join.body = vec![7; 100].into();
+        let first = forger.before(Step::Join, &join).unwrap();
+        forger.request(Step::Join, &mut join, 0);
+        assert_eq!(first.body[..], [7; 100]);
+        assert_eq!((&join.body[..99], join.body[99]), (&[7; 99][..], 6));
+        assert!(forger.before(Step::Commit, &join).is_none());
+        let mut unmask = request(Method::Post, "/v1/agg/0/ab/unmask");
+        unmask.body = vec![7; 100].into();
+        secure(Malice::FalseShares).request(Step::Unmask, &mut unmask, 0);
+        assert_eq!(unmask.body.iter().filter(|byte| **byte != 7).count(), 1);
+    }
+
+    #[test]
+    fn a_slow_loris_sends_one_byte_and_is_told_to_come_again() {
+        let mut forger = plain(Malice::SlowLoris);
+        let mut put = request(Method::Put, "/v1/agg/0/ab/upload?offset=0");
+        put.body = vec![1; 90].into();
+        forger.request(Step::Upload, &mut put, 0);
+        assert_eq!(put.body[..], [1]);
+        let mut reply = ok(write(&Offset { offset: 1 }));
+        forger.reply(Step::Upload, &mut reply);
+        let problem: Problem = read("the refusal", &reply.body, 1000).unwrap();
+        assert_eq!((reply.status, problem.code()), (503, Code::Busy));
     }
 
     #[test]

@@ -73,6 +73,9 @@ impl Host<'_> {
                     .wake_ms
                     .min(now.saturating_add(self.config.max_pause_ms))
                     .max(now.saturating_add(1));
+                if outcome.ended != Ended::Unreachable {
+                    device.lock().memory.window = Some(outcome.next_window);
+                }
                 if outcome.ended == Ended::NotEnrolled && self.renew(device, transport) {
                     wake = now.saturating_add(1);
                 }
@@ -219,11 +222,20 @@ impl Host<'_> {
         let step = Step::of(&request);
         without_wait(&mut request);
         if let Some(forger) = &mut session.forger {
+            if let Some(first) = forger.before(step, &request) {
+                session.tally.requests += 1;
+                session.tally.up_bytes += first.body.len() as u64;
+                // The device acts on the reply to its second request.
+                let _ = transport.send(&first);
+            }
             forger.request(step, &mut request, now);
         }
         if let Some(vanish) = &session.vanish {
             match (vanish.at, step) {
                 (Point::BeforeJoin, Step::Join) | (Point::BeforeUnmask, Step::Unmask) => {
+                    return Err(Pause::Vanished(vanish.clone()));
+                }
+                (Point::BeforeShares, Step::Answer) if request.target.ends_with("/shares") => {
                     return Err(Pause::Vanished(vanish.clone()));
                 }
                 (Point::MidUpload, Step::Upload) => {

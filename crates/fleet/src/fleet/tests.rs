@@ -272,6 +272,7 @@ fn malicious_devices_meet_the_refusal_of_their_kind() {
     for (kind, refusal) in [
         (Malice::OverNorm, Some("CODE_NORM")),
         (Malice::Nan, Some("CODE_NORM")),
+        (Malice::Residues, Some("CODE_NORM")),
         (Malice::WrongLength, Some("CODE_RANGE")),
         (Malice::ReplayedCertificate, Some("CODE_BAD_SIGNATURE")),
         (Malice::Inflated, None),
