@@ -159,7 +159,8 @@ fn keeps(who: &str, rounds: &mut [u64], size: Size) {
     assert!(apart && rounds.len() as u64 <= size.max_part, "{who}: {rounds:?}");
 }
 
-/// Participations keep to the schema, in the ledger and in every memory. Each released one is in the memory of its device.
+/// Participations keep to the schema, in the ledger and in every memory. Each released one is in the memory of its device, and each one
+/// in the memory of a device is in the ledger, unless its update came too late for a release.
 fn participations(shared: &Shared, task: TaskId, size: Size, released: &Released, fleet: &Fleet<'_>) {
     let issuer = shared.keys.issuer().public();
     let names: BTreeMap<ParticipantId, usize> = fleet
@@ -169,6 +170,7 @@ fn participations(shared: &Shared, task: TaskId, size: Size, released: &Released
         .map(|(device, subject)| (shared.keys.pseudonym(task, &issuer, subject), device))
         .collect();
     let mut counted = BTreeMap::<ParticipantId, Vec<u64>>::new();
+    let mut abandoned = BTreeMap::<(u64, u32), BTreeSet<ParticipantId>>::new();
     let mut count = |users: &[ParticipantId], round| {
         for user in users {
             counted.entry(*user).or_default().push(round);
@@ -185,6 +187,8 @@ fn participations(shared: &Shared, task: TaskId, size: Size, released: &Released
         };
         for attempt in attempts {
             count(&attempt.participants, round);
+            let users = attempt.participants.into_iter().collect();
+            abandoned.insert((round, attempt.attempt), users);
         }
     }
     for (user, rounds) in &mut counted {
@@ -195,6 +199,21 @@ fn participations(shared: &Shared, task: TaskId, size: Size, released: &Released
         let participation = row.participation;
         let place = (participation.round, participation.attempt);
         remembered.entry(row.device).or_default().push(place);
+        // A device that had joined counts, whatever became of the attempt.
+        match abandoned.get(&place) {
+            Some(users) => {
+                let listed = |user: &ParticipantId| names.get(user) == Some(&row.device);
+                assert!(
+                    users.iter().any(listed),
+                    "device {} at {place:?} is not counted",
+                    row.device
+                );
+            }
+            None => {
+                let head = released.heads.get(place.0 as usize).map(|head| head.attempt);
+                assert_eq!(head, Some(place.1), "device {} at {place:?}", row.device);
+            }
+        }
         if participation.progress == Progress::Ended(Verdict::Included) {
             let entry = &released.entries[participation.round as usize];
             let listed = |user: &ParticipantId| names.get(user) == Some(&row.device);
