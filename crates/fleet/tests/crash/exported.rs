@@ -149,7 +149,7 @@ fn a_changed_byte_of_an_export_is_found_and_its_place_is_named() {
 
 /// Each byte of ledger, settings and model is changed once.
 #[test]
-#[ignore = "ten minutes"]
+#[ignore = "one to two minutes"]
 fn every_changed_byte_of_an_export_is_found() {
     println!("{} changes", one_changed_byte(true));
 }
