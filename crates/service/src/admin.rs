@@ -333,16 +333,16 @@ impl<'s> Admin<'s> {
     fn stop(&self, name: &str) -> Result<TaskSummary> {
         let row = self.find(name)?;
         let id = row.task.id;
+        // A draft has no ledger to end, and an ended task has its last line.
+        if matches!(row.state, TaskState::Draft | TaskState::Completed) {
+            return Err(ServiceError::Value {
+                key: format!("task {}", row.task.name),
+                expected: "active, paused or halted, to be stopped".to_owned(),
+                got: views::state_name(row.state).to_owned(),
+            });
+        }
         match self.service.room(id) {
             Some(_) => self.service.stop(id)?,
-            // A draft has no ledger to end, and an ended task has its last line.
-            None if matches!(row.state, TaskState::Draft | TaskState::Completed) => {
-                return Err(ServiceError::Value {
-                    key: format!("task {}", row.task.name),
-                    expected: "active, paused or halted, to be stopped".to_owned(),
-                    got: views::state_name(row.state).to_owned(),
-                });
-            }
             None => self.end(&row)?,
         }
         Ok(TaskSummary::new(&self.shared().store.task(id)?))

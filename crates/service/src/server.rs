@@ -162,6 +162,8 @@ impl Service {
                         self.leave(row.task.id);
                     }
                 }
+                // The devices of the last round learn their verdicts.
+                (Some(room), false) if row.state == TaskState::Completed && room.has_verdicts() => {}
                 (Some(_), false) => self.leave(row.task.id),
                 (None, false) => {}
             }

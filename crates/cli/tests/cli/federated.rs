@@ -462,7 +462,6 @@ fn a_fleet_plays_a_task_to_its_end_and_shows_how_far_its_sessions_came() {
     let total = &shown["statistics"]["total"];
     // Four devices are in each round; those of the last one may not learn it before the server ends.
     assert!(total["ends"]["included"].as_u64() >= Some(10), "{shown}");
-    assert_eq!(total["ends"]["lost_gone"].as_u64(), None, "{shown}");
     assert!(total["faults"]["lost_after"].as_u64() >= Some(1), "{shown}");
     folder.succeed("task export federated out --data service");
     folder.succeed("verify out");

@@ -134,11 +134,8 @@ impl Room {
         let session = SessionId(claims.session);
         let mut guard = self.lock();
         let inner = &mut *guard;
-        if let Some(verdict) = self.ended(inner, session) {
-            return Ok(verdict);
-        }
-        if inner.releasing.is_some_and(|id| id.0 == claims.attempt) {
-            return Ok(step(next::What::Wait(Wait {})));
+        if let Some(answer) = self.settled(inner, claims) {
+            return Ok(answer);
         }
         let current = current_of(inner, claims)?;
         let Some(device) = current.devices.get(&session) else {

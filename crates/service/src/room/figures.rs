@@ -35,6 +35,12 @@ impl Room {
         }
     }
 
+    /// `true` while devices of an ended attempt may still ask for their verdict.
+    pub(crate) fn has_verdicts(&self) -> bool {
+        let now = self.now();
+        self.lock().ended.values().any(|(_, until)| *until > now)
+    }
+
     /// The number of sessions of the open attempt by their state.
     pub(crate) fn session_states(&self) -> BTreeMap<&'static str, u64> {
         let mut states = BTreeMap::new();

@@ -1,8 +1,9 @@
 //! The outlook of a task, and the windows in which its devices come back.
 
-use undertone_protocol::{Code, Next, Problem, RetryWindow, Verdict, next};
+use undertone_protocol::{Code, Next, Problem, RetryWindow, Verdict, Wait, next};
 use undertone_store::{Millis, SessionId};
 
+use super::devices::{Claims, step};
 use super::{Inner, Room};
 use crate::pace::{self, Cause, Demand, Outlook};
 
@@ -56,6 +57,14 @@ impl Room {
     pub(super) fn later(&self, inner: &Inner, code: Code, why: &str, cause: Cause) -> Problem {
         let window = pace::window(&self.outlook(inner, self.now()), cause);
         Problem::new(code, why).with_retry(window)
+    }
+
+    /// The answer to a session whose attempt has its sum: it waits while the release is made, and has its verdict then.
+    pub(super) fn settled(&self, inner: &Inner, claims: &Claims) -> Option<Next> {
+        match inner.releasing.is_some_and(|id| id.0 == claims.attempt) {
+            true => Some(step(next::What::Wait(Wait {}))),
+            false => self.ended(inner, SessionId(claims.session)),
+        }
     }
 
     /// The verdict of a session of an earlier attempt.

@@ -73,8 +73,8 @@ impl Room {
     /// request of the session is being served.
     pub fn commit(&self, claims: &Claims, commit: &Commit) -> Reply {
         let session = SessionId(claims.session);
-        if let Some(verdict) = self.ended(&self.lock(), session) {
-            return Ok(verdict);
+        if let Some(answer) = self.settled(&self.lock(), claims) {
+            return Ok(answer);
         }
         let upload = self.upload_of(claims)?;
         let mut upload = hold(&upload)?;
