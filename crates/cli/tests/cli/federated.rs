@@ -460,8 +460,12 @@ fn a_fleet_plays_a_task_to_its_end_and_shows_how_far_its_sessions_came() {
     );
     assert_eq!(shown["devices"], 24);
     let total = &shown["statistics"]["total"];
-    // Four devices are in each round; those of the last one may not learn it before the server ends.
-    assert!(total["ends"]["included"].as_u64() >= Some(10), "{shown}");
+    // Four devices are in each of four rounds. On a slow machine some of them give up before they learn their verdict.
+    let ends = |end: &str| total["ends"][end].as_u64().unwrap_or(0);
+    assert!(
+        ends("included") >= 4 && ends("included") + ends("reported") >= 8,
+        "{shown}"
+    );
     assert!(total["faults"]["lost_after"].as_u64() >= Some(1), "{shown}");
     folder.succeed("task export federated out --data service");
     folder.succeed("verify out");

@@ -42,6 +42,7 @@ fn signed(world: &World, device: u32) -> (String, Vec<u8>) {
         device_key: signer.public().to_vec(),
         invitation: Invitation::new(member.subject, now + 1000).text(keys, "people"),
         subject: Vec::new(),
+        certificate: None,
         proof: Vec::new(),
     };
     let proof = signer.proof(Label::Enrolment, &write(&unsigned));
