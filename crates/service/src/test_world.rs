@@ -58,7 +58,7 @@ impl World {
         Self::make(kind, goal, 4, &Capacity::default(), "")
     }
 
-    /// The same with more lines in the table `[service]`.
+    /// A world of [`new`](Self::new) with more lines in the table `[service]`.
     pub(crate) fn with(kind: Kind, goal: u32, more: &str) -> Self {
         Self::make(kind, goal, 4, &Capacity::default(), more)
     }

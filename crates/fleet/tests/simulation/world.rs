@@ -67,7 +67,7 @@ struct Waiting {
     at: u64,
 }
 
-/// What became of a session, as the service answered.
+/// The course of a session, as the service answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct SessionLog {
     pub(crate) subject: usize,

@@ -58,7 +58,7 @@ impl InFlight {
         self.free.available_permits() as u64 * UNIT
     }
 
-    /// The same limit with less patience, for tests.
+    /// This limit with less patience, for tests.
     #[cfg(test)]
     pub(super) fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }

@@ -3,7 +3,7 @@
 //! The server keeps nothing that links two sessions of a subject. Each session has a random name in place of a pseudonym, and
 //! the key of its device is hashed with a salt of this process. So the server cannot see that a subject comes too early, and the
 //! separation rests on the timers of the devices. A timer of `T` keeps two participations `b` rounds apart only while rounds are
-//! slow enough to come, and fast enough to go: whoever took part when round `t - b + 1` opened must not be able to come again
+//! short enough: a subject that took part when round `t - b + 1` opened must not be able to come again
 //! before round `t` is closed.
 
 use sha2::{Digest, Sha256};
