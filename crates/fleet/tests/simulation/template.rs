@@ -190,6 +190,7 @@ pub(crate) fn enrolment(device: usize, subject: usize) -> Vec<u8> {
         device_key: key.public().to_vec(),
         invitation,
         subject: name_of(subject).to_vec(),
+        certificate: None,
         proof: Vec::new(),
     };
     enrol.proof = key.proof(Label::Enrolment, &enrolment_body(&enrol));
