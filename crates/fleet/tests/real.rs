@@ -15,7 +15,6 @@ use undertone_fleet::{
 };
 use undertone_protocol::{TaskState, TrustedKeys, Verdict};
 use undertone_secagg::Floors;
-use undertone_service::capacity::Capacity;
 use undertone_service::host::{Host, HostConfig};
 use undertone_service::identity::{Identity, Invitation};
 use undertone_service::keys::Keys;
@@ -275,7 +274,6 @@ fn over_http_through_a_proxy_that_cuts() {
             tls: None,
             identity: Identity::Certificate,
             threads: 2,
-            capacity: Capacity::default(),
         },
     )
     .unwrap();

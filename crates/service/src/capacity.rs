@@ -11,7 +11,7 @@ pub struct Capacity {
     pub spool_ram: u64,
     /// The folder of that file; the data folder of a host, or the folder for temporary files, where it is empty.
     pub spool_folder: Option<PathBuf>,
-    /// Memory for bodies of requests that are being received, in bytes. A request beyond it is told to come later.
+    /// Memory for bodies of requests that are being received, in bytes. A request beyond it is refused as busy.
     pub in_flight: u64,
     /// Number of updates that are checked and added at one time; one per core by default.
     pub workers: usize,

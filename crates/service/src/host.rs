@@ -43,8 +43,6 @@ pub struct HostConfig {
     pub identity: Identity,
     /// Number of threads of the listeners; 0 for one per core.
     pub threads: usize,
-    /// The share of the machine.
-    pub capacity: Capacity,
 }
 
 /// A running service. Dropping it stops it, as [`stop`](Self::stop) does.
@@ -67,14 +65,20 @@ impl Host {
     /// [`ServiceError::Io`] naming an address that cannot be bound; [`ServiceError::Value`] for a task that has begun and needs more
     /// evidence than `identity`.
     pub fn start(folder: &Path, shared: Shared, config: HostConfig) -> Result<Self> {
-        Self::start_with_admin(folder, shared, config, "127.0.0.1:0")
+        Self::start_with(folder, shared, config, "127.0.0.1:0", Capacity::default())
     }
 
-    /// Starts a service as [`start`](Self::start) does, with the listener of operators at this address.
+    /// Starts a service with the listener of operators at the address `admin`, which takes this share of its machine.
     ///
     /// # Errors
     /// The errors of [`start`](Self::start).
-    pub fn start_with_admin(folder: &Path, shared: Shared, config: HostConfig, admin: &str) -> Result<Self> {
+    pub fn start_with(
+        folder: &Path,
+        shared: Shared,
+        config: HostConfig,
+        admin: &str,
+        mut capacity: Capacity,
+    ) -> Result<Self> {
         for row in shared.store.tasks()? {
             use undertone_protocol::TaskState::{Active, Paused};
             if matches!(row.state, Active | Paused) {
@@ -94,7 +98,6 @@ impl Host {
         let operators = runtime.block_on(Listener::bind(admin, None))?;
         let address = devices.address()?;
         let admin = AdminFile::fresh(operators.address()?)?;
-        let mut capacity = config.capacity;
         capacity.spool_folder.get_or_insert_with(|| folder.to_owned());
         let service = Arc::new(Service::with_capacity(shared, config.identity, &capacity)?);
         let (closed, _) = watch::channel(false);

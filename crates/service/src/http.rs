@@ -31,7 +31,7 @@ pub use listener::Listener;
 /// The longest wait of a poll.
 const MAX_WAIT: Duration = Duration::from_secs(25);
 
-/// Seconds after which a client that was told nothing else may ask a busy service again.
+/// Seconds after which a client asks a busy service again, where the refusal has no window.
 const BUSY: u64 = 5;
 
 type Shared = State<Arc<Service>>;

@@ -19,7 +19,6 @@ use undertone_run::evaluate::{EvaluationSet, Metrics};
 use undertone_run::metrics::EvaluationRecord;
 use undertone_run::verify::verify;
 use undertone_run::{Observer, Summary};
-use undertone_service::capacity::Capacity;
 use undertone_service::host::{Host, HostConfig};
 use undertone_service::identity::{DAY, Identity, Invitation};
 use undertone_service::keys::Keys;
@@ -129,7 +128,6 @@ pub(crate) fn run(folder: &Path, rounds: Option<u64>, threads: usize, output: &O
         tls: Some(certificate),
         identity: Identity::Certificate,
         threads,
-        capacity: Capacity::default(),
     };
     let setup = setup(&keys);
     let host = Host::start(folder, shared, config)?;

@@ -144,12 +144,12 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
         tls,
         identity: args.identity.into(),
         threads,
-        capacity: Capacity {
-            spool_ram: args.spool_ram.0 as u64,
-            ..Capacity::default()
-        },
     };
-    let host = Host::start_with_admin(&args.data, shared, config, &args.admin)?;
+    let capacity = Capacity {
+        spool_ram: args.spool_ram.0 as u64,
+        ..Capacity::default()
+    };
+    let host = Host::start_with(&args.data, shared, config, &args.admin, capacity)?;
     let service = host.service().clone();
     let mut progress = Progress::new(&service, &args.data, output)?;
     greet(args, &host, secure, output)?;

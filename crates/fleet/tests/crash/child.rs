@@ -111,7 +111,6 @@ fn under_the_clock_of_the_machine(folder: &Path, start: u64) -> ! {
         tls: None,
         identity: Identity::Certificate,
         threads: 1,
-        capacity: undertone_service::capacity::Capacity::default(),
     };
     let host = Host::start(&data(folder), shared, config).unwrap();
     show(&address_file(folder, start), &host.address().to_string());

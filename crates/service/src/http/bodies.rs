@@ -1,7 +1,7 @@
 //! The bodies of requests: a limit for all that are on their way, and a min rate for each.
 //!
-//! A body is received here, as a whole, before its handler runs. Beyond the limits the client is told that the service is busy,
-//! with the time after which it may come again; a device then goes on with its upload where it stands.
+//! A body is received here, as a whole, before its handler runs. Beyond the limits the client gets a refusal with the time after
+//! which it may come again. A device then goes on with its upload where it stands.
 
 use std::future::poll_fn;
 use std::pin::Pin;

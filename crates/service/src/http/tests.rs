@@ -112,7 +112,7 @@ fn times(head: u64, idle: u64) -> Times {
 }
 
 #[test]
-fn a_body_that_comes_too_slowly_is_told_to_come_later_and_its_memory_is_free_again() {
+fn a_body_that_comes_too_slowly_is_refused_as_busy_and_its_memory_is_free_again() {
     let in_flight = InFlight::new(64 << 10).with_patience(Duration::from_millis(200));
     let server = Server::start(in_flight, Times::default());
     let (status, wait, problem) = answer(server.upload(50_000, &[1; 100]));

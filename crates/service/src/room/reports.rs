@@ -1,8 +1,8 @@
 //! The reports of devices: their uploads, and the commit that adds an upload to its sum.
 //!
 //! A request that holds an upload may wait for the lock of the room. Nobody waits for an upload, so there is no deadlock: a second
-//! request of the session is told that the service is busy. The additions of several sessions go on beside each other, outside of every lock
-//! that they share.
+//! request of the session is refused as busy. Updates of several sessions are added beside each other, outside of every lock that
+//! they share.
 
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 

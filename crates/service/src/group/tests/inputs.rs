@@ -86,7 +86,7 @@ fn vectors_added_in_any_order_on_any_number_of_threads_give_one_sum() {
 }
 
 #[test]
-fn a_second_request_is_told_to_wait_while_the_vector_of_its_session_is_added() {
+fn a_second_request_is_refused_as_busy_while_the_vector_of_its_session_is_added() {
     let (mut lab, vectors) = masked(PLAIN, 6, 3);
     let first = ticket(&mut lab, 0, &vectors[0]);
     assert_eq!(refused(&mut lab, 0, &vectors[0]), Some(Refusal::Busy));

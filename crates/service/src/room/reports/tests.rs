@@ -32,7 +32,7 @@ fn busy<T: std::fmt::Debug>(reply: Result<T, Problem>) -> bool {
 }
 
 #[test]
-fn requests_beside_a_commit_are_told_to_wait_and_hold_nobody_up() {
+fn requests_beside_a_commit_are_refused_as_busy_and_hold_nobody_up() {
     let world = World::new(Kind::Memory, 4);
     let room = &world.room;
     let (claims, length) = joined(&world, 1);

@@ -70,7 +70,10 @@ fn a_commit_with_a_damaged_checksum_keeps_the_upload() {
         };
         assert_eq!(taken.check_length(&commit).unwrap_err().code(), Code::Range);
         assert!(matches!(taken.take(0, &[1, 2, 3, 4]), Ok(4)));
-        assert_eq!(refusal(taken.with(commit.crc32c ^ 1, |_| ())).code(), Code::Malformed);
+        assert_eq!(
+            refusal(taken.with(commit.crc32c ^ 1, |_| ())).code(),
+            Code::Malformed
+        );
         assert_eq!(taken.offset(), 4);
         assert_eq!(taken.check_length(&commit), Ok(()));
         assert_eq!(taken.with(commit.crc32c, <[u8]>::to_vec).unwrap(), [1, 2, 3, 4]);
