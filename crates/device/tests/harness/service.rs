@@ -169,6 +169,11 @@ impl Service {
         });
     }
 
+    /// Sets the number of neighbours that open a mask.
+    pub(crate) fn set_threshold(&mut self, threshold: u32) {
+        self.secure.as_mut().unwrap().threshold = threshold;
+    }
+
     /// The sum, as numbers.
     pub(crate) fn sum(&mut self) -> Vec<f64> {
         let encoding = fixed_point();
