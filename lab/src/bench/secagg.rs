@@ -248,10 +248,32 @@ struct Spent {
     up: usize,
 }
 
+impl Spent {
+    /// CPU seconds of the server.
+    fn server(&self) -> f64 {
+        self.server_relay + self.server_add + self.server_finish
+    }
+}
+
+/// CPU seconds of one session on the full graph.
+pub(super) struct OneSession {
+    pub(super) server: f64,
+    pub(super) clients: f64,
+}
+
+/// The CPU seconds of a session in one process, by which the same session over a network is judged.
+pub(super) fn in_one_process(clients: u32, lost: u32, dim: u64) -> anyhow::Result<OneSession> {
+    let spent = play(Topology::full(clients, clients / 2 + 1)?, lost, dim)?;
+    Ok(OneSession {
+        server: spent.server(),
+        clients: spent.client_share + spent.client_mask + spent.client_unmask,
+    })
+}
+
 /// A session by both machines, message by message, in one thread: every message is encoded and decoded on the side that does
 /// so. `lost` clients are lost after they shared.
-fn session(item: &str, topology: Topology, lost: u32, arguments: &Arguments) -> anyhow::Result<()> {
-    let terms = Terms::new(arguments.dim, 1 << 32, ThreatModel::HonestButCurious)?;
+fn play(topology: Topology, lost: u32, dim: u64) -> anyhow::Result<Spent> {
+    let terms = Terms::new(dim, 1 << 32, ThreatModel::HonestButCurious)?;
     let context = context(terms);
     let mut rng = ChaCha20Rng::from_seed([2; 32]);
     let mut spent = Spent::default();
@@ -284,7 +306,7 @@ fn session(item: &str, topology: Topology, lost: u32, arguments: &Arguments) -> 
     timed(&mut spent.server_relay, || server.close_shares())??;
     let survivors = (topology.clients() - lost) as usize;
     let modulus = Modulus::new(terms.modulus())?;
-    let mut vector = ModularVec::zeros(modulus, usize::try_from(arguments.dim)?);
+    let mut vector = ModularVec::zeros(modulus, usize::try_from(dim)?);
     let (one, mut ones) = (vec![1u32; vector.len()], 0u64);
     for (index, client) in placed.iter_mut().take(survivors) {
         vector.clear();
@@ -309,6 +331,12 @@ fn session(item: &str, topology: Topology, lost: u32, arguments: &Arguments) -> 
         outcome.sum.iter().all(|x| x == ones),
         "the sum is not the number of survivors"
     );
+    Ok(spent)
+}
+
+fn session(item: &str, topology: Topology, lost: u32, arguments: &Arguments) -> anyhow::Result<()> {
+    let spent = play(topology, lost, arguments.dim)?;
+    let survivors = topology.clients() - lost;
     let n = f64::from(topology.clients());
     let masks = f64::from(topology.clients() - lost) + f64::from(lost * topology.neighbours());
     report(
@@ -316,12 +344,12 @@ fn session(item: &str, topology: Topology, lost: u32, arguments: &Arguments) -> 
         json!({
             "clients": topology.clients(), "neighbours": topology.neighbours(), "threshold": topology.threshold(),
             "lost": lost, "dim": arguments.dim,
-            "server_cpu_s": spent.server_relay + spent.server_add + spent.server_finish,
+            "server_cpu_s": spent.server(),
             "server_relay_cpu_s": spent.server_relay, "server_add_cpu_s": spent.server_add,
             "server_finish_cpu_s": spent.server_finish, "server_masks": masks,
             "client_share_cpu_ms": 1000.0 * spent.client_share / n,
-            "client_mask_cpu_ms": 1000.0 * spent.client_mask / survivors as f64,
-            "client_unmask_cpu_ms": 1000.0 * spent.client_unmask / survivors as f64,
+            "client_mask_cpu_ms": 1000.0 * spent.client_mask / f64::from(survivors),
+            "client_unmask_cpu_ms": 1000.0 * spent.client_unmask / f64::from(survivors),
             "up_bytes_a_client": spent.up as f64 / n,
             "peak_rss_mb": peak_rss_mb(),
         }),

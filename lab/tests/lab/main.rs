@@ -2,4 +2,5 @@
 
 mod binomial;
 mod mean;
+mod service;
 mod support;

@@ -22,6 +22,12 @@ impl Folder {
         std::fs::read(self.path(name)).unwrap_or_else(|error| panic!("reading {name}: {error}"))
     }
 
+    /// `true` if it holds nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        let mut entries = std::fs::read_dir(self.0.path()).expect("the folder of a test");
+        entries.next().is_none()
+    }
+
     fn run(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_undertone-lab"));
         command
