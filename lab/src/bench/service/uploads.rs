@@ -214,7 +214,7 @@ pub(super) fn cohorts(sizes: &Sizes) -> anyhow::Result<()> {
     report(
         "memory",
         &json!({
-            "question": "T7", "unit": "most over least, less 1", "figure": rounded(spread),
+            "question": "T7", "unit": "max over min, less 1", "figure": rounded(spread),
             "target": { "at_most": 0.05 }, "met": spread <= 0.05,
         }),
     );
