@@ -3,5 +3,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    undertone_hostile::federated::fuzz("federated_uploads", bytes);
+    let _ = undertone_hostile::federated::fuzz("federated_uploads", bytes);
 });

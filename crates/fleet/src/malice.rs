@@ -193,7 +193,7 @@ impl Forger {
             Step::Upload if self.forges_updates() => self.chunk(request),
             Step::Commit if self.forges_updates() => self.commit(request),
             Step::Upload if self.kind == Malice::HalfModulus && self.granted.is_none() => {
-                self.offset(request)
+                self.offset(request);
             }
             Step::Commit if self.kind == Malice::HalfModulus && self.granted.is_none() => {
                 let changed = std::mem::take(&mut self.changed);

@@ -65,6 +65,7 @@ pace = { checkins_per_needed = 3.0, min_interval = "15m" }
 ///
 /// # Panics
 /// Where a reader panics or breaks a promise: that is what is looked for. Also for a name that is none of [`TARGETS`].
+#[must_use]
 pub fn fuzz(target: &str, input: &[u8]) -> bool {
     match target {
         "federated_messages" => messages(input),

@@ -252,7 +252,21 @@ fn secure(sum: Sum) {
             played.entry.attempts.len()
         );
         if kind == Malice::FalseShares {
-            assert!(false_shares > 0, "{:?}", played.warnings);
+            // Only the first shares up to the threshold are used. One play in ten uses no false one, so four plays miss all of
+            // them once in 10^4 choices of the seed, which is fixed.
+            let seeds = (1..4).map(|more| 40 + place as u64 + 100 * more);
+            let named = |seed| {
+                let played = play(&template, kind, 0.1, seed);
+                played
+                    .warnings
+                    .iter()
+                    .any(|text| text.contains("a share was false"))
+            };
+            assert!(
+                false_shares > 0 || seeds.into_iter().any(named),
+                "{:?}",
+                played.warnings
+            );
         } else {
             assert_eq!(false_shares, 0, "{}: {:?}", kind.name(), played.warnings);
         }

@@ -188,7 +188,7 @@ pub(super) fn cohorts(sizes: &Sizes) -> anyhow::Result<()> {
             "assignments_per_s": rounded(of.rate), "raw_tls_gb_s": rounded(raw / 1e9),
             "server_cpu_s": cpu.map(rounded),
         }));
-        let limit = (FIXED + 8 * model.parameters * KEPT) as f64 / (1 << 20) as f64;
+        let limit = (FIXED + 8 * model.parameters * KEPT) as f64 / f64::from(1 << 20);
         if let (Some(before), Some(peak)) = (before, peak) {
             let figure = Figure {
                 question: "T7",
