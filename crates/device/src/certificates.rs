@@ -29,7 +29,9 @@ pub fn check_certificate(
     now_ms: u64,
 ) -> Result<(), Refusal> {
     let (body, _) = issuers.open(Label::Certificate, signed)?;
-    let certificate: Certificate = read("the certificate", body, limits::MAX_MESSAGE)?;
+    let certificate: Certificate = read("the certificate", body, limits::MAX_CERTIFICATE)?;
+    // Whatever the service would refuse, a device does not keep.
+    array::<32>("the certificate's subject", &certificate.subject)?;
     if certificate.population != population {
         return Err(Refusal::value(
             "the certificate's population",
@@ -212,7 +214,9 @@ mod tests {
         check(&certificate(&issuer, |_| ())).unwrap();
         assert!(check(&certificate(&other, |_| ())).is_err());
         type Change = fn(&mut Certificate);
-        let changes: [Change; 4] = [
+        let changes: [Change; 6] = [
+            |certificate| certificate.subject = vec![5; 31],
+            |certificate| certificate.population = "p".repeat(1100),
             |certificate| certificate.population = "q".to_owned(),
             |certificate| certificate.device_key = vec![7; 32],
             |certificate| certificate.not_after_ms = NOW,

@@ -5,6 +5,9 @@ use core::time::Duration;
 /// Max bytes of a message.
 pub const MAX_MESSAGE: usize = 256 << 10;
 
+/// Max bytes of the body of a certificate of a device.
+pub const MAX_CERTIFICATE: usize = 1 << 10;
+
 /// Max bytes of a message of secure sums from the server: a roster or the relayed shares of a large neighbourhood.
 pub const MAX_SECAGG: usize = 4 << 20;
 

@@ -277,7 +277,7 @@ pub fn member(
     now: Millis,
 ) -> Result<Member, Refusal> {
     let (body, issuer) = issuers.open(Label::Certificate, certificate)?;
-    let certificate: Certificate = read(Label::Certificate.name(), body, 1024)?;
+    let certificate: Certificate = read(Label::Certificate.name(), body, limits::MAX_CERTIFICATE)?;
     let refused = |reason: &str| Refusal::new(Code::BadCertificate, reason);
     if certificate.population != population {
         return Err(refused("the certificate is for another population"));

@@ -436,9 +436,9 @@ fn updates_sums_subjects_tokens_and_texts_leave_no_trace_in_a_server() {
     let mut needles = Needles::new();
     let (mut hands, mut updates) = (Vec::new(), Vec::new());
     let root = folder.read("cert.pem");
-    for number in 0..DEVICES {
+    for (number, invitation) in invitations.iter().enumerate().take(DEVICES) {
         let mut hand = Hand::new(number, &server.url, &root);
-        hand.enrol(invitations[number]);
+        hand.enrol(invitation);
         let until = Instant::now() + PATIENCE;
         while hand.check_in(&task, 1).is_err() {
             assert!(Instant::now() < until, "no attempt opens: {}", folder.text("log"));
@@ -455,7 +455,7 @@ fn updates_sums_subjects_tokens_and_texts_leave_no_trace_in_a_server() {
         needles.extend(both(&format!("the token of device {number}"), token));
         needles.extend(both(
             &format!("the subject of device {number}"),
-            &unhex(invitations[number])[..32],
+            &unhex(invitation)[..32],
         ));
         needles.extend(places(
             &format!("the update of device {number}"),
