@@ -288,7 +288,7 @@ mod tests {
                 |facts| {
                     facts.devices[3]
                         .rows
-                        .push((0, Progress::Ended(Verdict::Included)))
+                        .push((0, Progress::Ended(Verdict::Included)));
                 },
                 "was told to be in round 0",
             ),

@@ -39,13 +39,16 @@ fn secure_templates() -> Vec<Template> {
         .into()
 }
 
+/// A history that broke a rule, made as small as can be.
+type Failed = TestError<(usize, Vec<Op>)>;
+
 /// Plays so many histories, each on one of the templates, and shrinks the first that breaks a claim. Returns what happened.
 fn plays(
     templates: &[Template],
     cases: u32,
     seed: u8,
     rules: &dyn Fn(usize, &mut NewTask),
-) -> Result<BTreeMap<&'static str, u64>, TestError<(usize, Vec<Op>)>> {
+) -> Result<BTreeMap<&'static str, u64>, Failed> {
     let config = Config {
         cases,
         failure_persistence: None,
@@ -169,7 +172,7 @@ fn a_store_whose_rule_is_off_by_one_is_caught() {
         .into();
     for (name, loose) in [("one round nearer", nearer), ("once more", oftener)] {
         let caught = plays(&templates, 256, 4, &|place, task| {
-            task.participation = loose[place]
+            task.participation = loose[place];
         });
         let Err(TestError::Fail(reason, (_, ops))) = caught else {
             panic!("a store that admits {name} was not caught in 256 histories");
