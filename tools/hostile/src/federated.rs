@@ -5,7 +5,8 @@
 //! place.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use undertone_coordinator::task::Seeding;
 use undertone_device::{
@@ -19,12 +20,13 @@ use undertone_protocol::{
 };
 use undertone_service::admin::listener::AdminFile;
 use undertone_service::admin::{Operation, PublicKeys};
-use undertone_service::identity::{Identity, Invitation, member};
+use undertone_service::identity::{Identity, Invitation, Member, member};
 use undertone_service::keys::Keys;
 use undertone_service::room::{Claims, Room, Shared};
 use undertone_service::server::Service;
 use undertone_service::task::{Task, create};
 use undertone_store::{ManualClock, Memory, MemoryBlobs, TaskId};
+use zeroize::Zeroizing;
 
 use crate::Syntax;
 
@@ -45,7 +47,7 @@ name = "words"
 rounds = 3
 vocabulary = { kind = "file", path = "vocab.txt" }
 model = { family = "dplm", embed = 2, hidden = 2 }
-cohort = { sampling = "check_in", users_per_round = 8, population = 100 }
+cohort = { sampling = "check_in", users_per_round = 100000000, population = 200000000 }
 participation = { min_sep = 2, max_part = 2 }
 user_update = { batch_size = 2, learning_rate = 0.5 }
 clip = { kind = "flat", norm = 0.5 }
@@ -133,10 +135,40 @@ struct World {
     keys: Keys,
     certificate: Signed,
     room: Arc<Room>,
-    claims: Claims,
-    length: u64,
-    /// One input at a time sends chunks to the one upload.
-    alone: Mutex<()>,
+    token: TokenKey,
+    /// The number of the next device.
+    next: AtomicU64,
+}
+
+impl World {
+    /// A session of a new device that has joined, with the length of its upload.
+    fn session(&self) -> (Claims, u64) {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let named = |kind: u8| {
+            let mut name = [kind; 32];
+            name[..8].copy_from_slice(&number.to_le_bytes());
+            name
+        };
+        let member = Member {
+            subject: named(1),
+            device: named(2),
+            issuer: [9; 32],
+        };
+        let mut checkin = [0; 16];
+        checkin[..8].copy_from_slice(&number.to_le_bytes());
+        let opened = self
+            .room
+            .admit(&member, checkin, &self.token)
+            .ok()
+            .and_then(|assigned| {
+                let claims = self.token.open(&assigned.token, NOW).ok()?;
+                match self.room.join(&claims, &[]).ok()?.what? {
+                    next::What::Upload(grant) => Some((claims, grant.length)),
+                    _ => None,
+                }
+            });
+        opened.unwrap_or_else(|| panic!("device {number} got no session"))
+    }
 }
 
 fn world() -> &'static World {
@@ -185,22 +217,17 @@ fn make() -> anyhow::Result<World> {
     let assignment = service
         .check_in(PEOPLE, &signature, path, &body)
         .map_err(refused)?;
-    let (room, claims) = service
+    let (room, _) = service
         .session(&assignment.token, &assignment.session)
         .map_err(refused)?;
-    let length = match room.join(&claims, &[]).map_err(refused)?.what {
-        Some(next::What::Upload(grant)) => grant.length,
-        other => anyhow::bail!("no grant: {other:?}"),
-    };
     Ok(World {
         plan,
         task,
         keys,
         certificate,
         room,
-        claims,
-        length,
-        alone: Mutex::new(()),
+        token: TokenKey::new(&Zeroizing::new([5; 32])),
+        next: AtomicU64::new(1),
     })
 }
 
@@ -359,8 +386,8 @@ fn settings(input: &[u8]) -> bool {
 /// wrong checksum afterwards, flag 4 moves the offset far away.
 fn uploads(input: &[u8]) -> bool {
     let world = world();
-    let _alone = world.alone.lock().unwrap_or_else(PoisonError::into_inner);
-    let (room, claims, length) = (&world.room, &world.claims, world.length);
+    let room = &world.room;
+    let (mut claims, length) = world.session();
     // The bytes that the service must have.
     let mut model: Vec<u8> = Vec::new();
     let mut rest = input;
@@ -379,7 +406,7 @@ fn uploads(input: &[u8]) -> bool {
             let known = (have.min(end) - offset.min(have)) as usize;
             model[offset as usize..offset as usize + known] == chunk[..known]
         };
-        let answer = room.upload(claims, offset, checksum, chunk);
+        let answer = room.upload(&claims, offset, checksum, chunk);
         assert_eq!(
             answer.is_ok(),
             fits,
@@ -391,31 +418,36 @@ fn uploads(input: &[u8]) -> bool {
             assert_eq!(answer, Ok(model.len() as u64));
         }
         if flags & 2 != 0 {
-            forget(world, &model);
+            damaged(world, &claims, length, &model);
+            claims = world.session().0;
             model.clear();
         }
-        assert_eq!(room.offset(claims), Ok(model.len() as u64));
+        assert_eq!(room.offset(&claims), Ok(model.len() as u64));
     }
-    forget(world, &model);
+    damaged(world, &claims, length, &model);
     any
 }
 
-/// Brings the upload back to its begin: whole, with a wrong checksum at the end.
-fn forget(world: &World, model: &[u8]) {
-    let zeros = vec![0; world.length as usize - model.len()];
-    let (room, claims) = (&world.room, &world.claims);
+/// Ends an upload by a commit with a wrong checksum, which changes nothing, and gives its session up.
+fn damaged(world: &World, claims: &Claims, length: u64, model: &[u8]) {
+    let zeros = vec![0; length as usize - model.len()];
+    let room = &world.room;
     let sent = room.upload(claims, model.len() as u64, crc32c(0, &zeros), &zeros);
-    assert_eq!(sent, Ok(world.length));
-    let commit = |crc32c| Commit {
-        length: world.length,
-        crc32c,
-        weight: 1.0,
-        below: None,
-    };
+    assert_eq!(sent, Ok(length));
     let whole = [model, &zeros].concat();
-    let refused = room.commit(claims, &commit(!crc32c(0, &whole)));
+    let refused = room.commit(
+        claims,
+        &Commit {
+            length,
+            crc32c: !crc32c(0, &whole),
+            weight: 1.0,
+            below: None,
+        },
+    );
     assert!(refused.is_err(), "an upload with a wrong checksum was accepted");
-    assert_eq!(room.offset(claims), Ok(0));
+    assert_eq!(room.offset(claims), Ok(length));
+    assert!(room.give_up(claims).is_ok(), "a session could not be given up");
+    assert!(room.offset(claims).is_err(), "an upload outlives its session");
 }
 
 fn honest_messages(world: &World) -> Vec<(u8, Vec<u8>)> {

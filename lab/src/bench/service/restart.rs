@@ -12,7 +12,7 @@ use undertone_coordinator::head::{Next, RunHead};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::record::LedgerMode;
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
-use undertone_protocol::{Board, Signed, digest_of, limits, read};
+use undertone_protocol::{Board, Head, Label, Signed, digest_of, limits, read, write};
 use undertone_service::data_folder::{self, DATABASE};
 use undertone_service::head_state::{self, Place};
 use undertone_service::keys::random;
@@ -278,7 +278,21 @@ impl Filling<'_> {
                 metrics: b"{}".to_vec(),
             },
         )?;
-        blobs.create_head(self.task, round + 1, &round.to_le_bytes())?;
+        // As the service signs it: a head with other bytes would halt the task.
+        let chain = next.head.chain().head();
+        let chain: Vec<u8> = (0..chain.len() / 2)
+            .map(|place| u8::from_str_radix(&chain[2 * place..2 * place + 2], 16))
+            .collect::<Result<_, _>>()?;
+        let head = Head {
+            task: self.task.0.to_vec(),
+            round: round + 1,
+            attempt: 0,
+            model_sha256: digest_of(&model).to_vec(),
+            state_sha256: state.map(|digest| digest.to_vec()).unwrap_or_default(),
+            chain,
+        };
+        let signed = keys.head(self.task).sign(Label::Head, write(&head));
+        blobs.create_head(self.task, round + 1, &write(&signed))?;
         store.published(self.task, round + 1)?;
         Ok(())
     }
