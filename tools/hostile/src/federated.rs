@@ -47,7 +47,7 @@ name = "words"
 rounds = 3
 vocabulary = { kind = "file", path = "vocab.txt" }
 model = { family = "dplm", embed = 2, hidden = 2 }
-cohort = { sampling = "check_in", users_per_round = 100000000, population = 200000000 }
+cohort = { sampling = "check_in", users_per_round = 1000000, population = 2000000 }
 participation = { min_sep = 2, max_part = 2 }
 user_update = { batch_size = 2, learning_rate = 0.5 }
 clip = { kind = "flat", norm = 0.5 }
