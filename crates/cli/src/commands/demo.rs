@@ -87,6 +87,8 @@ struct Shown {
     /// The document of `undertone train`. Its directory is the exported task, which `undertone verify` accepts.
     #[serde(flatten)]
     summary: Summary,
+    /// The exported run directory.
+    run: PathBuf,
     /// The data folder of the service.
     data: PathBuf,
     devices: usize,
@@ -296,6 +298,7 @@ impl Demo<'_> {
         undertone_report::write(&run)?;
         let eos = EosTargets::Excluded;
         Ok(Shown {
+            run: run.clone(),
             verified: verify(&run)?.holds(),
             data: self.folder.to_owned(),
             devices: DEVICES,

@@ -36,8 +36,9 @@ const FAREWELL: Duration = Duration::from_secs(3);
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
     /// Keep the service in this data folder. It is made where there is none.
-    #[arg(long, value_name = "DIR", default_value_if("demo", "true", "undertone-demo"))]
-    data: PathBuf,
+    /// The demonstration makes `undertone-demo` where none is given.
+    #[arg(long, value_name = "DIR", required_unless_present = "demo")]
+    data: Option<PathBuf>,
     /// Show the whole service: a small task, 200 simulated devices on this machine, and a verified export.
     #[arg(long, conflicts_with_all = ["store", "listen", "admin", "migrate", "tls", "identity", "insecure", "witness", "spool_ram"])]
     demo: bool,
@@ -115,11 +116,19 @@ fn certificate_and_key(text: &str) -> Result<CertificateAndKey, String> {
     }
 }
 
+impl ServeArgs {
+    /// The data folder.
+    fn folder(&self) -> &Path {
+        // The parser asks for a folder everywhere else.
+        self.data.as_deref().unwrap_or(Path::new("undertone-demo"))
+    }
+}
+
 /// Serves until a signal, or until the rounds that were asked for are released.
 pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
     if args.demo {
         let threads = start_threads(args.threads)?;
-        return demo::run(&args.data, args.rounds, threads, output);
+        return demo::run(args.folder(), args.rounds, threads, output);
     }
     if args.rounds.is_some() && !args.exit {
         bail!("--rounds ends the service after that number of rounds, so it needs --exit");
@@ -131,12 +140,12 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
     };
     let threads = start_threads(args.threads)?;
     if let Some(url) = &args.store {
-        data_folder::keep_on_server(&args.data, url)?;
+        data_folder::keep_on_server(args.folder(), url)?;
     }
     if args.migrate {
-        data_folder::migrate(&args.data)?;
+        data_folder::migrate(args.folder())?;
     }
-    let shared = data_folder::open(&args.data, args.witness.as_deref())?;
+    let shared = data_folder::open(args.folder(), args.witness.as_deref())?;
     signals::end_in_order();
     let secure = tls.is_some();
     let config = HostConfig {
@@ -149,9 +158,9 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
         spool_ram: args.spool_ram.0 as u64,
         ..Capacity::default()
     };
-    let host = Host::start_with(&args.data, shared, config, &args.admin, capacity)?;
+    let host = Host::start_with(args.folder(), shared, config, &args.admin, capacity)?;
     let service = host.service().clone();
-    let mut progress = Progress::new(&service, &args.data, output)?;
+    let mut progress = Progress::new(&service, args.folder(), output)?;
     greet(args, &host, secure, output)?;
     let mut stopped = false;
     while !progress.is_over(args)? {
@@ -226,7 +235,7 @@ fn url(address: SocketAddr, secure: bool) -> String {
 }
 
 fn greet(args: &ServeArgs, host: &Host, secure: bool, output: &Output) -> anyhow::Result<()> {
-    let (url, data) = (url(host.address(), secure), args.data.display());
+    let (url, data) = (url(host.address(), secure), args.folder().display());
     output.note(&format!("listening to devices at {url}"));
     output.note(&match args.identity {
         IdentityName::Certificate => format!(

@@ -472,6 +472,15 @@ fn a_fleet_plays_a_task_to_its_end_and_shows_how_far_its_sessions_came() {
 }
 
 #[test]
+fn the_demonstration_needs_no_folder_and_its_export_verifies() {
+    let folder = folder();
+    let shown = folder.json("serve --demo --rounds 2 --exit");
+    let run = shown["run"].as_str().unwrap_or_else(|| panic!("{shown}"));
+    folder.succeed(format!("verify {run}"));
+    assert!(folder.path("undertone-demo").is_dir());
+}
+
+#[test]
 fn a_fleet_ends_by_its_time_with_a_funnel_and_refuses_settings_by_name() {
     let folder = service();
     let server = Server::start(&folder, "--insecure");
