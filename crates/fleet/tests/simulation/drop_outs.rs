@@ -68,7 +68,7 @@ fn play(template: &Template, point: Point, percent: usize) -> usize {
         included, committed,
         "{case}: the sum is that of the accepted updates"
     );
-    assert_eq!(everyone, joined, "{case}: whoever was ready counts");
+    assert_eq!(everyone, joined, "{case}: each subject that was ready counts");
     let left = those(&|log| log.left);
     match point {
         Point::BeforeReady => assert!(left.is_disjoint(&everyone), "{case}: {left:?}"),
