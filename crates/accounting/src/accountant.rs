@@ -1,5 +1,7 @@
 //! The accountant: a value that composes events.
 
+mod curves;
+
 use std::sync::Arc;
 
 use crate::error::{ensure, no_guarantee};
@@ -15,8 +17,6 @@ const MAX_ROUNDS: u64 = 1 << 53;
 /// Logarithm of the probability below which outcomes may be left out when a delta is computed: the smallest delta is
 /// about e^-708.
 const LOG_TAIL_OF_DELTAS: f64 = -760.0;
-/// Logarithm of a tail mass that suffices to learn whether an event has a loss distribution at all.
-const FIRST_LOOK: f64 = -40.0;
 /// The events that [`Recipe::Pld`] covers, in words.
 const LOSS_EVENTS: &str = "events with a known loss distribution (no fixed-size cohorts, noise in shares, zero-concentrated or \
                            repeated events)";
@@ -74,7 +74,7 @@ struct Entry {
 /// The cost of one round of an event.
 #[derive(Debug, Clone)]
 enum Cost {
-    /// Per-round divergence (Rdp), log moment (Moments2016) or rho (Zcdp, ExactGaussian).
+    /// Per-round divergence (Rdp), log moment (Moments2016), rho (ExactGaussian), or rho and xi (Zcdp).
     Curve(Arc<[f64]>),
     /// A loss distribution, built at the resolution of each question (Pld).
     Loss,
@@ -138,6 +138,21 @@ impl Accountant {
         Ok(Self {
             orders: orders.into(),
             ..Self::new(Recipe::Rdp)
+        })
+    }
+
+    /// The accountant for one relation, as [`Accountant::under`]. Nothing may be composed yet.
+    ///
+    /// # Errors
+    /// [`AccountingError::UnsupportedAdjacency`] for the first event that was composed before.
+    pub fn for_adjacency(self, adjacency: Adjacency) -> Result<Self, AccountingError> {
+        if let Some(entry) = self.entries.first() {
+            let event = entry.event.kind();
+            return Err(AccountingError::UnsupportedAdjacency { adjacency, event });
+        }
+        Ok(Self {
+            adjacency: Some(adjacency),
+            ..self
         })
     }
 
@@ -237,13 +252,19 @@ impl Accountant {
                 Recipe::Rdp => {
                     let (log_delta, index) =
                         conversion::log_delta(&self.orders, &self.total(), epsilon.get());
-                    (log_delta, Some(self.optimal_order(index)))
+                    (self.with_aside(log_delta), Some(self.optimal_order(index)))
                 }
                 Recipe::Pld => {
                     let composition = self.composition(LOG_TAIL_OF_DELTAS)?;
                     (composition.log_delta(Bound::Upper, epsilon.get()), None)
                 }
-                Recipe::Zcdp => (zcdp::log_delta(Rho::new(self.total()[0])?, epsilon), None),
+                Recipe::Zcdp => {
+                    let total = self.total();
+                    (
+                        zcdp::log_delta_above(Rho::new(total[0])?, total[1], epsilon),
+                        None,
+                    )
+                }
                 Recipe::ExactGaussian => {
                     let z = NoiseMultiplier::new((2.0 * self.total()[0]).sqrt().recip())?;
                     (gaussian::log_delta(z, epsilon), None)
@@ -294,6 +315,36 @@ impl Accountant {
         Epsilon::new(epsilon).map_err(|_| no_guarantee("losses are infinite with a probability above delta"))
     }
 
+    /// The epsilon that is certainly spent at `delta` and one that is certainly enough: [`Accountant::lower_bound`] and
+    /// the epsilon of [`Accountant::guarantee`], to the last digit, for little more than the first alone.
+    ///
+    /// # Errors
+    /// The errors of [`Accountant::lower_bound`] and of [`Accountant::guarantee`].
+    ///
+    /// # Example
+    /// ```
+    /// use undertone_accounting::{Accountant, Delta, Event, Recipe};
+    /// # fn main() -> Result<(), undertone_accounting::AccountingError> {
+    /// let mut accountant = Accountant::new(Recipe::Pld);
+    /// accountant.compose(&Event::Laplace { scale: 20.0 }, 50)?;
+    /// let (spent, enough) = accountant.bounds(Delta::new(1e-6)?)?;
+    /// assert!(spent <= enough && enough.get() - spent.get() < 1e-3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn bounds(&self, delta: Delta) -> Result<(Epsilon, Epsilon), AccountingError> {
+        if self.recipe != Recipe::Pld || self.rounds == 0 {
+            return Ok((self.lower_bound(delta)?, self.guarantee(delta)?.epsilon));
+        }
+        self.bounded()?;
+        let log_delta = delta.get().ln();
+        let (lower, upper) = self.composition(self.log_tail(log_delta))?.bounds(log_delta);
+        if !upper.is_finite() {
+            return Err(no_guarantee("epsilon exceeds the largest number"));
+        }
+        Ok((Epsilon::new(lower)?, Epsilon::new(upper)?))
+    }
+
     /// Epsilon (`+inf` where it overflows) and the order at which it was found.
     pub(crate) fn epsilon(&self, delta: Delta) -> Result<(f64, Option<OptimalOrder>), AccountingError> {
         self.bounded()?;
@@ -307,6 +358,9 @@ impl Accountant {
                 (epsilon, Some(self.optimal_order(moment as usize - 1)))
             }
             Recipe::Rdp => {
+                let Some(log_delta) = self.without_aside(delta) else {
+                    return Ok((f64::INFINITY, None));
+                };
                 let (epsilon, index) = conversion::epsilon(&self.orders, &self.total(), log_delta);
                 (epsilon, Some(self.optimal_order(index)))
             }
@@ -315,7 +369,8 @@ impl Accountant {
                 (composition.epsilon(Bound::Upper, log_delta), None)
             }
             Recipe::Zcdp => {
-                let epsilon = Rho::new(self.total()[0]).and_then(|rho| zcdp::epsilon(rho, delta));
+                let total = self.total();
+                let epsilon = Rho::new(total[0]).and_then(|rho| zcdp::epsilon_above(rho, total[1], delta));
                 (epsilon.map_or(f64::INFINITY, Epsilon::get), None)
             }
             Recipe::ExactGaussian => {
@@ -350,7 +405,7 @@ impl Accountant {
 
     /// Sums of the curves over all rounds.
     fn total(&self) -> Vec<f64> {
-        let mut total = vec![0.0; self.orders.len().max(1)];
+        let mut total = vec![0.0; self.orders.len().max(2)];
         for entry in &self.entries {
             if let Cost::Curve(curve) = &entry.cost {
                 for (sum, value) in total.iter_mut().zip(curve.iter()) {
@@ -359,6 +414,37 @@ impl Accountant {
             }
         }
         total
+    }
+
+    /// `ln` of the probability that no event with a delta of its own does what its epsilon does not cover.
+    ///
+    /// PRIVACY: an (epsilon, delta) event is a post-processing of a pair that reveals all with probability delta, and
+    /// is randomised response otherwise (Kairouz, Oh, Viswanath 2015). Given that none reveals, everything composed
+    /// has a Renyi curve.
+    fn log_kept(&self) -> f64 {
+        let kept = |entry: &Entry| match entry.event {
+            Event::ApproximateDp {
+                delta: Some(delta), ..
+            } => entry.rounds as f64 * (-delta.get()).ln_1p(),
+            _ => 0.0,
+        };
+        self.entries.iter().map(kept).sum()
+    }
+
+    /// `ln` of the delta that is left for the Renyi curve; `None` where none is.
+    fn without_aside(&self, delta: Delta) -> Option<f64> {
+        let log_kept = self.log_kept();
+        let left = (delta.get() + log_kept.exp_m1()) / log_kept.exp();
+        (left > 0.0).then(|| left.ln())
+    }
+
+    /// `ln` of the delta of everything, from that of the Renyi curve.
+    fn with_aside(&self, log_delta: f64) -> f64 {
+        let log_kept = self.log_kept();
+        if log_kept == 0.0 {
+            return log_delta;
+        }
+        ((log_kept + log_delta).exp() - log_kept.exp_m1()).ln()
     }
 
     /// The loss distributions of everything composed. All plain Gaussians are one, exactly.
@@ -403,26 +489,26 @@ impl Accountant {
         if *event == Event::NonPrivate {
             return Ok(Cost::Unbounded);
         }
-        let single = |rho: Option<f64>, covers| {
-            rho.map(|rho| Cost::Curve(Arc::from([rho])))
-                .ok_or_else(|| unsupported(covers))
-        };
         match self.recipe {
-            Recipe::Rdp => Ok(Cost::Curve(
-                rdp::curve_under(event, adjacency, &self.orders)?.into(),
-            )),
-            Recipe::Pld => match event::pair(event, adjacency, FIRST_LOOK)? {
+            Recipe::Rdp => {
+                let pure = event.without_delta();
+                let curve = rdp::curve_under(pure.as_ref().unwrap_or(event), adjacency, &self.orders)?;
+                Ok(Cost::Curve(curve.into()))
+            }
+            Recipe::Pld => match event::pair(event, adjacency, event::FIRST_LOOK)? {
                 Some(_) => Ok(Cost::Loss),
                 None => Err(unsupported(LOSS_EVENTS)),
             },
-            Recipe::Zcdp => single(
-                event.rho(adjacency),
-                "Gaussians that every user takes part in, discrete Gaussians and zero-concentrated events",
-            ),
-            Recipe::ExactGaussian => single(
-                event.gaussian_rho(adjacency),
-                "Gaussians that every user takes part in",
-            ),
+            Recipe::Zcdp => match event.concentrated(adjacency) {
+                Some((rho, xi)) => Ok(Cost::Curve(Arc::from([rho, xi]))),
+                None => Err(unsupported(
+                    "Gaussians that every user takes part in, discrete Gaussians and zero-concentrated events",
+                )),
+            },
+            Recipe::ExactGaussian => match event.gaussian_rho(adjacency) {
+                Some(rho) => Ok(Cost::Curve(Arc::from([rho]))),
+                None => Err(unsupported("Gaussians that every user takes part in")),
+            },
             Recipe::Moments2016 => {
                 if !matches!(event, Event::PoissonGaussian { .. } | Event::Gaussian { .. })
                     || adjacency == Adjacency::ReplaceOne

@@ -7,6 +7,8 @@ pub mod exact;
 mod probability;
 pub mod theorem;
 
+pub(crate) use probability::Binomial;
+
 use crate::AccountingError;
 use crate::error::ensure;
 

@@ -4,12 +4,16 @@
 //! accountant is monotone in the searched parameter. Loss distributions are costly. Their search starts where Renyi
 //! divergences and coarse loss distributions, which cost less, predict the answer, so one or two values are tried.
 
+mod parameter;
+
 use crate::error::ensure;
 pub use crate::search::{Bisection, Precision, excess};
 use crate::{
     Accountant, AccountingError, Delta, Epsilon, Event, NoiseMultiplier, Recipe, SamplingProbability,
     gaussian, pld::ACCURACY as LOSS_ACCURACY,
 };
+
+pub use parameter::{Range, parameter};
 
 /// Noise multipliers outside this range are not searched.
 const NOISE_RANGE: (f64, f64) = (1e-6, 1e12);
@@ -257,10 +261,10 @@ fn precision(recipe: Recipe) -> Precision {
 
 /// The search from the predicted answer, by loss distributions; other recipes keep their start. `improved` may know a
 /// better start than the answer by Renyi divergences.
-fn started(
+fn started<E>(
     search: Bisection,
     recipe: Recipe,
-    excess_at: impl Fn(f64, By) -> Result<f64, AccountingError>,
+    excess_at: impl Fn(f64, By) -> Result<f64, E>,
     improved: impl Fn(f64) -> Option<f64>,
 ) -> Bisection {
     if recipe != Recipe::Pld {
@@ -292,9 +296,9 @@ fn started(
 /// exceed fine ones by, and one of medium accuracy.
 ///
 /// The excess at accuracy `a` is that at `a = 0` plus nearly the same multiple of `a` everywhere.
-fn predicted(
+fn predicted<E>(
     rough: &Bisection,
-    excess_at: impl Fn(f64, By) -> Result<f64, AccountingError>,
+    excess_at: impl Fn(f64, By) -> Result<f64, E>,
     aim: f64,
 ) -> Option<(f64, f64)> {
     let excess_at = |value, accuracy| excess_at(value, By::RoughLosses(accuracy));
@@ -302,7 +306,7 @@ fn predicted(
     let found = rough.run(|value| {
         let excess = excess_at(value, COARSE_REL_TOL)?;
         tried.push((value, excess));
-        Ok::<_, AccountingError>(excess)
+        Ok::<_, E>(excess)
     });
     let found = found.ok()??;
     let (value, here) = tried.into_iter().find(|(value, _)| *value == found)?;

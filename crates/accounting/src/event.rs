@@ -6,9 +6,21 @@ use crate::rdp::repeat_and_select::Repetitions;
 use crate::{Adjacency, Delta, Epsilon, NoiseMultiplier, Rho, Sampling, SamplingProbability};
 
 mod pair;
+mod truncated;
 mod validate;
 
 pub(crate) use pair::pair;
+
+/// Logarithm of a tail mass that suffices to learn whether an event has a loss distribution at all.
+pub(crate) const FIRST_LOOK: f64 = -40.0;
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde asks for"
+)]
+fn is_zero(number: &f64) -> bool {
+    *number == 0.0
+}
 
 /// One release about the users, with the sampling scheme and the relation it is stated for.
 ///
@@ -18,6 +30,7 @@ pub(crate) use pair::pair;
 /// does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+#[non_exhaustive]
 pub enum Event {
     /// Every user joins independently with `sampling_probability`; the sum of the joined users' bounded
     /// updates gets Gaussian noise. `sampling_probability = 1` is [`Event::Gaussian`].
@@ -46,7 +59,7 @@ pub enum Event {
     },
     /// Poisson sampling whose cohort is cut to a uniformly random `max_cohort_size` of its users where it is larger.
     TruncatedPoissonGaussian {
-        /// Users in the population.
+        /// Users in the population, the one that makes the difference included.
         population: u64,
         /// Sampling probability `q`.
         sampling_probability: SamplingProbability,
@@ -157,8 +170,20 @@ pub enum Event {
     },
     /// A release with a bound on concentrated differential privacy, under the relation of that bound.
     ZeroConcentrated {
-        /// Renyi divergence of order `a` at most `rho a`.
+        /// Renyi divergence of order `a` at most `xi + rho a`.
         rho: Rho,
+        /// The part of the bound that no order changes, `>= 0`.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        xi: f64,
+    },
+    /// A release whose privacy loss has a bounded range, under the relation of that bound: the exponential mechanism.
+    ///
+    /// For any two neighbours, the largest and the smallest privacy loss differ by at most `epsilon`. The exponential
+    /// mechanism that is `epsilon`-differentially private, with probabilities proportional to
+    /// `e^{epsilon score / (2 sensitivity)}`, is one. So is report-noisy-max with Gumbel noise.
+    BoundedRange {
+        /// Range of the privacy loss.
+        epsilon: Epsilon,
     },
     /// A release with an (epsilon, delta) statement, under the relation of that statement.
     ApproximateDp {
@@ -187,7 +212,10 @@ impl Event {
             Event::CorrelatedGaussian { .. }
             | Event::DistributedDiscreteGaussian { .. }
             | Event::Skellam { .. } => Some(Adjacency::ZeroOut),
-            Event::NonPrivate | Event::ZeroConcentrated { .. } | Event::ApproximateDp { .. } => None,
+            Event::NonPrivate
+            | Event::ZeroConcentrated { .. }
+            | Event::BoundedRange { .. }
+            | Event::ApproximateDp { .. } => None,
             Event::PoissonSampled { event, .. } | Event::RepeatAndSelect { event, .. } => event.adjacency(),
             _ => Some(Adjacency::AddOrRemoveOne),
         }
@@ -202,8 +230,6 @@ impl Event {
             | Event::RandomizedResponse { .. }
             | Event::DistributedDiscreteGaussian { .. }
             | Event::Skellam { .. } => adjacency != Adjacency::AddOrRemoveOne,
-            // Under replace-one the cut moves two users at once, for which we know no proven pair.
-            Event::TruncatedPoissonGaussian { .. } => adjacency != Adjacency::ReplaceOne,
             Event::PoissonSampled { event, .. } => {
                 adjacency != Adjacency::ReplaceOne && event.supports(adjacency)
             }
@@ -270,17 +296,34 @@ impl Event {
         }
     }
 
-    /// `rho` of zero-concentrated differential privacy, where the event has one.
-    pub(crate) fn rho(&self, adjacency: Adjacency) -> Option<f64> {
+    /// `(rho, xi)` of zero-concentrated differential privacy, where the event has them.
+    pub(crate) fn concentrated(&self, adjacency: Adjacency) -> Option<(f64, f64)> {
         match self {
-            Event::ZeroConcentrated { rho } => Some(rho.get()),
+            Event::ZeroConcentrated { rho, xi } => Some((rho.get(), *xi)),
             // Canonne, Kamath, Steinke (2020), Theorem 4: as the continuous one.
             Event::DiscreteGaussian { sigma, sensitivity } => {
                 let moved = adjacency.sensitivity_factor() * *sensitivity as f64 / sigma;
-                Some(0.5 * moved * moved)
+                Some((0.5 * moved * moved, 0.0))
             }
-            _ => self.gaussian_rho(adjacency),
+            _ => Some((self.gaussian_rho(adjacency)?, 0.0)),
         }
+    }
+
+    /// An (epsilon, delta) event as if its delta were zero; `None` for other events, and where it is zero.
+    pub(crate) fn without_delta(&self) -> Option<Event> {
+        match *self {
+            Event::ApproximateDp {
+                epsilon,
+                delta: Some(_),
+            } => Some(Event::ApproximateDp { epsilon, delta: None }),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the event has a loss distribution, or an error that says why this one has none.
+    pub(crate) fn has_loss_distribution(&self) -> bool {
+        let adjacency = self.adjacency().unwrap_or(Adjacency::AddOrRemoveOne);
+        !matches!(pair(self, adjacency, FIRST_LOOK), Ok(None))
     }
 
     /// Noise in shares with twice the clip norm under replace-one; other events and relations as they are.
@@ -313,6 +356,7 @@ impl Event {
             Event::DistributedDiscreteGaussian { .. } => "distributed discrete Gaussian",
             Event::Skellam { .. } => "Skellam",
             Event::ZeroConcentrated { .. } => "zero-concentrated",
+            Event::BoundedRange { .. } => "bounded-range",
             Event::ApproximateDp { .. } => "approximate-DP",
             Event::RepeatAndSelect { .. } => "repeat-and-select",
             Event::NonPrivate => "non-private",
@@ -436,7 +480,8 @@ impl Event {
                 conditional_beta.to_bits(),
                 central_stddev.to_bits(),
             ]),
-            Event::ZeroConcentrated { rho } => key.extend([16, rho.get().to_bits()]),
+            Event::ZeroConcentrated { rho, xi } => key.extend([16, rho.get().to_bits(), xi.to_bits()]),
+            Event::BoundedRange { epsilon } => key.extend([19, epsilon.get().to_bits()]),
             Event::ApproximateDp { epsilon, delta } => {
                 key.extend([
                     17,

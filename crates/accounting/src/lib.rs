@@ -10,6 +10,7 @@
 
 pub mod accountant;
 pub mod adaptive_clipping;
+pub mod audit;
 pub mod binomial;
 pub mod calibrate;
 pub mod discrete;

@@ -1,5 +1,6 @@
 //! Renyi differential privacy: orders, divergences of each event, conversion.
 
+pub mod bounded_range;
 pub mod continuous;
 pub mod conversion;
 pub mod laplace;
@@ -59,8 +60,8 @@ pub fn curve_under(event: &Event, adjacency: Adjacency, orders: &[f64]) -> Resul
             event: event.kind(),
         });
     }
-    if let Some(rho) = event.rho(adjacency) {
-        return Ok(orders.iter().map(|order| rho * order).collect());
+    if let Some((rho, xi)) = event.concentrated(adjacency) {
+        return Ok(orders.iter().map(|order| rho * order + xi).collect());
     }
     let each = |divergence: &dyn Fn(f64) -> Result<f64, AccountingError>| {
         orders.iter().map(|&order| divergence(order)).collect()
@@ -92,6 +93,7 @@ pub fn curve_under(event: &Event, adjacency: Adjacency, orders: &[f64]) -> Resul
             *noise_multiplier,
             orders,
         )),
+        Event::BoundedRange { epsilon } => each(&|order| bounded_range::rdp(*epsilon, order)),
         Event::Laplace { scale } => each(&|order| laplace::rdp(scale / factor, order)),
         Event::RandomizedResponse {
             num_buckets,

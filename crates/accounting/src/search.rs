@@ -249,13 +249,18 @@ pub(crate) fn first_true(
 }
 
 /// Smallest value of a function with one valley on `[low, high]`, by golden sections.
-pub(crate) fn minimum(mut low: f64, mut high: f64, mut f: impl FnMut(f64) -> f64) -> f64 {
+pub(crate) fn minimum(low: f64, high: f64, f: impl FnMut(f64) -> f64) -> f64 {
+    minimum_within(low, high, 1e-12, f)
+}
+
+/// [`minimum`], until the bracket is as narrow as `width`, relatively.
+pub(crate) fn minimum_within(mut low: f64, mut high: f64, width: f64, mut f: impl FnMut(f64) -> f64) -> f64 {
     const GOLDEN: f64 = 0.618_033_988_749_894_8;
     let (mut left, mut right) = (high - GOLDEN * (high - low), low + GOLDEN * (high - low));
     let (mut f_left, mut f_right) = (f(left), f(right));
     let mut best = f_left.min(f_right);
     for _ in 0..200 {
-        if high - low <= 1e-12 * (low.abs() + high.abs()) {
+        if high - low <= width * (low.abs() + high.abs()) {
             break;
         }
         if f_left <= f_right {

@@ -50,8 +50,13 @@ pub fn epsilon_bun_steinke(rho: Rho, delta: Delta) -> Result<Epsilon, Accounting
 /// # }
 /// ```
 pub fn epsilon(rho: Rho, delta: Delta) -> Result<Epsilon, AccountingError> {
+    epsilon_above(rho, 0.0, delta)
+}
+
+/// [`epsilon`] for divergences of at most `xi + rho a`.
+pub(crate) fn epsilon_above(rho: Rho, xi: f64, delta: Delta) -> Result<Epsilon, AccountingError> {
     let (rho, log_delta) = (rho.get(), delta.get().ln());
-    if rho == 0.0 {
+    if rho == 0.0 && xi == 0.0 {
         return Epsilon::new(0.0);
     }
     // Searched over u = ln(a - 1). The optimum has (a - 1)^2 rho of the order of ln(1/delta), so the ends are
@@ -61,7 +66,7 @@ pub fn epsilon(rho: Rho, delta: Delta) -> Result<Epsilon, AccountingError> {
         let order = 1.0 + excess;
         rho * order + u - order.ln() - (log_delta + order.ln()) / excess
     });
-    Epsilon::new(best.max(0.0))
+    Epsilon::new((best + xi).max(0.0))
 }
 
 /// `ln delta` at `epsilon` by the improved conversion, minimised over continuous orders (at most 0).
@@ -70,8 +75,13 @@ pub fn epsilon(rho: Rho, delta: Delta) -> Result<Epsilon, AccountingError> {
 /// As [`epsilon`], Proposition 12 solved for delta.
 #[must_use]
 pub fn log_delta(rho: Rho, epsilon: Epsilon) -> f64 {
-    let (rho, epsilon) = (rho.get(), epsilon.get());
-    if rho == 0.0 {
+    log_delta_above(rho, 0.0, epsilon)
+}
+
+/// [`log_delta`] for divergences of at most `xi + rho a`.
+pub(crate) fn log_delta_above(rho: Rho, xi: f64, epsilon: Epsilon) -> f64 {
+    let (rho, epsilon) = (rho.get(), epsilon.get() - xi);
+    if rho == 0.0 && epsilon >= 0.0 {
         return f64::NEG_INFINITY;
     }
     minimum(-46.0, 80.0, |u| {

@@ -1,6 +1,6 @@
 //! The pair of distributions that an event's release is worst on, under a relation.
 
-use super::Event;
+use super::{Event, truncated};
 use crate::binomial::exact::ShiftedBinomial;
 use crate::discrete::{self, Outcomes};
 use crate::error::no_guarantee;
@@ -75,15 +75,13 @@ pub(crate) fn pair(
             sampling_probability,
             max_cohort_size,
             noise_multiplier,
-        } => {
-            // The number of other users that joined does not depend on the one in question. Where it is below
-            // the maximum the sample is an ordinary one. Otherwise the user, if kept, pushed another one out, which
-            // moves the sum by up to 2. Announcing which case it is can only help to tell the two apart.
-            let (q, z) = (sampling_probability.get(), noise_multiplier.get());
-            let full = upper_tail(population - 1, q, *max_cohort_size);
-            let case = |distance: f64| gaussians(z, &sampled(q, distance));
-            Pair::Either(vec![(1.0 - full, case(1.0)), (full, case(2.0))])
-        }
+        } => truncated::pair(
+            *population,
+            sampling_probability.get(),
+            *max_cohort_size,
+            noise_multiplier.get(),
+            adjacency,
+        ),
         Event::Laplace { scale } => Pair::Laplace {
             sampling_probability: 1.0,
             scale: if replace { 0.5 * scale } else { *scale },
@@ -131,6 +129,7 @@ pub(crate) fn pair(
         } => Pair::Outcomes(
             ShiftedBinomial::new(*trials, *success_probability, moved(*shift))?.outcomes(log_tail)?,
         ),
+        Event::BoundedRange { epsilon } => Pair::BoundedRange(epsilon.get()),
         Event::ApproximateDp { epsilon, delta } => {
             // Everything that satisfies the statement is a post-processing of this pair (Kairouz, Oh, Viswanath).
             let delta = delta.map_or(0.0, crate::Delta::get);
@@ -171,77 +170,9 @@ fn binomial(count: u32, q: f64) -> Vec<(f64, f64)> {
     components
 }
 
-/// `Pr[Bin(trials, p) >= least]`.
-fn upper_tail(trials: u64, p: f64, min: u64) -> f64 {
-    if min > trials {
-        return 0.0;
-    }
-    if p == 1.0 {
-        return 1.0;
-    }
-    let n = trials as f64;
-    if n > 1e9 {
-        // Too large for factorials in f64: Chernoff's bound, which is above.
-        let share = min as f64 / n;
-        if share <= p {
-            return 1.0;
-        }
-        let divergence = share * (share / p).ln()
-            + if share < 1.0 {
-                (1.0 - share) * ((1.0 - share) / (1.0 - p)).ln()
-            } else {
-                0.0
-            };
-        return (-n * divergence).exp();
-    }
-    let log_mass = |k: f64| ln_binomial(n, k) + k * p.ln() + (n - k) * (-p).ln_1p();
-    // From the nearer side of the mode, terms fall geometrically.
-    let (min, mode) = (min as f64, p * (n + 1.0));
-    let sum = |from: f64, step: f64| {
-        let (mut total, mut k) = (0.0, from);
-        while (0.0..=n).contains(&k) {
-            let mass = log_mass(k).exp();
-            total += mass;
-            if mass <= 1e-18 * total {
-                break;
-            }
-            k += step;
-        }
-        total
-    };
-    if min > mode {
-        sum(min, 1.0)
-    } else {
-        (1.0 - sum(min - 1.0, -1.0)).clamp(0.0, 1.0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn upper_tails() {
-        let brute = |n: u64, p: f64, min: u64| -> f64 {
-            (min..=n)
-                .map(|k| {
-                    (ln_binomial(n as f64, k as f64) + k as f64 * p.ln() + (n - k) as f64 * (-p).ln_1p())
-                        .exp()
-                })
-                .sum()
-        };
-        for (n, p, min) in [
-            (10, 0.3, 0),
-            (10, 0.3, 4),
-            (10, 0.3, 10),
-            (10, 0.3, 11),
-            (99, 0.05, 12),
-            (99, 0.05, 2),
-        ] {
-            let (got, want) = (upper_tail(n, p, min), brute(n, p, min));
-            assert!((got - want).abs() < 1e-13, "{n} {p} {min}: {got} {want}");
-        }
-    }
 
     #[test]
     fn a_black_box_keeps_its_statement() {

@@ -11,7 +11,11 @@ use crate::error::{ensure, out_of_range};
 const MAX_GROUP: u32 = 1 << 16;
 
 impl Event {
-    pub(crate) fn validate(&self) -> Result<(), AccountingError> {
+    /// Checks the fields beyond their types, as [`Accountant::compose`](crate::Accountant::compose) does.
+    ///
+    /// # Errors
+    /// The error that composing the event would end in.
+    pub fn validate(&self) -> Result<(), AccountingError> {
         let positive = |quantity, value| discrete::positive(quantity, value).map(|_| ());
         let at_least_one = |quantity: &'static str, value: u64| positive(quantity, value as f64);
         match self {
@@ -45,6 +49,10 @@ impl Event {
                 sensitivity_squared, ..
             } => positive("sensitivity_squared", *sensitivity_squared),
             Event::Laplace { scale } => positive("scale", *scale),
+            Event::ZeroConcentrated { xi, .. } => {
+                let holds = xi.is_finite() && *xi >= 0.0;
+                ensure(holds, "xi", "a finite number >= 0", *xi).map(|_| ())
+            }
             Event::DiscreteLaplace {
                 parameter,
                 sensitivity,

@@ -5,7 +5,7 @@ use super::lattice::WHOLE;
 use super::loss_range::{Node, Probe};
 use super::mixture::GaussianMixtures;
 use crate::discrete::Outcomes;
-use crate::special::LogSum;
+use crate::special::{LogSum, ln_1m_exp};
 
 /// Losses that a lattice must not split: the hockey-stick curve has kinks there, also after composition.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +62,8 @@ pub(crate) enum Pair {
     Mixtures(GaussianMixtures),
     /// Poisson-sampled Laplace noise; `sampling_probability = 1` for the plain one.
     Laplace { sampling_probability: f64, scale: f64 },
+    /// A release whose losses lie in a range of this length, wherever that range begins.
+    BoundedRange(f64),
     /// Finitely many outcomes.
     Outcomes(Outcomes),
     /// One of several pairs, announced; probabilities add up to 1.
@@ -90,7 +92,9 @@ impl Pair {
                     .then_some(curve);
             }
             // Connected dots: an upper bound.
-            Pair::Laplace { .. } => Probe::new(nodes_of(&self.atoms(Bound::Upper, &Resolution::coarse(0.0)))),
+            Pair::Laplace { .. } | Pair::BoundedRange(_) => {
+                Probe::new(nodes_of(&self.atoms(Bound::Upper, &Resolution::coarse(0.0))))
+            }
             Pair::Mixtures(_) | Pair::Either(_) => {
                 // The integrand of order a peaks where the outcome was moved a times.
                 let reach = orders
@@ -128,7 +132,7 @@ impl Pair {
                 .iter()
                 .map(|(_, pair)| pair.largest_shift())
                 .fold(0.0, f64::max),
-            Pair::Laplace { .. } | Pair::Outcomes(_) => 0.0,
+            Pair::Laplace { .. } | Pair::BoundedRange(_) | Pair::Outcomes(_) => 0.0,
         }
     }
 
@@ -157,7 +161,7 @@ impl Pair {
     fn nodes(&self, log_tail: f64) -> Vec<Node> {
         match self {
             Pair::Mixtures(mixtures) => mixtures.probe(log_tail),
-            Pair::Laplace { .. } | Pair::Outcomes(_) => {
+            Pair::Laplace { .. } | Pair::BoundedRange(_) | Pair::Outcomes(_) => {
                 nodes_of(&self.atoms(Bound::Lower, &Resolution::coarse(log_tail)))
             }
             Pair::Either(cases) => cases
@@ -181,6 +185,7 @@ impl Pair {
                 sampling_probability,
                 scale,
             } => laplace(bound, *sampling_probability, *scale, resolution.step),
+            Pair::BoundedRange(epsilon) => bounded_range(bound, *epsilon, resolution.step),
             Pair::Outcomes(outcomes) => listed(bound, outcomes),
             Pair::Either(cases) => {
                 let mut all = Atoms::default();
@@ -248,28 +253,58 @@ fn listed(bound: Bound, outcomes: &Outcomes) -> Atoms {
 /// Outcomes below 0 all have one loss, those above 1 another; between them `ln P_0/Q` falls from `1/b` to `-1/b`.
 fn laplace(bound: Bound, sampling_probability: f64, scale: f64, step: f64) -> Atoms {
     let (end, s) = (1.0 / scale, sampling_probability);
-    // Losses under sampling, ln(1 - s + s e^l), without overflow.
-    let sampled = |loss: f64| {
-        if loss < 30.0 {
-            (s * loss.exp_m1()).ln_1p()
-        } else {
-            loss + (s + (1.0 - s) * (-loss).exp()).ln()
-        }
-    };
+    let mut atoms = Atoms::default();
+    // P has the mass of Q times e^loss.
+    let lowest = sampled(s, -end);
+    atoms.push(lowest, 0.5f64.ln() + lowest);
+    push_slope(&mut atoms, bound, (end, s), step, 0.5f64.ln());
+    let highest = sampled(s, end);
+    atoms.push(highest, 0.5f64.ln() - end + highest);
+    atoms
+}
+
+/// The pair that is worst among all whose losses lie in some `[t - epsilon, t]`.
+///
+/// Among the two-point pairs with these losses, the divergence at `x` in `[-epsilon, epsilon]` is largest at
+/// `t = (x + epsilon) / 2`, where it is `(1 - e^{(x - epsilon) / 2})^2 / (1 - e^{-epsilon})`. The pair with this curve has
+/// losses of density `e^{(x - epsilon) / 2} / (2 (1 - e^{-epsilon}))` under `P`: those of Laplace noise, given that its
+/// outcome lies between the two centres.
+///
+/// # Source
+/// Dong, Durfee, Rogers, "Optimal Differential Privacy Composition for Exponential Mechanisms" (2020), section 3.
+fn bounded_range(bound: Bound, epsilon: f64, step: f64) -> Atoms {
+    let mut atoms = Atoms::default();
+    if epsilon == 0.0 {
+        atoms.push(0.0, 0.0);
+    } else {
+        push_slope(&mut atoms, bound, (epsilon, 1.0), step, -ln_1m_exp(-epsilon));
+    }
+    atoms
+}
+
+/// Losses `ln(1 - s + s e^loss)` under sampling, without overflow.
+fn sampled(s: f64, loss: f64) -> f64 {
+    if loss < 30.0 {
+        (s * loss.exp_m1()).ln_1p()
+    } else {
+        loss + (s + (1.0 - s) * (-loss).exp()).ln()
+    }
+}
+
+/// Adds the outcomes between the centres of two Laplace distributions, whose losses lie between `-end` and `end`; the mass
+/// under `Q` is `e^log_weight (1 - e^{-end})`.
+fn push_slope(atoms: &mut Atoms, bound: Bound, (end, s): (f64, f64), step: f64, log_weight: f64) {
     // Cells much finer than the lattice, so that where their edges lie on it does not matter.
     let cells = (2.0 * end / (step / 8.0)).ceil().clamp(64.0, 4e5);
     let width = 2.0 * end / cells;
-    let mut atoms = Atoms::default();
-    // P has the mass of Q times e^loss.
-    atoms.push(sampled(-end), 0.5f64.ln() + sampled(-end));
     for cell in 0..cells as u64 {
         let (from, to) = (-end + width * cell as f64, -end + width * (cell + 1) as f64);
         // Unsampled, with x = (1 - b l) / 2: Q has density e^{-(1-x)/b} / 2b, P that times e^l, so that over the cell
         // P / Q = e^{(from + to) / 2} and (P - e^from Q) / P = 1 - e^{(from - to) / 2}.
         let (middle, gain) = (0.5 * (from + to), -(0.5 * (from - to)).exp_m1());
-        let log_q = 0.5f64.ln() - 0.5 * (end + from) + gain.ln();
-        let (low, high) = (sampled(from), sampled(to));
-        let log_p = log_q + sampled(middle);
+        let log_q = log_weight - 0.5 * (end + from) + gain.ln();
+        let (low, high) = (sampled(s, from), sampled(s, to));
+        let log_p = log_q + sampled(s, middle);
         // The part of the mass that was sampled.
         let share = 1.0 / (1.0 + (1.0 - s) / s * (-middle).exp());
         let span = -(low - high).exp_m1();
@@ -280,6 +315,4 @@ fn laplace(bound: Bound, sampling_probability: f64, scale: f64, step: f64) -> At
         };
         atoms.push_cell(bound, low, high, log_p, rise);
     }
-    atoms.push(sampled(end), 0.5f64.ln() - end + sampled(end));
-    atoms
 }

@@ -1,5 +1,7 @@
 //! Epsilon at a delta and delta at an epsilon of composed pairs.
 
+use std::cell::OnceCell;
+
 use super::convolve::Convolution;
 use super::discretize::Bound;
 use super::integrate_one::SingleRelease;
@@ -44,11 +46,7 @@ impl Composition {
         if let Some(single) = self.single_mixture() {
             return single.epsilon(log_delta);
         }
-        let target = Solve::LogDelta(log_delta);
-        self.upper(target, |direction| {
-            let closer = self.closer(direction, target).1;
-            self.resolve(&closer, Bound::Upper, accuracy, target)
-        })
+        Looked::new(self, Solve::LogDelta(log_delta)).rough_upper(accuracy)
     }
 
     /// `ln` of the smallest delta at `epsilon`.
@@ -67,34 +65,22 @@ impl Composition {
         }
     }
 
-    fn answer(&self, bound: Bound, target: Solve) -> f64 {
-        match bound {
-            Bound::Upper => self.upper(target, |direction| {
-                let (coarse, closer) = self.closer(direction, target);
-                self.resolve(&closer, bound, ACCURACY, target).min(coarse)
-            }),
-            Bound::Lower => {
-                let lower = |direction: Direction| {
-                    let closer = self.closer(&direction, target).1;
-                    self.resolve(&closer, bound, LOWER, target)
-                };
-                self.directions(target)
-                    .map(lower)
-                    .into_iter()
-                    .fold(f64::NEG_INFINITY, f64::max)
-            }
+    /// A lower and an upper bound on epsilon at `e^log_delta`: both start from the same look at the two directions.
+    pub(crate) fn bounds(&self, log_delta: f64) -> (f64, f64) {
+        if let Some(single) = self.single_mixture() {
+            let exact = single.epsilon(log_delta);
+            return (exact, exact);
         }
+        let target = Solve::LogDelta(log_delta);
+        let looked = Looked::new(self, target);
+        (looked.lower(), looked.upper(ACCURACY))
     }
 
-    /// The larger of the upper bounds that `refined` makes of the two directions.
-    fn upper(&self, target: Solve, refined: impl Fn(&Direction) -> f64) -> f64 {
-        let [first, second] = self.directions(target);
-        let answer = refined(&first);
-        // The other direction is usually the more private one by far: then a coarse bound settles it.
-        if self.resolve(&second, Bound::Upper, COARSE, target) <= answer {
-            answer
-        } else {
-            answer.max(refined(&second))
+    fn answer(&self, bound: Bound, target: Solve) -> f64 {
+        let looked = Looked::new(self, target);
+        match bound {
+            Bound::Upper => looked.upper(ACCURACY),
+            Bound::Lower => looked.lower(),
         }
     }
 
@@ -135,10 +121,76 @@ impl Composition {
         match bound {
             Bound::Upper => whole,
             // Where rare losses decide, forgetting all about the others costs less than rounding them.
-            Bound::Lower => {
+            Bound::Lower if outline.parted.iter().any(|part| part.rare.is_some()) || !whole.is_finite() => {
                 convolution.forget = true;
                 whole.max(convolution.total().answer(target))
             }
+            Bound::Lower => whole,
+        }
+    }
+}
+
+/// The two directions of a composition at a target, each looked at once.
+struct Looked<'a> {
+    composition: &'a Composition,
+    target: Solve,
+    /// The direction first that looks less private.
+    directions: [Direction; 2],
+    /// Coarse upper bounds with closer looks.
+    closer: [OnceCell<(f64, Direction)>; 2],
+    /// A coarse upper bound of the second direction.
+    second: OnceCell<f64>,
+}
+
+impl<'a> Looked<'a> {
+    fn new(composition: &'a Composition, target: Solve) -> Self {
+        Self {
+            composition,
+            target,
+            directions: composition.directions(target),
+            closer: Default::default(),
+            second: OnceCell::new(),
+        }
+    }
+
+    fn closer(&self, index: usize) -> &(f64, Direction) {
+        self.closer[index].get_or_init(|| self.composition.closer(&self.directions[index], self.target))
+    }
+
+    fn resolve(&self, index: usize, bound: Bound, accuracy: f64) -> f64 {
+        let closer = &self.closer(index).1;
+        self.composition.resolve(closer, bound, accuracy, self.target)
+    }
+
+    fn upper(&self, accuracy: f64) -> f64 {
+        self.larger(|index| {
+            self.resolve(index, Bound::Upper, accuracy)
+                .min(self.closer(index).0)
+        })
+    }
+
+    /// The upper bound of this accuracy, even where the coarse one is smaller.
+    fn rough_upper(&self, accuracy: f64) -> f64 {
+        self.larger(|index| self.resolve(index, Bound::Upper, accuracy))
+    }
+
+    fn lower(&self) -> f64 {
+        self.larger(|index| self.resolve(index, Bound::Lower, LOWER))
+    }
+
+    /// The larger of the bounds of the two directions.
+    fn larger(&self, of: impl Fn(usize) -> f64) -> f64 {
+        let answer = of(0);
+        // The other direction is usually the more private one by far: then a coarse bound settles it.
+        let second = self.second.get_or_init(|| {
+            let direction = &self.directions[1];
+            self.composition
+                .resolve(direction, Bound::Upper, COARSE, self.target)
+        });
+        if *second <= answer {
+            answer
+        } else {
+            answer.max(of(1))
         }
     }
 }

@@ -45,3 +45,55 @@ fn sampling_for_a_tiny_epsilon() {
     assert!(at(1.0) <= 1e-3 && at(1.0) >= 1e-3 * (1.0 - 2e-6), "{}", at(1.0));
     assert!(at(1.001) > 1e-3, "{}", at(1.001));
 }
+
+#[test]
+fn any_parameter_is_calibrated() {
+    let target = (Epsilon::new(1.5).unwrap(), Delta::new(1e-6).unwrap());
+    let range = |safe, risky, whole| calibrate::Range { safe, risky, whole };
+    for recipe in [Recipe::Pld, Recipe::Rdp] {
+        let by_noise = calibrate::noise_multiplier(target, q(0.02), 300, recipe)
+            .unwrap()
+            .get();
+        let events = |noise: f64| {
+            let noise_multiplier = NoiseMultiplier::new(noise)?;
+            let event = Event::PoissonGaussian {
+                sampling_probability: q(0.02),
+                noise_multiplier,
+            };
+            Ok::<_, AccountingError>(vec![(event.clone(), 100), (event, 200)])
+        };
+        let found = calibrate::parameter(target, range(100.0, 0.01, false), recipe, None, events).unwrap();
+        close(found, by_noise, 1e-5, "the noise multiplier");
+        let rounds = |rounds: f64| Ok::<_, AccountingError>(vec![(poisson(0.02, 2.0), rounds as u64)]);
+        let most = calibrate::rounds(target, q(0.02), z(2.0), recipe).unwrap();
+        let found = calibrate::parameter(
+            target,
+            range(1.0, 1e6, true),
+            recipe,
+            Some(AddOrRemoveOne),
+            rounds,
+        )
+        .unwrap();
+        assert_eq!(found as u64, most);
+    }
+    let never = |_: f64| Ok::<_, AccountingError>(vec![(gaussian(0.1), 1)]);
+    let missed = calibrate::parameter(target, range(2.0, 1.0, false), Recipe::ExactGaussian, None, never);
+    assert!(matches!(missed, Err(AccountingError::Unreachable { .. })));
+    let bad = calibrate::parameter(target, range(0.0, 1.0, false), Recipe::ExactGaussian, None, never);
+    assert!(matches!(bad, Err(AccountingError::OutOfRange { .. })));
+    // An error of the caller ends the search.
+    #[derive(Debug, PartialEq)]
+    enum Mine {
+        Stop,
+        Accounting,
+    }
+    impl From<AccountingError> for Mine {
+        fn from(_: AccountingError) -> Self {
+            Self::Accounting
+        }
+    }
+    let stopped = calibrate::parameter(target, range(2.0, 1.0, false), Recipe::Pld, None, |_| {
+        Err::<Vec<(Event, u64)>, _>(Mine::Stop)
+    });
+    assert_eq!(stopped, Err(Mine::Stop));
+}

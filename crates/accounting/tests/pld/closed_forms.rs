@@ -129,3 +129,157 @@ fn wide_discrete_gaussians_are_gaussians() {
         assert!(got < loose, "{got} {loose}");
     }
 }
+
+fn range(epsilon: f64) -> Event {
+    Event::BoundedRange {
+        epsilon: Epsilon::new(epsilon).unwrap(),
+    }
+}
+
+/// Dong, Durfee, Rogers (2020): among all `t`, the two-point pair with losses `t` and `t - epsilon` has at most the
+/// divergence `(1 - e^{(x - epsilon) / 2})^2 / (1 - e^{-epsilon})` at `x`.
+#[test]
+fn one_release_of_bounded_range_has_its_curve() {
+    for width in [0.1, 0.5, 2.0, 12.0] {
+        let accountant = composed(Recipe::Pld, AddOrRemoveOne, &[(range(width), 1)]).unwrap();
+        for share in [0.0, 0.3, 0.8] {
+            let x = share * width;
+            let exact = f64::exp_m1(0.5 * (x - width)).powi(2) / -f64::exp_m1(-width);
+            let got = accountant
+                .delta_for(Epsilon::new(x).unwrap())
+                .unwrap()
+                .delta
+                .get();
+            assert!(
+                got >= exact * (1.0 - 1e-9) && got <= exact * (1.0 + 5e-3),
+                "{width} {x}: {got} {exact}"
+            );
+        }
+    }
+}
+
+#[test]
+fn bounded_range_costs_less_than_the_same_epsilon() {
+    let delta = 1e-6;
+    for (width, rounds) in [(0.5, 10), (0.5, 100), (0.02, 1000)] {
+        let of = |recipe, event: Event| by(recipe, AddOrRemoveOne, &[(event, rounds)], delta);
+        let (pld, rdp) = (of(Recipe::Pld, range(width)), of(Recipe::Rdp, range(width)));
+        let low = lower(AddOrRemoveOne, &range(width), rounds, delta);
+        assert!(low <= pld, "{low} {pld}");
+        let pure = of(Recipe::Pld, black_box(width, None));
+        assert!(pld < pure && rdp < pure, "{pld} {rdp} {pure}");
+        assert!(
+            pld < of(Recipe::Pld, Event::Laplace { scale: 1.0 / width }),
+            "{pld}"
+        );
+    }
+    // A hundred releases cost a hundred times as much divergence; the bound of Cesar and Rogers (2021) is a little larger.
+    let hundred = by(Recipe::Rdp, AddOrRemoveOne, &[(range(0.5), 100)], delta);
+    let rho = undertone_accounting::Rho::new(100.0 * 0.5 * 0.5 / 8.0).unwrap();
+    let concentrated = by(
+        Recipe::Zcdp,
+        AddOrRemoveOne,
+        &[(Event::ZeroConcentrated { rho, xi: 0.0 }, 1)],
+        delta,
+    );
+    close(concentrated, 15.327_529_574_8, 1e-9, "rho");
+    assert!(
+        hundred < concentrated && hundred > 0.97 * concentrated,
+        "{hundred}"
+    );
+    assert_eq!(by(Recipe::Pld, AddOrRemoveOne, &[(range(0.0), 10)], delta), 0.0);
+}
+
+/// The delta of the events is set aside: what is left is that of the pure events.
+#[test]
+fn statements_with_a_delta_enter_renyi_accounting() {
+    let (delta, own, rounds) = (1e-5, 1e-7, 20);
+    let of = |recipe, event: Event, delta| {
+        by(
+            recipe,
+            AddOrRemoveOne,
+            &[(event, rounds), (poisson(0.1, 2.0), 50)],
+            delta,
+        )
+    };
+    let rdp = of(Recipe::Rdp, black_box(0.05, Some(own)), delta);
+    let kept = (1.0 - own).powi(rounds as i32);
+    close(
+        rdp,
+        of(Recipe::Rdp, black_box(0.05, None), (delta - (1.0 - kept)) / kept),
+        1e-9,
+        "the rest of delta",
+    );
+    at_most(
+        of(Recipe::Pld, black_box(0.05, Some(own)), delta),
+        rdp,
+        "loss distributions",
+    );
+    let accountant = composed(
+        Recipe::Rdp,
+        AddOrRemoveOne,
+        &[(black_box(0.05, Some(own)), rounds)],
+    )
+    .unwrap();
+    let back = accountant
+        .delta_for(Epsilon::new(0.4).unwrap())
+        .unwrap()
+        .delta
+        .get();
+    assert!(back > 1.0 - kept && back < 1.0);
+    // No delta is left.
+    assert!(accountant.guarantee(Delta::new(own).unwrap()).is_err());
+    let alone = composed(Recipe::Rdp, AddOrRemoveOne, &[(black_box(0.0, Some(own)), 2)]).unwrap();
+    assert!(alone.guarantee(Delta::new(own).unwrap()).is_err());
+    assert_eq!(
+        alone
+            .guarantee(Delta::new(3.0 * own).unwrap())
+            .unwrap()
+            .epsilon
+            .get(),
+        0.0
+    );
+}
+
+#[test]
+fn approximate_concentration_adds_xi() {
+    let rho = undertone_accounting::Rho::new(0.01).unwrap();
+    let event = |xi| Event::ZeroConcentrated { rho, xi };
+    for (recipe, slack) in [(Recipe::Zcdp, 1e-9), (Recipe::Rdp, 1e-9)] {
+        let of = |xi| by(recipe, AddOrRemoveOne, &[(event(xi), 7)], 1e-6);
+        close(of(0.02) - of(0.0), 0.14, slack, "xi");
+        let accountant = composed(recipe, AddOrRemoveOne, &[(event(0.02), 7)]).unwrap();
+        let there = accountant.guarantee(Delta::new(1e-6).unwrap()).unwrap().epsilon;
+        close(
+            accountant.delta_for(there).unwrap().delta.get(),
+            1e-6,
+            1e-6,
+            "delta",
+        );
+    }
+    let json = serde_json::to_string(&event(0.0)).unwrap();
+    assert_eq!(json, r#"{"kind":"zero-concentrated","rho":0.01}"#);
+    assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), event(0.0));
+    assert!(composed(Recipe::Zcdp, AddOrRemoveOne, &[(event(-1.0), 1)]).is_err());
+}
+
+#[test]
+fn both_bounds_are_each_bound() {
+    for (event, rounds) in [
+        (poisson(0.01, 1.0), 1000),
+        (poisson(0.3, 0.8), 1),
+        (Event::Laplace { scale: 2.0 }, 40),
+        (examples(8, 0.05, 3.0), 100),
+        (gaussian(3.0), 10),
+    ] {
+        for recipe in [Recipe::Pld, Recipe::Rdp] {
+            let accountant = composed(recipe, AddOrRemoveOne, &[(event.clone(), rounds)]).unwrap();
+            let delta = Delta::new(1e-7).unwrap();
+            let apart = (
+                accountant.lower_bound(delta).unwrap(),
+                accountant.guarantee(delta).unwrap().epsilon,
+            );
+            assert_eq!(accountant.bounds(delta).unwrap(), apart, "{event:?}");
+        }
+    }
+}
