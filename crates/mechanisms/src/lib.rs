@@ -15,10 +15,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 mod blt;
 mod client_noise;
 pub mod draws;
 mod error;
+pub mod fault;
 mod iterates;
 mod loss;
 mod mechanism;

@@ -88,6 +88,11 @@ impl RawSum {
         Self { values, weight }
     }
 
+    /// The values and the weight, for the difference of an audit.
+    pub(crate) fn into_parts(self) -> (Vec<i64>, i64) {
+        (self.values, self.weight)
+    }
+
     /// Divides by the denominator.
     ///
     /// With a fixed denominator nothing is divided yet: the noise is added to the integers of the sum, and the

@@ -125,6 +125,18 @@ impl NoiseStream {
         Ok(())
     }
 
+    /// Adds the noise of the next round to `sum`: the bits of [`next`](Self::next), added in `f32`.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub fn add_next(&mut self, sum: &mut [f32]) -> Result<()> {
+        self.check(sum)?;
+        self.engine
+            .advance_adding(self.round(), self.noise_std, &self.key, sum)?;
+        self.state.advance();
+        Ok(())
+    }
+
     /// Makes the next round's noise from fresh noise of the caller: `row` holds standard normal numbers and receives
     /// the noise. The numbers may come from another source, for example another processor.
     ///

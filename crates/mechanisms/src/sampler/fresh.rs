@@ -4,6 +4,8 @@ use undertone_simd::vectorised;
 use zeroize::Zeroize;
 
 use crate::error::{MechanismError, Result};
+use crate::fault::planted;
+use crate::release::GRID;
 use crate::sampler::snapped::{Scratch, SnappedGaussian};
 use crate::sampler::uniform::NoiseKey;
 
@@ -21,6 +23,12 @@ const MAX_STEPS: f64 = SnappedGaussian::MAX_STEPS;
 /// # Errors
 /// [`MechanismError::NoiseBelowGrid`] and [`MechanismError::NoiseAboveGrid`] where the sampler does not suit the grid.
 pub(crate) fn steps(noise_std: f64, grid_step: f64) -> Result<f64> {
+    let grid_step = if planted("M17") { GRID } else { grid_step };
+    let noise_std = if planted("M19") {
+        0.5 * noise_std
+    } else {
+        noise_std
+    };
     let (got, steps) = (noise_std, noise_std / grid_step);
     if steps < MIN_STEPS {
         let minimum = MIN_STEPS * grid_step;

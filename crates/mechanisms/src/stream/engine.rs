@@ -188,6 +188,28 @@ impl Engine {
         key: Option<&NoiseKey>,
         out: &mut [f32],
     ) -> Result<()> {
+        self.rows(round, gain, key, out, false)
+    }
+
+    /// Adds the round's row from noise of `key` to `sum`.
+    pub(crate) fn advance_adding(
+        &mut self,
+        round: usize,
+        gain: f64,
+        key: &NoiseKey,
+        sum: &mut [f32],
+    ) -> Result<()> {
+        self.rows(round, gain, Some(key), sum, true)
+    }
+
+    fn rows(
+        &mut self,
+        round: usize,
+        gain: f64,
+        key: Option<&NoiseKey>,
+        out: &mut [f32],
+        adding: bool,
+    ) -> Result<()> {
         let step = self.step(round);
         if key.is_none() && step.needs_key() {
             return Err(MechanismError::HistoryNotRemade);
@@ -199,8 +221,17 @@ impl Engine {
             .zip(self.field.blocks_mut())
             .enumerate()
             .try_for_each_init(
-                || (key.map(Maker::new), Zeroizing::new(vec![0.0; 2 * BLOCK])),
-                |(maker, spare), (block, (out, state))| {
+                || {
+                    let spare = if adding { 3 * BLOCK } else { 2 * BLOCK };
+                    (key.map(Maker::new), Zeroizing::new(vec![0.0; spare]))
+                },
+                |(maker, spare), (block, (target, state))| {
+                    let (spare, own) = spare.split_at_mut(2 * BLOCK);
+                    let out = if adding {
+                        &mut own[..target.len()]
+                    } else {
+                        &mut *target
+                    };
                     let make = |row: u64, out: &mut [f32]| match maker.as_mut() {
                         Some(maker) => maker.fill(row, block, out),
                         None => Ok(()),
@@ -211,6 +242,9 @@ impl Engine {
                     if cumulative {
                         single::add_scaled(sum, 1.0, out);
                         out.copy_from_slice(sum);
+                    }
+                    if adding {
+                        single::add_scaled(target, 1.0, &own[..target.len()]);
                     }
                     Ok(())
                 },

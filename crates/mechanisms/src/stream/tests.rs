@@ -359,3 +359,37 @@ fn recurrences_with_missing_or_infinite_numbers_are_refused() {
     };
     assert!(NoiseStream::new(&sample("buffers"), large, 1.0, key(), options).is_err());
 }
+
+/// Rows that are added are the rows that are written, for whole and cut blocks, cumulative or not, in turns.
+#[test]
+fn added_rows_are_the_rows_that_are_written() {
+    for dim in [1, BLOCK, 2 * BLOCK + 77] {
+        each(|name, recurrence, options| {
+            for cumulative in [false, true] {
+                let options = StreamOptions {
+                    cumulative,
+                    ..options
+                };
+                let mut written = stream(recurrence, 6, dim, options);
+                let mut added = stream(recurrence, 6, dim, options);
+                let (mut row, mut sum) = (vec![0.0; dim], vec![0.0f32; dim]);
+                for round in 0..6 {
+                    written.next(&mut row).unwrap();
+                    if round == 2 {
+                        added.next(&mut sum).unwrap();
+                        assert_eq!(sum, row, "{name}");
+                        continue;
+                    }
+                    sum.iter_mut().for_each(|value| *value = 0.5 * *value + 1.0);
+                    let want: Vec<f32> = sum.iter().zip(&row).map(|(sum, row)| sum + row).collect();
+                    added.add_next(&mut sum).unwrap();
+                    assert_eq!(sum, want, "{name}");
+                }
+                assert!(added.add_next(&mut sum).is_err());
+            }
+        });
+    }
+    let mut stream = stream(&Recurrence::Identity, 2, 5, StreamOptions::default());
+    assert!(stream.add_next(&mut [0.0; 4]).is_err());
+    assert_eq!(stream.round(), 0);
+}
