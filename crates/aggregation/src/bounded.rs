@@ -3,9 +3,9 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use undertone_mechanisms::RawSum;
+use undertone_mechanisms::{RawSum, fault::planted};
 
-use crate::clip::{ClipReport, Clipping};
+use crate::clip::{ClipReport, Clipping, Scalings};
 use crate::error::{AggregationError, Result};
 use crate::layout::ParamLayout;
 use crate::sum::FixedPointSum;
@@ -199,21 +199,29 @@ impl BoundedSum {
     /// finite with [`NonFinite::Refuse`]. Values that reach `2^22` are an error where no clip norm below `2^22` shortens them.
     /// [`AggregationError::SumOverflow`] if the sum leaves its range: the sum is then lost.
     pub fn add(&self, update: &[f32], weight: f64) -> Result<Added> {
-        self.add_by(&self.bound.clipping, update, weight)
+        self.measure(update, weight)?.add()
     }
 
-    fn add_by(&self, clipping: &Clipping, update: &[f32], weight: f64) -> Result<Added> {
+    /// Computes the norm of a contribution and the factor by which the sum would take it. Nothing is added yet: a caller that
+    /// refuses long contributions looks at the norm first, which then costs no pass of its own.
+    ///
+    /// # Errors
+    /// The errors of [`add`](Self::add), but for those of the addition itself.
+    pub fn measure<'a>(&'a self, update: &'a [f32], weight: f64) -> Result<Measured<'a>> {
+        self.measure_by(&self.bound.clipping, update, weight)
+    }
+
+    fn measure_by<'a>(&'a self, clipping: &Clipping, update: &'a [f32], weight: f64) -> Result<Measured<'a>> {
         check_weight(weight)?;
+        let clipping = if planted("M01") { &Clipping::None } else { clipping };
         let scalings = clipping.scalings(&self.bound.layout, update, weight);
-        let Some((report, scalings)) = self.bound.unless_discarded(scalings)? else {
-            self.sum.add_clipped(update, weight, &[])?;
-            return Ok(Added::Discarded);
-        };
-        match clipping {
-            Clipping::None => self.sum.add(update, weight)?,
-            _ => self.sum.add_clipped(update, weight, &scalings)?,
-        }
-        Ok(report.added())
+        Ok(Measured {
+            sum: self,
+            update,
+            weight,
+            kept: self.bound.unless_discarded(scalings)?,
+            clips: *clipping != Clipping::None,
+        })
     }
 
     /// Adds a sum of the clipped gradients of several examples, as example-level sampling makes it in microbatches.
@@ -237,7 +245,7 @@ impl BoundedSum {
                 });
             }
         };
-        self.add_by(&clipping, update, 1.0)
+        self.measure_by(&clipping, update, 1.0)?.add()
     }
 
     /// The bound that the sum enforces.
@@ -268,6 +276,47 @@ impl BoundedSum {
     /// [`AggregationError::Poisoned`] if an addition failed half-way, so that the sum is not what was added.
     pub fn into_raw(self) -> Result<RawSum> {
         self.sum.into_raw()
+    }
+}
+
+/// A contribution whose norm is known, on its way into the sum that has measured it.
+#[must_use = "a contribution is added by `add` alone"]
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: it reaches an update and a sum"
+)]
+pub struct Measured<'a> {
+    sum: &'a BoundedSum,
+    update: &'a [f32],
+    weight: f64,
+    /// `None` for a contribution that is not finite and counts as zero.
+    kept: Option<(ClipReport, Scalings)>,
+    clips: bool,
+}
+
+impl Measured<'_> {
+    /// The L2 norm of the contribution; `None` for one that is not finite and counts as zero.
+    #[must_use]
+    pub fn norm(&self) -> Option<f64> {
+        self.kept.as_ref().map(|(report, _)| report.norm)
+    }
+
+    /// Adds the contribution, shortened to the bound of the sum.
+    ///
+    /// # Errors
+    /// Values that reach `2^22` where nothing is clipped: nothing is added then. [`AggregationError::SumOverflow`] if the sum leaves
+    /// its range: the sum is then lost.
+    pub fn add(self) -> Result<Added> {
+        let sum = &self.sum.sum;
+        let Some((report, scalings)) = self.kept else {
+            sum.add_clipped(self.update, self.weight, &[])?;
+            return Ok(Added::Discarded);
+        };
+        match self.clips {
+            false => sum.add(self.update, self.weight)?,
+            true => sum.add_clipped(self.update, self.weight, &scalings)?,
+        }
+        Ok(report.added())
     }
 }
 

@@ -150,11 +150,15 @@ impl Clipping {
         };
         let (mut total, mut clipped, mut scalings) = (0.0, false, Vec::new());
         for (spans, bound) in self.groups(layout)? {
-            total += displacement.finite_square(&spans)?;
+            let square = displacement.finite_square(&spans)?;
+            total += square;
             if bound == f64::INFINITY {
                 continue;
             }
-            let scaling = Scaling::new(update, &spans, bound, weight);
+            let len = spans.iter().map(Range::len).sum();
+            let slack = kernel::slack(len) + spans.len() as f64 * f64::EPSILON;
+            let short = Scaling::of_short(square, slack, bound, weight);
+            let scaling = short.unwrap_or_else(|| Scaling::new(update, &spans, bound, weight));
             if bound >= UPDATE_LIMIT && scaling.leaves_range() {
                 return Err(out_of_range(update));
             }

@@ -18,8 +18,9 @@ pub mod pack;
 mod rotation;
 mod sum;
 mod weight;
+mod wiped;
 
-pub use bounded::{Added, Bound, BoundedSum, NonFinite};
+pub use bounded::{Added, Bound, BoundedSum, Measured, NonFinite};
 pub use clip::{ClipReport, Clipping};
 pub use encoding::{
     Encoder, Encoding, EncodingConfig, EncodingKind, EncodingSize, Levels, MeanSquaredError, NoiseDomain,
@@ -33,3 +34,4 @@ pub use modular::{Lane, Lanes, ModularSum, ModularVec, Modulus};
 pub use rotation::Rotation;
 pub use sum::{SUM_LIMIT, UPDATE_LIMIT};
 pub use weight::user_weight;
+pub use wiped::{UpdateBytes, Values, Wiped};

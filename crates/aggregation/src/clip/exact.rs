@@ -8,6 +8,7 @@ use std::ops::Range;
 use undertone_mechanisms::FRACTION_BITS;
 use undertone_simd::vectorised;
 
+use crate::sum::UPDATE_LIMIT;
 use crate::weight::weight_steps;
 
 /// Biased exponent of the largest values whose `|q|` stays below `2^62`.
@@ -31,6 +32,23 @@ pub(crate) struct Scaling {
 }
 
 impl Scaling {
+    /// The scaling of finite values whose norm is clearly within the clip norm. It equals that of [`new`](Self::new).
+    ///
+    /// `square` is the sum of the squares of the values, with a relative error of at most `slack`. `None` where this does not decide.
+    pub(super) fn of_short(square: f64, slack: f64, clip_norm: f64, weight: f64) -> Option<Self> {
+        // PRIVACY: `sqrt N` is at most the norm in steps, and `L` is less than a step below the clip norm. Two steps of room and a
+        // relative room above all roundings here leave `N` at most `L^2`. A norm below `2^22` bounds each value, so none is halved.
+        let room = clip_norm - 2.0 / (1u64 << FRACTION_BITS) as f64;
+        let decided = clip_norm <= UPDATE_LIMIT
+            && room > 0.0
+            && square <= room * room * (1.0 - 2.0 * slack - 16.0 * f64::EPSILON);
+        decided.then(|| Self {
+            factor: (weight_steps(weight) << FACTOR_BITS >> 28) as u32,
+            halvings: 0,
+            exceeds: false,
+        })
+    }
+
     /// The scaling of the finite values at these spans of an update.
     pub(super) fn new(update: &[f32], spans: &[Range<usize>], clip_norm: f64, weight: f64) -> Self {
         let values = || spans.iter().map(|span| &update[span.clone()]);
@@ -70,7 +88,10 @@ impl Scaling {
 
     /// Adds the scaled values to a part of a sum; whether any place overflowed.
     pub(crate) fn add(self, sum: &mut [i64], values: &[f32]) -> bool {
-        add_scaled(sum, values, self.factor, self.halvings)
+        match self.factor == 1 << FACTOR_BITS {
+            true => add_whole(sum, values, self.halvings),
+            false => add_scaled(sum, values, self.factor, self.halvings),
+        }
     }
 }
 
@@ -93,6 +114,22 @@ vectorised! {
             }
         }
         sums
+    }
+}
+
+vectorised! {
+    /// `sum += q`; whether any place overflowed.
+    fn add_whole(sum: &mut [i64], values: &[f32], halvings: u32) -> bool {
+        let mut overflow = 0i64;
+        for (place, &value) in sum.iter_mut().zip(values) {
+            let sign = i64::from(value.to_bits() as i32 >> 31);
+            let added = (magnitude(value, halvings) as i64 ^ sign) - sign;
+            let new = place.wrapping_add(added);
+            // Overflow if and only if both terms have the sign that the sum has not.
+            overflow |= (*place ^ new) & (added ^ new);
+            *place = new;
+        }
+        overflow < 0
     }
 }
 
@@ -304,6 +341,27 @@ mod tests {
                 let expected = exact.min(clip_norm) * steps as f64 * 2f64.powi(-28);
                 let lost = (2.0 * exact + update.len() as f64) * 2f64.powi(-30);
                 prop_assert!(norm >= expected - lost, "{norm} {expected}");
+            }
+        }
+
+        /// Norms on both sides of the clip norm, from far away to one unit in the last place.
+        #[test]
+        fn a_norm_that_decides_gives_the_scaling_of_the_integers(
+            update in updates(),
+            ratio in prop_oneof![0.0..3.0f64, 0.999_999..1.000_001f64, Just(1.0)],
+            steps in -40i64..40,
+            weight in prop_oneof![Just(1.0), 0.0..=1.0f64],
+        ) {
+            let square: f64 = update.iter().map(|&g| f64::from(g).powi(2)).sum();
+            let clip_norm = (ratio * square.sqrt() + steps as f64 * 2f64.powi(-40)).clamp(1e-100, 1e30);
+            let slack = super::super::kernel::slack(update.len());
+            let whole = 0..update.len();
+            let spans = std::slice::from_ref(&whole);
+            if let Some(short) = Scaling::of_short(square, slack, clip_norm, weight) {
+                prop_assert_eq!(short, Scaling::new(&update, spans, clip_norm, weight));
+            } else {
+                // It decides wherever the norm is not near the clip norm.
+                prop_assert!(square.sqrt() >= 0.99 * clip_norm || !(1e-9..=UPDATE_LIMIT).contains(&clip_norm));
             }
         }
 
