@@ -261,6 +261,12 @@ impl LocalWorker {
         &mut self.parameters
     }
 
+    /// The update of the last [`LocalWorker::train`], for a caller that trains no more with this worker. Nothing is copied.
+    #[must_use]
+    pub fn into_update(self) -> Vec<f32> {
+        self.parameters
+    }
+
     fn fedavg(
         &mut self,
         examples: &[&[u32]],

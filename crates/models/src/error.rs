@@ -94,6 +94,12 @@ pub enum ModelError {
         /// Length of the sequence.
         got: usize,
     },
+    /// A decoder was given two extensions of one sequence.
+    #[error("sequence {sequence} is extended twice in one call, expected once")]
+    RepeatedSequence {
+        /// The sequence.
+        sequence: usize,
+    },
     /// A model without a recurrent state was asked to carry it.
     #[error("a transformer carries no state between batches: expected the zero state")]
     NoCarriedState,

@@ -5,6 +5,7 @@
 //! [`ParamLayout`](undertone_aggregation::ParamLayout). The crate does no I/O and reads neither a clock nor global randomness.
 
 mod batch;
+mod decoder;
 mod error;
 mod explicit;
 mod initial;
@@ -21,6 +22,7 @@ pub mod weights;
 mod word_lstm;
 
 pub use batch::{IGNORE, PackedBatch, SequenceBatch};
+pub use decoder::{Decoder, Extension};
 pub use error::{ModelError, Result};
 pub use scalar::Scalar;
 pub use sequence::{SequenceModel, SequenceWeights, SequenceWorker, StateMode, StepStats};

@@ -1,5 +1,6 @@
 use crate::{
     batch::SequenceBatch,
+    decoder::Decoder,
     error::{ModelError, Result},
     scalar::Scalar,
     weights,
@@ -113,6 +114,12 @@ pub trait SequenceModel: Send + Sync {
     ///
     /// All memory is taken here: steps allocate nothing. A worker is used by one thread at a time.
     fn worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker>;
+
+    /// A decoder of `sequences` sequences with these parameters.
+    ///
+    /// # Errors
+    /// A parameter count that is not the model's.
+    fn decoder(&self, params: &[f32], sequences: usize) -> Result<Box<dyn Decoder>>;
 
     /// A worker in double precision, for checks. It is not tuned for speed.
     fn check_worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker<f64>>;

@@ -5,6 +5,7 @@ mod attention;
 mod backward;
 mod block;
 mod clipped;
+mod decoder;
 mod gram;
 mod head;
 mod linear;
@@ -15,6 +16,7 @@ mod worker;
 
 use crate::kernels::layer_norm::EPSILON;
 use crate::{
+    decoder::Decoder,
     error::{ModelError, Result},
     initial::Initializer,
     sequence::{SequenceModel, SequenceWorker},
@@ -22,6 +24,7 @@ use crate::{
     weights::{self, gpt2},
 };
 use adapters::Adapters;
+use decoder::TransformerDecoder;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
@@ -302,6 +305,11 @@ impl SequenceModel for Transformer {
 
     fn worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker> {
         Box::new(Worker::<f32>::new(self, max_sequences, max_rows))
+    }
+
+    fn decoder(&self, params: &[f32], sequences: usize) -> Result<Box<dyn Decoder>> {
+        let (model, params) = self.merged(params)?;
+        Ok(Box::new(TransformerDecoder::new(&model, &params, sequences)))
     }
 
     fn check_worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker<f64>> {

@@ -6,6 +6,7 @@ mod recurrence;
 mod worker;
 
 use crate::{
+    decoder::{Decoder, Recurrent},
     error::{ModelError, Result},
     initial::Initializer,
     sequence::{SequenceModel, SequenceWorker},
@@ -354,6 +355,10 @@ impl SequenceModel for WordLstm {
 
     fn worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker> {
         Box::new(Worker::<f32>::new(self, max_sequences, max_rows))
+    }
+
+    fn decoder(&self, params: &[f32], sequences: usize) -> Result<Box<dyn Decoder>> {
+        Ok(Box::new(Recurrent::new(self, params, sequences)?))
     }
 
     fn check_worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker<f64>> {

@@ -12,3 +12,6 @@ pub mod table;
 pub mod terminal;
 
 pub use scale::Scale;
+
+/// The colours of reports and of the dashboard, light and dark, as a style sheet.
+pub const PALETTE: &str = include_str!("palette.css");

@@ -21,7 +21,7 @@ pub use headers::{CHECKSUM_HEADER, OFFSET_HEADER, checksum_header, read_checksum
 pub use request::{RequestSignature, SIGNATURE_HEADER};
 pub use signed::{KeyId, Label, Signer, TrustedKeys, verify_proof};
 pub use token::{SessionClaims, TokenKey};
-pub use upload::crc32c;
+pub use upload::{crc32c, crc32c_joined};
 pub use version::{VERSION, Versions};
 
 /// The header that names the version of the protocol, and its value.

@@ -21,5 +21,5 @@ pub use error::{Result, TextError, quoted, short, shortened};
 pub use examples::{ExampleCutter, Examples, Scratch};
 pub use rules::TextRules;
 pub use special::SpecialIds;
-pub use tokenize::{sentences, words};
+pub use tokenize::{open_sentence, sentences, words};
 pub use vocab::{MAX_VOCABULARY_WORDS, Vocab, VocabProvenance};

@@ -152,4 +152,17 @@ impl Subwords {
         ids.extend_from_slice(encoding.get_ids());
         Ok(())
     }
+
+    /// The text of ids, without special ones.
+    pub(crate) fn decode(&self, ids: &[u32]) -> Result<String> {
+        let failed = |detail| TextError::Untokenisable { detail };
+        let ids: Vec<u32> = ids
+            .iter()
+            .copied()
+            .filter(|&id| self.special().is_candidate(id, false) && (id as usize) < self.len())
+            .collect();
+        caught(|| self.0.tokenizer.decode(&ids, false))
+            .map_err(failed)?
+            .map_err(|error| failed(error.to_string()))
+    }
 }

@@ -36,6 +36,19 @@ pub fn sentences<'a>(text: &'a str, mut sentence: impl FnMut(&'a str)) {
     }
 }
 
+/// The sentence that a text ends in; empty where the text ends between two sentences.
+#[must_use]
+pub fn open_sentence(text: &str) -> &str {
+    let end = text.trim_end();
+    let gap = &text[end.len()..];
+    if gap.contains('\n') || (!gap.is_empty() && end.ends_with(['.', '!', '?'])) {
+        return "";
+    }
+    let mut last = "";
+    sentences(text, |sentence| last = sentence);
+    last
+}
+
 fn opens_sentence(c: char) -> bool {
     c.is_ascii_uppercase() || matches!(c, '"' | '\'')
 }
@@ -99,6 +112,23 @@ mod tests {
         check("Wait...  What", &["Wait...", "What"]);
         check("End. ", &["End. "]);
         check("", &[]);
+    }
+
+    #[test]
+    fn the_context_is_the_sentence_that_the_text_ends_in() {
+        for (text, expected) in [
+            ("", ""),
+            ("the cat", "the cat"),
+            ("One. Two three", "Two three"),
+            ("It ends.", "It ends."),
+            ("It ends. ", ""),
+            ("It ends.\n", ""),
+            ("A line\n", ""),
+            ("A line\nanother ", "another "),
+            ("What? \"Yes", "\"Yes"),
+        ] {
+            assert_eq!(open_sentence(text), expected, "{text:?}");
+        }
     }
 
     #[test]

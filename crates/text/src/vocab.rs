@@ -271,6 +271,23 @@ impl Vocab {
         }
     }
 
+    /// The text of ids, without special ones. Words are joined by spaces; their case and punctuation are lost. A tokenizer
+    /// replaces bytes that are no UTF-8, such as half a character.
+    ///
+    /// # Errors
+    /// [`TextError::Untokenisable`] from a tokenizer whose decoder fails.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        match &self.units {
+            Units::Words { .. } => {
+                let special = self.special();
+                let words = ids.iter().filter(|&&id| special.is_candidate(id, false));
+                Ok(words.map(|&id| self.word(id)).collect::<Vec<_>>().join(" "))
+            }
+            #[cfg(feature = "subwords")]
+            Units::Subwords(subwords) => subwords.decode(ids),
+        }
+    }
+
     /// This vocabulary with another provenance.
     #[must_use]
     pub fn with_provenance(self, provenance: VocabProvenance) -> Vocab {
@@ -368,6 +385,7 @@ mod tests {
                 .len(),
             5
         );
+        assert_eq!(vocab.decode(&[1, 3, 0, 4, 2]).unwrap(), "the to");
         assert!(vocab.provenance().is_private_safe());
         assert!(!VocabProvenance::TrainingData.is_private_safe());
     }

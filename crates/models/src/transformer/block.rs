@@ -212,7 +212,7 @@ impl<T: Scalar> Block<T> {
                 let range = rows.range(sequence);
                 let qkv = &mut kept.qkv[by(&range, 3 * width)];
                 if let Some(rotary) = &self.rotary {
-                    rotary.turn(qkv, false);
+                    rotary.turn(qkv, 0, false);
                 }
                 self.attention.forward(qkv, &mut kept.attended[by(&range, width)]);
             }
@@ -300,7 +300,7 @@ impl<T: Scalar> Block<T> {
                 let of_qkv = &mut products.qkv[own.clone()];
                 self.attention.backward(&kept.qkv[own], &scratch[local], of_qkv);
                 if let Some(rotary) = &self.rotary {
-                    rotary.turn(of_qkv, true);
+                    rotary.turn(of_qkv, 0, true);
                 }
             }
             self.qkv

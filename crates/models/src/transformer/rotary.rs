@@ -27,12 +27,12 @@ impl<T: Scalar> Rotary<T> {
         }
     }
 
-    /// Turns queries and keys of one sequence, rows of `[3 heads, 2 half]`; back where `backward`.
-    pub(super) fn turn(&self, rows: &mut [T], backward: bool) {
+    /// Turns queries and keys of one sequence, rows of `[3 heads, 2 half]` from position `first` on; back where `backward`.
+    pub(super) fn turn(&self, rows: &mut [T], first: usize, backward: bool) {
         let width = 2 * self.half;
         let sign = if backward { -T::ONE } else { T::ONE };
         let lines = rows.chunks_exact_mut(3 * self.heads * width);
-        for (row, turns) in lines.zip(self.turns.chunks_exact(self.half)) {
+        for (row, turns) in lines.zip(self.turns.chunks_exact(self.half).skip(first)) {
             for head in row[..2 * self.heads * width].chunks_exact_mut(width) {
                 let (first, second) = head.split_at_mut(self.half);
                 for ((a, b), &[cosine, sine]) in first.iter_mut().zip(second).zip(turns) {
@@ -56,7 +56,7 @@ mod tests {
         let line: Vec<f64> = (0..18).map(|i| f64::from(i).sin()).collect();
         let rows = line.repeat(9);
         let mut turned = rows.clone();
-        rotary.turn(&mut turned, false);
+        rotary.turn(&mut turned, 0, false);
         let product =
             |i: usize, j: usize| -> f64 { (0..6).map(|k| turned[i * 18 + k] * turned[j * 18 + 6 + k]).sum() };
         for i in 2..9 {
@@ -64,7 +64,7 @@ mod tests {
             assert_eq!(turned[i * 18 + 12..(i + 1) * 18], line[12..]);
         }
         assert!((product(3, 0) - product(2, 0)).abs() > 1e-3);
-        rotary.turn(&mut turned, true);
+        rotary.turn(&mut turned, 0, true);
         assert!(turned.iter().zip(&rows).all(|(a, b)| (a - b).abs() < 1e-15));
     }
 }
