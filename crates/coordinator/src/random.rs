@@ -30,6 +30,10 @@ pub enum Purpose {
     SecureSum,
     /// The sampling of the users whose gradients are measured for advice.
     Advice,
+    /// The draws of generated text.
+    Generation,
+    /// The coins of an audit: the canaries that are in, and the noise of its rounds.
+    Audit,
 }
 
 impl Purpose {
@@ -44,6 +48,8 @@ impl Purpose {
             Self::DropOut => b"drop-out",
             Self::SecureSum => b"secure-sum",
             Self::Advice => b"advice",
+            Self::Generation => b"generation",
+            Self::Audit => b"audit",
         }
     }
 }

@@ -27,8 +27,8 @@ pub use mechanism::{MechanismConfig, ParticipationConfig, RestartsConfig, Worklo
 pub use server::{DecayConfig, OptimizerConfig, ServerConfig};
 pub(crate) use service::MAX_OVER_SELECTION;
 pub use service::{
-    BudgetConfig, DeadlinesConfig, EligibilityConfig, FreshInstall, GroupConfig, IdentityLevel, LedgerPlace,
-    PaceConfig, ServiceConfig,
+    BudgetConfig, DeadlinesConfig, EligibilityConfig, GroupConfig, IdentityLevel, LedgerPlace, PaceConfig,
+    ServiceConfig,
 };
 pub use undertone_local::{Algorithm, Batching, UserSettings};
 pub use validate::{at_least_one, folder_name, needs_initial_model};

@@ -61,5 +61,7 @@ pub use stats::{CorpusStats, Distribution, PartitionStats};
 pub use synthetic::BestAccuracy;
 pub use time::TimePoint;
 pub use tokenizer::{TokenizerKind, TokenizerSummary, train_tokenizer};
-pub use undertone_text::{EosTargets, Examples, MAX_VOCABULARY_WORDS, SpecialIds, Vocab, VocabProvenance};
+pub use undertone_text::{
+    EosTargets, Examples, MAX_VOCABULARY_WORDS, SpecialIds, Vocab, VocabProvenance, open_sentence,
+};
 pub use vocabulary::{parse_tokenizer, parse_words, read_tokenizer, read_words};

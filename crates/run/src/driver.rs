@@ -6,6 +6,7 @@ mod follower;
 mod open;
 pub(crate) mod orders;
 mod plan_inputs;
+pub mod replay;
 mod rounds;
 pub(crate) mod workspace;
 
@@ -42,7 +43,8 @@ pub(crate) use entropy::fresh_bytes;
 pub use entropy::randomness;
 pub use follower::train_as_follower;
 
-pub(crate) use plan_inputs::{named_strategy, vocabulary_cost};
+pub use plan_inputs::named_strategy;
+pub(crate) use plan_inputs::vocabulary_cost;
 pub(crate) use rounds::{evaluates, shows_epsilon, signal_to_noise};
 pub use workspace::{CACHE, CorpusProgress, config_digest, longest_example};
 pub(crate) use workspace::{genesis_of, strategy_of, trained_model, trainings_of, vocabulary_of};

@@ -11,6 +11,24 @@ pub type Result<T, E = RunError> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
+    /// A path that holds no trained model.
+    #[error("{} holds no model: expected {expected}", path.display())]
+    NoModel {
+        /// The path.
+        path: PathBuf,
+        /// The files that hold one.
+        expected: String,
+    },
+    /// An option of a command outside its range.
+    #[error("`{option}`: expected {expected}, got {got}")]
+    Option {
+        /// Its name.
+        option: &'static str,
+        /// The accepted values.
+        expected: &'static str,
+        /// The value given.
+        got: String,
+    },
     /// The run file is not TOML or does not have the shape of a run file.
     #[error("{file}: {message}")]
     ConfigSyntax {

@@ -14,6 +14,7 @@ pub mod export;
 pub mod files;
 pub mod initial_model;
 mod json_number;
+pub mod language;
 pub mod ledger;
 pub mod manifest;
 pub mod metrics;
@@ -29,6 +30,6 @@ pub mod verify;
 
 pub use driver::{
     CACHE, CorpusProgress, Observer, RunOptions, Silent, Summary, config_digest, evaluate, example_counts,
-    lead, longest_example, randomness, train, train_as_follower,
+    lead, longest_example, named_strategy, randomness, replay, train, train_as_follower,
 };
 pub use error::{Result, RunError};

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use undertone_accounting::participation::{Gap, Participation, Spacing};
+use undertone_mechanisms::fault::planted;
 
 use super::observed::Observed;
 use super::{ParticipantId, Violation};
@@ -173,7 +174,8 @@ pub fn violation(
     user: ParticipantId,
 ) -> Option<Violation> {
     let last = last?;
-    let (expected, came) = (declared.gap().get(), round.saturating_sub(last.round));
+    let (gap, came) = (declared.gap().get(), round.saturating_sub(last.round));
+    let expected = if planted("M26") { gap - 1 } else { gap };
     let last_round = last.round;
     match declared.spacing() {
         Spacing::AtLeast if came < expected => {

@@ -30,6 +30,10 @@ pub struct ServiceConfig {
     /// The party that counts participations.
     #[serde(default)]
     pub ledger: LedgerPlace,
+    /// `true` if the key of the pseudonyms is destroyed when the task ends. Nobody can then link a subject and the ledger, and no
+    /// subject can get a receipt.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub forget_pseudonyms: bool,
     /// The max clip norm that a device accepts, with adaptive clipping alone. By default it is 100 times `clip.initial_norm`, room for
     /// the estimate to move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,6 +44,11 @@ pub struct ServiceConfig {
     /// The pace of check-ins.
     #[serde(default)]
     pub pace: PaceConfig,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn default_over_selection() -> f64 {
@@ -102,12 +111,10 @@ pub struct EligibilityConfig {
     pub min_examples: u32,
     /// Max number of its examples that a round reads.
     pub max_examples: u32,
-    /// Min time between two participations of one device.
+    /// Min time between two participations of one device, and from its installation to its first one.
     pub timer: Span,
     /// Min version of the client.
     pub min_client_version: u32,
-    /// The wait of a device that has just been installed.
-    pub fresh_install: FreshInstall,
 }
 
 impl Default for EligibilityConfig {
@@ -117,20 +124,8 @@ impl Default for EligibilityConfig {
             max_examples: 256,
             timer: Span::seconds(86_400),
             min_client_version: 1,
-            fresh_install: FreshInstall::Timer,
         }
     }
-}
-
-/// The wait of a device that has just been installed and remembers no participation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FreshInstall {
-    /// The device waits for `eligibility.timer`, as if it had just taken part.
-    #[default]
-    Timer,
-    /// The device may take part at once; only the ledger of the server stands in its way.
-    Now,
 }
 
 /// The party that vouches for the subjects behind the pseudonyms.

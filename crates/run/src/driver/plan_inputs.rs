@@ -15,7 +15,7 @@ use undertone_coordinator::task::TaskConfig;
 ///
 /// # Errors
 /// [`RunError::Io`]; [`RunError::Damaged`] for a file that holds no strategy.
-pub(crate) fn named_strategy(task: &TaskConfig, base: &Path) -> Result<Option<Strategy>> {
+pub fn named_strategy(task: &TaskConfig, base: &Path) -> Result<Option<Strategy>> {
     let mechanism = task
         .privacy
         .as_ref()

@@ -52,7 +52,7 @@ impl Run<'_> {
     }
 
     /// Opens the next round and draws its cohort, if participation and budget admit it.
-    fn admit(&mut self, head: &RunHead) -> Result<(Opened, Cohort)> {
+    pub(super) fn admit(&mut self, head: &RunHead) -> Result<(Opened, Cohort)> {
         let cohort = self.cohorts.draw(head.round(), &self.randomness)?;
         let widened = match cohort.widened {
             true => self.cohorts.accounted()?,

@@ -19,6 +19,7 @@ use undertone_local::{
     Engine, EngineError, EngineTimes, LocalError, LocalOutcome, LocalTask, MicrobatchOutcome, UpdateSink,
     UserOutcome, UserSettings, Work,
 };
+use undertone_mechanisms::fault::planted;
 
 use super::{AllText, RoundText, task_of};
 use crate::driver::orders::{Order, RoundOrder};
@@ -160,6 +161,9 @@ impl UpdateSink for UserSink<'_> {
     fn accept(&self, place: usize, update: &[f32], outcome: LocalOutcome) -> Result<(), LocalError> {
         self.pieces.take(place)?;
         let added = self.updates.add(update, outcome.weight)?;
+        if planted("M27") && place == 0 {
+            self.updates.add(update, outcome.weight)?;
+        }
         let outcome = outcome.added(added, self.estimate);
         if let (Some(bits), Some(below)) = (self.bits, outcome.below) {
             bits.add(&[if below { 0.5 } else { -0.5 }], 1.0)?;

@@ -8,6 +8,7 @@ mod lifted_sums;
 mod personalize;
 mod plan;
 mod ranks;
+mod replay;
 mod support;
 mod user_update;
 mod userdp;

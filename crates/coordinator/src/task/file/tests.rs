@@ -18,7 +18,7 @@ user_update = { batch_size = 8, learning_rate = 0.5 }
 over_selection = 1.3
 group = { target = 500, least = 200 }
 deadlines = { select = "10m", report = "20m", lobby = "60s", keys = "20s", shares = "20s", upload = "120s", unmask = "20s", attempt = "60m" }
-eligibility = { min_examples = 8, max_examples = 256, timer = "24h", min_client_version = 3, fresh_install = "timer" }
+eligibility = { min_examples = 8, max_examples = 256, timer = "24h", min_client_version = 3 }
 identity = "certificate"
 ledger = "server"
 budget = { cpu = "120s", upload_kbps_min = 128, battery_percent = 2 }

@@ -1,0 +1,152 @@
+//! The checks of a replay and their outcomes.
+
+use serde::Serialize;
+use undertone_accounting::audit::MAX_CANARIES;
+use undertone_accounting::audit::many_runs::coverage_p_value;
+use undertone_accounting::participation::{Participation, Spacing};
+use undertone_coordinator::plan::PrivacyPlan;
+use undertone_coordinator::record::LedgerEntry;
+use undertone_coordinator::sampling::Sampling;
+use undertone_mechanisms::NoisedAverage;
+
+use crate::error::Result;
+
+/// The false-alarm rate of the test of cohort sizes.
+const ALARM: f64 = 1e-6;
+
+/// One check over all audited rounds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReplayCheck {
+    /// `R0` to `R6`.
+    pub name: &'static str,
+    /// The property that the check compares.
+    pub property: &'static str,
+    /// Number of comparisons.
+    pub compared: u64,
+    /// Number of comparisons that failed.
+    pub failed: u64,
+    /// The first round in which one failed.
+    pub first_failure: Option<u64>,
+}
+
+/// The checks of a replay.
+#[derive(Debug)]
+pub(super) struct Checks([ReplayCheck; 7]);
+
+impl Default for Checks {
+    fn default() -> Self {
+        let check = |name, property| ReplayCheck {
+            name,
+            property,
+            compared: 0,
+            failed: 0,
+            first_failure: None,
+        };
+        Self([
+            check("R0", "plans, ledger lines and errors do not depend on one user"),
+            check("R1", "one user moves the sum by at most the clip norm"),
+            check(
+                "R2",
+                "one user moves the average by at most the stated sensitivity",
+            ),
+            check("R3", "the noise does not depend on the sum"),
+            check(
+                "R4",
+                "the sum less the user's own part is the sum without the user",
+            ),
+            check(
+                "R5",
+                "all rounds of one user move the run by at most its sensitivity",
+            ),
+            check(
+                "R6",
+                "participation and cohorts are those that the guarantee assumes",
+            ),
+        ])
+    }
+}
+
+impl Checks {
+    pub(super) fn ask(&mut self, name: &str, round: u64, holds: bool) {
+        for check in self.0.iter_mut().filter(|check| check.name == name) {
+            check.compared += 1;
+            if !holds {
+                check.failed += 1;
+                check.first_failure.get_or_insert(round);
+            }
+        }
+    }
+
+    pub(super) fn list(&self) -> Vec<ReplayCheck> {
+        self.0.to_vec()
+    }
+}
+
+/// `true` if two lines of a ledger agree in everything that must not depend on one user.
+pub(super) fn alike(one: &LedgerEntry, other: &LedgerEntry) -> bool {
+    let fixed = |entry: &LedgerEntry| {
+        (
+            entry.round,
+            entry.abandoned,
+            entry.sampling_probability.to_bits(),
+            entry.population,
+            entry.total_weight.to_bits(),
+            entry.clip_norm.map(f64::to_bits),
+            entry.sensitivity.map(f64::to_bits),
+            entry.noise_std.to_bits(),
+            entry.noise_multiplier.map(f64::to_bits),
+            entry.noise_key.clone(),
+        )
+    };
+    fixed(one) == fixed(other)
+}
+
+/// `true` if two releases with equal noise are at most `sensitivity` apart, with room for the rounding to `f32`.
+pub(super) fn near(one: &NoisedAverage, other: &NoisedAverage, sensitivity: f64) -> bool {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
+    let wide = |value: &f32| f64::from(*value);
+    let pairs = one.values().iter().zip(other.values());
+    let apart = norm(&mut pairs.map(|(a, b)| wide(a) - wide(b)));
+    let sizes = norm(&mut one.values().iter().map(wide)) + norm(&mut other.values().iter().map(wide));
+    // Each value was rounded once, by half a unit in its last place.
+    apart <= sensitivity * (1.0 + 1e-12) + f64::exp2(-24.0) * sizes
+}
+
+/// `true` if a user's rounds, in order, keep to a schema: counted here from its definition alone.
+pub(super) fn keeps_to(rounds: &[u64], schema: &Participation) -> bool {
+    let gap = schema.gap().get();
+    let apart = |pair: &[u64]| match schema.spacing() {
+        Spacing::AtLeast => pair[1] - pair[0] >= gap,
+        _ => pair[1] - pair[0] == gap,
+    };
+    rounds.len() as u64 <= schema.max_participation() && rounds.windows(2).all(apart)
+}
+
+/// `true` if the sizes of cohorts follow their law: exact size, or binomial in all by a two-sided test. `None` where no law is declared.
+pub(super) fn cohort_law(
+    sampling: Sampling,
+    sizes: &[u64],
+    population: u64,
+    plan: &PrivacyPlan,
+) -> Result<Option<bool>> {
+    match sampling {
+        Sampling::FixedSize => {
+            let size = plan.users_per_round() as u64;
+            Ok(Some(sizes.iter().all(|&found| found == size)))
+        }
+        Sampling::Poisson => {
+            let (coins, heads) = (
+                population.saturating_mul(sizes.len() as u64),
+                sizes.iter().sum::<u64>(),
+            );
+            let q = plan.sampling_probability();
+            if coins == 0 || coins > MAX_CANARIES || heads > coins || q >= 1.0 {
+                return Ok((q >= 1.0 || heads > coins).then_some(heads == coins));
+            }
+            let below = coverage_p_value(heads, coins, q)?;
+            let above = coverage_p_value(coins - heads, coins, 1.0 - q)?;
+            Ok(Some(2.0 * below.min(above) >= ALARM))
+        }
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,129 @@
+//! The cohorts of a neighbouring population: every index stays, and one user is not there.
+
+use undertone_coordinator::cohorts::Cohort;
+use undertone_coordinator::kept_examples::Microbatch;
+use undertone_coordinator::participant::Salt;
+use undertone_coordinator::sampling::Sampling;
+use undertone_coordinator::task::{Algorithm, TaskConfig};
+
+/// The neighbour that a run's guarantee speaks of.
+pub(super) enum Neighbour {
+    /// The user is not in the cohort.
+    Absent,
+    /// The user keeps the slot and contributes zeros.
+    Zero,
+    /// The text of another user, who is not in the cohort, stands in the slot.
+    Replaced {
+        /// Number of users.
+        users: usize,
+    },
+    /// The user's examples are not sampled.
+    WithoutExamples {
+        /// Max number of examples per microbatch.
+        microbatch: usize,
+    },
+}
+
+/// The cohorts of one audited round.
+pub(super) struct Sides {
+    /// The audited user.
+    pub(super) user: usize,
+    /// The cohort of the neighbour.
+    pub(super) neighbour: Cohort,
+    /// The audited user alone.
+    pub(super) alone: Cohort,
+    /// The user in the slot, alone; nobody where nobody is.
+    pub(super) replacement: Cohort,
+    /// Number of bounded contributions that may move the sum.
+    pub(super) contributions: f64,
+    /// `true` if several examples were added at once.
+    pub(super) in_microbatches: bool,
+    /// `true` if the ledger of the neighbour names the same users.
+    pub(super) names_stay: bool,
+}
+
+impl Sides {
+    /// The factor on the bound for sums of several examples: their kernels add in `f32`.
+    pub(super) fn margin(&self) -> f64 {
+        match self.in_microbatches {
+            true => 1.0 + 1e-4,
+            false => 1.0,
+        }
+    }
+}
+
+impl Neighbour {
+    pub(super) fn of(task: &TaskConfig, users: usize) -> Self {
+        let by_schema = task
+            .privacy
+            .as_ref()
+            .is_some_and(|privacy| privacy.mechanism.is_some());
+        match (task.user_update.algorithm, task.cohort.sampling) {
+            (Algorithm::Els, _) => Self::WithoutExamples {
+                microbatch: task.user_update.batch_size(),
+            },
+            _ if by_schema => Self::Zero,
+            (_, Sampling::Poisson) => Self::Absent,
+            _ => Self::Replaced { users },
+        }
+    }
+
+    /// The bound on the sum of a round in clip norms, per participation.
+    pub(super) fn clip_norms(&self) -> f64 {
+        match self {
+            Self::Replaced { .. } => 2.0,
+            Self::Absent | Self::Zero | Self::WithoutExamples { .. } => 1.0,
+        }
+    }
+
+    pub(super) fn sides(&self, cohort: &Cohort, user: usize, salt: &Salt) -> Sides {
+        let make = |users: Vec<usize>, microbatches| Cohort {
+            pseudonyms: salt.cohort(users.iter().map(|&user| user as u64)),
+            users,
+            microbatches,
+            widened: cohort.widened,
+        };
+        let keep = |inside: bool| -> Vec<usize> {
+            let users = cohort.users.iter().copied();
+            users.filter(|&other| (other == user) == inside).collect()
+        };
+        let examples = |inside: bool| {
+            let all = cohort.microbatches.as_ref()?.iter();
+            let part = |microbatch: &Microbatch| -> Microbatch {
+                let examples = microbatch.iter().copied();
+                examples.filter(|&(other, _)| (other == user) == inside).collect()
+            };
+            let parts: Vec<Microbatch> = all.map(part).filter(|part| !part.is_empty()).collect();
+            Some(parts)
+        };
+        let nobody = || make(Vec::new(), cohort.microbatches.as_ref().map(|_| Vec::new()));
+        let mut sides = Sides {
+            user,
+            neighbour: make(keep(false), examples(false)),
+            alone: make(keep(true), examples(true)),
+            replacement: nobody(),
+            contributions: self.clip_norms(),
+            in_microbatches: false,
+            names_stay: matches!(self, Self::Zero),
+        };
+        match self {
+            Self::Absent | Self::Zero => {}
+            Self::Replaced { users } => {
+                let free = (0..*users).find(|other| cohort.users.binary_search(other).is_err());
+                if let Some(other) = free {
+                    let mut slots = keep(false);
+                    slots.push(other);
+                    slots.sort_unstable();
+                    sides.neighbour = make(slots, None);
+                    sides.replacement = make(vec![other], None);
+                }
+            }
+            Self::WithoutExamples { microbatch } => {
+                let sampled: usize = sides.alone.microbatches.iter().flatten().map(Vec::len).sum();
+                sides.contributions = sampled as f64;
+                sides.in_microbatches = *microbatch > 1;
+            }
+        }
+        sides
+    }
+}

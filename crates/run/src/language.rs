@@ -1,0 +1,130 @@
+//! The use of a trained model: next words for a text, and text that continues it.
+//!
+//! PRIVACY: both are computed from the released model alone, so the guarantee of its run still applies. A checkpoint is a model that the
+//! run has not released yet, and its guarantee is that of the rounds so far.
+
+mod generate;
+mod open;
+mod predict;
+
+use undertone_data::{Examples, SpecialIds, Vocab};
+use undertone_models::{Decoder, Extension, SequenceModel};
+
+use crate::error::{Result, RunError};
+
+pub use generate::{Ended, GenerateOptions, Generated, generate};
+pub use open::Source;
+pub use predict::{Prediction, Predictor};
+
+/// A trained model with its words.
+#[expect(missing_debug_implementations, reason = "a model is too large to print")]
+pub struct LanguageModel {
+    source: Source,
+    vocab: Vocab,
+    examples: Examples,
+    model: Box<dyn SequenceModel>,
+    parameters: Vec<f32>,
+}
+
+impl LanguageModel {
+    /// The kind of folder or file that the model came from.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Number of parameters that the model computes with, frozen ones among them.
+    #[must_use]
+    pub fn parameters(&self) -> usize {
+        self.parameters.len() + self.model.frozen().len()
+    }
+
+    /// Number of words or tokens, special ones included.
+    #[must_use]
+    pub fn ids(&self) -> usize {
+        self.vocab.len()
+    }
+
+    /// `true` for a list of words, `false` for the tokens of a tokenizer.
+    #[must_use]
+    pub fn has_words(&self) -> bool {
+        self.vocab.words().len() > 0
+    }
+
+    /// The ids that the model reads for a text: the start, and the tokens of what the model was trained on as one example. A model of
+    /// sentences reads the sentence that the text ends in.
+    fn context(&self, text: &str) -> Result<Vec<u32>> {
+        let text = match self.examples {
+            Examples::Sentences => undertone_data::open_sentence(text),
+            Examples::Windows => text,
+        };
+        let mut ids = vec![self.special().bos];
+        self.vocab
+            .encode(text, &mut String::new(), &mut ids)
+            .map_err(|error| RunError::Option {
+                option: "PREFIX",
+                expected: "text that the tokenizer encodes",
+                got: error.to_string(),
+            })?;
+        Ok(ids)
+    }
+
+    fn special(&self) -> SpecialIds {
+        self.vocab.special()
+    }
+
+    fn text(&self, ids: &[u32]) -> Result<String> {
+        self.vocab.decode(ids).map_err(|error| RunError::Option {
+            option: "RUN",
+            expected: "a tokenizer that decodes its tokens",
+            got: error.to_string(),
+        })
+    }
+
+    fn decoder(&self, sequences: usize) -> Result<Box<dyn Decoder>> {
+        Ok(self.model.decoder(&self.parameters, sequences)?)
+    }
+
+    /// Room for the logits of `rows` tokens.
+    fn logits(&self, rows: usize) -> Vec<f32> {
+        vec![0.0; rows * self.model.vocab_size()]
+    }
+}
+
+/// Extends one sequence by tokens. Where the sequence would outgrow the model's context, it starts again with the last half of it.
+///
+/// `all` holds the tokens of the sequence, the new ones included.
+fn extend(
+    decoder: &mut dyn Decoder,
+    sequence: usize,
+    all: &[u32],
+    new: usize,
+    logits: &mut [f32],
+) -> Result<()> {
+    let fits = decoder
+        .context()
+        .is_none_or(|context| decoder.len(sequence) + new <= context);
+    let tokens = match decoder.context() {
+        Some(context) if !fits => {
+            decoder.reset(sequence);
+            &all[all.len() - all.len().min((context / 2).max(1))..]
+        }
+        _ => &all[all.len() - new..],
+    };
+    Ok(decoder.extend(&[Extension { sequence, tokens }], logits)?)
+}
+
+/// Turns logits into log-probabilities over `known` ids: a family may have an id for padding after the words, which is no text.
+fn log_probabilities(logits: &mut [f32], known: usize) -> &[f32] {
+    let logits = &mut logits[..known];
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|&logit| f64::from(logit - max).exp()).sum();
+    let normalizer = f64::from(max) + sum.ln();
+    for logit in logits.iter_mut() {
+        *logit = (f64::from(*logit) - normalizer) as f32;
+    }
+    logits
+}
+
+#[cfg(test)]
+mod tests;

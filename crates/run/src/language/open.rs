@@ -1,0 +1,226 @@
+//! Models from run directories, exported tasks, exported folders and files.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use undertone_coordinator::task::Purpose;
+use undertone_data::{CorpusSpec, Examples, Vocab};
+use undertone_models::weights::{self, gpt2};
+use undertone_models::{Loaded, ModelError, ModelSpec, Positions, SequenceModel};
+
+use super::LanguageModel;
+use crate::checkpoint::{self, Checkpoint};
+use crate::driver::workspace::{RunDirectory, trained_model, vocabulary_file, vocabulary_of};
+use crate::error::{Result, RunError};
+use crate::files;
+use crate::files::names::{CONFIG_FILE, MODEL_FILE, TOKENIZER_FILE};
+use crate::initial_model::{self, Description, GPT2_CONFIG};
+
+/// The kind of folder that a model came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// A finished run.
+    Run,
+    /// The checkpoint of a run that has not ended.
+    Checkpoint,
+    /// A task of the service that was exported.
+    Task,
+    /// A folder that `undertone export` or another program wrote.
+    Export,
+}
+
+impl Source {
+    /// The source as words of a sentence.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Run => "a finished run",
+            Self::Checkpoint => "the checkpoint of a run",
+            Self::Task => "an exported task",
+            Self::Export => "an exported model",
+        }
+    }
+}
+
+/// The part of a run's configuration that its model and its words need.
+#[derive(Debug, Deserialize)]
+struct Setting {
+    data: CorpusSpec,
+    model: ModelSpec,
+    #[serde(default)]
+    initial_model: Option<PathBuf>,
+}
+
+impl LanguageModel {
+    /// Opens the model of a run directory, of an exported task, of a folder with `model.safetensors` and its words or tokenizer, or of
+    /// such a file in its folder. A run that has not ended gives the model of its last checkpoint.
+    ///
+    /// # Errors
+    /// [`RunError`] for a path without a model, a file of another model, and damaged files.
+    pub fn open(path: &Path) -> Result<Self> {
+        let folder = match path.is_file() {
+            true => path.parent().unwrap_or(Path::new(".")),
+            false => path,
+        };
+        let named = path.file_name().filter(|_| path.is_file());
+        if named.is_some_and(|name| name != MODEL_FILE) {
+            return Err(no_model(path, format!("a folder, or a file {MODEL_FILE}")));
+        }
+        if crate::task::is_exported(folder) {
+            return Self::of_task(folder);
+        }
+        if files::exists(&folder.join(CONFIG_FILE)) {
+            return Self::of_run(folder);
+        }
+        if files::exists(&folder.join(MODEL_FILE)) {
+            return Self::of_export(folder);
+        }
+        let expected =
+            format!("the folder of a run or of an exported model, with {CONFIG_FILE} or {MODEL_FILE}");
+        Err(no_model(path, expected))
+    }
+
+    fn of_task(folder: &Path) -> Result<Self> {
+        let file = crate::task::exported(folder)?;
+        if let Purpose::Evaluate { of, .. } = &file.purpose {
+            let expected = format!("a task that trains, such as {of}, which it measured");
+            return Err(no_model(folder, expected));
+        }
+        let path = vocabulary_file(folder);
+        let vocab = undertone_data::parse_words(&path, &files::read(&path)?)?;
+        let (model, parameters) = trained_model(folder, &file.task.model, &vocab)?;
+        Ok(Self {
+            source: Source::Task,
+            vocab,
+            examples: file.text.examples,
+            model,
+            parameters,
+        })
+    }
+
+    fn of_run(folder: &Path) -> Result<Self> {
+        let path = folder.join(CONFIG_FILE);
+        let setting: Setting = crate::config::parse_as(&files::read_text(&path)?, &path, &[])?;
+        let vocab = vocabulary_of(folder, &setting.data)?;
+        let (source, (model, parameters)) = if files::exists(&folder.join(MODEL_FILE)) {
+            (Source::Run, trained_model(folder, &setting.model, &vocab)?)
+        } else {
+            (Source::Checkpoint, from_checkpoint(folder, &setting, &vocab)?)
+        };
+        Ok(Self {
+            source,
+            vocab,
+            examples: setting.data.examples,
+            model,
+            parameters,
+        })
+    }
+
+    fn of_export(folder: &Path) -> Result<Self> {
+        let path = folder.join(MODEL_FILE);
+        let bytes = files::read_given(&path, files::MAX_MODEL)?;
+        let unreadable = |error: ModelError| RunError::damaged(&path, error);
+        let described = weights::description(&bytes).map_err(unreadable)?;
+        let described: Option<Description> = described
+            .map(|text| serde_json::from_str(&text))
+            .transpose()
+            .map_err(|error| RunError::damaged(&path, format!("its description: {error}")))?;
+        let spec = match &described {
+            Some(described) => described.model.without_lora(),
+            None => gpt2_spec(folder, &path)?,
+        };
+        let (vocab, examples) = words_beside(folder, described.as_ref())?;
+        let Loaded { model, parameters } = spec.load(vocab.len(), &bytes).map_err(unreadable)?;
+        let parameters = parameters.ok_or_else(|| RunError::damaged(&path, "it lacks parameters"))?;
+        Ok(Self {
+            source: Source::Export,
+            vocab,
+            examples,
+            model,
+            parameters,
+        })
+    }
+}
+
+/// The model of the last checkpoint of a run.
+fn from_checkpoint(
+    folder: &Path,
+    setting: &Setting,
+    vocab: &Vocab,
+) -> Result<(Box<dyn SequenceModel>, Vec<f32>)> {
+    if !files::exists(&checkpoint::path(folder)) {
+        return Err(no_model(folder, format!("{MODEL_FILE} or a checkpoint")));
+    }
+    let initial = match setting.model.lora() {
+        None => None,
+        Some(_) => setting.initial_model.as_deref(),
+    };
+    let base = match initial {
+        None => PathBuf::new(),
+        Some(_) => RunDirectory::existing(folder)?.base(None, &setting.data)?,
+    };
+    let model = initial_model::model(&setting.model, initial, &base, vocab)?;
+    let checkpoint = Checkpoint::read(folder, model.layout().len())?;
+    Ok((model, checkpoint.parameters))
+}
+
+/// The words or the tokenizer of an exported model, and the unit of text that fits them.
+fn words_beside(folder: &Path, described: Option<&Description>) -> Result<(Vocab, Examples)> {
+    let path = vocabulary_file(folder);
+    let bytes = files::read_given(&path, files::MAX_GIVEN)?;
+    let (vocab, examples) = match path.ends_with(TOKENIZER_FILE) {
+        true => (
+            undertone_data::parse_tokenizer(&path, bytes, None, None)?,
+            Examples::Windows,
+        ),
+        false => (undertone_data::parse_words(&path, &bytes)?, Examples::Sentences),
+    };
+    if let Some(expected) = described.and_then(|own| own.vocabulary_sha256.as_ref())
+        && *expected != vocab.digest()
+    {
+        return Err(RunError::InitialVocabulary {
+            path: folder.join(MODEL_FILE),
+            expected: vocab.digest(),
+            found: expected.clone(),
+        });
+    }
+    Ok((vocab, examples))
+}
+
+/// The model that a `config.json` of GPT-2 describes.
+fn gpt2_spec(folder: &Path, model: &Path) -> Result<ModelSpec> {
+    let path = folder.join(GPT2_CONFIG);
+    if !files::exists(&path) {
+        let message = format!("it has no description, and there is no {GPT2_CONFIG} beside it");
+        return Err(RunError::damaged(model, message));
+    }
+    let config: gpt2::Gpt2Config = serde_json::from_slice(&files::read_given(&path, files::MAX_GIVEN)?)
+        .map_err(|error| RunError::damaged(&path, error))?;
+    config.check(config.n_head)?;
+    let inner = config.n_inner.unwrap_or(4 * config.n_embd);
+    if config.n_embd == 0 || !inner.is_multiple_of(config.n_embd) {
+        let message = format!(
+            "n_inner: expected a multiple of n_embd = {}, got {inner}",
+            config.n_embd
+        );
+        return Err(RunError::damaged(&path, message));
+    }
+    Ok(ModelSpec::Transformer {
+        layers: config.n_layer,
+        width: config.n_embd,
+        heads: config.n_head,
+        context: config.n_positions,
+        positions: Positions::Learned,
+        feed_forward: inner / config.n_embd,
+        recompute: false,
+        lora: None,
+    })
+}
+
+fn no_model(path: &Path, expected: String) -> RunError {
+    RunError::NoModel {
+        path: path.to_owned(),
+        expected,
+    }
+}
