@@ -2,15 +2,20 @@
 
 mod folder;
 mod memory;
+#[cfg(feature = "s3")]
+mod s3;
 
 use std::io::Read;
 
 use undertone_protocol::Digest32;
 
+use crate::audit::hex;
 use crate::{AttemptId, TaskId};
 
 pub use folder::FolderBlobs;
 pub use memory::MemoryBlobs;
+#[cfg(feature = "s3")]
+pub use s3::{Credentials, Patience, S3Blobs};
 
 /// Models, plans, sealed noise and the heads of tasks: whatever is too large for a database, or must be seen beside it.
 ///
@@ -46,6 +51,12 @@ pub trait Blobs: Send + Sync {
     /// # Errors
     /// [`BlobError::Missing`]; [`BlobError::Range`] for an offset behind the end; [`BlobError::Io`].
     fn get(&self, digest: &Digest32, offset: u64) -> Result<BlobReader>;
+
+    /// The digests of all blobs, in no order. One that is stored or removed meanwhile may be there or not.
+    ///
+    /// # Errors
+    /// [`BlobError::Io`].
+    fn list(&self) -> Result<Vec<Digest32>>;
 
     /// Deletes a blob; `false` where it is absent. Two rounds may share a model, so the caller knows that no row names the digest.
     ///
@@ -190,13 +201,32 @@ pub enum BlobError {
         /// The length in bytes.
         length: u64,
     },
-    /// The folder cannot create a name only where it is absent.
-    #[error("{path} cannot hold heads: {reason}; keep it on a local disk whose file system has hard links")]
+    /// The folder, or the store of objects, cannot create a name only where it is absent.
+    #[error(
+        "{path} cannot hold heads: {reason}; keep them on a local disk whose file system has hard links, or in a store with \
+         conditional writes"
+    )]
     Unfit {
         /// The folder.
         path: String,
         /// The reason.
         reason: String,
+    },
+    /// The address of a store of objects has another form.
+    #[error("the address of the blobs: expected {expected}, got {got:?}")]
+    Address {
+        /// The form.
+        expected: String,
+        /// The part of another form.
+        got: String,
+    },
+    /// There are no credentials for a store of objects.
+    #[error("the credentials of the blobs in {place}: expected {expected}")]
+    Credentials {
+        /// The file, or the environment.
+        place: String,
+        /// The form.
+        expected: String,
     },
 }
 
@@ -225,4 +255,33 @@ fn check_head(path: &str, length: u64) -> Result<()> {
         limit: MAX_HEAD,
         length,
     })
+}
+
+/// The error of a name that is absent.
+fn missing(path: impl Into<String>) -> BlobError {
+    BlobError::Missing { path: path.into() }
+}
+
+/// The error of bytes with another digest.
+fn damaged(path: impl Into<String>, expected: &Digest32, got: &Digest32) -> BlobError {
+    BlobError::Damaged {
+        path: path.into(),
+        expected: hex(expected),
+        got: hex(got),
+    }
+}
+
+/// The digest that a name is, as this program writes digests.
+fn digest(name: &str) -> Option<Digest32> {
+    let mut bytes = Digest32::default();
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(name.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    (hex(&bytes) == name).then_some(bytes)
+}
+
+/// The number that a name is, as this program writes numbers.
+fn number(name: &str) -> Option<u64> {
+    let number: u64 = name.parse().ok()?;
+    (number.to_string() == name).then_some(number)
 }

@@ -8,6 +8,7 @@ mod error;
 mod failpoint;
 mod memory;
 mod names;
+mod oversight;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod rows;
@@ -26,14 +27,18 @@ mod test_rows;
 
 pub use audit::AuditRow;
 pub use blobs::{BlobError, BlobReader, Blobs, Created, FolderBlobs, MAX_HEAD, MemoryBlobs, Stored};
+#[cfg(feature = "s3")]
+pub use blobs::{Credentials, Patience, S3Blobs};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{Result, StoreError};
 pub use memory::Memory;
+pub use oversight::{AttemptRow, LeaseRow, Oversight};
 #[cfg(feature = "postgres")]
 pub use postgres::Postgres;
 pub use rows::{
     AbandonedAttempt, Admission, Admitted, AttemptId, AttemptState, DeviceRow, Histograms, Lease, Millis,
-    NewAttempt, NewTask, Outcome, Reason, Release, SessionId, SessionState, TaskId, TaskRow, Unpublished,
+    NewAttempt, NewProcess, NewTask, Outcome, ProcessRow, Reason, Release, SessionId, SessionState,
+    TaskHolder, TaskId, TaskRow, Unpublished,
 };
 pub use sqlite::Sqlite;
 
@@ -48,7 +53,7 @@ use undertone_protocol::{Digest32, TaskState};
 /// under the highest fence, and only for an attempt that was reserved under that fence. Its ledger line follows the last one, and
 /// none of its users breaks the participation schema. Abandoned attempts count as participations in the same transaction
 /// that abandons them.
-pub trait Store: Send + Sync {
+pub trait Store: Oversight {
     /// The time of the store. Leases and holds are read against it alone.
     fn now(&self) -> Millis;
 
@@ -261,7 +266,58 @@ pub trait Store: Send + Sync {
     /// [`StoreError::Unavailable`].
     fn issue(&self, subject: &Digest32, window: u64, number: u32, limit: u32) -> Result<bool>;
 
-    /// Deletes sessions, counters and spent certificates whose time has passed.
+    /// Registers a process, and returns its epoch. An earlier process of this name is replaced: its epoch is lower, and its
+    /// [`beat`](Self::beat) fails from now on.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    fn register(&self, process: &NewProcess) -> Result<u64>;
+
+    /// Notes a sign of life of a process, with the roles it takes new work for: `false` where a later process has its name, or where
+    /// it was not registered.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    fn beat(&self, process: &str, epoch: u64, roles: &str) -> Result<bool>;
+
+    /// Removes a process that ends by itself. Nothing is done where a later process has its name.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    fn retire(&self, process: &str, epoch: u64) -> Result<()>;
+
+    /// The registered processes, in the order of their names. Those that died are among them.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    fn processes(&self) -> Result<Vec<ProcessRow>>;
+
+    /// Ends the participation of a subject in a task for good: no admission of it succeeds from now on. `false` where that was done
+    /// before. It is durable before this returns. The audit log does not name the subject.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`].
+    fn bar(&self, task: TaskId, user: ParticipantId, actor: &str) -> Result<bool>;
+
+    /// Keeps the sealed key of the pseudonyms of a task, and returns the one that is kept: the first that was given.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    fn keep_pseudonym_key(&self, task: TaskId, sealed: &[u8]) -> Result<Vec<u8>>;
+
+    /// The sealed key of the pseudonyms of a task; `None` where there is none, or it was destroyed.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    fn pseudonym_key(&self, task: TaskId) -> Result<Option<Vec<u8>>>;
+
+    /// Destroys the key of the pseudonyms of a completed task. `false` where there is none.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`]; [`StoreError::Conflict`] for a task that is not completed.
+    fn forget_pseudonym_key(&self, task: TaskId, actor: &str) -> Result<bool>;
+
+    /// Deletes sessions, counters, spent certificates and lost processes whose time has passed.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].

@@ -1,8 +1,9 @@
 //! A store in memory.
 
+mod oversight;
 mod transactions;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,8 +15,8 @@ use crate::audit::AuditRow;
 use crate::clock::{Clock, SystemClock, Watch};
 use crate::rules::{self, AttemptFacts, Receipt, Standing, TaskFacts, missing};
 use crate::{
-    Admission, Admitted, AttemptId, AttemptState, DeviceRow, Lease, Millis, NewTask, Reason, Result,
-    SessionId, SessionState, TaskId, TaskRow, Unpublished,
+    Admission, Admitted, AttemptId, AttemptState, DeviceRow, Lease, Millis, NewTask, ProcessRow, Reason,
+    Result, SessionId, SessionState, TaskHolder, TaskId, TaskRow, Unpublished,
 };
 
 /// A store in memory, for simulations and tests. It forgets everything at the end of the process.
@@ -45,6 +46,9 @@ struct State {
     devices: HashMap<Digest32, DeviceRow>,
     spent: HashMap<Digest32, Millis>,
     counters: HashMap<(Digest32, u64), Counter>,
+    processes: BTreeMap<String, ProcessRow>,
+    /// The sealed keys of pseudonyms.
+    pseudonym_keys: HashMap<TaskId, Vec<u8>>,
     audit: Vec<AuditRow>,
 }
 
@@ -59,6 +63,7 @@ struct Task {
     head_model: Digest32,
     head_state: Option<Digest32>,
     users: BTreeMap<ParticipantId, User>,
+    barred: BTreeSet<ParticipantId>,
     lines: Vec<Vec<u8>>,
     metrics: Vec<Vec<u8>>,
     models: BTreeMap<u64, Model>,
@@ -93,6 +98,8 @@ struct Attempt {
     /// The users of an abandoned attempt, ascending.
     participants: Vec<ParticipantId>,
     receipt: Option<Receipt>,
+    /// Number of users in its release.
+    included: Option<u64>,
 }
 
 struct Session {
@@ -222,6 +229,9 @@ impl State {
             return Ok(Some(Admitted::Before(session)));
         }
         let task = self.task(attempt.facts.task)?;
+        if task.barred.contains(&admission.user) {
+            return Ok(Some(Admitted::Barred));
+        }
         let user = task.users.get(&admission.user);
         let session = attempt.members.get(&admission.user);
         let standing = Standing {
@@ -275,6 +285,10 @@ impl Task {
             head_state: self.head_state,
             chain: self.facts.chain.clone(),
             fence: self.facts.fence,
+            holder: self.facts.owner.clone().map(|process| TaskHolder {
+                process,
+                until: self.facts.until,
+            }),
         }
     }
 }

@@ -3,17 +3,20 @@
 mod dialect;
 mod driver;
 mod schema;
+mod tls;
+mod transfer;
 
 use std::sync::Arc;
 
 use postgres::Config;
 
-use self::driver::{PostgresDriver, ServerClock};
+use self::driver::{Company, PostgresDriver, ServerClock};
+use self::tls::{Encryption, Settings};
 use crate::audit::AuditRow;
 use crate::clock::{Clock, Watch};
 use crate::sql::database::{Connect, Database, OverSql};
 use crate::sql::writer::Driver;
-use crate::{Millis, Result, StoreError};
+use crate::{Millis, Result};
 
 /// A store in a database of Postgres, which several processes may share.
 ///
@@ -45,6 +48,7 @@ impl OverSql for Postgres {
 /// The connections to a server.
 struct Server {
     config: Config,
+    encryption: Encryption,
     place: String,
     watch: Arc<Watch>,
     clock: Option<ServerClock>,
@@ -52,7 +56,8 @@ struct Server {
 
 impl Connect for Server {
     fn reader(&self) -> Result<Box<dyn Driver>> {
-        let driver = PostgresDriver::new(self.config.clone(), Arc::clone(&self.watch), self.clock.clone());
+        let (config, encryption) = (self.config.clone(), self.encryption.clone());
+        let driver = PostgresDriver::new(config, encryption, Arc::clone(&self.watch), self.clock.clone());
         Ok(Box::new(driver))
     }
 
@@ -68,21 +73,32 @@ impl Connect for Server {
 impl Postgres {
     /// Opens a database by the clock of the server, and creates the tables where there are none.
     ///
-    /// `url` is a connection string such as `postgres://user@host/database`. Its password is in no message.
+    /// `url` is a connection string such as `postgres://user@host/database`. Its password is in no message. With
+    /// `?sslmode=require&sslrootcert=FILE` or `?sslmode=verify-full&sslrootcert=FILE` every connection is encrypted, and the server
+    /// must show a certificate for its host name from the authority in that file. Without `sslmode` connections are not encrypted.
     ///
     /// # Errors
-    /// [`StoreError::Schema`] for another version of the schema; [`StoreError::Damaged`] for a database of another program;
-    /// [`StoreError::Unavailable`].
+    /// [`StoreError::Schema`](crate::StoreError::Schema) for another version of the schema; [`StoreError::Damaged`](crate::StoreError::Damaged) for a database of another program;
+    /// [`StoreError::Unavailable`](crate::StoreError::Unavailable).
     pub fn open(url: &str) -> Result<Self> {
-        Self::opened(url, None, false)
+        Self::opened(url, None, Company::Any)
+    }
+
+    /// Opens a database for one of several processes of a service. A lock of the server keeps out a process that opens it
+    /// [alone](Self::open_alone), and such a process keeps this one out.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open), and [`StoreError::Locked`](crate::StoreError::Locked) while another process has it alone.
+    pub fn open_beside(url: &str) -> Result<Self> {
+        Self::opened(url, None, Company::Beside)
     }
 
     /// Opens a database for this process alone, by the clock of the server. A lock of the server keeps others of this kind out.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open), and [`StoreError::Locked`] while another process has it.
+    /// The errors of [`open`](Self::open), and [`StoreError::Locked`](crate::StoreError::Locked) while another process has it.
     pub fn open_alone(url: &str) -> Result<Self> {
-        Self::opened(url, None, true)
+        Self::opened(url, None, Company::Alone)
     }
 
     /// Opens a database by this clock, for tests and simulations.
@@ -90,11 +106,15 @@ impl Postgres {
     /// # Errors
     /// The errors of [`open`](Self::open).
     pub fn with_clock(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
-        Self::opened(url, Some(clock), false)
+        Self::opened(url, Some(clock), Company::Any)
     }
 
-    fn opened(url: &str, clock: Option<Arc<dyn Clock>>, alone: bool) -> Result<Self> {
-        let (config, place) = settings(url)?;
+    fn opened(url: &str, clock: Option<Arc<dyn Clock>>, company: Company) -> Result<Self> {
+        let Settings {
+            config,
+            encryption,
+            place,
+        } = tls::settings(url)?;
         let server_clock = match clock {
             Some(_) => None,
             None => Some(ServerClock::default()),
@@ -104,11 +124,17 @@ impl Postgres {
             (None, Some(clock)) => clock,
             (None, None) => Arc::new(ServerClock::default()),
         }));
-        let mut driver = PostgresDriver::new(config.clone(), Arc::clone(&watch), server_clock.clone());
-        driver.alone = alone;
+        let mut driver = PostgresDriver::new(
+            config.clone(),
+            encryption.clone(),
+            Arc::clone(&watch),
+            server_clock.clone(),
+        );
+        driver.company = company;
         schema::open(&mut driver, &place)?;
         let server = Server {
             config,
+            encryption,
             place: place.clone(),
             watch,
             clock: server_clock,
@@ -122,73 +148,26 @@ impl Postgres {
     /// Brings a database of an older version to the present schema. Keep a copy of the database before.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open). [`StoreError::Schema`] comes for a newer version alone.
+    /// The errors of [`open`](Self::open). [`StoreError::Schema`](crate::StoreError::Schema) comes for a newer version alone.
     pub fn migrate(url: &str) -> Result<()> {
-        let (config, place) = settings(url)?;
+        let Settings {
+            config,
+            encryption,
+            place,
+        } = tls::settings(url)?;
         let clock = ServerClock::default();
         let watch = Arc::new(Watch::new(Arc::new(clock.clone())));
-        schema::migrate(&mut PostgresDriver::new(config, watch, Some(clock)), &place)
+        schema::migrate(
+            &mut PostgresDriver::new(config, encryption, watch, Some(clock)),
+            &place,
+        )
     }
 
     /// The audit log, in its order.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`].
+    /// [`StoreError::Unavailable`](crate::StoreError::Unavailable).
     pub fn audit(&self) -> Result<Vec<AuditRow>> {
         self.database.audit()
-    }
-}
-
-/// The settings of a connection string, and the database's name for messages.
-fn settings(url: &str) -> Result<(Config, String)> {
-    let refused = |reason: String| StoreError::Unavailable {
-        place: "the connection string of the store".to_owned(),
-        reason,
-    };
-    let config: Config = url.parse().map_err(|error: postgres::Error| {
-        // PRIVACY: the text of the error may hold a part of the string, and so of its password.
-        let _ = error;
-        refused("expected postgres://USER@HOST/DATABASE, got another form".to_owned())
-    })?;
-    if config.get_ssl_mode() == postgres::config::SslMode::Require {
-        return Err(refused(
-            "expected sslmode=disable or prefer, got require; reach the server by a Unix socket or a tunnel"
-                .to_owned(),
-        ));
-    }
-    let hosts: Vec<String> = config
-        .get_hosts()
-        .iter()
-        .map(|host| match host {
-            postgres::config::Host::Tcp(name) => name.clone(),
-            #[cfg(unix)]
-            postgres::config::Host::Unix(path) => path.display().to_string(),
-        })
-        .collect();
-    let place = format!(
-        "the database {} of Postgres at {}",
-        config.get_dbname().unwrap_or("of the user"),
-        hosts.join(", ")
-    );
-    Ok((config, place))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_password_is_in_no_message() {
-        let secret = "postgres://me:hunter2@/x?host=/nowhere";
-        let (_, place) = settings(secret).unwrap();
-        assert_eq!(place, "the database x of Postgres at /nowhere");
-        for text in [Postgres::open(secret), Postgres::open("postgres://me:hunter2@[")] {
-            let text = format!("{:?} {}", text, text.as_ref().unwrap_err());
-            assert!(!text.contains("hunter2"), "{text}");
-        }
-        let error = settings("postgres://me@host/x?sslmode=require")
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("got require"), "{error}");
     }
 }

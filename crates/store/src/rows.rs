@@ -77,6 +77,43 @@ pub struct TaskRow {
     pub chain: String,
     /// The fence of the last lease.
     pub fence: u64,
+    /// The holder of the last lease; `None` once it was handed back.
+    pub holder: Option<TaskHolder>,
+}
+
+/// The process that leads a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskHolder {
+    /// The name of the process.
+    pub process: String,
+    /// The end of its lease, by the clock of the store. The lease may be over.
+    pub until: Millis,
+}
+
+/// A process to register.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewProcess {
+    /// Its name, which no other process has at one time.
+    pub name: String,
+    /// The address at which other processes reach it.
+    pub url: String,
+    /// The roles it takes new work for, with commas in between.
+    pub roles: String,
+}
+
+/// A registered process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessRow {
+    /// Its name.
+    pub name: String,
+    /// The number of its start. A later start of the same name has a higher one.
+    pub epoch: u64,
+    /// The address at which other processes reach it.
+    pub url: String,
+    /// The roles it takes new work for, with commas in between.
+    pub roles: String,
+    /// Its last sign of life, by the clock of the store.
+    pub beat: Millis,
 }
 
 /// The right to lead a task. A later lease of the task has a higher fence, and makes this one void.
@@ -195,6 +232,8 @@ pub enum Admitted {
     },
     /// The subject has taken part as often as the task allows.
     TooOften,
+    /// The subject takes part in the task no more.
+    Barred,
     /// The attempt has its sessions, or takes no more.
     Full,
 }

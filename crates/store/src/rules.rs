@@ -8,6 +8,7 @@ use undertone_protocol::{Digest32, TaskState};
 
 use crate::audit::hex;
 use crate::names::Named;
+use crate::oversight::about;
 use crate::{
     Admitted, AttemptId, AttemptState, DeviceRow, Lease, Millis, NewAttempt, NewTask, Release, Result,
     SessionState, StoreError, TaskId,
@@ -19,6 +20,9 @@ pub(crate) const KEEP_SESSIONS: Millis = 7 * 86_400_000;
 /// The time for which a counter of certificates is kept after its last issue, in milliseconds: 60 days, twice the longest life of a
 /// certificate.
 pub(crate) const KEEP_COUNTERS: Millis = 60 * 86_400_000;
+
+/// The time for which a process that gives no sign of life is listed, in milliseconds: a day.
+pub(crate) const KEEP_PROCESSES: Millis = 86_400_000;
 
 /// The columns of a task that transactions depend on.
 #[derive(Debug, Clone)]
@@ -88,7 +92,29 @@ pub(crate) fn no_model(task: TaskId, round: u64) -> StoreError {
 
 /// The detail of an audit row about the state of a task.
 pub(crate) fn moved(task: TaskId, from: TaskState, to: TaskState, note: &str) -> String {
-    format!("task {task}: {} to {}: {note}", from.name(), to.name())
+    format!("{}{} to {}: {note}", about(task), from.name(), to.name())
+}
+
+/// The detail of the audit log for a subject that takes part no more. It does not name the subject.
+pub(crate) fn barred(task: TaskId) -> String {
+    format!("task {task}: one subject takes part no more")
+}
+
+/// The detail of the audit log for the end of a key of pseudonyms.
+pub(crate) fn forgotten(task: TaskId) -> String {
+    format!("task {task}: the key of its pseudonyms was destroyed")
+}
+
+/// Checks that the key of a task's pseudonyms may be destroyed: no admission needs it any more.
+pub(crate) fn may_forget(task: TaskId, state: TaskState) -> Result<()> {
+    match state {
+        TaskState::Completed => Ok(()),
+        other => Err(conflict(
+            format!("the state of task {task}"),
+            "completed, since admission needs the key of the pseudonyms until then",
+            other.name(),
+        )),
+    }
 }
 
 /// The row of a device that is enrolled now.

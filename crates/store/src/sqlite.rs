@@ -5,6 +5,8 @@ mod lock;
 mod schema;
 
 #[cfg(feature = "postgres")]
+pub(crate) use driver::cell;
+#[cfg(feature = "postgres")]
 pub(crate) use schema::{MIGRATIONS, VERSION};
 
 use std::path::{Path, PathBuf};
@@ -149,6 +151,22 @@ impl Sqlite {
         schema::migrate(&connect(path, &place)?, &place)
     }
 
+    /// Writes a snapshot of a database to a new file, also while a process has the database open. The snapshot is one moment: whole
+    /// transactions, and none of a later one.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] without a database; [`StoreError::Unavailable`], also for a file that exists.
+    pub fn copy(path: &Path, to: &Path) -> Result<()> {
+        let place = path.display().to_string();
+        if !path.exists() {
+            return Err(rules::missing("database", place));
+        }
+        let conn = connect(path, &place)?;
+        conn.execute("VACUUM INTO ?1", [to.display().to_string()])
+            .map_err(|error| sql_error(&error, &to.display().to_string()))?;
+        Ok(())
+    }
+
     /// The audit log, in its order.
     ///
     /// # Errors
@@ -164,7 +182,7 @@ impl Sqlite {
     }
 }
 
-fn sql_error(error: &rusqlite::Error, place: &str) -> StoreError {
+pub(crate) fn sql_error(error: &rusqlite::Error, place: &str) -> StoreError {
     match failure(error).at(place) {
         StoreError::Damaged { reason, .. } => StoreError::Damaged {
             what: format!("the file {place}"),
@@ -183,6 +201,8 @@ fn connect(path: &Path, place: &str) -> Result<Connection> {
     conn.pragma_update(None, "foreign_keys", true).map_err(sql)?;
     conn.pragma_update(None, "trusted_schema", false).map_err(sql)?;
     conn.pragma_update(None, "temp_store", "MEMORY").map_err(sql)?;
+    // PRIVACY: a destroyed key must not stay in a free part of the file.
+    conn.pragma_update(None, "secure_delete", true).map_err(sql)?;
     Ok(conn)
 }
 

@@ -16,10 +16,12 @@ use common::{hex, sha};
 const ATTEMPT: AttemptId = AttemptId(7);
 const TASK: TaskId = TaskId([0xc0; 32]);
 
-fn on_both(check: impl Fn(&dyn Blobs)) {
+fn on_all(check: impl Fn(&dyn Blobs)) {
     check(&MemoryBlobs::new());
     let folder = tempfile::tempdir().unwrap();
     check(&FolderBlobs::open(folder.path()).unwrap());
+    #[cfg(feature = "s3")]
+    check(&common::s3::S3Double::start().open().unwrap());
 }
 
 fn read(blobs: &dyn Blobs, bytes: &[u8], offset: u64) -> Vec<u8> {
@@ -37,7 +39,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, BlobError>, words: &str) {
 
 #[test]
 fn a_staged_file_is_served_only_after_it_was_published() {
-    on_both(|blobs| {
+    on_all(|blobs| {
         let model = vec![42; 200_000];
         let stored = blobs.stage(ATTEMPT, "model", &mut &model[..]).unwrap();
         assert_eq!((stored.digest, stored.length), (sha(&model), 200_000));
@@ -67,7 +69,7 @@ fn a_staged_file_is_served_only_after_it_was_published() {
 
 #[test]
 fn a_staged_name_keeps_its_first_bytes() {
-    on_both(|blobs| {
+    on_all(|blobs| {
         let stored = blobs.stage(ATTEMPT, "model", &mut &b"first"[..]).unwrap();
         assert_eq!(blobs.stage(ATTEMPT, "model", &mut &b"first"[..]).unwrap(), stored);
         refused(
@@ -89,7 +91,7 @@ fn a_staged_name_keeps_its_first_bytes() {
 
 #[test]
 fn a_blob_is_put_once() {
-    on_both(|blobs| {
+    on_all(|blobs| {
         for _ in 0..2 {
             let stored = blobs.put(&mut &b"a plan"[..]).unwrap();
             assert_eq!((stored.digest, stored.length), (sha(b"a plan"), 6));
@@ -101,8 +103,25 @@ fn a_blob_is_put_once() {
 }
 
 #[test]
+fn a_list_names_every_blob_and_no_staged_file_or_head() {
+    on_all(|blobs| {
+        assert!(blobs.list().unwrap().is_empty());
+        let mut put: Vec<_> = (0..5u8)
+            .map(|number| blobs.put(&mut &[number][..]).unwrap().digest)
+            .collect();
+        blobs.stage(ATTEMPT, "model", &mut &b"model"[..]).unwrap();
+        blobs.create_head(TASK, 1, b"head").unwrap();
+        blobs.remove(&put.remove(0)).unwrap();
+        let mut listed = blobs.list().unwrap();
+        put.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(listed, put);
+    });
+}
+
+#[test]
 fn a_head_is_created_once() {
-    on_both(|blobs| {
+    on_all(|blobs| {
         assert_eq!(blobs.last_head(TASK).unwrap(), None);
         assert_eq!(blobs.head(TASK, 3).unwrap(), None);
         assert_eq!(blobs.create_head(TASK, 3, b"one").unwrap(), Created::Created);
@@ -129,7 +148,7 @@ fn a_head_is_created_once() {
 
 #[test]
 fn names_that_leave_the_folder_are_refused() {
-    on_both(|blobs| {
+    on_all(|blobs| {
         for name in [
             "",
             "..",
@@ -156,7 +175,7 @@ fn names_that_leave_the_folder_are_refused() {
 
 #[test]
 fn one_of_many_threads_creates_a_head() {
-    on_both(|blobs| {
+    on_all(|blobs| {
         let created: Vec<Created> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8u8)
                 .map(|thread| scope.spawn(move || blobs.create_head(TASK, 1, &[thread; 10]).unwrap()))

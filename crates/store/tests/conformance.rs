@@ -8,7 +8,7 @@ use undertone_accounting::participation::Participation;
 use undertone_protocol::TaskState::{self, Active, Completed, Draft, Halted, Paused};
 use undertone_store::{
     Admitted, AttemptId, AttemptState, AuditRow, DeviceRow, Histograms, Lease, NewAttempt, NewTask, Outcome,
-    Reason, SessionState, StoreError, TaskId, Unpublished,
+    Reason, SessionState, StoreError, TaskHolder, TaskId, Unpublished,
 };
 
 use common::*;
@@ -37,6 +37,10 @@ conformance!(
     a_name_is_taken_once_per_population,
     a_task_moves_only_as_its_states_allow,
     one_process_leads_a_task_at_a_time,
+    a_task_names_the_holder_of_its_lease,
+    a_process_is_listed_until_it_retires,
+    a_later_process_of_a_name_replaces_the_earlier_one,
+    processes_without_a_sign_of_life_are_swept,
     a_void_lease_changes_nothing,
     a_new_lease_abandons_what_was_being_released,
     one_attempt_is_open_at_a_time,
@@ -63,6 +67,8 @@ conformance!(
     a_device_has_one_row,
     certificates_are_spent_once_and_issued_within_a_limit,
     sweeping_deletes_what_is_over_and_nothing_else,
+    a_barred_subject_is_never_admitted_again,
+    a_key_of_pseudonyms_is_kept_once_and_destroyed_at_the_end,
     an_unknown_row_is_named,
     the_audit_log_is_whole,
     state_survives_a_restart,
@@ -76,6 +82,7 @@ fn restarts(test: &str) -> bool {
         "a_release_is_reserved_under_its_conditions",
         "the_audit_log_is_whole",
         "state_survives_a_restart",
+        "a_barred_subject_is_never_admitted_again",
     ]
     .contains(&test)
 }
@@ -109,6 +116,77 @@ fn a_task_is_read_back_as_it_was_created(world: &mut World) {
         .map(|row| row.task.name)
         .collect();
     assert_eq!(names, ["task 0", "task 1", "task 2", "task 3"]);
+}
+
+fn a_barred_subject_is_never_admitted_again(world: &mut World) {
+    let store = world.store();
+    let (task, lease) = active(store, "words", at_least(1, 9));
+    let (_, other) = active(store, "other", at_least(1, 9));
+    // Its open session does not save it from the bar, and a repeated check-in still has its answer.
+    let attempt = open(store, &lease);
+    let admitted = admission(store, attempt, 5, 1);
+    assert_eq!(store.admit(&admitted).unwrap(), Admitted::Yes);
+    assert!(store.bar(task, user(5), "operator").unwrap());
+    assert!(!store.bar(task, user(5), "operator").unwrap());
+    assert_eq!(store.admit(&admitted).unwrap(), Admitted::Before(session(1)));
+    assert_eq!(
+        store.admit(&admission(store, attempt, 5, 2)).unwrap(),
+        Admitted::Barred
+    );
+    store.abandon(&lease, attempt, Reason::Operator, &[]).unwrap();
+    let attempt = open(store, &lease);
+    assert_eq!(
+        store.admit(&admission(store, attempt, 5, 3)).unwrap(),
+        Admitted::Barred
+    );
+    assert_eq!(
+        store.admit(&admission(store, attempt, 6, 4)).unwrap(),
+        Admitted::Yes
+    );
+    // The bar is that of one task.
+    let elsewhere = open(store, &other);
+    assert_eq!(
+        store.admit(&admission(store, elsewhere, 5, 5)).unwrap(),
+        Admitted::Yes
+    );
+    let unknown = TaskId(sha(b"no task"));
+    assert!(matches!(
+        store.bar(unknown, user(5), "operator"),
+        Err(StoreError::Missing { .. })
+    ));
+    world.restart();
+    let store = world.store();
+    let lease = store.lease(task, "one", 30_000).unwrap().unwrap();
+    store.abandon(&lease, attempt, Reason::Crash, &[]).unwrap();
+    let attempt = open(store, &lease);
+    assert_eq!(
+        store.admit(&admission(store, attempt, 5, 6)).unwrap(),
+        Admitted::Barred
+    );
+    let name = user(5).to_string();
+    let rows = world.audit();
+    assert_eq!(rows.iter().filter(|row| row.action == "bar").count(), 1);
+    assert!(rows.iter().all(|row| !row.detail.contains(&name)));
+}
+
+fn a_key_of_pseudonyms_is_kept_once_and_destroyed_at_the_end(world: &mut World) {
+    let store = world.store();
+    let (task, lease) = active(store, "words", at_least(1, 9));
+    assert_eq!(store.pseudonym_key(task).unwrap(), None);
+    assert_eq!(store.keep_pseudonym_key(task, b"first").unwrap(), b"first");
+    assert_eq!(store.keep_pseudonym_key(task, b"second").unwrap(), b"first");
+    assert_eq!(store.pseudonym_key(task).unwrap().unwrap(), b"first");
+    refused(
+        store.forget_pseudonym_key(task, "operator"),
+        "completed, since admission needs the key",
+    );
+    let chain = store.task(task).unwrap().chain;
+    store.end(&lease, b"{}", &hex(&sha(b"{}")), &chain).unwrap();
+    assert!(store.forget_pseudonym_key(task, "operator").unwrap());
+    assert!(!store.forget_pseudonym_key(task, "operator").unwrap());
+    assert_eq!(store.pseudonym_key(task).unwrap(), None);
+    let rows = world.audit();
+    assert_eq!(rows.iter().filter(|row| row.action == "forget").count(), 1);
 }
 
 fn a_name_is_taken_once_per_population(world: &mut World) {
@@ -1161,4 +1239,83 @@ fn state_survives_a_restart(world: &mut World) {
         store.abandoned_since_release(task).unwrap()[0].participants,
         users([2])
     );
+}
+
+fn a_task_names_the_holder_of_its_lease(world: &mut World) {
+    let store = world.store();
+    let (task, lease) = active(store, "words", at_least(2, 3));
+    let holder = TaskHolder {
+        process: lease.process.clone(),
+        until: lease.until,
+    };
+    assert_eq!(store.task(task).unwrap().holder, Some(holder));
+    world.clock.advance(10_000);
+    let renewed = store.renew(&lease, 30_000).unwrap();
+    let held = store.tasks().unwrap().remove(0).holder.unwrap();
+    assert_eq!(
+        (held.process, held.until),
+        (renewed.process.clone(), renewed.until)
+    );
+    // A lease that is over still names its process.
+    world.clock.advance(31_000);
+    assert!(store.task(task).unwrap().holder.is_some());
+    store.hand_back(renewed).unwrap();
+    assert_eq!(store.task(task).unwrap().holder, None);
+}
+
+fn a_process_is_listed_until_it_retires(world: &mut World) {
+    let store = world.store();
+    assert!(store.processes().unwrap().is_empty());
+    let two = store.register(&process("two")).unwrap();
+    let one = store.register(&process("one")).unwrap();
+    world.clock.advance(500);
+    assert!(store.beat("two", two, "front").unwrap());
+    let rows = store.processes().unwrap();
+    let seen: Vec<_> = rows
+        .iter()
+        .map(|row| (row.name.as_str(), row.epoch, row.roles.as_str(), row.beat - BEGIN))
+        .collect();
+    assert_eq!(
+        seen,
+        [("one", one, "front,leader", 0), ("two", two, "front", 500)]
+    );
+    assert_eq!(rows[1].url, "https://two.example:8450");
+    assert!(!store.beat("three", 1, "front").unwrap());
+    store.retire("two", two + 1).unwrap();
+    assert_eq!(store.processes().unwrap().len(), 2);
+    store.retire("two", two).unwrap();
+    store.retire("two", two).unwrap();
+    assert_eq!(store.processes().unwrap(), rows[..1]);
+    assert!(!store.beat("two", two, "front").unwrap());
+}
+
+fn a_later_process_of_a_name_replaces_the_earlier_one(world: &mut World) {
+    let store = world.store();
+    let earlier = store.register(&process("one")).unwrap();
+    let later = store.register(&process("one")).unwrap();
+    assert!(later > earlier);
+    assert!(!store.beat("one", earlier, "front").unwrap());
+    assert!(store.beat("one", later, "front").unwrap());
+    store.retire("one", earlier).unwrap();
+    assert_eq!(store.processes().unwrap()[0].epoch, later);
+    // After its end a name begins above the epochs it had.
+    store.retire("one", later).unwrap();
+    world.clock.advance(1000);
+    assert!(store.register(&process("one")).unwrap() > later);
+}
+
+fn processes_without_a_sign_of_life_are_swept(world: &mut World) {
+    let store = world.store();
+    store.register(&process("lost")).unwrap();
+    world.clock.advance(80_000_000);
+    store.register(&process("young")).unwrap();
+    world.clock.advance(6_400_000);
+    store.sweep().unwrap();
+    let names: Vec<String> = store
+        .processes()
+        .unwrap()
+        .into_iter()
+        .map(|row| row.name)
+        .collect();
+    assert_eq!(names, ["young"]);
 }

@@ -206,3 +206,146 @@ fn databases_of_other_programs_and_versions_are_refused() {
         .unwrap_err();
     assert!(matches!(missing, StoreError::Unavailable { .. }), "{missing}");
 }
+
+/// A process that has a database alone keeps processes of a service out, and they keep it out; they do not hinder each other.
+#[test]
+fn a_database_is_open_to_one_process_alone_or_to_those_of_a_service() {
+    let Some(server) = shared() else { return };
+    let url = server.database();
+    let locked = |opened: undertone_store::Result<Postgres>| {
+        let error = opened.unwrap_err();
+        assert!(matches!(error, StoreError::Locked { .. }), "{error}");
+    };
+    let first = Postgres::open_beside(&url).unwrap();
+    let second = Postgres::open_beside(&url).unwrap();
+    locked(Postgres::open_alone(&url));
+    drop(first);
+    locked(Postgres::open_alone(&url));
+    drop(second);
+    let alone = Postgres::open_alone(&url).unwrap();
+    locked(Postgres::open_beside(&url));
+    locked(Postgres::open_alone(&url));
+    drop(alone);
+    Postgres::open_beside(&url).unwrap();
+}
+
+/// A process that only reads goes by the clock of the server, not by 1970.
+#[test]
+fn a_store_that_was_only_read_shows_the_time_of_the_server() {
+    let Some(server) = shared() else { return };
+    let url = server.database();
+    drop(Postgres::open(&url).unwrap());
+    let store = Postgres::open(&url).unwrap();
+    assert!(store.tasks().unwrap().is_empty());
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let here = since.unwrap().as_millis() as u64;
+    assert!(here.abs_diff(store.now()) < 60_000, "{} and {here}", store.now());
+}
+
+/// An authority, and a certificate of it for a host name, with its key: all in PEM.
+fn certificates(host: &str) -> (String, String, String) {
+    let authority_key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, "authority of a test");
+    let authority = params.self_signed(&authority_key).unwrap();
+    let issuer = rcgen::Issuer::new(params, authority_key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let leaf = rcgen::CertificateParams::new([host.to_owned()]).unwrap();
+    let leaf = leaf.signed_by(&key, &issuer).unwrap();
+    (authority.pem(), leaf.pem(), key.serialize_pem())
+}
+
+#[test]
+fn connections_are_encrypted_to_a_server_whose_certificate_fits_and_to_no_other() {
+    let (authority, certificate, key) = certificates("localhost");
+    let Some(server) = Server::start_with_tls(&certificate, &key) else {
+        return;
+    };
+    let folder = folder();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let right = file("right.pem", &authority);
+    let foreign = file("foreign.pem", &certificates("localhost").0);
+    let local = server.database();
+    let name = local.split(['/', '?']).nth(3).unwrap();
+    let at = |host: &str, rest: &str| {
+        format!(
+            "postgres://postgres@{host}:{}/{name}?hostaddr=127.0.0.1{rest}",
+            server.port()
+        )
+    };
+    for mode in ["require", "verify-full"] {
+        let tls = |host: &str, roots: &str| at(host, &format!("&sslmode={mode}&sslrootcert={roots}"));
+        let store = Postgres::open(&tls("localhost", &right)).unwrap();
+        active(&store, &format!("words-{mode}"), at_least(2, 3));
+        let encrypted = "SELECT 1 / count(*) FROM pg_stat_ssl WHERE ssl AND pid <> pg_backend_pid()";
+        server.sql(&local, encrypted);
+        let error = Postgres::open(&tls("localhost", &foreign))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("certificate"), "{error}");
+        let error = Postgres::open(&tls("other.example", &right))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("certificate"), "{error}");
+    }
+    // The server lets nobody in without TLS, and the store does not fall back to it unasked.
+    let error = Postgres::open(&at("localhost", "")).unwrap_err().to_string();
+    assert!(
+        error.contains("no encryption") || error.contains("SSL"),
+        "{error}"
+    );
+}
+
+/// The server loses power between two admissions of one subject at two processes that live on: `times` subjects, each in an attempt
+/// of its own. Whatever the server forgot, the second device gets no place, and no sum with the first one is released.
+fn between_two_admissions(times: u64) {
+    let Some(mut server) = Server::start() else { return };
+    let (url, clock) = (server.database(), ManualClock::at(BEGIN));
+    let stores = [open_at(&url, &clock), open_at(&url, &clock)];
+    let (_, lease) = active(&stores[0], "words", at_least(1, 1000));
+    let mut forgotten = 0;
+    for turn in 0..times {
+        let attempt = open(&stores[0], &lease);
+        let who = 1000 + turn;
+        let first = admission(&stores[0], attempt, who, 2 * turn + 1);
+        assert_eq!(stores[0].admit(&first).unwrap(), Admitted::Yes);
+        server.restart("immediate");
+        let mut second = admission(&stores[1], attempt, who, 2 * turn + 2);
+        second.device = sha(&turn.to_le_bytes());
+        let answer = stores[1].admit(&second).unwrap();
+        assert_ne!(answer, Admitted::Yes, "turn {turn}");
+        forgotten += u64::from(!matches!(answer, Admitted::Held(_)));
+        let refused = stores[0].reserve(&lease, attempt, 1000).unwrap_err();
+        assert!(matches!(refused, StoreError::Conflict { .. }), "{refused}");
+        stores[0]
+            .abandon(&lease, attempt, undertone_store::Reason::Store, &[first.user])
+            .unwrap();
+        // Its participation counts, although the server may have forgotten the session.
+        let again = open(&stores[0], &lease);
+        let third = admission(&stores[1], again, who, 1_000_000 + turn);
+        let answer = stores[1].admit(&third).unwrap();
+        assert!(matches!(answer, Admitted::TooSoon { .. }), "{answer:?}");
+        stores[0]
+            .abandon(&lease, again, undertone_store::Reason::Few, &[])
+            .unwrap();
+    }
+    println!("{forgotten} of {times} admissions were forgotten");
+}
+
+#[test]
+fn a_subject_whose_admission_may_be_forgotten_is_never_twice_in_a_sum() {
+    between_two_admissions(5);
+}
+
+#[test]
+#[ignore = "two minutes"]
+fn of_a_hundred_subjects_whose_admission_may_be_forgotten_none_is_twice_in_a_sum() {
+    between_two_admissions(100);
+}

@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime};
 use sha2::{Digest, Sha256};
 use undertone_protocol::Digest32;
 
-use super::{BlobError, BlobReader, Blobs, Created, MAX_HEAD, Result, Stored, check_head, check_name};
+use super::{
+    BlobError, BlobReader, Blobs, Created, MAX_HEAD, Result, Stored, check_head, check_name, digest, number,
+};
 use crate::audit::hex;
 use crate::failpoint::failpoint;
 use crate::{AttemptId, TaskId};
@@ -264,6 +266,12 @@ impl Blobs for FolderBlobs {
         })
     }
 
+    fn list(&self) -> Result<Vec<Digest32>> {
+        let found = entries(&self.root.join("blobs"))?;
+        let named = |path: PathBuf| digest(path.file_name()?.to_str()?);
+        Ok(found.into_iter().filter_map(named).collect())
+    }
+
     fn remove(&self, digest: &Digest32) -> Result<bool> {
         let path = self.blob(digest);
         match fs::remove_file(&path) {
@@ -355,17 +363,11 @@ fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BlobError 
 }
 
 fn missing(path: &Path) -> BlobError {
-    BlobError::Missing {
-        path: path.display().to_string(),
-    }
+    super::missing(path.display().to_string())
 }
 
 fn damaged(path: &Path, expected: &Digest32, got: &Digest32) -> BlobError {
-    BlobError::Damaged {
-        path: path.display().to_string(),
-        expected: hex(expected),
-        got: hex(got),
-    }
+    super::damaged(path.display().to_string(), expected, got)
 }
 
 /// A regular file that is no link; `None` where there is nothing.
@@ -437,10 +439,6 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// The names in a folder that are numbers as this program writes them.
 fn numbers(folder: &Path) -> Result<Vec<u64>> {
-    let number = |path: PathBuf| {
-        let name = path.file_name()?.to_str()?.to_owned();
-        let number: u64 = name.parse().ok()?;
-        (number.to_string() == name).then_some(number)
-    };
-    Ok(entries(folder)?.into_iter().filter_map(number).collect())
+    let numbered = |path: PathBuf| number(path.file_name()?.to_str()?);
+    Ok(entries(folder)?.into_iter().filter_map(numbered).collect())
 }

@@ -106,6 +106,10 @@ impl Blobs for MemoryBlobs {
         Ok(new)
     }
 
+    fn list(&self) -> Result<Vec<Digest32>> {
+        Ok(self.state().blobs.keys().copied().collect())
+    }
+
     fn get(&self, digest: &Digest32, offset: u64) -> Result<BlobReader> {
         let path = || format!("blobs/{}", hex(digest));
         let bytes = self.state().blobs.get(digest).cloned();

@@ -1,6 +1,6 @@
 //! The transactions of a store in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, TaskState};
@@ -10,8 +10,8 @@ use crate::clock::{MAX_MILLIS, after};
 use crate::rules::{self, AttemptFacts, Receipt, TaskFacts, missing};
 use crate::{
     AbandonedAttempt, Admission, Admitted, AttemptId, AttemptState, DeviceRow, Histograms, Lease, Millis,
-    NewAttempt, NewTask, Outcome, Reason, Release, Result, SessionId, SessionState, Store, TaskId, TaskRow,
-    Unpublished,
+    NewAttempt, NewProcess, NewTask, Outcome, ProcessRow, Reason, Release, Result, SessionId, SessionState,
+    Store, TaskId, TaskRow, Unpublished,
 };
 
 impl Store for Memory {
@@ -48,6 +48,7 @@ impl Store for Memory {
             head_model: task.model,
             head_state: None,
             users: BTreeMap::new(),
+            barred: BTreeSet::new(),
             lines: Vec::new(),
             metrics: Vec::new(),
             models: BTreeMap::from([(0, initial)]),
@@ -150,6 +151,7 @@ impl Store for Memory {
             members: BTreeMap::new(),
             participants: Vec::new(),
             receipt: None,
+            included: None,
         });
         Ok(id)
     }
@@ -252,6 +254,7 @@ impl Store for Memory {
         attempt.facts.fence = lease.fence;
         attempt.closed = Some(now);
         attempt.receipt = Some(Receipt::of(release));
+        attempt.included = Some(release.included.len() as u64);
         let members = attempt.members.clone();
         for (listed, to) in [
             (&release.included, SessionState::Included),
@@ -481,6 +484,74 @@ impl Store for Memory {
         Ok(fits)
     }
 
+    fn register(&self, process: &NewProcess) -> Result<u64> {
+        let now = self.now();
+        let mut state = self.state();
+        let before = state.processes.get(&process.name).map_or(0, |row| row.epoch + 1);
+        let row = ProcessRow {
+            name: process.name.clone(),
+            epoch: before.max(now),
+            url: process.url.clone(),
+            roles: process.roles.clone(),
+            beat: now,
+        };
+        let epoch = row.epoch;
+        state.processes.insert(process.name.clone(), row);
+        Ok(epoch)
+    }
+
+    fn beat(&self, process: &str, epoch: u64, roles: &str) -> Result<bool> {
+        let now = self.now();
+        let mut state = self.state();
+        let found = state.processes.get_mut(process).filter(|row| row.epoch == epoch);
+        let Some(row) = found else { return Ok(false) };
+        row.beat = now;
+        roles.clone_into(&mut row.roles);
+        Ok(true)
+    }
+
+    fn retire(&self, process: &str, epoch: u64) -> Result<()> {
+        self.state()
+            .processes
+            .retain(|name, row| name != process || row.epoch != epoch);
+        Ok(())
+    }
+
+    fn processes(&self) -> Result<Vec<ProcessRow>> {
+        Ok(self.state().processes.values().cloned().collect())
+    }
+
+    fn bar(&self, task: TaskId, user: ParticipantId, actor: &str) -> Result<bool> {
+        let now = self.now();
+        let mut state = self.state();
+        let new = state.task_mut(task)?.barred.insert(user);
+        if new {
+            state.note(now, actor, "bar", &rules::barred(task));
+        }
+        Ok(new)
+    }
+
+    fn keep_pseudonym_key(&self, task: TaskId, sealed: &[u8]) -> Result<Vec<u8>> {
+        let mut state = self.state();
+        let kept = state.pseudonym_keys.entry(task);
+        Ok(kept.or_insert_with(|| sealed.to_vec()).clone())
+    }
+
+    fn pseudonym_key(&self, task: TaskId) -> Result<Option<Vec<u8>>> {
+        Ok(self.state().pseudonym_keys.get(&task).cloned())
+    }
+
+    fn forget_pseudonym_key(&self, task: TaskId, actor: &str) -> Result<bool> {
+        let now = self.now();
+        let mut state = self.state();
+        rules::may_forget(task, state.task(task)?.facts.state)?;
+        let gone = state.pseudonym_keys.remove(&task).is_some();
+        if gone {
+            state.note(now, actor, "forget", &rules::forgotten(task));
+        }
+        Ok(gone)
+    }
+
     fn sweep(&self) -> Result<()> {
         let now = self.now();
         let mut guard = self.state();
@@ -503,6 +574,9 @@ impl Store for Memory {
         state
             .counters
             .retain(|_, counter| after(counter.at, rules::KEEP_COUNTERS) > now);
+        state
+            .processes
+            .retain(|_, row| after(row.beat, rules::KEEP_PROCESSES) > now);
         Ok(())
     }
 }

@@ -11,8 +11,10 @@ use postgres::error::SqlState;
 use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use postgres::{Client, Config, NoTls, SimpleQueryMessage, Statement};
 use sha2::{Digest, Sha256};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::dialect;
+use super::tls::Encryption;
 use crate::Millis;
 use crate::clock::{Clock, Watch};
 use crate::sql::value::Param;
@@ -45,14 +47,41 @@ impl Clock for ServerClock {
     }
 }
 
-/// The lock of the one process that writes by [`Postgres::open_alone`](super::Postgres::open_alone): "UDT2".
+/// The lock that [`Postgres::open_alone`](super::Postgres::open_alone) takes for itself, and
+/// [`Postgres::open_beside`](super::Postgres::open_beside) shares: "UDT2".
 const ALONE: u32 = 0x5544_5432;
+
+/// The statement that reads the time of the server.
+const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+
+/// The other processes that may use the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Company {
+    /// All: the connection takes no lock.
+    Any,
+    /// Processes of the same service.
+    Beside,
+    /// None.
+    Alone,
+}
+
+impl Company {
+    /// The statement that takes the lock; `None` where none is needed.
+    fn lock(self) -> Option<String> {
+        match self {
+            Self::Any => None,
+            Self::Beside => Some(format!("SELECT pg_try_advisory_lock_shared({ALONE})")),
+            Self::Alone => Some(format!("SELECT pg_try_advisory_lock({ALONE})")),
+        }
+    }
+}
 
 /// A connection that is made when it is needed, and made anew after it was lost.
 pub(super) struct PostgresDriver {
-    /// `true` where the connection must hold the lock of a single process.
-    pub(super) alone: bool,
+    /// The connection holds the lock that goes with it.
+    pub(super) company: Company,
     config: Config,
+    encryption: Encryption,
     watch: Arc<Watch>,
     clock: Option<ServerClock>,
     connection: RefCell<Option<Connection>>,
@@ -66,10 +95,16 @@ struct Connection {
 }
 
 impl PostgresDriver {
-    pub(super) fn new(config: Config, watch: Arc<Watch>, clock: Option<ServerClock>) -> Self {
+    pub(super) fn new(
+        config: Config,
+        encryption: Encryption,
+        watch: Arc<Watch>,
+        clock: Option<ServerClock>,
+    ) -> Self {
         Self {
-            alone: false,
+            company: Company::Any,
             config,
+            encryption,
             watch,
             clock,
             connection: RefCell::new(None),
@@ -100,14 +135,20 @@ impl PostgresDriver {
         began
     }
 
+    fn note_time(&self, told: &[String]) {
+        if let (Some(clock), Some(now)) = (&self.clock, told.first().and_then(|now| now.parse().ok())) {
+            clock.set(now);
+        }
+    }
+
     fn connect(&mut self) -> Found<()> {
         if self.connection.get_mut().is_some() {
             return Ok(());
         }
-        let mut client = self.config.connect(NoTls).map_err(|error| failure(&error))?;
-        if self.alone {
+        let mut client = connect(&self.config, &self.encryption)?;
+        if let Some(lock) = self.company.lock() {
             let taken = client
-                .query_one(&format!("SELECT pg_try_advisory_lock({ALONE})"), &[])
+                .query_one(&lock, &[])
                 .and_then(|row| row.try_get::<_, bool>(0))
                 .map_err(|error| failure(&error))?;
             if !taken {
@@ -149,6 +190,18 @@ impl PostgresDriver {
         self.open = false;
         self.with(|connection| connection.client.batch_execute(sql))
     }
+}
+
+/// A new connection.
+pub(super) fn connect(config: &Config, encryption: &Encryption) -> Found<Client> {
+    let connected = match encryption {
+        Encryption::None => config.connect(NoTls),
+        Encryption::Tls(client) => {
+            let tls = MakeRustlsConnect::new(rustls::ClientConfig::clone(client));
+            config.connect(tls)
+        }
+    };
+    connected.map_err(|error| failure(&error))
 }
 
 /// A failure of Postgres.
@@ -205,7 +258,7 @@ fn kind(param: &Param<'_>) -> Type {
     }
 }
 
-fn cell(row: &postgres::Row, place: usize) -> Result<Cell, postgres::Error> {
+pub(super) fn cell(row: &postgres::Row, place: usize) -> Result<Cell, postgres::Error> {
     Ok(match *row.columns()[place].type_() {
         Type::BYTEA => row
             .try_get::<_, Option<Vec<u8>>>(place)?
@@ -281,12 +334,9 @@ impl Driver for PostgresDriver {
             Durability::Normal => "off",
         };
         let told = self.begin_with(&format!(
-            "BEGIN ISOLATION LEVEL SERIALIZABLE; SET LOCAL synchronous_commit = {commit}; \
-             SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+            "BEGIN ISOLATION LEVEL SERIALIZABLE; SET LOCAL synchronous_commit = {commit}; {TIME}"
         ))?;
-        if let (Some(clock), Some(now)) = (&self.clock, told.first().and_then(|now| now.parse().ok())) {
-            clock.set(now);
-        }
+        self.note_time(&told);
         Ok(())
     }
 
@@ -315,8 +365,12 @@ impl Driver for PostgresDriver {
     }
 
     fn begin_reading(&mut self) -> Found<()> {
-        self.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            .map(drop)
+        // A process that only reads goes by the clock of the server, too.
+        let told = self.begin_with(&format!(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {TIME}"
+        ))?;
+        self.note_time(&told);
+        Ok(())
     }
 
     fn sql(&self) -> &dyn Sql {

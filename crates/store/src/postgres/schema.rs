@@ -55,6 +55,15 @@ pub(super) fn open(driver: &mut PostgresDriver, place: &str) -> Result<()> {
     }
 }
 
+/// Refuses a database of another schema, and one without tables.
+pub(super) fn check(driver: &mut PostgresDriver, place: &str) -> Result<()> {
+    match version(driver, place)? {
+        Some(VERSION) => Ok(()),
+        Some(got) => Err(other(place, got)),
+        None => Err(crate::rules::missing("database", place)),
+    }
+}
+
 /// Brings an older database to the present schema.
 pub(super) fn migrate(driver: &mut PostgresDriver, place: &str) -> Result<()> {
     match version(driver, place)? {

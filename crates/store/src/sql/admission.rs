@@ -1,31 +1,46 @@
 //! Admission: one statement that checks and holds a subject, and the answer to those it refuses.
 
 use undertone_accounting::participation::{Participation, Spacing};
+use undertone_coordinator::participation::policy::Last;
 use undertone_protocol::TaskState;
 
-use super::facts::{Schema, user};
-use super::{Bits, Name, Sql, Time, Tx, change, first, one};
+use super::facts::Schema;
+use super::{Bits, Name, Sql, Time, Tx, change, first};
 use crate::failpoint::failpoint;
 use crate::rules::{self, Standing, missing};
 use crate::{Admission, Admitted, AttemptState, Millis, SessionId, SessionState};
 
-/// The columns that an admission depends on, and that no transaction changes while the attempt is open.
+/// The facts that an admission depends on.
 struct Terms {
-    task: i64,
     round: u64,
     participation: Participation,
     report_until: Millis,
     /// `true` if the attempt had a free place and took devices.
     takes: bool,
+    /// The session that the same check-in opened before.
+    before: Option<SessionId>,
+    barred: bool,
+    standing: Standing,
 }
 
-const TERMS: &str = "SELECT a.task, a.round, a.state, a.start, a.select_until, a.report_until, a.target, a.occupied, \
-     t.state AS task_state, t.spacing, t.min_sep, t.max_part \
-     FROM attempts a JOIN tasks t ON t.id = a.task WHERE a.id = ?1";
+/// All of it in one statement, since each statement is a message to a server and back.
+const TERMS: &str = "SELECT a.round, a.state, a.start, a.select_until, a.report_until, a.target, a.occupied, \
+     t.state AS task_state, t.spacing, t.min_sep, t.max_part, \
+     (SELECT e.id FROM sessions e WHERE e.device = ?2 AND e.checkin = ?3) AS earlier, \
+     (SELECT count(*) FROM barred b WHERE b.task = a.task AND b.user = ?4) AS bars, \
+     (SELECT s.state FROM sessions s WHERE s.attempt = a.id AND s.user = ?4 AND s.state <> 'lost_before_ready') AS session, \
+     u.last_round, u.participations, u.holds_until \
+     FROM attempts a JOIN tasks t ON t.id = a.task LEFT JOIN users u ON u.task = a.task AND u.user = ?4 WHERE a.id = ?1";
 
 fn terms(conn: &dyn Sql, admission: &Admission, start: u64, now: Millis) -> Tx<Terms> {
     let id = admission.attempt;
-    let found = first(conn, TERMS, [Bits(id.0)], |row| {
+    let values = (
+        Bits(id.0),
+        admission.device,
+        admission.checkin,
+        Bits(admission.user.get()),
+    );
+    let found = first(conn, TERMS, values, |row| {
         let Name::<AttemptState>(state) = row.get("state")?;
         let Name::<TaskState>(task_state) = row.get("task_state")?;
         let (occupied, target): (i64, i64) = (row.get("occupied")?, row.get("target")?);
@@ -34,12 +49,26 @@ fn terms(conn: &dyn Sql, admission: &Admission, start: u64, now: Millis) -> Tx<T
             && row.get::<Bits>("start")?.0 == start
             && now < row.get::<Time>("select_until")?.0
             && occupied < target;
+        let last: Option<Bits> = row.get("last_round")?;
+        let participations: Option<Bits> = row.get("participations")?;
+        let hold: Option<Time> = row.get("holds_until")?;
+        let session: Option<Name<SessionState>> = row.get("session")?;
+        let before: Option<[u8; 16]> = row.get("earlier")?;
         let terms = Terms {
-            task: row.get("task")?,
             round: row.get::<Bits>("round")?.0,
             participation: Participation::single(),
             report_until: row.get::<Time>("report_until")?.0,
             takes,
+            before: before.map(SessionId),
+            barred: row.get("bars")?,
+            standing: Standing {
+                last: last.map(|Bits(round)| Last {
+                    round,
+                    participations: participations.map_or(0, |Bits(count)| count),
+                }),
+                hold: hold.map(|Time(hold)| hold),
+                session: session.map(|Name(state)| state),
+            },
         };
         Ok((terms, Schema::read(row)?))
     })?;
@@ -51,29 +80,17 @@ fn terms(conn: &dyn Sql, admission: &Admission, start: u64, now: Millis) -> Tx<T
 /// The terms of an admission, and the answer to one that opens no session.
 fn explain(conn: &dyn Sql, admission: &Admission, start: u64, now: Millis) -> Tx<(Terms, Option<Admitted>)> {
     let terms = terms(conn, admission, start, now)?;
-    let sql = "SELECT id FROM sessions WHERE device = ?1 AND checkin = ?2";
-    let before = first(conn, sql, (admission.device, admission.checkin), |row| row.get(0))?;
-    if let Some(session) = before {
-        return Ok((terms, Some(Admitted::Before(SessionId(session)))));
+    if let Some(session) = terms.before {
+        return Ok((terms, Some(Admitted::Before(session))));
     }
-    let (last, hold) = user(conn, terms.task, admission.user)?;
-    let sql = "SELECT state FROM sessions WHERE attempt = ?1 AND user = ?2 AND state <> 'lost_before_ready'";
-    let session = first(
-        conn,
-        sql,
-        (Bits(admission.attempt.0), Bits(admission.user.get())),
-        |row| row.get(0),
-    )?;
-    let standing = Standing {
-        last,
-        hold,
-        session: session.map(|Name(state)| state),
-    };
+    if terms.barred {
+        return Ok((terms, Some(Admitted::Barred)));
+    }
     let refused = rules::refusal(
         terms.participation,
         terms.round,
         admission.user,
-        &standing,
+        &terms.standing,
         now,
         terms.report_until,
     );
@@ -89,6 +106,7 @@ const HOLD: &str = "INSERT INTO users (task, user, last_round, participations, h
      WHERE a.id = ?1 AND a.state = 'selecting' AND t.state = 'active' AND a.start = ?5 AND ?4 < a.select_until \
      AND a.occupied < a.target AND NOT EXISTS (SELECT 1 FROM sessions s \
        WHERE s.attempt = ?1 AND s.user = ?2 AND s.state <> 'lost_before_ready') \
+     AND NOT EXISTS (SELECT 1 FROM barred b WHERE b.task = a.task AND b.user = ?2) \
      ON CONFLICT (task, user) DO UPDATE SET holds_until = excluded.holds_until \
      WHERE (users.holds_until IS NULL OR users.holds_until <= ?4) \
      AND (?6 < 0 OR users.participations < ?6) \
@@ -101,10 +119,6 @@ pub(crate) fn admit(conn: &dyn Sql, admission: &Admission, start: u64, now: Mill
     let (terms, refused) = explain(conn, admission, start, now)?;
     if let Some(refused) = refused {
         return Ok(refused);
-    }
-    let sql = "SELECT count(*) FROM sessions WHERE id = ?1";
-    if one::<bool>(conn, sql, [admission.session.0])? {
-        return Err(rules::session_taken().into());
     }
     let schema = terms.participation;
     let spacing: Spacing = schema.spacing();
@@ -134,9 +148,10 @@ pub(crate) fn admit(conn: &dyn Sql, admission: &Admission, start: u64, now: Mill
         return Ok(Admitted::Full);
     }
     failpoint!("admit: after the hold");
-    change(
+    let opened = change(
         conn,
-        "INSERT INTO sessions (id, attempt, user, device, checkin, state, assigned) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT INTO sessions (id, attempt, user, device, checkin, state, assigned) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
+         ON CONFLICT (id) DO NOTHING",
         (
             admission.session.0,
             attempt,
@@ -147,6 +162,9 @@ pub(crate) fn admit(conn: &dyn Sql, admission: &Admission, start: u64, now: Mill
             Time(now),
         ),
     )?;
+    if opened == 0 {
+        return Err(rules::session_taken().into());
+    }
     failpoint!("admit: after the session");
     change(
         conn,

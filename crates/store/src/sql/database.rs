@@ -8,13 +8,16 @@ use undertone_protocol::{Digest32, TaskState};
 use super::tasks::Line;
 use super::writer::Durability::{Full, Normal};
 use super::writer::{Driver, Durability, Writer};
-use super::{Sql, Time, Tx, admission, attempts, devices, facts, release, tasks};
+use super::{
+    Sql, Time, Tx, admission, attempts, devices, facts, oversight, processes, release, subjects, tasks,
+};
 use crate::audit::AuditRow;
 use crate::clock::after;
+use crate::oversight::about;
 use crate::{
-    AbandonedAttempt, Admission, Admitted, AttemptId, AttemptState, DeviceRow, Histograms, Lease, Millis,
-    NewAttempt, NewTask, Outcome, Reason, Release, Result, SessionId, SessionState, Store, TaskId, TaskRow,
-    Unpublished, rules,
+    AbandonedAttempt, Admission, Admitted, AttemptId, AttemptRow, AttemptState, DeviceRow, Histograms, Lease,
+    LeaseRow, Millis, NewAttempt, NewProcess, NewTask, Outcome, Oversight, ProcessRow, Reason, Release,
+    Result, SessionId, SessionState, Store, TaskId, TaskRow, Unpublished, rules,
 };
 
 /// Max number of reading connections that wait for the next reader.
@@ -234,8 +237,9 @@ impl<T: OverSql> Store for T {
     }
 
     fn published(&self, task: TaskId, round: u64) -> Result<()> {
+        // A server that lost the mark would refuse the model to devices, and its leader, which lives on, would not publish it again.
         self.database()
-            .write(Normal, move |conn| tasks::published(conn, task, round))
+            .write(Full, move |conn| tasks::published(conn, task, round))
     }
 
     fn may_serve(&self, blob: &Digest32) -> Result<bool> {
@@ -304,6 +308,54 @@ impl<T: OverSql> Store for T {
         })
     }
 
+    fn register(&self, process: &NewProcess) -> Result<u64> {
+        let process = process.clone();
+        self.database()
+            .write_at(Normal, move |conn, now| processes::register(conn, &process, now))
+    }
+
+    fn beat(&self, process: &str, epoch: u64, roles: &str) -> Result<bool> {
+        let (process, roles) = (process.to_owned(), roles.to_owned());
+        self.database().write_at(Normal, move |conn, now| {
+            processes::beat(conn, &process, epoch, &roles, now)
+        })
+    }
+
+    fn retire(&self, process: &str, epoch: u64) -> Result<()> {
+        let process = process.to_owned();
+        self.database()
+            .write(Normal, move |conn| processes::retire(conn, &process, epoch))
+    }
+
+    fn processes(&self) -> Result<Vec<ProcessRow>> {
+        self.database().read(processes::rows)
+    }
+
+    fn bar(&self, task: TaskId, user: ParticipantId, actor: &str) -> Result<bool> {
+        let actor = actor.to_owned();
+        self.database().write_at(Full, move |conn, now| {
+            subjects::bar(conn, task, user, &actor, now)
+        })
+    }
+
+    fn keep_pseudonym_key(&self, task: TaskId, sealed: &[u8]) -> Result<Vec<u8>> {
+        let sealed = sealed.to_vec();
+        self.database().write(Full, move |conn| {
+            subjects::keep_pseudonym_key(conn, task, &sealed)
+        })
+    }
+
+    fn pseudonym_key(&self, task: TaskId) -> Result<Option<Vec<u8>>> {
+        self.database().read(|conn| subjects::pseudonym_key(conn, task))
+    }
+
+    fn forget_pseudonym_key(&self, task: TaskId, actor: &str) -> Result<bool> {
+        let actor = actor.to_owned();
+        self.database().write_at(Full, move |conn, now| {
+            subjects::forget_pseudonym_key(conn, task, &actor, now)
+        })
+    }
+
     fn sweep(&self) -> Result<()> {
         let now = Store::now(self);
         if let Some(until) = now.checked_sub(rules::KEEP_SESSIONS) {
@@ -318,6 +370,37 @@ impl<T: OverSql> Store for T {
             }
         }
         self.database()
-            .write(Normal, move |conn| devices::sweep(conn, now))
+            .write(Normal, move |conn| devices::sweep(conn, now))?;
+        self.database()
+            .write(Normal, move |conn| processes::sweep(conn, now))
+    }
+}
+
+impl<T: OverSql> Oversight for T {
+    fn attempts(&self, task: TaskId, limit: u32) -> Result<Vec<AttemptRow>> {
+        self.database()
+            .read(|conn| oversight::attempts(conn, task, limit))
+    }
+
+    fn leases(&self) -> Result<Vec<LeaseRow>> {
+        let now = Store::now(self);
+        self.database().read(|conn| oversight::leases(conn, now))
+    }
+
+    fn enrolments(&self, population: &str, from: u64) -> Result<Vec<(u64, u64)>> {
+        self.database()
+            .read(|conn| oversight::enrolments(conn, population, from))
+    }
+
+    fn acts(&self, task: TaskId, limit: u32) -> Result<Vec<AuditRow>> {
+        self.database().read(|conn| oversight::acts(conn, task, limit))
+    }
+
+    fn note_act(&self, task: TaskId, actor: &str, action: &str, note: &str) -> Result<()> {
+        let (actor, action) = (actor.to_owned(), action.to_owned());
+        let detail = format!("{}{note}", about(task));
+        self.database().write_at(Full, move |conn, now| {
+            facts::note(conn, now, &actor, &action, &detail)
+        })
     }
 }

@@ -4,10 +4,11 @@ use undertone_accounting::participation::{Gap, Participation, Spacing};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::participation::policy::Last;
 
+use super::value::Params;
 use super::{Bits, Found, Name, Row, Sql, Time, Tx, all, change, digest, first};
 use crate::audit::AuditRow;
 use crate::rules::{AttemptFacts, TaskFacts, missing};
-use crate::{AttemptId, AttemptState, Lease, Millis, NewTask, StoreError, TaskId, TaskRow};
+use crate::{AttemptId, AttemptState, Lease, Millis, NewTask, StoreError, TaskHolder, TaskId, TaskRow};
 
 /// A task with the number of its row.
 pub(crate) struct FoundTask {
@@ -140,6 +141,10 @@ pub(crate) fn user(conn: &dyn Sql, task: i64, user: ParticipantId) -> Found<(Opt
     Ok(found.unwrap_or((None, None)))
 }
 
+fn holder(process: Option<String>, until: Millis) -> Option<TaskHolder> {
+    process.map(|process| TaskHolder { process, until })
+}
+
 /// A task as its callers see it.
 pub(crate) fn rows(conn: &dyn Sql, id: Option<TaskId>) -> Tx<Vec<TaskRow>> {
     let read = |row: &Row<'_>| -> Found<(TaskRow, Schema)> {
@@ -165,6 +170,7 @@ pub(crate) fn rows(conn: &dyn Sql, id: Option<TaskId>) -> Tx<Vec<TaskRow>> {
             head_state: row.get("head_state")?,
             chain: row.get("chain")?,
             fence: row.get::<Bits>("fence")?.0,
+            holder: holder(row.get("lease_owner")?, row.get::<Time>("lease_until")?.0),
         };
         Ok((found, Schema::read(row)?))
     };
@@ -204,8 +210,13 @@ pub(crate) fn note(conn: &dyn Sql, at: Millis, actor: &str, action: &str, detail
 
 /// The audit log, in its order.
 pub(crate) fn audit(conn: &dyn Sql) -> Tx<Vec<AuditRow>> {
-    let sql = "SELECT seq, at, actor, action, detail, previous, digest FROM audit ORDER BY seq";
-    Ok(all(conn, sql, (), |row| {
+    audit_rows(conn, "ORDER BY seq", ())
+}
+
+/// The rows of the audit log that a clause selects.
+pub(crate) fn audit_rows(conn: &dyn Sql, clause: &str, params: impl Params) -> Tx<Vec<AuditRow>> {
+    let sql = format!("SELECT seq, at, actor, action, detail, previous, digest FROM audit {clause}");
+    Ok(all(conn, &sql, params, |row| {
         Ok(AuditRow {
             seq: row.get::<Bits>(0)?.0,
             at: row.get::<Time>(1)?.0,

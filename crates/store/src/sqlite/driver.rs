@@ -50,7 +50,7 @@ impl ToSql for Param<'_> {
     }
 }
 
-fn cell(value: ValueRef<'_>) -> Found<Cell> {
+pub(crate) fn cell(value: ValueRef<'_>) -> Found<Cell> {
     let damaged = |reason: &str| SqlError::Damaged {
         what: "a value".to_owned(),
         reason: reason.to_owned(),

@@ -9,7 +9,11 @@ use crate::{Result, StoreError};
 const APPLICATION: i32 = 0x5544_5431;
 
 /// The steps from an empty database to the present schema. A step that was released never changes; a new schema is a new step.
-pub(crate) const MIGRATIONS: [&str; 1] = [include_str!("schema_1.sql")];
+pub(crate) const MIGRATIONS: [&str; 3] = [
+    include_str!("schema_1.sql"),
+    include_str!("schema_2.sql"),
+    include_str!("schema_3.sql"),
+];
 
 /// The version of the schema that this program reads and writes.
 pub(crate) const VERSION: u32 = MIGRATIONS.len() as u32;
@@ -18,7 +22,8 @@ pub(crate) const VERSION: u32 = MIGRATIONS.len() as u32;
 pub(super) fn open(conn: &Connection, place: &str) -> Result<()> {
     let (application, version) = marks(conn, place)?;
     if application == 0 && version == 0 && is_empty(conn, place)? {
-        return migrate_with(conn, place, &MIGRATIONS);
+        // All steps in one transaction: a crash leaves an empty database or a whole one.
+        return step(conn, place, &MIGRATIONS.concat(), VERSION);
     }
     check_application(application, place)?;
     if version == VERSION {
@@ -42,7 +47,7 @@ pub(super) fn migrate(conn: &Connection, place: &str) -> Result<()> {
     migrate_with(conn, place, &MIGRATIONS)
 }
 
-/// Makes the steps that the database lacks, each in a transaction of its own.
+/// Makes the steps that the database lacks, all in one transaction: a process that dies meanwhile leaves the schema before them.
 fn migrate_with(conn: &Connection, place: &str, steps: &[&str]) -> Result<()> {
     let (_, version) = marks(conn, place)?;
     let done = version as usize;
@@ -54,18 +59,23 @@ fn migrate_with(conn: &Connection, place: &str, steps: &[&str]) -> Result<()> {
             hint: "it was written by a newer program; use that one",
         });
     }
-    for (at, step) in steps.iter().enumerate().skip(done) {
-        let batch = format!(
-            "BEGIN IMMEDIATE;\n{step}\nPRAGMA application_id = {APPLICATION};\nPRAGMA user_version = {};\nCOMMIT;",
-            at + 1
-        );
-        if let Err(error) = conn.execute_batch(&batch) {
-            if !conn.is_autocommit() {
-                // The first error is the one to report.
-                let _ = conn.execute_batch("ROLLBACK");
-            }
-            return Err(sql_error(&error, place));
+    for (at, statements) in steps.iter().enumerate().skip(done) {
+        step(conn, place, statements, at as u32 + 1)?;
+    }
+    Ok(())
+}
+
+/// Makes one step to a version of the schema, in a transaction.
+fn step(conn: &Connection, place: &str, statements: &str, version: u32) -> Result<()> {
+    let batch = format!(
+        "BEGIN IMMEDIATE;\n{statements}\nPRAGMA application_id = {APPLICATION};\nPRAGMA user_version = {version};\nCOMMIT;"
+    );
+    if let Err(error) = conn.execute_batch(&batch) {
+        if !conn.is_autocommit() {
+            // The first error is the one to report.
+            let _ = conn.execute_batch("ROLLBACK");
         }
+        return Err(sql_error(&error, place));
     }
     Ok(())
 }
@@ -103,6 +113,11 @@ fn check_application(application: i32, place: &str) -> Result<()> {
 mod tests {
     use super::*;
 
+    /// The steps of a later program.
+    fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
+        MIGRATIONS.iter().chain(more).copied().collect()
+    }
+
     fn tables(conn: &Connection) -> i64 {
         conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
             .unwrap()
@@ -114,11 +129,12 @@ mod tests {
         open(&conn, "here").unwrap();
         conn.execute_batch("INSERT INTO devices VALUES (x'01', 'p', 3, 0)")
             .unwrap();
-        let more = [
-            MIGRATIONS[0],
-            "ALTER TABLE devices ADD COLUMN class TEXT NOT NULL DEFAULT 'phone';",
-        ];
-        migrate_with(&conn, "here", &more).unwrap();
+        migrate_with(
+            &conn,
+            "here",
+            &with(&["ALTER TABLE devices ADD COLUMN class TEXT NOT NULL DEFAULT 'phone';"]),
+        )
+        .unwrap();
         let class: String = conn
             .query_row("SELECT class FROM devices WHERE enrolled_day = 3", [], |row| {
                 row.get(0)
@@ -128,7 +144,8 @@ mod tests {
         // This program is now the older one.
         let error = open(&conn, "here").unwrap_err().to_string();
         assert!(
-            error.contains("schema 1, got 2") && error.contains("newer program"),
+            error.contains(&format!("schema {VERSION}, got {}", VERSION + 1))
+                && error.contains("newer program"),
             "{error}"
         );
         let error = migrate(&conn, "here").unwrap_err().to_string();
@@ -167,8 +184,9 @@ mod tests {
 
     /// A database after a release, an abandoned attempt and an open one, with a row in every table.
     fn filled(path: &std::path::Path) {
-        use crate::test_rows::{BEGIN, active, admission, at_least, open, released, session, sha};
+        use crate::test_rows::{BEGIN, active, admission, at_least, open, process, released, session, sha};
         use crate::{ManualClock, Reason, SessionState, Sqlite, Store};
+        use undertone_coordinator::participation::ParticipantId;
         let store = Sqlite::with_clock(path, std::sync::Arc::new(ManualClock::at(BEGIN))).unwrap();
         let (task, lease) = active(&store, "words", at_least(2, 3));
         released(&store, &lease, &[1, 2, 3]);
@@ -182,6 +200,9 @@ mod tests {
         store.enrol(&sha(b"device"), "keyboard-en").unwrap();
         assert!(store.issue(&sha(b"subject"), 1, 2, 8).unwrap());
         assert!(store.spend(&sha(b"key"), u64::MAX / 4).unwrap());
+        assert!(store.bar(task, ParticipantId::new(9), "operator").unwrap());
+        store.keep_pseudonym_key(task, b"sealed").unwrap();
+        store.register(&process("one")).unwrap();
     }
 
     #[test]
@@ -198,7 +219,7 @@ mod tests {
                 .collect()
         };
         let before = all(&conn);
-        assert!(tables.len() >= 14, "{tables:?}");
+        assert!(tables.len() >= 17, "{tables:?}");
         for ((table, _), rows) in tables.iter().zip(&before) {
             assert!(
                 !rows.is_empty() || table.starts_with("sqlite_"),
@@ -206,15 +227,14 @@ mod tests {
             );
         }
         // The schema of a later program: a column, an index and a table more.
-        let steps = [
-            MIGRATIONS[0],
+        let steps = with(&[
             "ALTER TABLE users ADD COLUMN arm INTEGER NOT NULL DEFAULT 3; CREATE INDEX by_arm ON users (task, arm);",
             "CREATE TABLE arms (task INTEGER NOT NULL, arm INTEGER NOT NULL, PRIMARY KEY (task, arm)) STRICT; \
              INSERT INTO arms SELECT DISTINCT task, arm FROM users;",
-        ];
+        ]);
         migrate_with(&conn, "here", &steps).unwrap();
         assert_eq!(all(&conn), before);
-        assert_eq!(marks(&conn, "here").unwrap().1, 3);
+        assert_eq!(marks(&conn, "here").unwrap().1, VERSION + 2);
         let arms: i64 = conn
             .query_row("SELECT count(*) FROM arms WHERE arm = 3", [], |row| row.get(0))
             .unwrap();
@@ -224,9 +244,11 @@ mod tests {
         assert_eq!(all(&conn), before);
         drop(conn);
         let refused = crate::Sqlite::open(&path).unwrap_err().to_string();
-        let expected =
-            "expected a database of schema 1, got 3; it was written by a newer program; use that one";
-        assert!(refused.contains(expected), "{refused}");
+        let expected = format!(
+            "expected a database of schema {VERSION}, got {}; it was written by a newer program; use that one",
+            VERSION + 2
+        );
+        assert!(refused.contains(&expected), "{refused}");
         assert!(crate::Sqlite::migrate(&path).is_err());
     }
 
@@ -235,16 +257,29 @@ mod tests {
         let conn = Connection::open_in_memory().unwrap();
         open(&conn, "here").unwrap();
         let before = tables(&conn);
-        let bad = [
-            MIGRATIONS[0],
-            "CREATE TABLE extra (a) STRICT; SELECT nothing FROM nowhere;",
-        ];
+        let bad = with(&["CREATE TABLE extra (a) STRICT; SELECT nothing FROM nowhere;"]);
         assert!(migrate_with(&conn, "here", &bad).is_err());
         assert_eq!(
             (tables(&conn), marks(&conn, "here").unwrap().1),
             (before, VERSION)
         );
         open(&conn, "here").unwrap();
+    }
+
+    #[test]
+    fn a_database_of_the_first_schema_is_migrated_to_this_one_with_its_rows() {
+        let conn = Connection::open_in_memory().unwrap();
+        migrate_with(&conn, "here", &MIGRATIONS[..1]).unwrap();
+        conn.execute_batch("INSERT INTO devices VALUES (x'01', 'p', 3, 0)")
+            .unwrap();
+        assert!(open(&conn, "here").is_err());
+        migrate(&conn, "here").unwrap();
+        open(&conn, "here").unwrap();
+        let rows: i64 = conn
+            .query_row("SELECT count(*) FROM devices", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(rows, 1);
+        assert_eq!(conn.execute("DELETE FROM barred", []).unwrap(), 0);
     }
 
     #[test]
@@ -270,7 +305,7 @@ mod tests {
         .unwrap();
         let error = open(&conn, "here").unwrap_err().to_string();
         assert!(
-            error.contains("schema 1, got 0") && error.contains("migrate it"),
+            error.contains(&format!("schema {VERSION}, got 0")) && error.contains("migrate it"),
             "{error}"
         );
         migrate(&conn, "here").unwrap();
@@ -300,7 +335,8 @@ mod tests {
             "revoked",
             "number",
         ];
-        for line in MIGRATIONS[0].lines().filter(|line| line.starts_with("    ")) {
+        let lines = MIGRATIONS.iter().flat_map(|step| step.lines());
+        for line in lines.filter(|line| line.starts_with("    ")) {
             let name = line.trim().split(' ').next().unwrap();
             let is_column = name
                 .chars()

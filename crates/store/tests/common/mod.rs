@@ -4,6 +4,8 @@
 
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
+#[cfg(feature = "s3")]
+pub(crate) mod s3;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -14,8 +16,8 @@ use undertone_accounting::participation::{Gap, Participation};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, Kind, TaskState};
 use undertone_store::{
-    Admission, AttemptId, AuditRow, Lease, ManualClock, Memory, NewAttempt, NewTask, Release, SessionId,
-    Sqlite, Store, TaskId,
+    Admission, AttemptId, AuditRow, Lease, ManualClock, Memory, NewAttempt, NewProcess, NewTask, Release,
+    SessionId, Sqlite, Store, TaskId,
 };
 
 /// The time at which tests begin.
@@ -219,6 +221,15 @@ pub(crate) fn session(number: u64) -> SessionId {
     id[..8].copy_from_slice(&number.to_le_bytes());
     id[15] = 0xa5;
     SessionId(id)
+}
+
+/// A process of this name.
+pub(crate) fn process(name: &str) -> NewProcess {
+    NewProcess {
+        name: name.to_owned(),
+        url: format!("https://{name}.example:8450"),
+        roles: "front,leader".to_owned(),
+    }
 }
 
 /// The admission of a user by a device with the user's number, under a check-in with the session's number.
