@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::stage::Stage;
+
 /// The condition of the host that is not met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -52,6 +54,9 @@ pub trait Conditions {
     fn battery_percent(&self) -> Option<f32> {
         None
     }
+
+    /// Takes note that a session has reached this stage. A host can show it; nothing depends on it.
+    fn reached(&self, _stage: Stage) {}
 
     /// The first condition that is not met.
     fn unmet(&self) -> Option<Unmet> {

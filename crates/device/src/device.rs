@@ -8,6 +8,7 @@ use undertone_protocol::{Digest32, RetryWindow, Signed, Signer, TrustedKeys};
 use crate::certificates::{check_certificate, ends_ms, enrolled, enrolment, renewal};
 use crate::conditions::{Conditions, Stop};
 use crate::database::Database;
+use crate::doctor::{Finding, Patient, subject_of};
 use crate::driver::{Clock, Host, SystemClock, Transport};
 use crate::error::{DeviceError, Refusal, Result, shown};
 use crate::examples::{ExampleCaps, ExampleStore};
@@ -101,10 +102,10 @@ pub struct Status {
 /// A device of one population: its texts, its memory and its sessions.
 #[expect(missing_debug_implementations, reason = "PRIVACY: it holds secret keys")]
 pub struct Device {
-    database: Database,
+    pub(crate) database: Database,
     keystore: Box<dyn KeyStore>,
     clock: Box<dyn Clock>,
-    setup: Arc<Setup>,
+    pub(crate) setup: Arc<Setup>,
     caps: ExampleCaps,
     cache_bytes: u64,
     signer: Signer,
@@ -317,6 +318,31 @@ impl Device {
             last_cpu_ms: self.database.number("cpu_ms")?,
             wake_ms: self.database.number("wake_ms")?,
         })
+    }
+
+    /// Finds the reasons for which the device takes part or not: certificate, clock, memory, pace, service, and each task of the board.
+    /// Nothing is trained, sent or counted.
+    ///
+    /// # Errors
+    /// A failure of the database.
+    pub fn examine(&self, transport: &mut dyn Transport) -> Result<Vec<Finding>> {
+        let memory = self.memory()?;
+        let patient = Patient {
+            setup: &self.setup,
+            memory: &memory,
+            device: self.public_key(),
+            wake_ms: self.database.number("wake_ms")?,
+            now_ms: self.clock.now_ms(),
+        };
+        Ok(patient.examine(transport))
+    }
+
+    /// The subject of the device's certificate, by which an operator can bar its person; `None` before the enrolment.
+    ///
+    /// # Errors
+    /// A failure of the database.
+    pub fn subject(&self) -> Result<Option<Digest32>> {
+        Ok(self.memory()?.certificate.as_ref().and_then(subject_of))
     }
 
     /// Everything that a session of this device would decide by.

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::conditions::{Conditions, Stop};
 use crate::database::Database;
 use crate::error::Result;
-use crate::examples::ExampleStore;
+use crate::examples::{ExampleStore, TEXTS_PER_EXAMPLE};
 use crate::floors::Limits;
 use crate::job::{Job, JobError, Trained};
 use crate::keystore::KeyStore;
@@ -20,9 +20,6 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// The longest sleep between two looks at the host, in milliseconds.
 const NAP_MS: u64 = 1000;
-
-/// Number of texts that are read per example of the plan: some texts give none.
-const TEXTS_PER_EXAMPLE: usize = 4;
 
 /// A request without a usable reply. It may have reached the service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -80,8 +77,13 @@ impl Host<'_> {
         let battery = self.conditions.battery_percent();
         let mut stopped = false;
         let mut event = Event::Wake;
+        let mut reached = None;
         loop {
             let action = machine.step(self.clock.now_ms(), event);
+            if reached != Some(machine.stage()) {
+                reached = Some(machine.stage());
+                self.conditions.reached(machine.stage());
+            }
             // The message that the device leaves may be sent after the stop, and nothing else.
             let stop_now = !stopped && self.must_stop(battery);
             event = match action {
@@ -100,7 +102,13 @@ impl Host<'_> {
                     Event::Stopped
                 }
                 Action::Http(request) => self.send(&request, transport)?,
-                Action::Train(job) => Event::Trained(self.train(*job, battery)?),
+                Action::Train(job) => {
+                    if let Err(error) = self.database.hold(&job, self.clock.now_ms()) {
+                        // Without the row the device cannot predict with this model, and trains all the same.
+                        tracing::warn!(%error, "the model of a session was not noted");
+                    }
+                    Event::Trained(self.train(*job, battery)?)
+                }
                 Action::SleepUntil(until) => {
                     let now = self.clock.now_ms();
                     self.clock.sleep(until.saturating_sub(now).clamp(1, NAP_MS));

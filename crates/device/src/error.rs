@@ -71,6 +71,9 @@ pub enum DeviceError {
         /// The sentence of the service, shortened and without control characters.
         message: String,
     },
+    /// The device holds no released model, or its cache has lost a part of it.
+    #[error("the device holds no model; a session that trains brings the model of its round")]
+    NoModel,
     /// The network failed.
     #[error("the service cannot be reached: {0}")]
     Network(String),

@@ -11,6 +11,9 @@ use crate::error::{DeviceError, Result};
 /// One of so many texts is withheld from training.
 const WITHHELD: u8 = 5;
 
+/// Number of texts that are read per example that is wanted: some texts give none.
+pub(crate) const TEXTS_PER_EXAMPLE: usize = 4;
+
 /// A text that the host hands over.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "PRIVACY: the text of a person")]

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use undertone_aggregation::{ModularVec, NonFinite};
+use undertone_aggregation::{ModularVec, NonFinite, Wiped};
 use undertone_local::{LocalError, LocalTask, LocalWorker, UserSeeds};
 use undertone_mechanisms::NoiseKey;
-use undertone_models::{ModelError, SequenceModel, weights};
+use undertone_models::{ModelError, ModelSpec, SequenceModel, weights};
+use undertone_protocol::Digest32;
 use undertone_text::{ExampleCutter, Scratch, SpecialIds};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::error::Refusal;
 use crate::plan::{Prepared, Purpose, RoundTerms, SumPolicy, TaskPlan};
 use crate::rates::{BATCH, rates};
+use crate::shared::{Ready, Shared};
 use crate::watch::{Braked, Watch};
 
 /// The seeds of one session. They are wiped when the session has encoded its update.
@@ -43,8 +45,11 @@ pub struct Job {
     pub(crate) terms: RoundTerms,
     pub(crate) prepared: Arc<Prepared>,
     pub(crate) model: Arc<[u8]>,
+    pub(crate) model_digest: Digest32,
     pub(crate) frozen: Option<Arc<[u8]>>,
     pub(crate) seeds: SessionSeeds,
+    /// The work of other devices of this process.
+    pub(crate) shared: Option<Arc<Shared>>,
 }
 
 /// The reason why a job gave no update. Nothing is reported then.
@@ -87,8 +92,8 @@ pub struct Trained {
 
 /// The bytes or residues of an update.
 pub(crate) enum Payload {
-    /// `f32` values, little-endian.
-    Plain(Zeroizing<Vec<u8>>),
+    /// The values themselves.
+    Plain(Wiped<f32>),
     /// Residues for the masks of a secure sum.
     Residues(Residues),
 }
@@ -102,6 +107,26 @@ impl Drop for Residues {
         // Keeps the compiler from leaving out a write that nothing reads.
         std::hint::black_box(&self.0);
     }
+}
+
+/// Reads the model of a plan from its blobs: the trained parameters, and the frozen ones beside them.
+pub(crate) fn load_model(
+    spec: &ModelSpec,
+    ids: usize,
+    model: &[u8],
+    frozen: Option<&[u8]>,
+) -> Result<(Box<dyn SequenceModel>, Vec<f32>), Refusal> {
+    let refused = |error: ModelError| Refusal::value("the model", "that of the plan", error);
+    if let Some(frozen) = frozen {
+        let base = spec.load(ids, frozen).map_err(refused)?.model;
+        let theta = weights::from_safetensors(base.layout(), model).map_err(refused)?;
+        return Ok((base, theta));
+    }
+    let loaded = spec.load(ids, model).map_err(refused)?;
+    let theta = loaded
+        .parameters
+        .ok_or_else(|| Refusal::value("the model", "a file with the trained parameters", "none"))?;
+    Ok((loaded.model, theta))
 }
 
 /// Partial work is never reported.
@@ -148,15 +173,7 @@ impl Job {
                 .cut(text, &mut scratch, &mut spool)
                 .map_err(|error| Refusal::value("the vocabulary", "one that encodes any text", error))?;
         }
-        let (mut examples, mut rest) = (Vec::new(), &spool[..]);
-        while let Some((&length, after)) = rest.split_first() {
-            let Some((example, after)) = after.split_at_checked(length as usize) else {
-                break;
-            };
-            examples.push(example);
-            rest = after;
-        }
-        self.run_tokens(&examples, watch)
+        self.run_tokens(&split(&spool), watch)
     }
 
     /// Trains on examples that were cut before, the newest first.
@@ -172,16 +189,18 @@ impl Job {
             });
         }
         let examples = &examples[..examples.len().min(self.max_examples())];
-        let (model, theta) = self.load()?;
+        let ready = self.ready()?;
         let braked = Braked {
-            model: model.as_ref(),
+            model: &*ready,
             watch: Arc::clone(watch),
         };
-        let (mut update, below) = match self.plan.purpose {
-            Purpose::Train => self.train(&braked, &theta, examples, watch)?,
-            Purpose::Evaluate { loss_cap } => self.measure(&braked, &theta, examples, loss_cap, watch)?,
+        let (update, below) = match self.plan.purpose {
+            Purpose::Train => self.train(&braked, &ready.theta, examples, watch)?,
+            Purpose::Evaluate { loss_cap } => {
+                self.measure(&braked, &ready.theta, examples, loss_cap, watch)?
+            }
         };
-        let payload = self.encode(&mut update)?;
+        let payload = self.encode(update)?;
         stopped(watch)?;
         Ok(Trained {
             payload,
@@ -191,19 +210,21 @@ impl Job {
         })
     }
 
-    fn load(&self) -> Result<(Box<dyn SequenceModel>, Vec<f32>), Refusal> {
-        let refused = |error: ModelError| Refusal::value("the model", "that of the plan", error);
-        let (spec, ids) = (&self.plan.model, self.prepared.vocab.len());
-        if let Some(frozen) = &self.frozen {
-            let model = spec.load(ids, frozen).map_err(refused)?.model;
-            let theta = weights::from_safetensors(model.layout(), &self.model).map_err(refused)?;
-            return Ok((model, theta));
+    /// The model with its parameters, read once where devices share their work.
+    fn ready(&self) -> Result<Arc<Ready>, Refusal> {
+        match &self.shared {
+            Some(shared) => shared.model(self.plan.digest, self.model_digest, || self.load()),
+            None => {
+                let (model, theta) = self.load()?;
+                let pool = None;
+                Ok(Arc::new(Ready { model, theta, pool }))
+            }
         }
-        let loaded = spec.load(ids, &self.model).map_err(refused)?;
-        let theta = loaded
-            .parameters
-            .ok_or_else(|| Refusal::value("the model", "a file with the trained parameters", "none"))?;
-        Ok((loaded.model, theta))
+    }
+
+    fn load(&self) -> Result<(Box<dyn SequenceModel>, Vec<f32>), Refusal> {
+        let ids = self.prepared.vocab.len();
+        load_model(&self.plan.model, ids, &self.model, self.frozen.as_deref())
     }
 
     fn train(
@@ -212,7 +233,7 @@ impl Job {
         theta: &[f32],
         examples: &[&[u32]],
         watch: &Watch,
-    ) -> Result<(Zeroizing<Vec<f32>>, Option<bool>), JobError> {
+    ) -> Result<(Wiped<f32>, Option<bool>), JobError> {
         let settings = &self.plan.settings;
         let task = LocalTask {
             round: self.terms.round,
@@ -227,8 +248,7 @@ impl Job {
         let longest = examples.iter().map(|example| example.len()).max().unwrap_or(0);
         let mut worker = LocalWorker::new(model, settings, longest.max(1), examples.len());
         let trained = worker.train(examples, self.seeds.0.order, &task);
-        let mut update = Zeroizing::new(worker.update_mut().to_vec());
-        worker.update_mut().zeroize();
+        let mut update = Wiped::from(worker.into_update());
         stopped(watch)?;
         let outcome = trained?;
         let added = self
@@ -245,7 +265,7 @@ impl Job {
         examples: &[&[u32]],
         loss_cap: f64,
         watch: &Watch,
-    ) -> Result<(Zeroizing<Vec<f32>>, Option<bool>), JobError> {
+    ) -> Result<(Wiped<f32>, Option<bool>), JobError> {
         let longest = examples.iter().map(|example| example.len()).max().unwrap_or(0);
         let mut worker = model.worker(BATCH, BATCH * longest.max(1));
         let measured = rates(
@@ -257,7 +277,7 @@ impl Job {
         );
         stopped(watch)?;
         let measured = measured.map_err(|error| JobError::Local(error.into()))?;
-        let mut update = Zeroizing::new(measured.to_vec());
+        let mut update = Wiped::from(measured.to_vec());
         self.bound()
             .enforce(&mut update)
             .map_err(|error| JobError::Local(error.into()))?;
@@ -273,13 +293,9 @@ impl Job {
     }
 
     /// The update as it travels. The seeds encode this one update and are wiped with the job.
-    pub(crate) fn encode(&self, update: &mut [f32]) -> Result<Payload, JobError> {
+    pub(crate) fn encode(&self, mut update: Wiped<f32>) -> Result<Payload, JobError> {
         let SumPolicy::SecAgg(secagg) = &self.plan.sum else {
-            let mut bytes = Zeroizing::new(Vec::with_capacity(4 * update.len()));
-            update
-                .iter()
-                .for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
-            return Ok(Payload::Plain(bytes));
+            return Ok(Payload::Plain(update));
         };
         let failed = |error: undertone_aggregation::AggregationError| JobError::Local(error.into());
         let encoding = self
@@ -292,13 +308,26 @@ impl Job {
         let mut residues = Residues(encoding.zeros());
         let seed = &self.seeds.0.encoding;
         let mut encoder = round.encoder();
-        if encoder.encode(update, 1.0, seed, &mut residues.0).is_err() {
+        if encoder.encode(&update, 1.0, seed, &mut residues.0).is_err() {
             // PRIVACY: an update that no rounding brings under the bound counts as zero, since nobody drops out because of a value.
             update.fill(0.0);
             encoder
-                .encode(update, 1.0, seed, &mut residues.0)
+                .encode(&update, 1.0, seed, &mut residues.0)
                 .map_err(failed)?;
         }
         Ok(Payload::Residues(residues))
     }
+}
+
+/// The examples in a spool of lengths and ids.
+pub(crate) fn split(spool: &[u32]) -> Vec<&[u32]> {
+    let (mut examples, mut rest) = (Vec::new(), spool);
+    while let Some((&length, after)) = rest.split_first() {
+        let Some((example, after)) = after.split_at_checked(length as usize) else {
+            break;
+        };
+        examples.push(example);
+        rest = after;
+    }
+    examples
 }

@@ -4,13 +4,16 @@
 mod certificates;
 mod conditions;
 mod database;
+mod describe;
 mod device;
+mod doctor;
 mod driver;
 mod eligibility;
 mod encoding;
 mod error;
 mod examples;
 mod floors;
+mod held;
 #[cfg(feature = "http")]
 mod http;
 mod job;
@@ -19,21 +22,28 @@ mod machine;
 mod memory;
 mod participation;
 mod plan;
+mod predict;
 mod rates;
+mod settings;
+mod shared;
 #[cfg(feature = "simulation")]
 mod simulation;
+mod stage;
 mod watch;
 mod wire;
 
 pub use certificates::{Issuers, check_certificate, check_session_certificate, enrolment_body};
 pub use conditions::{AlwaysMet, Conditions, Stop, Unmet};
+pub use describe::verdict_name;
 pub use device::{Device, DeviceConfig, Status};
+pub use doctor::{Condition, Finding, Subject};
 pub use driver::{Clock, NetworkLost, SystemClock, Transport};
 pub use eligibility::{Ineligible, eligible};
 pub use encoding::{EncodingInputs, encoding};
 pub use error::{DeviceError, Refusal, Result};
 pub use examples::{Example, ExampleCaps, ExampleStore, is_withheld};
 pub use floors::{Limits, Neighbours, PolicyFloors};
+pub use held::HeldModel;
 #[cfg(feature = "http")]
 pub use http::HttpTransport;
 pub use job::{Job, JobError, Trained};
@@ -43,6 +53,11 @@ pub use memory::{Memory, Participation, Progress, Row, StockedKey};
 pub use plan::{
     ClipPolicy, PlanChecks, Planned, Prepared, Purpose, RoundTerms, SecAggPolicy, SumPolicy, TaskPlan,
 };
+pub use predict::{Evaluation, Prediction, Predictor};
+pub use settings::{DeviceSettings, FloorSettings, KeyList, NeighbourKind, SecAggFloors, ServiceKeys, key};
+pub use shared::Shared;
+pub use stage::Stage;
+pub use undertone_aggregation::Wiped;
 #[cfg(feature = "simulation")]
 pub use undertone_local::UserSeeds;
 pub use watch::Watch;

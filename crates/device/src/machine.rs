@@ -18,6 +18,7 @@
 mod entry;
 mod exchange;
 mod fetch;
+mod stage;
 
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ use crate::error::{Refusal, shown};
 use crate::floors::{Limits, PolicyFloors};
 use crate::job::{Job, JobError, Trained};
 use crate::memory::{Memory, Row, StockedKey};
+use crate::shared::Shared;
 use crate::wire::{Bytes, Reply, Request, is_path_segment};
 
 pub(crate) use entry::Session;
@@ -208,6 +210,8 @@ enum State {
 )]
 pub struct Machine {
     setup: Arc<Setup>,
+    /// The work that other devices of this process have done.
+    shared: Option<Arc<Shared>>,
     memory: Memory,
     device: Signer,
     /// Keys, seeds and numbers that must be fresh.
@@ -238,6 +242,7 @@ impl Machine {
         waits.set_stream(1);
         Self {
             setup,
+            shared: None,
             memory,
             device,
             rng: Box::new(ChaCha20Rng::from_seed(**seed)),
@@ -404,7 +409,8 @@ impl Machine {
         if matches!(self.state, State::Leave(_)) {
             return self.left();
         }
-        if self.wait_until.is_some() || self.request().is_none() {
+        debug_assert_eq!(self.asks(), self.request().is_some());
+        if self.wait_until.is_some() || !self.asks() {
             return;
         }
         if !reply.is_success() {
@@ -473,7 +479,7 @@ impl Machine {
                 self.state = State::Probe;
                 self.try_again(None);
             }
-            _ if self.request().is_some() => self.try_again(None),
+            _ if self.asks() => self.try_again(None),
             _ => {}
         }
     }

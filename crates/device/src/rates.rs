@@ -9,11 +9,11 @@ pub(crate) const BATCH: usize = 16;
 
 /// Counts of one user's predictions.
 #[derive(Default)]
-struct Counts {
-    targets: u64,
-    known: u64,
-    right: u64,
-    loss: f64,
+pub(crate) struct Counts {
+    pub(crate) targets: u64,
+    pub(crate) known: u64,
+    pub(crate) right: u64,
+    pub(crate) loss: f64,
 }
 
 impl Counts {
@@ -47,10 +47,30 @@ impl Counts {
 pub(crate) fn rates(
     worker: &mut dyn SequenceWorker,
     parameters: &[f32],
-    mut examples: Vec<&[u32]>,
+    examples: Vec<&[u32]>,
     special: SpecialIds,
     loss_cap: f64,
 ) -> Result<[f32; 3], ModelError> {
+    let counts = measure(worker, parameters, examples, special)?;
+    let rate = |right: u64, of: u64| right as f64 / of.max(1) as f64;
+    let mean = counts.loss / counts.targets.max(1) as f64;
+    // Written so that a mean that is no number counts as the cap.
+    let loss = if mean < loss_cap { mean.max(0.0) } else { loss_cap };
+    let values = [
+        rate(counts.right, counts.targets),
+        loss / loss_cap,
+        rate(counts.right, counts.known),
+    ];
+    Ok(values.map(|value| (value / 3f64.sqrt()) as f32))
+}
+
+/// The counts of a model's predictions of these examples.
+pub(crate) fn measure(
+    worker: &mut dyn SequenceWorker,
+    parameters: &[f32],
+    mut examples: Vec<&[u32]>,
+    special: SpecialIds,
+) -> Result<Counts, ModelError> {
     examples.sort_by_key(|example| example.len());
     let mut counts = Counts::default();
     for packed in batch::sentences(&examples, BATCH, special.bos) {
@@ -69,16 +89,7 @@ pub(crate) fn rates(
             other => other?,
         }
     }
-    let rate = |right: u64, of: u64| right as f64 / of.max(1) as f64;
-    let mean = counts.loss / counts.targets.max(1) as f64;
-    // Written so that a mean that is no number counts as the cap.
-    let loss = if mean < loss_cap { mean.max(0.0) } else { loss_cap };
-    let values = [
-        rate(counts.right, counts.targets),
-        loss / loss_cap,
-        rate(counts.right, counts.known),
-    ];
-    Ok(values.map(|value| (value / 3f64.sqrt()) as f32))
+    Ok(counts)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Jobs of simulated devices: seeds and updates that are given, not drawn and trained.
 
+use undertone_aggregation::Wiped;
 use undertone_local::UserSeeds;
-use zeroize::Zeroizing;
 
 use crate::job::{Job, JobError, SessionSeeds, Trained};
 
@@ -28,13 +28,13 @@ impl Job {
     /// # Errors
     /// [`JobError`] where the update cannot be encoded.
     pub fn run_with(self, fill: impl FnOnce(&mut [f32], f64)) -> Result<Trained, JobError> {
-        let mut update = Zeroizing::new(vec![0.0; self.prepared.layout.len()]);
+        let mut update = Wiped::from(vec![0.0; self.prepared.layout.len()]);
         fill(&mut update, self.terms.clipping.bound().unwrap_or(0.0));
         let added = self
             .bound()
             .enforce(&mut update)
             .map_err(|error| JobError::Local(error.into()))?;
-        let payload = self.encode(&mut update)?;
+        let payload = self.encode(update)?;
         Ok(Trained {
             payload,
             below: self

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use undertone_aggregation::ParamLayout;
 use undertone_models::{
-    ModelError, SequenceBatch, SequenceModel, SequenceWeights, SequenceWorker, StateMode, StepStats,
+    Decoder, ModelError, SequenceBatch, SequenceModel, SequenceWeights, SequenceWorker, StateMode, StepStats,
 };
 
 /// The brake of one training. A host sets it from any thread, and the training reads it before each batch.
@@ -125,6 +125,10 @@ impl SequenceModel for Braked<'_> {
             watch: Arc::clone(&self.watch),
             clock: ThreadClock::start(),
         })
+    }
+
+    fn decoder(&self, params: &[f32], sequences: usize) -> Result<Box<dyn Decoder>, ModelError> {
+        self.model.decoder(params, sequences)
     }
 
     fn check_worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker<f64>> {

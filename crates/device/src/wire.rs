@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use undertone_aggregation::Wiped;
 use undertone_protocol::{Problem, limits, read};
-use zeroize::Zeroizing;
 
 use crate::error::Refusal;
 
@@ -50,7 +50,7 @@ pub struct Request {
     /// Headers beside those of the transport.
     pub headers: Vec<(&'static str, String)>,
     /// The body; empty for reads.
-    pub body: Zeroizing<Vec<u8>>,
+    pub body: Wiped<u8>,
     /// Max number of bytes of the reply that the machine reads. A transport stops reading after them.
     pub max_reply: usize,
     /// The time to wait for the reply, in milliseconds.

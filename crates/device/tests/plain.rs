@@ -392,3 +392,48 @@ fn blobs_of_the_hosts_cache_are_checked_too() {
         );
     }
 }
+
+/// Runs a session to its end. `spoils` changes a byte of each blob on its way.
+fn session(device: &mut Driven, service: &mut Service, spoils: bool) -> Ended {
+    use undertone_device::{Action, Event};
+    let mut event = Event::Wake;
+    loop {
+        service.now += 100;
+        event = match device.machine.step(service.now, event) {
+            Action::Done(outcome) => break outcome.ended,
+            Action::Http(request) => {
+                let mut reply = service.handle(&request);
+                if spoils && request.blob.is_some() {
+                    reply.body[0] ^= 1;
+                }
+                Event::Reply(reply)
+            }
+            Action::Persist(_) => Event::Persisted,
+            Action::Train(job) => {
+                let watch = undertone_device::Watch::new(job.cpu_ms());
+                Event::Trained(job.run(&device.texts, &watch))
+            }
+            Action::SleepUntil(_) => Event::Wake,
+        };
+    }
+}
+
+#[test]
+fn devices_of_one_process_load_a_blob_once_and_share_none_that_is_wrong() {
+    let shared = std::sync::Arc::new(undertone_device::Shared::new(1 << 20));
+    for (number, spoils, loads) in [(0, true, true), (1, false, true), (2, false, false)] {
+        let mut service = service();
+        let device = Driven::new(number, floors());
+        let mut device = Driven {
+            machine: device.machine.sharing(shared.clone()),
+            ..device
+        };
+        let ended = session(&mut device, &mut service, spoils);
+        match spoils {
+            true => assert!(matches!(ended, Ended::Refused(_)), "{ended:?}"),
+            false => assert_eq!(ended, Ended::Reported(Some(Verdict::Included))),
+        }
+        let paths = service.paths(Method::Get);
+        assert_eq!(paths.iter().any(|path| path.contains("blobs")), loads, "{number}");
+    }
+}

@@ -1,5 +1,6 @@
 //! The way into a session: board, session keys, check-in, assignment.
 
+use undertone_aggregation::Wiped;
 use undertone_protocol::{
     Assignment, Blob, Board, CheckIn, CheckInReply, Digest32, Label, ProtocolError, RoundSettings, Signed,
     TaskCard, check_in_reply, limits, read, write,
@@ -94,6 +95,11 @@ impl Session {
         })
     }
 
+    /// The digest of the model, which was checked when the model came.
+    pub(super) fn model_digest(&self) -> Digest32 {
+        digest_of_blob(&self.model_blob)
+    }
+
     pub(super) fn dear(&self, until_ms: u64) -> Row {
         Row::Dear {
             plan: digest_of_blob(&self.plan_blob),
@@ -111,7 +117,7 @@ impl Session {
     }
 }
 
-/// The digest that names a blob, which was checked when the assignment was accepted.
+/// The digest that names a blob. Its form was checked when the assignment was accepted.
 fn digest_of_blob(blob: &Blob) -> Digest32 {
     blob.digest().unwrap_or_default()
 }
@@ -127,7 +133,7 @@ impl Machine {
             method: Method::Get,
             target: format!("/v1/p/{}/board", self.setup.population),
             headers: Vec::new(),
-            body: Zeroizing::default(),
+            body: Wiped::default(),
             max_reply: limits::MAX_MESSAGE,
             timeout_ms: 30_000,
             blob: None,

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use undertone_aggregation::{UpdateBytes, Wiped};
 use undertone_protocol::{
     Abort, CHECKSUM_HEADER, Code, Commit, Next, Offset, TrustedKeys, UploadGrant, Verdict, checksum_header,
-    crc32c, digest_of, limits, next, read, write,
+    crc32c, limits, next, read, write,
 };
 use undertone_secagg::message::{Message, RelayedShares, Roster, Survivors, Unmask};
 use undertone_secagg::{Certificate, Client, ClientPhase, SigningIdentity, Trust};
-use zeroize::Zeroizing;
 
 use super::{DEAR, Ended, Machine, State, WAIT};
 use crate::certificates::Issuers;
@@ -49,6 +49,11 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
+    /// `true` once the service has accepted the whole update.
+    pub(super) fn is_committed(&self) -> bool {
+        self.committed
+    }
+
     pub(super) fn progress(&self, ended: bool) -> Progress {
         match (ended, self.verdict) {
             (true, Some(verdict)) => Progress::Ended(verdict),
@@ -60,13 +65,30 @@ impl Exchange {
 /// An answer of the secure sum, kept until it has arrived.
 pub(super) struct Answer {
     path: &'static str,
-    body: Zeroizing<Vec<u8>>,
+    body: Wiped<u8>,
     last: bool,
+}
+
+/// The bytes of an update: numbers, or masked residues.
+enum Content {
+    Plain(UpdateBytes),
+    Packed(Wiped<u8>),
+}
+
+impl std::ops::Deref for Content {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Plain(update) => update.as_bytes(),
+            Self::Packed(bytes) => bytes,
+        }
+    }
 }
 
 /// The bytes of an upload, kept until the service has accepted all of them.
 pub(super) struct Upload {
-    bytes: Zeroizing<Vec<u8>>,
+    bytes: Content,
     crc: u32,
     offset: usize,
     chunk: usize,
@@ -75,7 +97,7 @@ pub(super) struct Upload {
 }
 
 impl Upload {
-    fn new(bytes: Zeroizing<Vec<u8>>, chunk: usize) -> Self {
+    fn new(bytes: Content, chunk: usize) -> Self {
         Self {
             crc: crc32c(0, &bytes),
             bytes,
@@ -143,7 +165,10 @@ impl Machine {
             verdict: None,
         };
         match trained.payload {
-            Payload::Plain(bytes) => self.upload = Some(Upload::new(bytes, limits::MAX_CHUNK)),
+            Payload::Plain(update) => {
+                let content = Content::Plain(UpdateBytes::new(update));
+                self.upload = Some(Upload::new(content, limits::MAX_CHUNK));
+            }
             Payload::Residues(residues) => {
                 let (client, keys) = self.join_sum()?;
                 exchange.client = Some(client);
@@ -162,11 +187,12 @@ impl Machine {
     fn join_sum(&mut self) -> Result<(Client, Vec<u8>), Refusal> {
         let missing = || Refusal::value("the session", "a plan of a secure sum", "none");
         let session = self.session.as_ref().ok_or_else(missing)?;
-        let (plan, terms, model) = match (&session.plan, &session.terms, &session.model) {
-            (Some(plan), Some(terms), Some(model)) => (plan.clone(), terms, model),
+        let (plan, terms) = match (&session.plan, &session.terms, &session.model) {
+            (Some(plan), Some(terms), Some(_)) => (plan.clone(), terms),
             _ => return Err(missing()),
         };
-        let context = plan.context(terms, digest_of(model)).ok_or_else(missing)?;
+        let context = plan.context(terms, session.model_digest());
+        let context = context.ok_or_else(missing)?;
         let SumPolicy::SecAgg(secagg) = &plan.sum else {
             return Err(missing());
         };
@@ -213,10 +239,25 @@ impl Machine {
         Ok(key)
     }
 
+    /// `true` if the present state waits for the reply to a request.
+    pub(super) fn asks(&self) -> bool {
+        match &self.state {
+            State::Board | State::Keys(_) | State::CheckIn(_) | State::Fetch(_) => true,
+            State::Leave(_) => self.session.is_some(),
+            State::Join | State::Poll | State::Answer(_) | State::Probe => {
+                self.session.is_some() && self.exchange.is_some()
+            }
+            State::Upload | State::Commit => {
+                self.session.is_some() && self.exchange.is_some() && self.upload.is_some()
+            }
+            _ => false,
+        }
+    }
+
     /// The request of a state with a session.
     pub(super) fn session_request(&self) -> Option<Request> {
         let session = self.session.as_ref()?;
-        let request = |method, path: &str, body: Zeroizing<Vec<u8>>| Request {
+        let request = |method, path: &str, body: Wiped<u8>| Request {
             method,
             target: format!("{}/{path}", session.base),
             headers: vec![("authorization", format!("Bearer {}", *session.token))],
@@ -225,7 +266,7 @@ impl Machine {
             timeout_ms: 60_000,
             blob: None,
         };
-        let post = |path: &str, body: Vec<u8>| request(Method::Post, path, Zeroizing::new(body));
+        let post = |path: &str, body: Vec<u8>| request(Method::Post, path, body.into());
         if let State::Leave(_) = &self.state {
             let abort = Abort {
                 code: Code::NotEligible.into(),
@@ -237,20 +278,20 @@ impl Machine {
             State::Join => Some(post("join", exchange.keys.clone())),
             State::Poll => {
                 let path = format!("next?after={}&wait={LONG_POLL_S}", exchange.phase);
-                Some(request(Method::Get, &path, Zeroizing::default()))
+                Some(request(Method::Get, &path, Wiped::default()))
             }
             State::Answer(answer) => Some(request(Method::Post, answer.path, answer.body.clone())),
             State::Upload => {
                 let upload = self.upload.as_ref()?;
                 let part = upload.part();
                 let path = format!("upload?offset={}", upload.offset);
-                let mut put = request(Method::Put, &path, Zeroizing::new(part.to_vec()));
+                let mut put = request(Method::Put, &path, part.to_vec().into());
                 put.headers
                     .push((CHECKSUM_HEADER, checksum_header(crc32c(0, part))));
                 put.timeout_ms = 120_000;
                 Some(put)
             }
-            State::Probe => Some(request(Method::Head, "upload", Zeroizing::default())),
+            State::Probe => Some(request(Method::Head, "upload", Wiped::default())),
             State::Commit => {
                 let upload = self.upload.as_ref()?;
                 let commit = Commit {
@@ -407,7 +448,7 @@ impl Machine {
         let answer = |path, body: Vec<u8>, last| {
             State::Answer(Answer {
                 path,
-                body: Zeroizing::new(body),
+                body: body.into(),
                 last,
             })
         };
@@ -423,7 +464,7 @@ impl Machine {
                     return Err(Refusal::value("the update", "one that was not sent", "none"));
                 };
                 let input = client.receive_shares(&shares, &mut residues.0)?;
-                let mut upload = Upload::new(Zeroizing::new(input.packed), limits::MAX_CHUNK);
+                let mut upload = Upload::new(Content::Packed(input.packed.into()), limits::MAX_CHUNK);
                 upload.started = Some(self.now);
                 self.upload = Some(upload);
                 State::Upload

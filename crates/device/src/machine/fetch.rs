@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use undertone_aggregation::Wiped;
 use undertone_protocol::{Blob, Digest32, ProtocolError, limits};
-use zeroize::Zeroizing;
 
 use super::{Ended, Machine, State};
 use crate::eligibility::Schedule;
@@ -11,6 +11,7 @@ use crate::error::Refusal;
 use crate::floors::Neighbours;
 use crate::job::{Job, SessionSeeds};
 use crate::plan::{PlanChecks, Purpose, SumPolicy, TaskPlan};
+use crate::shared::Shared;
 use crate::wire::{Bytes, Method, Reply, Request, hex, target};
 
 /// Max bytes that are asked for at once, so that a lost connection costs no more.
@@ -72,7 +73,7 @@ impl Fetching {
             method: Method::Get,
             target: self.target.clone(),
             headers: vec![("range", format!("bytes={from}-{last}"))],
-            body: Zeroizing::default(),
+            body: Wiped::default(),
             max_reply: usize::try_from(self.blob.length).unwrap_or(usize::MAX),
             timeout_ms: 120_000,
             blob: Some(self.digest),
@@ -81,6 +82,13 @@ impl Fetching {
 }
 
 impl Machine {
+    /// Lets the session use what other devices of this process have loaded and read, and leave the same for them.
+    #[must_use]
+    pub fn sharing(mut self, shared: Arc<Shared>) -> Self {
+        self.shared = Some(shared);
+        self
+    }
+
     pub(super) fn fetch_plan(&mut self) {
         let Some(session) = &self.session else {
             return;
@@ -98,9 +106,19 @@ impl Machine {
     }
 
     fn fetch(&mut self, piece: Piece, blob: &Blob) {
-        match Fetching::new(piece, blob) {
-            Ok(fetching) => self.state = State::Fetch(fetching),
-            Err(refusal) => self.leave(Ended::Refused(refusal)),
+        let fetching = match Fetching::new(piece, blob) {
+            Ok(fetching) => fetching,
+            Err(refusal) => return self.leave(Ended::Refused(refusal)),
+        };
+        let shared = self.shared.as_ref();
+        let known = shared.and_then(|shared| shared.blob(&fetching.digest, fetching.blob.length));
+        self.state = State::Fetch(fetching);
+        // Another device of this process has compared it with its digest.
+        if let Some(bytes) = known {
+            match self.read_blob(&bytes) {
+                Ok(()) => self.fetch_next(),
+                Err(refusal) => self.leave(Ended::Refused(refusal)),
+            }
         }
     }
 
@@ -153,9 +171,19 @@ impl Machine {
         let State::Fetch(fetching) = &self.state else {
             return Ok(());
         };
-        let piece = fetching.piece;
-        fetching.blob.check(piece.name(), bytes)?;
-        match piece {
+        fetching.blob.check(fetching.piece.name(), bytes)?;
+        if let Some(shared) = &self.shared {
+            shared.keep(fetching.digest, bytes);
+        }
+        self.read_blob(bytes)
+    }
+
+    /// Reads a blob whose digest was checked.
+    fn read_blob(&mut self, bytes: &Bytes) -> Result<(), Refusal> {
+        let State::Fetch(fetching) = &self.state else {
+            return Ok(());
+        };
+        match fetching.piece {
             Piece::Plan => self.take_plan(bytes)?,
             Piece::Vocabulary => self.take_vocabulary(bytes)?,
             Piece::Frozen => {
@@ -249,7 +277,12 @@ impl Machine {
         let Some(plan) = self.session.as_ref().and_then(|session| session.plan.clone()) else {
             return Ok(());
         };
-        let prepared = plan.prepare(bytes, self.setup.limits.down_bytes)?;
+        let max_bytes = self.setup.limits.down_bytes;
+        let read = || plan.prepare(bytes, max_bytes);
+        let prepared = match &self.shared {
+            Some(shared) => shared.prepared(plan.digest, max_bytes, read)?,
+            None => Arc::new(read()?),
+        };
         let up = match &prepared.encoding {
             Some(encoding) => {
                 (encoding.padded_dim() as u64).saturating_mul(encoding.bits_per_coordinate().into()) / 8
@@ -262,7 +295,7 @@ impl Machine {
             return Err(Refusal::floor("the upload", expected, up));
         }
         if let Some(session) = &mut self.session {
-            session.prepared = Some(Arc::new(prepared));
+            session.prepared = Some(prepared);
         }
         Ok(())
     }
@@ -312,8 +345,10 @@ impl Machine {
             terms,
             prepared,
             model,
+            model_digest: session.model_digest(),
             frozen: session.frozen.clone(),
             seeds,
+            shared: self.shared.clone(),
         }));
     }
 }
