@@ -3,8 +3,11 @@
 //! A process that has the data folder open performs them, and the listener of a running server offers them to other programs of the
 //! machine ([`listener`]).
 
+mod dashboard;
 mod figures;
 pub mod listener;
+mod rotation;
+mod subjects;
 #[cfg(test)]
 mod tests;
 mod views;
@@ -19,14 +22,20 @@ use undertone_protocol::{Digest32, TaskState};
 use undertone_run::files;
 use undertone_store::{StoreError, TaskRow};
 
+use crate::backup::{self, BackupKey, Manifest};
 use crate::error::{Result, ServiceError};
 use crate::identity::{DAY, Identity, Invitation, digest_from};
 use crate::keys::random;
+use crate::metrics::FunnelRow;
 use crate::room::{Room, Shared};
 use crate::server::Service;
 use crate::task::{self, Task};
 
-pub use views::{Exported, Figures, PublicKeys, RoundView, TaskDetails, TaskSummary};
+pub(crate) use dashboard::{Doors, Guarantees};
+pub use figures::Reader;
+pub use rotation::{KeyRow, RotationStep};
+pub use subjects::Receipt;
+pub use views::{Exported, Figures, KeyList, PublicKeys, RoundView, TaskDetails, TaskSummary};
 
 /// The name of an operator in the audit log.
 const ACTOR: &str = "operator";
@@ -58,6 +67,11 @@ pub enum Operation {
     /// Describes a task.
     Show {
         /// The name of the task, or the first 8 or more digits of its identifier.
+        task: String,
+    },
+    /// Counts how far the devices of a task came, by the version of the app, since the start of the server.
+    Funnel {
+        /// The task, named as in [`Show`](Self::Show).
         task: String,
     },
     /// Begins a draft, if its whole plan fits into its budget and that of its population.
@@ -114,8 +128,41 @@ pub enum Operation {
         /// The public key of the device, in hexadecimal digits.
         device: String,
     },
+    /// Ends the participation of a subject in one task or all tasks of a population.
+    Bar {
+        /// The population.
+        population: String,
+        /// The subject: 64 hexadecimal digits, an invitation, or `name:` and the name that a device gave.
+        subject: String,
+        /// The task, named as in [`Show`](Self::Show); all of the population without it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<String>,
+    },
+    /// Destroys the key of the pseudonyms of a task that has ended. Nobody can link a subject and its ledger afterwards.
+    Forget {
+        /// The task, named as in [`Show`](Self::Show).
+        task: String,
+    },
+    /// Makes a backup of the data folder.
+    Backup {
+        /// The folder to write, by an absolute path.
+        folder: PathBuf,
+        /// The file with the key of the backup, or with its passphrase, by an absolute path.
+        key: PathBuf,
+        /// `true` if the file holds a passphrase.
+        #[serde(default)]
+        passphrase: bool,
+    },
     /// Names the public keys that devices trust.
     Keys,
+    /// Makes one step of the replacement of a key, or names the stages of all keys.
+    Rotate {
+        /// The purpose of the key: `state`, `plans` or `issuer`.
+        purpose: String,
+        /// The step; without it nothing changes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step: Option<RotationStep>,
+    },
 }
 
 /// The answer to an operation, as it travels.
@@ -128,12 +175,20 @@ pub enum Answer {
     Tasks(Vec<TaskSummary>),
     /// The description of a task.
     Details(Box<TaskDetails>),
+    /// The funnel of a task by the version of the app.
+    Funnel(Vec<FunnelRow>),
     /// A written directory.
     Exported(Exported),
     /// Invitations. PRIVACY: each is the right to be a subject.
     Invitations(Vec<String>),
+    /// The receipts of a bar, one per task. PRIVACY: it links a subject and its rounds.
+    Barred(Vec<Receipt>),
+    /// A backup that was made.
+    Saved(Manifest),
     /// Public keys.
     Keys(PublicKeys),
+    /// The keys that can be replaced, with their stages.
+    Rotated(Vec<KeyRow>),
     /// There is nothing to say.
     Done,
 }
@@ -179,6 +234,10 @@ impl<'s> Admin<'s> {
                     &self.load(&row)?,
                 )?))
             }
+            Operation::Funnel { task } => {
+                let row = self.find(task)?;
+                Answer::Funnel(self.service.metrics().funnels().rows(row.task.id))
+            }
             Operation::Activate { task } => Answer::Task(self.activate(task)?),
             Operation::Pause { task, note } => {
                 let row = self.find(task)?;
@@ -212,7 +271,30 @@ impl<'s> Admin<'s> {
                 self.shared().store.revoke(&key, ACTOR)?;
                 Answer::Done
             }
-            Operation::Keys => Answer::Keys(PublicKeys::of(&self.shared().keys)),
+            Operation::Bar {
+                population,
+                subject,
+                task,
+            } => Answer::Barred(self.bar(population, subject, task.as_deref())?),
+            Operation::Backup {
+                folder,
+                key,
+                passphrase,
+            } => {
+                let now = self.shared().store.now();
+                let key = match passphrase {
+                    true => BackupKey::Passphrase(key.clone()),
+                    false => BackupKey::File(key.clone()),
+                };
+                Answer::Saved(backup::create(self.folder, now, folder, &key)?)
+            }
+            Operation::Forget { task } => Answer::Task(self.forget(task)?),
+            Operation::Keys => Answer::Keys(PublicKeys::of(&self.keys_of_folder()?)),
+            Operation::Rotate { step: None, .. } => Answer::Rotated(self.key_rows()?),
+            Operation::Rotate {
+                purpose,
+                step: Some(step),
+            } => Answer::Rotated(self.rotate(purpose, *step)?),
         })
     }
 
@@ -222,7 +304,7 @@ impl<'s> Admin<'s> {
         let base = path.parent().unwrap_or_else(|| Path::new("."));
         let shared = self.shared();
         let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
-        let id = task::create(&file, base, population, &shared.keys, store, blobs)?;
+        let id = task::create_with_pseudonyms(&file, base, population, &shared.keys, store, blobs)?;
         Ok(TaskSummary::new(&store.task(id)?))
     }
 
@@ -274,6 +356,7 @@ impl<'s> Admin<'s> {
     fn activate(&self, name: &str) -> Result<TaskSummary> {
         let row = self.find(name)?;
         let task = self.load(&row)?;
+        self.check_keys_of(&task)?;
         check_identity(&task, self.service.identity())?;
         // PRIVACY: the whole mechanism is admitted before its first round, or not at all.
         task.privacy.check_budget()?;
@@ -343,6 +426,7 @@ impl<'s> Admin<'s> {
         }
         match self.service.room(id) {
             Some(_) => self.service.stop(id)?,
+            None if self.service.stop_elsewhere(id)? => {}
             None => self.end(&row)?,
         }
         Ok(TaskSummary::new(&self.shared().store.task(id)?))
@@ -410,8 +494,9 @@ pub fn check_identity(task: &Task, identity: Identity) -> Result<()> {
         })
     };
     match (level, identity) {
-        (IdentityLevel::Attested, _) => refuse(
-            "\"certificate\" or \"dev\": this service has no verifier of platform evidence",
+        (IdentityLevel::Attested, Identity::Dev | Identity::Certificate) => refuse(
+            "\"certificate\" or \"dev\", or a running server with `serve --identity attested`: this one has no verifier of platform \
+             evidence",
             level.name(),
         ),
         // PRIVACY: the report of the task would claim an issuer that nobody asked.

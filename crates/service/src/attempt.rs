@@ -50,6 +50,8 @@ pub enum Event {
     Lost(SessionId, LostAt),
     /// The update of a device was accepted.
     Reported(SessionId),
+    /// The process that held the sum of the session was lost, with the report where there was one.
+    SumLost(SessionId),
     /// A group has entered a phase. Sessions that have not joined when its lobby closes are lost: their places are given again.
     GroupEntered {
         /// The group.
@@ -291,6 +293,7 @@ impl Attempt {
             }
             Event::Ready(session) => self.take_ready(now, session),
             Event::Lost(session, _) => self.lose(session, false),
+            Event::SumLost(session) => self.lose(session, true),
             Event::Reported(session) => self.take_report(now, session),
             Event::GroupEntered { shard, phase } => {
                 if self.groups.enter(now, shard, phase, &self.settings) {

@@ -1,14 +1,19 @@
 //! The data folder of a service on one machine: its database, its blobs and its key file.
 
+mod blobs;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use undertone_run::files;
-use undertone_store::{FolderBlobs, Sqlite, Store};
+use undertone_store::{Sqlite, Store};
 
 use crate::error::{Result, ServiceError};
 use crate::keys::Keys;
 use crate::room::Shared;
+
+pub use blobs::{BLOBS_ADDRESS, BLOBS_CREDENTIALS, keep_blobs_in};
+pub(crate) use blobs::{keeps_in_folder as keeps_blobs_in_folder, open as open_blobs};
 
 /// The name of the database in the data folder.
 pub const DATABASE: &str = "service.sqlite";
@@ -38,15 +43,39 @@ pub fn open(folder: &Path, witness: Option<&Path>) -> Result<Shared> {
         Some(url) => on_server(&url)?,
         None => Arc::new(Sqlite::open(&folder.join(DATABASE))?),
     };
-    let blobs = FolderBlobs::open(&folder.join(BLOBS))?;
+    opened(folder, witness, store, PROCESS)
+}
+
+/// Opens a data folder for the process `name` of a service of several. All of them open this folder, or folders with the same key file
+/// and the same blobs. Its database must be on a server.
+///
+/// # Errors
+/// [`StoreError::Locked`](undertone_store::StoreError::Locked) while a process has it alone; [`ServiceError::Value`] for a folder whose
+/// database is a file, and for a name that cannot stand in a path; the other errors of [`open`].
+pub fn open_beside(folder: &Path, witness: Option<&Path>, name: &str) -> Result<Shared> {
+    crate::cluster::check_name(name)?;
+    files::secret_folder(folder)?;
+    let Some(url) = server(folder)? else {
+        return Err(ServiceError::Value {
+            key: "the store of a service of several processes".to_owned(),
+            expected: "a Postgres server (`--store postgres://USER@HOST/DATABASE`)".to_owned(),
+            got: "a file".to_owned(),
+        });
+    };
+    let store = on_server_beside(&url)?;
+    opened(folder, witness, store, name)
+}
+
+fn opened(folder: &Path, witness: Option<&Path>, store: Arc<dyn Store>, process: &str) -> Result<Shared> {
+    let blobs = open_blobs(folder)?;
     if let Some(witness) = witness {
         files::folder(witness)?;
     }
     Ok(Shared {
         store,
-        blobs: Arc::new(blobs),
+        blobs,
         keys: Keys::open(folder)?,
-        process: PROCESS.to_owned(),
+        process: process.to_owned(),
         witness: witness.map(PathBuf::from),
     })
 }
@@ -65,29 +94,40 @@ pub fn keep_on_server(folder: &Path, url: &str) -> Result<()> {
         // PRIVACY: the string itself may hold a password.
         return Err(refused("postgres://USER@HOST/DATABASE", "another form"));
     }
-    files::secret_folder(folder)?;
-    match server(folder)? {
-        Some(known) if known == url => return Ok(()),
-        Some(_) => return Err(refused("the server that the data folder names", "another one")),
-        None => {}
-    }
     if folder.join(DATABASE).is_file() {
         return Err(refused(
             "the file of the data folder, where the service was begun",
             "a server",
         ));
     }
-    files::write_secret_with(&folder.join(SERVER), |file| {
-        std::io::Write::write_all(file, url.as_bytes())
-            .map_err(|error| undertone_run::RunError::io("write", &folder.join(SERVER), error))
-    })?;
-    Ok(())
+    remember(folder, SERVER, url)?
+        .then_some(())
+        .ok_or_else(|| refused("the server that the data folder names", "another one"))
 }
 
 /// The connection string that a data folder holds.
 fn server(folder: &Path) -> Result<Option<String>> {
-    let bytes = files::read_if_there(&folder.join(SERVER))?;
+    remembered(folder, SERVER)
+}
+
+/// The text of a file of a data folder.
+fn remembered(folder: &Path, name: &str) -> Result<Option<String>> {
+    let bytes = files::read_if_there(&folder.join(name))?;
     Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()))
+}
+
+/// Writes a text to a file of a data folder that its owner alone can read, unless it is there; `false` where another text is there.
+fn remember(folder: &Path, name: &str, text: &str) -> Result<bool> {
+    files::secret_folder(folder)?;
+    if let Some(known) = remembered(folder, name)? {
+        return Ok(known == text);
+    }
+    let path = folder.join(name);
+    files::write_secret_with(&path, |file| {
+        std::io::Write::write_all(file, text.as_bytes())
+            .map_err(|error| undertone_run::RunError::io("write", &path, error))
+    })?;
+    Ok(true)
 }
 
 #[cfg(feature = "postgres")]
@@ -96,8 +136,24 @@ fn on_server(url: &str) -> Result<Arc<dyn Store>> {
 }
 
 #[cfg(feature = "postgres")]
+fn on_server_beside(url: &str) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(undertone_store::Postgres::open_beside(url)?))
+}
+
+#[cfg(feature = "postgres")]
 fn migrate_server(url: &str) -> Result<()> {
     Ok(undertone_store::Postgres::migrate(url)?)
+}
+
+#[cfg(feature = "postgres")]
+fn copy_server(url: &str, to: &Path) -> Result<()> {
+    Ok(undertone_store::Postgres::copy(url, to)?)
+}
+
+/// Fills an empty database on a server with the rows of a file.
+#[cfg(feature = "postgres")]
+pub(crate) fn fill_database(url: &str, from: &Path) -> Result<()> {
+    Ok(undertone_store::Postgres::fill(url, from)?)
 }
 
 #[cfg(not(feature = "postgres"))]
@@ -115,8 +171,34 @@ fn on_server(_url: &str) -> Result<Arc<dyn Store>> {
 }
 
 #[cfg(not(feature = "postgres"))]
+fn on_server_beside(_url: &str) -> Result<Arc<dyn Store>> {
+    Err(no_server())
+}
+
+#[cfg(not(feature = "postgres"))]
 fn migrate_server(_url: &str) -> Result<()> {
     Err(no_server())
+}
+
+#[cfg(not(feature = "postgres"))]
+fn copy_server(_url: &str, _to: &Path) -> Result<()> {
+    Err(no_server())
+}
+
+#[cfg(not(feature = "postgres"))]
+pub(crate) fn fill_database(_url: &str, _from: &Path) -> Result<()> {
+    Err(no_server())
+}
+
+/// Writes a snapshot of the database of a data folder to a new file of SQLite, also while processes have it open.
+///
+/// # Errors
+/// From the store.
+pub(crate) fn copy_database(folder: &Path, to: &Path) -> Result<()> {
+    match server(folder)? {
+        Some(url) => copy_server(&url, to),
+        None => Ok(Sqlite::copy(&folder.join(DATABASE), to)?),
+    }
 }
 
 /// Brings the database of a data folder to the schema of this program. Nothing is done where it has that schema. Keep a copy of the
@@ -176,6 +258,21 @@ mod tests {
         assert!(says(keep_on_server(&server, "mysql://me:hunter2@/x")).contains("got another form"));
         let error = open(&server, None).err().unwrap().to_string();
         assert!(!error.contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn several_processes_need_a_server_and_names_that_can_stand_in_a_path() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("data");
+        drop(open(&folder, None).unwrap());
+        let says = |name: &str| open_beside(&folder, None, name).err().unwrap().to_string();
+        assert!(
+            says("one").contains("must be a Postgres server"),
+            "{}",
+            says("one")
+        );
+        assert!(says("one").contains("got a file"), "{}", says("one"));
+        assert!(says("a/b").contains("the name of a process"), "{}", says("a/b"));
     }
 
     #[cfg(unix)]

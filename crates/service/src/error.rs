@@ -60,6 +60,14 @@ pub enum ServiceError {
         /// The failure.
         reason: String,
     },
+    /// A later process has the name of this one.
+    #[error(
+        "another process runs under the name {name}; this one takes no new work. Give each process a name of its own"
+    )]
+    Replaced {
+        /// The name.
+        name: String,
+    },
     /// From the store.
     #[error(transparent)]
     Store(#[from] StoreError),

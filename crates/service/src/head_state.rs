@@ -1,8 +1,9 @@
 //! The head of a task as bytes: the model that devices read, and the sealed rest that a restart needs.
 
-use std::io::Read;
+use std::io::{Read, Write};
 
 use serde::{Deserialize, Serialize};
+use undertone_aggregation::Wiped;
 use undertone_coordinator::adaptive_clip::AdaptiveClip;
 use undertone_coordinator::chain::Chain;
 use undertone_coordinator::entropy::RoundEntropy;
@@ -12,11 +13,10 @@ use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::task::TaskConfig;
 use undertone_models::weights;
 use undertone_store::TaskId;
-use zeroize::Zeroizing;
 
 use crate::error::{Result, ServiceError};
 use crate::keys::{Keys, random};
-use crate::seal;
+use crate::seal::Sealer;
 
 /// The first line of the sealed state.
 #[derive(Debug, Serialize, Deserialize)]
@@ -67,14 +67,17 @@ fn no_model(got: &str) -> ServiceError {
 /// Bytes of the number of the attempt, in front of the sealed state.
 const ATTEMPT: usize = 8;
 
-/// The sealed state of a head: the optimizer, the clip norm, and what correlated noise keeps.
+/// Numbers that are converted at once.
+const PIECE: usize = 8192;
+
+/// Writes the sealed state of a head: the optimizer, the clip norm, and what correlated noise keeps. It is written in pieces, so a
+/// state needs no second copy in memory.
 ///
 /// PRIVACY: with the noise of earlier rounds their sums could be read off the models.
 ///
 /// # Errors
-/// From the noise; no entropy.
-pub fn save(head: &RunHead, keys: &Keys, place: Place) -> Result<Vec<u8>> {
-    let mut plain = Zeroizing::new(Vec::new());
+/// From the noise and the writer; no entropy.
+pub fn save(head: &RunHead, keys: &Keys, place: Place, writer: &mut dyn Write) -> Result<()> {
     let (steps, first, second): (u64, &[f32], &[f32]) = match head.trained() {
         None => (0, &[], &[]),
         Some(trained) => {
@@ -89,15 +92,23 @@ pub fn save(head: &RunHead, keys: &Keys, place: Place) -> Result<Vec<u8>> {
         first: first.len(),
         second: second.len(),
     };
-    serde_json::to_writer(&mut *plain, &description).map_err(|error| damaged(&error.to_string()))?;
-    plain.push(b'\n');
-    for value in first.iter().chain(second) {
-        plain.extend_from_slice(&value.to_le_bytes());
-    }
-    head.save_secret(&mut *plain)?;
+    let failed = |error| ServiceError::io("write", std::path::Path::new("the sealed state"), error);
+    writer.write_all(&place.attempt.to_le_bytes()).map_err(failed)?;
     let key = |salt: &[u8; 32]| keys.state(salt, place.task, place.round, place.attempt);
-    let sealed = seal::seal(random()?, &key, &plain)?;
-    Ok([&place.attempt.to_le_bytes()[..], &sealed].concat())
+    let mut sealer = Sealer::new(random()?, &key, writer).map_err(failed)?;
+    let line = serde_json::to_vec(&description).map_err(|error| damaged(&error.to_string()))?;
+    sealer
+        .write_all(&line)
+        .and_then(|()| sealer.write_all(b"\n"))
+        .map_err(failed)?;
+    let mut bytes = Wiped::with_capacity(4 * PIECE);
+    for values in first.chunks(PIECE).chain(second.chunks(PIECE)) {
+        bytes.clear();
+        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        sealer.write_all(&bytes).map_err(failed)?;
+    }
+    head.save_secret(&mut sealer)?;
+    sealer.finish().map_err(failed)
 }
 
 fn damaged(got: &str) -> ServiceError {
@@ -128,6 +139,16 @@ pub struct Saved<'a> {
     pub round: u64,
 }
 
+/// `true` if these keys open the state of a task after a number of rounds.
+pub(crate) fn opens(sealed: &[u8], keys: &Keys, task: TaskId, round: u64) -> bool {
+    sealed
+        .split_first_chunk::<ATTEMPT>()
+        .is_some_and(|(attempt, sealed)| {
+            let attempt = u64::from_le_bytes(*attempt);
+            keys.open_state(sealed, task, round, attempt).is_ok()
+        })
+}
+
 /// Opens the state of a head: the model that it trains, and the rest that [`Opened::head`] needs.
 ///
 /// # Errors
@@ -139,7 +160,7 @@ pub fn open<'a>(saved: Saved<'a>, mut trained: Option<Trained>, keys: &Keys) -> 
         .split_first_chunk::<ATTEMPT>()
         .ok_or(ServiceError::Sealed)?;
     let attempt = u64::from_le_bytes(*attempt);
-    let plain = seal::open(sealed, &|salt| keys.state(salt, task, round, attempt))?;
+    let plain = keys.open_state(sealed, task, round, attempt)?;
     let end = plain
         .iter()
         .position(|&byte| byte == b'\n')
@@ -175,7 +196,8 @@ pub fn open<'a>(saved: Saved<'a>, mut trained: Option<Trained>, keys: &Keys) -> 
     Ok(Opened {
         trained,
         clip: description.clip,
-        secret: Zeroizing::new(plain[place..].to_vec()),
+        plain,
+        secret: place,
         ledger: saved.ledger,
         chain: saved.chain,
     })
@@ -189,7 +211,9 @@ pub fn open<'a>(saved: Saved<'a>, mut trained: Option<Trained>, keys: &Keys) -> 
 pub struct Opened<'a> {
     trained: Option<Trained>,
     clip: Option<AdaptiveClip>,
-    secret: Zeroizing<Vec<u8>>,
+    plain: Wiped<u8>,
+    /// The place at which the state of the noise begins.
+    secret: usize,
     ledger: &'a [LedgerEntry],
     chain: Chain,
 }
@@ -207,7 +231,7 @@ impl Opened<'_> {
         entropy: &RoundEntropy,
     ) -> Result<RunHead> {
         let fresh = RunHead::new(task, plan, self.trained, genesis, entropy)?;
-        let mut bytes: &[u8] = &self.secret;
+        let mut bytes: &[u8] = &self.plain[self.secret..];
         let secret: Option<&mut dyn Read> = match fresh.has_secret() {
             true => Some(&mut bytes),
             false => None,

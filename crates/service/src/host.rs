@@ -1,4 +1,6 @@
-//! A service that runs in this process: its listeners, and the thread that does what is due.
+//! A service that runs in this process: its listeners, and the threads that do what is due.
+
+mod several;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,9 +12,10 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use crate::admin::check_identity;
 use crate::admin::listener::{self, AdminFile};
+use crate::admin::{Doors, Guarantees, Reader, check_identity};
 use crate::capacity::Capacity;
+use crate::cluster::ClusterConfig;
 use crate::error::{Result, ServiceError};
 use crate::http::{self, Listener};
 use crate::identity::Identity;
@@ -55,7 +58,14 @@ pub struct Host {
     closed: watch::Sender<bool>,
     serving: Vec<tokio::task::JoinHandle<()>>,
     address: SocketAddr,
+    /// The address of the listener of operators, such as `http://127.0.0.1:4000`.
+    dashboard: String,
+    doors: Arc<Doors>,
+    figures: Reader,
+    /// The folder of the file that tells operators where their listener is.
     folder: PathBuf,
+    /// The thread of signs of life, and the time for open attempts at a stop, where there are other processes.
+    others: Option<several::Others>,
 }
 
 impl Host {
@@ -77,7 +87,35 @@ impl Host {
         shared: Shared,
         config: HostConfig,
         admin: &str,
+        capacity: Capacity,
+    ) -> Result<Self> {
+        Self::start_as(folder, shared, config, admin, capacity, None)
+    }
+
+    /// Starts one of several processes of a service. `shared` comes from
+    /// [`data_folder::open_beside`](crate::data_folder::open_beside). Its listener of operators is named in the folder
+    /// `processes/NAME` of the data folder.
+    ///
+    /// # Errors
+    /// The errors of [`start`](Self::start); [`ServiceError::Value`] for a name that cannot stand in a path.
+    pub fn start_beside(
+        folder: &Path,
+        shared: Shared,
+        config: HostConfig,
+        admin: &str,
+        capacity: Capacity,
+        cluster: &ClusterConfig,
+    ) -> Result<Self> {
+        Self::start_as(folder, shared, config, admin, capacity, Some(cluster))
+    }
+
+    fn start_as(
+        folder: &Path,
+        shared: Shared,
+        config: HostConfig,
+        admin: &str,
         mut capacity: Capacity,
+        cluster: Option<&ClusterConfig>,
     ) -> Result<Self> {
         for row in shared.store.tasks()? {
             use undertone_protocol::TaskState::{Active, Paused};
@@ -94,24 +132,60 @@ impl Host {
             .enable_all()
             .build()
             .map_err(|error| ServiceError::io("start the threads of", folder, error))?;
-        let devices = runtime.block_on(Listener::bind(&config.listen, config.tls))?;
+        let is_front = cluster.is_none_or(|cluster| cluster.roles.front);
+        let devices = match is_front {
+            true => Some(runtime.block_on(Listener::bind(&config.listen, config.tls))?),
+            false => None,
+        };
         let operators = runtime.block_on(Listener::bind(admin, None))?;
-        let address = devices.address()?;
         let admin = AdminFile::fresh(operators.address()?)?;
         capacity.spool_folder.get_or_insert_with(|| folder.to_owned());
         let service = Arc::new(Service::with_capacity(shared, config.identity, &capacity)?);
+        service.forget_ended()?;
+        let mut others = None;
+        let joined = match cluster {
+            None => None,
+            Some(cluster) => {
+                let (joined, listener) = several::join(&service, cluster, &runtime)?;
+                others = Some(several::Others::start(joined.clone(), cluster.drain, folder)?);
+                Some((joined, listener))
+            }
+        };
+        let address = match (&devices, &joined) {
+            (Some(devices), _) => devices.address()?,
+            (None, Some((_, listener))) => listener.address()?,
+            (None, None) => operators.address()?,
+        };
         let (closed, _) = watch::channel(false);
         let ended = |mut receiver: watch::Receiver<bool>| async move {
             // The sender lives as long as the host.
             let _ = receiver.wait_for(|closed| *closed).await;
         };
-        let serving = vec![
-            runtime.spawn(devices.serve(http::routes(service.clone()), ended(closed.subscribe()))),
-            runtime.spawn(operators.serve(
-                listener::routes(service.clone(), folder.to_owned(), &admin),
-                ended(closed.subscribe()),
-            )),
-        ];
+        let doors = Arc::new(Doors::default());
+        let guarantees = Arc::new(Guarantees::default());
+        let figures = Reader::new(service.clone(), guarantees.clone());
+        let mut serving = vec![runtime.spawn(operators.serve(
+            listener::routes(
+                service.clone(),
+                folder.to_owned(),
+                &admin,
+                doors.clone(),
+                guarantees,
+            ),
+            ended(closed.subscribe()),
+        ))];
+        let cluster = joined.as_ref().map(|(cluster, _)| cluster.clone());
+        if let Some(devices) = devices {
+            let routes = match &cluster {
+                None => http::routes(service.clone()),
+                Some(cluster) => http::front_routes(service.clone(), cluster.clone()),
+            };
+            serving.push(runtime.spawn(devices.serve(routes, ended(closed.subscribe()))));
+        }
+        if let Some((cluster, listener)) = joined {
+            let routes = http::peer_routes(service.clone(), cluster);
+            serving.push(runtime.spawn(listener.serve(routes, ended(closed.subscribe()))));
+        }
         let stopping = Arc::new(AtomicBool::new(false));
         let ticker = std::thread::Builder::new()
             .name("undertone-tasks".to_owned())
@@ -128,16 +202,46 @@ impl Host {
             closed,
             serving,
             address,
-            folder: folder.to_owned(),
+            dashboard: admin.address.clone(),
+            doors,
+            figures,
+            folder: match &cluster {
+                None => folder.to_owned(),
+                Some(cluster) => AdminFile::folder_of_process(folder, cluster.name())?,
+            },
+            others,
         };
-        admin.write(folder)?;
+        admin.write(&host.folder)?;
         Ok(host)
     }
 
-    /// The address of the listener of devices, with the port that was taken.
+    /// The address of the listener of devices, with the port that was taken. A process that is no front names that of the other
+    /// processes.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address of the dashboard, such as `http://127.0.0.1:4000`.
+    #[must_use]
+    pub fn dashboard(&self) -> &str {
+        &self.dashboard
+    }
+
+    /// A link to the dashboard that opens it once, within ten minutes.
+    ///
+    /// PRIVACY: the link is the right of an operator until it is used. Show it to a person, and write it to no log.
+    ///
+    /// # Errors
+    /// No entropy.
+    pub fn dashboard_link(&self) -> Result<String> {
+        Ok(format!("{}/#code={}", self.dashboard, *self.doors.link()?))
+    }
+
+    /// A reader of the figures that `/metrics` shows.
+    #[must_use]
+    pub fn figures(&self) -> Reader {
+        self.figures.clone()
     }
 
     /// The service.
@@ -147,7 +251,8 @@ impl Host {
     }
 
     /// Stops the service: finishes a release that is being made, assigns nobody any more, abandons open attempts, and gives open
-    /// requests some seconds to end.
+    /// requests some seconds to end. One of several processes first gives its open attempts the time of
+    /// [`ClusterConfig::drain`] to end by themselves, and other processes lead its tasks meanwhile.
     pub fn stop(mut self) {
         self.end();
     }
@@ -156,6 +261,9 @@ impl Host {
         let Some(runtime) = self.runtime.take() else {
             return;
         };
+        if let Some(others) = &self.others {
+            others.drain(&self.service);
+        }
         self.stopping.store(true, Ordering::Release);
         if let Some(ticker) = self.ticker.take() {
             ticker.thread().unpark();
@@ -163,6 +271,9 @@ impl Host {
             let _ = ticker.join();
         }
         self.service.close();
+        if let Some(others) = self.others.take() {
+            others.end();
+        }
         self.closed.send_replace(true);
         let serving = std::mem::take(&mut self.serving);
         runtime.block_on(async {
@@ -194,6 +305,9 @@ fn tick(service: &Service, stopping: &AtomicBool) {
         }
         if swept.elapsed() >= SWEEP {
             swept = Instant::now();
+            if let Err(error) = service.forget_ended() {
+                tracing::error!(%error, "keys of pseudonyms could not be destroyed");
+            }
             if let Err(error) = service.shared().store.sweep() {
                 tracing::error!(%error, "old rows could not be deleted");
             }

@@ -1,18 +1,19 @@
 //! The listener of devices, over HTTP/1.1 and HTTP/2, with or without TLS.
 
 mod bodies;
+mod cluster;
 mod idle;
 mod listener;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, OriginalUri, Path, Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
+use axum::{Extension, Router};
 use undertone_protocol::{
     Abort, CHECKSUM_HEADER, CheckInReply, Code, Commit, Digest32, Next, OFFSET_HEADER, Offset,
     PROTOCOL_HEADER, Problem, SIGNATURE_HEADER, Versions, check_in_reply, limits, next, read,
@@ -23,9 +24,10 @@ use crate::identity::unhex;
 use crate::room::{Claims, Reply, Room};
 use crate::scrub::scrubbed;
 use crate::server::Service;
-use bodies::Bodies;
 pub(crate) use bodies::DEFAULT_IN_FLIGHT;
 pub use bodies::InFlight;
+use bodies::{Bodies, Pieces};
+pub(crate) use cluster::{front_routes, peer_routes};
 pub use listener::Listener;
 
 /// The longest wait of a poll.
@@ -49,13 +51,12 @@ pub fn routes_of(service: Arc<Service>, versions: Versions) -> Router {
 
 /// The routes of devices, under this limit for bodies on their way.
 fn routes_within(service: Arc<Service>, versions: Versions, in_flight: &InFlight) -> Router {
-    let received = |max: usize| {
-        let bodies = Bodies {
-            in_flight: in_flight.clone(),
-            max,
-        };
-        axum::middleware::from_fn_with_state(bodies, bodies::receive)
+    let limited = |max: usize| Bodies {
+        in_flight: in_flight.clone(),
+        max,
     };
+    let received = |max: usize| axum::middleware::from_fn_with_state(limited(max), bodies::receive);
+    let chunks = axum::middleware::from_fn_with_state(limited(limits::MAX_CHUNK), bodies::receive_pieces);
     let session = Router::new()
         .route("/join", post(join))
         .route("/next", get(next_step))
@@ -66,13 +67,7 @@ fn routes_within(service: Arc<Service>, versions: Versions, in_flight: &InFlight
         .route("/abort", post(abort))
         .layer(DefaultBodyLimit::max(limits::MAX_SECAGG))
         .layer(received(limits::MAX_SECAGG))
-        .route(
-            "/upload",
-            put(upload)
-                .head(offset)
-                .layer(DefaultBodyLimit::max(limits::MAX_CHUNK))
-                .layer(received(limits::MAX_CHUNK)),
-        );
+        .route("/upload", put(upload).head(offset).layer(chunks));
     let population = Router::new()
         .route("/board", get(board))
         .route("/enrol", post(enrol))
@@ -141,8 +136,11 @@ impl IntoResponse for Refused {
 
 type Answer = std::result::Result<Response, Refused>;
 
-fn protobuf(body: Vec<u8>) -> Response {
-    ([(header::CONTENT_TYPE, "application/x-protobuf")], body).into_response()
+fn protobuf(body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    let kind = HeaderValue::from_static("application/x-protobuf");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
 }
 
 /// Runs blocking work on a thread of its own.
@@ -168,19 +166,19 @@ fn text_header<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {
 }
 
 async fn board(State(service): Shared, Path(population): Path<String>, headers: HeaderMap) -> Answer {
-    let body = blocking(move || service.board(&population)).await?;
-    let tag = format!(
-        "\"{}\"",
-        crate::identity::hex(&undertone_protocol::digest_of(&body)[..16])
-    );
-    let cache = [
-        (header::CACHE_CONTROL, "max-age=30".to_owned()),
-        (header::ETAG, tag.clone()),
-    ];
-    if text_header(&headers, header::IF_NONE_MATCH.as_str()) == tag {
-        return Ok((StatusCode::NOT_MODIFIED, cache).into_response());
-    }
-    Ok((cache, protobuf(body)).into_response())
+    let board = match service.fresh_board(&population) {
+        Some(board) => board,
+        None => blocking(move || service.posted_board(&population)).await?,
+    };
+    let seen = board.tag.is_some() && headers.get(header::IF_NONE_MATCH) == board.tag.as_ref();
+    let mut response = match seen {
+        true => StatusCode::NOT_MODIFIED.into_response(),
+        false => protobuf(board.body.clone()),
+    };
+    let about = response.headers_mut();
+    about.insert(header::CACHE_CONTROL, HeaderValue::from_static("max-age=30"));
+    about.extend(board.tag.clone().map(|tag| (header::ETAG, tag)));
+    Ok(response)
 }
 
 async fn enrol(State(service): Shared, Path(population): Path<String>, body: Bytes) -> Answer {
@@ -257,13 +255,18 @@ async fn blob(State(service): Shared, Path(digest): Path<String>, headers: Heade
     }
 }
 
-/// The session of a request, by its bearer token and its path.
-async fn session(service: Arc<Service>, session: &str, headers: &HeaderMap) -> Reply<(Arc<Room>, Claims)> {
-    let gone = || Problem::new(Code::Gone, "the session is over");
+/// The bearer token of a request, and the name of the session in its path.
+fn named(session: &str, headers: &HeaderMap) -> Reply<(Vec<u8>, Vec<u8>)> {
     let token = text_header(headers, header::AUTHORIZATION.as_str())
         .strip_prefix("Bearer ")
         .and_then(unhex);
-    let (token, name) = token.zip(unhex(session)).ok_or_else(gone)?;
+    let named = token.zip(unhex(session));
+    named.ok_or_else(|| Problem::new(Code::Gone, "the session is over"))
+}
+
+/// The session of a request, by its bearer token and its path.
+async fn session(service: Arc<Service>, session: &str, headers: &HeaderMap) -> Reply<(Arc<Room>, Claims)> {
+    let (token, name) = named(session, headers)?;
     blocking(move || service.session(&token, &name)).await
 }
 
@@ -322,8 +325,8 @@ async fn message(
 
 /// The query of a chunk.
 #[derive(Debug, serde::Deserialize)]
-struct Chunk {
-    offset: u64,
+pub(crate) struct Chunk {
+    pub(crate) offset: u64,
 }
 
 async fn upload(
@@ -331,9 +334,9 @@ async fn upload(
     Path(name): Path<String>,
     Query(chunk): Query<Chunk>,
     headers: HeaderMap,
-    body: Bytes,
+    Extension(chunk_bytes): Extension<Pieces>,
 ) -> Answer {
-    let (room, claims) = session(service, &name, &headers).await?;
+    let (token, name) = named(&name, &headers)?;
     let checksum = read_checksum_header(text_header(&headers, CHECKSUM_HEADER));
     let malformed = || {
         Problem::new(
@@ -342,7 +345,11 @@ async fn upload(
         )
     };
     let checksum = checksum.ok_or_else(malformed)?;
-    let offset = blocking(move || room.upload(&claims, chunk.offset, checksum, &body)).await?;
+    let work = move || {
+        let (room, claims) = service.session(&token, &name)?;
+        room.upload_parts(&claims, chunk.offset, checksum, &chunk_bytes)
+    };
+    let offset = blocking(work).await?;
     Ok((
         [(OFFSET_HEADER, offset.to_string())],
         protobuf(write(&Offset { offset })),

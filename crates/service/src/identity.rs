@@ -20,6 +20,21 @@ pub enum Identity {
     Dev,
     /// An issuer says it by a certificate.
     Certificate,
+    /// An issuer says it by a certificate, and a verifier judges the platform of each device that asks for a place in a task with
+    /// `identity = "attested"`.
+    Attested,
+}
+
+impl Identity {
+    /// The name of the level, as a task file writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dev => "dev",
+            Self::Certificate => "certificate",
+            Self::Attested => "attested",
+        }
+    }
 }
 
 /// An invitation for one subject. Its holder can enrol devices of that subject until it ends.
@@ -40,6 +55,12 @@ impl Invitation {
     #[must_use]
     pub fn new(subject: Digest32, expires: Millis) -> Self {
         Self { subject, expires }
+    }
+
+    /// The subject that it invites.
+    #[must_use]
+    pub fn subject(&self) -> &Digest32 {
+        &self.subject
     }
 
     fn tag(&self, keys: &Keys, population: &str) -> [u8; 16] {
@@ -182,7 +203,7 @@ impl<'k> Issuer<'k> {
                 let subject = request.subject.as_slice().try_into();
                 subject.map_err(|_| malformed("a subject"))?
             }
-            (None, Identity::Certificate) => {
+            (None, Identity::Certificate | Identity::Attested) => {
                 Invitation::read(&request.invitation, self.keys, self.population, now)?.subject
             }
         };
@@ -197,10 +218,10 @@ impl<'k> Issuer<'k> {
         Ok(self.signer.sign(Label::Certificate, write(&certificate)))
     }
 
-    /// The subject of a certificate that is renewed: it is valid now, and of the key that signs the request.
+    /// The subject of a certificate that is renewed: it is valid now, and of the key that signs the request. An older key of the issuer
+    /// may have signed it.
     fn renewed(&self, certificate: &Signed, device: &Digest32, now: Millis) -> Result<Digest32, Refusal> {
-        let trusted = TrustedKeys::new([self.signer.public()]);
-        let member = member(certificate, &trusted, self.population, now)?;
+        let member = member(certificate, &IssuerKeys::of(self.keys), self.population, now)?;
         match member.device == *device {
             true => Ok(member.subject),
             false => Err(Refusal::new(
@@ -262,8 +283,28 @@ pub struct Member {
     pub subject: Digest32,
     /// The key of the device.
     pub device: Digest32,
-    /// The issuer that vouches for it.
+    /// The name of the issuer that vouches for it, whichever of its keys signed.
     pub issuer: Digest32,
+}
+
+/// An issuer: its name, and the keys that count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuerKeys {
+    /// The name, which stays while keys are replaced.
+    pub name: Digest32,
+    /// The keys.
+    pub trusted: TrustedKeys,
+}
+
+impl IssuerKeys {
+    /// The built-in issuer of a service.
+    #[must_use]
+    pub fn of(keys: &Keys) -> Self {
+        Self {
+            name: keys.issuer_name(),
+            trusted: TrustedKeys::new(keys.issuer_keys()),
+        }
+    }
 }
 
 /// Checks the certificate of a device.
@@ -272,11 +313,11 @@ pub struct Member {
 /// A refusal for an unknown issuer, another population, a time outside its validity, or fields of a wrong length.
 pub fn member(
     certificate: &Signed,
-    issuers: &TrustedKeys,
+    issuer: &IssuerKeys,
     population: &str,
     now: Millis,
 ) -> Result<Member, Refusal> {
-    let (body, issuer) = issuers.open(Label::Certificate, certificate)?;
+    let (body, _) = issuer.trusted.open(Label::Certificate, certificate)?;
     let certificate: Certificate = read(Label::Certificate.name(), body, limits::MAX_CERTIFICATE)?;
     let refused = |reason: &str| Refusal::new(Code::BadCertificate, reason);
     if certificate.population != population {
@@ -295,7 +336,7 @@ pub fn member(
         (Ok(subject), Ok(device)) => Ok(Member {
             subject,
             device,
-            issuer,
+            issuer: issuer.name,
         }),
         _ => Err(refused("a subject and a key of 32 bytes were expected")),
     }
@@ -360,7 +401,7 @@ mod tests {
         let signed = issuer
             .enrol(&enrolment(&device, text.clone(), vec![9; 32]), NOW)
             .unwrap();
-        let issuers = TrustedKeys::new([keys.issuer().public()]);
+        let issuers = IssuerKeys::of(&keys);
         let found = member(&signed, &issuers, "a", NOW).unwrap_or_else(|refusal| panic!("{refusal:?}"));
         assert!(found.subject == [5; 32] && found.device == device.public());
         let life = limits::MAX_CERTIFICATE_LIFE.as_millis() as u64;
@@ -370,7 +411,7 @@ mod tests {
                 Code::BadCertificate
             );
         }
-        let others = TrustedKeys::new([Keys::from_root([2; 32]).issuer().public()]);
+        let others = IssuerKeys::of(&Keys::from_root([2; 32]));
         assert_eq!(
             member(&signed, &others, "a", NOW).err().unwrap().code,
             Code::BadCertificate
@@ -446,8 +487,8 @@ mod tests {
         };
         let later = NOW + 29 * DAY;
         let second = issuer.enrol(&renewal(&device, &first), later).unwrap();
-        let trusted = TrustedKeys::new([keys.issuer().public()]);
-        let member = |certificate: &Signed, now| member(certificate, &trusted, "a", now);
+        let issuers = IssuerKeys::of(&keys);
+        let member = |certificate: &Signed, now| member(certificate, &issuers, "a", now);
         let renewed = member(&second, NOW + 50 * DAY).unwrap();
         assert!(renewed.subject == [9; 32] && renewed.device == device.public());
         // Of another key, after its end, of another population, and with a proof of another key.

@@ -6,24 +6,37 @@
 //! PRIVACY: figures of devices and of groups move in steps of ten. A value is shown once ten events have come, and stands until the
 //! next ten are there. So no figure, and no difference of two figures, describes fewer than ten of them.
 
+mod crowd;
+mod curve;
 mod figure;
+mod funnel;
 mod observed;
+mod passage;
 #[cfg(test)]
 mod tests;
 mod text;
+mod traces;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use undertone_protocol::Code;
+use undertone_protocol::{Code, Digest32};
 use undertone_store::{Millis, TaskId};
 
 use crate::group::Phase;
+pub(crate) use crowd::{Arrived, SPAN};
+pub use curve::Curve;
 use figure::Figure;
 pub(crate) use figure::in_steps;
-pub(crate) use observed::ObservedStore;
-pub(crate) use text::{TaskFigures, text};
+pub use funnel::FunnelRow;
+pub(crate) use funnel::Funnels;
+pub(crate) use observed::{ObservedStore, name as reason_name};
+pub(crate) use passage::Passage;
+pub use text::{FigureKind, Sample, ShownFigure};
+pub(crate) use text::{TaskFigures, shown, text};
+use traces::Traces;
+pub use traces::{AttemptTrace, TracedStep};
 
 /// Min number of devices, or of groups, that a figure describes.
 pub const STEP: u64 = 10;
@@ -46,18 +59,34 @@ pub(crate) enum Family {
 type Series = (Family, Option<TaskId>, &'static str);
 
 /// The counts of a service since its start.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Metrics {
     inner: Mutex<Inner>,
+    funnels: Funnels,
+    traces: Traces,
 }
 
-#[derive(Debug, Default)]
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // PRIVACY: exact numbers wait inside for the next step.
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
 struct Inner {
     series: BTreeMap<Series, Figure>,
     /// The phase of each group, and its begin. A group of a later attempt takes the place of the one before.
     phases: BTreeMap<(TaskId, u32), (Phase, Instant)>,
     /// The open attempt of each task, by the clock of the store.
     attempts: BTreeMap<TaskId, Millis>,
+    /// The sessions of attempts that have ended.
+    passages: BTreeMap<TaskId, Passage>,
+    /// The devices that came, by population.
+    arrivals: BTreeMap<String, crowd::Arrivals>,
+    curves: BTreeMap<TaskId, Curve>,
+    /// Hides the keys of the first devices of a count.
+    salt: Option<Digest32>,
 }
 
 impl Metrics {
@@ -65,11 +94,36 @@ impl Metrics {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The funnels of the tasks by the version of the app.
+    pub(crate) fn funnels(&self) -> &Funnels {
+        &self.funnels
+    }
+
+    /// The course of attempts, for a program that collects traces.
+    pub(crate) fn traces(&self) -> &Traces {
+        &self.traces
+    }
+
+    /// Hands the course of each attempt that ends to `sink`. The first call counts.
+    pub fn trace_to(&self, sink: impl Fn(AttemptTrace) + Send + Sync + 'static) {
+        self.traces.hand_to(Box::new(sink));
+    }
+
     /// Counts a check-in of a device. `None` for one that was assigned; `task` is the task that answered.
     pub(crate) fn check_in(&self, task: Option<TaskId>, refused: Option<Code>) {
         let name = refused.map_or("ASSIGNED", |code| code.as_str_name());
         let result = name.strip_prefix("CODE_").unwrap_or(name);
         self.lock().device(Family::CheckIns, task, result, 1.0);
+    }
+
+    /// The check-ins of a task by their result, in steps of ten. `None` stands for fewer than ten.
+    pub(crate) fn check_ins_of(&self, task: TaskId) -> Vec<(&'static str, Option<u64>)> {
+        let inner = self.lock();
+        let of_task = inner.series.iter();
+        of_task
+            .filter(|((family, found, _), _)| *family == Family::CheckIns && *found == Some(task))
+            .map(|((_, _, result), figure)| (*result, figure.shown().map(|(count, _)| count)))
+            .collect()
     }
 
     /// Counts an upload that was added to a sum.

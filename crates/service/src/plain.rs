@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use undertone_aggregation::{AggregationError, Bound, BoundedSum, Clipping, NonFinite, ParamLayout};
+use undertone_aggregation::{
+    AggregationError, Bound, BoundedSum, Clipping, Measured, NonFinite, ParamLayout, Values,
+};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_store::SessionId;
-use zeroize::Zeroizing;
 
 use crate::refusal::Refusal;
 use crate::session::{Accepted, Contributor};
@@ -150,7 +151,8 @@ impl PlainSum {
             return first(answer);
         }
         // The norm costs a pass over the update, so it is computed without the lock.
-        let update = self.check(report);
+        let values = Values::read(report.bytes);
+        let update = self.check(report, &open.sum, &values);
         let mut ledger = lock(&open.ledger);
         if let Some(answer) = ledger.answers.get(&report.session) {
             return first(answer);
@@ -178,7 +180,7 @@ impl PlainSum {
         ledger.users.insert(report.user);
         ledger.answers.insert(report.session, Answer::Pending);
         drop(ledger);
-        let added = open.add(&update, report.below);
+        let added = open.add(update, report.below);
         let answer = match &added {
             Ok(()) => Answer::Included(report.user),
             // The sum is lost with the addition: the release will refuse it.
@@ -212,8 +214,13 @@ impl PlainSum {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The values of an update that may be added.
-    fn check(&self, report: &Report<'_>) -> Result<Zeroizing<Vec<f32>>, Refusal> {
+    /// The update of a report that may be added.
+    fn check<'a>(
+        &self,
+        report: &Report<'_>,
+        sum: &'a BoundedSum,
+        values: &'a [f32],
+    ) -> Result<Measured<'a>, Refusal> {
         let (expected, got) = (self.upload_bytes(), report.bytes.len());
         if got as u64 != expected {
             return Err(Refusal::range("the number of bytes", expected, got));
@@ -226,22 +233,18 @@ impl PlainSum {
             let got = if self.with_bits { "absent" } else { "there" };
             return Err(Refusal::range("the bit of adaptive clipping", expected, got));
         }
-        let (values, _) = report.bytes.as_chunks();
-        let update: Vec<f32> = values.iter().map(|value| f32::from_le_bytes(*value)).collect();
-        let update = Zeroizing::new(update);
-        let squares: f64 = update.iter().map(|value| f64::from(*value).powi(2)).sum();
-        // Infinities and NaN stay what they are in a sum of squares, and are below no limit. Finite values of f32 cannot overflow it.
-        if squares.sqrt() <= self.longest {
-            Ok(update)
-        } else {
-            Err(Refusal::Norm)
+        // An update that is not finite has no norm, or is an error, as the bound of the sum says.
+        let update = sum.measure(values, report.weight).map_err(|_| Refusal::Norm)?;
+        match update.norm() {
+            Some(norm) if norm <= self.longest => Ok(update),
+            _ => Err(Refusal::Norm),
         }
     }
 }
 
 impl Open {
-    fn add(&self, update: &[f32], below: Option<bool>) -> Result<(), AggregationError> {
-        self.sum.add(update, 1.0)?;
+    fn add(&self, update: Measured<'_>, below: Option<bool>) -> Result<(), AggregationError> {
+        update.add()?;
         if let (Some(bits), Some(below)) = (&self.bits, below) {
             bits.add(&[if below { 0.5 } else { -0.5 }], 1.0)?;
         }

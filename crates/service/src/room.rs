@@ -4,6 +4,7 @@
 //! lose. A thread calls [`Room::tick`], the listeners call the rest.
 
 mod admission;
+mod bar;
 mod closing;
 mod device_ledger;
 mod devices;
@@ -16,6 +17,7 @@ mod opening;
 mod outlook;
 mod release;
 mod reports;
+mod shards;
 mod upload;
 
 use std::cell::Cell;
@@ -31,23 +33,26 @@ use undertone_protocol::{Blob, TaskState, Verdict, digest_of};
 use undertone_store::{AttemptId, Blobs, Lease, Millis, Reason, SessionId, SessionState, Store, StoreError};
 
 use crate::attempt::{Attempt, Effect, Event};
+use crate::cluster::Cluster;
 use crate::error::{Result, ServiceError};
 use crate::group::{Group, Phase};
 use crate::keys::{Keys, random};
 use crate::pace::{Population, RoundTime};
 use crate::plain::PlainSum;
+use crate::pseudonyms::{self, Pseudonyms};
 use crate::session::{LostAt, Sessions};
 use crate::spool::Spool;
 use crate::task::Task;
 
+pub use bar::OpenSession;
 pub use devices::{Claims, Reply};
 pub use evaluation::Rates;
+pub(crate) use evaluation::newest_model;
+pub(crate) use release::{MODEL, STATE};
+pub(crate) use upload::{Trouble, Upload};
 
 /// The time of a lease, in milliseconds.
-const LEASE: Millis = 30_000;
-
-/// A lease is renewed when this much of it is left, in milliseconds.
-const RENEW: Millis = 20_000;
+pub(crate) const LEASE: Millis = 30_000;
 
 /// Abandoned attempts in a row after which a task pauses.
 const MAX_ABANDONED: u32 = 5;
@@ -82,6 +87,7 @@ pub struct Room {
     shared: Arc<Shared>,
     spool: Arc<Spool>,
     task: Task,
+    pseudonyms: Pseudonyms,
     /// The signed plan, as devices read it.
     plan: Blob,
     names: TaskSessionTerms,
@@ -92,6 +98,10 @@ pub struct Room {
     changed: tokio::sync::watch::Sender<u64>,
     /// The metrics of the service, once it has this room.
     metrics: std::sync::OnceLock<Arc<crate::metrics::Metrics>>,
+    /// The time of a lease, in milliseconds.
+    lease_time: Millis,
+    /// The other processes; `None` for a service of one.
+    cluster: Option<Arc<Cluster>>,
 }
 
 impl std::fmt::Debug for Room {
@@ -129,7 +139,12 @@ struct Inner {
     not_before: Millis,
     /// The failure that left a change half made, for example at the request of a device. The task is then led anew.
     broken: Option<String>,
+    /// The participants of an attempt whose end the store has not answered yet.
+    ending: Option<LeftOver>,
 }
+
+/// An attempt that this process had open, with those of its users who count as having taken part.
+pub(crate) type LeftOver = (AttemptId, Vec<ParticipantId>);
 
 impl Inner {
     /// Notes the failure of a change.
@@ -162,12 +177,16 @@ struct Current {
     due: Vec<(u32, Phase)>,
     opened_at: Millis,
     release: bool,
+    /// The parts of the sum that other processes hold.
+    shards: shards::Shards,
 }
 
 /// A session's device.
 struct Device {
     user: ParticipantId,
     shard: u32,
+    /// The shard of the sum of a plain attempt: 0 for the leader's own.
+    at: u32,
     /// `None` before the device has joined its sum, and after its session was lost.
     upload: Option<Arc<Mutex<upload::Upload>>>,
 }
@@ -191,14 +210,34 @@ impl Room {
     /// [`ServiceError::Halted`] where store and published heads disagree, or the state of the noise is missing or damaged: the task
     /// is then halted in the store, too. `Ok(None)` while another process leads the task.
     pub fn lead(shared: Arc<Shared>, spool: Arc<Spool>, task: Task) -> Result<Option<Arc<Self>>> {
-        let Some(lease) = shared.store.lease(task.id, &shared.process, LEASE)? else {
+        Self::lead_among(shared, spool, task, None, None)
+    }
+
+    /// Leads a task as [`lead`](Self::lead) does, as one of several processes. `left` is the attempt that an earlier room of this process
+    /// had open: its participants count, also where a server that crashed has forgotten them.
+    ///
+    /// # Errors
+    /// The errors of [`lead`](Self::lead).
+    pub(crate) fn lead_among(
+        shared: Arc<Shared>,
+        spool: Arc<Spool>,
+        task: Task,
+        cluster: Option<Arc<Cluster>>,
+        left: Option<&LeftOver>,
+    ) -> Result<Option<Arc<Self>>> {
+        let lease_time = cluster.as_ref().map_or(LEASE, |cluster| cluster.lease());
+        let Some(lease) = shared.store.lease(task.id, &shared.process, lease_time)? else {
             return Ok(None);
         };
         crate::failpoint!("lead.leased");
         let row = shared.store.task(task.id)?;
+        let digest = task.pseudonyms.as_ref();
+        let pseudonyms = Pseudonyms::open(shared.store.as_ref(), &shared.keys, task.id, digest)?
+            .ok_or_else(|| pseudonyms::destroyed(&task.file.task.name))?;
         let names = TaskSessionTerms::new(&task.id.0, digest_of(&task.plan), &random()?);
         let until = task.file.service.deadlines.report.millis();
         let room = Self {
+            pseudonyms,
             plan: Blob::of(&task.plan),
             names,
             salt: random()?,
@@ -219,9 +258,12 @@ impl Room {
                 round_opened: None,
                 not_before: 0,
                 broken: None,
+                ending: None,
             }),
             changed: tokio::sync::watch::Sender::new(0),
             metrics: std::sync::OnceLock::new(),
+            lease_time,
+            cluster,
             shared,
             spool,
             task,
@@ -230,7 +272,7 @@ impl Room {
             // A store of the past abandons and deletes nothing: the newer one may come back.
             room.unless_passing(room.guard())?;
         }
-        room.end_left_over(&lease)?;
+        room.end_left_over(&lease, left)?;
         if row.state != TaskState::Completed {
             let (head, model) = room.unless_passing(room.publish().and_then(|()| room.load()))?;
             let mut inner = room.lock();
@@ -265,9 +307,15 @@ impl Room {
         self.shared.store.now()
     }
 
-    /// Stops the task for good until a person looks at it.
+    /// Stops the task for good until a person looks at it. A process that leads the task no more halts nothing: what it saw may be the
+    /// work of the next leader.
     fn halt(&self, reason: &str) -> ServiceError {
         let store = &self.shared.store;
+        let lease = self.lock().lease.clone();
+        if let Err(error @ StoreError::Fenced { .. }) = store.renew(&lease, self.lease_time) {
+            tracing::warn!(task = %self.task.id, reason, "a process that leads the task no more would halt it");
+            return error.into();
+        }
         if let Ok(row) = store.task(self.task.id)
             && !matches!(row.state, TaskState::Halted | TaskState::Completed)
         {
@@ -306,6 +354,7 @@ impl Room {
             if inner.current.is_none() {
                 self.open_attempt(&mut inner, now)?;
             }
+            self.lose_shards(&mut inner)?;
             self.expire(&mut inner, now)?;
         }
         self.advance_groups()?;
@@ -323,8 +372,9 @@ impl Room {
 
     fn keep_lease(&self) -> Result<()> {
         let mut inner = self.lock();
-        if inner.lease.until.saturating_sub(self.now()) < RENEW {
-            inner.lease = self.shared.store.renew(&inner.lease, LEASE)?;
+        // Renewed after a third of it, so that two renewals may fail.
+        if inner.lease.until.saturating_sub(self.now()) < self.lease_time - self.lease_time / 3 {
+            inner.lease = self.shared.store.renew(&inner.lease, self.lease_time)?;
         }
         Ok(())
     }
@@ -361,6 +411,7 @@ impl Room {
         if let Some(device) = current.devices.get_mut(&session) {
             // The bytes of its upload go with it.
             device.upload = None;
+            current.shards.take_back(session);
             if let Sums::Groups(groups) = &current.sums
                 && let Some(group) = groups.get(device.shard as usize)
             {
@@ -425,9 +476,11 @@ impl Room {
             Sums::Groups(groups) => groups.iter().for_each(|group| lock(group).abort()),
         }
         let counted: Vec<ParticipantId> = current.counted().collect();
+        inner.ending = Some((current.id, counted.clone()));
         self.shared
             .store
             .abandon(&inner.lease, current.id, reason, &counted)?;
+        inner.ending = None;
         crate::failpoint!("attempt.abandoned");
         tracing::warn!(task = %self.task.id, round = current.opened.round(), ?reason, "an attempt was abandoned");
         self.end_sessions(inner, &current, now, Verdict::Abandoned, &[]);
@@ -444,6 +497,9 @@ impl Room {
             );
             let users = self.shared.store.observed(self.task.id)?.users;
             if inner.deserted >= MAX_ABANDONED && users > 0 {
+                // PRIVACY: the note is shown to operators.
+                let users = crate::metrics::in_steps(users)
+                    .map_or_else(|| "fewer than 10".to_owned(), |users| format!("{users} or more"));
                 note = format!(
                     "starved: {note}; {users} subjects have taken part, and too few came that may take part in this round"
                 );
@@ -482,6 +538,7 @@ impl Room {
         verdict: Verdict,
         included: &[SessionId],
     ) {
+        self.note_passage(current, included);
         for (session, state) in current.sessions.iter() {
             let verdict = match () {
                 () if included.binary_search(&session).is_ok() => Verdict::Included,
@@ -504,6 +561,23 @@ impl Room {
         open || releasing || inner.ended.contains_key(&SessionId(claims.session))
     }
 
+    /// The attempt that is left to the next room of the task, where this one cannot go on.
+    pub(crate) fn left_over(&self) -> Option<LeftOver> {
+        let inner = self.lock();
+        let open = || {
+            let current = inner.current.as_ref()?;
+            Some((current.id, current.counted().collect()))
+        };
+        inner.ending.clone().or_else(open)
+    }
+
+    /// `true` while no attempt is open and no release is being made.
+    #[must_use]
+    pub(crate) fn is_idle(&self) -> bool {
+        let inner = self.lock();
+        inner.current.is_none() && inner.releasing.is_none()
+    }
+
     /// Number of devices that the open attempt still wants.
     #[must_use]
     pub fn need(&self) -> u32 {
@@ -516,14 +590,11 @@ impl Room {
     /// Bytes that a device loads, and sends, in one round.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
-        let up = match self.task.privacy.encoding() {
-            None => 4 * self.task.privacy.layout().len() as u64,
-            Some(encoding) => {
-                let bits = encoding.padded_dim() as u64 * u64::from(encoding.bits_per_coordinate());
-                bits.div_ceil(8)
-            }
-        };
-        (self.lock().model.length + self.task.plan.len() as u64, up)
+        let model = self.lock().model.length;
+        (
+            model + self.task.plan.len() as u64,
+            crate::task::upload_bytes(&self.task.privacy),
+        )
     }
 }
 

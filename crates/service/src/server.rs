@@ -1,32 +1,37 @@
 //! A service: its tasks, its identities, and the boards that devices read.
 
+mod several;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use tokio::sync::Semaphore;
 use undertone_coordinator::record::EndReason;
+use undertone_coordinator::task::IdentityLevel;
 use undertone_protocol::{
     Assignment, Blob, Board, CheckIn, Code, Digest32, Enrol, Enrolled, Kind, Label, Problem,
-    RequestSignature, RetryWindow, SessionCertificates, SessionKeys, Signed, TaskCard, TaskState, TokenKey,
-    TrustedKeys, limits, read, write,
+    RequestSignature, RetryWindow, SessionCertificates, SessionKeys, Signed, TaskCard, TaskState, limits,
+    read, write,
 };
-use undertone_store::{Millis, StoreError, TaskId};
+use undertone_store::{Millis, SessionId, StoreError, TaskId, TaskRow};
 use zeroize::Zeroizing;
 
+use crate::attest::Admissions;
+use crate::boards::{Boards, Posted};
 use crate::capacity::Capacity;
+use crate::cluster::Cluster;
 use crate::error::{Result, ServiceError};
 use crate::http::InFlight;
-use crate::identity::{self, DAY, Identity, Issuer, Member, Refusal};
+use crate::identity::{self, DAY, Identity, Issuer, IssuerKeys, Member, Refusal};
 use crate::keys::random;
 use crate::metrics::{Metrics, ObservedStore};
 use crate::pace;
-use crate::room::{Claims, Reply, Room, Shared};
+use crate::room::{Claims, LeftOver, Reply, Room, Shared};
 use crate::spool::Spool;
-use crate::task::Task;
+use crate::task::{self, Task};
 
-/// A board is made anew after this long, in milliseconds.
-const BOARD: Millis = 250;
+pub(crate) use several::CheckedIn;
 
 /// Session certificates that a subject may have per day of a window.
 const CERTIFICATES_PER_DAY: u32 = 8;
@@ -39,10 +44,22 @@ pub struct Service {
     /// One permit per update that is checked and added.
     workers: Semaphore,
     identity: Identity,
-    issuers: TrustedKeys,
-    token: TokenKey,
+    /// The rules of enrolment; the defaults until they are set.
+    admissions: OnceLock<Admissions>,
+    /// The rules before: no evidence is accepted.
+    closed_admissions: Admissions,
+    issuers: IssuerKeys,
+    token: Zeroizing<[u8; 32]>,
     rooms: RwLock<BTreeMap<TaskId, Arc<Room>>>,
-    boards: Mutex<BTreeMap<String, (Millis, Vec<u8>)>>,
+    boards: Boards,
+    /// The other processes, once this one has joined them.
+    cluster: OnceLock<Arc<Cluster>>,
+    /// The attempts of rooms that could not go on, for the next rooms of their tasks.
+    left: Mutex<BTreeMap<TaskId, LeftOver>>,
+    /// The parts of sums that this process holds for other leaders.
+    shards: crate::shard::Shards,
+    /// The tasks that other processes lead.
+    elsewhere: RwLock<BTreeMap<TaskId, Arc<several::Elsewhere>>>,
     /// `true` once the service assigns nobody any more.
     closed: AtomicBool,
     metrics: Arc<Metrics>,
@@ -68,6 +85,27 @@ fn store(error: StoreError) -> Problem {
     Problem::from(ServiceError::from(error))
 }
 
+/// The card of a task on the board; `bytes` are those that a device loads and sends in a round.
+fn card(task: &Task, row: &TaskRow, (down_bytes, up_bytes): (u64, u64)) -> TaskCard {
+    let schema = row.task.participation;
+    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let service = &task.file.service;
+    TaskCard {
+        task: task.id.0.to_vec(),
+        kind: row.task.kind.into(),
+        state: row.state.into(),
+        round: row.head_round,
+        min_sep: narrow(schema.gap().get()),
+        max_part: narrow(schema.max_participation()),
+        timer_s: service.eligibility.timer.millis() / 1000,
+        min_examples: service.eligibility.min_examples,
+        plan: Some(Blob::of(&task.plan)),
+        down_bytes,
+        up_bytes,
+        min_client_version: service.eligibility.min_client_version,
+    }
+}
+
 impl Service {
     /// A service over a store. It leads no task yet.
     ///
@@ -86,17 +124,23 @@ impl Service {
         let spool = Spool::new(capacity.spool_ram, &folder.unwrap_or_else(std::env::temp_dir))?;
         let metrics = Arc::new(Metrics::default());
         shared.store = Arc::new(ObservedStore::new(shared.store, metrics.clone()));
-        let issuers = TrustedKeys::new([shared.keys.issuer().public()]);
+        let issuers = IssuerKeys::of(&shared.keys);
         Ok(Self {
             issuers,
             identity,
+            admissions: OnceLock::new(),
+            closed_admissions: Admissions::default(),
             spool: Arc::new(spool),
             in_flight: InFlight::new(capacity.in_flight),
             workers: Semaphore::new(capacity.workers.clamp(1, Semaphore::MAX_PERMITS)),
-            token: TokenKey::new(&Zeroizing::new(random()?)),
+            token: Zeroizing::new(random()?),
             shared: Arc::new(shared),
             rooms: RwLock::default(),
-            boards: Mutex::default(),
+            boards: Boards::default(),
+            cluster: OnceLock::new(),
+            left: Mutex::default(),
+            shards: crate::shard::Shards::default(),
+            elsewhere: RwLock::default(),
             closed: AtomicBool::new(false),
             metrics,
         })
@@ -106,6 +150,16 @@ impl Service {
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// Sets the rules of enrolment, and the verifier of evidence. The first call counts. Until then no evidence is accepted.
+    pub fn admit_by(&self, admissions: Admissions) {
+        // A second call has no meaning, since rules do not change while devices come.
+        let _ = self.admissions.set(admissions);
+    }
+
+    fn admissions(&self) -> &Admissions {
+        self.admissions.get().unwrap_or(&self.closed_admissions)
     }
 
     /// The counts and times of this service since its start.
@@ -120,6 +174,11 @@ impl Service {
         &self.shared
     }
 
+    /// `true` once the service assigns nobody any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     /// The spool of uploads on their way.
     #[must_use]
     pub fn spool(&self) -> &Arc<Spool> {
@@ -128,8 +187,8 @@ impl Service {
 
     /// The key of session tokens.
     #[cfg(test)]
-    pub(crate) fn token(&self) -> &TokenKey {
-        &self.token
+    pub(crate) fn token(&self) -> undertone_protocol::TokenKey {
+        self.token_key(0)
     }
 
     /// The memory for bodies of requests.
@@ -151,14 +210,23 @@ impl Service {
         if self.closed.load(Ordering::Acquire) {
             return Ok(());
         }
-        for row in self.shared.store.tasks()? {
+        let rows = self.shared.store.tasks()?;
+        for row in &rows {
             let room = self.room(row.task.id);
             let live = matches!(row.state, TaskState::Active | TaskState::Paused);
+            if let Some(room) = &room
+                && self.must_leave(room)
+            {
+                self.close_room(row.task.id);
+                continue;
+            }
             match (room, live) {
+                (None, true) if !self.may_lead(row) => {}
                 (None, true) => self.lead(row.task.id)?,
                 (Some(room), true) => {
                     if let Err(error) = room.tick() {
                         tracing::error!(task = %row.task.id, %error, "a task could not go on");
+                        self.keep_left_over(row.task.id, &room);
                         self.leave(row.task.id);
                     }
                 }
@@ -168,6 +236,7 @@ impl Service {
                 (None, false) => {}
             }
         }
+        self.look_elsewhere(rows);
         Ok(())
     }
 
@@ -184,8 +253,8 @@ impl Service {
 
     fn lead(&self, id: TaskId) -> Result<()> {
         let row = self.shared.store.task(id)?;
-        let led = Task::load(&row, self.shared.blobs.as_ref(), &self.shared.keys)
-            .and_then(|task| Room::lead(self.shared.clone(), self.spool.clone(), task));
+        let led =
+            Task::load(&row, self.shared.blobs.as_ref(), &self.shared.keys).and_then(|task| self.led(task));
         match led {
             Ok(Some(room)) => {
                 room.report_to(self.metrics.clone());
@@ -193,6 +262,30 @@ impl Service {
             }
             Ok(None) => {}
             Err(error) => tracing::error!(task = %id, %error, "a task cannot be led"),
+        }
+        Ok(())
+    }
+
+    /// Destroys the keys of the pseudonyms of tasks that have ended and ask for it. A task does so at its end; this is for one that a
+    /// crash kept from it.
+    ///
+    /// # Errors
+    /// From the store.
+    pub fn forget_ended(&self) -> Result<()> {
+        for row in self.shared.store.tasks()? {
+            if row.state != TaskState::Completed {
+                continue;
+            }
+            match task::forgets_pseudonyms(&row) {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.shared
+                        .store
+                        .forget_pseudonym_key(row.task.id, &self.shared.process)?;
+                }
+                // A task that this version cannot read keeps the others from nothing.
+                Err(error) => tracing::warn!(task = %row.task.id, %error, "an ended task cannot be read"),
+            }
         }
         Ok(())
     }
@@ -243,12 +336,23 @@ impl Service {
     /// # Errors
     /// From the store.
     pub fn board(&self, population: &str) -> Reply<Vec<u8>> {
+        Ok(self.posted_board(population)?.body.to_vec())
+    }
+
+    /// The board of a population, if there is one that need not be made. It waits for nothing.
+    pub(crate) fn fresh_board(&self, population: &str) -> Option<Arc<Posted>> {
+        let board = self.boards.fresh(population, self.shared.store.now())?;
+        self.metrics.board_read(population);
+        Some(board)
+    }
+
+    /// The board of a population, which is made where the last one is too old.
+    pub(crate) fn posted_board(&self, population: &str) -> Reply<Arc<Posted>> {
+        let _making = self.boards.making();
         let now = self.shared.store.now();
-        let mut boards = self.boards.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((made, board)) = boards.get(population)
-            && now.saturating_sub(*made) < BOARD
-        {
-            return Ok(board.clone());
+        if let Some(board) = self.boards.fresh(population, now) {
+            self.metrics.board_read(population);
+            return Ok(board);
         }
         let mut tasks = Vec::new();
         let mut min_interval = Millis::MAX;
@@ -256,8 +360,13 @@ impl Service {
             let task = room.task();
             if task.population == population {
                 min_interval = min_interval.min(task.file.service.pace.min_interval.millis());
-                tasks.push(self.card(&room).map_err(Problem::from)?);
+                let row = self.shared.store.task(task.id).map_err(store)?;
+                tasks.push(card(task, &row, room.bytes()));
             }
+        }
+        for other in self.elsewhere_of(population) {
+            min_interval = min_interval.min(other.task.file.service.pace.min_interval.millis());
+            tasks.push(card(&other.task, &other.row, other.bytes));
         }
         if tasks.is_empty() && !self.knows(population).map_err(store)? {
             return Err(Problem::new(
@@ -265,6 +374,7 @@ impl Service {
                 "there is no population of this name",
             ));
         }
+        self.metrics.board_read(population);
         let board = Board {
             issued_ms: now,
             tasks,
@@ -272,9 +382,7 @@ impl Service {
             population: population.to_owned(),
         };
         let signed = write(&self.shared.keys.board().sign(Label::Board, write(&board)));
-        // Only names of populations that exist are kept, so strangers cannot fill the memory.
-        boards.insert(population.to_owned(), (now, signed.clone()));
-        Ok(signed)
+        Ok(self.boards.post(population, now, signed))
     }
 
     fn knows(&self, population: &str) -> Result<bool, StoreError> {
@@ -284,29 +392,6 @@ impl Service {
             .tasks()?
             .iter()
             .any(|row| row.task.population == population))
-    }
-
-    fn card(&self, room: &Room) -> Result<TaskCard> {
-        let task = room.task();
-        let row = self.shared.store.task(task.id)?;
-        let schema = row.task.participation;
-        let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        let service = &task.file.service;
-        let (down, up) = room.bytes();
-        Ok(TaskCard {
-            task: task.id.0.to_vec(),
-            kind: row.task.kind.into(),
-            state: row.state.into(),
-            round: row.head_round,
-            min_sep: narrow(schema.gap().get()),
-            max_part: narrow(schema.max_participation()),
-            timer_s: service.eligibility.timer.millis() / 1000,
-            min_examples: service.eligibility.min_examples,
-            plan: Some(Blob::of(&task.plan)),
-            down_bytes: down,
-            up_bytes: up,
-            min_client_version: service.eligibility.min_client_version,
-        })
     }
 
     /// Enrols a device.
@@ -325,6 +410,10 @@ impl Service {
         let issuer = Issuer::new(&self.shared.keys, population, self.identity);
         let certificate = issuer.enrol(&request, now).map_err(refused)?;
         let device: Digest32 = request.device_key.as_slice().try_into().map_err(malformed)?;
+        if self.shared.store.device(&device).map_err(store)?.is_none() {
+            let issuer = self.shared.keys.issuer_name();
+            self.admissions().enrol(self.shared.store.as_ref(), &issuer)?;
+        }
         let row = self.shared.store.enrol(&device, population).map_err(store)?;
         if row.revoked {
             return Err(Problem::new(Code::Revoked, "the key of this device was revoked"));
@@ -397,27 +486,44 @@ impl Service {
     /// A refusal, with the window in which the device comes back.
     pub fn check_in(&self, population: &str, signature: &str, path: &str, body: &[u8]) -> Reply<Assignment> {
         let mut asked = None;
-        let answer = self.answer(population, signature, path, body, &mut asked);
+        let answer = self
+            .checked_in(population, signature, path, body)
+            .and_then(|checked| self.answer(&checked, &mut asked));
         self.metrics
             .check_in(asked, answer.as_ref().err().map(Problem::code));
         answer
     }
 
-    /// The answer to a check-in; `asked` becomes the last task that was asked for a place.
-    fn answer(
+    /// Reads a check-in, and checks who signed it.
+    pub(crate) fn checked_in(
         &self,
         population: &str,
         signature: &str,
         path: &str,
         body: &[u8],
-        asked: &mut Option<TaskId>,
-    ) -> Reply<Assignment> {
+    ) -> Reply<CheckedIn> {
         let request: CheckIn = read("the check-in", body, limits::MAX_MESSAGE).map_err(malformed)?;
         let member = self.member(population, request.certificate.as_ref(), signature, path, body)?;
+        let now = self.shared.store.now();
+        self.metrics
+            .arrived(population, &member.device, request.client_version, now);
         let checkin: [u8; 16] = request.checkin.as_slice().try_into().map_err(malformed)?;
         if request.eligible.len() > limits::MAX_ELIGIBLE {
             return Err(malformed(format!("at most {} tasks", limits::MAX_ELIGIBLE)));
         }
+        let id = |id: &Vec<u8>| Some(TaskId(id.as_slice().try_into().ok()?));
+        Ok(CheckedIn {
+            population: population.to_owned(),
+            member,
+            checkin,
+            client_version: request.client_version,
+            eligible: request.eligible.iter().filter_map(id).collect(),
+            evidence: request.evidence,
+        })
+    }
+
+    /// The answer of the tasks of this process to a check-in; `asked` becomes the last task that was asked for a place.
+    pub(crate) fn answer(&self, request: &CheckedIn, asked: &mut Option<TaskId>) -> Reply<Assignment> {
         if self.closed.load(Ordering::Acquire) {
             let problem = Problem::new(Code::Busy, "the service is being stopped");
             return Err(problem.with_retry(pace::idle(60_000)));
@@ -425,25 +531,58 @@ impl Service {
         let mut rooms: Vec<Arc<Room>> = request
             .eligible
             .iter()
-            .filter_map(|id| self.room(TaskId(id.as_slice().try_into().ok()?)))
-            .filter(|room| room.task().population == population)
+            .filter_map(|id| self.room(*id))
+            .filter(|room| room.task().population == request.population)
             .collect();
         rooms.sort_by_key(|room| std::cmp::Reverse(room.need()));
         rooms.dedup_by_key(|room| room.task().id);
+        let token = self.token_key(0);
         let mut last = None;
+        let count = |room: &Room, answer: Result<SessionId, Code>| {
+            let funnels = self.metrics.funnels();
+            funnels.answered(
+                room.task().id,
+                request.client_version,
+                &request.member.device,
+                answer,
+            );
+        };
+        // Judged for the first task that asks for it.
+        let mut attested: Option<Reply<()>> = None;
         for room in rooms {
             *asked = Some(room.task().id);
             let version = room.task().file.service.eligibility.min_client_version;
             if request.client_version < version {
+                count(&room, Err(Code::Upgrade));
                 last = Some(Problem::new(
                     Code::Upgrade,
                     format!("the task needs version {version} of the app"),
                 ));
                 continue;
             }
-            match room.admit(&member, checkin, &self.token) {
-                Ok(assignment) => return Ok(assignment),
-                Err(problem) => last = Some(problem),
+            if room.task().file.service.identity == IdentityLevel::Attested {
+                let store = self.shared.store.as_ref();
+                let judged = attested.get_or_insert_with(|| {
+                    self.admissions()
+                        .attest(store, &request.population, &request.member, &request.evidence)
+                });
+                if let Err(problem) = judged {
+                    count(&room, Err(problem.code()));
+                    last = Some(problem.clone());
+                    continue;
+                }
+            }
+            match room.admit(&request.member, request.checkin, &token) {
+                Ok(assignment) => {
+                    if let Ok(session) = assignment.session.as_slice().try_into() {
+                        count(&room, Ok(SessionId(session)));
+                    }
+                    return Ok(assignment);
+                }
+                Err(problem) => {
+                    count(&room, Err(problem.code()));
+                    last = Some(problem);
+                }
             }
         }
         let none = || Problem::new(Code::NoTask, "none of the tasks takes devices now");
@@ -460,10 +599,7 @@ impl Service {
     /// [`Code::Gone`] for a token of an earlier process, of another session, or after its end.
     pub fn session(&self, token: &[u8], session: &[u8]) -> Reply<(Arc<Room>, Claims)> {
         let gone = || Problem::new(Code::Gone, "the session is over");
-        let claims = self
-            .token
-            .open(token, self.shared.store.now())
-            .map_err(|_| gone())?;
+        let claims = self.open_token(token).ok_or_else(gone)?;
         if claims.session != session {
             return Err(gone());
         }
@@ -481,6 +617,7 @@ impl Service {
             task.vocabulary == *digest || undertone_protocol::digest_of(&task.plan) == *digest
         });
         // PRIVACY: the sealed state of the noise has a digest, too; it is no model of the store, so it is not served.
+        let part_of_task = part_of_task || self.is_part_elsewhere(digest);
         if !part_of_task && !self.shared.store.may_serve(digest).map_err(store)? {
             return Err(missing());
         }

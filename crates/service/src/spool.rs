@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aes_gcm::aead::{AeadInOut, KeyInit};
 use aes_gcm::{Aes256Gcm, Nonce, Tag};
+use undertone_aggregation::Wiped;
 use zeroize::Zeroizing;
 
 use crate::error::Result;
@@ -26,6 +27,9 @@ pub const RECORD: usize = 64 << 10;
 
 /// Memory for uploads on their way, in bytes, unless a host sets it: 2 GiB.
 pub const DEFAULT_RAM: u64 = 2 << 30;
+
+/// Memory of ended uploads that is kept for the next ones, in bytes: 32 MiB.
+const IDLE: usize = 32 << 20;
 
 /// Bytes that cannot be kept or read.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +54,8 @@ pub struct Spool {
     folder: PathBuf,
     file: Mutex<Option<File>>,
     cipher: Aes256Gcm,
+    /// Empty buffers of ended uploads. The system takes longer to give memory than an upload takes to fill it.
+    idle: Mutex<Vec<Wiped<u8>>>,
     /// Numbers uploads and nonces. A number is given once.
     next: AtomicU64,
 }
@@ -76,6 +82,7 @@ impl Spool {
             folder: folder.to_owned(),
             file: Mutex::new(None),
             cipher: Aes256Gcm::new((&*key).into()),
+            idle: Mutex::default(),
             next: AtomicU64::new(0),
         })
     }
@@ -91,6 +98,38 @@ impl Spool {
     pub fn on_disk(&self) -> u64 {
         let file = self.file();
         file.as_ref().map_or(0, |file| file.used() * RECORD as u64)
+    }
+
+    /// Gives the memory of ended uploads back to the system.
+    pub fn trim(&self) {
+        self.idle().clear();
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Wiped<u8>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An empty buffer with room for `length` bytes.
+    fn buffer(&self, length: usize) -> Wiped<u8> {
+        let mut idle = self.idle();
+        match idle.iter().position(|buffer| buffer.capacity() == length) {
+            Some(place) => idle.remove(place),
+            None => Wiped::with_capacity(length),
+        }
+    }
+
+    /// Wipes a buffer and keeps it, if there is room for it.
+    fn recycle(&self, mut buffer: Wiped<u8>) {
+        buffer.wipe();
+        if buffer.capacity() > IDLE {
+            return;
+        }
+        let mut idle = self.idle();
+        idle.push(buffer);
+        // The oldest leave first, so those of a task that has ended make room.
+        while idle.iter().map(|buffer| buffer.capacity()).sum::<usize>() > IDLE {
+            drop(idle.remove(0));
+        }
     }
 
     fn file(&self) -> MutexGuard<'_, Option<File>> {
@@ -113,7 +152,7 @@ impl Spool {
     fn write(&self, name: u64, place: u64, plain: &[u8]) -> std::result::Result<Record, SpoolError> {
         let number = self.number();
         // In place of the plain bytes stand sealed ones once this is written; it is wiped for the case that sealing fails.
-        let mut bytes = Zeroizing::new(plain.to_vec());
+        let mut bytes = Wiped::from(plain.to_vec());
         let tag = self
             .cipher
             .encrypt_inout_detached(&nonce(number), &bound(name, place), bytes.as_mut_slice().into())
@@ -201,12 +240,12 @@ enum Kept {
     /// Nothing is there, and no place is chosen.
     Nowhere,
     /// Everything is in memory, which is taken once, so that no copy of a part stays behind.
-    Memory(Zeroizing<Vec<u8>>),
+    Memory(Wiped<u8>),
     /// The records are in the file, and the rest in memory.
     File {
         name: u64,
         records: Vec<Record>,
-        rest: Zeroizing<Vec<u8>>,
+        rest: Wiped<u8>,
     },
 }
 
@@ -236,11 +275,11 @@ impl Body {
     pub(crate) fn append(&mut self, bytes: &[u8]) -> std::result::Result<(), SpoolError> {
         if matches!(self.kept, Kept::Nowhere) {
             self.kept = match self.spool.reserve(self.length) {
-                true => Kept::Memory(Zeroizing::new(Vec::with_capacity(self.length as usize))),
+                true => Kept::Memory(self.spool.buffer(self.length as usize)),
                 false => Kept::File {
                     name: self.spool.number(),
                     records: Vec::new(),
-                    rest: Zeroizing::new(Vec::with_capacity(RECORD)),
+                    rest: Wiped::with_capacity(RECORD),
                 },
             };
         }
@@ -266,7 +305,7 @@ impl Body {
             Kept::File { name, records, rest } => {
                 let mut at = start;
                 let mut left = bytes;
-                let mut plain = Zeroizing::new(vec![0; RECORD]);
+                let mut plain = Wiped::from(vec![0; RECORD]);
                 while !left.is_empty() {
                     let (place, from) = (at / RECORD, at % RECORD);
                     let record: &[u8] = match records.get(place) {
@@ -299,7 +338,7 @@ impl Body {
             Kept::Memory(bytes) => Ok(work(bytes)),
             Kept::File { name, records, rest } => {
                 let full = records.len() * RECORD;
-                let mut all = Zeroizing::new(vec![0; full + rest.len()]);
+                let mut all = Wiped::from(vec![0; full + rest.len()]);
                 for ((place, record), plain) in records.iter().enumerate().zip(all.chunks_mut(RECORD)) {
                     self.spool.read(*name, place as u64, record, plain)?;
                 }
@@ -314,7 +353,7 @@ impl Body {
         match std::mem::replace(&mut self.kept, Kept::Nowhere) {
             Kept::Nowhere => {}
             Kept::Memory(bytes) => {
-                drop(bytes);
+                self.spool.recycle(bytes);
                 self.spool.reserved.fetch_sub(self.length, Ordering::Relaxed);
             }
             Kept::File { records, .. } => self.spool.free(&records),
@@ -333,11 +372,11 @@ fn append_to_file(
     spool: &Spool,
     name: u64,
     records: &mut Vec<Record>,
-    rest: &mut Zeroizing<Vec<u8>>,
+    rest: &mut Wiped<u8>,
     mut bytes: &[u8],
 ) -> std::result::Result<(), SpoolError> {
     let mut written = Vec::new();
-    let mut filling = Zeroizing::new(Vec::with_capacity(RECORD));
+    let mut filling = Wiped::with_capacity(RECORD);
     filling.extend_from_slice(rest);
     loop {
         let (now, later) = bytes.split_at(bytes.len().min(RECORD - filling.len()));

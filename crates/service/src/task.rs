@@ -14,7 +14,7 @@ use undertone_coordinator::server_optimizer::ServerOptimizer;
 use undertone_coordinator::task::{IdentityLevel, Purpose, SumName, TaskFile, TaskVocabulary};
 use undertone_mechanisms::NoiseKey;
 use undertone_models::{SequenceModel, weights};
-use undertone_protocol::{Digest32, Kind, digest_of};
+use undertone_protocol::{Digest32, Kind, Label, digest_of, write};
 use undertone_run::initial_model::{self, Training};
 use undertone_run::metrics::MetricsLine;
 use undertone_run::task::{
@@ -27,7 +27,8 @@ use undertone_text::{Vocab, VocabProvenance};
 use crate::error::{Result, ServiceError};
 use crate::identity::{digest_from, hex};
 use crate::keys::Keys;
-use signed_plan::{rotation_seed, signed_plan, terms};
+use crate::pseudonyms::Pseudonyms;
+use signed_plan::{check_signed, plan_body, rotation_seed, terms};
 
 /// Percentage of a device's neighbours that open its masks, where a task names no graph: more than half.
 const CURIOUS_PERCENT: u32 = 51;
@@ -56,6 +57,15 @@ struct Settings {
     /// In a parity test: the seed of the rotations of the simulation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rotations: Option<String>,
+    /// The digest of the key of the pseudonyms; none where they follow from the key file alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pseudonyms: Option<String>,
+    /// The public key that signed the plan; none where it is the first one of the service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    plan_key: Option<String>,
+    /// The keys of the issuer that the plan names; none for the first one of the service.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    issuers: Vec<String>,
 }
 
 /// A task with everything that follows from its file.
@@ -86,6 +96,12 @@ pub struct Task {
     pub rotations: NoiseKey,
     /// The task whose model an evaluation measures.
     pub of: Option<TaskId>,
+    /// The digest of the key of the pseudonyms; `None` where they follow from the key file alone.
+    pub pseudonyms: Option<Digest32>,
+    /// The public key that signed the plan.
+    pub plan_key: Digest32,
+    /// The keys of the issuer that a plan with secure sums names.
+    pub issuers: Vec<Digest32>,
 }
 
 impl std::fmt::Debug for Task {
@@ -112,6 +128,21 @@ pub fn create(
     create_with(file, base, population, keys, store, blobs, None)
 }
 
+/// [`create`], with a key of its own for the pseudonyms of the task. Its destruction ends every link of subjects and ledger.
+///
+/// # Errors
+/// The errors of [`create`].
+pub fn create_with_pseudonyms(
+    file: &TaskFile,
+    base: &Path,
+    population: &str,
+    keys: &Keys,
+    store: &dyn Store,
+    blobs: &dyn Blobs,
+) -> Result<TaskId> {
+    make(file, base, population, keys, store, blobs, None, true)
+}
+
 /// [`create`], with the rotations of a simulation in a parity test.
 pub(crate) fn create_with(
     file: &TaskFile,
@@ -122,18 +153,26 @@ pub(crate) fn create_with(
     blobs: &dyn Blobs,
     rotations: Option<Digest32>,
 ) -> Result<TaskId> {
-    let TaskVocabulary::File { path } = &file.vocabulary;
-    let path = base.join(path);
-    let words = std::fs::read(&path).map_err(|error| ServiceError::io("read", &path, error))?;
-    let vocab = vocabulary(&words)?;
-    let trainings = match &file.purpose {
-        Purpose::Train {
-            initial_model: Some(path),
-        } => initial_model::trained_on(&base.join(path))?,
-        _ => Vec::new(),
-    };
-    let strategy = undertone_run::task::named_strategy(file, base)?;
-    let privacy = new_plan(file, strategy.as_ref(), vocab.len(), &trainings, population)?;
+    make(file, base, population, keys, store, blobs, rotations, false)
+}
+
+#[expect(clippy::too_many_arguments, reason = "each is one input of a task")]
+fn make(
+    file: &TaskFile,
+    base: &Path,
+    population: &str,
+    keys: &Keys,
+    store: &dyn Store,
+    blobs: &dyn Blobs,
+    rotations: Option<Digest32>,
+    own_pseudonyms: bool,
+) -> Result<TaskId> {
+    let Planned {
+        words,
+        vocab,
+        trainings,
+        privacy,
+    } = plan(file, base, population)?;
     let id = TaskId(file.id(population)?);
     let of = match &file.purpose {
         Purpose::Train { .. } => None,
@@ -147,6 +186,16 @@ pub(crate) fn create_with(
         trainings: trainings.clone(),
         of: of.map(|of| hex(&of.0)),
         rotations: rotations.map(|seed| hex(&seed)),
+        pseudonyms: match own_pseudonyms {
+            true => Some(hex(&Pseudonyms::draw(store, keys, id)?)),
+            false => None,
+        },
+        plan_key: Some(hex(&keys.plans().public()))
+            .filter(|_| keys.plans().public() != keys.first_plan_key()),
+        issuers: match keys.issuer_keys() {
+            first if first == [keys.issuer_name()] => Vec::new(),
+            several => several.iter().map(|key| hex(key)).collect(),
+        },
     };
     let rotations = rotations.unwrap_or_else(|| rotation_seed(id));
     let model: Arc<dyn SequenceModel> = build(file, &vocab)?;
@@ -167,9 +216,19 @@ pub(crate) fn create_with(
         // An evaluation serves the models of its training.
         (Purpose::Evaluate { .. }, _) => Vec::new(),
     };
-    let plan = signed_plan(
-        file, id, population, &privacy, &vocab, &words, of, rotations, keys,
+    let body = plan_body(
+        file,
+        id,
+        population,
+        &privacy,
+        &vocab,
+        &words,
+        of,
+        rotations,
+        keys,
+        &keys.issuer_keys(),
     )?;
+    let plan = write(&keys.plans().sign(Label::Plan, body));
     for bytes in [Some(&words), Some(&plan), Some(&first), mechanism.as_ref()]
         .into_iter()
         .flatten()
@@ -201,6 +260,69 @@ pub(crate) fn create_with(
     Ok(id)
 }
 
+/// A task file with its plan, before anything is stored.
+pub(crate) struct Planned {
+    /// The vocabulary, as its file holds it.
+    words: Vec<u8>,
+    /// The words of the model.
+    pub(crate) vocab: Vocab,
+    /// The trainings of the initial model.
+    trainings: Vec<Training>,
+    /// The plan.
+    pub(crate) privacy: PrivacyPlan,
+}
+
+/// Plans a task file: reads its vocabulary, and optimises its noise.
+pub(crate) fn plan(file: &TaskFile, base: &Path, population: &str) -> Result<Planned> {
+    let TaskVocabulary::File { path } = &file.vocabulary;
+    let path = base.join(path);
+    let words = std::fs::read(&path).map_err(|error| ServiceError::io("read", &path, error))?;
+    let vocab = vocabulary(&words)?;
+    let trainings = match &file.purpose {
+        Purpose::Train {
+            initial_model: Some(path),
+        } => initial_model::trained_on(&base.join(path))?,
+        _ => Vec::new(),
+    };
+    let strategy = undertone_run::task::named_strategy(file, base)?;
+    let privacy = new_plan(file, strategy.as_ref(), vocab.len(), &trainings, population)?;
+    Ok(Planned {
+        words,
+        vocab,
+        trainings,
+        privacy,
+    })
+}
+
+/// Bytes of an update as it travels.
+pub(crate) fn upload_bytes(privacy: &PrivacyPlan) -> u64 {
+    match privacy.encoding() {
+        None => 4 * privacy.layout().len() as u64,
+        Some(encoding) => {
+            let bits = encoding.padded_dim() as u64 * u64::from(encoding.bits_per_coordinate());
+            bits.div_ceil(8)
+        }
+    }
+}
+
+/// The graph of the groups of a task file.
+pub(crate) fn graph_of(file: &TaskFile) -> Result<GraphChoice> {
+    let graph = file
+        .task
+        .aggregation
+        .as_ref()
+        .and_then(|aggregation| aggregation.graph);
+    Ok(match graph {
+        None => GraphChoice::Full {
+            threshold_percent: match file.service.identity {
+                IdentityLevel::Dev => CURIOUS_PERCENT,
+                IdentityLevel::Certificate | IdentityLevel::Attested => ACTIVE_PERCENT,
+            },
+        },
+        Some(graph) => GraphChoice::Assumed(graph.assumptions()?),
+    })
+}
+
 /// The training task that an evaluation measures.
 fn measured(of: &str, population: &str, file: &TaskFile, store: &dyn Store) -> Result<TaskId> {
     let tasks = store.tasks()?;
@@ -223,7 +345,7 @@ fn vocabulary(words: &[u8]) -> Result<Vocab> {
     Ok(vocab.with_provenance(VocabProvenance::File))
 }
 
-fn build(file: &TaskFile, vocab: &Vocab) -> Result<Arc<dyn SequenceModel>> {
+pub(crate) fn build(file: &TaskFile, vocab: &Vocab) -> Result<Arc<dyn SequenceModel>> {
     let built = file
         .task
         .model
@@ -238,6 +360,18 @@ fn damaged(what: &str, error: impl std::fmt::Display) -> ServiceError {
         expected: "one that this service can read".to_owned(),
         got: error.to_string(),
     }
+}
+
+/// `true` if the key of the pseudonyms of a task is to be destroyed when the task has ended.
+///
+/// # Errors
+/// [`ServiceError::Value`] for settings that this service did not write.
+pub fn forgets_pseudonyms(row: &TaskRow) -> Result<bool> {
+    let settings: Settings =
+        serde_json::from_str(&row.task.config).map_err(|error| damaged("the settings of the task", error))?;
+    Ok(TaskFile::from_canonical(&settings.task)?
+        .service
+        .forget_pseudonyms)
 }
 
 impl Task {
@@ -279,12 +413,28 @@ impl Task {
             None => None,
             Some(of) => Some(TaskId(digest_from("the measured task", of)?)),
         };
+        let pseudonyms = match &settings.pseudonyms {
+            None => None,
+            Some(digest) => Some(digest_from("the key of the pseudonyms", digest)?),
+        };
         let rotations = match &settings.rotations {
             None => rotation_seed(row.task.id),
             Some(seed) => digest_from("the rotations of a simulation", seed)?,
         };
+        let plan_key = match &settings.plan_key {
+            None => keys.first_plan_key(),
+            Some(digits) => digest_from("the key of the plan", digits)?,
+        };
+        let issuers: Vec<Digest32> = match settings.issuers.is_empty() {
+            true => vec![keys.issuer_name()],
+            false => {
+                let keys = settings.issuers.iter();
+                keys.map(|digits| digest_from("a key of the issuer", digits))
+                    .collect::<Result<_>>()?
+            }
+        };
         let plan = crate::blobs::read(blobs, &row.task.plan)?;
-        let signed = signed_plan(
+        let body = plan_body(
             &file,
             row.task.id,
             &row.task.population,
@@ -294,16 +444,14 @@ impl Task {
             of,
             rotations,
             keys,
+            &issuers,
         )?;
-        if plan != signed {
-            return Err(damaged(
-                "the plan of the task",
-                "one that does not follow from its settings and keys",
-            ));
-        }
+        check_signed(&plan, &body, &plan_key, keys)?;
         Ok(Self {
             id: row.task.id,
             population: row.task.population.clone(),
+            plan_key,
+            issuers,
             model: build(&file, &vocab)?,
             rotations: NoiseKey::from_bytes(rotations),
             vocabulary: vocabulary_digest,
@@ -315,6 +463,7 @@ impl Task {
             privacy,
             plan,
             of,
+            pseudonyms,
         })
     }
 
@@ -349,7 +498,7 @@ impl Task {
         let vocabulary = crate::blobs::read(blobs, &self.vocabulary)?;
         let issuers = match self.file.service.identity {
             IdentityLevel::Dev => Vec::new(),
-            IdentityLevel::Certificate | IdentityLevel::Attested => vec![keys.issuer().public()],
+            IdentityLevel::Certificate | IdentityLevel::Attested => vec![keys.issuer_name()],
         };
         let parameters = match self.file.purpose {
             Purpose::Evaluate { .. } => None,
@@ -390,6 +539,17 @@ impl Task {
             .parameters)
     }
 
+    /// Bytes that a device sends in one round.
+    pub(crate) fn upload_bytes(&self) -> u64 {
+        match self.privacy.encoding() {
+            None => 4 * self.privacy.layout().len() as u64,
+            Some(encoding) => {
+                let bits = encoding.padded_dim() as u64 * u64::from(encoding.bits_per_coordinate());
+                bits.div_ceil(8)
+            }
+        }
+    }
+
     /// `true` if secure sums hide single updates from the server.
     #[must_use]
     pub fn is_secure(&self) -> bool {
@@ -410,20 +570,6 @@ impl Task {
     /// # Errors
     /// From the task's assumptions.
     pub fn graph(&self) -> Result<GraphChoice> {
-        let graph = self
-            .file
-            .task
-            .aggregation
-            .as_ref()
-            .and_then(|aggregation| aggregation.graph);
-        Ok(match graph {
-            None => GraphChoice::Full {
-                threshold_percent: match self.file.service.identity {
-                    IdentityLevel::Dev => CURIOUS_PERCENT,
-                    IdentityLevel::Certificate | IdentityLevel::Attested => ACTIVE_PERCENT,
-                },
-            },
-            Some(graph) => GraphChoice::Assumed(graph.assumptions()?),
-        })
+        graph_of(&self.file)
     }
 }

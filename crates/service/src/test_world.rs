@@ -127,7 +127,7 @@ impl World {
     /// A device that has joined: its session token, its claims, and the length of its upload.
     pub(crate) fn joined(&self, device: u32) -> (Vec<u8>, Claims, u64) {
         let token = self.service.token();
-        let assigned = self.room.admit(&member(device), checkin(device, 0), token);
+        let assigned = self.room.admit(&member(device), checkin(device, 0), &token);
         let assigned = assigned.unwrap_or_else(|problem| panic!("{problem:?}"));
         let now = self.service.shared().store.now();
         let claims = token.open(&assigned.token, now).unwrap();
@@ -158,4 +158,30 @@ pub(crate) fn checkin(device: u32, number: u32) -> [u8; 16] {
     id[..4].copy_from_slice(&device.to_le_bytes());
     id[4..8].copy_from_slice(&number.to_le_bytes());
     id
+}
+
+/// A task with this holder of its lease, for tests of processes.
+pub(crate) fn task_row(holder: Option<undertone_store::TaskHolder>) -> undertone_store::TaskRow {
+    undertone_store::TaskRow {
+        task: undertone_store::NewTask {
+            id: undertone_store::TaskId([3; 32]),
+            population: "people".to_owned(),
+            name: "words".to_owned(),
+            kind: undertone_protocol::Kind::Train,
+            config: String::new(),
+            plan: [0; 32],
+            genesis: String::new(),
+            participation: undertone_accounting::participation::Participation::single(),
+            rounds: 1,
+            min_included: 1,
+            model: [0; 32],
+        },
+        state: undertone_protocol::TaskState::Active,
+        head_round: 0,
+        head_model: [0; 32],
+        head_state: None,
+        chain: String::new(),
+        fence: 1,
+        holder,
+    }
 }

@@ -1,19 +1,76 @@
 //! TLS of the listeners.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 
 use crate::error::{Result, ServiceError};
 
-/// The settings of a listener with this certificate chain and key, both in PEM.
-///
-/// # Errors
-/// [`ServiceError::Value`] naming the file that holds no certificate or no key, or where the two do not fit.
-pub fn server_config(certificates: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
+/// A certificate chain with its key, in files that may change while the listener runs.
+#[derive(Debug)]
+pub struct ServerCertificate {
+    certificates: PathBuf,
+    key: PathBuf,
+    present: RwLock<Arc<CertifiedKey>>,
+}
+
+impl ServerCertificate {
+    /// Reads a certificate chain and its key, both in PEM.
+    ///
+    /// # Errors
+    /// [`ServiceError::Value`] naming the file that holds no certificate or no key, or where the two do not fit.
+    pub fn open(certificates: &Path, key: &Path) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            present: RwLock::new(read(certificates, key)?),
+            certificates: certificates.to_owned(),
+            key: key.to_owned(),
+        }))
+    }
+
+    /// Reads the files again. New connections get what they hold then; open ones go on.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open); the certificate before stays in use.
+    pub fn reload(&self) -> Result<()> {
+        let fresh = read(&self.certificates, &self.key)?;
+        *self.present.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
+    }
+
+    /// The settings of a listener with the present certificate.
+    ///
+    /// # Errors
+    /// [`ServiceError::Value`] where TLS has no version that this program speaks.
+    pub fn config(self: &Arc<Self>) -> Result<Arc<ServerConfig>> {
+        let versions = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+        let versions = versions.map_err(|error| ServiceError::Value {
+            key: "TLS".to_owned(),
+            expected: "a version that this program speaks".to_owned(),
+            got: error.to_string(),
+        })?;
+        let mut config = versions.with_no_client_auth().with_cert_resolver(self.clone());
+        config.alpn_protocols = protocols();
+        Ok(Arc::new(config))
+    }
+}
+
+impl ResolvesServerCert for ServerCertificate {
+    fn resolve(&self, _client: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(
+            self.present
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+        )
+    }
+}
+
+fn read(certificates: &Path, key: &Path) -> Result<Arc<CertifiedKey>> {
     let refused = |path: &Path, expected: &str, got: &dyn std::fmt::Display| ServiceError::Value {
         key: path.display().to_string(),
         expected: expected.to_owned(),
@@ -28,7 +85,26 @@ pub fn server_config(certificates: &Path, key: &Path) -> Result<Arc<ServerConfig
     }
     let secret = PrivateKeyDer::from_pem_file(key)
         .map_err(|error| refused(key, "a file with one private key in PEM", &error))?;
-    config(chain, secret).map_err(|error| refused(key, "the key of the first certificate", &error))
+    let fits = |error: &dyn std::fmt::Display| refused(key, "the key of the first certificate", error);
+    let certified = CertifiedKey::from_der(chain, secret, &provider()).map_err(|error| fits(&error))?;
+    Ok(Arc::new(certified))
+}
+
+/// The settings of a listener with this certificate chain and key, both in PEM.
+///
+/// # Errors
+/// The errors of [`ServerCertificate::open`].
+pub fn server_config(certificates: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
+    ServerCertificate::open(certificates, key)?.config()
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// HTTP/2 and HTTP/1.1.
+fn protocols() -> Vec<Vec<u8>> {
+    vec![b"h2".to_vec(), b"http/1.1".to_vec()]
 }
 
 /// A certificate that the service signs itself, for demonstrations: the settings of its listener, and its PEM for the devices.
@@ -52,12 +128,11 @@ fn config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = protocols();
     Ok(Arc::new(config))
 }
 
@@ -90,5 +165,93 @@ mod tests {
             assert!(error.contains(named), "{error}");
         }
         self_signed(&["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    }
+
+    /// The certificate that a new connection gets.
+    fn shown(config: &Arc<ServerConfig>) -> Vec<u8> {
+        let client = rustls::ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anyone))
+            .with_no_client_auth();
+        let name = "localhost".try_into().unwrap();
+        let mut client = rustls::ClientConnection::new(Arc::new(client), name).unwrap();
+        let mut server = rustls::ServerConnection::new(config.clone()).unwrap();
+        let mut bytes = Vec::new();
+        while client.is_handshaking() {
+            bytes.clear();
+            client.write_tls(&mut bytes).unwrap();
+            server.read_tls(&mut bytes.as_slice()).unwrap();
+            server.process_new_packets().unwrap();
+            bytes.clear();
+            server.write_tls(&mut bytes).unwrap();
+            client.read_tls(&mut bytes.as_slice()).unwrap();
+            client.process_new_packets().unwrap();
+        }
+        client.peer_certificates().unwrap()[0].to_vec()
+    }
+
+    /// A client that accepts every certificate: the test compares it.
+    #[derive(Debug)]
+    struct Anyone;
+
+    impl rustls::client::danger::ServerCertVerifier for Anyone {
+        fn verify_server_cert(
+            &self,
+            _: &CertificateDer<'_>,
+            _: &[CertificateDer<'_>],
+            _: &rustls::pki_types::ServerName<'_>,
+            _: &[u8],
+            _: rustls::pki_types::UnixTime,
+        ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+            Ok(rustls::client::danger::ServerCertVerified::assertion())
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+            provider().signature_verification_algorithms.supported_schemes()
+        }
+    }
+
+    #[test]
+    fn new_connections_get_the_certificate_of_the_files_as_they_were_last_reloaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let (chain, key) = (folder.path().join("chain.pem"), folder.path().join("key.pem"));
+        let fresh = || {
+            let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+            std::fs::write(&chain, made.cert.pem()).unwrap();
+            std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+            made.cert.der().to_vec()
+        };
+        let first = fresh();
+        let certificate = ServerCertificate::open(&chain, &key).unwrap();
+        let config = certificate.config().unwrap();
+        assert_eq!(shown(&config), first);
+        let second = fresh();
+        assert_eq!(shown(&config), first);
+        certificate.reload().unwrap();
+        assert_eq!(shown(&config), second);
+        // A half-written file leaves the certificate as it was.
+        std::fs::write(&key, "nothing").unwrap();
+        assert!(certificate.reload().is_err());
+        assert_eq!(shown(&config), second);
     }
 }

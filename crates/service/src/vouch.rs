@@ -39,7 +39,7 @@ pub(crate) fn trust(task: &Task, keys: &Keys, store: &Arc<dyn Store>) -> Trust {
     match task.file.service.identity {
         IdentityLevel::Dev => Trust::Anyone,
         IdentityLevel::Certificate | IdentityLevel::Attested => Trust::Issuer(Arc::new(Certified {
-            issuers: TrustedKeys::new([keys.issuer().public()]),
+            issuers: TrustedKeys::new(keys.issuer_keys()),
             population: task.population.clone(),
             store: store.clone(),
         })),

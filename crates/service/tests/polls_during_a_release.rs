@@ -65,6 +65,9 @@ impl Blobs for Asking {
         self.kept.get(digest, offset)
     }
 
+    fn list(&self) -> Result<Vec<Digest32>, BlobError> {
+        self.kept.list()
+    }
     fn remove(&self, digest: &Digest32) -> Result<bool, BlobError> {
         self.kept.remove(digest)
     }

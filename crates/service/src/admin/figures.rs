@@ -1,25 +1,48 @@
-//! The metrics of a service as a listener serves them.
+//! The figures of a service, as its listener serves them and other collectors read them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
 use undertone_protocol::TaskState;
-use undertone_store::{TaskId, TaskRow};
+use undertone_store::TaskRow;
 
-use super::Admin;
+use super::dashboard::Guarantees;
 use crate::error::Result;
-use crate::metrics::{TaskFigures, text};
+use crate::metrics::{ShownFigure, TaskFigures, shown};
 use crate::server::Service;
 
-/// The epsilon of each task by its ledger, with the number of released rounds for which it was computed.
-pub(super) type Spent = Mutex<BTreeMap<TaskId, (u64, Option<f64>)>>;
+/// A reader of the figures of a service.
+#[derive(Clone)]
+pub struct Reader {
+    service: Arc<Service>,
+    guarantees: Arc<Guarantees>,
+}
 
-/// The metrics as text.
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").finish_non_exhaustive()
+    }
+}
+
+impl Reader {
+    pub(crate) fn new(service: Arc<Service>, guarantees: Arc<Guarantees>) -> Self {
+        Self { service, guarantees }
+    }
+
+    /// The figures that may leave the process, now.
+    ///
+    /// # Errors
+    /// From the store.
+    pub fn read(&self) -> Result<Vec<ShownFigure>> {
+        scrape(&self.service, &self.guarantees)
+    }
+}
+
+/// The figures that may leave the process.
 ///
 /// # Errors
 /// From the store.
-pub(super) fn scrape(service: &Service, folder: &Path, spent: &Spent) -> Result<String> {
+fn scrape(service: &Service, guarantees: &Guarantees) -> Result<Vec<ShownFigure>> {
     let mut figures = BTreeMap::new();
     for row in service.shared().store.tasks()? {
         if row.state == TaskState::Draft {
@@ -27,7 +50,7 @@ pub(super) fn scrape(service: &Service, folder: &Path, spent: &Spent) -> Result<
         }
         let sessions = service.room(row.task.id).map(|room| room.session_states());
         let task = TaskFigures {
-            epsilon: epsilon(&Admin::new(service, folder), &row, spent),
+            epsilon: epsilon(service, &row, guarantees),
             name: row.task.name,
             population: row.task.population,
             head_round: row.head_round,
@@ -35,24 +58,16 @@ pub(super) fn scrape(service: &Service, folder: &Path, spent: &Spent) -> Result<
         };
         figures.insert(row.task.id, task);
     }
-    Ok(text(service.metrics(), &figures))
+    Ok(shown(service.metrics(), &figures))
 }
 
-/// The epsilon of the released rounds. It is computed once per release, since its cost grows with the ledger.
-fn epsilon(admin: &Admin<'_>, row: &TaskRow, spent: &Spent) -> Option<f64> {
-    let mut spent = spent.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((round, epsilon)) = spent.get(&row.task.id)
-        && *round == row.head_round
-    {
-        return *epsilon;
-    }
-    let epsilon = match admin.observed(row) {
-        Ok(observed) => observed.map(|figures| figures.epsilon),
+/// The epsilon of the released rounds.
+fn epsilon(service: &Service, row: &TaskRow, guarantees: &Guarantees) -> Option<f64> {
+    match guarantees.current(service, row) {
+        Ok(known) => known.report.observed.as_ref().map(|observed| observed.epsilon),
         Err(error) => {
             tracing::warn!(task = %row.task.id, %error, "the guarantee of a task could not be computed for the metrics");
-            return None;
+            None
         }
-    };
-    spent.insert(row.task.id, (row.head_round, epsilon));
-    epsilon
+    }
 }

@@ -16,10 +16,13 @@ use undertone_protocol::{Digest32, digest_of};
 use undertone_run::files;
 use undertone_store::StoreError;
 
-use super::{Admin, Answer, Operation, figures};
+use super::dashboard::{self, Dashboard, Doors, Guarantees};
+use super::figures::Reader;
+use super::{Admin, Answer, Operation};
 use crate::error::{Result, ServiceError};
 use crate::identity::hex;
 use crate::keys::random;
+use crate::metrics::text;
 use crate::scrub::scrubbed;
 use crate::server::Service;
 
@@ -28,6 +31,9 @@ pub const ADMIN_FILE: &str = "admin.json";
 
 /// The name of the file in the data folder that holds the bearer token alone, for a scraper of the metrics.
 pub const TOKEN_FILE: &str = "admin.token";
+
+/// The name of the folder in the data folder in which each of several processes has a folder of its own.
+const PROCESSES: &str = "processes";
 
 /// The path of the metrics.
 pub const METRICS: &str = "/metrics";
@@ -70,6 +76,34 @@ impl AdminFile {
         }
     }
 
+    /// The folder of the files of one of several processes, in their data folder. It is made where there is none.
+    pub(crate) fn folder_of_process(folder: &Path, name: &str) -> Result<PathBuf> {
+        let all = folder.join(PROCESSES);
+        files::secret_folder(&all)?;
+        let own = all.join(name);
+        files::secret_folder(&own)?;
+        Ok(own)
+    }
+
+    /// The files of all processes that work on a data folder, or have worked on it and were killed.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or of another form.
+    pub fn all(folder: &Path) -> Result<Vec<Self>> {
+        let mut found: Vec<Self> = Self::read(folder)?.into_iter().collect();
+        let entries = match std::fs::read_dir(folder.join(PROCESSES)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(found),
+            Err(error) => return Err(ServiceError::io("read", &folder.join(PROCESSES), error)),
+        };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths {
+            found.extend(Self::read(&path)?);
+        }
+        Ok(found)
+    }
+
     /// A file with a fresh token for a listener at this address.
     pub(crate) fn fresh(address: std::net::SocketAddr) -> Result<Self> {
         Ok(Self {
@@ -108,16 +142,24 @@ struct Access {
     folder: PathBuf,
     /// The digest of the token: comparing digests tells nothing about the token by its time.
     token: Digest32,
-    spent: figures::Spent,
+    figures: Reader,
 }
 
-/// The routes of operators.
-pub(crate) fn routes(service: Arc<Service>, folder: PathBuf, file: &AdminFile) -> Router {
+/// The routes of operators. `guarantees` are computed once for them and for other readers of figures.
+pub(crate) fn routes(
+    service: Arc<Service>,
+    folder: PathBuf,
+    file: &AdminFile,
+    doors: Arc<Doors>,
+    guarantees: Arc<Guarantees>,
+) -> Router {
+    let token = digest_of(file.token.as_bytes());
+    let shown = Dashboard::new(service.clone(), folder.clone(), token, doors, guarantees.clone());
     let access = Arc::new(Access {
+        figures: Reader::new(service.clone(), guarantees),
         service,
         folder,
-        token: digest_of(file.token.as_bytes()),
-        spent: figures::Spent::default(),
+        token,
     });
     Router::new()
         .route(OPERATIONS, post(operate))
@@ -130,6 +172,7 @@ pub(crate) fn routes(service: Arc<Service>, folder: PathBuf, file: &AdminFile) -
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .with_state(access)
+        .merge(dashboard::routes(Arc::new(shown)))
 }
 
 /// A refusal, as JSON travels.
@@ -140,7 +183,7 @@ pub struct Refused {
     pub error: String,
 }
 
-fn refused(status: StatusCode, error: String) -> Response {
+pub(super) fn refused(status: StatusCode, error: String) -> Response {
     (status, Json(Refused { error })).into_response()
 }
 
@@ -178,7 +221,7 @@ async fn show(State(access): State<Arc<Access>>, Segment(task): Segment<String>)
 }
 
 async fn metrics(State(access): State<Arc<Access>>) -> Response {
-    let work = move || figures::scrape(&access.service, &access.folder, &access.spent);
+    let work = move || access.figures.read().map(|figures| text(&figures));
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         Ok(Err(error)) => refused(status(&error), error.to_string()),
@@ -186,8 +229,11 @@ async fn metrics(State(access): State<Arc<Access>>) -> Response {
     }
 }
 
-/// `ok` while the store answers.
+/// `ok` while the store answers and the process takes new work.
 async fn ready(State(access): State<Arc<Access>>) -> Response {
+    if !access.service.takes_work() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the process takes no new work\n").into_response();
+    }
     let work = move || access.service.shared().store.tasks().is_ok();
     match tokio::task::spawn_blocking(work).await {
         Ok(true) => "ok\n".into_response(),
@@ -208,7 +254,7 @@ async fn perform(access: Arc<Access>, operation: Operation) -> Response {
     }
 }
 
-fn status(error: &ServiceError) -> StatusCode {
+pub(super) fn status(error: &ServiceError) -> StatusCode {
     match error {
         ServiceError::Store(StoreError::Missing { .. }) => StatusCode::NOT_FOUND,
         ServiceError::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. }) => StatusCode::CONFLICT,

@@ -1,3 +1,6 @@
+mod rotation;
+mod subjects;
+
 use std::sync::Arc;
 
 use undertone_store::{ManualClock, Memory, MemoryBlobs};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::privacy_report::Claims;
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry, LedgerLine, PrivacyReport};
-use undertone_protocol::{Kind, TaskState};
+use undertone_protocol::{Digest32, Kind, TaskState};
 use undertone_run::metrics::MetricsLine;
 use undertone_store::TaskRow;
 
@@ -139,18 +139,22 @@ impl RoundView {
     }
 }
 
+/// The error of a ledger line that cannot be read.
+pub(super) fn damaged_ledger(error: &serde_json::Error) -> ServiceError {
+    ServiceError::Value {
+        key: "a line of the ledger in the store".to_owned(),
+        expected: "one that this service wrote".to_owned(),
+        got: error.to_string(),
+    }
+}
+
 /// The claims of a task by its ledger as it stands.
 pub(super) fn report(shared: &Shared, task: &Task) -> Result<PrivacyReport> {
     let counts = undertone_run::task::counts(&task.file, task.vocab.len())?;
     let claims = Claims::of_task(&task.file, counts, &task.privacy)?;
     let (mut entries, mut end): (Vec<LedgerEntry>, _) = (Vec::new(), None);
     for line in shared.store.ledger(task.id, 0)? {
-        let damaged = |error: serde_json::Error| ServiceError::Value {
-            key: "a line of the ledger in the store".to_owned(),
-            expected: "one that this service wrote".to_owned(),
-            got: error.to_string(),
-        };
-        match LedgerLine::read(&line).map_err(damaged)? {
+        match LedgerLine::read(&line).map_err(|error| damaged_ledger(&error))? {
             LedgerLine::Round(entry) => entries.push(*entry),
             LedgerLine::End(found) => end = Some(found),
         }
@@ -252,10 +256,39 @@ pub struct Exported {
 pub struct PublicKeys {
     /// The key that signs boards, in hexadecimal digits.
     pub board: String,
-    /// The key that signs plans.
-    pub plans: String,
-    /// The key that signs certificates.
-    pub issuer: String,
+    /// The keys that sign plans.
+    pub plans: KeyList,
+    /// The keys that sign certificates.
+    pub issuer: KeyList,
+}
+
+/// One public key, or two of them while a service replaces one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum KeyList {
+    /// One key.
+    One(String),
+    /// Each of these keys counts.
+    Several(Vec<String>),
+}
+
+impl KeyList {
+    fn of(keys: &[Digest32]) -> Self {
+        let mut digits: Vec<String> = keys.iter().map(|key| hex(key)).collect();
+        match digits.len() {
+            1 => Self::One(digits.remove(0)),
+            _ => Self::Several(digits),
+        }
+    }
+
+    /// The keys, in hexadecimal digits.
+    #[must_use]
+    pub fn digits(&self) -> &[String] {
+        match self {
+            Self::One(digits) => std::slice::from_ref(digits),
+            Self::Several(all) => all,
+        }
+    }
 }
 
 impl PublicKeys {
@@ -264,8 +297,8 @@ impl PublicKeys {
     pub fn of(keys: &Keys) -> Self {
         Self {
             board: hex(&keys.board().public()),
-            plans: hex(&keys.plans().public()),
-            issuer: hex(&keys.issuer().public()),
+            plans: KeyList::of(&keys.plan_keys()),
+            issuer: KeyList::of(&keys.issuer_keys()),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! which it may come again. A device then goes on with its upload where it stands.
 
 use std::future::poll_fn;
+use std::mem::take;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The unit in which memory for bodies is counted, in bytes.
 const UNIT: u64 = 1024;
+
+/// Bytes from which on a piece of a body is kept as it came. Smaller ones are put together, since each piece costs memory of its own.
+const PIECE: usize = 16 << 10;
 
 /// The window of a client whose body finds no room.
 const FULL: (u64, u64) = (5_000, 30_000);
@@ -104,6 +108,66 @@ impl IntoResponse for NotReceived {
     }
 }
 
+/// The pieces of a body, in their order.
+#[derive(Clone, Default)]
+pub(super) struct Pieces(Arc<Vec<Bytes>>);
+
+impl std::ops::Deref for Pieces {
+    type Target = [Bytes];
+
+    fn deref(&self) -> &[Bytes] {
+        &self.0
+    }
+}
+
+/// A body on its way.
+#[derive(Default)]
+struct Gathered {
+    pieces: Vec<Bytes>,
+    /// Small pieces that follow those.
+    small: Vec<u8>,
+    length: usize,
+}
+
+impl Gathered {
+    fn add(&mut self, data: Bytes) {
+        self.length += data.len();
+        if data.len() < PIECE {
+            self.small.extend_from_slice(&data);
+            if self.small.len() >= PIECE {
+                self.settle();
+            }
+        } else {
+            self.settle();
+            self.pieces.push(data);
+        }
+    }
+
+    fn settle(&mut self) {
+        if !self.small.is_empty() {
+            self.pieces.push(take(&mut self.small).into());
+        }
+    }
+
+    fn pieces(mut self) -> Vec<Bytes> {
+        self.settle();
+        self.pieces
+    }
+}
+
+/// Receives the body of a request in pieces, which its handler finds among the extensions, and holds their memory until the request
+/// is answered.
+pub(super) async fn receive_pieces(State(bodies): State<Bodies>, request: Request, then: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    match gather(&bodies, body).await {
+        Ok((pieces, _room)) => {
+            parts.extensions.insert(Pieces(Arc::new(pieces)));
+            then.run(Request::from_parts(parts, Body::empty())).await
+        }
+        Err(refused) => refused.into_response(),
+    }
+}
+
 /// Receives the body of a request, and holds its memory until the request is answered.
 pub(super) async fn receive(State(bodies): State<Bodies>, request: Request, then: Next) -> Response {
     let (parts, body) = request.into_parts();
@@ -116,33 +180,47 @@ pub(super) async fn receive(State(bodies): State<Bodies>, request: Request, then
     }
 }
 
-/// Reads a body to its end. Memory is counted as it comes, so a client that only announces bytes takes none.
+/// Reads a body to its end, into one piece.
 pub(super) async fn read(
     bodies: &Bodies,
-    mut body: Body,
+    body: Body,
 ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), NotReceived> {
+    let (mut pieces, room) = gather(bodies, body).await?;
+    let whole = match pieces.len() {
+        0 | 1 => pieces.pop().unwrap_or_default(),
+        _ => pieces.concat().into(),
+    };
+    Ok((whole, room))
+}
+
+/// Reads a body to its end. Memory is counted as it comes, so a client that only announces bytes takes none.
+async fn gather(
+    bodies: &Bodies,
+    mut body: Body,
+) -> Result<(Vec<Bytes>, Option<OwnedSemaphorePermit>), NotReceived> {
     let begun = Instant::now();
-    let mut bytes = Vec::new();
+    let mut gathered = Gathered::default();
     let mut room: Option<OwnedSemaphorePermit> = None;
     if body.size_hint().lower() > bodies.max as u64 {
         return Err(NotReceived::TooLong);
     }
     loop {
-        let until = begun + bodies.in_flight.allowed(bytes.len() as u64);
+        let until = begun + bodies.in_flight.allowed(gathered.length as u64);
         let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
         let frame = match tokio::time::timeout_at(until, frame).await {
             Err(_) => return Err(NotReceived::TooSlow),
-            Ok(None) => return Ok((bytes.into(), room)),
+            Ok(None) => return Ok((gathered.pieces(), room)),
             Ok(Some(Err(_))) => return Err(NotReceived::Broken),
             Ok(Some(Ok(frame))) => frame,
         };
         // Trailers are not read.
         let Ok(data) = frame.into_data() else { continue };
-        if bytes.len() + data.len() > bodies.max {
+        let length = gathered.length + data.len();
+        if length > bodies.max {
             return Err(NotReceived::TooLong);
         }
         let held = room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits) as u64;
-        let needed = ((bytes.len() + data.len()) as u64).div_ceil(UNIT);
+        let needed = (length as u64).div_ceil(UNIT);
         if needed > held {
             // Bodies are shorter than 2^32 units.
             let missing = u32::try_from(needed - held).unwrap_or(u32::MAX);
@@ -153,6 +231,6 @@ pub(super) async fn read(
                 none => *none = Some(more),
             }
         }
-        bytes.extend_from_slice(&data);
+        gathered.add(data);
     }
 }

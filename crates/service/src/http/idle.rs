@@ -12,6 +12,8 @@ use tokio::time::{Instant, Sleep};
 pub(super) struct Idle<S> {
     stream: S,
     limit: Duration,
+    /// The time of the last byte.
+    last: Instant,
     until: Pin<Box<Sleep>>,
 }
 
@@ -21,21 +23,28 @@ impl<S> Idle<S> {
         Self {
             stream,
             limit,
+            last: Instant::now(),
             until: Box::pin(tokio::time::sleep(limit)),
         }
     }
 
     /// A byte has moved.
     fn moved(&mut self) {
-        self.until.as_mut().reset(Instant::now() + self.limit);
+        self.last = Instant::now();
     }
 
     /// Nothing moves now: an error, once the time is over. The task wakes then.
     fn waits(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
-        self.until
-            .as_mut()
-            .poll(context)
-            .map(|()| io::Error::new(io::ErrorKind::TimedOut, "no byte moved for too long"))
+        // The timer is set anew where it runs out, since that is dear, and bytes move often.
+        while self.until.as_mut().poll(context).is_ready() {
+            let until = self.last + self.limit;
+            if until <= Instant::now() {
+                let error = io::Error::new(io::ErrorKind::TimedOut, "no byte moved for too long");
+                return Poll::Ready(error);
+            }
+            self.until.as_mut().reset(until);
+        }
+        Poll::Pending
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use super::idle::Idle;
 use crate::error::{Result, ServiceError};
 
-/// The time that open requests have to end after the listener was told to stop.
+/// The time that open requests have to end after the listener stops.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// The time for the handshake of TLS.

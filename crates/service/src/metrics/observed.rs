@@ -1,14 +1,14 @@
 //! A store whose transactions are counted and timed.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, TaskState};
 use undertone_store::{
-    AbandonedAttempt, Admission, Admitted, AttemptId, AttemptState, DeviceRow, Histograms, Lease, Millis,
-    NewAttempt, NewTask, Outcome, Reason, Release, Result, SessionId, SessionState, Store, StoreError,
-    TaskId, TaskRow, Unpublished,
+    AbandonedAttempt, Admission, Admitted, AttemptId, AttemptRow, AttemptState, AuditRow, DeviceRow,
+    Histograms, Lease, LeaseRow, Millis, NewAttempt, NewProcess, NewTask, Outcome, Oversight, ProcessRow,
+    Reason, Release, Result, SessionId, SessionState, Store, StoreError, TaskId, TaskRow, Unpublished,
 };
 
 use super::Metrics;
@@ -28,6 +28,23 @@ impl ObservedStore {
             metrics,
             unknown: Mutex::default(),
         }
+    }
+
+    /// A transaction of the leader of a task, and the stage that its attempt enters by it.
+    fn traced<T>(
+        &self,
+        task: TaskId,
+        name: &'static str,
+        stage: &'static str,
+        transaction: impl FnOnce(&dyn Store) -> Result<T>,
+    ) -> Result<T> {
+        let (started, begun) = (Instant::now(), SystemTime::now());
+        let result = transaction(self.store.as_ref());
+        self.metrics.transaction(name, started.elapsed());
+        self.lost(&result);
+        let stage = result.is_ok().then_some(stage);
+        self.metrics.traces().made(task, name, begun, stage);
+        result
     }
 
     fn lost<T>(&self, result: &Result<T>) {
@@ -56,12 +73,25 @@ impl Store for ObservedStore {
     }
 
     fn open_attempt(&self, lease: &Lease, attempt: &NewAttempt) -> Result<AttemptId> {
-        let started = Instant::now();
+        let (started, begun) = (Instant::now(), SystemTime::now());
         let result = self.store.open_attempt(lease, attempt);
         self.metrics.transaction("open_attempt", started.elapsed());
         self.lost(&result);
         if result.is_ok() {
             self.metrics.opened(lease.task, self.now());
+            let traces = self.metrics.traces();
+            // The name of the task is read for a trace alone.
+            if traces.wanted()
+                && let Ok(row) = self.store.task(lease.task)
+            {
+                traces.opened(
+                    lease.task,
+                    &row.task.population,
+                    &row.task.name,
+                    attempt.round,
+                    begun,
+                );
+            }
         }
         result
     }
@@ -71,16 +101,16 @@ impl Store for ObservedStore {
         if *unknown == Some(release.attempt) {
             self.metrics.retried();
         }
-        let started = Instant::now();
-        let result = self.store.commit_release(lease, release);
-        self.metrics.transaction("commit_release", started.elapsed());
-        self.lost(&result);
+        let result = self.traced(lease.task, "commit_release", "publish", |store| {
+            store.commit_release(lease, release)
+        });
         *unknown = match &result {
             Err(StoreError::Unavailable { .. }) => Some(release.attempt),
             _ => None,
         };
         if result.is_ok() {
             self.metrics.ended(lease.task, "committed", self.now());
+            self.metrics.funnels().ended(release.attempt, &release.included);
         }
         result
     }
@@ -98,6 +128,60 @@ impl Store for ObservedStore {
         self.lost(&result);
         if result.is_ok() {
             self.metrics.ended(lease.task, name(reason), self.now());
+            self.metrics.traces().ended(lease.task, Some(name(reason)));
+            self.metrics.funnels().ended(attempt, &[]);
+        }
+        result
+    }
+
+    fn admit(&self, admission: &Admission) -> Result<Admitted> {
+        let started = Instant::now();
+        let result = self.store.admit(admission);
+        self.metrics.device_transaction("admit", started.elapsed());
+        self.lost(&result);
+        if matches!(result, Ok(Admitted::Yes)) {
+            let Admission {
+                attempt,
+                user,
+                session,
+                ..
+            } = *admission;
+            self.metrics.funnels().admitted(attempt, user, session);
+        }
+        result
+    }
+
+    fn note_sessions(&self, states: &[(SessionId, SessionState)]) -> Result<()> {
+        let started = Instant::now();
+        let result = self.store.note_sessions(states);
+        self.metrics
+            .device_transaction("note_sessions", started.elapsed());
+        self.lost(&result);
+        if result.is_ok() {
+            self.metrics.funnels().noted(states);
+        }
+        result
+    }
+
+    fn close_selection(&self, lease: &Lease, attempt: AttemptId) -> Result<()> {
+        self.traced(lease.task, "close_selection", "report", |store| {
+            store.close_selection(lease, attempt)
+        })
+    }
+
+    fn reserve(&self, lease: &Lease, attempt: AttemptId, included: u64) -> Result<()> {
+        self.traced(lease.task, "reserve", "release", |store| {
+            store.reserve(lease, attempt, included)
+        })
+    }
+
+    fn published(&self, task: TaskId, round: u64) -> Result<()> {
+        let started = Instant::now();
+        let result = self.store.published(task, round);
+        self.metrics.transaction("published", started.elapsed());
+        self.lost(&result);
+        if result.is_ok() {
+            self.metrics.traces().ended(task, None);
         }
         result
     }
@@ -110,16 +194,11 @@ impl Store for ObservedStore {
         transaction lease(task: TaskId, process: &str, ttl: Millis) -> Option<Lease>;
         transaction renew(lease: &Lease, ttl: Millis) -> Lease;
         transaction hand_back(lease: Lease) -> ();
-        transaction close_selection(lease: &Lease, attempt: AttemptId) -> ();
-        device_transaction admit(admission: &Admission) -> Admitted;
-        device_transaction note_sessions(states: &[(SessionId, SessionState)]) -> ();
-        transaction reserve(lease: &Lease, attempt: AttemptId, included: u64) -> ();
         transaction outcome(attempt: AttemptId) -> Outcome;
         transaction open_attempt_of(task: TaskId) -> Option<(AttemptId, AttemptState)>;
         transaction round_opened(task: TaskId, round: u64) -> Option<Millis>;
         transaction abandoned_since_release(task: TaskId) -> Vec<AbandonedAttempt>;
         transaction unpublished(task: TaskId) -> Vec<Unpublished>;
-        transaction published(task: TaskId, round: u64) -> ();
         device_transaction may_serve(blob: &Digest32) -> bool;
         transaction ledger(task: TaskId, from: u64) -> Vec<Vec<u8>>;
         transaction end(lease: &Lease, line: &[u8], digest: &str, previous: &str) -> ();
@@ -131,11 +210,30 @@ impl Store for ObservedStore {
         transaction revoke(key: &Digest32, actor: &str) -> ();
         device_transaction spend(session_key: &Digest32, until: Millis) -> bool;
         device_transaction issue(subject: &Digest32, window: u64, number: u32, limit: u32) -> bool;
+        transaction register(process: &NewProcess) -> u64;
+        transaction beat(process: &str, epoch: u64, roles: &str) -> bool;
+        transaction retire(process: &str, epoch: u64) -> ();
+        transaction processes() -> Vec<ProcessRow>;
+        transaction bar(task: TaskId, user: ParticipantId, actor: &str) -> bool;
+        transaction keep_pseudonym_key(task: TaskId, sealed: &[u8]) -> Vec<u8>;
+        transaction pseudonym_key(task: TaskId) -> Option<Vec<u8>>;
+        transaction forget_pseudonym_key(task: TaskId, actor: &str) -> bool;
         transaction sweep() -> ();
     }
 }
 
-fn name(reason: Reason) -> &'static str {
+impl Oversight for ObservedStore {
+    observed! {
+        transaction attempts(task: TaskId, limit: u32) -> Vec<AttemptRow>;
+        transaction leases() -> Vec<LeaseRow>;
+        transaction enrolments(population: &str, from: u64) -> Vec<(u64, u64)>;
+        transaction acts(task: TaskId, limit: u32) -> Vec<AuditRow>;
+        transaction note_act(task: TaskId, actor: &str, action: &str, note: &str) -> ();
+    }
+}
+
+/// The name of a reason, as labels and pages show it.
+pub(crate) fn name(reason: Reason) -> &'static str {
     match reason {
         Reason::Few => "few",
         Reason::Deadline => "deadline",

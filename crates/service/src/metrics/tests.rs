@@ -4,8 +4,13 @@ use std::sync::Arc;
 use undertone_protocol::Digest32;
 use undertone_store::{ManualClock, Memory, Store};
 
-use super::text::{TaskFigures, text};
+use super::text::{TaskFigures, shown};
 use super::*;
+
+/// All figures as text.
+fn text(metrics: &Metrics, scrape: &BTreeMap<TaskId, TaskFigures>) -> String {
+    super::text(&shown(metrics, scrape))
+}
 
 const TASK: TaskId = TaskId([7; 32]);
 
@@ -127,4 +132,26 @@ fn an_observed_store_counts_its_transactions_by_name() {
         Some(10.0),
         "{text}"
     );
+}
+
+#[test]
+fn the_funnel_is_shown_by_version_from_ten_devices_on() {
+    let metrics = Metrics::default();
+    let series = |step: &str, version: &str| {
+        format!(
+            "undertone_funnel_total{{population=\"people\",task=\"words\",step=\"{step}\",app_version=\"{version}\"}}"
+        )
+    };
+    for number in 0..25_u8 {
+        let device: Digest32 = [number; 32];
+        metrics.funnels().answered(TASK, 3, &device, Err(Code::Full));
+        if number < 9 {
+            metrics.funnels().answered(TASK, 4, &device, Err(Code::Upgrade));
+        }
+        let shown = text(&metrics, &scrape(0));
+        let expected = (number >= 9).then_some(f64::from((number + 1) / 10 * 10));
+        assert_eq!(value(&shown, &series("asked", "3")), expected, "{shown}");
+        assert_eq!(value(&shown, &series("no_place", "3")), expected);
+        assert!(!shown.contains("app_version=\"4\""), "{shown}");
+    }
 }

@@ -17,7 +17,7 @@ use undertone_protocol::{
 use undertone_store::{Admission, Admitted, Millis, SessionId, SessionState, StoreError};
 
 use super::devices::{Reply, gone};
-use super::{Device, Inner, Room, Sums};
+use super::{Current, Device, Inner, Room, Sums};
 use crate::attempt::Event;
 use crate::error::ServiceError;
 use crate::identity::Member;
@@ -25,8 +25,8 @@ use crate::keys::random;
 use crate::pace::Cause;
 
 /// A check-in on its way to the store.
-pub(super) struct Begun {
-    pub(super) admission: Admission,
+pub(crate) struct Begun {
+    pub(crate) admission: Admission,
     round: u64,
 }
 
@@ -42,7 +42,7 @@ impl Room {
     }
 
     /// Notes a check-in that goes to the store now.
-    pub(super) fn begin(&self, member: &Member, checkin: [u8; 16]) -> Reply<Begun> {
+    pub(crate) fn begin(&self, member: &Member, checkin: [u8; 16]) -> Reply<Begun> {
         let (user, device) = self.names_in_store(member)?;
         let session = SessionId(random()?);
         let now = self.now();
@@ -72,7 +72,7 @@ impl Room {
     }
 
     /// Gives a check-in the answer of the store, and its place in the attempt.
-    pub(super) fn settle(
+    pub(crate) fn settle(
         &self,
         begun: &Begun,
         answer: Result<Admitted, StoreError>,
@@ -124,6 +124,7 @@ impl Room {
             let device = Device {
                 user,
                 shard,
+                at: current.shards.place(session),
                 upload: None,
             };
             current.devices.insert(session, device);
@@ -159,6 +160,12 @@ impl Room {
                 "the subject has taken part as often as the task allows",
                 Cause::Never,
             ),
+            Admitted::Barred => self.later(
+                inner,
+                Code::TooOften,
+                "the subject takes part in this task no more, by its own wish or that of the operator",
+                Cause::Never,
+            ),
             Admitted::Yes | Admitted::Before(_) | Admitted::Full => {
                 self.later(inner, Code::Full, "the attempt has its devices", Cause::Later)
             }
@@ -169,6 +176,13 @@ impl Room {
     /// pass each other do no harm, since the store moves a session only forward.
     pub(super) fn note(&self, session: SessionId, state: SessionState) -> crate::error::Result<()> {
         Ok(self.shared.store.note_sessions(&[(session, state)])?)
+    }
+
+    /// The path under which a device reaches its session.
+    fn place_of(&self, current: &Current, device: &Device) -> String {
+        let leader = self.cluster.as_ref().map_or("0", |cluster| cluster.name());
+        let process = current.shards.process(device.at).unwrap_or(leader);
+        format!("/v1/agg/{process}")
     }
 
     fn assignment(&self, inner: &Inner, session: SessionId, token: &TokenKey) -> Reply<Assignment> {
@@ -200,7 +214,7 @@ impl Room {
             task: self.task.id.0.to_vec(),
             round: current.opened.round(),
             attempt: current.number,
-            aggregator: "/v1/agg/0".to_owned(),
+            aggregator: self.place_of(current, device),
             plan: Some(self.plan.clone()),
             model: Some(current.model.clone()),
             settings: Some(RoundSettings {

@@ -50,8 +50,7 @@ impl Room {
     /// The name of a subject in the estimate of the population, which is in memory alone.
     pub(super) fn name_in_memory(&self, member: &Member) -> ParticipantId {
         if !self.counts_on_devices() {
-            let keys = &self.shared.keys;
-            return keys.pseudonym(self.task.id, &member.issuer, &member.subject);
+            return self.name_of(&member.issuer, &member.subject);
         }
         let hash = Sha256::new()
             .chain_update(b"undertone subject of a process")

@@ -101,9 +101,10 @@ impl Room {
                 .reach(Stage::Ready)
                 .map_err(|error| Refusal::OutOfTurn(error.to_string()).problem())?;
             self.event(inner, now, Event::Ready(session))?;
-            drop(guard);
-            self.note(session, SessionState::Ready)?;
         }
+        drop(guard);
+        // Also for a repeat, which may overtake the note of the first request: it is answered only after the store has one.
+        self.note(session, SessionState::Ready)?;
         Ok(step(what))
     }
 

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::head::Next;
 use undertone_coordinator::task::Purpose;
-use undertone_protocol::Blob;
+use undertone_protocol::{Blob, Digest32};
+use undertone_store::Blobs;
 
 use super::{Current, Room};
 use crate::error::{Result, ServiceError};
@@ -27,6 +28,18 @@ pub struct Rates {
     pub standard_error: f64,
 }
 
+/// A published model, as devices load it.
+///
+/// # Errors
+/// From the blobs; also for a model that is not published.
+pub(crate) fn newest_model(blobs: &dyn Blobs, digest: &Digest32) -> Result<Blob> {
+    Ok(Blob {
+        sha256: digest.to_vec(),
+        length: blobs.get(digest, 0)?.length,
+        url: String::new(),
+    })
+}
+
 impl Room {
     /// The model that devices load in the next attempt: the newest one of the task, or of the training that an evaluation measures.
     pub(super) fn served_model(&self, own: &Blob) -> Result<Blob> {
@@ -34,12 +47,7 @@ impl Room {
             return Ok(own.clone());
         };
         let row = self.shared.store.task(of)?;
-        let reader = self.shared.blobs.get(&row.head_model, 0)?;
-        Ok(Blob {
-            sha256: row.head_model.to_vec(),
-            length: reader.length,
-            url: String::new(),
-        })
+        newest_model(self.shared.blobs.as_ref(), &row.head_model)
     }
 
     /// The rates of a round.

@@ -4,10 +4,42 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Room;
+use undertone_store::{AttemptState, Millis, SessionId};
+
+use super::{Current, Room};
 use crate::group::{Change, Phase};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Passage};
 use crate::session::Stage;
+
+/// The open attempt of a room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Live {
+    /// The round.
+    pub(crate) round: u64,
+    /// The number of the attempt within its round, from 0.
+    pub(crate) number: u32,
+    pub(crate) state: AttemptState,
+    pub(crate) opened: Millis,
+    /// The end of the selection.
+    pub(crate) select_until: Millis,
+    /// The end of the reports.
+    pub(crate) report_until: Millis,
+    /// Its sessions, by the stages that they have reached.
+    pub(crate) passage: Passage,
+}
+
+/// The pace of a room's devices.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Pace {
+    /// Check-ins that are asked for per second.
+    pub(crate) offered: f64,
+    /// Sessions that are needed per second.
+    pub(crate) needed: f64,
+    /// Estimated number of subjects that come.
+    pub(crate) population: u64,
+    /// Expected time per round.
+    pub(crate) round: Millis,
+}
 
 impl Room {
     /// Reports counts and times to these metrics from now on.
@@ -32,6 +64,54 @@ impl Room {
     pub(super) fn note_added(&self, bytes: u64, started: Instant) {
         if let Some(metrics) = self.metrics.get() {
             metrics.added(bytes, started.elapsed());
+        }
+    }
+
+    /// Adds the sessions of an attempt that has ended to the metrics.
+    pub(super) fn note_passage(&self, current: &Current, included: &[SessionId]) {
+        if let Some(metrics) = self.metrics.get() {
+            let mut passage = Passage::default();
+            for (id, session) in current.sessions.iter() {
+                passage.add(session, included.binary_search(&id).is_ok());
+            }
+            metrics.passed(self.task.id, &passage);
+        }
+    }
+
+    /// The open attempt; `None` between two attempts, and while a release is made.
+    pub(crate) fn live(&self) -> Option<Live> {
+        let inner = self.lock();
+        let current = inner.current.as_ref()?;
+        let settings = current.machine.settings();
+        let mut passage = Passage::default();
+        for (_, session) in current.sessions.iter() {
+            passage.add(session, false);
+        }
+        Some(Live {
+            round: current.opened.round(),
+            number: current.number,
+            state: current.machine.state(),
+            opened: current.opened_at,
+            select_until: settings.select_until(),
+            report_until: settings.report_until(),
+            passage,
+        })
+    }
+
+    /// `true` while a release is made.
+    pub(crate) fn is_releasing(&self) -> bool {
+        self.lock().releasing.is_some()
+    }
+
+    /// The pace of its devices.
+    pub(crate) fn pace(&self) -> Pace {
+        let now = self.now();
+        let outlook = self.outlook(&self.lock(), now);
+        Pace {
+            offered: outlook.demand.offered(outlook.round),
+            needed: outlook.demand.needed(outlook.round),
+            population: outlook.population,
+            round: outlook.round,
         }
     }
 

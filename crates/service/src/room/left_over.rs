@@ -2,7 +2,7 @@
 
 use undertone_store::{AttemptState, Lease, Outcome, Reason};
 
-use super::{Room, Shared};
+use super::{LeftOver, Room, Shared};
 use crate::error::Result;
 
 impl Room {
@@ -15,13 +15,15 @@ impl Room {
     }
 
     /// Abandons the attempt that an earlier process left open, and deletes the staged files of abandoned attempts.
-    pub(super) fn end_left_over(&self, lease: &Lease) -> Result<()> {
+    pub(super) fn end_left_over(&self, lease: &Lease, left: Option<&LeftOver>) -> Result<()> {
         let Shared { store, blobs, .. } = &*self.shared;
         if let Some((attempt, state)) = store.open_attempt_of(self.task.id)?
             && !matches!(state, AttemptState::Committed | AttemptState::Abandoned)
         {
             // Nobody knows who had reported: each session that was not lost before it was ready counts.
-            store.abandon(lease, attempt, Reason::Crash, &[])?;
+            let known = left.filter(|(known, _)| *known == attempt);
+            let users = known.map_or(&[][..], |(_, users)| users);
+            store.abandon(lease, attempt, Reason::Crash, users)?;
             crate::failpoint!("lead.abandoned");
         }
         // Files of an attempt that the store calls committed wait for their publication.

@@ -126,7 +126,11 @@ impl Room {
             due: Vec::new(),
             opened_at: now,
             release: false,
+            shards: super::shards::Shards::default(),
         });
+        if let (Some(cluster), Some(current)) = (&self.cluster, &mut inner.current) {
+            current.shards = self.open_shards(cluster, &inner.lease, current);
+        }
         self.apply(inner, now, effects)
     }
 

@@ -16,7 +16,7 @@ impl Room {
         schema.map_or(1, |schema| schema.min_sep)
     }
 
-    fn outlook(&self, inner: &Inner, now: Millis) -> Outlook {
+    pub(super) fn outlook(&self, inner: &Inner, now: Millis) -> Outlook {
         let service = &self.task.file.service;
         let demand = Demand {
             goal: u32::try_from(self.task.file.goal()).unwrap_or(u32::MAX),

@@ -10,7 +10,7 @@
 
 use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::head::{CloseError, Next, RunHead};
-use undertone_coordinator::participation::ParticipantId;
+use undertone_coordinator::participation::{ParticipantId, Violation};
 use undertone_coordinator::record::{AbandonReason, AbandonedAttempt, EndReason, LedgerMode};
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
 use undertone_coordinator::task::Purpose;
@@ -29,13 +29,14 @@ use crate::group::{Blame, GroupSum};
 use crate::head_state::{self, Place};
 use crate::identity::{hex, unhex};
 use crate::keys::random;
+use crate::pipe;
 use crate::session::Contributor;
 
 /// The name of a staged model.
-const MODEL: &str = "model";
+pub(crate) const MODEL: &str = "model";
 
 /// The name of a staged state.
-const STATE: &str = "state";
+pub(crate) const STATE: &str = "state";
 
 /// Tries to learn whether a commit was made, before the task halts.
 const READ_BACK: u32 = 3;
@@ -73,6 +74,7 @@ impl Room {
                 return Ok(());
             };
             inner.releasing = Some(current.id);
+            inner.ending = Some((current.id, current.counted().collect()));
             (current, head, inner.lease.clone())
         };
         let outcome = self.make(&current, head, &lease);
@@ -82,6 +84,7 @@ impl Room {
         inner.releasing = None;
         match outcome {
             Ok((head, model, included)) => {
+                inner.ending = None;
                 inner.head = Some(head);
                 inner.model = model;
                 inner.abandoned_in_a_row = 0;
@@ -163,12 +166,19 @@ impl Room {
             });
         }
         crate::failpoint!("release.reserved");
-        let Some(Sealed { sum, included }) = self.seal(current)? else {
+        // The reports are in the sum, so nothing comes that could use this memory.
+        self.spool.trim();
+        let Some(Sealed { sum, included }) = self.seal(current, lease.fence)? else {
             return Err(Failed::Abandon(Box::new(Some(head)), Reason::Protocol));
         };
         crate::failpoint!("release.sealed");
         let names = included.iter().map(|contributor| contributor.user);
         let users: Vec<ParticipantId> = names.collect();
+        // PRIVACY: a database that restarted may have admitted a subject twice, to two shards.
+        let distinct: std::collections::BTreeSet<ParticipantId> = users.iter().copied().collect();
+        if distinct.len() != users.len() {
+            return Err(Failed::Abandon(Box::new(Some(head)), Reason::Duplicate));
+        }
         // PRIVACY: the sum itself says who is in it. What the store or the sessions remember does not.
         if (users.len() as u64) < self.task.file.floor() {
             return Err(Failed::Abandon(Box::new(Some(head)), Reason::Few));
@@ -200,7 +210,7 @@ impl Room {
             Some(seed) => RoundEntropy::seeded(seed),
         };
         let opened = head.open(None)?;
-        let next = match head.close(opened, gathered, &entropy, &mut |_| ()) {
+        let mut next = match head.close(opened, gathered, &entropy, &mut |_| ()) {
             Ok(next) => next,
             Err(CloseError::Refused { head, why }) => {
                 tracing::error!(%why, "the head refused the sum of an attempt");
@@ -211,6 +221,10 @@ impl Room {
         #[cfg(feature = "failpoints")]
         crate::failpoint::drawn(current.id, next.entry.round, next.entry.noise_key.as_deref());
         crate::failpoint!("release.closed");
+        if matches!(self.task.file.purpose, Purpose::Train { .. }) {
+            // It is in the parameters, and nobody reads it any more.
+            next.average = None;
+        }
         let (model, release) = self.stage(current, &next, users, lost)?;
         crate::failpoint!("release.staged");
         self.commit_release(lease, &release)?;
@@ -221,10 +235,17 @@ impl Room {
     }
 
     /// Seals the sums of the attempt, once. `None` where there is no sum that can be released.
-    fn seal(&self, current: &Current) -> Result<Option<Sealed>> {
+    fn seal(&self, current: &Current, fence: u64) -> Result<Option<Sealed>> {
         match &current.sums {
             Sums::Plain(sum) => {
-                let Ok(result) = sum.seal() else { return Ok(None) };
+                let Ok(mut result) = sum.seal() else {
+                    return Ok(None);
+                };
+                if let Err(error) = self.seal_shards(current, fence, &mut result) {
+                    tracing::error!(task = %self.task.id, %error, "the shards of a sum could not be added");
+                    return Ok(None);
+                }
+                result.included.sort_unstable();
                 Ok(Some(Sealed {
                     sum: RoundSum::Users {
                         sum: result.sum,
@@ -299,6 +320,7 @@ impl Room {
         lost: Vec<ParticipantId>,
     ) -> Result<(Blob, Release)> {
         let head = &next.head;
+        let blobs = &self.shared.blobs;
         let model = match self.task.file.purpose {
             Purpose::Train { .. } => head_state::model(head)?,
             Purpose::Evaluate { .. } => self.rates(current, next)?,
@@ -308,11 +330,13 @@ impl Room {
             round: head.round(),
             attempt: current.id.0,
         };
-        let state = head_state::save(head, &self.shared.keys, place)?;
-        let blobs = &self.shared.blobs;
-        let model_digest = blobs.stage(current.id, MODEL, &mut model.as_slice())?.digest;
+        let staged_model = blobs.stage(current.id, MODEL, &mut model.as_slice())?;
+        drop(model);
         crate::failpoint!("release.model_staged");
-        let state_digest = blobs.stage(current.id, STATE, &mut state.as_slice())?.digest;
+        let staged_state = pipe::through(
+            |writer| head_state::save(head, &self.shared.keys, place, writer),
+            |reader| Ok(blobs.stage(current.id, STATE, reader)?),
+        )?;
         let release = Release {
             attempt: current.id,
             round: current.opened.round(),
@@ -321,12 +345,17 @@ impl Room {
             digest: head.chain().head().to_owned(),
             previous: next.entry.previous_sha256.clone(),
             line: next.line.clone(),
-            model: model_digest,
-            state: Some(state_digest),
+            model: staged_model.digest,
+            state: Some(staged_state.digest),
             noise_key: next.entry.noise_key.clone(),
             metrics: self.metrics(current, next)?,
         };
-        Ok((Blob::of(&model), release))
+        let model = Blob {
+            sha256: staged_model.digest.to_vec(),
+            length: staged_model.length,
+            url: String::new(),
+        };
+        Ok((model, release))
     }
 
     /// The line of `metrics.jsonl`: a service knows counts, times and the release, and nothing of single updates.
@@ -361,7 +390,8 @@ impl Room {
                 }
                 Err(StoreError::Refused(violation)) => {
                     // Admission let through what the commit refuses: its rows cannot be trusted.
-                    return Err(Failed::Error(self.halt(&violation.to_string())));
+                    // PRIVACY: the reason names no user, since operators read it.
+                    return Err(Failed::Error(self.halt(&broken_schema(&violation))));
                 }
                 Err(StoreError::Conflict { .. }) => {
                     return Err(Failed::Abandon(Box::new(None), Reason::Store));
@@ -463,6 +493,16 @@ impl Room {
             .end(&inner.lease, &line, chain.head(), &previous)?;
         crate::failpoint!("task.ended");
         inner.state = TaskState::Completed;
+        if self.task.file.service.forget_pseudonyms {
+            // Where this fails, the next sweep does it.
+            let forgotten = self
+                .shared
+                .store
+                .forget_pseudonym_key(self.task.id, &self.shared.process);
+            if let Err(error) = forgotten {
+                tracing::warn!(task = %self.task.id, %error, "the key of the pseudonyms could not be destroyed yet");
+            }
+        }
         Ok(())
     }
 
@@ -475,6 +515,20 @@ impl Room {
             .as_ref()
             .map_or(0, |current| now.saturating_sub(current.opened_at))
     }
+}
+
+/// The reason for which a task halts whose sum holds a user that the schema forbids.
+fn broken_schema(violation: &Violation) -> String {
+    let rule = match violation {
+        Violation::TooSoon { .. } | Violation::OutOfStep { .. } => "the distance of two participations",
+        Violation::TooOften { .. } => "the max number of participations",
+        Violation::Twice { .. } => "one participation per round",
+        _ => "the order of rounds",
+    };
+    format!(
+        "the commit found a user who breaks {rule}, though admission had let the user in: the rows of the store cannot be trusted. \
+         Start a new task; its ledger composes with this one"
+    )
 }
 
 fn reason(reason: Reason) -> AbandonReason {

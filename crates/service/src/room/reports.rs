@@ -32,15 +32,31 @@ impl Room {
     /// A refusal: the session is over, the checksum does not fit, the chunk lies outside the upload or differs from what is there.
     /// [`Refusal::Busy`] while another request of the session is being served.
     pub fn upload(&self, claims: &Claims, offset: u64, checksum: u32, chunk: &[u8]) -> Reply<u64> {
-        if chunk.len() > limits::MAX_CHUNK {
+        self.upload_parts(claims, offset, checksum, &[chunk])
+    }
+
+    /// [`upload`](Self::upload) for a chunk in parts that follow each other.
+    ///
+    /// # Errors
+    /// As [`upload`](Self::upload).
+    pub fn upload_parts<P: AsRef<[u8]>>(
+        &self,
+        claims: &Claims,
+        offset: u64,
+        checksum: u32,
+        parts: &[P],
+    ) -> Reply<u64> {
+        let length: usize = parts.iter().map(|part| part.as_ref().len()).sum();
+        if length > limits::MAX_CHUNK {
             let expected = format!("at most {}", limits::MAX_CHUNK);
-            return Err(Refusal::range("the length of a chunk", expected, chunk.len()).problem());
+            return Err(Refusal::range("the length of a chunk", expected, length).problem());
         }
-        if crc32c(0, chunk) != checksum {
+        let computed = parts.iter().fold(0, |crc, part| crc32c(crc, part.as_ref()));
+        if computed != checksum {
             return Err(Refusal::Malformed("the checksum of the chunk does not fit".to_owned()).problem());
         }
         let upload = self.upload_of(claims)?;
-        let taken = hold(&upload)?.take(offset, chunk);
+        let taken = hold(&upload)?.take(offset, checksum, parts);
         taken.or_else(|trouble| self.fails(claims, trouble))
     }
 
@@ -62,6 +78,10 @@ impl Room {
             return Err(gone());
         }
         let device = current.devices.get(&session).ok_or_else(gone)?;
+        if device.at != 0 {
+            // PRIVACY: a device that goes to two shards is added once.
+            return Err(Refusal::OutOfTurn("the upload goes to another process".to_owned()).problem());
+        }
         let early = || Refusal::OutOfTurn("the session has not joined".to_owned()).problem();
         device.upload.clone().ok_or_else(early)
     }
@@ -123,7 +143,7 @@ impl Room {
         let session = SessionId(claims.session);
         let mut inner = self.lock();
         let current = current_of(&mut inner, claims)?;
-        if !current.machine.awaits(session) {
+        if !current.machine.awaits(session) || !current.shards.grant(session, self.task.file.goal()) {
             return Ok(None);
         }
         let until = current.machine.settings().attempt_until();
@@ -159,9 +179,9 @@ impl Room {
         let session = SessionId(claims.session);
         let mut guard = self.lock();
         let inner = &mut *guard;
-        if let Some(verdict) = self.ended(inner, session) {
-            // The attempt has ended between the addition and here.
-            return Ok(verdict);
+        if let Some(answer) = self.settled(inner, claims) {
+            // The attempt has its sum, with this update in it, since the addition.
+            return Ok(answer);
         }
         let current = current_of(inner, claims)?;
         if let (Target::Group(group), Some(added)) = (target, added) {

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use undertone_protocol::{Commit, Problem, crc32c};
+use undertone_protocol::{Commit, Problem, crc32c, crc32c_joined};
 
 use crate::refusal::Refusal;
 use crate::spool::{Body, Spool, SpoolError};
 
 /// An upload on its way.
-pub(super) struct Upload {
+pub(crate) struct Upload {
     body: Body,
+    /// The checksum of the bytes that are there.
+    crc: u32,
     /// The exact number of bytes.
     length: u64,
     /// `true` once it is in the sum: the bytes are gone then.
@@ -18,8 +20,8 @@ pub(super) struct Upload {
 
 /// A chunk that was not taken, or an upload that cannot be read.
 #[derive(Debug)]
-pub(super) enum Trouble {
-    /// The device is told.
+pub(crate) enum Trouble {
+    /// The device gets this refusal.
     Refused(Problem),
     /// The bytes of the upload are not those that were sent: the session is lost.
     Damaged,
@@ -43,16 +45,17 @@ impl From<SpoolError> for Trouble {
 
 impl Upload {
     /// An upload of exactly this many bytes, none of which are there.
-    pub(super) fn new(spool: &Arc<Spool>, length: u64) -> Self {
+    pub(crate) fn new(spool: &Arc<Spool>, length: u64) -> Self {
         Self {
             body: Body::new(spool, length),
+            crc: 0,
             length,
             done: false,
         }
     }
 
     /// The number of bytes that need not be sent again.
-    pub(super) fn offset(&self) -> u64 {
+    pub(crate) fn offset(&self) -> u64 {
         match self.done {
             true => self.length,
             false => self.body.len(),
@@ -60,23 +63,24 @@ impl Upload {
     }
 
     /// `true` once it is in the sum.
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.done
     }
 
     /// Notes that the upload is in the sum, and wipes it.
-    pub(super) fn end(&mut self) {
-        self.body.clear();
+    pub(crate) fn end(&mut self) {
+        self.clear();
         self.done = true;
     }
 
     /// Wipes the bytes. The device may send them anew.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.body.clear();
+        self.crc = 0;
     }
 
     /// Refuses a commit of an upload that is not whole.
-    pub(super) fn check_length(&self, commit: &Commit) -> Result<(), Refusal> {
+    pub(crate) fn check_length(&self, commit: &Commit) -> Result<(), Refusal> {
         match commit.length == self.length && self.offset() == self.length {
             true => Ok(()),
             false => Err(Refusal::range(
@@ -87,22 +91,32 @@ impl Upload {
         }
     }
 
-    /// Hands the bytes to `work`, if their checksum is this one.
-    pub(super) fn with<T>(&mut self, checksum: u32, work: impl FnOnce(&[u8]) -> T) -> Result<T, Trouble> {
-        let checked = self
-            .body
-            .with(|bytes| (crc32c(0, bytes) == checksum).then(|| work(bytes)))?;
-        // The bytes stay, since each chunk had a checksum of its own: it is the message that was damaged on its way.
-        checked.ok_or_else(|| Refusal::Malformed("the checksum of the upload does not fit".to_owned()).into())
+    /// Hands the bytes to `work`, if their checksum is this one. It was computed when the chunks came.
+    pub(crate) fn with<T>(&mut self, checksum: u32, work: impl FnOnce(&[u8]) -> T) -> Result<T, Trouble> {
+        if self.crc != checksum {
+            // The bytes stay, since each chunk had a checksum of its own: it is the message that was damaged on its way.
+            let why = "the checksum of the upload does not fit".to_owned();
+            return Err(Refusal::Malformed(why).into());
+        }
+        Ok(self.body.with(work)?)
     }
 
-    /// Takes a chunk. A chunk that overlaps with what is there must be equal to it.
-    pub(super) fn take(&mut self, offset: u64, chunk: &[u8]) -> Result<u64, Trouble> {
+    /// Takes a chunk, in parts that follow each other, with its checksum. A chunk that overlaps with what is there must be equal to
+    /// it.
+    ///
+    /// A chunk that cannot be kept whole may be kept in part. The device goes on where the upload then stands.
+    pub(crate) fn take<P: AsRef<[u8]>>(
+        &mut self,
+        offset: u64,
+        checksum: u32,
+        parts: &[P],
+    ) -> Result<u64, Trouble> {
         if self.done {
             return Ok(self.length);
         }
         let have = self.body.len();
-        let end = offset.saturating_add(chunk.len() as u64);
+        let length: usize = parts.iter().map(|part| part.as_ref().len()).sum();
+        let end = offset.saturating_add(length as u64);
         if end > self.length {
             return Err(
                 Refusal::range("the end of the chunk", format!("at most {}", self.length), end).into(),
@@ -119,13 +133,32 @@ impl Upload {
                 "the upload stands at {have}, and the chunk starts at {offset}"
             )));
         }
-        let known = (have.min(end) - offset) as usize;
-        if !self.body.has(offset, &chunk[..known])? {
-            return Err(conflict(
-                "the chunk differs from the one that was sent before".to_owned(),
-            ));
+        let mut known = (have.min(end) - offset) as usize;
+        let whole = known == 0;
+        let (mut at, mut crc) = (offset, self.crc);
+        for (number, part) in parts.iter().enumerate() {
+            let part = part.as_ref();
+            let (before, new) = part.split_at(known.min(part.len()));
+            if !before.is_empty() && !self.body.has(at, before)? {
+                return Err(conflict(
+                    "the chunk differs from the one that was sent before".to_owned(),
+                ));
+            }
+            known -= before.len();
+            at += part.len() as u64;
+            if let Err(error) = self.body.append(new) {
+                let kept = if whole { &parts[..number] } else { &[] };
+                self.crc = kept.iter().fold(crc, |crc, part| crc32c(crc, part.as_ref()));
+                return Err(error.into());
+            }
+            if !whole {
+                crc = crc32c(crc, new);
+            }
         }
-        self.body.append(&chunk[known..])?;
+        self.crc = match whole {
+            true => crc32c_joined(self.crc, checksum, length),
+            false => crc,
+        };
         Ok(self.body.len())
     }
 }

@@ -4,7 +4,7 @@ use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::task::{ClipConfig, IdentityLevel, LedgerPlace, Purpose, SumName, TaskFile};
 use undertone_protocol::{
     AdaptiveNorm, AggregationRule, Blob, ClipRule, DeviceBudget, Digest32, GraphRule, Guarantee, Kind, Label,
-    LayerNorms, Plan, Signed, SumMode, clip_rule, digest_of, write,
+    LayerNorms, Plan, Signed, SumMode, TrustedKeys, clip_rule, digest_of, limits, read, write,
 };
 use undertone_secagg::{Terms, ThreatModel};
 use undertone_store::TaskId;
@@ -51,9 +51,9 @@ pub(super) fn rotation_seed(task: TaskId) -> Digest32 {
     digest_of(&[b"undertone rotations\0", &task.0[..]].concat())
 }
 
-/// The plan that devices read, signed.
+/// The plan that devices read. With secure sums it names the keys of `issuers`.
 #[expect(clippy::too_many_arguments, reason = "each is one part of the plan")]
-pub(super) fn signed_plan(
+pub(super) fn plan_body(
     file: &TaskFile,
     id: TaskId,
     population: &str,
@@ -63,9 +63,18 @@ pub(super) fn signed_plan(
     of: Option<TaskId>,
     rotations: Digest32,
     keys: &Keys,
+    issuers: &[Digest32],
 ) -> Result<Vec<u8>> {
     let json = |what: &str, value: serde_json::Result<String>| value.map_err(|error| damaged(what, error));
     let guarantee = privacy.planned()?;
+    if guarantee.is_none() {
+        // No device would take part.
+        return Err(ServiceError::Value {
+            key: "privacy".to_owned(),
+            expected: "noise for which a guarantee can be stated".to_owned(),
+            got: "so little noise that there is none".to_owned(),
+        });
+    }
     let schema = guarantee.as_ref().and_then(|guarantee| guarantee.schema.as_ref());
     let (min_sep, max_part) = schema.map_or((1, 1), |schema| (schema.min_sep, schema.max_part));
     let service = &file.service;
@@ -135,7 +144,7 @@ pub(super) fn signed_plan(
             rotations: rotations.to_vec(),
             issuers: match (terms.is_some(), service.identity) {
                 (true, IdentityLevel::Dev) | (false, _) => Vec::new(),
-                (true, _) => vec![keys.issuer().public().to_vec()],
+                (true, _) => issuers.iter().map(|key| key.to_vec()).collect(),
             },
         }),
         min_sep: narrow(min_sep),
@@ -161,8 +170,24 @@ pub(super) fn signed_plan(
         loss_cap,
         ledger_on_device: service.ledger == LedgerPlace::Device,
     };
-    let signed: Signed = keys.plans().sign(Label::Plan, write(&plan));
-    Ok(write(&signed))
+    Ok(write(&plan))
+}
+
+/// Checks that a signed plan is this one, by the key `by` of the service.
+pub(super) fn check_signed(signed: &[u8], body: &[u8], by: &Digest32, keys: &Keys) -> Result<()> {
+    let wrong = |got: &dyn std::fmt::Display| damaged("the plan of the task", got);
+    if !keys.signed_plans().keys().contains(by) {
+        return Err(wrong(&"one that no key of this service signed"));
+    }
+    let signed: Signed = read(Label::Plan.name(), signed, limits::MAX_PLAN).map_err(|error| wrong(&error))?;
+    let trusted = TrustedKeys::new([*by]);
+    let (found, _) = trusted
+        .open(Label::Plan, &signed)
+        .map_err(|error| wrong(&error))?;
+    match found == body {
+        true => Ok(()),
+        false => Err(wrong(&"one that does not follow from its settings and keys")),
+    }
 }
 
 fn clip_rule(file: &TaskFile, vocab: &Vocab) -> Result<ClipRule> {

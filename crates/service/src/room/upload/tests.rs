@@ -12,6 +12,10 @@ fn uploads(length: u64) -> [(Upload, tempfile::TempDir); 2] {
     })
 }
 
+fn send(upload: &mut Upload, offset: u64, chunk: &[u8]) -> Result<u64, Trouble> {
+    upload.take(offset, crc32c(0, chunk), &[chunk])
+}
+
 fn refusal<T>(outcome: Result<T, Trouble>) -> Problem {
     match outcome {
         Err(Trouble::Refused(problem)) => problem,
@@ -31,7 +35,7 @@ fn an_upload_is_whole_whatever_the_order_and_number_of_its_chunks() {
     let part = |from: usize, to: usize| &content[from * scale..to * scale];
     for (mut taken, _folder) in uploads(content.len() as u64) {
         let mut take = |from: usize, to: usize| {
-            let stands = taken.take((from * scale) as u64, part(from, to));
+            let stands = send(&mut taken, (from * scale) as u64, part(from, to));
             stands.map(|stands| stands as usize / scale)
         };
         // A chunk again, a chunk that overlaps, and a chunk that starts too late.
@@ -51,10 +55,10 @@ fn an_upload_is_whole_whatever_the_order_and_number_of_its_chunks() {
 #[test]
 fn chunks_beyond_the_end_and_other_bytes_change_nothing() {
     for (mut taken, _folder) in uploads(10) {
-        assert!(matches!(taken.take(0, &[1, 2, 3]), Ok(3)));
-        assert_eq!(refusal(taken.take(3, &[0; 8])).code(), Code::Range);
-        assert_eq!(refusal(taken.take(u64::MAX, &[0; 8])).code(), Code::Range);
-        assert_eq!(refusal(taken.take(1, &[2, 9, 9])).code(), Code::Conflict);
+        assert!(matches!(send(&mut taken, 0, &[1, 2, 3]), Ok(3)));
+        assert_eq!(refusal(send(&mut taken, 3, &[0; 8])).code(), Code::Range);
+        assert_eq!(refusal(send(&mut taken, u64::MAX, &[0; 8])).code(), Code::Range);
+        assert_eq!(refusal(send(&mut taken, 1, &[2, 9, 9])).code(), Code::Conflict);
         assert_eq!(bytes(&taken), [1, 2, 3]);
     }
 }
@@ -69,7 +73,7 @@ fn a_commit_with_a_damaged_checksum_keeps_the_upload() {
             below: None,
         };
         assert_eq!(taken.check_length(&commit).unwrap_err().code(), Code::Range);
-        assert!(matches!(taken.take(0, &[1, 2, 3, 4]), Ok(4)));
+        assert!(matches!(send(&mut taken, 0, &[1, 2, 3, 4]), Ok(4)));
         assert_eq!(
             refusal(taken.with(commit.crc32c ^ 1, |_| ())).code(),
             Code::Malformed
@@ -77,5 +81,25 @@ fn a_commit_with_a_damaged_checksum_keeps_the_upload() {
         assert_eq!(taken.offset(), 4);
         assert_eq!(taken.check_length(&commit), Ok(()));
         assert_eq!(taken.with(commit.crc32c, <[u8]>::to_vec).unwrap(), [1, 2, 3, 4]);
+    }
+}
+
+#[test]
+fn the_checksum_of_an_upload_is_that_of_its_bytes_however_they_came() {
+    let content: Vec<u8> = (0..3 * RECORD + 100).map(|at| (at * at / 11) as u8).collect();
+    let crc = crc32c(0, &content);
+    for (mut taken, _folder) in uploads(content.len() as u64) {
+        let parts = |from: usize, to: usize| -> Vec<&[u8]> { content[from..to].chunks(RECORD / 3).collect() };
+        let mut take =
+            |from: usize, to: usize| taken.take(from as u64, crc32c(0, &content[from..to]), &parts(from, to));
+        let end = content.len();
+        for (from, to) in [(0, RECORD), (RECORD / 2, 2 * RECORD + 7), (2 * RECORD + 7, end)] {
+            assert!(matches!(take(from, to), Ok(stands) if stands == to as u64));
+        }
+        assert!(matches!(take(RECORD, end), Ok(stands) if stands == end as u64));
+        assert_eq!(taken.with(crc, <[u8]>::to_vec).unwrap(), content);
+        taken.clear();
+        assert!(matches!(taken.take(0, crc, &parts(0, end)), Ok(stands) if stands == end as u64));
+        assert_eq!(taken.with(crc, <[u8]>::to_vec).unwrap(), content);
     }
 }

@@ -1,0 +1,176 @@
+//! The wishes of single subjects: to take part no more, to know their rounds, and to be linked with no ledger any more.
+
+use serde::{Deserialize, Serialize};
+use undertone_coordinator::participation::ParticipantId;
+use undertone_coordinator::record::LedgerLine;
+use undertone_coordinator::task::LedgerPlace;
+use undertone_protocol::{Digest32, TaskState, digest_of};
+use undertone_store::TaskRow;
+
+use super::{ACTOR, Admin, TaskSummary, check_population, shortened, views};
+use crate::error::{Result, ServiceError};
+use crate::identity::{Invitation, unhex};
+use crate::pseudonyms::{self, Pseudonyms};
+use crate::room::OpenSession;
+use crate::task::Task;
+
+/// The result of a bar in one task, and the rounds that the subject took part in before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// The name of the task.
+    pub task: String,
+    /// Its identifier, in hexadecimal digits.
+    pub id: String,
+    /// Its state.
+    pub state: String,
+    /// `true` if the subject was barred now, `false` if it was before or the task has ended.
+    pub barred: bool,
+    /// The session of the subject in the open attempt: `none`, `ended`, or `reported` where its update is already in the sum.
+    pub session: String,
+    /// The released and abandoned rounds in which the subject counts as a participant, each once and ascending.
+    pub rounds: Vec<u64>,
+    /// A sentence where the task says less than that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl Admin<'_> {
+    /// Ends the participation of a subject in one task or all tasks of a population, and says which rounds it took part in.
+    ///
+    /// PRIVACY: the receipt links a subject and its rounds. Its reader must be that person, or one that the person has asked.
+    pub(super) fn bar(&self, population: &str, subject: &str, task: Option<&str>) -> Result<Vec<Receipt>> {
+        check_population(population)?;
+        let subject = self.subject(population, subject)?;
+        let rows = match task {
+            Some(name) => vec![self.find(name)?],
+            None => self.shared().store.tasks()?,
+        };
+        let mut receipts = Vec::new();
+        for row in rows {
+            if row.task.population == population {
+                receipts.push(self.bar_from(&row, &subject)?);
+            }
+        }
+        match receipts.is_empty() {
+            false => Ok(receipts),
+            true => Err(ServiceError::Value {
+                key: "the population".to_owned(),
+                expected: "one that has this task, or any task".to_owned(),
+                got: format!("{:?}", shortened(population)),
+            }),
+        }
+    }
+
+    /// The subject that an operator names: by 64 digits, by an invitation, or by a name that a device gave to `--subject`.
+    fn subject(&self, population: &str, text: &str) -> Result<Digest32> {
+        let text = text.trim();
+        if let Some(name) = text.strip_prefix("name:") {
+            return Ok(digest_of(name.as_bytes()));
+        }
+        if let Some(bytes) = unhex(text)
+            && let Ok(subject) = bytes.as_slice().try_into()
+        {
+            return Ok(subject);
+        }
+        // An invitation names its subject also after its end.
+        match Invitation::read(text, &self.shared().keys, population, 0) {
+            Ok(invitation) => Ok(*invitation.subject()),
+            Err(_) => Err(ServiceError::Value {
+                key: "the subject".to_owned(),
+                expected: "64 hexadecimal digits, an invitation to this population, or name:NAME".to_owned(),
+                // PRIVACY: an invitation with one wrong digit still names its subject.
+                got: format!("{} letters", text.chars().count()),
+            }),
+        }
+    }
+
+    fn bar_from(&self, row: &TaskRow, subject: &Digest32) -> Result<Receipt> {
+        let shared = self.shared();
+        let task = self.load(row)?;
+        let mut receipt = Receipt {
+            task: row.task.name.clone(),
+            id: row.task.id.to_string(),
+            state: views::state_name(row.state).to_owned(),
+            barred: false,
+            session: "none".to_owned(),
+            rounds: Vec::new(),
+            note: None,
+        };
+        if task.file.service.ledger == LedgerPlace::Device {
+            receipt.note = Some(
+                "the devices of this task count their participations themselves, so the server cannot tell its subjects apart; \
+                 revoke the devices with `undertone identity revoke`"
+                    .to_owned(),
+            );
+            return Ok(receipt);
+        }
+        let store = shared.store.as_ref();
+        let Some(names) = Pseudonyms::open(store, &shared.keys, task.id, task.pseudonyms.as_ref())? else {
+            receipt.note = Some(
+                "the key of the pseudonyms of this task was destroyed, so nobody can tell whether the subject took part"
+                    .to_owned(),
+            );
+            return Ok(receipt);
+        };
+        let user = names.name(&shared.keys, task.id, &shared.keys.issuer_name(), subject);
+        if row.state != TaskState::Completed {
+            // The bar comes first: no session of the subject opens after it.
+            receipt.barred = store.bar(task.id, user, ACTOR)?;
+            let session = match self.service.room(task.id) {
+                Some(room) => room.end_session_of(user)?,
+                None => OpenSession::None,
+            };
+            receipt.session = match session {
+                OpenSession::None => "none",
+                OpenSession::Ended => "ended",
+                OpenSession::Reported => "reported",
+            }
+            .to_owned();
+        }
+        receipt.rounds = self.rounds_of(&task, user)?;
+        Ok(receipt)
+    }
+
+    /// The rounds whose lines name a user, abandoned attempts included.
+    fn rounds_of(&self, task: &Task, user: ParticipantId) -> Result<Vec<u64>> {
+        let store = &self.shared().store;
+        let damaged = |error: serde_json::Error| ServiceError::Value {
+            key: "a line of the ledger in the store".to_owned(),
+            expected: "one that this service wrote".to_owned(),
+            got: error.to_string(),
+        };
+        let mut rounds = Vec::new();
+        for line in store.ledger(task.id, 0)? {
+            match LedgerLine::read(&line).map_err(damaged)? {
+                LedgerLine::Round(entry) if entry.everyone().contains(&user) => rounds.push(entry.round),
+                LedgerLine::Round(_) | LedgerLine::End(_) => {}
+            }
+        }
+        for attempt in store.abandoned_since_release(task.id)? {
+            if attempt.participants.contains(&user) {
+                rounds.push(attempt.round);
+            }
+        }
+        rounds.sort_unstable();
+        rounds.dedup();
+        Ok(rounds)
+    }
+
+    /// Destroys the key of the pseudonyms of a task that has ended.
+    pub(super) fn forget(&self, name: &str) -> Result<TaskSummary> {
+        let row = self.find(name)?;
+        let task = self.load(&row)?;
+        if task.pseudonyms.is_none() {
+            return Err(ServiceError::Value {
+                key: format!("task {}", row.task.name),
+                expected: "one with a key of its own for pseudonyms".to_owned(),
+                got: "a task whose pseudonyms follow from the key file, which an earlier version created"
+                    .to_owned(),
+            });
+        }
+        if !self.shared().store.forget_pseudonym_key(task.id, ACTOR)? {
+            return Err(pseudonyms::destroyed(&row.task.name));
+        }
+        Ok(TaskSummary::new(&row))
+    }
+}

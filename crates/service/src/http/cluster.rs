@@ -1,0 +1,279 @@
+//! The routes of a service of several processes: those of devices, and those of other processes.
+//!
+//! A front answers boards, blobs and enrolments itself. It checks the signature of a check-in, and hands it on to the leaders of the
+//! tasks. A request of a session goes to the process that its path names.
+
+mod shard;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, OriginalUri, Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, post};
+use tower::ServiceExt as _;
+use undertone_protocol::{
+    CheckInReply, Code, Problem, SIGNATURE_HEADER, Versions, check_in_reply, limits, read, write,
+};
+use undertone_store::TaskId;
+
+use self::shard::Place;
+use super::bodies::{self, Bodies};
+use super::{Answer, Refused, blocking, private, protobuf, routes, text_header, version};
+use crate::cluster::Cluster;
+use crate::identity::unhex;
+use crate::pace;
+use crate::server::{CheckedIn, Service};
+
+/// The path at which a leader takes check-ins of fronts.
+const CHECK_IN: &str = "/internal/v1/check-in";
+
+/// Max bytes of a check-in between processes: hexadecimal digits for the fields of one of a device.
+const MAX_CHECK_IN: usize = 2 * limits::MAX_MESSAGE;
+
+#[derive(Clone)]
+struct Front {
+    service: Arc<Service>,
+    cluster: Arc<Cluster>,
+    /// The routes of the process itself.
+    own: Router,
+    bodies: Bodies,
+}
+
+/// The routes of devices, where `service` is one of several processes.
+pub(crate) fn front_routes(service: Arc<Service>, cluster: Arc<Cluster>) -> Router {
+    let own = routes(service.clone());
+    let bodies = Bodies {
+        in_flight: service.in_flight().clone(),
+        max: limits::MAX_CHUNK,
+    };
+    let messages = Bodies {
+        max: limits::MAX_MESSAGE,
+        ..bodies.clone()
+    };
+    let front = Front {
+        service,
+        cluster,
+        own: own.clone(),
+        bodies,
+    };
+    let check_in = post(check_in)
+        .layer(DefaultBodyLimit::max(limits::MAX_MESSAGE))
+        .layer(axum::middleware::from_fn_with_state(messages, bodies::receive))
+        .layer(axum::middleware::from_fn_with_state(Versions::CURRENT, version));
+    Router::new()
+        .route("/v1/p/{population}/check-in", check_in)
+        .route("/v1/agg/{process}/{*rest}", any(session))
+        .with_state(front)
+        .fallback_service(own)
+}
+
+/// The routes of other processes. Each of them has shown a certificate of this service.
+pub(crate) fn peer_routes(service: Arc<Service>, cluster: Arc<Cluster>) -> Router {
+    let own = routes(service.clone());
+    let bodies = Bodies {
+        in_flight: service.in_flight().clone(),
+        max: limits::MAX_CHUNK,
+    };
+    let front = Front {
+        service,
+        cluster,
+        own,
+        bodies,
+    };
+    Router::new()
+        .route(
+            CHECK_IN,
+            post(check_in_of_a_front).layer(DefaultBodyLimit::max(MAX_CHECK_IN)),
+        )
+        .route("/internal/v1/tasks/{task}/stop", post(stop))
+        .route(
+            "/internal/v1/shards/open",
+            post(shard::open).layer(DefaultBodyLimit::max(MAX_CHECK_IN)),
+        )
+        .route("/internal/v1/shards/{attempt}/seal", post(shard::seal))
+        .route(
+            "/internal/v1/sessions/{session}/{act}",
+            post(shard::about_session),
+        )
+        .route("/v1/agg/{process}/{*rest}", any(session_of_a_front))
+        .with_state(front)
+}
+
+fn gone() -> Problem {
+    Problem::new(Code::Gone, "the session is over")
+}
+
+async fn check_in(
+    State(front): State<Front>,
+    Path(population): Path<String>,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let signature = text_header(&headers, SIGNATURE_HEADER).to_owned();
+    let service = front.service.clone();
+    let checked = private(move || {
+        let checked = service.checked_in(&population, &signature, uri.path(), &body);
+        if let Err(problem) = &checked {
+            service.metrics().check_in(None, Some(problem.code()));
+        }
+        checked
+    });
+    let checked = Arc::new(checked.await?);
+    let (service, asked) = (front.service.clone(), checked.clone());
+    let mut last = match private(move || Ok(answer(&service, &asked))).await? {
+        Ok(reply) => return Ok(protobuf(reply)),
+        Err(problem) => problem,
+    };
+    let rows = front.service.rows_elsewhere(checked.eligible());
+    let some = !rows.is_empty();
+    let (cluster, now) = (front.cluster.clone(), front.service.shared().store.now());
+    // A leader that is not known yet is looked for in the store.
+    let leaders = blocking(move || Ok(cluster.leaders(&rows, now))).await?;
+    if leaders.is_empty() && some {
+        // The task has no leader for the moment, and soon has one.
+        last = Problem::new(Code::NoTask, "the task has no open attempt now").with_retry(pace::idle(10_000));
+    }
+    for leader in leaders {
+        let asked = front
+            .cluster
+            .peers
+            .post(&leader.url, CHECK_IN, checked.to_bytes(), limits::MAX_MESSAGE);
+        match asked.await {
+            Ok((StatusCode::OK, reply)) => return Ok(protobuf(reply.to_vec())),
+            Ok((_, refusal)) => match read::<Problem>("the refusal", &refusal, limits::MAX_MESSAGE) {
+                Ok(problem) => last = problem,
+                Err(_) => last = busy(),
+            },
+            Err(silence) => {
+                tracing::warn!(process = %leader.name, ?silence, "a check-in could not be handed on");
+                last = busy();
+            }
+        }
+    }
+    Err(Refused(last))
+}
+
+fn busy() -> Problem {
+    Problem::new(
+        Code::Busy,
+        "the service could not serve the request; try again later",
+    )
+    .with_retry(pace::idle(10_000))
+}
+
+/// The answer of the tasks that this process leads, as it travels.
+fn answer(service: &Service, checked: &CheckedIn) -> Result<Vec<u8>, Problem> {
+    let mut asked = None;
+    let answer = service.answer(checked, &mut asked);
+    service
+        .metrics()
+        .check_in(asked, answer.as_ref().err().map(Problem::code));
+    let assignment = answer?;
+    Ok(write(&CheckInReply {
+        what: Some(check_in_reply::What::Assignment(assignment)),
+    }))
+}
+
+async fn check_in_of_a_front(State(front): State<Front>, body: Bytes) -> Answer {
+    let malformed = || Problem::new(Code::Malformed, "the check-in of a front cannot be read");
+    let reply = private(move || {
+        let checked = CheckedIn::from_bytes(&body).ok_or_else(malformed)?;
+        answer(&front.service, &checked)
+    });
+    Ok(protobuf(reply.await?))
+}
+
+/// A request of a session: to this process, or to the one that its path names.
+async fn session(
+    State(front): State<Front>,
+    Path((process, rest)): Path<(String, String)>,
+    request: Request,
+) -> Response {
+    if process == front.cluster.name() {
+        return here(front, &process, rest, request).await;
+    }
+    let path = request
+        .uri()
+        .path_and_query()
+        .map_or("/", |path| path.as_str())
+        .to_owned();
+    let (parts, body) = request.into_parts();
+    // The body is received as a whole first, so that a slow device holds no connection between processes.
+    match bodies::read(&front.bodies, body).await {
+        Ok((bytes, _room)) => {
+            let request = Request::from_parts(parts, Body::from(bytes));
+            hand_on(&front, &process, &path, request).await
+        }
+        Err(refused) => refused.into_response(),
+    }
+}
+
+/// A request that a front, or the process of a shard, has handed on.
+async fn session_of_a_front(
+    State(front): State<Front>,
+    Path((process, rest)): Path<(String, String)>,
+    request: Request,
+) -> Response {
+    match process == front.cluster.name() {
+        true => here(front, &process, rest, request).await,
+        false => Refused(gone()).into_response(),
+    }
+}
+
+/// Serves a request of a session that this process leads, by its own routes, or one whose upload goes to a shard of this process.
+async fn here(front: Front, process: &str, rest: String, mut request: Request) -> Response {
+    match shard::place_of(&front, &rest, request.headers()) {
+        Some(Place::Here(shard, claims)) => return shard::serve(front, shard, claims, rest, request).await,
+        Some(Place::Past(leader)) if leader != process => {
+            return shard::to_leader(&front, &leader, &rest, request).await;
+        }
+        _ => {}
+    }
+    let own = request.uri().path_and_query().and_then(|path| {
+        let rest = path.as_str().strip_prefix("/v1/agg/")?.strip_prefix(process)?;
+        format!("/v1/agg/0{rest}").parse::<Uri>().ok()
+    });
+    let Some(own) = own else {
+        return Refused(gone()).into_response();
+    };
+    *request.uri_mut() = own;
+    // The path parameters of the outer route are not those of the inner one.
+    request.extensions_mut().clear();
+    match front.own.oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+/// Hands a request on to another process.
+async fn hand_on(front: &Front, process: &str, path: &str, request: Request) -> Response {
+    let (cluster, name) = (front.cluster.clone(), process.to_owned());
+    let peer = match blocking(move || cluster.peer(&name).ok_or_else(gone)).await {
+        Ok(peer) => peer,
+        Err(problem) => return Refused(problem).into_response(),
+    };
+    match front.cluster.peers.send(&peer.url, path, request).await {
+        Ok(response) => response,
+        Err(silence) => Refused(silence.into()).into_response(),
+    }
+}
+
+async fn stop(State(front): State<Front>, Path(task): Path<String>) -> Response {
+    let Some(id) = unhex(&task).and_then(|bytes| bytes.try_into().ok()).map(TaskId) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let service = front.service;
+    let stopped = tokio::task::spawn_blocking(move || match service.room(id) {
+        Some(_) => service.stop(id).map_err(|error| error.to_string()),
+        None => Err("this process does not lead the task".to_owned()),
+    });
+    match stopped.await {
+        Ok(Ok(())) => StatusCode::NO_CONTENT.into_response(),
+        Ok(Err(reason)) => (StatusCode::CONFLICT, reason).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
