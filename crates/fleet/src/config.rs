@@ -88,6 +88,8 @@ pub struct FleetConfig {
     pub subjects: usize,
     /// Number of threads that step and train devices.
     pub workers: usize,
+    /// Max number of trainings at one time. Fewer than threads let devices talk to the service while others train.
+    pub trainings: usize,
     /// The seed of all keys, draws and faults. PRIVACY: everything about these devices follows from it, so they must be simulated.
     pub seed: u64,
     /// The updates.
@@ -110,7 +112,7 @@ pub struct FleetConfig {
     pub start_spread_ms: u64,
     /// Withhold one in so many examples from training, for evaluations; 0 withholds none.
     pub withhold_one_in: u64,
-    /// `true` if all devices share one cache of blobs, so that a model is loaded about once per round.
+    /// `true` if devices share what they have loaded and read, so that a model is loaded and checked about once per round.
     pub share_blobs: bool,
     /// Seeds that replace those of sessions, for a comparison with a seeded simulation.
     pub seeds_of: Option<SeedsOf>,
@@ -125,6 +127,7 @@ impl FleetConfig {
             devices,
             subjects: devices,
             workers: 1,
+            trainings: usize::MAX,
             seed: 0,
             updates: Updates::Train,
             enrolment: Enrolment::SelfAsserted,
@@ -147,6 +150,7 @@ impl FleetConfig {
             ("devices", self.devices),
             ("subjects", self.subjects),
             ("workers", self.workers),
+            ("trainings", self.trainings),
         ] {
             if number == 0 {
                 return Err(FleetError::value(key, "at least 1", number));

@@ -5,16 +5,17 @@ mod tests;
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use undertone_device::Memory;
+use undertone_device::{Memory, Shared};
 
 use crate::config::FleetConfig;
 use crate::enrol::enrol;
 use crate::error::{FleetError, Result};
 use crate::examples::{UserExamples, parted};
+use crate::places::Places;
 use crate::queue::Queue;
 use crate::seeds::Seed;
 use crate::session::Host;
@@ -24,6 +25,9 @@ use crate::transport::Transports;
 
 /// The longest time between two looks at the caller's condition.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// Bytes of blobs, and of models that were read, which devices share beyond the newest.
+const SHARED: usize = 64 << 20;
 
 /// The reason why [`Fleet::run_until`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +88,7 @@ impl<'a> Fleet<'a> {
     ) -> Result<Self> {
         config.validate(users.num_users())?;
         let seed = Seed(config.seed);
+        let shared = config.share_blobs;
         let now = config.clock.now_ms();
         let mut queue = Queue::default();
         let mut devices = Vec::with_capacity(config.devices);
@@ -101,10 +106,11 @@ impl<'a> Fleet<'a> {
         }
         Ok(Self {
             host: Host {
+                places: Places::new(config.trainings),
                 config,
                 users: Box::new(users),
                 devices,
-                blobs: Default::default(),
+                shared: shared.then(|| Arc::new(Shared::new(SHARED))),
                 counts: Mutex::new(Counts::default()),
             },
             transports: Box::new(transports),

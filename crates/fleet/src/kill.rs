@@ -272,6 +272,14 @@ impl Kill {
         self.signal("-CONT")
     }
 
+    /// Asks the process to end by SIGTERM. It ends when it has done what it does before its end.
+    ///
+    /// # Errors
+    /// [`FleetError::Io`] where no process runs or no signal can be sent.
+    pub fn terminate(&self) -> Result<()> {
+        self.signal("-TERM")
+    }
+
     fn signal(&self, name: &str) -> Result<()> {
         let failed = |source| FleetError::io(format!("send {name} to a process"), source);
         let Some(child) = &self.child else {

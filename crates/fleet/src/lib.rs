@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 mod availability;
-mod blobs;
 mod clock;
 mod config;
 mod enrol;
@@ -13,6 +12,7 @@ mod fleet;
 mod in_process;
 mod kill;
 mod malice;
+mod places;
 mod proxy;
 mod queue;
 mod seeds;

@@ -1,21 +1,22 @@
 //! The steps of simulated devices: a worker carries out the actions of a machine until it sleeps or ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use undertone_device::{
-    Action, Ended, Event, Job, JobError, Machine, Outcome, Purpose, Request, Row, Trained, Transport, Watch,
+    Action, Ended, Event, Job, JobError, Machine, Outcome, Purpose, Request, Row, Shared, Trained, Transport,
+    Watch,
 };
 use undertone_protocol::{CHECKSUM_HEADER, checksum_header, crc32c};
 use zeroize::Zeroizing;
 
-use crate::blobs::Blobs;
 use crate::config::{FleetConfig, Updates};
 use crate::enrol::enrol;
 use crate::examples::{UserExamples, parted};
 use crate::faults::{Fate, Point, Vanish};
 use crate::malice::{Forger, Malice, set_header};
+use crate::places::Places;
 use crate::seeds::Seed;
 use crate::simulated::{Session, Simulated};
 use crate::statistics::{Counts, End, Tally};
@@ -26,8 +27,11 @@ pub(crate) struct Host<'a> {
     pub(crate) config: FleetConfig,
     pub(crate) users: Box<dyn UserExamples + 'a>,
     pub(crate) devices: Vec<Simulated>,
-    pub(crate) blobs: Blobs,
+    /// The work that devices share; `None` where each of them loads everything itself.
+    pub(crate) shared: Option<Arc<Shared>>,
     pub(crate) counts: Mutex<Counts>,
+    /// The trainings that may begin.
+    pub(crate) places: Places,
 }
 
 /// The reason why a worker leaves a session.
@@ -109,8 +113,12 @@ impl Host<'_> {
             Forger::new(malice, device.signer.clone(), stolen)
         });
         let vanish = self.config.faults.vanishing(self.seed(), numbers[0], number);
+        let machine = Machine::new(setup, memory, device.signer.clone(), &seed);
         Box::new(Session {
-            machine: Machine::new(setup, memory, device.signer.clone(), &seed),
+            machine: match &self.shared {
+                Some(shared) => machine.sharing(Arc::clone(shared)),
+                None => machine,
+            },
             number,
             requests: 0,
             event: None,
@@ -193,11 +201,8 @@ impl Host<'_> {
     /// Writes a row into the memory that outlives the session.
     fn persist(&self, device: &Simulated, session: &mut Session, row: &Row) {
         match row {
-            Row::Blob { digest, bytes } => {
-                if self.config.share_blobs {
-                    self.blobs.put(*digest, bytes);
-                }
-            }
+            // Devices that share their work have kept it.
+            Row::Blob { .. } => {}
             row => {
                 if let Row::Head { task, round, .. } = row {
                     session.round = Some((*task, *round));
@@ -215,9 +220,6 @@ impl Host<'_> {
         mut request: Request,
         transport: &mut dyn Transport,
     ) -> Result<Option<Event>, Pause> {
-        if let Some(bytes) = request.blob.as_ref().and_then(|digest| self.blobs.get(digest)) {
-            return Ok(Some(Event::Cached(bytes)));
-        }
         let now = self.config.clock.now_ms();
         let step = Step::of(&request);
         without_wait(&mut request);
@@ -272,6 +274,7 @@ impl Host<'_> {
 
     /// Computes the update of a device.
     fn train(&self, device: &Simulated, session: &mut Session, job: Job) -> Result<Trained, JobError> {
+        let _place = self.places.take();
         let started = Instant::now();
         let (subject, round) = (device.subject as u64, job.round());
         let trained = match self.config.updates {

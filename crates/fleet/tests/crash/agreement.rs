@@ -14,7 +14,7 @@ use undertone_service::room::Shared;
 use undertone_service::task::Task;
 use undertone_store::{AttemptId, AttemptState, MAX_HEAD, ManualClock, TaskId};
 
-use super::outside::Seen;
+use super::seen::Seen;
 use super::task::{START, Size, open, witness};
 
 /// The rounds of a task as they were released.
@@ -66,12 +66,20 @@ fn released(shared: &Shared, task: TaskId, rounds: u64) -> Released {
     }
     let numbers: Vec<u64> = entries.iter().map(|entry| entry.round).collect();
     assert_eq!(numbers, (0..rounds).collect::<Vec<_>>());
-    let mut committed = 0;
+    let (mut committed, mut missing) = (0, 0);
     for attempt in 1.. {
-        match shared.store.outcome(AttemptId(attempt)) {
-            Ok(outcome) if outcome.state == AttemptState::Committed => committed += 1,
-            Ok(outcome) => assert_eq!(outcome.state, AttemptState::Abandoned, "attempt {attempt}"),
-            Err(_) => break,
+        let Ok(outcome) = shared.store.outcome(AttemptId(attempt)) else {
+            // A server that crashed leaves out numbers of attempts, 32 at a time.
+            missing += 1;
+            if missing > 100 {
+                break;
+            }
+            continue;
+        };
+        missing = 0;
+        match outcome.state {
+            AttemptState::Committed => committed += 1,
+            state => assert_eq!(state, AttemptState::Abandoned, "attempt {attempt}"),
         }
     }
     assert_eq!(committed, rounds, "releases");
@@ -203,8 +211,10 @@ fn participations(shared: &Shared, task: TaskId, size: Size, released: &Released
         match abandoned.get(&place) {
             Some(users) => {
                 let listed = |user: &ParticipantId| names.get(user) == Some(&row.device);
+                // Under deadlines of seconds a session may be lost before its device, which has noted its participation, joins.
+                let unheard = size.quick && participation.progress == Progress::Begun;
                 assert!(
-                    users.iter().any(listed),
+                    unheard || users.iter().any(listed),
                     "device {} at {place:?} is not counted",
                     row.device
                 );

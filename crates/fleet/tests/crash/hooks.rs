@@ -7,9 +7,10 @@ use std::sync::Arc;
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, TaskState};
 use undertone_store::{
-    AbandonedAttempt, Admission, Admitted, AttemptId, AttemptState, BlobError, BlobReader, Blobs, Created,
-    DeviceRow, Histograms, Lease, Millis, NewAttempt, NewTask, Outcome, Reason, Release, SessionId,
-    SessionState, Store, StoreError, Stored, TaskId, TaskRow, Unpublished,
+    AbandonedAttempt, Admission, Admitted, AttemptId, AttemptRow, AttemptState, AuditRow, BlobError,
+    BlobReader, Blobs, Created, DeviceRow, Histograms, Lease, LeaseRow, Millis, NewAttempt, NewProcess,
+    NewTask, Outcome, Oversight, ProcessRow, Reason, Release, SessionId, SessionState, Store, StoreError,
+    Stored, TaskId, TaskRow, Unpublished,
 };
 
 type Made<T> = Result<T, StoreError>;
@@ -50,6 +51,24 @@ impl HookedStore {
         let made = run(self.inner.as_ref())?;
         self.hook.after(act).map_err(lost)?;
         Ok(made)
+    }
+}
+
+impl Oversight for HookedStore {
+    fn attempts(&self, task: TaskId, limit: u32) -> Made<Vec<AttemptRow>> {
+        self.inner.attempts(task, limit)
+    }
+    fn leases(&self) -> Made<Vec<LeaseRow>> {
+        self.inner.leases()
+    }
+    fn enrolments(&self, population: &str, from: u64) -> Made<Vec<(u64, u64)>> {
+        self.inner.enrolments(population, from)
+    }
+    fn acts(&self, task: TaskId, limit: u32) -> Made<Vec<AuditRow>> {
+        self.inner.acts(task, limit)
+    }
+    fn note_act(&self, task: TaskId, actor: &str, action: &str, note: &str) -> Made<()> {
+        self.act("note_act", |store| store.note_act(task, actor, action, note))
     }
 }
 
@@ -158,6 +177,34 @@ impl Store for HookedStore {
     fn issue(&self, subject: &Digest32, window: u64, number: u32, limit: u32) -> Made<bool> {
         self.act("issue", |store| store.issue(subject, window, number, limit))
     }
+    fn register(&self, process: &NewProcess) -> Made<u64> {
+        self.act("register", |store| store.register(process))
+    }
+    fn beat(&self, process: &str, epoch: u64, roles: &str) -> Made<bool> {
+        self.act("beat", |store| store.beat(process, epoch, roles))
+    }
+    fn retire(&self, process: &str, epoch: u64) -> Made<()> {
+        self.act("retire", |store| store.retire(process, epoch))
+    }
+    fn processes(&self) -> Made<Vec<ProcessRow>> {
+        self.inner.processes()
+    }
+    fn bar(&self, task: TaskId, user: ParticipantId, actor: &str) -> Made<bool> {
+        self.act("bar", |store| store.bar(task, user, actor))
+    }
+    fn keep_pseudonym_key(&self, task: TaskId, sealed: &[u8]) -> Made<Vec<u8>> {
+        self.act("keep_pseudonym_key", |store| {
+            store.keep_pseudonym_key(task, sealed)
+        })
+    }
+    fn pseudonym_key(&self, task: TaskId) -> Made<Option<Vec<u8>>> {
+        self.inner.pseudonym_key(task)
+    }
+    fn forget_pseudonym_key(&self, task: TaskId, actor: &str) -> Made<bool> {
+        self.act("forget_pseudonym_key", |store| {
+            store.forget_pseudonym_key(task, actor)
+        })
+    }
     fn sweep(&self) -> Made<()> {
         self.act("sweep", |store| store.sweep())
     }
@@ -203,6 +250,9 @@ impl Blobs for HookedBlobs {
     }
     fn get(&self, digest: &Digest32, offset: u64) -> Result<BlobReader, BlobError> {
         self.inner.get(digest, offset)
+    }
+    fn list(&self) -> Result<Vec<Digest32>, BlobError> {
+        self.inner.list()
     }
     fn remove(&self, digest: &Digest32) -> Result<bool, BlobError> {
         self.act("remove", |blobs| blobs.remove(digest))

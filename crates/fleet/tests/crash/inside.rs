@@ -15,7 +15,7 @@ use undertone_service::server::Service;
 use undertone_store::{ManualClock, TaskId};
 
 use super::hooks::{Hook, HookedBlobs, HookedStore};
-use super::outside::Seen;
+use super::seen::Seen;
 use super::task::{START, fleet_config, open, users};
 
 /// A service that can be put away and made again while its devices live on.

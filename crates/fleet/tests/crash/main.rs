@@ -9,7 +9,9 @@
 
 mod agreement;
 mod child;
+mod cut_commit;
 mod exported;
+mod failover;
 mod full_disk;
 mod hooks;
 mod inside;
@@ -19,6 +21,9 @@ mod outside;
 mod points;
 mod random_times;
 mod restored;
+mod seen;
+#[path = "../../../store/tests/common/postgres.rs"]
+mod server;
 mod split_brain;
 mod task;
 

@@ -1,6 +1,6 @@
 //! The side of the devices: a child that dies and is started again, the requests to it, and everything that it was seen to serve.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use undertone_device::{HttpTransport, Method, NetworkLost, Reply, Request, Transport};
 use undertone_fleet::{Doom, FleetError, Kill, Launch, Transports};
-use undertone_protocol::{CheckInReply, Digest32, check_in_reply, digest_of, limits, read};
 
 use super::child::{BEGIN, CLOCK, FOLDER, PROGRESS, address_file, show};
+use super::seen::Seen;
 use super::task::START;
 
 /// The time that a child has to start. A start takes a fraction of a second on an idle machine.
@@ -22,42 +22,6 @@ const TO_START: Duration = Duration::from_secs(120);
 pub(crate) enum ChildClock {
     Virtual,
     Machine,
-}
-
-/// The digests of a model and of the end of the ledger.
-type Served = (Vec<u8>, Vec<u8>);
-
-/// Everything that the service was seen to do.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Seen {
-    /// Model and end of the ledger in each assignment, by round.
-    pub(crate) assigned: BTreeMap<u64, BTreeSet<Served>>,
-    /// The rounds of assignments, in their order.
-    pub(crate) rounds: Vec<u64>,
-    /// Digests of all blobs that were handed out.
-    pub(crate) blobs: BTreeSet<Digest32>,
-    /// The rounds at which the service said that the task stands, in their order.
-    pub(crate) heads: Vec<u64>,
-}
-
-impl Seen {
-    pub(crate) fn note(&mut self, request: &Request, reply: &Reply) {
-        if reply.status != 200 {
-            return;
-        }
-        if request.target.ends_with("/check-in") {
-            let answer: CheckInReply = read("the reply", &reply.body, limits::MAX_MESSAGE).unwrap();
-            if let Some(check_in_reply::What::Assignment(assignment)) = answer.what {
-                let model = assignment.model.unwrap().sha256;
-                let served = self.assigned.entry(assignment.round).or_default();
-                served.insert((model, assignment.chain));
-                self.rounds.push(assignment.round);
-            }
-        }
-        if request.target.contains("/blobs/") {
-            self.blobs.insert(digest_of(&reply.body));
-        }
-    }
 }
 
 /// The end of each life of a child, by the number of its start, from 1, and the round of the last head that was seen.

@@ -21,6 +21,7 @@ const SIZE: Size = Size {
     min_sep: 1,
     max_part: 20,
     rate: 1.0,
+    quick: false,
     secure: false,
 };
 

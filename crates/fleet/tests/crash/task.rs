@@ -9,12 +9,12 @@ use undertone_device::{Limits, Neighbours, PolicyFloors, Setup};
 use undertone_fleet::{Enrolment, FleetConfig};
 use undertone_protocol::{TaskState, TrustedKeys};
 use undertone_secagg::Floors;
-use undertone_service::data_folder::{BLOBS, DATABASE};
+use undertone_service::data_folder::{BLOBS, DATABASE, SERVER};
 use undertone_service::identity::Invitation;
 use undertone_service::keys::Keys;
 use undertone_service::room::Shared;
 use undertone_service::task::create;
-use undertone_store::{Clock, FolderBlobs, ManualClock, Sqlite, TaskId};
+use undertone_store::{Clock, FolderBlobs, ManualClock, Postgres, Sqlite, Store, TaskId};
 
 /// The time at which virtual clocks begin.
 pub(crate) const START: u64 = 1_800_000_000_000;
@@ -33,6 +33,8 @@ pub(crate) struct Size {
     pub(crate) max_part: u64,
     /// The rate of the server. A rate near the largest number leaves no finite parameters, so rounds are quarantined.
     pub(crate) rate: f64,
+    /// `true` for deadlines of some seconds, under the clock of the machine.
+    pub(crate) quick: bool,
     /// `true` for sums of groups that the service cannot take apart.
     pub(crate) secure: bool,
 }
@@ -45,6 +47,7 @@ impl Default for Size {
             min_sep: 2,
             max_part: 2,
             rate: 1.0,
+            quick: false,
             secure: false,
         }
     }
@@ -58,8 +61,10 @@ impl Size {
             min_sep,
             max_part,
             rate,
+            quick,
             secure,
         } = self;
+        let (select, report, attempt) = if quick { (5, 8, 25) } else { (60, 120, 300) };
         let (noise, aggregation, deadlines) = match secure {
             false => (8.0, "", ""),
             true => (
@@ -86,8 +91,8 @@ server = {{ optimizer = {{ kind = "sgd" }}, learning_rate = {rate:e} }}
 [service]
 over_selection = 1.5
 group = {{ target = {group}, least = 4 }}
-deadlines = {{ select = "60s", report = "120s", {deadlines}attempt = "300s" }}
-eligibility = {{ min_examples = 1, max_examples = 16, timer = "1s", fresh_install = "now" }}
+deadlines = {{ select = "{select}s", report = "{report}s", {deadlines}attempt = "{attempt}s" }}
+eligibility = {{ min_examples = 1, max_examples = 16, timer = "1s" }}
 identity = "certificate"
 pace = {{ checkins_per_needed = 3.0, min_interval = "1s" }}
 "#
@@ -115,8 +120,13 @@ pub(crate) fn open(folder: &Path, clock: Arc<dyn Clock>, process: &str) -> Share
     let data = data(folder);
     undertone_run::files::secret_folder(&data).unwrap();
     fs::create_dir_all(witness(folder)).unwrap();
+    // A folder that names a server goes by the clock of that server.
+    let store: Arc<dyn Store> = match fs::read_to_string(data.join(SERVER)) {
+        Ok(url) => Arc::new(Postgres::open(&url).unwrap()),
+        Err(_) => Arc::new(Sqlite::with_clock(&data.join(DATABASE), clock).unwrap()),
+    };
     Shared {
-        store: Arc::new(Sqlite::with_clock(&data.join(DATABASE), clock).unwrap()),
+        store,
         blobs: Arc::new(FolderBlobs::open(&data.join(BLOBS)).unwrap()),
         keys: Keys::open(&data).unwrap(),
         process: process.to_owned(),

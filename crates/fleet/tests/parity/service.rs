@@ -117,7 +117,7 @@ cohort = {{ sampling = "check_in", users_per_round = {GOAL}, population = {users
 over_selection = 1.0
 group = {group}
 deadlines = {{ select = "600s", report = "1200s", lobby = "60s", keys = "60s", shares = "60s", upload = "60s", unmask = "60s", attempt = "3000s" }}
-eligibility = {{ min_examples = 1, max_examples = 1000, timer = "1s", fresh_install = "now" }}
+eligibility = {{ min_examples = 1, max_examples = 1000, timer = "1s" }}
 identity = "dev"
 pace = {{ checkins_per_needed = 3.0, min_interval = "1s" }}
 "#,

@@ -64,9 +64,15 @@ fn play(template: &Template, point: Point, percent: usize) -> usize {
     // The funnel: assigned, ready, accepted, included.
     let committed = those(&|log| log.committed);
     let joined = those(&|log| log.joined && !log.late);
-    assert_eq!(
-        included, committed,
-        "{case}: the sum is that of the accepted updates"
+    // A group that lost more than it can gives no sum, and the round goes on without it. With one group there would be no release.
+    let failed = match template.rules.sum {
+        Sum::Curious { group } | Sum::Active { group } if group < all as u64 => group - 1,
+        _ => 0,
+    };
+    let missing = committed.difference(&included).count() as u64;
+    assert!(
+        included.is_subset(&committed) && missing <= failed,
+        "{case}: the sum of {included:?} is not that of the accepted updates {committed:?}"
     );
     assert_eq!(everyone, joined, "{case}: each subject that was ready counts");
     let left = those(&|log| log.left);
@@ -121,10 +127,16 @@ fn secure_sums_with_a_lying_server_are_right_under_drop_outs_of_up_to_30_percent
     plays(Sum::Active { group: 0 }, 14, 21, &[0, 5, 10, 30]);
 }
 
+/// The devices leave at random over the groups, so one group loses more than the average. Secrets that a lying server cannot open need 27 of
+/// 39 neighbours, and 30 percent would end more than one group.
 #[test]
 #[ignore = "three minutes: 120 devices in groups of 40"]
-fn larger_sums_are_right_under_drop_outs_of_up_to_30_percent() {
-    for sum in [Sum::Plain, Sum::Curious { group: 0 }, Sum::Active { group: 0 }] {
-        plays(sum, 80, 40, &[0, 5, 10, 30]);
+fn larger_sums_are_right_under_drop_outs_in_several_groups() {
+    for (sum, percents) in [
+        (Sum::Plain, [0, 5, 10, 30]),
+        (Sum::Curious { group: 0 }, [0, 5, 10, 30]),
+        (Sum::Active { group: 0 }, [0, 5, 10, 20]),
+    ] {
+        plays(sum, 80, 40, &percents);
     }
 }

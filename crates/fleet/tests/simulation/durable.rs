@@ -7,9 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, TaskState};
 use undertone_store::{
-    AbandonedAttempt, Admission, Admitted, AttemptId, AttemptState, BlobError, BlobReader, Blobs, Created,
-    DeviceRow, Histograms, Lease, Memory, MemoryBlobs, Millis, NewAttempt, NewTask, Outcome, Reason, Release,
-    Result, SessionId, SessionState, Store, StoreError, Stored, TaskId, TaskRow, Unpublished,
+    AbandonedAttempt, Admission, Admitted, AttemptId, AttemptRow, AttemptState, AuditRow, BlobError,
+    BlobReader, Blobs, Created, DeviceRow, Histograms, Lease, LeaseRow, Memory, MemoryBlobs, Millis,
+    NewAttempt, NewProcess, NewTask, Outcome, Oversight, ProcessRow, Reason, Release, Result, SessionId,
+    SessionState, Store, StoreError, Stored, TaskId, TaskRow, Unpublished,
 };
 
 /// The payload of the panic that stands for the death of the process.
@@ -38,7 +39,7 @@ struct Log {
     writes: u64,
     releases: Vec<Released>,
     models: Vec<(AttemptId, Vec<u8>)>,
-    /// Open sessions, as the store was told: by user.
+    /// Open sessions by user, as the store knows them.
     open: Vec<(SessionId, ParticipantId)>,
     most_open: usize,
 }
@@ -157,6 +158,24 @@ impl Durable {
 
     fn closed(&self, ended: impl Fn(&SessionId) -> bool) {
         self.log().open.retain(|(session, _)| !ended(session));
+    }
+}
+
+impl Oversight for Durable {
+    fn attempts(&self, task: TaskId, limit: u32) -> Result<Vec<AttemptRow>> {
+        self.store.attempts(task, limit)
+    }
+    fn leases(&self) -> Result<Vec<LeaseRow>> {
+        self.store.leases()
+    }
+    fn enrolments(&self, population: &str, from: u64) -> Result<Vec<(u64, u64)>> {
+        self.store.enrolments(population, from)
+    }
+    fn acts(&self, task: TaskId, limit: u32) -> Result<Vec<AuditRow>> {
+        self.store.acts(task, limit)
+    }
+    fn note_act(&self, task: TaskId, actor: &str, action: &str, note: &str) -> Result<()> {
+        self.row(|| self.store.note_act(task, actor, action, note))
     }
 }
 
@@ -296,6 +315,30 @@ impl Store for Durable {
     fn issue(&self, subject: &Digest32, window: u64, number: u32, limit: u32) -> Result<bool> {
         self.row(|| self.store.issue(subject, window, number, limit))
     }
+    fn register(&self, process: &NewProcess) -> Result<u64> {
+        self.row(|| self.store.register(process))
+    }
+    fn beat(&self, process: &str, epoch: u64, roles: &str) -> Result<bool> {
+        self.row(|| self.store.beat(process, epoch, roles))
+    }
+    fn retire(&self, process: &str, epoch: u64) -> Result<()> {
+        self.row(|| self.store.retire(process, epoch))
+    }
+    fn processes(&self) -> Result<Vec<ProcessRow>> {
+        self.store.processes()
+    }
+    fn bar(&self, task: TaskId, user: ParticipantId, actor: &str) -> Result<bool> {
+        self.row(|| self.store.bar(task, user, actor))
+    }
+    fn keep_pseudonym_key(&self, task: TaskId, sealed: &[u8]) -> Result<Vec<u8>> {
+        self.row(|| self.store.keep_pseudonym_key(task, sealed))
+    }
+    fn pseudonym_key(&self, task: TaskId) -> Result<Option<Vec<u8>>> {
+        self.store.pseudonym_key(task)
+    }
+    fn forget_pseudonym_key(&self, task: TaskId, actor: &str) -> Result<bool> {
+        self.row(|| self.store.forget_pseudonym_key(task, actor))
+    }
     fn sweep(&self) -> Result<()> {
         self.row(|| self.store.sweep())
     }
@@ -321,6 +364,9 @@ impl Blobs for Durable {
     }
     fn get(&self, digest: &Digest32, offset: u64) -> Result<BlobReader, BlobError> {
         self.blobs.get(digest, offset)
+    }
+    fn list(&self) -> Result<Vec<Digest32>, BlobError> {
+        self.blobs.list()
     }
     fn remove(&self, digest: &Digest32) -> Result<bool, BlobError> {
         self.blob(|| self.blobs.remove(digest))

@@ -91,7 +91,8 @@ fn play(template: &Template, kind: Malice, fraction: f64, seed: u64) -> Played {
         clock: Arc::new(clock),
         enrolment: match template.rules.identity() {
             undertone_service::identity::Identity::Dev => Enrolment::SelfAsserted,
-            undertone_service::identity::Identity::Certificate => {
+            undertone_service::identity::Identity::Certificate
+            | undertone_service::identity::Identity::Attested => {
                 Enrolment::Invitations(Arc::new(|_, name| {
                     Invitation::new(*name, START + 1_000_000_000).text(&keys(), PEOPLE)
                 }))
@@ -252,8 +253,7 @@ fn secure(sum: Sum) {
             played.entry.attempts.len()
         );
         if kind == Malice::FalseShares {
-            // Only the first shares up to the threshold are used. One play in ten uses no false one, so four plays miss all of
-            // them once in 10^4 choices of the seed, which is fixed.
+            // Only the first shares up to the threshold are used, so a play may use no false one. The seeds are fixed.
             let seeds = (1..4).map(|more| 40 + place as u64 + 100 * more);
             let named = |seed| {
                 let played = play(&template, kind, 0.1, seed);

@@ -102,7 +102,7 @@ impl Rules {
         } = *self;
         let identity = match self.identity() {
             Identity::Dev => "dev",
-            Identity::Certificate => "certificate",
+            Identity::Certificate | Identity::Attested => "certificate",
         };
         let sessions = (over_selection * goal as f64).ceil() as u64;
         let (group, aggregation) = match sum {
@@ -139,7 +139,7 @@ server = {{ optimizer = {{ kind = "sgd" }}, learning_rate = 1.0 }}
 over_selection = {over_selection}
 group = {{ target = {group}, least = {least} }}
 deadlines = {{ select = "20s", report = "40s", lobby = "5s", keys = "6s", shares = "6s", upload = "12s", unmask = "6s", attempt = "90s" }}
-eligibility = {{ min_examples = 1, max_examples = 16, timer = "{timer}s", fresh_install = "now" }}
+eligibility = {{ min_examples = 1, max_examples = 16, timer = "{timer}s" }}
 identity = "{identity}"
 pace = {{ checkins_per_needed = 3.0, min_interval = "1s" }}
 "#

@@ -1,4 +1,4 @@
-//! Devices of the protocol version before that of a service take part, and older ones are told to upgrade.
+//! Devices of the protocol version before that of a service take part, and older ones must upgrade.
 //!
 //! Version 1 is the first, so no older program exists. The service is therefore made newer: its routes speak up to version 2 or 3, and the
 //! devices are those of this program.
@@ -37,7 +37,7 @@ privacy = { noise_multiplier = 2.0, delta = 1e-6, mechanism = { kind = "tree" } 
 over_selection = 1.5
 group = { target = 4, least = 4 }
 deadlines = { select = "60s", report = "120s", attempt = "300s" }
-eligibility = { min_examples = 1, max_examples = 16, timer = "1s", fresh_install = "now" }
+eligibility = { min_examples = 1, max_examples = 16, timer = "1s" }
 identity = "dev"
 pace = { checkins_per_needed = 3.0, min_interval = "1s" }
 "#;

@@ -1,0 +1,65 @@
+//! Rolling restarts under load, and a later process of a name.
+
+use std::time::{Duration, Instant};
+
+use undertone_coordinator::record::LedgerLine;
+use undertone_fleet::Doom;
+use undertone_store::Store as _;
+
+use super::server::Server;
+use super::service::{NAMES, Service};
+use super::task::Size;
+
+/// Restarts all processes one after the other, `turns` times, while a task runs.
+fn rolling(rounds: u64, turns: u64) {
+    let Some(server) = Server::start() else { return };
+    let size = Size {
+        rounds,
+        users_per_round: 8,
+        min_sep: 2,
+        max_part: rounds,
+        ..Size::default()
+    };
+    // Nobody has to take over in haste here, and a busy machine must not end a lease.
+    let service = Service::with_leases(&server, size, 11, ["front,aggregator,leader"; 3], 30_000);
+    let looked = service.clone();
+    let (mut turn, mut ending) = (0, false);
+    let mut next = Instant::now() + Duration::from_millis(1500);
+    service.play(
+        60,
+        |_| Doom::None,
+        |_| {
+            let number = (turn % NAMES.len() as u64) as usize;
+            let ended = looked.look();
+            if ending && ended.contains(&number) {
+                looked.start(number, Doom::None);
+                (turn, ending) = (turn + 1, false);
+                next = Instant::now() + Duration::from_millis(1500);
+            } else if !ending && turn < turns * NAMES.len() as u64 && Instant::now() >= next {
+                looked.terminate(number);
+                ending = true;
+            }
+        },
+    );
+    // A process that was asked to end gave its attempts the time to end: none was abandoned.
+    for line in service.store.ledger(service.task, 0).unwrap() {
+        let attempts = match LedgerLine::read(&line).unwrap() {
+            LedgerLine::Round(entry) => entry.attempts,
+            LedgerLine::End(end) => end.attempts,
+        };
+        assert!(attempts.is_empty(), "{attempts:?}");
+    }
+    assert!(turn >= turns * NAMES.len() as u64, "{turn} restarts");
+    assert_eq!(service.deaths(), turn + NAMES.len() as u64);
+}
+
+#[test]
+fn a_rolling_restart_loses_no_attempt() {
+    rolling(14, 1);
+}
+
+#[test]
+#[ignore = "two minutes"]
+fn ten_rolling_restarts_lose_no_attempt() {
+    rolling(100, 10);
+}
