@@ -2,5 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod advise;
+pub mod audit;
 pub mod simulate;
 pub mod sweep;

@@ -1,0 +1,12 @@
+//! Audits: what an attacker of a stated kind and size can show of a run.
+//!
+//! A replay proves sensitivities; canaries and noise probes only test. A lower bound below the claim never confirms the claim. The
+//! estimators are those of [`undertone_accounting::audit`], and the replay is [`undertone_run::replay`].
+
+pub mod lane;
+pub mod mechanism;
+pub mod noise;
+pub mod record;
+
+#[cfg(test)]
+mod tests;

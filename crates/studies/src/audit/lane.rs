@@ -1,0 +1,310 @@
+//! Releases of canaries and noise probes through the coordinator of a run, without users or model.
+//!
+//! Each canary has a coordinate of its own, so canaries do not interfere. Each probe is a coordinate to which nobody contributes. Cohorts,
+//! clipping, the sum, the estimator, the noise and the ledger are those of a run: [`RunHead`] opens and closes each round.
+
+use rand_core::Rng;
+use undertone_aggregation::{BoundedSum, Estimator, ParamLayout};
+use undertone_coordinator::cohorts::Cohorts;
+use undertone_coordinator::entropy::RoundEntropy;
+use undertone_coordinator::head::{CloseError, RunHead};
+use undertone_coordinator::participation::ParticipationKey;
+use undertone_coordinator::plan::{Population, PrivacyPlan};
+use undertone_coordinator::random::{Purpose, Randomness};
+use undertone_coordinator::record::GuaranteeRecord;
+use undertone_coordinator::sampling::Sampling;
+use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
+use undertone_coordinator::task::{Algorithm, ClipConfig, TaskConfig};
+use undertone_mechanisms::Strategy;
+use undertone_mechanisms::audit::Definition;
+use undertone_run::error::{Result, RunError};
+
+/// The run whose mechanism is tested.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting<'a> {
+    /// The task of the run.
+    pub task: &'a TaskConfig,
+    /// The strategy that the run was made with, or that of the file that the task names; `None` to make the strategy of the task.
+    pub strategy: Option<&'a Strategy>,
+    /// Number of users of the run, from which its sampling and its guarantee follow.
+    pub users: u64,
+}
+
+/// Size of an audit at the level of the mechanism.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Size {
+    /// Number of canaries.
+    pub canaries: u64,
+    /// Number of coordinates without contributions.
+    pub probes: usize,
+    /// Added noise over stated noise: 1 in an audit. A smaller number plants an error, as a positive control.
+    pub noise_factor: f64,
+}
+
+/// The whitened values of canaries and probes, in units of one contribution.
+#[derive(Debug)]
+pub struct Lane {
+    /// The guarantee of the run over all its rounds.
+    pub claim: GuaranteeRecord,
+    /// Number of rounds.
+    pub rounds: usize,
+    /// Stated standard deviation of a whitened value without a contribution.
+    pub noise_multiplier: f64,
+    /// Poisson sampling: the probability of a canary. `None` where its rounds may be known.
+    pub sampling_probability: Option<f64>,
+    /// The coins: `true` for a canary that was in.
+    pub coins: Vec<bool>,
+    /// Signals `|C 1_P|` of the canaries, from the rounds that each was drawn in; empty with Poisson sampling.
+    pub signals: Vec<f64>,
+    /// Sums `<C Y, C 1_P>` over the rounds of each canary; empty with Poisson sampling.
+    pub matched: Vec<f64>,
+    /// Values of the canaries, one row per round.
+    pub canaries: Vec<f64>,
+    /// Values of the probes over the stated standard deviation, one row per round.
+    pub probes: Vec<f64>,
+    /// Sizes of the cohorts.
+    pub cohort_sizes: Vec<f64>,
+    /// SHA-256 of the released values, as little-endian `f32`.
+    pub sha256: String,
+}
+
+impl Setting<'_> {
+    /// Refuses by name what the level of the mechanism cannot state yet.
+    fn check(&self) -> Result<()> {
+        let task = self.task;
+        let refuse = |key: &str, expected: &str, got: &str| Err(RunError::value(key, expected, got));
+        if task.privacy.is_none() {
+            return Err(RunError::missing(
+                "privacy",
+                "a table: an audit tests the claim of a private run",
+            ));
+        }
+        if task.aggregation.is_some() {
+            return refuse("aggregation", "no table in an audit of the mechanism", "a table");
+        }
+        if !matches!(task.clip, ClipConfig::Flat { .. }) {
+            return refuse("clip.kind", "`flat` in an audit of the mechanism", "another kind");
+        }
+        if task.user_update.algorithm == Algorithm::Els {
+            let expected = "an algorithm that samples users in an audit of the mechanism";
+            return refuse("user_update.algorithm", expected, "els");
+        }
+        if !task.estimator.is_fixed() || task.user_update.weight_cap.is_some() {
+            return refuse(
+                "estimator.kind",
+                "`fixed_denominator` without weights",
+                "another average",
+            );
+        }
+        if !task.schedule.is_empty() || task.estimate.is_some() {
+            return refuse("schedule", "no [[schedule]] and no [estimate]", "a table");
+        }
+        Ok(())
+    }
+}
+
+/// The task and the plan of an audit: those of the run, with canaries as its population.
+struct Planned {
+    task: TaskConfig,
+    plan: PrivacyPlan,
+    claim: GuaranteeRecord,
+    canaries: usize,
+}
+
+impl Planned {
+    fn new(setting: &Setting<'_>, size: &Size) -> Result<Self> {
+        setting.check()?;
+        let population = |users: u64| Population {
+            users,
+            total_weight: users as f64,
+        };
+        let layout = |canaries: u64| {
+            let groups = vec![
+                ("audit.canaries".to_owned(), vec![canaries as usize]),
+                ("audit.probe".to_owned(), vec![size.probes]),
+            ];
+            ParamLayout::with_tensor_groups(groups)
+        };
+        let plan_of = |task: &TaskConfig, strategy: Option<&Strategy>, users: u64, canaries: u64| {
+            let (layout, population) = (layout(canaries)?, population(users));
+            Ok::<_, RunError>(match strategy {
+                Some(_) => PrivacyPlan::with_strategy(task, strategy, &layout, population)?,
+                None => PrivacyPlan::new(task, None, &layout, population)?,
+            })
+        };
+        let stated = plan_of(setting.task, setting.strategy, setting.users, size.canaries)?;
+        let missing = || RunError::missing("privacy", "noise with a finite guarantee");
+        let claim = stated.planned()?.ok_or_else(missing)?;
+        let mut task = setting.task.clone();
+        let by_schema = stated.bounded().is_some();
+        let mut canaries = size.canaries;
+        let (q, per_round) = (stated.sampling_probability(), stated.users_per_round());
+        task.cohort.users_per_round = None;
+        task.cohort.compute_budget = None;
+        match task.cohort.sampling {
+            Sampling::Poisson => task.cohort.sampling_probability = Some(q),
+            Sampling::FixedSize if by_schema => {
+                let scaled = (per_round * canaries as f64 / setting.users as f64).floor();
+                task.cohort.users_per_round = Some(scaled);
+            }
+            Sampling::ShuffledEpochs => {
+                // Epochs of the same length, so that the schema is the same.
+                let rounds = (setting.users as f64 / per_round).floor() as u64;
+                let scaled = canaries / rounds.max(1);
+                canaries = scaled * rounds;
+                task.cohort.users_per_round = Some(scaled as f64);
+            }
+            other => {
+                let expected = "`poisson`, `shuffled_epochs`, or `fixed_size` with a participation schema";
+                return Err(RunError::value("cohort.sampling", expected, other.name()));
+            }
+        }
+        if task.cohort.users_per_round.is_some_and(|size| size < 1.0) {
+            let expected = "enough for a cohort of one canary at the run's sampling rate";
+            return Err(RunError::value("--canaries", expected, size.canaries));
+        }
+        if let Some(privacy) = &mut task.privacy {
+            let z = match stated.bounded() {
+                Some(bounded) => Some(bounded.mechanism().noise_multiplier().get()),
+                None => stated.round(0).noise_multiplier,
+            };
+            privacy.noise_multiplier = z.map(|z| z * size.noise_factor);
+            privacy.target_epsilon = None;
+            privacy.max_epsilon = None;
+            privacy.delta = Some(claim.delta);
+        }
+        let strategy = stated.bounded().map(|bounded| bounded.mechanism().strategy());
+        let plan = plan_of(&task, strategy, canaries, canaries)?;
+        Ok(Self {
+            plan,
+            claim,
+            canaries: canaries as usize,
+            task,
+        })
+    }
+}
+
+/// Runs the rounds of a setting with canaries and probes.
+///
+/// # Errors
+/// [`RunError`] naming the setting that an audit of the mechanism refuses; from the coordinator.
+pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Result<Lane> {
+    let Planned {
+        task,
+        plan,
+        claim,
+        canaries,
+    } = Planned::new(setting, size)?;
+    let rounds = usize::try_from(task.rounds)
+        .map_err(|_| RunError::value("rounds", "a number that fits into memory", task.rounds))?;
+    let columns = canaries + size.probes;
+    let definition = match plan.bounded() {
+        Some(bounded) => Some(Definition::new(bounded.mechanism().strategy(), rounds)?),
+        None => None,
+    };
+    let missing = || RunError::missing("clip.norm", "a clip norm");
+    let clip_norm = plan.round(0).clipping.bound().ok_or_else(missing)?;
+    let unit = match plan.estimator() {
+        Estimator::FixedDenominator { expected_weight } => clip_norm / expected_weight,
+        _ => {
+            return Err(RunError::value(
+                "estimator.kind",
+                "`fixed_denominator`",
+                "another average",
+            ));
+        }
+    };
+    let stated = plan.round(0).noise_std / unit / size.noise_factor;
+    let sampling_probability = (plan.bounded().is_none()).then(|| plan.sampling_probability());
+    let mut coins_from = randomness.generator(Purpose::Audit, 0, 0);
+    let coins: Vec<bool> = (0..canaries).map(|_| coins_from.next_u32() & 1 == 1).collect();
+    let key = ParticipationKey::new(randomness);
+    let mut cohorts = Cohorts::new(&task, &plan, &vec![1; canaries], &key)?;
+    let entropy_of = |round: u64| {
+        let mut bytes = [0; 32];
+        randomness
+            .generator(Purpose::Audit, round, 1)
+            .fill_bytes(&mut bytes);
+        RoundEntropy::fresh(bytes)
+    };
+    let mut head = RunHead::new(&task, plan, None, "an audit of the mechanism", &entropy_of(0))?;
+    let mut released: Vec<f32> = Vec::with_capacity(rounds * columns);
+    let mut drawn: Vec<Vec<usize>> = vec![Vec::new(); canaries];
+    let mut cohort_sizes = Vec::with_capacity(rounds);
+    let mut update = vec![0.0f32; columns];
+    for round in 0..rounds {
+        let cohort = cohorts.draw(round as u64, randomness)?;
+        let opened = head.open(None)?;
+        let sum = BoundedSum::new(opened.bound().clone());
+        for &canary in &cohort.users {
+            drawn[canary].push(round);
+            if coins[canary] {
+                // Twice the clip norm, so that the clipping is part of what is tested.
+                update[canary] = (2.0 * clip_norm) as f32;
+                sum.add(&update, 1.0)?;
+                update[canary] = 0.0;
+            }
+        }
+        cohort_sizes.push(cohort.users.len() as f64);
+        let gathered = Gathered {
+            sum: RoundSum::Users { sum, bits: None },
+            who: Participants {
+                names: cohort.pseudonyms,
+                ..Participants::default()
+            },
+            diagnostics: Diagnostics::default(),
+        };
+        let entropy = entropy_of(round as u64 + 1);
+        let next = head
+            .close(opened, gathered, &entropy, &mut |_| ())
+            .map_err(CloseError::why)?;
+        let average = next
+            .average
+            .ok_or_else(|| RunError::missing("release", "a release in each round"))?;
+        released.extend_from_slice(average.values());
+        head = next.head;
+    }
+    let sha256 = super::record::digest_of(&released);
+    let mut values = match &definition {
+        Some(definition) => definition.whiten(&released, columns)?,
+        None => released.iter().map(|&value| f64::from(value)).collect(),
+    };
+    drop(released);
+    for value in &mut values {
+        *value /= unit;
+    }
+    let split = |range: std::ops::Range<usize>, scale: f64| -> Vec<f64> {
+        let rows = values.chunks(columns);
+        rows.flat_map(|row| row[range.clone()].iter().map(move |value| value / scale))
+            .collect()
+    };
+    let probes = split(canaries..columns, stated);
+    let canary_values = split(0..canaries, 1.0);
+    let (mut signals, mut matched) = (Vec::new(), Vec::new());
+    if let Some(definition) = &definition {
+        for (canary, rounds) in drawn.iter().enumerate() {
+            let mut signal = vec![0.0; definition.rounds()];
+            for &round in rounds {
+                for (sum, entry) in signal.iter_mut().zip(definition.column(round)?) {
+                    *sum += entry;
+                }
+            }
+            let of_canary = canary_values.iter().skip(canary).step_by(canaries);
+            matched.push(signal.iter().zip(of_canary).map(|(a, b)| a * b).sum());
+            signals.push(signal.iter().map(|value| value * value).sum::<f64>().sqrt());
+        }
+    }
+    Ok(Lane {
+        claim,
+        rounds,
+        noise_multiplier: stated,
+        sampling_probability,
+        coins,
+        signals,
+        matched,
+        canaries: canary_values,
+        probes,
+        cohort_sizes,
+        sha256,
+    })
+}
