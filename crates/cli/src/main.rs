@@ -4,6 +4,8 @@
 
 mod commands;
 mod log;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod output;
 mod signals;
 mod wiping;
@@ -14,8 +16,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    account, advise, data, device, eval, export, fleet, identity, mechanism, personalize, plan, pretrain,
-    report, serve, simulate, sweep, task, train, verify,
+    account, advise, audit, backup, data, device, eval, export, fleet, generate, identity, mechanism,
+    personalize, plan, predict, pretrain, report, serve, simulate, sweep, task, train, verify,
 };
 use output::Output;
 
@@ -56,6 +58,15 @@ enum Command {
     /// The export is computed only from the released model, so the run's guarantee still applies. To start a run from it, set
     /// `initial_model = "FOLDER/model.safetensors"`.
     Export(export::ExportArgs),
+    /// Predict the next words of a text with a trained model.
+    ///
+    /// Without a text, a terminal becomes a keyboard with three suggestions, and shows how many keystrokes they save. Otherwise
+    /// each line of standard input is a text. Predictions are computed from the model alone, so the guarantee of its run still applies.
+    Predict(predict::PredictArgs),
+    /// Continue texts with a trained model.
+    ///
+    /// The continuations are computed from the model alone, so the guarantee of its run still applies.
+    Generate(generate::GenerateArgs),
     /// Train a run's final model separately on each held-out user's text, and measure the gain.
     ///
     /// Each held-out user trains on the first half of their examples and is measured on the other half, before and after.
@@ -72,6 +83,11 @@ enum Command {
     Plan(plan::PlanArgs),
     /// Recommend example-level or user-level sampling for a private run, with group size, cohort and noise.
     Advise(advise::AdviseArgs),
+    /// Plan and run audits: what an attack of a stated kind and size can show of a run.
+    ///
+    /// A lower bound below the claim never confirms the claim. The exit status is 0 where nothing contradicts the claim, 3 where
+    /// something does, and 1 where the audit could not run.
+    Audit(audit::AuditArgs),
     /// Simulate device check-ins without training, and report the guarantees that follow.
     ///
     /// The simulation reports how often and how far apart the devices took part. If the file names a mechanism, it also reports
@@ -100,6 +116,8 @@ enum Command {
     ///
     /// The commands work on the data folder itself, or through the server that has it open.
     Task(task::TaskArgs),
+    /// Make backups of a service, rehearse them, and restore one.
+    Backup(backup::BackupArgs),
     /// Invite the subjects of a population, revoke devices, and print the keys that devices trust.
     Identity(identity::IdentityArgs),
     /// Enrol this machine as a device of a population, give it text, and take part in rounds.
@@ -121,16 +139,22 @@ fn main() -> ExitCode {
     if matches!(arguments.command, Command::Serve(_) | Command::Device(_)) {
         wiping::start();
     }
+    if matches!(arguments.command, Command::Serve(_)) {
+        wiping::return_large_blocks();
+    }
     let result = match arguments.command {
         Command::Train(args) => train::run(args, &output),
         Command::Pretrain(args) => pretrain::run(args, &output),
         Command::Sweep(args) => sweep::run(&args, &output),
         Command::Eval(args) => eval::run(&args, &output),
         Command::Export(args) => export::run(&args, &output),
+        Command::Predict(args) => predict::run(&args, &output),
+        Command::Generate(args) => generate::run(&args, &output),
         Command::Personalize(args) => personalize::run(&args, &output),
         Command::Account(args) => account::run(*args, &output),
         Command::Plan(args) => plan::run(args, &output),
         Command::Advise(args) => advise::run(&args, &output),
+        Command::Audit(args) => audit::run(&args, &output),
         Command::Simulate(args) => simulate::run(&args, &output),
         Command::Mechanism(args) => mechanism::run(args, &output),
         Command::Data(args) => data::run(*args, &output),
@@ -138,6 +162,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args, &output),
         Command::Serve(args) => serve::run(&args, &output),
         Command::Task(args) => task::run(args, &output),
+        Command::Backup(args) => backup::run(args, &output),
         Command::Identity(args) => identity::run(args, &output),
         Command::Device(args) => device::run(*args, &output),
         Command::Fleet(args) => fleet::run(&args, &output),
@@ -146,7 +171,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output.error(&error);
-            ExitCode::FAILURE
+            match error.is::<audit::Contradicted>() {
+                true => ExitCode::from(3),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }

@@ -42,6 +42,26 @@ impl Output {
         }
     }
 
+    /// `true` if a person reads the output on a terminal.
+    pub(crate) fn is_read(&self) -> bool {
+        !self.json && std::io::stdout().is_terminal()
+    }
+
+    /// The terminal on standard output, for a command that draws its own lines.
+    pub(crate) fn screen() -> console::Term {
+        console::Term::stdout()
+    }
+
+    /// Prints more of a text that grows.
+    pub(crate) fn continue_with(&self, text: &str) -> anyhow::Result<()> {
+        let mut out = std::io::stdout().lock();
+        let written = write!(out, "{}", terminal::lines(text)).and_then(|()| out.flush());
+        match written {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            other => other.context("cannot write to standard output"),
+        }
+    }
+
     /// Prints one line on standard error, for users who wait; nothing where JSON was asked for.
     pub(crate) fn note(&self, line: &str) {
         if !self.json {

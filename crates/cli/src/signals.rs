@@ -35,6 +35,29 @@ extern "C" fn note(signal: libc::c_int) {
     }
 }
 
+/// `true` once the process was asked to read its files again, until that is asked for.
+static RELOAD: AtomicBool = AtomicBool::new(false);
+
+/// Lets SIGHUP ask for files that changed to be read again, instead of ending the process.
+pub(crate) fn reload_on_hangup() {
+    #[cfg(unix)]
+    // SAFETY: the handler only stores into an atomic, which POSIX allows in a handler.
+    unsafe {
+        let handler = note_reload as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        libc::signal(libc::SIGHUP, handler);
+    }
+}
+
+#[cfg(unix)]
+extern "C" fn note_reload(_signal: libc::c_int) {
+    RELOAD.store(true, Ordering::Release);
+}
+
+/// `true` if a signal has asked for it since the last call; only after [`reload_on_hangup`].
+pub(crate) fn asked_to_reload() -> bool {
+    RELOAD.swap(false, Ordering::AcqRel)
+}
+
 /// `true` once a signal has asked for an end; only after [`end_in_order`].
 pub(crate) fn asked_to_end() -> bool {
     STOP.load(Ordering::Acquire)

@@ -21,6 +21,22 @@ pub(crate) fn start() {
     ON.store(true, Ordering::Release);
 }
 
+/// Blocks of this many bytes and more are mapped one by one: 1 MiB.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const LARGE: libc::c_int = 1 << 20;
+
+/// Gives large blocks back to the system as soon as they are freed, for processes that hold many updates one after the other.
+///
+/// The C library raises its limit for mapped blocks to the size of the largest one that was freed. Updates of some megabytes would then
+/// stay in the heap, with gaps between them that grow with the number of updates.
+pub(crate) fn return_large_blocks() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the call changes a number of the allocator under its lock. It returns 0 where it does not know the number.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
+    }
+}
+
 fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }

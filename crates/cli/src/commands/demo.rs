@@ -22,7 +22,9 @@ use undertone_run::{Observer, Summary};
 use undertone_service::host::{Host, HostConfig};
 use undertone_service::identity::{DAY, Identity, Invitation};
 use undertone_service::keys::Keys;
+use undertone_service::metrics::Curve;
 use undertone_service::room::Shared;
+use undertone_service::server::Service;
 use undertone_service::task::{Task, create};
 use undertone_service::{data_folder, tls};
 use undertone_store::{TaskId, TaskRow};
@@ -74,7 +76,7 @@ server = {{ optimizer = {{ kind = "sgd", momentum = 0.9 }}, decay = {{ last_frac
 over_selection = 1.2
 group = {{ target = 50, least = 20 }}
 deadlines = {{ select = "60s", report = "120s", attempt = "180s" }}
-eligibility = {{ min_examples = 1, max_examples = 256, timer = "1s", fresh_install = "now" }}
+eligibility = {{ min_examples = 1, max_examples = 256, timer = "1s" }}
 identity = "certificate"
 pace = {{ checkins_per_needed = 3.0, min_interval = "1s" }}
 "#
@@ -137,6 +139,7 @@ pub(crate) fn run(folder: &Path, rounds: Option<u64>, threads: usize, output: &O
     output.note(&format!(
         "the service listens at {address}; {DEVICES} devices enrol"
     ));
+    super::serve::show_dashboard(&host, output)?;
     let users = demo.corpus.partition(Split::Train);
     let until = host.service().shared().store.now() + DAY;
     let fleet = Fleet::new(
@@ -156,7 +159,7 @@ pub(crate) fn run(folder: &Path, rounds: Option<u64>, threads: usize, output: &O
     fleet.enrol()?;
     output.note("every device has its certificate; the first round opens");
     let service = host.service().clone();
-    let (row, curve) = demo.play(service.shared(), id, &fleet)?;
+    let (row, curve) = demo.play(&service, id, &fleet)?;
     if row.state != TaskState::Completed {
         host.stop();
         anyhow::bail!(
@@ -214,15 +217,20 @@ impl Demo<'_> {
     /// Runs the devices to the end of the task. Its model is measured on the way.
     fn play(
         &self,
-        shared: &Shared,
+        service: &Service,
         id: TaskId,
         fleet: &Fleet<'_>,
     ) -> anyhow::Result<(TaskRow, Vec<EvaluationRecord>)> {
+        let shared = service.shared();
         let store = &shared.store;
         let task = Task::load(&store.task(id)?, shared.blobs.as_ref(), &shared.keys)?;
         let progress = train::Progress::new(self.output);
         let every = self.rounds.div_ceil(EVALUATIONS);
         let (mut seen, mut curve, mut failed) = (0, Vec::new(), None);
+        let mut shown = self.first_curve();
+        let initial = self.measure(shared, &task, &store.task(id)?)?;
+        shown.points.push((0, initial.metrics.top1));
+        service.metrics().show_curve(id, shown.clone());
         fleet.run_until(|| {
             let Ok(row) = store.task(id) else { return false };
             // A release is committed a moment before its model can be read.
@@ -230,13 +238,20 @@ impl Demo<'_> {
             if row.head_round > seen && published {
                 let due = row.head_round / every > seen / every;
                 seen = row.head_round;
-                match due.then(|| self.measure(shared, &task, &row, &progress)) {
-                    Some(Ok(record)) => curve.push(record),
-                    Some(Err(error)) => failed = Some(error),
-                    None => {}
+                match self.measure(shared, &task, &row) {
+                    Ok(record) => {
+                        shown.points.push((record.round, record.metrics.top1));
+                        service.metrics().show_curve(id, shown.clone());
+                        if due {
+                            progress.on_evaluation(&record);
+                            curve.push(record);
+                        }
+                    }
+                    Err(error) => failed = Some(error),
                 }
             }
-            failed.is_some() || signals::asked_to_end() || !matches!(row.state, TaskState::Active)
+            let over = matches!(row.state, TaskState::Completed | TaskState::Halted);
+            failed.is_some() || signals::asked_to_end() || over
         })?;
         progress.clear();
         match failed {
@@ -247,21 +262,31 @@ impl Demo<'_> {
 
     /// Measures the released model on people who are in no round. These people are simulated: a service of real ones has no text to
     /// measure on, so its exports hold no such figure.
-    fn measure(
-        &self,
-        shared: &Shared,
-        task: &Task,
-        row: &TaskRow,
-        progress: &train::Progress,
-    ) -> anyhow::Result<EvaluationRecord> {
-        let record = EvaluationRecord {
+    fn measure(&self, shared: &Shared, task: &Task, row: &TaskRow) -> anyhow::Result<EvaluationRecord> {
+        Ok(EvaluationRecord {
             round: row.head_round,
             split: EvaluationSplit::Validation.name().to_owned(),
             train_seconds: self.started.elapsed().as_secs_f64(),
             metrics: self.metrics(shared, task, row, EvaluationSplit::Validation)?,
-        };
-        progress.on_evaluation(&record);
-        Ok(record)
+        })
+    }
+
+    /// The learning curve of the dashboard before its first point.
+    fn first_curve(&self) -> Curve {
+        let eos = EosTargets::Excluded;
+        let best = self.corpus.best_accuracy().map(|best| best.without_eos);
+        let common = self.corpus.unigram_accuracy(Split::Validation, eos);
+        let levels = [("best reachable", best), ("most frequent word", common)];
+        let known = levels
+            .into_iter()
+            .filter_map(|(name, level)| Some((name.to_owned(), level?)));
+        Curve {
+            about: "Top-1 accuracy of each released model on simulated people who are in no round. A service of real people measures \
+                    with private evaluation tasks instead."
+                .to_owned(),
+            points: Vec::new(),
+            levels: known.collect(),
+        }
     }
 
     fn metrics(

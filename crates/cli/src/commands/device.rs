@@ -1,5 +1,6 @@
 //! `undertone device`: this machine as a device of a population.
 
+mod doctor;
 mod settings;
 mod show;
 
@@ -8,14 +9,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use undertone_device::{AlwaysMet, Clock, Ended, Example, Outcome, Stop, SystemClock};
-use undertone_protocol::digest_of;
+use undertone_device::{
+    AlwaysMet, Clock, DeviceSettings, Ended, Example, FloorSettings, Outcome, Stop, SystemClock,
+};
+use undertone_protocol::{Digest32, digest_of};
 
 use crate::output::{Output, facts};
 use crate::signals;
 
-pub(super) use settings::key;
-use settings::{Floors, Settings};
+use settings::Settings;
+pub(super) use undertone_device::key;
 
 /// The time between two looks at the signals.
 const LOOK: Duration = Duration::from_millis(50);
@@ -63,6 +66,38 @@ enum DeviceCommand {
         #[command(flatten)]
         folder: FolderArgs,
     },
+    /// Predict the next words after a text, with the released model that the device holds.
+    Predict {
+        #[command(flatten)]
+        folder: FolderArgs,
+        /// Continue this text. Its last word counts as complete.
+        #[arg(value_name = "TEXT")]
+        text: String,
+        /// Show this number of words.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        count: u16,
+        /// Use the model of this task, in 64 hexadecimal digits. Without it, use the newest model.
+        #[arg(long, value_name = "DIGITS")]
+        task: Option<String>,
+    },
+    /// Measure the released model that the device holds, on texts that it withholds from training. Nothing is sent.
+    Evaluate {
+        #[command(flatten)]
+        folder: FolderArgs,
+        /// Use the model of this task, in 64 hexadecimal digits. Without it, use the newest model.
+        #[arg(long, value_name = "DIGITS")]
+        task: Option<String>,
+    },
+    /// Find out why this device takes part or not, and what to do: clock, certificate, memory, pace, service and tasks.
+    ///
+    /// Nothing is trained, sent or counted. The command fails if something must be done.
+    Doctor {
+        #[command(flatten)]
+        folder: FolderArgs,
+        /// Reach the service at this address instead of that of the enrolment.
+        #[arg(long, value_name = "URL")]
+        server: Option<String>,
+    },
     /// Delete the texts, the memory and the keys of the device.
     ///
     /// Released models stay as they are. The guarantee of their ledgers covers what this device gave.
@@ -107,6 +142,9 @@ struct EnrolArgs {
     /// Trust the certificate of the service if it comes from this root, in PEM.
     #[arg(long, value_name = "FILE")]
     root: Option<PathBuf>,
+    /// Show the evidence of the platform in this file at each check-in, for tasks that need it.
+    #[arg(long, value_name = "FILE")]
+    evidence: Option<PathBuf>,
     /// Allow plain HTTP to another machine. For tests in closed networks.
     #[arg(long)]
     insecure: bool,
@@ -117,7 +155,7 @@ struct EnrolArgs {
     ///
     /// The device's key signs the request, so it needs no invitation while the certificate is valid. `undertone device run` renews by
     /// itself in the last ten days.
-    #[arg(long, conflicts_with_all = ["server", "population", "keys", "floors", "root", "insecure"])]
+    #[arg(long, conflicts_with_all = ["server", "population", "keys", "floors", "root", "evidence", "insecure"])]
     again: bool,
 }
 
@@ -134,11 +172,36 @@ pub(crate) fn run(args: DeviceArgs, output: &Output) -> anyhow::Result<()> {
         DeviceCommand::Status { folder } => {
             let device = Settings::read(&folder.folder)?.open(&folder.folder)?;
             let (status, participations) = (device.status()?, device.participations()?);
-            let view = show::StatusView::new(&device.public_key(), &status, &participations);
+            let subject = device.subject()?;
+            let view =
+                show::StatusView::new(&device.public_key(), subject.as_ref(), &status, &participations);
             output.show(&view, || view.text())
         }
+        DeviceCommand::Predict {
+            folder,
+            text,
+            count,
+            task,
+        } => {
+            let device = Settings::read(&folder.folder)?.open(&folder.folder)?;
+            let predictor = device.predictor(task_key(task.as_deref())?.as_ref())?;
+            let words = predictor.predict(&text, count.into())?;
+            let view = show::PredictionView::new(predictor.model(), &words);
+            output.show(&view, || view.text())
+        }
+        DeviceCommand::Evaluate { folder, task } => {
+            let device = Settings::read(&folder.folder)?.open(&folder.folder)?;
+            let measured = device.evaluate(task_key(task.as_deref())?.as_ref())?;
+            let view = show::EvaluationView::new(&measured);
+            output.show(&view, || view.text())
+        }
+        DeviceCommand::Doctor { folder, server } => doctor::run(&folder.folder, server.as_deref(), output),
         DeviceCommand::Forget { folder, yes } => forget(&folder.folder, yes, output),
     }
+}
+
+fn task_key(digits: Option<&str>) -> anyhow::Result<Option<Digest32>> {
+    Ok(digits.map(|digits| key("--task", digits)).transpose()?)
 }
 
 fn enrol(args: EnrolArgs, output: &Output) -> anyhow::Result<()> {
@@ -149,20 +212,21 @@ fn enrol(args: EnrolArgs, output: &Output) -> anyhow::Result<()> {
                 None => None,
                 Some(file) => {
                     let text = super::text(file)?;
-                    let floors: Floors =
+                    let floors: FloorSettings =
                         super::parsed(file, &text, "expected the minimum requirements of a device")?;
                     Some(floors)
                 }
             };
-            Settings {
+            Settings(DeviceSettings {
                 server,
                 population,
                 keys: undertone_run::files::read_json(&keys)?,
                 floors,
                 root: args.root.as_deref().map(super::text).transpose()?,
                 insecure: args.insecure,
+                evidence: args.evidence.as_deref().map(evidence).transpose()?,
                 client_version: args.client_version,
-            }
+            })
         }
         _ => Settings::read(&folder)?,
     };
@@ -187,6 +251,12 @@ fn enrol(args: EnrolArgs, output: &Output) -> anyhow::Result<()> {
             ("device", key.clone()),
         ])
     })
+}
+
+/// The content of a file of evidence, in hexadecimal digits.
+fn evidence(path: &std::path::Path) -> anyhow::Result<String> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(undertone_present::numbers::hex(&bytes))
 }
 
 fn add(folder: &std::path::Path, files: &[PathBuf], days: u32, output: &Output) -> anyhow::Result<()> {

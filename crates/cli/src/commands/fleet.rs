@@ -129,7 +129,9 @@ pub(crate) fn run(args: &FleetArgs, output: &Output) -> anyhow::Result<()> {
     let corpus = corpus(args, &file, &base, folder.path())?;
     let users = corpus.partition(Split::Train);
     let config = FleetConfig {
-        workers: threads,
+        // Some wait for the service while others train.
+        workers: threads.saturating_mul(2),
+        trainings: threads,
         seed: args.seed,
         updates: args.updates,
         enrolment: access.enrolment,
@@ -239,15 +241,19 @@ fn access(args: &FleetArgs, file: &TaskFile) -> anyhow::Result<Access> {
 }
 
 fn setup(args: &FleetArgs, file: &TaskFile, keys: &PublicKeys) -> anyhow::Result<Arc<Setup>> {
-    let trusted = |name: &str, digits: &str| -> anyhow::Result<TrustedKeys> {
-        Ok(TrustedKeys::new([super::device::key(name, digits)?]))
+    let trusted = |name: &'static str, digits: &[String]| -> anyhow::Result<TrustedKeys> {
+        let mut keys = Vec::with_capacity(digits.len());
+        for one in digits {
+            keys.push(super::device::key(name, one)?);
+        }
+        Ok(TrustedKeys::new(keys))
     };
     let secagg = PolicyFloors::COMPILED.secagg.with_clients(2, 2)?;
     Ok(Arc::new(Setup {
         population: args.population.clone(),
-        board_keys: trusted("board", &keys.board)?,
-        task_keys: trusted("plans", &keys.plans)?,
-        issuers: trusted("issuer", &keys.issuer)?,
+        board_keys: trusted("board", std::slice::from_ref(&keys.board))?,
+        task_keys: trusted("plans", keys.plans.digits())?,
+        issuers: trusted("issuer", keys.issuer.digits())?,
         // Simulated people have nothing to lose: their devices take part in any task.
         floors: PolicyFloors {
             min_goal: 1,

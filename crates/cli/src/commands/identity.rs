@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use undertone_service::admin::{Answer, Operation};
+use clap::ValueEnum;
+use undertone_service::admin::{Answer, KeyRow, Operation, RotationStep};
 
 use super::operator::{Missing, perform, unexpected};
 use super::task::DataArgs;
@@ -41,6 +42,20 @@ enum IdentityCommand {
         #[command(flatten)]
         data: DataArgs,
     },
+    /// Replace a key of the service in three steps, or show the stages of its keys.
+    ///
+    /// `add` makes a fresh key that is trusted and not used. `use` makes it the current one and retires the one before. `drop` destroys
+    /// the retired one. Restart every process after each step. People stay who they are: no pseudonym changes.
+    Rotate {
+        /// Choose the key.
+        #[arg(value_enum)]
+        purpose: PurposeName,
+        /// Make this step; without it the stages of the keys are shown.
+        #[arg(value_enum)]
+        step: Option<StepName>,
+        #[command(flatten)]
+        data: DataArgs,
+    },
     /// Print the public keys of the service, which an app compiles in. Write them to a file for `undertone device enrol`.
     Keys {
         #[command(flatten)]
@@ -49,6 +64,59 @@ enum IdentityCommand {
         #[arg(long, short, value_name = "FILE")]
         out: Option<PathBuf>,
     },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PurposeName {
+    /// The key that seals the state of the noise.
+    State,
+    /// The key that signs plans, which apps trust.
+    Plans,
+    /// The key that signs certificates, which apps and the service trust.
+    Issuer,
+}
+
+impl PurposeName {
+    fn name(self) -> &'static str {
+        match self {
+            Self::State => "state",
+            Self::Plans => "plans",
+            Self::Issuer => "issuer",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum StepName {
+    /// Add a fresh key, which is trusted and not used yet.
+    Add,
+    /// Use the added key, and retire the one before.
+    Use,
+    /// Drop the retired key.
+    Drop,
+}
+
+impl StepName {
+    /// The work that is left.
+    fn next(self) -> &'static str {
+        match self {
+            Self::Add => {
+                "restart every process; with `plans` and `issuer`, ship the keys of `undertone identity keys` in the app before `use`"
+            }
+            Self::Use => "restart every process; then `drop` the retired key as soon as nothing needs it",
+            Self::Drop => "restart every process; the next version of the app needs the dropped key no more",
+        }
+    }
+}
+
+impl From<StepName> for RotationStep {
+    fn from(step: StepName) -> Self {
+        match step {
+            StepName::Add => Self::Add,
+            StepName::Use => Self::Use,
+            StepName::Drop => Self::Drop,
+        }
+    }
 }
 
 /// Performs the operation and shows its answer.
@@ -91,12 +159,37 @@ pub(crate) fn run(args: IdentityArgs, output: &Output) -> anyhow::Result<()> {
                 undertone_run::files::write_json(&out, &keys)?;
             }
             output.show(&keys, || {
-                facts([
-                    ("board", &keys.board),
-                    ("plans", &keys.plans),
-                    ("issuer", &keys.issuer),
-                ])
+                let all = [("plans", &keys.plans), ("issuer", &keys.issuer)];
+                let several = all
+                    .into_iter()
+                    .flat_map(|(name, list)| list.digits().iter().map(move |digits| (name, digits)));
+                facts(
+                    std::iter::once(("board", &keys.board))
+                        .chain(several)
+                        .collect::<Vec<_>>(),
+                )
             })
+        }
+        IdentityCommand::Rotate { purpose, step, data } => {
+            let operation = Operation::Rotate {
+                purpose: purpose.name().to_owned(),
+                step: step.map(RotationStep::from),
+            };
+            let Answer::Rotated(rows) = perform(&data.data, Missing::Refuse, &operation)? else {
+                return Err(unexpected());
+            };
+            output.show(&rows, || {
+                let of = rows.iter().filter(|row| row.purpose == purpose.name());
+                let line = |row: &KeyRow| match &row.public {
+                    Some(public) => public.clone(),
+                    None => "seals states".to_owned(),
+                };
+                facts(of.map(|row| (row.stage.as_str(), line(row))).collect::<Vec<_>>())
+            })?;
+            if let Some(step) = step {
+                output.note(step.next());
+            }
+            Ok(())
         }
     }
 }

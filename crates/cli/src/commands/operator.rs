@@ -41,12 +41,29 @@ pub(crate) fn perform(data: &Path, missing: Missing, operation: &Operation) -> a
     }
 }
 
-/// Sends an operation to the listener of the server that has the folder open.
+/// Sends an operation to the listener of the server that has the folder open, or to one of its several processes.
 fn remote(data: &Path, operation: &Operation) -> anyhow::Result<Answer> {
-    let folder = data.display();
-    let Some(file) = AdminFile::read(data)? else {
+    let files = AdminFile::all(data)?;
+    let Some((last, first)) = files.split_last() else {
+        let folder = data.display();
         bail!("another process works on {folder}, and it takes no operations; try again when it has ended");
     };
+    // A process that was killed leaves its file behind: nobody listens there, so the operation was not begun.
+    for file in first {
+        if let Ok(answer) = asked(data, file, operation)? {
+            return answer;
+        }
+    }
+    asked(data, last, operation)?.unwrap_or_else(Err)
+}
+
+/// Sends an operation to a process. The inner error says that the process cannot be reached.
+fn asked(
+    data: &Path,
+    file: &AdminFile,
+    operation: &Operation,
+) -> anyhow::Result<Result<anyhow::Result<Answer>, anyhow::Error>> {
+    let folder = data.display();
     let agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
@@ -54,29 +71,40 @@ fn remote(data: &Path, operation: &Operation) -> anyhow::Result<Answer> {
         .build()
         .new_agent();
     let body = serde_json::to_vec(operation).context("cannot write the operation as JSON")?;
-    let mut response = agent
+    let sent = agent
         .post(format!("{}{OPERATIONS}", file.address))
         .header("authorization", format!("Bearer {}", file.token))
         .header("content-type", "application/json")
-        .send(&body[..])
-        .map_err(|error| {
-            anyhow!(
+        .send(&body[..]);
+    let mut response = match sent {
+        Ok(response) => response,
+        Err(error) => {
+            let unreached =
+                matches!(&error, ureq::Error::Io(io) if io.kind() == std::io::ErrorKind::ConnectionRefused);
+            let error = anyhow!(
                 "the process that works on {folder} takes no operations at {}: {error}; try again when it has started or ended",
                 file.address
-            )
-        })?;
+            );
+            return match unreached {
+                true => Ok(Err(error)),
+                false => Err(error),
+            };
+        }
+    };
     let read = response.body_mut().with_config().limit(MAX_ANSWER).read_to_vec();
     let body = read.with_context(|| format!("the answer of {}", file.address))?;
     if !response.status().is_success() {
-        return Err(match serde_json::from_slice::<Refused>(&body) {
+        return Ok(Ok(Err(match serde_json::from_slice::<Refused>(&body) {
             Ok(refused) => anyhow!(refused.error),
             Err(_) => anyhow!(
                 "the server refused the operation with status {}",
                 response.status()
             ),
-        });
+        })));
     }
-    serde_json::from_slice(&body).context("the answer of the server is not one of this version")
+    Ok(Ok(
+        serde_json::from_slice(&body).context("the answer of the server is not one of this version")
+    ))
 }
 
 /// The answer that an operation does not have.

@@ -1,5 +1,7 @@
 //! `undertone serve`: a federated service on one machine.
 
+mod admissions;
+
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroUsize;
@@ -13,8 +15,10 @@ use serde::Serialize;
 use undertone_data::ByteSize;
 use undertone_present::numbers::{epsilon_delta, grouped, number};
 use undertone_protocol::TaskState;
+use undertone_service::admin::listener::TOKEN_FILE;
 use undertone_service::admin::{Admin, Figures, RoundView, TaskSummary};
 use undertone_service::capacity::Capacity;
+use undertone_service::cluster::{ClusterConfig, Roles};
 use undertone_service::host::{Host, HostConfig};
 use undertone_service::identity::Identity;
 use undertone_service::server::Service;
@@ -40,16 +44,24 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DIR", required_unless_present = "demo")]
     data: Option<PathBuf>,
     /// Show the whole service: a small task, 200 simulated devices on this machine, and a verified export.
-    #[arg(long, conflicts_with_all = ["store", "listen", "admin", "migrate", "tls", "identity", "insecure", "witness", "spool_ram"])]
+    #[arg(long, conflicts_with_all = ["store", "blobs", "listen", "admin", "migrate", "tls", "identity", "insecure", "witness", "spool_ram"])]
     demo: bool,
     /// Keep tasks, devices and ledgers on this Postgres server instead of in a file. The data folder remembers the server.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// Keep models and heads in this store of objects, for example s3://BUCKET/PREFIX?region=NAME. The data folder remembers it.
+    ///
+    /// Other providers than Amazon are named by `&endpoint=https://HOST`, and their own authority by `&ca=FILE`. Credentials come from
+    /// the file `blobs.credentials` of the data folder, with mode 0600, or from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` in the
+    /// environment. The program must be built with the feature `s3`.
+    #[arg(long, value_name = "URL")]
+    blobs: Option<String>,
     /// Listen to devices at this address. Port 0 takes any free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8440")]
     listen: String,
     /// Listen to operators at this address of this machine. Port 0 takes any free one.
     ///
+    /// A browser shows the dashboard there: the state of each task, live, and buttons to pause, resume and stop it.
     /// Prometheus reads `/metrics` there, with the bearer token in the file `admin.token` of the data folder. `/healthz` and `/readyz`
     /// need no token.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
@@ -60,12 +72,35 @@ pub(crate) struct ServeArgs {
     /// Choose who says which person a device belongs to.
     #[arg(long, value_enum, default_value_t = IdentityName::Certificate)]
     identity: IdentityName,
+    #[command(flatten)]
+    admissions: admissions::AdmissionsArgs,
     /// Allow plain HTTP with certificates, and `--identity dev` beyond this machine. For tests in closed networks.
     #[arg(long)]
     insecure: bool,
     /// Remember the newest head of each task in this folder too. Keep it out of the backups of the data folder.
     #[arg(long, value_name = "DIR")]
     witness: Option<PathBuf>,
+    /// Run beside other processes over one Postgres server, and listen to them at this address. Port 0 takes any free one.
+    ///
+    /// All processes open one data folder, or folders with the same `service.key` and the same blobs. They know each other by certificates
+    /// that follow from that key.
+    #[arg(long, value_name = "ADDR", requires = "process", conflicts_with = "demo")]
+    peers: Option<String>,
+    /// Name this process, where several run. Each has a name of its own, which it keeps over restarts.
+    #[arg(long, value_name = "NAME", requires = "peers")]
+    process: Option<String>,
+    /// Let the other processes reach this one at another address than that of --peers, such as https://node-1.internal:8450.
+    #[arg(long, value_name = "URL", requires = "peers")]
+    peers_url: Option<String>,
+    /// Choose the roles of this process: front (devices reach it), aggregator (it holds parts of sums) and leader (it leads tasks).
+    #[arg(long, value_name = "ROLES", requires = "peers", default_value = "front,aggregator,leader", value_parser = roles)]
+    roles: Roles,
+    /// Wait this many seconds at a stop for the open attempts of this process; other processes take new work meanwhile.
+    #[arg(long, value_name = "SECONDS", requires = "peers", default_value_t = 600)]
+    drain: u64,
+    #[cfg(feature = "otlp")]
+    #[command(flatten)]
+    otlp: OtlpArgs,
     /// Bring the database of an older version of this program to this one before. Keep a copy of the data folder.
     #[arg(long)]
     migrate: bool,
@@ -83,12 +118,27 @@ pub(crate) struct ServeArgs {
     exit: bool,
 }
 
+/// The collector of figures and traces.
+#[cfg(feature = "otlp")]
+#[derive(Debug, clap::Args)]
+struct OtlpArgs {
+    /// Send the figures of `/metrics`, and a trace of each attempt, to this collector by OTLP over HTTP, for example
+    /// http://127.0.0.1:4318.
+    #[arg(long = "otlp", id = "otlp", value_name = "URL", conflicts_with = "demo")]
+    url: Option<String>,
+    /// Send the figures every this many seconds.
+    #[arg(long = "otlp-seconds", value_name = "SECONDS", requires = "otlp", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum IdentityName {
     /// Let each device name its person itself. For development on one machine.
     Dev,
     /// Ask for a certificate of the built-in issuer, which a device gets for an invitation.
     Certificate,
+    /// Ask for a certificate, and for evidence of the platform in tasks with `identity = "attested"`; needs --attest-url.
+    Attested,
 }
 
 impl From<IdentityName> for Identity {
@@ -96,6 +146,7 @@ impl From<IdentityName> for Identity {
         match name {
             IdentityName::Dev => Self::Dev,
             IdentityName::Certificate => Self::Certificate,
+            IdentityName::Attested => Self::Attested,
         }
     }
 }
@@ -116,7 +167,30 @@ fn certificate_and_key(text: &str) -> Result<CertificateAndKey, String> {
     }
 }
 
+fn roles(text: &str) -> Result<Roles, String> {
+    text.parse()
+        .map_err(|error: undertone_service::ServiceError| error.to_string())
+}
+
 impl ServeArgs {
+    /// The place among other processes.
+    fn cluster(&self) -> Option<ClusterConfig> {
+        Some(ClusterConfig {
+            url: self.peers_url.clone(),
+            roles: self.roles,
+            drain: Duration::from_secs(self.drain),
+            ..ClusterConfig::new(self.peers.clone()?)
+        })
+    }
+
+    /// The exporters, where there is a collector.
+    #[cfg(feature = "otlp")]
+    fn telemetry(&self, host: &Host) -> anyhow::Result<Option<crate::otlp::Telemetry>> {
+        let every = Duration::from_secs(self.otlp.seconds);
+        let start = |url: &String| crate::otlp::Telemetry::start(url, every, self.process.as_deref(), host);
+        self.otlp.url.as_ref().map(start).transpose()
+    }
+
     /// The data folder.
     fn folder(&self) -> &Path {
         // The parser asks for a folder everywhere else.
@@ -134,19 +208,31 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
         bail!("--rounds ends the service after that number of rounds, so it needs --exit");
     }
     check_exposure(args)?;
-    let tls = match &args.tls {
+    let certificate = match &args.tls {
         None => None,
-        Some(files) => Some(tls::server_config(&files.certificate, &files.key)?),
+        Some(files) => Some(tls::ServerCertificate::open(&files.certificate, &files.key)?),
     };
+    let tls = certificate
+        .as_ref()
+        .map(tls::ServerCertificate::config)
+        .transpose()?;
+    let admissions = args.admissions.rules(args.identity == IdentityName::Attested)?;
     let threads = start_threads(args.threads)?;
     if let Some(url) = &args.store {
         data_folder::keep_on_server(args.folder(), url)?;
     }
+    if let Some(address) = &args.blobs {
+        data_folder::keep_blobs_in(args.folder(), address)?;
+    }
     if args.migrate {
         data_folder::migrate(args.folder())?;
     }
-    let shared = data_folder::open(args.folder(), args.witness.as_deref())?;
+    let shared = match &args.process {
+        None => data_folder::open(args.folder(), args.witness.as_deref())?,
+        Some(name) => data_folder::open_beside(args.folder(), args.witness.as_deref(), name)?,
+    };
     signals::end_in_order();
+    signals::reload_on_hangup();
     let secure = tls.is_some();
     let config = HostConfig {
         listen: args.listen.clone(),
@@ -158,8 +244,14 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
         spool_ram: args.spool_ram.0 as u64,
         ..Capacity::default()
     };
-    let host = Host::start_with(args.folder(), shared, config, &args.admin, capacity)?;
+    let host = match args.cluster() {
+        None => Host::start_with(args.folder(), shared, config, &args.admin, capacity)?,
+        Some(cluster) => Host::start_beside(args.folder(), shared, config, &args.admin, capacity, &cluster)?,
+    };
     let service = host.service().clone();
+    service.admit_by(admissions);
+    #[cfg(feature = "otlp")]
+    let _telemetry = args.telemetry(&host)?;
     let mut progress = Progress::new(&service, args.folder(), output)?;
     greet(args, &host, secure, output)?;
     let mut stopped = false;
@@ -168,6 +260,9 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
             output.note("ending: no device is assigned any more; a release that has begun is finished");
             stopped = true;
             break;
+        }
+        if signals::asked_to_reload() {
+            reload(certificate.as_deref(), output);
         }
         std::thread::sleep(LOOK);
         progress.look()?;
@@ -190,6 +285,17 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
     output.show(&served, || text(&served))
 }
 
+/// Reads the certificate of TLS again. Where that fails, the one before stays in use.
+fn reload(certificate: Option<&tls::ServerCertificate>, output: &Output) {
+    match certificate.map(tls::ServerCertificate::reload) {
+        None => output.note("there is no certificate to read again"),
+        Some(Ok(())) => output.note("the certificate of TLS was read again; new connections get it"),
+        Some(Err(error)) => output.warn(&format!(
+            "the certificate of TLS was not read again, and the one before stays in use: {error}"
+        )),
+    }
+}
+
 /// Refuses a listener that would let others on the network read updates, or invent people.
 fn check_exposure(args: &ServeArgs) -> anyhow::Result<()> {
     let resolved = args.listen.to_socket_addrs();
@@ -208,7 +314,8 @@ fn check_exposure(args: &ServeArgs) -> anyhow::Result<()> {
     // PRIVACY: the token of operators travels in plain HTTP.
     if !operators.all(|address| address.ip().is_loopback()) {
         bail!(
-            "--admin: expected an address of this machine, such as 127.0.0.1:8441, got {:?}",
+            "--admin: expected an address of this machine, such as 127.0.0.1:8441, since its token travels without TLS, got {:?}; \
+             reach it from elsewhere through a tunnel, such as ssh -L 8441:127.0.0.1:8441 HOST",
             args.admin
         );
     }
@@ -222,8 +329,8 @@ fn check_exposure(args: &ServeArgs) -> anyhow::Result<()> {
              use --listen 127.0.0.1:8440, or give --insecure in a closed network"
         ),
         // PRIVACY: without TLS everybody on the way reads updates and session tokens.
-        IdentityName::Certificate if args.tls.is_none() => bail!(
-            "--identity certificate needs TLS; give --tls CERT,KEY, or --insecure behind a proxy that ends TLS or in a test"
+        IdentityName::Certificate | IdentityName::Attested if args.tls.is_none() => bail!(
+            "--identity certificate and attested need TLS; give --tls CERT,KEY, or --insecure behind a proxy that ends TLS or in a test"
         ),
         _ => Ok(()),
     }
@@ -234,11 +341,28 @@ fn url(address: SocketAddr, secure: bool) -> String {
     format!("{scheme}://{address}")
 }
 
+/// Names the dashboard. Only a person at a terminal gets a link that opens it: what is written elsewhere may be kept.
+pub(super) fn show_dashboard(host: &Host, output: &Output) -> anyhow::Result<()> {
+    // PRIVACY: the code of a link is the right of an operator until it is used.
+    output.note(&match output.shows_progress() {
+        true => format!(
+            "open the dashboard within ten minutes, by a link that works once: {}",
+            host.dashboard_link()?
+        ),
+        false => format!(
+            "the dashboard is at {}; it opens with the token in {TOKEN_FILE} of the data folder",
+            host.dashboard()
+        ),
+    });
+    Ok(())
+}
+
 fn greet(args: &ServeArgs, host: &Host, secure: bool, output: &Output) -> anyhow::Result<()> {
     let (url, data) = (url(host.address(), secure), args.folder().display());
     output.note(&format!("listening to devices at {url}"));
+    show_dashboard(host, output)?;
     output.note(&match args.identity {
-        IdentityName::Certificate => format!(
+        IdentityName::Certificate | IdentityName::Attested => format!(
             "invite people with `undertone identity issue --data {data} --population NAME`, and write the keys that devices trust with \
              `undertone identity keys --data {data} --out keys.json`"
         ),
@@ -250,7 +374,7 @@ fn greet(args: &ServeArgs, host: &Host, secure: bool, output: &Output) -> anyhow
     output.note(&format!(
         "enrol a device with `undertone device enrol --folder FOLDER --server {url} --population NAME --keys keys.json {}`",
         match args.identity {
-            IdentityName::Certificate => "--invitation TEXT",
+            IdentityName::Certificate | IdentityName::Attested => "--invitation TEXT",
             IdentityName::Dev => "--subject NAME",
         }
     ));

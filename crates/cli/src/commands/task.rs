@@ -1,11 +1,15 @@
 //! `undertone task`: the tasks of a service.
 
+mod bar;
+mod estimate;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use undertone_present::numbers::{epsilon_delta, grouped, number, upper_bound};
 use undertone_present::table::ruled;
 use undertone_service::admin::{Answer, Exported, Figures, Operation, TaskDetails, TaskSummary};
+use undertone_service::metrics::FunnelRow;
 
 use super::operator::{Missing, perform, unexpected};
 use crate::output::{Output, facts};
@@ -31,6 +35,11 @@ enum TaskCommand {
         #[arg(long, value_name = "NAME")]
         population: String,
     },
+    /// Estimate a task before it starts: days, devices, epsilon, bytes, processor time, and the server that it needs.
+    ///
+    /// The command plans the noise as `create` does, and refuses a task that cannot be done, with the reasons. Training is timed on
+    /// this machine. `docs/guide/size-a-service.md` states each formula.
+    Estimate(Box<estimate::EstimateArgs>),
     /// List all tasks with their states and rounds.
     List {
         #[command(flatten)]
@@ -38,6 +47,10 @@ enum TaskCommand {
     },
     /// Describe a task: its plan, its guarantee so far and its last rounds.
     Show(OneTask),
+    /// Show how far devices came since the server's start, by the version of the app: from check-in to release.
+    ///
+    /// Counts move in steps of ten, and counts below ten are not shown. The server must run.
+    Funnel(OneTask),
     /// Start a draft, if its planned epsilon fits into its budget and that of its population.
     Activate(OneTask),
     /// Pause a task. No attempt opens until it is resumed; the open one goes on.
@@ -45,7 +58,22 @@ enum TaskCommand {
     /// Let a paused task go on, or a halted one with a note.
     Resume(WithNote),
     /// End a task for good. Its open attempt is abandoned, and the ledger gets its last line.
-    Stop(OneTask),
+    Stop {
+        #[command(flatten)]
+        task: OneTask,
+        /// Destroy the key of the task's pseudonyms too, as `undertone task forget` does.
+        #[arg(long)]
+        forget: bool,
+    },
+    /// End the participation of one person in one task or all tasks of a population, and print the rounds that they were in.
+    ///
+    /// No session of the person opens any more, and an open one ends, unless its update is already in the sum. Released models stay.
+    /// The receipt links a person and rounds: give it to that person alone.
+    Bar(bar::BarArgs),
+    /// Destroy the key of the pseudonyms of a task that has ended. Nobody can then link a person and its ledger.
+    ///
+    /// Backups from before still hold the key, sealed under the key file: delete them too. The export and its checks need no key.
+    Forget(OneTask),
     /// Write the directory of a task that has ended. `undertone verify` checks its claims.
     Export {
         #[command(flatten)]
@@ -98,9 +126,19 @@ struct WithNote {
 
 /// Performs the operation and shows its answer.
 pub(crate) fn run(args: TaskArgs, output: &Output) -> anyhow::Result<()> {
+    match &args.command {
+        TaskCommand::Estimate(args) => return estimate::run(args, output),
+        TaskCommand::Bar(args) => return bar::run(args, output),
+        _ => {}
+    }
+    let forget = matches!(args.command, TaskCommand::Stop { forget: true, .. });
     let (data, missing, operation) = operation(args.command)?;
     let spinner = output.spinner("working");
-    let answer = perform(&data.data, missing, &operation);
+    let mut answer = perform(&data.data, missing, &operation);
+    if let (Ok(Answer::Task(task)), true) = (&answer, forget) {
+        let task = task.id.clone();
+        answer = perform(&data.data, missing, &Operation::Forget { task });
+    }
     spinner.finish_and_clear();
     match answer? {
         Answer::Task(task) => {
@@ -111,6 +149,7 @@ pub(crate) fn run(args: TaskArgs, output: &Output) -> anyhow::Result<()> {
             Ok(())
         }
         Answer::Tasks(tasks) => output.show(&tasks, || list(&tasks)),
+        Answer::Funnel(rows) => output.show(&rows, || funnel(&rows)),
         Answer::Details(details) => output.show(&details, || describe(&details)),
         Answer::Exported(exported) => {
             output.show(&exported, || facts(written(&exported)))?;
@@ -138,7 +177,11 @@ pub(crate) fn run(args: TaskArgs, output: &Output) -> anyhow::Result<()> {
                 ])
             })
         }
-        Answer::Invitations(_) | Answer::Keys(_) => Err(unexpected()),
+        Answer::Invitations(_)
+        | Answer::Keys(_)
+        | Answer::Rotated(_)
+        | Answer::Barred(_)
+        | Answer::Saved(_) => Err(unexpected()),
     }
 }
 
@@ -172,8 +215,11 @@ fn operation(command: TaskCommand) -> anyhow::Result<(DataArgs, Missing, Operati
             };
             return Ok((data, Missing::Create, operation));
         }
+        // It is no operation of a service.
+        TaskCommand::Estimate(_) => return Err(unexpected()),
         TaskCommand::List { data } => (data, Operation::List),
         TaskCommand::Show(OneTask { task, data }) => (data, Operation::Show { task }),
+        TaskCommand::Funnel(OneTask { task, data }) => (data, Operation::Funnel { task }),
         TaskCommand::Activate(OneTask { task, data }) => (data, Operation::Activate { task }),
         TaskCommand::Pause(WithNote { task, note }) => {
             let OneTask { task, data } = task;
@@ -183,7 +229,13 @@ fn operation(command: TaskCommand) -> anyhow::Result<(DataArgs, Missing, Operati
             let OneTask { task, data } = task;
             (data, Operation::Resume { task, note })
         }
-        TaskCommand::Stop(OneTask { task, data }) => (data, Operation::Stop { task }),
+        TaskCommand::Stop { task, .. } => {
+            let OneTask { task, data } = task;
+            (data, Operation::Stop { task })
+        }
+        TaskCommand::Forget(OneTask { task, data }) => (data, Operation::Forget { task }),
+        // It shows an answer of its own.
+        TaskCommand::Bar(_) => return Err(unexpected()),
         TaskCommand::Export { task, folder } => {
             let OneTask { task, data } = task;
             let folder = absolute(&folder)?;
@@ -205,6 +257,9 @@ fn hint(operation: &Operation, task: &TaskSummary, data: &Path) -> Option<String
             "see its plan with `undertone task show {name} --data {data}`, start it with `undertone task activate {name} --data {data}`"
         )),
         Operation::Activate { .. } => Some(format!("serve it with: undertone serve --data {data}")),
+        Operation::Forget { .. } => {
+            Some("the key of the pseudonyms is destroyed; backups from before still hold it".to_owned())
+        }
         Operation::Stop { .. } => Some(format!(
             "write its results with: undertone task export {name} FOLDER --data {data}"
         )),
@@ -245,6 +300,34 @@ fn list(tasks: &[TaskSummary]) -> String {
         ]
     });
     ruled(head, rows, 5)
+}
+
+/// One row per version. A count that is not shown is below ten.
+fn funnel(rows: &[FunnelRow]) -> String {
+    if rows.is_empty() {
+        return "Fewer than 10 devices have asked for this task since the start of the server.".to_owned();
+    }
+    let head = [
+        "version", "asked", "too old", "refused", "no place", "assigned", "ready", "reported", "included",
+    ];
+    let cell = |count: Option<u64>| count.map_or_else(|| "< 10".to_owned(), grouped);
+    let lines = rows.iter().map(|row| {
+        let version = row
+            .version
+            .map_or_else(|| "others".to_owned(), |version| version.to_string());
+        let counts = [
+            row.asked,
+            row.too_old,
+            row.refused,
+            row.no_place,
+            row.assigned,
+            row.ready,
+            row.reported,
+            row.included,
+        ];
+        std::iter::once(version).chain(counts.map(cell)).collect()
+    });
+    ruled(head, lines, 0)
 }
 
 fn figures(figures: &Figures) -> String {

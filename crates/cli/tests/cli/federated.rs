@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::support::{Folder, contains, json, number};
 
 /// The time that a server or a device may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A folder with the example files of the service.
 fn folder() -> Folder {
@@ -31,15 +31,15 @@ fn folder() -> Folder {
 }
 
 /// A server that runs as a child process, with the lines of its standard error.
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    url: String,
+    pub(crate) url: String,
     lines: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
     /// Starts `undertone serve` with these options on a free port, and waits until it listens.
-    fn start(folder: &Folder, options: &str) -> Self {
+    pub(crate) fn start(folder: &Folder, options: &str) -> Self {
         let mut child = folder
             .command(format!("serve --data service --listen 127.0.0.1:0 {options}"))
             .stderr(Stdio::piped())
@@ -69,13 +69,18 @@ impl Server {
         }
     }
 
-    fn log(&self) -> String {
+    #[cfg(target_os = "linux")]
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn log(&self) -> String {
         self.lines.lock().expect("the lines").join("\n")
     }
 
     /// Waits for its end, and returns standard output.
     #[track_caller]
-    fn ended(&mut self, within: Duration) -> String {
+    pub(crate) fn ended(&mut self, within: Duration) -> String {
         let until = Instant::now() + within;
         loop {
             if let Some(status) = self.child.try_wait().expect("waiting") {
@@ -92,8 +97,13 @@ impl Server {
 
     #[cfg(unix)]
     fn terminate(&self) {
+        self.signal("-TERM");
+    }
+
+    #[cfg(unix)]
+    pub(crate) fn signal(&self, signal: &str) {
         let sent = std::process::Command::new("kill")
-            .args(["-TERM", &self.child.id().to_string()])
+            .args([signal, &self.child.id().to_string()])
             .status();
         assert!(sent.expect("sending a signal").success());
     }
@@ -107,14 +117,33 @@ impl Drop for Server {
 }
 
 /// A service with the example task as a draft, and the public keys in `keys.json`.
-fn service() -> Folder {
+pub(crate) fn service() -> Folder {
+    service_of(&[])
+}
+
+/// A service with the example task after these changes of its file.
+pub(crate) fn service_of(changes: &[(&str, &str)]) -> Folder {
+    service_with(changes, &[])
+}
+
+/// A service as by [`service_of`], with these files instead of the example's.
+pub(crate) fn service_with(changes: &[(&str, &str)], files: &[(&str, &str)]) -> Folder {
     let folder = folder();
+    for (name, text) in files {
+        folder.write(name, text);
+    }
+    let mut task = folder.text("federated.toml");
+    for (from, to) in changes {
+        assert!(task.contains(from), "{from}");
+        task = task.replace(from, to);
+    }
+    folder.write("federated.toml", task);
     folder.succeed("task create federated.toml --data service --population demo");
     folder.succeed("identity keys --data service --out keys.json");
     folder
 }
 
-fn enrol(folder: &Folder, device: usize, invitation: &str, url: &str) {
+pub(crate) fn enrol(folder: &Folder, device: usize, invitation: &str, url: &str) {
     folder.succeed(format!(
         "device enrol --folder device-{device} --server {url} --population demo --keys keys.json \
          --floors federated-floors.toml --invitation {invitation}"
@@ -124,7 +153,7 @@ fn enrol(folder: &Folder, device: usize, invitation: &str, url: &str) {
     folder.succeed(format!("device add --folder device-{device} texts-{device}.txt"));
 }
 
-fn invitations(folder: &Folder, count: usize) -> Vec<String> {
+pub(crate) fn invitations(folder: &Folder, count: usize) -> Vec<String> {
     let issued = folder.json(format!(
         "identity issue --data service --population demo --count {count}"
     ));
@@ -301,6 +330,13 @@ fn operators_work_through_a_running_server_which_ends_in_order() {
     let token = admin["token"].as_str().expect("a token");
     contains(&get(token), "200 OK ... \"federated\" ... \"active\"");
     contains(&get(&token[1..]), "401 ... bearer token of admin.json");
+    // The log may be kept, so it names the dashboard and opens it to nobody.
+    let log = server.log();
+    contains(
+        &log,
+        &format!("the dashboard is at {address}; it opens with the token in admin.token"),
+    );
+    assert!(!log.contains("code=") && !log.contains(token), "{log}");
 
     let asked = Instant::now();
     server.terminate();
@@ -322,6 +358,25 @@ fn operators_work_through_a_running_server_which_ends_in_order() {
     folder.succeed("task export federated out --data service");
     folder.succeed("verify out");
     contains(&folder.text("out/ledger.jsonl"), "\"end\":\"stopped\"");
+}
+
+#[test]
+fn a_task_with_too_little_noise_for_any_guarantee_is_refused() {
+    let folder = folder();
+    let text = folder.text("federated.toml");
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("noise_multiplier"))
+        .expect("noise");
+    folder.write(
+        "loud.toml",
+        text.replace(line, "noise_multiplier = 0.001")
+            .replace("max_epsilon = 4.0\n", ""),
+    );
+    folder.refuse(
+        "task create loud.toml --data service --population demo",
+        "privacy ... a guarantee can be stated",
+    );
 }
 
 #[test]
@@ -361,6 +416,11 @@ fn an_activation_beyond_a_budget_is_refused_with_both_figures() {
         "population.max_epsilon ... first, second",
     );
     assert_eq!(folder.json("task show second --data service")["state"], "draft");
+    folder.succeed(format!(
+        "task budget --data service --population shared --max-epsilon {} --delta 1e-6",
+        epsilon * 3.0
+    ));
+    folder.succeed("task activate second --data service");
 }
 
 #[test]
@@ -371,7 +431,7 @@ fn exposed_servers_and_missing_pieces_are_refused_with_what_to_do() {
         $ serve --data service --identity dev --listen 0.0.0.0:0
         listens on this machine alone ... --insecure
         $ serve --data service
-        needs TLS ... --tls CERT,KEY ... --insecure
+        need TLS ... --tls CERT,KEY ... --insecure
         $ serve --data service --listen nowhere
         expected an address with a port
         $ serve --data service --insecure --admin 0.0.0.0:8441
@@ -431,7 +491,7 @@ fn a_database_of_a_newer_program_is_refused_with_a_sentence_that_says_so() {
     ] {
         folder.refuse(
             line,
-            "service/service.sqlite: expected a database of schema 1, got 7; it was written by a newer program; use that one",
+            "service/service.sqlite: expected a database of schema 3, got 7; it was written by a newer program; use that one",
         );
     }
     bytes[60..64].copy_from_slice(&version);

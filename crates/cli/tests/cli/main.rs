@@ -3,22 +3,31 @@
 mod account;
 mod advise;
 mod aggregation;
+mod audit;
 mod bad_input;
 #[cfg(target_os = "linux")]
 mod canaries;
 mod crash;
 mod data;
 mod determinism;
+#[cfg(target_os = "linux")]
+mod embed;
 mod export;
 mod federated;
 mod ftrl;
 mod initial_model;
+mod language;
 mod lora;
 mod mechanism;
+mod operations;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod plan;
 mod pretrain;
 mod run_directory;
 mod simulate;
+#[cfg(target_os = "linux")]
+mod soak;
 mod support;
 mod sweep;
 mod terminal;

@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 use undertone_device::{
-    Clock, Ended, Ineligible, Outcome, Participation, Progress, Status, SystemClock, Unmet,
+    Clock, Ended, Evaluation, HeldModel, Ineligible, Outcome, Participation, Prediction, Status, SystemClock,
+    verdict_name,
 };
 use undertone_present::numbers::{grouped, hex, number};
-use undertone_protocol::{Code, Verdict};
+use undertone_protocol::Verdict;
 
 use crate::output::facts;
 
@@ -27,15 +28,14 @@ pub(super) struct OutcomeView {
 
 impl OutcomeView {
     pub(super) fn new(outcome: &Outcome) -> Self {
-        let (ended, message) = describe(&outcome.ended);
         let verdict = match outcome.ended {
-            Ended::Reported(found) => Some(verdict(found.unwrap_or(Verdict::Unspecified))),
+            Ended::Reported(found) => Some(verdict_name(found.unwrap_or(Verdict::Unspecified))),
             _ => None,
         };
         Self {
-            ended,
+            ended: outcome.ended.name(),
             verdict,
-            message,
+            message: describe(&outcome.ended),
             wake_ms: outcome.wake_ms,
             down_bytes: outcome.down_bytes,
             up_bytes: outcome.up_bytes,
@@ -76,126 +76,107 @@ fn wait(until_ms: u64) -> String {
     }
 }
 
-fn verdict(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Included => "included",
-        Verdict::Late => "late",
-        Verdict::Abandoned => "abandoned",
-        Verdict::Unspecified => "unknown",
-    }
-}
-
-fn describe(ended: &Ended) -> (&'static str, String) {
+/// The end of a session, with the command that mends it.
+fn describe(ended: &Ended) -> String {
     match ended {
-        Ended::Reported(found) => (
-            "reported",
-            match found.unwrap_or(Verdict::Unspecified) {
-                Verdict::Included => {
-                    "the update was sent, and the service says that it is in the released sum"
-                }
-                Verdict::Late => {
-                    "the update was sent, and the service says that it came too late for the sum"
-                }
-                Verdict::Abandoned => {
-                    "the update was sent, and the service says that the attempt was abandoned"
-                }
-                Verdict::Unspecified => "the update was sent, and the service has not said what became of it",
-            }
-            .to_owned(),
-        ),
-        Ended::NotEligible(reasons) if reasons.is_empty() => (
-            "not_eligible",
-            "the board has no task for this device now".to_owned(),
-        ),
-        Ended::NotEligible(reasons) => {
+        Ended::NotEligible(reasons) if !reasons.is_empty() => {
             let each = reasons.iter().map(|(task, why)| {
                 let task: String = hex(task).chars().take(8).collect();
                 format!("task {task}: {}", ineligible(*why))
             });
             let all: Vec<String> = each.collect();
-            ("not_eligible", all.join("; "))
+            all.join("; ")
         }
-        Ended::NotEnrolled => (
-            "not_enrolled",
-            "the device has no certificate that is valid now; run `undertone device enrol --again`"
-                .to_owned(),
-        ),
-        Ended::Clock => (
-            "clock",
-            "the clock of this machine is wrong: it was later before, or it is far from that of the service"
-                .to_owned(),
-        ),
-        Ended::Rejected(code, why) => (
-            "rejected",
-            format!("the service refused with {}: {why}", code_name(*code)),
-        ),
-        Ended::Refused(why) => (
-            "refused",
-            format!("the device refused the offer of the service: {why}"),
-        ),
-        Ended::Lost(code, why) => (
-            "lost",
-            format!(
-                "the session ended before the update was sent, with {}: {why}",
-                code_name(*code)
-            ),
-        ),
-        Ended::NotTrained(why) => ("not_trained", format!("training gave no update: {why}")),
-        Ended::HostNotReady(unmet) => ("host_not_ready", host(*unmet).to_owned()),
-        Ended::Stopped => (
-            "stopped",
-            "the session was stopped by a signal or by a limit".to_owned(),
-        ),
-        Ended::TimedOut => ("timed_out", "a deadline of the session passed".to_owned()),
-        Ended::Unreachable => (
-            "unreachable",
-            "the service cannot be reached; check its address and the network".to_owned(),
-        ),
-        _ => ("other", "the session ended".to_owned()),
+        Ended::NotEnrolled => format!("{ended}: run `undertone device enrol --again`"),
+        other => other.to_string(),
     }
 }
 
-/// The name of a code without its prefix.
-fn code_name(code: Code) -> &'static str {
-    let name = code.as_str_name();
-    name.strip_prefix("CODE_").unwrap_or(name)
-}
-
-fn ineligible(why: Ineligible) -> String {
+pub(super) fn ineligible(why: Ineligible) -> String {
     match why {
-        Ineligible::Closed => "it takes no devices now".to_owned(),
-        Ineligible::Version => "it needs a newer app".to_owned(),
-        Ineligible::TooFewExamples => {
-            "the device has too few examples; add texts with `undertone device add`".to_owned()
+        Ineligible::TooNew { until_ms }
+        | Ineligible::TooSoon { until_ms }
+        | Ineligible::TooDear { until_ms } => {
+            format!("{why}; it may take part in {}", wait(until_ms))
         }
-        Ineligible::TooNew { until_ms } => {
-            format!(
-                "the device is too new, or was restored; it may take part in {}",
-                wait(until_ms)
-            )
-        }
-        Ineligible::TooSoon { until_ms } => {
-            format!(
-                "the device took part a short while ago; it may take part again in {}",
-                wait(until_ms)
-            )
-        }
-        Ineligible::TooFewRounds => "too few rounds have passed since the device took part".to_owned(),
-        Ineligible::TooOften => "the device has taken part as often as the task allows".to_owned(),
-        Ineligible::OldRound => "the board shows a round that the device saw end".to_owned(),
-        Ineligible::TooLarge => "it moves more bytes than the device allows".to_owned(),
-        _ => "the device may not take part".to_owned(),
+        Ineligible::TooFewExamples => format!("{why} with `undertone device add`"),
+        _ => why.to_string(),
     }
 }
 
-fn host(unmet: Unmet) -> &'static str {
-    match unmet {
-        Unmet::Charging => "the machine is not charging",
-        Unmet::Idle => "the machine is in use",
-        Unmet::Unmetered => "the network is metered",
-        Unmet::Storage => "storage is short",
-        Unmet::Thermal => "the machine is too warm",
-        _ => "a condition of the machine is not met",
+/// Predicted words.
+#[derive(Debug, Serialize)]
+pub(super) struct PredictionView {
+    task: String,
+    /// The number of releases before the model.
+    round: u64,
+    words: Vec<WordView>,
+}
+
+#[derive(Debug, Serialize)]
+struct WordView {
+    word: String,
+    probability: f64,
+}
+
+impl PredictionView {
+    pub(super) fn new(model: &HeldModel, words: &[Prediction]) -> Self {
+        Self {
+            task: hex(&model.task),
+            round: model.round,
+            words: words
+                .iter()
+                .map(|each| WordView {
+                    word: each.word.clone(),
+                    probability: each.probability,
+                })
+                .collect(),
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        facts(
+            self.words
+                .iter()
+                .map(|each| (&each.word[..], format!("{:.4}", each.probability))),
+        )
+    }
+}
+
+/// The quality of a model on withheld texts.
+#[derive(Debug, Serialize)]
+pub(super) struct EvaluationView {
+    examples: u64,
+    words: u64,
+    /// Absent where the model gave no finite loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loss: Option<f64>,
+    top1: f64,
+    in_vocabulary_top1: f64,
+}
+
+impl EvaluationView {
+    pub(super) fn new(measured: &Evaluation) -> Self {
+        Self {
+            examples: measured.examples,
+            words: measured.words,
+            loss: Some(measured.loss).filter(|loss| loss.is_finite()),
+            top1: measured.top1,
+            in_vocabulary_top1: measured.in_vocabulary_top1,
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let loss = self
+            .loss
+            .map_or("not finite".to_owned(), |loss| format!("{loss:.4} nats per word"));
+        facts([
+            ("withheld examples", grouped(self.examples)),
+            ("words", grouped(self.words)),
+            ("loss", loss),
+            ("first choice is right", format!("{:.4}", self.top1)),
+            ("among known words", format!("{:.4}", self.in_vocabulary_top1)),
+        ])
     }
 }
 
@@ -204,6 +185,9 @@ fn host(unmet: Unmet) -> &'static str {
 pub(super) struct StatusView {
     /// The public key.
     device: String,
+    /// The subject of the certificate: by it an operator can bar the person of this device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
     enrolled: bool,
     session_keys: usize,
     training_examples: u64,
@@ -224,9 +208,15 @@ struct ParticipationView {
 }
 
 impl StatusView {
-    pub(super) fn new(key: &[u8], status: &Status, participations: &[Participation]) -> Self {
+    pub(super) fn new(
+        key: &[u8],
+        subject: Option<&[u8; 32]>,
+        status: &Status,
+        participations: &[Participation],
+    ) -> Self {
         Self {
             device: hex(key),
+            subject: subject.map(|subject| hex(subject)),
             enrolled: status.enrolled,
             session_keys: status.session_keys,
             training_examples: status.training_examples,
@@ -240,11 +230,7 @@ impl StatusView {
                     round: row.round,
                     attempt: row.attempt,
                     at_ms: row.at_ms,
-                    progress: match row.progress {
-                        Progress::Begun => "begun",
-                        Progress::Committed => "committed",
-                        Progress::Ended(found) => verdict(found),
-                    },
+                    progress: row.progress.name(),
                 })
                 .collect(),
         }
@@ -267,6 +253,9 @@ impl StatusView {
             ),
             ("participations", grouped(self.participations.len() as u64)),
         ];
+        if let Some(subject) = &self.subject {
+            rows.insert(1, ("person", subject.clone()));
+        }
         if self.wake_ms > 0 {
             rows.push(("next session", format!("in {}", wait(self.wake_ms))));
         }

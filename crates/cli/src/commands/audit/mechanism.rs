@@ -1,0 +1,163 @@
+//! `undertone audit canaries` and `undertone audit noise`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use undertone_mechanisms::{Mechanism, Strategy};
+use undertone_run::config::{Override, RunFile};
+use undertone_run::files::read_json;
+use undertone_run::{config_digest, named_strategy, randomness, read};
+use undertone_studies::audit::lane::{Setting, Size};
+use undertone_studies::audit::mechanism::MechanismAudit;
+
+use super::FileArgs;
+use crate::output::Output;
+
+/// Options of both audits of the mechanism.
+#[derive(Debug, clap::Args)]
+struct RunArgs {
+    /// Read the settings from this run directory or run file.
+    run: PathBuf,
+    /// Change a key of a run file, for example `--set privacy.noise_multiplier=1.5`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<Override>,
+    /// Set the number of users of a run file; a run directory states its own.
+    #[arg(long, value_name = "N")]
+    users: Option<u64>,
+    /// Set the number of canaries, which are the population of the rehearsal.
+    #[arg(long, value_name = "M", default_value_t = 1000)]
+    canaries: u64,
+    /// Set the number of coordinates without contributions, whose noise is tested.
+    #[arg(long, value_name = "COLUMNS", default_value_t = 256)]
+    probes: usize,
+    /// Fix the coins and the noise of the rehearsal, for study (default: the operating system's entropy).
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Run a positive control: add half of the stated noise, which the audit should report.
+    #[arg(long)]
+    control: bool,
+    #[command(flatten)]
+    file: FileArgs,
+}
+
+/// The level of an audit with canaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Level {
+    /// Rehearse the mechanism without users and model.
+    Mechanism,
+}
+
+/// Arguments of `undertone audit canaries`.
+#[derive(Debug, clap::Args)]
+pub(super) struct CanariesArgs {
+    /// Set the level of the canaries.
+    #[arg(long, value_enum, default_value = "mechanism")]
+    level: Level,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// Arguments of `undertone audit noise`.
+#[derive(Debug, clap::Args)]
+pub(super) struct NoiseArgs {
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+pub(super) fn canaries(args: &CanariesArgs, output: &Output) -> anyhow::Result<()> {
+    match args.level {
+        Level::Mechanism => audit(&args.run, true, output),
+    }
+}
+
+pub(super) fn noise(args: &NoiseArgs, output: &Output) -> anyhow::Result<()> {
+    audit(&args.run, false, output)
+}
+
+/// Most values that a rehearsal keeps in memory: 4 GiB of them.
+const MOST_VALUES: u64 = 1 << 29;
+
+fn audit(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> {
+    let (file, strategy, users) = settings(args)?;
+    let task = &file.config.task;
+    if args.canaries < 10 || args.probes < 2 {
+        bail!(
+            "--canaries and --probes: expected at least 10 and at least 2, got {} and {}",
+            args.canaries,
+            args.probes
+        );
+    }
+    let values = (args.canaries.saturating_add(args.probes as u64)).saturating_mul(task.rounds);
+    if values > MOST_VALUES {
+        bail!(
+            "--canaries: expected at most {MOST_VALUES} values over all rounds, got {} + {} columns in {} rounds",
+            args.canaries,
+            args.probes,
+            task.rounds
+        );
+    }
+    let config_sha256 = config_digest(&file.config)?;
+    let audit = MechanismAudit {
+        setting: Setting {
+            task,
+            strategy: strategy.as_ref(),
+            users,
+        },
+        size: Size {
+            canaries: args.canaries,
+            probes: args.probes,
+            noise_factor: if args.control { 0.5 } else { 1.0 },
+        },
+        config_sha256: &config_sha256,
+        canaries,
+    };
+    let bar = output.spinner("rehearsing");
+    let mut pass = 0;
+    let done = audit.run(&mut || {
+        pass += 1;
+        randomness(args.seed.map(|seed| seed.wrapping_add(pass - 1)))
+    });
+    bar.finish_and_clear();
+    args.file.finish(&done?, output)
+}
+
+/// The settings of a run file or run directory, with its strategy and its number of users.
+fn settings(args: &RunArgs) -> anyhow::Result<(RunFile, Option<Strategy>, u64)> {
+    if !args.run.is_dir() {
+        let file = RunFile::read(&args.run, &args.set)?;
+        let users = args.users.context(
+            "--users: expected the number of users of the run, because a run file does not state it",
+        )?;
+        if users == 0 {
+            bail!("--users: expected at least 1, got 0");
+        }
+        let strategy = named_strategy(&file.config.task, &file.base)?;
+        return Ok((file, strategy, users));
+    }
+    if !args.set.is_empty() || args.users.is_some() {
+        bail!("--set and --users: expected a run file; a run directory states its own settings and users");
+    }
+    let config = args.run.join("config.toml");
+    let file = RunFile::read(&config, &[])?;
+    let privacy = read::read(&args.run)?.privacy;
+    let users = privacy
+        .and_then(|privacy| Some(privacy.planned?.population))
+        .with_context(|| {
+            format!(
+                "{}: expected a planned guarantee of a private run",
+                args.run.display()
+            )
+        })?;
+    Ok((file, made_with(&args.run)?, users))
+}
+
+/// The strategy that a run was made with.
+fn made_with(run: &Path) -> anyhow::Result<Option<Strategy>> {
+    let path = run.join("mechanism.json");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let mechanism: Mechanism = read_json(&path)?;
+    Ok(Some(mechanism.strategy().clone()))
+}
