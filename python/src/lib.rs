@@ -1,0 +1,62 @@
+//! The extension module of the Python package `undertone-dp`.
+//!
+//! Python calls what the Rust crates prove. No guarantee is computed in Python.
+
+use pyo3::prelude::*;
+
+mod account;
+mod buffer;
+mod calibrate;
+mod closed;
+mod error;
+mod event;
+mod failures;
+mod field;
+mod guarantee;
+mod mechanism;
+mod names;
+mod repetitions;
+mod sampler;
+mod sensitivity;
+mod stream;
+mod threads;
+
+/// Native part of undertone_dp; use the names of undertone_dp instead.
+#[pymodule]
+#[pyo3(name = "_native")]
+fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("UndertoneError", py.get_type::<error::UndertoneError>())?;
+    let accounting = py.get_type::<error::AccountingFailure>();
+    accounting.setattr("__name__", "AccountingError")?;
+    accounting.setattr("__qualname__", "AccountingError")?;
+    module.add("AccountingError", accounting)?;
+    event::register(module)?;
+    module.add_class::<repetitions::PyRepetitions>()?;
+    module.add_class::<guarantee::PyGuarantee>()?;
+    module.add_class::<account::PyAccountant>()?;
+    module.add_class::<sensitivity::PyParticipation>()?;
+    module.add_function(wrap_pyfunction!(repetitions::_repetitions, module)?)?;
+    module.add_function(wrap_pyfunction!(account::_accountant, module)?)?;
+    module.add_function(wrap_pyfunction!(account::epsilon, module)?)?;
+    module.add_function(wrap_pyfunction!(calibrate::noise_multiplier, module)?)?;
+    module.add_function(wrap_pyfunction!(calibrate::sampling_probability, module)?)?;
+    module.add_function(wrap_pyfunction!(calibrate::rounds, module)?)?;
+    module.add_function(wrap_pyfunction!(calibrate::parameter, module)?)?;
+    module.add_function(wrap_pyfunction!(closed::gaussian_epsilon, module)?)?;
+    module.add_function(wrap_pyfunction!(closed::gaussian_delta, module)?)?;
+    module.add_function(wrap_pyfunction!(closed::gaussian_noise_multiplier, module)?)?;
+    module.add_function(wrap_pyfunction!(closed::zcdp_epsilon, module)?)?;
+    module.add_function(wrap_pyfunction!(closed::zcdp_epsilon_of_gaussians, module)?)?;
+    module.add_function(wrap_pyfunction!(closed::group_privacy, module)?)?;
+    module.add_function(wrap_pyfunction!(sensitivity::_participation, module)?)?;
+    module.add_function(wrap_pyfunction!(sensitivity::sensitivity_tree, module)?)?;
+    module.add_function(wrap_pyfunction!(sensitivity::sensitivity_toeplitz, module)?)?;
+    module.add_function(wrap_pyfunction!(sensitivity::sensitivity_banded, module)?)?;
+    module.add_function(wrap_pyfunction!(sensitivity::sensitivity_general, module)?)?;
+    module.add_function(wrap_pyfunction!(sensitivity::_plan, module)?)?;
+    stream::register(module)?;
+    mechanism::register(module)?;
+    sampler::register(module)
+}

@@ -1,0 +1,78 @@
+"""Differential-privacy accounting: upper bounds on epsilon, with lower bounds beside them.
+
+>>> import undertone_dp as udp
+>>> round = udp.Event.PoissonGaussian(sampling_probability=0.01, noise_multiplier=1.0)
+>>> spent, enough = udp.Accountant().compose(round, 1000).bounds(1e-6)
+>>> print(f"{spent:.4f} to {enough:.4f}")
+2.1245 to 2.1245
+"""
+
+from undertone_dp import calibrate, check, gaussian, sensitivity, zcdp
+from undertone_dp._native import (
+    Accountant,
+    AccountingError,
+    Array,
+    Certified,
+    Errors,
+    Event,
+    ExampleLevelSampling,
+    FixedSizeUsers,
+    Guarantee,
+    Losses,
+    Mechanism,
+    MechanismError,
+    NoiseKey,
+    NoiseStream,
+    Participation,
+    PoissonUsers,
+    Repetitions,
+    Sampler,
+    ShuffledEpochs,
+    Strategy,
+    UndertoneError,
+    UserLevelSampling,
+    Workload,
+    __version__,
+    epsilon,
+    optimize,
+    set_threads,
+)
+from undertone_dp._native import group_privacy as group
+from undertone_dp._plan import plan
+
+__all__ = [
+    "Accountant",
+    "AccountingError",
+    "Array",
+    "Certified",
+    "Errors",
+    "Event",
+    "ExampleLevelSampling",
+    "FixedSizeUsers",
+    "Guarantee",
+    "Losses",
+    "Mechanism",
+    "MechanismError",
+    "NoiseKey",
+    "NoiseStream",
+    "Participation",
+    "PoissonUsers",
+    "Repetitions",
+    "Sampler",
+    "ShuffledEpochs",
+    "Strategy",
+    "UndertoneError",
+    "UserLevelSampling",
+    "Workload",
+    "__version__",
+    "calibrate",
+    "check",
+    "epsilon",
+    "gaussian",
+    "group",
+    "optimize",
+    "plan",
+    "sensitivity",
+    "set_threads",
+    "zcdp",
+]

@@ -1,0 +1,35 @@
+"""The accountant by privacy loss distributions."""
+
+from typing import Any
+
+from undertone_dp.dp_accounting import dp_event
+from undertone_dp.dp_accounting._native_accountant import NativeAccountant, Relation, kind
+
+NeighborRel = Relation
+
+
+class PLDAccountant(NativeAccountant):
+    """Undertone's loss distributions. `value_discretization_interval` is accepted and changes nothing."""
+
+    def __init__(
+        self,
+        neighboring_relation: Any = Relation.ADD_OR_REMOVE_ONE,
+        value_discretization_interval: float = 1e-4,
+    ) -> None:
+        super().__init__(neighboring_relation, "pld", None)
+
+    def _refusal(self, event: dp_event.DpEvent) -> str | None:
+        sampled: Any = event
+        inner = sampled.event if kind(event) == "PoissonSampledDpEvent" else event
+        is_replace = self.neighboring_relation.name == "REPLACE_ONE"
+        if kind(inner) == "RandomizedResponseDpEvent" and self.neighboring_relation.name == "ADD_OR_REMOVE_ONE":
+            return "neighboring_relation must be `REPLACE_ONE` or `REPLACE_SPECIAL` for randomised response."
+        if is_replace and kind(inner) in ("LaplaceDpEvent", "DiscreteLaplaceDpEvent", "MixtureOfGaussiansDpEvent"):
+            return f"neighboring_relation must be `ADD_OR_REMOVE_ONE` or `REPLACE_SPECIAL` for {kind(inner)}; udp.Accountant can."
+        return None
+
+    def get_epsilon_bounds(self, target_delta: float) -> tuple[float, float]:
+        """The epsilon that is certainly spent at `target_delta`, and one that is certainly enough."""
+        if self._is_non_private:
+            raise ValueError("nothing bounds epsilon after a release without privacy")
+        return self._accountant.bounds(target_delta)
