@@ -9,11 +9,13 @@
 //! `undertone-lab bench secagg [--dim N] [--only ITEM]` one for every part of secure aggregation and for whole sessions,
 //! `undertone-lab bench encodings [--log-dim N] [--only ITEM]` one for every transform, sum, packing and encoder, and for a plain sum,
 //! `undertone-lab bench transformer [--size SIZE] [--batch N] [--steps N] [--threads N]` one for training steps of a transformer,
+//! `undertone-lab bench decode [--sequences N] [--prefix N] [--tokens N]` one for next tokens of a transformer,
 //! `undertone-lab bench service [--only ITEM] [--devices N] [--parameters N]` one for every question of the federated service,
 //! `undertone-lab bench grouping generate|group|stream` one for a step of grouping text by user.
 
 mod accounting;
 mod clients;
+mod decode;
 mod encodings;
 mod grouping;
 mod mechanisms;
@@ -45,6 +47,8 @@ pub(crate) enum Command {
     Encodings(encodings::Arguments),
     /// Training steps of a transformer, plain and clipped by example
     Transformer(transformer::Arguments),
+    /// Next tokens of a transformer with a cache, beside memory bandwidth
+    Decode(decode::Arguments),
     /// The federated service over sockets, beside raw connections, disks and signatures
     Service(service::Arguments),
     /// The server of a benchmark, in a process of its own
@@ -65,6 +69,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Secagg(arguments) => secagg::run(&arguments),
         Command::Encodings(arguments) => encodings::run(&arguments),
         Command::Transformer(arguments) => transformer::run(&arguments),
+        Command::Decode(arguments) => decode::run(&arguments),
         Command::Service(arguments) => service::run(&arguments),
         Command::ServiceHost(arguments) => service::run_host(&arguments),
         Command::Grouping(step) => grouping::run(&step),

@@ -6,6 +6,9 @@ mod conformance;
 mod mean;
 mod output;
 mod papers;
+/// The allocator of `undertone serve`, for the server of a benchmark.
+#[path = "../../crates/cli/src/wiping.rs"]
+mod wiping;
 
 use std::process::ExitCode;
 

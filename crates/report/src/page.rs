@@ -6,6 +6,7 @@ use super::RunData;
 use super::pictures::Picture;
 use super::summary::{duration, percent, summary, tokens_of};
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
+use undertone_present::PALETTE;
 use undertone_present::numbers::{grouped, number, upper_bound};
 use undertone_run::evaluate::HeadWords;
 use undertone_run::privacy_page;
@@ -28,7 +29,7 @@ pub(super) fn page(run: &RunData, pictures: &[Picture]) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>{name} - Undertone run report</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n\
+         <style>\n{PALETTE}{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n\
          <footer>Made by Undertone from the files of the run directory. This page holds exact statistics of cohorts: it \
          is for whoever runs the training, and no part of the private release.</footer>\n</body>\n</html>\n"
     )

@@ -10,6 +10,7 @@ mod load;
 mod machine;
 mod needs;
 mod physical;
+mod processes;
 mod release;
 mod requests;
 mod restart;
@@ -52,6 +53,9 @@ pub(crate) struct Arguments {
     /// Seconds of a measurement that has no end of its own
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
+    /// Let the servers wipe no memory when they free it, unlike `undertone serve`
+    #[arg(long)]
+    no_wiping: bool,
     /// Folder for the data of the servers; the temporary one of the system without it
     #[arg(long)]
     folder: Option<PathBuf>,
@@ -81,6 +85,8 @@ enum Item {
     Training,
     /// The start of a server that was killed
     Restart,
+    /// Check-ins, assignments, uploads and releases with one, two and three processes over Postgres
+    Processes,
 }
 
 impl Item {
@@ -163,6 +169,7 @@ fn run_item(item: Item, sizes: &Sizes) -> anyhow::Result<()> {
         Item::Commit => release::commit(sizes),
         Item::Training => training::run(sizes),
         Item::Restart => restart::run(sizes),
+        Item::Processes => processes::run(sizes),
     }
     .with_context(|| format!("measuring {}", item.name()))?;
     table::report(
@@ -191,6 +198,9 @@ fn run_items(items: &[Item], arguments: &Arguments) -> anyhow::Result<()> {
         }
         if let Some(folder) = &arguments.folder {
             command.arg("--folder").arg(folder);
+        }
+        if arguments.no_wiping {
+            command.arg("--no-wiping").env(host::NO_WIPING, "1");
         }
         let status = command
             .env(BEGUN, "1")

@@ -121,7 +121,7 @@ mod tests {
             ("skellam", 2, 10),
             ("tree_restart", 3, 9),
             ("tree_single", 25, 109),
-            ("truncated_poisson", 1, 1),
+            ("truncated_poisson", 6, 12),
             ("without_replacement", 2, 4),
             ("zcdp", 21, 121),
         ];

@@ -14,7 +14,7 @@ fn files(ending: &str) -> Vec<PathBuf> {
             let name = path.file_name().expect("a name").to_string_lossy().into_owned();
             if path.is_dir() {
                 let is_hidden = name.starts_with('.') && name != ".github";
-                if !is_hidden && !["target", "runs", "dist"].contains(&name.as_str()) {
+                if !is_hidden && !["target", "runs", "dist", "node_modules"].contains(&name.as_str()) {
                     walk(&path, ending, found);
                 }
             } else if name.ends_with(ending) {

@@ -20,7 +20,7 @@ use undertone_protocol::{
 };
 use undertone_service::admin::listener::AdminFile;
 use undertone_service::admin::{Operation, PublicKeys};
-use undertone_service::identity::{Identity, Invitation, Member, member};
+use undertone_service::identity::{Identity, Invitation, IssuerKeys, Member, member};
 use undertone_service::keys::Keys;
 use undertone_service::room::{Claims, Room, Shared};
 use undertone_service::server::Service;
@@ -57,7 +57,7 @@ privacy = { noise_multiplier = 2.0, delta = 1e-6, mechanism = { kind = "tree" } 
 over_selection = 1.3
 group = { target = 4, least = 4 }
 deadlines = { select = "10m", report = "20m", attempt = "60m" }
-eligibility = { min_examples = 8, max_examples = 256, timer = "24h", fresh_install = "timer" }
+eligibility = { min_examples = 8, max_examples = 256, timer = "24h" }
 identity = "certificate"
 budget = { cpu = "120s", upload_kbps_min = 128, battery_percent = 2 }
 pace = { checkins_per_needed = 3.0, min_interval = "15m" }
@@ -301,7 +301,7 @@ fn signed(bytes: &[u8]) -> bool {
     let trusted = TrustedKeys::new([issuer.public()]);
     let of = |label| issuer.sign(label, bytes.to_vec());
     let key: Digest32 = device().public();
-    let device = member(&of(Label::Certificate), &trusted, PEOPLE, NOW);
+    let device = member(&of(Label::Certificate), &IssuerKeys::of(&world.keys), PEOPLE, NOW);
     let own = check_certificate(&of(Label::Certificate), &trusted, PEOPLE, &key, NOW).is_ok();
     // A device accepts no certificate that its service would refuse.
     assert!(!own || device.is_ok_and(|member| member.device == key));

@@ -7,12 +7,17 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
+use undertone_service::capacity::Capacity;
+use undertone_service::cluster::ClusterConfig;
 use undertone_service::data_folder;
 use undertone_service::host::{Host, HostConfig};
 use undertone_service::identity::Identity;
 use undertone_service::tls;
 
 use super::client::{Place, tls_config};
+
+/// The environment variable that tells the processes of items that their servers wipe no memory.
+pub(super) const NO_WIPING: &str = "UNDERTONE_BENCH_SERVICE_NO_WIPING";
 
 /// Ticks per second of the CPU times in `/proc`, on every Linux of today.
 const TICKS: f64 = 100.0;
@@ -25,6 +30,12 @@ pub(crate) struct Arguments {
     /// Speak TLS, by a certificate that signs itself
     #[arg(long)]
     tls: bool,
+    /// Wipe no memory when it is freed
+    #[arg(long)]
+    no_wiping: bool,
+    /// Run beside other processes under this name
+    #[arg(long)]
+    process: Option<String>,
 }
 
 /// The first line of the server on its standard output.
@@ -37,6 +48,11 @@ struct Greeting {
 
 /// Serves until standard input ends.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    // As `undertone serve` does.
+    if !arguments.no_wiping {
+        crate::wiping::start();
+    }
+    crate::wiping::return_large_blocks();
     // Warnings explain a benchmark that fails.
     tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
@@ -49,14 +65,35 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         false => (None, None),
     };
-    let shared = data_folder::open(&arguments.folder, None)?;
+    let shared = match &arguments.process {
+        None => data_folder::open(&arguments.folder, None)?,
+        Some(name) => data_folder::open_beside(&arguments.folder, None, name)?,
+    };
     let config = HostConfig {
         listen: "127.0.0.1:0".to_owned(),
         tls,
         identity: Identity::Dev,
         threads: 0,
     };
-    let host = Host::start(&arguments.folder, shared, config)?;
+    let host = match arguments.process {
+        None => Host::start(&arguments.folder, shared, config)?,
+        Some(_) => {
+            let cluster = ClusterConfig {
+                // An open attempt of a measurement is not waited for.
+                drain: std::time::Duration::ZERO,
+                ..ClusterConfig::new("127.0.0.1:0")
+            };
+            let capacity = Capacity::default();
+            Host::start_beside(
+                &arguments.folder,
+                shared,
+                config,
+                "127.0.0.1:0",
+                capacity,
+                &cluster,
+            )?
+        }
+    };
     let greeting = Greeting {
         address: host.address(),
         root,
@@ -89,6 +126,15 @@ pub(super) struct Memory {
 impl Server {
     /// Starts a server over a data folder and waits until it listens.
     pub(super) fn start(folder: &Path, tls: bool) -> anyhow::Result<Self> {
+        Self::launch(folder, tls, None)
+    }
+
+    /// Starts one of several processes over a data folder, and waits until it listens.
+    pub(super) fn start_beside(folder: &Path, name: &str) -> anyhow::Result<Self> {
+        Self::launch(folder, false, Some(name))
+    }
+
+    fn launch(folder: &Path, tls: bool, process: Option<&str>) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("finding this program")?;
         let mut command = Command::new(program);
         command
@@ -98,6 +144,12 @@ impl Server {
             .stdout(Stdio::piped());
         if tls {
             command.arg("--tls");
+        }
+        if std::env::var_os(NO_WIPING).is_some() {
+            command.arg("--no-wiping");
+        }
+        if let Some(name) = process {
+            command.arg("--process").arg(name);
         }
         let mut child = command.spawn().context("starting the server")?;
         let input = child.stdin.take();

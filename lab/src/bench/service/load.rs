@@ -273,6 +273,9 @@ impl Spread {
     }
 }
 
+/// A measurement that ends by its number of requests.
+pub(super) const NO_END: Duration = Duration::from_secs(3600);
+
 /// Makes `count` calls of `work` on this number of connections. No call begins after `until`, counted from the first one.
 pub(super) fn spread(
     place: &Place,
@@ -281,10 +284,21 @@ pub(super) fn spread(
     until: Duration,
     work: impl Fn(&mut Connection, usize) -> anyhow::Result<()> + Sync,
 ) -> anyhow::Result<Spread> {
+    spread_over(std::slice::from_ref(place), connections, count, until, work)
+}
+
+/// Makes calls as [`spread`] does, on connections that go to these places in turn.
+pub(super) fn spread_over(
+    places: &[Place],
+    connections: usize,
+    count: usize,
+    until: Duration,
+    work: impl Fn(&mut Connection, usize) -> anyhow::Result<()> + Sync,
+) -> anyhow::Result<Spread> {
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (ready, failed) = (Barrier::new(connections + 1), AtomicBool::new(false));
     let first = Mutex::new(None);
-    let caller = || {
+    let caller = &|place: &Place| {
         let opened = Connection::open(place);
         ready.wait();
         let started = Instant::now();
@@ -307,8 +321,8 @@ pub(super) fn spread(
         }
     };
     let started = std::thread::scope(|scope| {
-        for _ in 0..connections {
-            scope.spawn(caller);
+        for place in places.iter().cycle().take(connections) {
+            scope.spawn(move || caller(place));
         }
         ready.wait();
         // The scope ends when the last thread has ended.

@@ -17,16 +17,13 @@ use zeroize::Zeroizing;
 use super::Sizes;
 use super::client::{Connection, get};
 use super::host::Server;
-use super::load::{Devices, Session, Spread, spread};
+use super::load::{Devices, NO_END, Session, Spread, spread};
 use super::physical::{self, Database};
 use super::table::{Figure, Target, report, rounded};
 use super::tasks::{Model, POPULATION, Task};
 
 /// Parameters of the model where no item reads it.
 const TINY: u64 = 2000;
-
-/// A measurement that ends by its number of requests.
-const NO_END: Duration = Duration::from_secs(3600);
 
 /// Devices whose subjects have an open session.
 const HELD: u64 = 200;

@@ -258,7 +258,8 @@ impl Filling<'_> {
                 round: next.head.round(),
                 attempt: attempt.0,
             };
-            let sealed = head_state::save(&next.head, keys, place)?;
+            let mut sealed = Vec::new();
+            head_state::save(&next.head, keys, place, &mut sealed)?;
             state = Some(blobs.put(&mut sealed.as_slice())?.digest);
             blobs.put(&mut model.as_slice())?;
         }

@@ -147,7 +147,7 @@ impl Task {
              [service]\nover_selection = 1.0\ngroup = {{ target = {goal}, least = {least} }}\n\
              deadlines = {{ select = \"3600s\", report = \"3600s\", lobby = \"600s\", keys = \"600s\", shares = \"600s\", \
              upload = \"600s\", unmask = \"600s\", attempt = \"7200s\" }}\n\
-             eligibility = {{ min_examples = 1, max_examples = 64, timer = \"1s\", fresh_install = \"now\" }}\n\
+             eligibility = {{ min_examples = 1, max_examples = 64, timer = \"1s\" }}\n\
              budget = {{ cpu = \"600s\", upload_kbps_min = 1 }}\n\
              identity = \"dev\"\npace = {{ checkins_per_needed = 3.0, min_interval = \"1s\" }}\n",
             self.tables()

@@ -120,7 +120,9 @@ fn served(sizes: &Sizes, task: &Task, users: Partition<'_>) -> anyhow::Result<Se
     let mut connection = Connection::open(&server.place)?;
     let keys = Keys::open(folder.path())?;
     let config = FleetConfig {
-        workers: physical::cores(),
+        // Some wait for the server while as many as there are cores train.
+        workers: 2 * physical::cores(),
+        trainings: physical::cores(),
         updates: Updates::Train,
         max_pause_ms: 20_000,
         ..FleetConfig::new(Arc::new(setup(&keys)?), users.num_users())

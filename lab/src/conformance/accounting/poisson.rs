@@ -11,6 +11,9 @@ use crate::conformance::case::{self, Case};
 /// Relative accuracy that tilted extrapolations had against the exact Gaussian.
 const TILTED: f64 = 2e-6;
 
+/// Relative distance between two upper bounds of one pair, on two lattices.
+const OF_PAIRS: f64 = 3e-6;
+
 /// `steps` rounds of the case's Poisson-sampled Gaussian.
 fn composed(case: &Case<'_>, recipe: Recipe, adjacency: Adjacency) -> anyhow::Result<Accountant> {
     let event = renyi::poisson(case.number("q")?, case.number("noise_multiplier")?)?;
@@ -151,10 +154,18 @@ pub(super) fn truncated_poisson(case: &Case<'_>) -> anyhow::Result<()> {
         max_cohort_size: case.whole("truncated_batch_size")?,
         noise_multiplier: case.noise("noise_multiplier")?,
     };
-    let (delta, steps) = (case.delta()?, case.whole("steps")?);
     let mut accountant = Accountant::new(Recipe::Pld);
-    accountant.compose(&event, steps)?;
-    let grid = Grid::new(case.number("vdi")?, steps);
-    let reference = case.required("epsilon_pld")?;
-    grid.epsilon(case, "epsilon_pld", &accountant, delta, reference)
+    accountant.compose(&event, case.whole("steps")?)?;
+    let (spent, enough) = accountant.bounds(case.delta()?)?;
+    let (spent, enough) = (spent.get(), enough.get());
+    // The peer's pair is wider than ours; the same grid over our pair is the oracle.
+    let (peer, pair) = (case.required("epsilon_pld")?, case.required("epsilon_pair")?);
+    case.ensure(enough < peer, || {
+        format!("epsilon: expected less than {peer:e}, got {enough:e}")
+    });
+    case.ensure(
+        spent <= pair && enough <= pair * (1.0 + OF_PAIRS) && enough >= pair * (1.0 - OF_PAIRS),
+        || format!("epsilon: expected bounds around {pair:e}, got [{spent:e}, {enough:e}]"),
+    );
+    Ok(())
 }

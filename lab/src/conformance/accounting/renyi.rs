@@ -63,7 +63,7 @@ pub(super) fn rdp_poisson_gaussian(case: &Case<'_>) -> anyhow::Result<()> {
 pub(super) fn rdp_accountant(case: &Case<'_>) -> anyhow::Result<()> {
     let (event, steps) = if case.has_input("rho") {
         let rho = Rho::new(case.number("rho")?)?;
-        (Event::ZeroConcentrated { rho }, case.whole("count")?)
+        (Event::ZeroConcentrated { rho, xi: 0.0 }, case.whole("count")?)
     } else if case.has_input("event") {
         (repeated(case)?, 1)
     } else {
