@@ -211,12 +211,13 @@ fn participations(shared: &Shared, task: TaskId, size: Size, released: &Released
         match abandoned.get(&place) {
             Some(users) => {
                 let listed = |user: &ParticipantId| names.get(user) == Some(&row.device);
-                // Under deadlines of seconds a session may be lost before its device, which has noted its participation, joins.
+                // A session may be lost before its device, which has noted its participation, joins.
                 let unheard = size.quick && participation.progress == Progress::Begun;
                 assert!(
                     unheard || users.iter().any(listed),
-                    "device {} at {place:?} is not counted",
-                    row.device
+                    "device {} at {place:?} is not counted: {:?}",
+                    row.device,
+                    participation.progress
                 );
             }
             None => {

@@ -379,7 +379,12 @@ impl Service {
             self.kill(number);
         }
         let seen = lock(&self.seen).clone();
-        check(self.folder.path(), self.task, self.size, &seen, fleet)
+        // On a busy machine a process may be taken for dead, and its sessions are lost with it, as they are at quick deadlines.
+        let size = Size {
+            quick: true,
+            ..self.size
+        };
+        check(self.folder.path(), self.task, size, &seen, fleet)
     }
 
     fn staged(&self) -> Vec<undertone_store::AttemptId> {
