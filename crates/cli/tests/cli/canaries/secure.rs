@@ -171,7 +171,7 @@ fn the_sum_of_a_secure_round_leaves_no_trace_in_a_server() {
             break locked;
         }
         drop(locked);
-        let over = threads.iter().position(|thread| thread.is_finished());
+        let over = threads.iter().position(std::thread::JoinHandle::is_finished);
         if let Some(over) = over {
             panic!("device {over} has ended: {:?}", threads.remove(over).join());
         }
