@@ -143,13 +143,7 @@ impl RunFile {
             return Err(RunError::value("configuration", "a table", got));
         };
         overrides.iter().try_for_each(|change| change.apply(&mut table))?;
-        let config: RunConfig = table.clone().try_into().map_err(|error: toml::de::Error| {
-            let message = error.to_string();
-            // The parser puts the place on a line of its own.
-            RunError::Config {
-                message: message.trim().replace('\n', " "),
-            }
-        })?;
+        let config: RunConfig = read(table.clone().into(), "")?;
         config.validate()?;
         Ok(Self {
             taken: taken(&table, &config),
@@ -179,6 +173,27 @@ impl RunFile {
         config.validate()?;
         Ok(config)
     }
+}
+
+/// Settings that a program has made: the value of the table `key` of a run file.
+///
+/// # Errors
+/// The errors of [`RunFile::from_value`] about shapes.
+pub fn settings_from_value<T: DeserializeOwned>(value: serde_json::Value, key: &str) -> Result<T> {
+    read(value_of(value, key)?, key)
+}
+
+fn read<T: DeserializeOwned>(value: toml::Value, key: &str) -> Result<T> {
+    value.try_into().map_err(|error: toml::de::Error| {
+        // The parser puts the place on a line of its own.
+        let message = error.to_string().trim().replace('\n', " ");
+        RunError::Config {
+            message: match key {
+                "" => message,
+                key => format!("{key}: {message}"),
+            },
+        }
+    })
 }
 
 /// A value of JSON as one of TOML, which has no null; `key` is the place of the value.
