@@ -181,14 +181,14 @@ fn limit(bits: u32, clients: usize) -> i64 {
 /// >>> list(udp.secagg.sum(vectors, dropped=[4]))
 /// [6, -4]
 #[pyfunction]
-#[pyo3(name = "_secagg_sum", signature = (vectors, *, bits=32, neighbours=None, threshold=None, dropped=None))]
+#[pyo3(signature = (vectors, *, bits=32, neighbours=None, threshold=None, dropped=None))]
 pub(crate) fn _secagg_sum(
     py: Python<'_>,
     vectors: &Bound<'_, PyMapping>,
     bits: u32,
     neighbours: Option<u32>,
     threshold: Option<u32>,
-    dropped: Option<Vec<i64>>,
+    dropped: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
     if !(8..=62).contains(&bits) {
         return Err(PyValueError::new_err(format!(
@@ -200,8 +200,13 @@ pub(crate) fn _secagg_sum(
         let (client, vector): (i64, Bound<'_, PyAny>) = item.extract()?;
         clients.insert(client, read_integers(&vector, &format!("vectors[{client}]"))?);
     }
-    let dropped: BTreeSet<i64> = dropped.unwrap_or_default().into_iter().collect();
-    if let Some(stranger) = dropped.iter().find(|client| !clients.contains_key(client)) {
+    let mut lost: BTreeSet<i64> = BTreeSet::new();
+    if let Some(dropped) = dropped {
+        for client in dropped.try_iter()? {
+            lost.insert(client?.extract()?);
+        }
+    }
+    if let Some(stranger) = lost.iter().find(|client| !clients.contains_key(client)) {
         return Err(PyValueError::new_err(format!(
             "dropped: expected clients of `vectors`, got {stranger}"
         )));
