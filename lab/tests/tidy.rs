@@ -140,7 +140,12 @@ const ARROWS: [(&str, &[&str]); 28] = [
         ],
     ),
     ("crates/query", &["present", "data"]),
-    ("python", &["accounting", "mechanisms", "coordinator"]),
+    (
+        "python",
+        &[
+            "present", "accounting", "mechanisms", "aggregation", "secagg", "data", "coordinator", "run", "report",
+        ],
+    ),
     ("crates/device-ffi", &["protocol", "device"]),
     (
         "lab",

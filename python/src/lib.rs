@@ -21,6 +21,14 @@ mod sensitivity;
 mod stream;
 mod threads;
 
+// Runs, data and sums.
+mod corpus;
+mod run;
+mod run_error;
+mod sum;
+mod table;
+mod watched;
+
 /// Native part of undertone_dp; use the names of undertone_dp instead.
 #[pymodule]
 #[pyo3(name = "_native")]
@@ -58,5 +66,19 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sensitivity::_plan, module)?)?;
     stream::register(module)?;
     mechanism::register(module)?;
-    sampler::register(module)
+    sampler::register(module)?;
+    // Runs, data and sums.
+    run_error::register(module)?;
+    sum::register(module)?;
+    module.add_class::<table::Table>()?;
+    module.add_class::<corpus::PyCorpus>()?;
+    module.add_function(wrap_pyfunction!(table::_records, module)?)?;
+    module.add_function(wrap_pyfunction!(corpus::_corpus, module)?)?;
+    module.add_function(wrap_pyfunction!(run::_train, module)?)?;
+    module.add_function(wrap_pyfunction!(run::_read_run, module)?)?;
+    module.add_function(wrap_pyfunction!(run::_read_ledger, module)?)?;
+    module.add_function(wrap_pyfunction!(run::_verify, module)?)?;
+    module.add_function(wrap_pyfunction!(run::_report, module)?)?;
+    module.add_function(wrap_pyfunction!(run::_export, module)?)?;
+    module.add_function(wrap_pyfunction!(run::_epsilon_delta, module)?)
 }

@@ -1,10 +1,11 @@
 //! The threads of the module: one pool of its own, made anew in a child process.
 
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
 struct Pool {
     pool: Option<Arc<ThreadPool>>,
@@ -26,6 +27,20 @@ pub(crate) fn install<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         Some(pool) => pool.install(work),
         None => work(),
     }
+}
+
+/// The pool of the module, or with a number of threads one of its own.
+///
+/// # Errors
+/// Threads that cannot be started.
+pub(crate) fn pool_of(threads: Option<NonZeroUsize>) -> Result<Arc<ThreadPool>, ThreadPoolBuildError> {
+    if threads.is_none()
+        && let Some(pool) = pool()
+    {
+        return Ok(pool);
+    }
+    let wanted = threads.map_or(0, NonZeroUsize::get);
+    Ok(Arc::new(ThreadPoolBuilder::new().num_threads(wanted).build()?))
 }
 
 fn pool() -> Option<Arc<ThreadPool>> {

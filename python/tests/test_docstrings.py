@@ -12,7 +12,7 @@ PAGES = pathlib.Path(__file__).parents[2]
 
 
 def public():
-    modules = [udp, udp.calibrate, udp.gaussian, udp.zcdp, udp.sensitivity]
+    modules = [udp, udp.calibrate, udp.gaussian, udp.zcdp, udp.sensitivity, udp.secagg]
     for module in modules:
         for name in module.__all__:
             value = getattr(module, name)
@@ -44,7 +44,7 @@ def test_the_example_of_the_package_runs():
     assert examples.examples and doctest.DocTestRunner(verbose=False).run(examples).failed == 0
 
 
-@pytest.mark.parametrize("page", ["docs/guide/python.md", "python/README.md"])
+@pytest.mark.parametrize("page", ["docs/guide/python.md", "docs/guide/python-runs.md", "python/README.md"])
 def test_the_code_of_a_page_runs(page):
     parts = (PAGES / page).read_text().split("```python\n")[1:]
     assert parts, f"{page} has no code"

@@ -7,7 +7,8 @@
 2.1245 to 2.1245
 """
 
-from undertone_dp import calibrate, check, gaussian, sensitivity, zcdp
+from undertone_dp import calibrate, check, gaussian, secagg, sensitivity, zcdp
+from undertone_dp._corpus import Corpus
 from undertone_dp._native import (
     Accountant,
     AccountingError,
@@ -39,6 +40,20 @@ from undertone_dp._native import (
 )
 from undertone_dp._native import group_privacy as group
 from undertone_dp._plan import plan
+
+# Runs, data and sums.
+from undertone_dp._native import (
+    AggregationError,
+    ClipReport,
+    ConfigError,
+    DataError,
+    ParamLayout,
+    RunError,
+    SecAggError,
+    Table,
+    clip,
+)
+from undertone_dp._run import Check, Progress, Run, RunGuarantee, Verification, train
 
 __all__ = [
     "Accountant",
@@ -75,4 +90,22 @@ __all__ = [
     "sensitivity",
     "set_threads",
     "zcdp",
+    # Runs, data and sums.
+    "AggregationError",
+    "Check",
+    "ClipReport",
+    "ConfigError",
+    "Corpus",
+    "DataError",
+    "ParamLayout",
+    "Progress",
+    "Run",
+    "RunError",
+    "RunGuarantee",
+    "SecAggError",
+    "Table",
+    "Verification",
+    "clip",
+    "secagg",
+    "train",
 ]

@@ -156,21 +156,38 @@ impl FromIterator<MicrobatchOutcome> for Diagnostics {
     }
 }
 
+/// Follows a round while its sum is gathered. Sources call it from any thread.
+pub trait Watch: Sync {
+    /// One more contribution is in the sum.
+    fn contribution(&self) {}
+
+    /// Asks the source to give the round up. A source reads it between two contributions.
+    fn stop(&self) -> bool {
+        false
+    }
+}
+
+/// A watch that sees nothing and never stops a round.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unwatched;
+
+impl Watch for Unwatched {}
+
 /// A source of the contributions of a round: threads of this process, other processes, a simulation of secure aggregation. It
 /// may block until they are there.
 pub trait UpdateSource {
     /// The reason for which there is no sum.
     type Error;
 
-    /// Gathers the sum of an opened round over a cohort. `on_contribution` is called once per contribution, from any thread.
+    /// Gathers the sum of an opened round over a cohort. `watch` is told of each contribution.
     ///
     /// # Errors
-    /// Whatever the source meets. Too few survivors are no error: the sum is then [`RoundSum::Abandoned`].
+    /// Whatever the source meets, and a round that `watch` stopped. Too few survivors are no error: the sum is then [`RoundSum::Abandoned`].
     fn gather(
         &mut self,
         opened: &Opened,
         cohort: &Cohort,
         parameters: &[f32],
-        on_contribution: &(dyn Fn() + Sync),
+        watch: &dyn Watch,
     ) -> Result<Gathered, Self::Error>;
 }

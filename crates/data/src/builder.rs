@@ -16,7 +16,7 @@ use crate::error::{DataError, Result, no_usable_text};
 use crate::examples::{Measure, cut_rows};
 use crate::file::Spool;
 use crate::hash::{hash_bytes, hex};
-use crate::progress::{Progress, Stage};
+use crate::progress::{Progress, Stage, proceed};
 use crate::random::Stream;
 use crate::rows::number;
 use crate::source::Source;
@@ -84,6 +84,7 @@ pub(crate) fn build(
             done += 1;
             if done % 1024 == 0 {
                 progress.update(Stage::Writing, done.min(total_users), Some(total_users));
+                proceed(progress)?;
             }
             let user = &spooled.users[group[0].user as usize];
             list_examples(tokens, group, &mut examples);
@@ -168,7 +169,7 @@ fn spool(
     let mut measure = Measure::default();
     let by_time = spec.caps_by_time();
     source.read(&mut |rows, total| {
-        for chunk in cut_rows(&cutter, rows)? {
+        for chunk in cut_rows(&cutter, rows, progress)? {
             output.write(bytemuck::cast_slice(&chunk.spool))?;
             measure.add(chunk.measure);
             for (row, words) in chunk.rows.clone().zip(chunk.lengths) {
@@ -193,7 +194,7 @@ fn spool(
         }
         done += rows.len() as u64;
         progress.update(Stage::Reading, done, total);
-        Ok(())
+        proceed(progress)
     })?;
     if start == 0 {
         return Err(no_usable_text(spec.source.describe(), users.len() as u64, done));

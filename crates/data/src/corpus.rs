@@ -13,7 +13,7 @@ use crate::limits::MAX_VOCABULARY_BYTES;
 use crate::path::expand;
 use crate::private_vocab::PrivateVocabulary;
 use crate::progress::Progress;
-use crate::source::{Source, texts_identity};
+use crate::source::{Identity, MemoryTable, Source, texts_identity};
 use crate::spec::{CorpusSpec, VocabularySpec};
 use crate::split::Split;
 use crate::stats::CorpusStats;
@@ -30,6 +30,7 @@ pub struct Corpus {
     stats: Arc<CorpusStats>,
     digest: Arc<str>,
     vocabulary_privacy: Option<Arc<PrivateVocabulary>>,
+    spec: Arc<CorpusSpec>,
 }
 
 impl Corpus {
@@ -47,7 +48,33 @@ impl Corpus {
         progress: &dyn Progress,
     ) -> Result<Corpus> {
         spec.validate()?;
-        let (source, source_identity) = Source::open(&spec.source, base_dir, progress)?;
+        let source = Source::open(&spec.source, base_dir, progress)?;
+        Corpus::of_source(source, spec, base_dir, cache_dir, progress)
+    }
+
+    /// Opens the corpus of a table in memory; otherwise like [`Corpus::open`].
+    ///
+    /// # Errors
+    /// The errors of [`Corpus::open`], and a `spec` whose source is not [`MemoryTable::source`].
+    pub fn from_table(
+        spec: &CorpusSpec,
+        table: &MemoryTable,
+        base_dir: &Path,
+        cache_dir: &Path,
+        progress: &dyn Progress,
+    ) -> Result<Corpus> {
+        spec.validate()?;
+        let source = Source::memory(&spec.source, table)?;
+        Corpus::of_source(source, spec, base_dir, cache_dir, progress)
+    }
+
+    fn of_source(
+        (source, source_identity): (Source<'_>, Identity),
+        spec: &CorpusSpec,
+        base_dir: &Path,
+        cache_dir: &Path,
+        progress: &dyn Progress,
+    ) -> Result<Corpus> {
         let privacy = vocabulary_privacy(spec, base_dir)?.map(Arc::new);
         let (vocabulary, vocabulary_identity) =
             Vocabulary::open(spec, privacy.as_deref(), base_dir, progress)?;
@@ -87,7 +114,14 @@ impl Corpus {
             stats: Arc::new(stats),
             digest: digest.into(),
             vocabulary_privacy,
+            spec: Arc::new(spec.clone()),
         }
+    }
+
+    /// The settings that the corpus was opened with.
+    #[must_use]
+    pub fn spec(&self) -> &CorpusSpec {
+        &self.spec
     }
 
     /// One partition.

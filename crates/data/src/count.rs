@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::error::{DataError, Result, no_usable_text, quoted};
 use crate::path::expand;
-use crate::progress::{Progress, Stage};
+use crate::progress::{Progress, Stage, proceed};
 use crate::rows::Rows;
 use crate::source::{Source, read_texts};
 use crate::spec::{CorpusSpec, SplitSpec};
@@ -41,7 +41,7 @@ impl WordCounts {
             counter.add(rows, |_| Ok(true))?;
             done += rows.len() as u64;
             progress.update(Stage::Counting, done, total);
-            Ok(())
+            proceed(progress)
         })?;
         counter.finish(VocabProvenance::PublicCorpus, || path.display().to_string(), done)
     }
@@ -76,7 +76,7 @@ impl WordCounts {
             counter.add(rows, |row| Ok(assign(&splitter, rows, row)? == Split::Train))?;
             done += rows.len() as u64;
             progress.update(Stage::Counting, done, total);
-            Ok(())
+            proceed(progress)
         })?;
         counter.finish(VocabProvenance::TrainingData, || spec.source.describe(), done)
     }

@@ -76,7 +76,7 @@ pub enum DataError {
         reason: &'static str,
     },
     /// A table has no column of the configured name.
-    #[error("{}: the file lacks the column {} that {key} names; its columns are {}", file.display(), quoted(column), list(found))]
+    #[error("{}: it lacks the column {} that {key} names; its columns are {}", file.display(), quoted(column), list(found))]
     MissingColumn {
         /// The table.
         file: PathBuf,
@@ -211,6 +211,29 @@ pub enum DataError {
         /// The reason for the refusal.
         detail: String,
     },
+    /// The work was given up on request.
+    #[error("interrupted: the corpus was not opened")]
+    Interrupted,
+    /// A table in memory cannot be read, or holds arrays that are no valid Arrow.
+    #[error(
+        "table{}: expected valid Arrow data, got: {}",
+        of_column(column),
+        words(detail)
+    )]
+    BadTable {
+        /// The column; empty where the table as a whole cannot be read.
+        column: String,
+        /// The reason for the refusal.
+        detail: String,
+    },
+    /// The table in memory that a run was made from is needed again, or is not that table.
+    #[error("data.source: expected {expected}, got {got}")]
+    Memory {
+        /// The table that the settings name.
+        expected: String,
+        /// A description of the table given.
+        got: String,
+    },
     /// A guarantee could not be computed.
     #[error(transparent)]
     Accounting(#[from] undertone_accounting::AccountingError),
@@ -265,6 +288,13 @@ const SHOWN_NAMES: usize = 20;
 /// The words of a library or another program for a message: longer ones than [`short`] allows.
 fn words(text: &str) -> String {
     shortened(text, 4 * 80)
+}
+
+fn of_column(name: &str) -> String {
+    match name.is_empty() {
+        true => String::new(),
+        false => format!(", column {}", quoted(name)),
+    }
 }
 
 fn list(names: &[String]) -> String {

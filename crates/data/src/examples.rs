@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use undertone_text::{ExampleCutter, Scratch, TextError};
 
 use crate::error::Result;
+use crate::progress::{Progress, proceed};
 use crate::rows::Rows;
 
 /// Examples of consecutive rows.
@@ -39,11 +40,16 @@ impl Measure {
 }
 
 /// Cuts a batch in parallel; the result does not depend on the number of threads.
-pub(crate) fn cut_rows(cutter: &ExampleCutter<'_>, rows: &Rows) -> Result<Vec<Chunk>> {
+pub(crate) fn cut_rows(
+    cutter: &ExampleCutter<'_>,
+    rows: &Rows,
+    progress: &dyn Progress,
+) -> Result<Vec<Chunk>> {
     const CHUNK: usize = 128;
     (0..rows.len().div_ceil(CHUNK))
         .into_par_iter()
         .map(|chunk| {
+            proceed(progress)?;
             let range = chunk * CHUNK..rows.len().min((chunk + 1) * CHUNK);
             let mut spool = Vec::new();
             let mut lengths = Vec::with_capacity(CHUNK);

@@ -7,7 +7,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Result, io};
-use crate::progress::{Progress, Stage};
+use crate::progress::{Progress, Stage, proceed};
 
 pub(crate) type Hash = [u8; 32];
 
@@ -40,6 +40,7 @@ pub(crate) fn hash_file(path: &Path, progress: &dyn Progress) -> Result<(u64, Ha
         hasher.update(&buffer[..read]);
         done += read as u64;
         progress.update(Stage::Hashing, done, Some(total));
+        proceed(progress)?;
     }
     Ok((done, hasher.finalize().into()))
 }

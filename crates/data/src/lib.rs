@@ -51,10 +51,10 @@ pub use import::{ImportOptions, ImportSummary, import, import_git};
 pub use limits::{MAX_LINE_BYTES, MAX_TEXT_BYTES, MAX_VOCABULARY_BYTES};
 pub use private_vocab::{PrivateSelection, PrivateVocabulary, SelectedWords, WordVotes};
 pub use progress::{NoProgress, Progress, Stage};
-pub use source::GitSource;
+pub use source::{GitSource, MemoryTable};
 pub use spec::{
-    CorpusSpec, CsvSource, GroupedSource, Keep, SourceSpec, SplitSpec, SyntheticSource, TableSource,
-    VocabularySpec,
+    CorpusSpec, CsvSource, GroupedSource, Keep, MemorySource, SourceSpec, SplitSpec, SyntheticSource,
+    TableSource, VocabularySpec,
 };
 pub use split::Split;
 pub use stats::{CorpusStats, Distribution, PartitionStats};

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::error::{DataError, Result};
+
 /// A stage of opening or importing a corpus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -42,10 +44,24 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Receives progress; called from one thread at a time, a few times a second at most per stage on large inputs.
-pub trait Progress: Sync {
-    /// `done` of `total` units of `stage` are finished; `total` is `None` where the source does not tell.
+/// Receives progress, and can end the work.
+pub trait Progress: Send + Sync {
+    /// `done` of `total` units of `stage` are finished; `total` is `None` where the source does not tell. Called from one thread at a
+    /// time, a few times a second at most per stage on large inputs.
     fn update(&self, stage: Stage, done: u64, total: Option<u64>);
+
+    /// `true` ends the work with [`DataError::Interrupted`] at the next block of a file or batch of rows. Called from any thread.
+    fn stop(&self) -> bool {
+        false
+    }
+}
+
+/// Ends the work where the caller asks for it.
+pub(crate) fn proceed(progress: &dyn Progress) -> Result<()> {
+    match progress.stop() {
+        true => Err(DataError::Interrupted),
+        false => Ok(()),
+    }
 }
 
 /// Ignores progress.

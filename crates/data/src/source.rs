@@ -1,10 +1,12 @@
 //! Sources of rows, behind one function.
 
+pub(crate) mod columns;
 mod csv;
 mod files;
 mod git;
 mod jsonl;
 pub(crate) mod lines;
+mod memory;
 pub(crate) mod parquet;
 mod plain;
 #[cfg(test)]
@@ -18,10 +20,11 @@ use crate::hash::pseudonym;
 use crate::path::expand;
 use crate::progress::Progress;
 use crate::rows::Rows;
-use crate::spec::{Columns, GroupedSource, SourceSpec, SyntheticSource};
+use crate::spec::{Columns, GroupedSource, MemorySource, SourceSpec, SyntheticSource};
 use crate::synthetic::Population;
 
 pub use git::GitSource;
+pub use memory::MemoryTable;
 
 /// Receives batches; the `Option<u64>` is the total number of rows, where the source knows it.
 pub(crate) type OnRows<'a> = dyn FnMut(&Rows, Option<u64>) -> Result<()> + 'a;
@@ -40,6 +43,7 @@ pub(crate) enum Source<'a> {
         salt: &'a [u8],
     },
     Grouped(Vec<PathBuf>, Columns<'static>),
+    Memory(&'a MemoryTable),
 }
 
 /// Files and commits a source reads, as a line that goes into the corpus digest.
@@ -71,7 +75,18 @@ impl<'a> Source<'a> {
                 Ok((Source::Csv(files, source.columns(), source.delimiter), identity))
             }
             SourceSpec::Grouped(source) => Source::grouped(source, base),
+            SourceSpec::Memory(source) => Err(DataError::Memory {
+                expected: source.in_words(),
+                got: "no table: give it to the function `train` of the Python package as `data`".to_owned(),
+            }),
         }
+    }
+
+    /// A table in memory, which must be the one that the settings name.
+    pub(crate) fn memory(spec: &SourceSpec, table: &'a MemoryTable) -> Result<(Source<'a>, Identity)> {
+        table.check(spec)?;
+        let MemorySource { rows, sha256, .. } = table.source();
+        Ok((Source::Memory(table), format!("table {rows} {sha256}")))
     }
 
     fn grouped(source: &GroupedSource, base: &Path) -> Result<(Source<'static>, Identity)> {
@@ -106,6 +121,7 @@ impl<'a> Source<'a> {
             Source::Git { .. } => Ok(1 << 30),
             Source::Parquet(files, columns) => text_bytes(files, *columns),
             Source::Grouped(files, columns) => text_bytes(files, *columns),
+            Source::Memory(table) => Ok(table.bytes()),
         }
     }
 
@@ -128,6 +144,7 @@ impl<'a> Source<'a> {
             Source::Synthetic(population) => population.read(on_rows),
             Source::Parquet(files, columns) => read_parquet(files, *columns, on_rows),
             Source::Grouped(files, columns) => read_parquet(files, *columns, on_rows),
+            Source::Memory(table) => table.read(on_rows),
             Source::Jsonl(files, columns) => read_jsonl(files, *columns, on_rows),
             Source::Csv(files, columns, delimiter) => {
                 each(files, &mut |file| csv::read(file, *columns, *delimiter, on_rows))

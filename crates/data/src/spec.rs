@@ -10,7 +10,7 @@ use source::default_text;
 use undertone_text::{Examples, MAX_VOCABULARY_WORDS};
 
 pub(crate) use source::Columns;
-pub use source::{CsvSource, GroupedSource, SourceSpec, SyntheticSource, TableSource};
+pub use source::{CsvSource, GroupedSource, MemorySource, SourceSpec, SyntheticSource, TableSource};
 
 /// Which text, whose, cut how: the `[data]` table of a run file.
 ///
@@ -273,7 +273,7 @@ impl CorpusSpec {
             ..self.clone()
         };
         match &mut spec.source {
-            SourceSpec::Synthetic(_) => {}
+            SourceSpec::Synthetic(_) | SourceSpec::Memory(_) => {}
             SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.path.clear(),
             SourceSpec::Csv(source) => source.path.clear(),
             SourceSpec::Grouped(source) => source.path.clear(),

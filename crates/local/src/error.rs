@@ -52,6 +52,9 @@ pub enum LocalError {
         /// The number of requested pieces.
         pieces: usize,
     },
+    /// The round was given up on request.
+    #[error("interrupted: the round was given up before its release")]
+    Interrupted,
     /// An error of the model.
     #[error(transparent)]
     Model(#[from] ModelError),

@@ -30,7 +30,7 @@ use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::participation::ParticipationKey;
 use undertone_coordinator::random::Randomness;
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
-use undertone_coordinator::source::UpdateSource;
+use undertone_coordinator::source::{UpdateSource, Watch};
 use undertone_present::numbers::hex;
 
 use workspace::RunDirectory;
@@ -75,8 +75,13 @@ pub struct RunOptions {
     pub resume: bool,
 }
 
-/// Receives the events of a run, to show them.
-pub trait Observer: Sync {
+/// Receives the events of a run, to show them, and can end it.
+pub trait Observer: Send + Sync {
+    /// `true` ends the training at the next user, round, batch of an evaluation or batch of rows. A round that it ends in is dropped
+    /// before its release, and the last checkpoint stays. Called from any thread.
+    fn stop(&self) -> bool {
+        false
+    }
     /// The corpus is being read: stage, amount done, total where it is known.
     fn on_corpus(&self, _stage: &str, _done: u64, _total: Option<u64>) {}
     /// Everything is ready; `planned` is the guarantee of the whole run, before the first round.
@@ -96,6 +101,27 @@ pub trait Observer: Sync {
 pub struct Silent;
 
 impl Observer for Silent {}
+
+/// Hands a round's progress to the run's observer.
+pub(crate) struct Watched<'a>(pub(crate) &'a dyn Observer);
+
+impl Watch for Watched<'_> {
+    fn contribution(&self) {
+        self.0.on_user();
+    }
+
+    fn stop(&self) -> bool {
+        self.0.stop()
+    }
+}
+
+/// Ends the training where the observer asks for it.
+pub(crate) fn proceed(observer: &dyn Observer) -> Result<()> {
+    match observer.stop() {
+        true => Err(RunError::Interrupted),
+        false => Ok(()),
+    }
+}
 
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -168,7 +194,10 @@ fn train_in(
     observer: &dyn Observer,
 ) -> Result<Summary> {
     let config = &file.config;
-    let corpus = directory.open_corpus(&config.data, &file.base, observer)?;
+    let corpus = match file.corpus() {
+        Some(corpus) => corpus.clone(),
+        None => directory.open_corpus(&config.data, &file.base, observer)?,
+    };
     let initial = config.initial_model.as_deref();
     let model = initial_model::model(&config.task.model, initial, &file.base, corpus.vocab())?;
     let model = Arc::from(model);
@@ -197,7 +226,7 @@ pub fn evaluate(
         parameters,
     } = Finished::open(run_dir, base, observer)?;
     let set = EvaluationSet::new(&corpus, split, None, &Randomness::seeded(0), 0)?;
-    set.evaluate(model.as_ref(), &parameters, eos, true, threads)
+    set.evaluate(model.as_ref(), &parameters, eos, true, threads, observer)
 }
 
 /// The model of a finished run, with the corpus that it was trained on.

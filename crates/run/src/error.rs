@@ -37,6 +37,12 @@ pub enum RunError {
         /// The parser's message with line, column and excerpt.
         message: String,
     },
+    /// A configuration that a program has made does not have the shape of a run file.
+    #[error("configuration: {message}")]
+    Config {
+        /// The parser's message with the place.
+        message: String,
+    },
     /// A `--set` override is not `key=value`.
     #[error("--set {given:?}: expected KEY=VALUE with a dotted key, for example `clip.norm=0.5`")]
     Override {
@@ -200,6 +206,9 @@ pub enum RunError {
         /// The actual value.
         got: String,
     },
+    /// The training was given up on request, between two users or two rounds.
+    #[error("interrupted: the run stands as its last checkpoint left it")]
+    Interrupted,
     /// The operating system gave no entropy.
     #[error("cannot read random bytes for the noise from the operating system: {0}")]
     Entropy(String),

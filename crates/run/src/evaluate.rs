@@ -8,6 +8,7 @@ use undertone_data::{Corpus, EosTargets, SpecialIds};
 use undertone_models::{PackedBatch, SequenceModel, SequenceWorker, StateMode};
 
 use crate::config::EvaluationSplit;
+use crate::driver::{Observer, proceed};
 use crate::error::{Result, RunError};
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_local::batch;
@@ -160,7 +161,7 @@ impl EvaluationSet {
     /// not rise as words become rarer.
     ///
     /// # Errors
-    /// From the model.
+    /// From the model; [`RunError::Interrupted`] where the observer ends the evaluation.
     pub fn evaluate(
         &self,
         model: &dyn SequenceModel,
@@ -168,6 +169,7 @@ impl EvaluationSet {
         eos: EosTargets,
         head_words: bool,
         threads: usize,
+        observer: &dyn Observer,
     ) -> Result<Metrics> {
         let head_words = head_words && self.special.first_word.is_some();
         let next = AtomicUsize::new(0);
@@ -179,6 +181,7 @@ impl EvaluationSet {
                 let Some(batch) = self.batches.get(index) else {
                     return Ok(());
                 };
+                proceed(observer)?;
                 let tally = self.tally(worker.as_mut(), parameters, batch, eos, head_words)?;
                 // A poisoned lock means that another thread panicked; its panic is what the caller will see.
                 if let Ok(mut done) = done.lock() {

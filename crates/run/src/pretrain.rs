@@ -20,7 +20,7 @@ use undertone_data::Split;
 
 use crate::checkpoint::{Checkpoint, Snapshot, State};
 use crate::driver::workspace::{self, RunDirectory};
-use crate::driver::{METRICS_FILE, Observer, RunOptions, Summary};
+use crate::driver::{METRICS_FILE, Observer, RunOptions, Summary, proceed};
 use crate::error::{Result, RunError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::files::JsonLines;
@@ -205,6 +205,7 @@ impl<'a> Pretraining<'a> {
     fn steps(&mut self) -> Result<()> {
         let config = &self.inputs.file.config;
         while self.step < config.steps {
+            proceed(self.inputs.observer)?;
             self.one_step()?;
             let step = self.step;
             let due = |every: u64| every > 0 && step.is_multiple_of(every);
@@ -215,9 +216,14 @@ impl<'a> Pretraining<'a> {
             if evaluates {
                 let eos = config.evaluation.eos;
                 let threads = self.inputs.options.threads;
-                let metrics =
-                    self.periodic
-                        .evaluate(self.inputs.model, &self.parameters, eos, false, threads)?;
+                let metrics = self.periodic.evaluate(
+                    self.inputs.model,
+                    &self.parameters,
+                    eos,
+                    false,
+                    threads,
+                    self.inputs.observer,
+                )?;
                 self.record_evaluation(metrics)?;
             }
         }
@@ -331,7 +337,14 @@ impl<'a> Pretraining<'a> {
         let limit = config.evaluation.final_max_tokens;
         let set = self.inputs.evaluation_set(limit, &self.randomness, 1)?;
         let eos = config.evaluation.eos;
-        let metrics = set.evaluate(model, &self.parameters, eos, true, options.threads)?;
+        let metrics = set.evaluate(
+            model,
+            &self.parameters,
+            eos,
+            true,
+            options.threads,
+            self.inputs.observer,
+        )?;
         self.record_evaluation(metrics.clone())?;
         self.checkpoint()?;
         self.trainings.push(Training::NotPrivate {

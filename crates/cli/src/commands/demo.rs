@@ -18,7 +18,7 @@ use undertone_run::config::EvaluationSplit;
 use undertone_run::evaluate::{EvaluationSet, Metrics};
 use undertone_run::metrics::EvaluationRecord;
 use undertone_run::verify::verify;
-use undertone_run::{Observer, Summary};
+use undertone_run::{Observer, Silent, Summary};
 use undertone_service::host::{Host, HostConfig};
 use undertone_service::identity::{DAY, Identity, Invitation};
 use undertone_service::keys::Keys;
@@ -305,6 +305,7 @@ impl Demo<'_> {
             EosTargets::Excluded,
             false,
             threads,
+            &Silent,
         )?)
     }
 

@@ -104,6 +104,10 @@ impl Progress for Behind<'_> {
     fn update(&self, stage: Stage, done: u64, _: Option<u64>) {
         self.progress.update(stage, self.done + done, Some(self.total));
     }
+
+    fn stop(&self) -> bool {
+        self.progress.stop()
+    }
 }
 
 #[cfg(test)]

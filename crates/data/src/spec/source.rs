@@ -22,6 +22,8 @@ pub enum SourceSpec {
     Csv(CsvSource),
     /// A folder of text grouped by user, as `undertone data group` writes it; its columns are known.
     Grouped(GroupedSource),
+    /// A table in memory, which the Python package hands over.
+    Memory(MemorySource),
 }
 
 impl Serialize for SourceSpec {
@@ -75,6 +77,31 @@ pub struct TableSource {
     pub text: String,
     /// Column with the time (unix seconds, a timestamp type, or an ISO date), if there is one. Rows may lack a time unless a
     /// split or a cap needs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// Column with `train`, `validation` or `test`, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<String>,
+}
+
+/// A table in the memory of a program that calls this library. Its rows are known by their number and their digest, so that a run is
+/// continued on the same table alone.
+///
+/// PRIVACY: number and digest are exact functions of the rows. They belong to the operator of the training, like metrics.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemorySource {
+    /// Number of rows.
+    pub rows: u64,
+    /// SHA-256 (64 hexadecimal digits) of the rows, as [`MemoryTable`](crate::MemoryTable) computes it.
+    pub sha256: String,
+    /// Column with the user's name or number.
+    #[serde(default = "default_user")]
+    pub user: String,
+    /// Column with the text.
+    #[serde(default = "default_text")]
+    pub text: String,
+    /// Column with the time (unix seconds or a timestamp type), if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
     /// Column with `train`, `validation` or `test`, if there is one.
@@ -202,6 +229,22 @@ impl CsvSource {
     }
 }
 
+impl MemorySource {
+    pub(crate) fn columns(&self) -> Columns<'_> {
+        let (time, split) = (self.time.as_deref(), self.split.as_deref());
+        Columns {
+            user: Some(&self.user),
+            text: &self.text,
+            time,
+            split,
+        }
+    }
+
+    pub(crate) fn in_words(&self) -> String {
+        format!("the table of {} rows with SHA-256 {}", self.rows, self.sha256)
+    }
+}
+
 impl SourceSpec {
     /// The source in a few words, for messages.
     #[must_use]
@@ -211,6 +254,7 @@ impl SourceSpec {
             SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.path.clone(),
             SourceSpec::Csv(source) => source.path.clone(),
             SourceSpec::Grouped(source) => source.path.clone(),
+            SourceSpec::Memory(source) => format!("the table of {} rows in memory", source.rows),
         }
     }
 
@@ -220,6 +264,7 @@ impl SourceSpec {
             SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.time.is_some(),
             SourceSpec::Csv(source) => source.time.is_some(),
             SourceSpec::Grouped(source) => source.time,
+            SourceSpec::Memory(source) => source.time.is_some(),
         }
     }
 
@@ -229,6 +274,7 @@ impl SourceSpec {
             SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.split.is_some(),
             SourceSpec::Csv(source) => source.split.is_some(),
             SourceSpec::Grouped(source) => source.split,
+            SourceSpec::Memory(source) => source.split.is_some(),
         }
     }
 

@@ -59,7 +59,7 @@ fn parquet_columns() {
     for (options, parts) in cases(
         r#"
         $ , text = "txt"
-        input: the file lacks the column "txt" that data.source.text names ... "user_id", "text"
+        input: it lacks the column "txt" that data.source.text names ... "user_id", "text"
         $ , user = "who"
         lacks the column "who" that data.source.user names
         $ , split = "part"
@@ -190,7 +190,7 @@ fn csv_lines() {
         (
             "",
             b"who,text\na,two words\n",
-            "input: the file lacks the column \"user_id\" that data.source.user names ... \"who\", \"text\"",
+            "input: it lacks the column \"user_id\" that data.source.user names ... \"who\", \"text\"",
         ),
         (
             "",

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
+use undertone_data::{Corpus, CorpusSpec};
 
 use super::RunConfig;
 use crate::error::{Result, RunError};
@@ -17,6 +18,7 @@ pub struct RunFile {
     pub base: PathBuf,
     /// Settings that the file leaves out and the run takes, as lines of a run file.
     pub taken: Vec<String>,
+    corpus: Option<Corpus>,
 }
 
 /// One `--set key=value`: a dotted key and a TOML value; a value that is not TOML is taken as a string.
@@ -57,6 +59,21 @@ impl Override {
         }
     }
 
+    /// A dotted key, as in [`Override::from_str`], and its value.
+    ///
+    /// # Errors
+    /// [`RunError::Override`] for a key with an empty part; [`RunError::Coordinator`] names the key of a null.
+    pub fn from_value(key: &str, value: serde_json::Value) -> Result<Self> {
+        let value = value_of(value, key)?;
+        let parts: Vec<String> = key.split('.').map(str::to_owned).collect();
+        if parts.iter().any(String::is_empty) {
+            return Err(RunError::Override {
+                given: format!("{key}={value}"),
+            });
+        }
+        Ok(Self { key: parts, value })
+    }
+
     fn apply(&self, table: &mut toml::Table) -> Result<()> {
         let Some((last, parents)) = self.key.split_last() else {
             return Ok(());
@@ -88,7 +105,50 @@ impl RunFile {
             config,
             base: base.into(),
             taken: Vec::new(),
+            corpus: None,
         }
+    }
+
+    /// The run on a corpus that is open already, such as that of a table in memory.
+    ///
+    /// # Errors
+    /// [`RunError::Coordinator`] if the corpus was opened with other settings than `[data]`.
+    pub fn with_corpus(mut self, corpus: Corpus) -> Result<Self> {
+        if corpus.spec() != &self.config.data {
+            let text = |data: &CorpusSpec| toml::to_string(data).unwrap_or_default().replace('\n', ", ");
+            let expected = format!("the settings of the corpus: {}", text(corpus.spec()));
+            return Err(RunError::value("data", expected, text(&self.config.data)));
+        }
+        self.corpus = Some(corpus);
+        Ok(self)
+    }
+
+    /// The corpus that is open already.
+    pub(crate) fn corpus(&self) -> Option<&Corpus> {
+        self.corpus.as_ref()
+    }
+
+    /// Checks a configuration that a program has made, with the keys of a run file. Relative paths start at `base`.
+    ///
+    /// # Errors
+    /// [`RunError::Coordinator`] names the key of a null or of a value outside its range. [`RunError::Config`] names the table of a key
+    /// that is unknown, missing or of a wrong type.
+    pub fn from_value(
+        value: serde_json::Value,
+        base: impl Into<PathBuf>,
+        overrides: &[Override],
+    ) -> Result<Self> {
+        let got = kind(&value);
+        let toml::Value::Table(mut table) = value_of(value, "")? else {
+            return Err(RunError::value("configuration", "a table", got));
+        };
+        overrides.iter().try_for_each(|change| change.apply(&mut table))?;
+        let config: RunConfig = read(table.clone().into(), "")?;
+        config.validate()?;
+        Ok(Self {
+            taken: taken(&table, &config),
+            ..Self::new(config, base)
+        })
     }
 
     /// Reads and checks a run file.
@@ -112,6 +172,72 @@ impl RunFile {
         let config: RunConfig = parse_as(text, path, overrides)?;
         config.validate()?;
         Ok(config)
+    }
+}
+
+/// Settings that a program has made: the value of the table `key` of a run file.
+///
+/// # Errors
+/// The errors of [`RunFile::from_value`] about shapes.
+pub fn settings_from_value<T: DeserializeOwned>(value: serde_json::Value, key: &str) -> Result<T> {
+    read(value_of(value, key)?, key)
+}
+
+fn read<T: DeserializeOwned>(value: toml::Value, key: &str) -> Result<T> {
+    value.try_into().map_err(|error: toml::de::Error| {
+        // The parser puts the place on a line of its own.
+        let message = error.to_string().trim().replace('\n', " ");
+        RunError::Config {
+            message: match key {
+                "" => message,
+                key => format!("{key}: {message}"),
+            },
+        }
+    })
+}
+
+/// A value of JSON as one of TOML, which has no null; `key` is the place of the value.
+fn value_of(value: serde_json::Value, key: &str) -> Result<toml::Value> {
+    use serde_json::Value;
+    let got = kind(&value);
+    let wrong = |expected: &str| RunError::value(key, expected, got);
+    Ok(match value {
+        Value::Null => return Err(wrong("a value (leave the key out for its default)")),
+        Value::Bool(value) => toml::Value::Boolean(value),
+        Value::String(value) => toml::Value::String(value),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(value), _) => toml::Value::Integer(value),
+            (None, Some(value)) if number.is_f64() => toml::Value::Float(value),
+            _ => return Err(RunError::value(key, "at most 9223372036854775807", number)),
+        },
+        Value::Array(values) => {
+            let values = values.into_iter().enumerate();
+            let values = values.map(|(index, value)| value_of(value, &format!("{key}[{index}]")));
+            toml::Value::Array(values.collect::<Result<_>>()?)
+        }
+        Value::Object(fields) => {
+            let fields = fields.into_iter().map(|(name, value)| {
+                let place = match key {
+                    "" => name.clone(),
+                    key => format!("{key}.{name}"),
+                };
+                Ok((name, value_of(value, &place)?))
+            });
+            toml::Value::Table(fields.collect::<Result<_>>()?)
+        }
+    })
+}
+
+/// The kind of a value of JSON, in words.
+fn kind(value: &serde_json::Value) -> &'static str {
+    use serde_json::Value;
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "a table",
     }
 }
 

@@ -39,7 +39,14 @@ impl Run<'_> {
         let (split, limit) = (evaluation.split, evaluation.final_max_tokens);
         let set = EvaluationSet::new(self.corpus, split, limit, &self.randomness, 1)?;
         let (model, threads) = (self.model.as_ref(), self.options.threads);
-        let metrics = set.evaluate(model, head.parameters(), evaluation.eos, true, threads)?;
+        let metrics = set.evaluate(
+            model,
+            head.parameters(),
+            evaluation.eos,
+            true,
+            threads,
+            self.observer,
+        )?;
         self.record_evaluation(head.round(), metrics.clone())?;
         Ok(metrics)
     }

@@ -16,6 +16,7 @@ use crate::source::RoundText;
 use crate::source::local::Part;
 use undertone_aggregation::Bound;
 use undertone_coordinator::identity::ModelIdentity;
+use undertone_coordinator::source::Unwatched;
 use undertone_local::{CpuEngine, LocalTask};
 
 /// Trains the work that rank 0 orders until it orders the end of the run. Only the folder of the corpus cache and the cores
@@ -98,7 +99,7 @@ pub fn train_as_follower(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> 
             bound: &bound,
             ranks,
         };
-        part.gather(&mut engine, &task, &|| ())?;
+        part.gather(&mut engine, &task, &Unwatched)?;
     }
 }
 

@@ -19,7 +19,7 @@ use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::head::{CloseError, Next, Opened, RunHead, Trained};
 use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::server_optimizer::ServerOptimizer;
-use undertone_coordinator::source::{Gathered, RoundSum};
+use undertone_coordinator::source::{Gathered, RoundSum, Unwatched};
 use undertone_coordinator::task::ClipConfig;
 use undertone_data::{Partition, Split};
 use undertone_mechanisms::RawSum;
@@ -246,7 +246,9 @@ impl<'a> Audited<'a> {
     }
 
     fn gather(&mut self, opened: &Opened, cohort: &Cohort, head: &RunHead) -> Result<Gathered> {
-        self.run.source.gather(opened, cohort, head.parameters(), &|| ())
+        self.run
+            .source
+            .gather(opened, cohort, head.parameters(), &Unwatched)
     }
 
     /// A round with its neighbour: four sums, two releases, and the questions R0 to R4.

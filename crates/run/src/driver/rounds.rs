@@ -10,7 +10,7 @@ use undertone_coordinator::source::Diagnostics;
 
 use super::entropy::round_entropy;
 use super::orders::Order;
-use super::{Run, workspace};
+use super::{Run, Watched, proceed, workspace};
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
 use crate::evaluate::Metrics;
@@ -22,6 +22,7 @@ impl Run<'_> {
     pub(super) fn rounds(&mut self, mut head: RunHead) -> Result<RunHead> {
         self.evaluate_again(&head)?;
         while head.round() < self.config.task.rounds {
+            proceed(self.observer)?;
             let started = Instant::now();
             let (opened, cohort) = match self.admit(&head) {
                 Ok(admitted) => admitted,
@@ -76,10 +77,8 @@ impl Run<'_> {
         };
         let pieces = cohort.microbatches.as_ref().map_or(cohort.users.len(), Vec::len);
         self.observer.on_round_start(round, pieces);
-        let observer = self.observer;
-        let mut gathered = self
-            .source
-            .gather(&opened, cohort, head.parameters(), &|| observer.on_user())?;
+        let watch = Watched(self.observer);
+        let mut gathered = self.source.gather(&opened, cohort, head.parameters(), &watch)?;
         let diagnostics = std::mem::take(&mut gathered.diagnostics);
         let times = diagnostics.times;
         phases.training = (times.users.saturating_sub(times.clip + times.sum)).as_secs_f64();
@@ -181,7 +180,7 @@ impl Run<'_> {
         let (model, threads) = (self.model.as_ref(), self.options.threads);
         let metrics = self
             .periodic
-            .evaluate(model, head.parameters(), eos, false, threads)?;
+            .evaluate(model, head.parameters(), eos, false, threads, self.observer)?;
         self.record_evaluation(head.round(), metrics)
     }
 

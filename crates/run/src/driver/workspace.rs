@@ -138,7 +138,8 @@ impl RunDirectory {
         {
             return Ok(base.path);
         }
-        let drawn = matches!(data.source, SourceSpec::Synthetic(_));
+        // Neither of them is a file.
+        let drawn = matches!(data.source, SourceSpec::Synthetic(_) | SourceSpec::Memory(_));
         let counted = matches!(data.vocabulary, None | Some(VocabularySpec::TrainingData { .. }));
         if drawn && counted {
             return Ok(PathBuf::from("."));
@@ -521,6 +522,10 @@ pub struct CorpusProgress<'a>(pub &'a dyn Observer);
 impl Progress for CorpusProgress<'_> {
     fn update(&self, stage: Stage, done: u64, total: Option<u64>) {
         self.0.on_corpus(&stage.to_string(), done, total);
+    }
+
+    fn stop(&self) -> bool {
+        self.0.stop()
     }
 }
 

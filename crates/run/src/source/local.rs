@@ -12,7 +12,7 @@ use undertone_coordinator::head::Opened;
 use undertone_coordinator::kept_examples::Microbatch;
 use undertone_coordinator::random::Randomness;
 use undertone_coordinator::source::{
-    Diagnostics, GatherTimes, Gathered, Participants, RoundSum, UpdateSource,
+    Diagnostics, GatherTimes, Gathered, Participants, RoundSum, UpdateSource, Watch,
 };
 use undertone_data::Partition;
 use undertone_local::{
@@ -59,7 +59,7 @@ impl UpdateSource for Local<'_> {
         opened: &Opened,
         cohort: &Cohort,
         parameters: &[f32],
-        on_contribution: &(dyn Fn() + Sync),
+        watch: &dyn Watch,
     ) -> Result<Gathered> {
         let started = Instant::now();
         let task = task_of(opened, parameters, self.settings, self.users.special());
@@ -79,7 +79,7 @@ impl UpdateSource for Local<'_> {
             bound: opened.bound(),
             ranks: self.ranks,
         };
-        let (sum, mut diagnostics, times) = part.gather(self.engine.as_mut(), &task, on_contribution)?;
+        let (sum, mut diagnostics, times) = part.gather(self.engine.as_mut(), &task, watch)?;
         diagnostics.times = GatherTimes {
             users: started.elapsed(),
             clip: times.clip,
@@ -149,16 +149,25 @@ impl<T> Pieces<T> {
     }
 }
 
+/// Ends the work of an engine, which stops at the first error of its sink, where the round is to be given up.
+fn proceed(watch: &dyn Watch) -> Result<(), LocalError> {
+    match watch.stop() {
+        true => Err(LocalError::Interrupted),
+        false => Ok(()),
+    }
+}
+
 struct UserSink<'a> {
     updates: &'a BoundedSum,
     bits: Option<&'a BoundedSum>,
     pieces: &'a Pieces<UserOutcome>,
     estimate: Option<f64>,
-    on_contribution: &'a (dyn Fn() + Sync),
+    watch: &'a dyn Watch,
 }
 
 impl UpdateSink for UserSink<'_> {
     fn accept(&self, place: usize, update: &[f32], outcome: LocalOutcome) -> Result<(), LocalError> {
+        proceed(self.watch)?;
         self.pieces.take(place)?;
         let added = self.updates.add(update, outcome.weight)?;
         if planted("M27") && place == 0 {
@@ -169,7 +178,7 @@ impl UpdateSink for UserSink<'_> {
             bits.add(&[if below { 0.5 } else { -0.5 }], 1.0)?;
         }
         self.pieces.record(place, outcome);
-        (self.on_contribution)();
+        self.watch.contribution();
         Ok(())
     }
 
@@ -186,7 +195,7 @@ struct ExampleSink<'a> {
     pieces: &'a Pieces<MicrobatchOutcome>,
     all: &'a [Microbatch],
     clips_in_kernel: bool,
-    on_contribution: &'a (dyn Fn() + Sync),
+    watch: &'a dyn Watch,
 }
 
 impl UpdateSink for ExampleSink<'_> {
@@ -200,6 +209,7 @@ impl UpdateSink for ExampleSink<'_> {
         update: &[f32],
         mut outcome: MicrobatchOutcome,
     ) -> Result<(), LocalError> {
+        proceed(self.watch)?;
         self.pieces.take(number)?;
         match NonZeroU32::new(self.all[number].len() as u32) {
             Some(examples) if self.clips_in_kernel => {
@@ -208,7 +218,7 @@ impl UpdateSink for ExampleSink<'_> {
             _ => outcome.added(self.sum.add(update, 1.0)?),
         }
         self.pieces.record(number, outcome);
-        (self.on_contribution)();
+        self.watch.contribution();
         Ok(())
     }
 }
@@ -228,11 +238,11 @@ impl Part<'_> {
         &self,
         engine: &mut dyn Engine,
         task: &LocalTask<'_>,
-        on_contribution: &(dyn Fn() + Sync),
+        watch: &dyn Watch,
     ) -> Result<(RoundSum, Diagnostics, EngineTimes)> {
         match self.microbatches {
-            Some(all) => self.examples(all, engine, task, on_contribution),
-            None => self.users(engine, task, on_contribution),
+            Some(all) => self.examples(all, engine, task, watch),
+            None => self.users(engine, task, watch),
         }
     }
 
@@ -241,7 +251,7 @@ impl Part<'_> {
         &self,
         engine: &mut dyn Engine,
         task: &LocalTask<'_>,
-        on_contribution: &(dyn Fn() + Sync),
+        watch: &dyn Watch,
     ) -> Result<(RoundSum, Diagnostics, EngineTimes)> {
         let RoundText { partition, users, .. } = self.text;
         let mut sum = BoundedSum::new(self.bound.clone());
@@ -266,16 +276,19 @@ impl Part<'_> {
             bits: bits.as_ref(),
             pieces: &pieces,
             estimate: task.estimate,
-            on_contribution,
+            watch,
         };
         let work = Work::Users {
             text: &self.text,
             places: &places,
         };
-        let of_user = |EngineError { place, source }| RunError::UserUpdate {
-            round: task.round,
-            user: users.get(place).copied().unwrap_or(place),
-            source: Box::new(source.into()),
+        let of_user = |EngineError { place, source }| match source {
+            LocalError::Interrupted => RunError::Interrupted,
+            source => RunError::UserUpdate {
+                round: task.round,
+                user: users.get(place).copied().unwrap_or(place),
+                source: Box::new(source.into()),
+            },
         };
         let times = engine.train(task, &work, &sink).map_err(of_user)?;
         let outcomes = pieces.finish(&places).map_err(of_user)?;
@@ -297,7 +310,7 @@ impl Part<'_> {
         all: &[Microbatch],
         engine: &mut dyn Engine,
         task: &LocalTask<'_>,
-        on_contribution: &(dyn Fn() + Sync),
+        watch: &dyn Watch,
     ) -> Result<(RoundSum, Diagnostics, EngineTimes)> {
         let mut sum = BoundedSum::new(self.bound.clone());
         let order: Vec<usize> = (0..all.len()).collect();
@@ -308,20 +321,23 @@ impl Part<'_> {
             pieces: &pieces,
             all,
             clips_in_kernel: task.clips_in_kernel(),
-            on_contribution,
+            watch,
         };
         let work = Work::Microbatches {
             text: &AllText(self.text.partition),
             all,
             numbers: &numbers,
         };
-        let of_examples = |EngineError { place, source }| RunError::Examples {
-            round: task.round,
-            users: all
-                .get(place)
-                .map(|microbatch| microbatch.iter().map(|&(user, _)| user).collect())
-                .unwrap_or_default(),
-            source: Box::new(source.into()),
+        let of_examples = |EngineError { place, source }| match source {
+            LocalError::Interrupted => RunError::Interrupted,
+            source => RunError::Examples {
+                round: task.round,
+                users: all
+                    .get(place)
+                    .map(|microbatch| microbatch.iter().map(|&(user, _)| user).collect())
+                    .unwrap_or_default(),
+                source: Box::new(source.into()),
+            },
         };
         let times = engine.train(task, &work, &sink).map_err(of_examples)?;
         let outcomes = pieces.finish(&numbers).map_err(of_examples)?;

@@ -13,7 +13,7 @@ use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::session_terms::SessionTerms;
 use undertone_coordinator::source::{
-    Diagnostics, GatherTimes, Gathered, Participants, RoundSum, UpdateSource,
+    Diagnostics, GatherTimes, Gathered, Participants, RoundSum, UpdateSource, Watch,
 };
 use undertone_coordinator::task::{DropoutConfig, SumName};
 use undertone_data::Partition;
@@ -105,7 +105,7 @@ impl UpdateSource for SecAggSimulation<'_> {
         opened: &Opened,
         cohort: &Cohort,
         parameters: &[f32],
-        on_contribution: &(dyn Fn() + Sync),
+        watch: &dyn Watch,
     ) -> Result<Gathered> {
         let started = Instant::now();
         let task = task_of(opened, parameters, self.settings, self.users.special());
@@ -130,7 +130,7 @@ impl UpdateSource for SecAggSimulation<'_> {
             opened.bound(),
             &self.randomness,
             workers,
-            on_contribution,
+            watch,
         )?;
         let mut diagnostics: Diagnostics = summed.outcomes.into_iter().collect();
         diagnostics.times = GatherTimes {
@@ -219,7 +219,7 @@ impl SecureRounds {
         bound: &Bound,
         randomness: &Randomness,
         workers: &mut [LocalWorker],
-        on_user: &(dyn Fn() + Sync),
+        watch: &dyn Watch,
     ) -> Result<Summed> {
         let cohort = round_users.text.users;
         let started = Instant::now();
@@ -249,8 +249,8 @@ impl SecureRounds {
             context: self.names.next(task.round, task.theta, self.terms),
             clients: cohort.len() as u32,
             input: &|client, vector| {
-                encoding_workers.work(client as usize, vector)?;
-                on_user();
+                encoding_workers.work(client as usize, vector, watch)?;
+                watch.contribution();
                 Ok(())
             },
             drop_out: &|client| lost[client as usize],
@@ -337,7 +337,17 @@ struct Outcomes {
 
 impl EncodingWorkers<'_, '_> {
     /// Trains the user at this place of the cohort and writes its residues.
-    fn work(&self, place: usize, vector: &mut ModularVec) -> std::result::Result<(), AggregationError> {
+    fn work(
+        &self,
+        place: usize,
+        vector: &mut ModularVec,
+        watch: &dyn Watch,
+    ) -> std::result::Result<(), AggregationError> {
+        if watch.stop() {
+            let mut done = self.done.lock().map_err(|_| AggregationError::Poisoned)?;
+            done.failure.get_or_insert(RunError::Interrupted);
+            return Err(AggregationError::Poisoned);
+        }
         let user = self.users.text.users[place];
         // There is a worker for every thread.
         let (worker, mut encoder) = self

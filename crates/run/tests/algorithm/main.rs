@@ -4,6 +4,7 @@
 mod bounded;
 mod engines;
 mod forger;
+mod interrupted;
 mod lifted_sums;
 mod personalize;
 mod plan;

@@ -12,7 +12,7 @@ use undertone_coordinator::participant::ParticipantId;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::random::Randomness;
 use undertone_coordinator::record::LedgerEntry;
-use undertone_coordinator::source::{Diagnostics, Gathered, UpdateSource};
+use undertone_coordinator::source::{Diagnostics, Gathered, Unwatched, UpdateSource};
 use undertone_coordinator::task::TaskConfig;
 use undertone_data::{Corpus, NoProgress, Partition, SpecialIds, Split};
 use undertone_local::{CpuEngine, Engine, LocalError, LocalTask, LocalWorker, UserOutcome, batch};
@@ -265,7 +265,7 @@ impl<'a> Round<'a> {
             randomness: Randomness::seeded(1),
             ranks: &OneProcess,
         };
-        source.gather(opened, cohort, self.theta, &|| ())
+        source.gather(opened, cohort, self.theta, &Unwatched)
     }
 
     /// The released average of the first round over this cohort, and what its training was like.

@@ -1,0 +1,379 @@
+"""Runs: training, and what a run directory holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from undertone_dp import _native
+from undertone_dp._corpus import Corpus
+from undertone_dp._native import Table
+from undertone_dp._settings import as_mapping, form, plain
+
+if TYPE_CHECKING:
+    import numpy
+
+
+@dataclass(frozen=True)
+class RunGuarantee:
+    """A guarantee of a run, with what it was computed from. `str()` rounds epsilon up.
+
+    >>> import undertone_dp as udp
+    >>> print(udp.RunGuarantee.of({"epsilon": 1.2341, "delta": 1e-5, "adjacency": "add-or-remove one user"}))
+    (eps = 1.24, delta = 1e-5), add-or-remove one user
+    """
+
+    epsilon: float
+    """Upper bound on the privacy loss."""
+    delta: float
+    """Mass on which the bound may fail."""
+    adjacency: str
+    """The relation between populations that the guarantee compares."""
+    record: dict[str, Any]
+    """The guarantee as in `privacy.json`: sampling, accountant, rounds, population, noise multiplier and more."""
+
+    @staticmethod
+    def of(record: Mapping[str, Any]) -> RunGuarantee:
+        """The guarantee of a record of `privacy.json`.
+
+        >>> import undertone_dp as udp
+        >>> udp.RunGuarantee.of({"epsilon": 1.0, "delta": 1e-5, "adjacency": "add-or-remove one user"}).epsilon
+        1.0
+        """
+        return RunGuarantee(record["epsilon"], record["delta"], record["adjacency"], dict(record))
+
+    def __str__(self) -> str:
+        return f"{_native._epsilon_delta(self.epsilon, self.delta)}, {self.adjacency}"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{self}</code>"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of a verification; it passed if `problems` is empty.
+
+    >>> import undertone_dp as udp
+    >>> udp.Check("ledger", "20 rounds", []).holds
+    True
+    """
+
+    name: str
+    """The name of the check."""
+    found: str
+    """The findings in a few words."""
+    problems: list[str]
+    """The failed claims, each naming its file, line or figure."""
+
+    @property
+    def holds(self) -> bool:
+        """True if the check found no problem."""
+        return not self.problems
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The claims of a run directory, recomputed from its files, as by `undertone verify`.
+
+    >>> import undertone_dp as udp
+    >>> udp.Verification(False, [udp.Check("ledger", "", ["line 3 is missing"])], None, []).raise_for_problems()
+    Traceback (most recent call last):
+    undertone_dp.RunError: ledger: line 3 is missing
+    """
+
+    holds: bool
+    """True if every claim was confirmed."""
+    checks: list[Check]
+    """Every check, in order."""
+    recomputed: RunGuarantee | None
+    """The guarantee recomputed from the ledger."""
+    notes: list[str]
+    """Conditions beside the files."""
+
+    def raise_for_problems(self) -> None:
+        """Raises a `RunError` with every problem, if there is one.
+
+        >>> import undertone_dp as udp
+        >>> udp.Verification(True, [], None, []).raise_for_problems()
+        """
+        problems = [f"{check.name}: {problem}" for check in self.checks for problem in check.problems]
+        if problems or not self.holds:
+            raise _native.RunError("\n".join(problems) or "the run could not be verified")
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{_escape(check.name)}</td><td>{'holds' if check.holds else 'fails'}</td>"
+            f"<td>{_escape('; '.join(check.problems) or check.found)}</td></tr>"
+            for check in self.checks
+        )
+        return f"<table><tr><th>check</th><th></th><th></th></tr>{rows}</table>"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One event of a training.
+
+    >>> import undertone_dp as udp
+    >>> udp.Progress("round", {"round": 0, "train_loss": 2.5}).record["train_loss"]
+    2.5
+    """
+
+    kind: Literal["corpus", "start", "round", "evaluation"]
+    """The corpus is read, the run starts, a round is done, or the model was evaluated."""
+    record: dict[str, Any]
+    """`corpus`: stage, done, total. `start`: start, planned, resumed_at. Otherwise the line of `metrics.jsonl`."""
+
+
+class Run:
+    """A run directory as it was when it was opened.
+
+    `metrics` and `evaluations` hold exact statistics of people: sizes, norms and losses. Only the model is a private release.
+
+    >>> import tempfile
+    >>> import undertone_dp as udp
+    >>> run = udp.train({
+    ...     "name": "tiny", "rounds": 2, "seed": 1, "data": {"source": {"kind": "synthetic", "users": 60, "words": 40}},
+    ...     "model": {"family": "dplm", "embed": 4, "hidden": 4}, "cohort": {"users_per_round": 12},
+    ...     "user_update": {"batch_size": 4, "learning_rate": 0.5}, "clip": {"kind": "flat", "norm": 0.3},
+    ...     "privacy": {"noise_multiplier": 2.0, "delta": 1e-5},
+    ... }, out=tempfile.mkdtemp())
+    >>> run.finished, run.verify().holds, len(run.metrics), run.guarantee.adjacency
+    (True, True, 2, 'add-or-remove one user')
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._data = json.loads(_native._read_run(self._path))
+        self._privacy: dict[str, Any] = self._data["privacy"] or {}
+
+    @staticmethod
+    def open(path: str | os.PathLike[str]) -> Run:
+        """Reads a run directory, finished or not.
+
+        >>> import undertone_dp as udp
+        >>> udp.Run.open("no-such-run")
+        Traceback (most recent call last):
+        FileNotFoundError: [Errno 2] no such file; a run directory has one: 'no-such-run/metrics.jsonl'
+        """
+        return Run(path)
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self._path
+
+    @property
+    def name(self) -> str:
+        """The name of the run."""
+        return self._data["start"]["run"]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings of the run, as in `config.toml`."""
+        return tomllib.loads(self._data["config"] or "")
+
+    @property
+    def finished(self) -> bool:
+        """True if the run is over and its model released."""
+        return self._data["finished"]
+
+    def _guarantee(self, *names: str) -> RunGuarantee | None:
+        for name in names:
+            if record := self._privacy.get(name):
+                return RunGuarantee.of(record)
+        return None
+
+    @property
+    def planned(self) -> RunGuarantee | None:
+        """The guarantee that was computed before training."""
+        return self._guarantee("planned")
+
+    @property
+    def guarantee(self) -> RunGuarantee | None:
+        """The guarantee recomputed from the ledger, with the costs of a private vocabulary and of the initial model where they are known."""
+        return self._guarantee("with_initial_model", "with_vocabulary", "observed")
+
+    @property
+    def worst_case(self) -> RunGuarantee | None:
+        """The guarantee of the rounds that were made, for each user who keeps to the declared participation schema."""
+        return self._guarantee("worst_case")
+
+    @property
+    def estimate(self) -> RunGuarantee | None:
+        """The guarantee that a larger run with this noise would have; never the guarantee of this run."""
+        return self._guarantee("estimate")
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings of the privacy report: seeded noise, words from the training data, estimates."""
+        return list(self._privacy.get("warnings", []))
+
+    @property
+    def metrics(self) -> Table:
+        """One row per round. These are exact statistics of people, and no part of the release."""
+        return _native._records(json.dumps(self._data["rounds"]))
+
+    @property
+    def evaluations(self) -> Table:
+        """One row per evaluation. These are exact statistics of people, and no part of the release."""
+        return _native._records(json.dumps(self._data["evaluations"]))
+
+    @property
+    def ledger(self) -> Table:
+        """One row per round of the ledger that the guarantee is recomputed from."""
+        return _native._records(_native._read_ledger(self._path))
+
+    def verify(self) -> Verification:
+        """Recomputes the claims of the finished run from its files, as `undertone verify` does."""
+        answer = json.loads(_native._verify(self._path))
+        found = answer["verification"]
+        recomputed = found["recomputed"]
+        return Verification(
+            answer["holds"],
+            [Check(check["name"], check["found"], check["problems"]) for check in found["checks"]],
+            RunGuarantee.of(recomputed) if recomputed else None,
+            found["notes"],
+        )
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The report as one HTML document; with a path it is written there too."""
+        html = _native._report(self._path)
+        if path is not None:
+            Path(path).write_text(html, encoding="utf-8")
+        return html
+
+    def weights(self) -> dict[str, numpy.ndarray[Any, Any]]:
+        """The tensors of the released model by name: read-only views of `model.safetensors`. It needs numpy."""
+        import numpy
+
+        file = self._path / "model.safetensors"
+        mapped = numpy.memmap(file, dtype=numpy.uint8, mode="r")
+        start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
+        header = json.loads(mapped[8:start].tobytes())
+        tensors: dict[str, numpy.ndarray[Any, Any]] = {}
+        for name, tensor in header.items():
+            if name == "__metadata__":
+                continue
+            if tensor["dtype"] != "F32":
+                raise _native.RunError(f"{file}: tensor {name}: expected dtype F32, got {tensor['dtype']}")
+            first, last = tensor["data_offsets"]
+            tensors[name] = mapped[start + first : start + last].view("<f4").reshape(tensor["shape"])
+        return tensors
+
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        layout: Literal["gpt2", "undertone"] = "gpt2",
+        *,
+        overwrite: bool = False,
+    ) -> Path:
+        """Writes the model and its words into a new folder for other programs; `gpt2` is for transformers alone."""
+        return Path(_native._export(self._path, Path(folder), layout, overwrite))
+
+    def __repr__(self) -> str:
+        return f"Run.open({str(self._path)!r})"
+
+    def _repr_html_(self) -> str:
+        facts = [("run", self.name), ("finished", str(self.finished)), ("rounds", str(len(self._data["rounds"])))]
+        for name in ("planned", "guarantee", "worst_case", "estimate"):
+            if (guarantee := getattr(self, name)) is not None:
+                facts.append((name.replace("_", " "), str(guarantee)))
+        facts += [("warning", warning) for warning in self.warnings]
+        rows = "".join(f"<tr><th>{_escape(name)}</th><td>{_escape(value)}</td></tr>" for name, value in facts)
+        return f"<table>{rows}</table>"
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def train(
+    config: Mapping[str, Any] | str | os.PathLike[str],
+    *,
+    data: Any = None,
+    out: str | os.PathLike[str] = "runs",
+    overrides: Mapping[str, object] = {},
+    threads: int | None = None,
+    resume: bool = False,
+    progress: Callable[[Progress], object] | bool = False,
+) -> Run:
+    """Trains a run with user-level differential privacy, and returns it. The files are those of `undertone train`.
+
+    `config` has the keys of a run file: a mapping, TOML text of several lines, or a path. Relative paths start at the folder of the
+    file, or else at the working directory. `data` is a `Corpus`, or a table whose columns `config["data"]["source"]` names.
+    `progress` is a function that takes a `Progress`, on the calling thread, or True for a bar on standard error.
+
+    An interrupt ends the training between two users. The round is dropped before its release, and the last checkpoint stays:
+    `resume=True` goes on from there.
+
+    >>> import tempfile
+    >>> import undertone_dp as udp
+    >>> posts = {"user": [f"u{row % 40}" for row in range(400)], "text": ["we meet at noon", "see you at noon"] * 200}
+    >>> corpus = udp.Corpus.from_table(
+    ...     posts, user="user", text="text", vocabulary={"kind": "training_data", "size": 20},
+    ...     split={"kind": "held_out_users", "validation": 0.2, "test": 0.0},
+    ... )
+    >>> rounds = []
+    >>> run = udp.train(
+    ...     {"name": "posts", "rounds": 3, "model": {"family": "dplm", "embed": 4, "hidden": 4},
+    ...      "cohort": {"users_per_round": 8}, "user_update": {"batch_size": 4, "learning_rate": 0.5},
+    ...      "clip": {"kind": "flat", "norm": 0.3}, "privacy": {"noise_multiplier": 2.0, "delta": 1e-5}},
+    ...     data=corpus, out=tempfile.mkdtemp(), progress=lambda event: rounds.append(event.kind),
+    ... )
+    >>> run.finished, rounds.count("round")
+    (True, 3)
+    """
+    corpus = None
+    if data is None:
+        kind, content = form(config)
+    else:
+        settings = as_mapping(config, overrides)
+        overrides = {}
+        if isinstance(data, Corpus):
+            corpus = data
+            settings.setdefault("data", corpus.settings)
+        else:
+            corpus = Corpus._of(data, settings.get("data", {}))
+            settings["data"] = corpus.settings
+        kind, content = form(settings)
+    changes = json.dumps({key: plain(value, key) for key, value in overrides.items()})
+    on_event: Callable[[str, str], object] | None = None
+    if callable(progress):
+        on_event = lambda kind, record: progress(Progress(kind, json.loads(record)))  # pyright: ignore
+    elif progress:
+        on_event = _Bar()
+    native = None if corpus is None else corpus._native
+    path = _native._train(kind, content, changes, Path(out), threads, resume, native, on_event)
+    return Run(path)
+
+
+class _Bar:
+    """A bar on standard error: one line that is written again after each round."""
+
+    WIDTH = 40
+
+    def __init__(self) -> None:
+        self._rounds = 0
+        self._done = 0
+
+    def __call__(self, kind: str, text: str) -> None:
+        record = json.loads(text)
+        if kind == "start":
+            self._rounds, self._done = record["start"]["rounds"], record["resumed_at"]
+        elif kind == "round":
+            self._done = record["round"] + 1
+            filled = self.WIDTH * self._done // max(self._rounds, 1)
+            bar = "#" * filled + "." * (self.WIDTH - filled)
+            loss = record.get("train_loss")
+            shown = "" if loss is None else f"  loss {loss:.3f}"
+            sys.stderr.write(f"\rrounds {bar} {self._done}/{self._rounds}{shown}  ")
+        elif kind == "evaluation":
+            metrics = record["metrics"]
+            sys.stderr.write(f"\rround {record['round']}: {record['split']} top-1 {100 * metrics['top1']:.2f} %\n")
+        sys.stderr.flush()
