@@ -40,7 +40,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
     /// Keep the service in this data folder. It is made where there is none.
-    /// The demonstration makes `undertone-demo` where none is given.
+    /// Without this option, the demonstration makes `undertone-demo`, or `undertone-demo-2` where that exists, and so on.
     #[arg(long, value_name = "DIR", required_unless_present = "demo")]
     data: Option<PathBuf>,
     /// Show the whole service: a small task, 200 simulated devices on this machine, and a verified export.
@@ -193,16 +193,29 @@ impl ServeArgs {
 
     /// The data folder.
     fn folder(&self) -> &Path {
-        // The parser asks for a folder everywhere else.
-        self.data.as_deref().unwrap_or(Path::new("undertone-demo"))
+        // The parser asks for a folder everywhere but for the demonstration.
+        self.data.as_deref().unwrap_or(Path::new(DEMO))
     }
+}
+
+/// The folder of a demonstration that names none. An earlier demonstration keeps its own.
+const DEMO: &str = "undertone-demo";
+
+/// The first name of a demonstration's folder that is free.
+fn free_folder() -> PathBuf {
+    let numbered = (2..).map(|number| PathBuf::from(format!("{DEMO}-{number}")));
+    std::iter::once(PathBuf::from(DEMO))
+        .chain(numbered)
+        .find(|folder| !folder.exists())
+        .unwrap_or_else(|| PathBuf::from(DEMO))
 }
 
 /// Serves until a signal, or until the rounds that were asked for are released.
 pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
     if args.demo {
         let threads = start_threads(args.threads)?;
-        return demo::run(args.folder(), args.rounds, threads, output);
+        let folder = args.data.clone().unwrap_or_else(free_folder);
+        return demo::run(&folder, args.rounds, threads, output);
     }
     if args.rounds.is_some() && !args.exit {
         bail!("--rounds ends the service after that number of rounds, so it needs --exit");

@@ -90,7 +90,7 @@ fn processes_that_are_killed_at_every_fail_point_release_each_round_once() {
     let Some(server) = Server::start() else { return };
     let mut died = 0;
     let mut plays = 0;
-    for seed in 0..UNDERTONE_SEEDS {
+    for seed in seeds() {
         for first in 0..POINTS.len() {
             // Each point is the first of one play, with two others that the seed draws.
             let point = |place: u64| {
@@ -113,8 +113,14 @@ fn processes_that_are_killed_at_every_fail_point_release_each_round_once() {
     assert!(died >= plays, "{died} deaths in {plays} plays");
 }
 
-/// Seeds of the long part.
-const UNDERTONE_SEEDS: u64 = 2;
+/// Seeds of the long part: 2 of them, or those from `FIRST` up to `END` of `UNDERTONE_TEST_SEEDS=FIRST..END`. Each takes about six minutes.
+fn seeds() -> std::ops::Range<u64> {
+    let Ok(range) = std::env::var("UNDERTONE_TEST_SEEDS") else {
+        return 0..2;
+    };
+    let (first, end) = range.split_once("..").unwrap();
+    first.parse().unwrap()..end.parse().unwrap()
+}
 
 /// Kills processes at random times, `kills` in all.
 fn at_random_times(rounds: u64, users_per_round: u64, devices: usize, kills: u64) {
