@@ -45,7 +45,7 @@ pyo3::create_exception!(
      ...                           vocabulary={'kind': 'training_data', 'size': 9})\n\
      ... except udp.DataError as error:\n\
      ...     print(error.kind, '|', error)\n\
-     wrong-type | table: column \"user\": expected a string or integer type, got Float64\n"
+     bad-value | table, row 1: column \"user\": expected a value, got null\n"
 );
 pyo3::create_exception!(
     undertone_dp,
@@ -130,13 +130,15 @@ pub(crate) fn of_secagg(error: &SecAggError) -> PyErr {
 
 /// `OSError` with `errno` and `filename`, and the whole sentence as a note.
 fn of_file(error: &dyn std::error::Error, path: &Path, source: &std::io::Error) -> PyErr {
-    let Some(number) = source.raw_os_error() else {
+    // The run crate makes errors of its own about files that are missing.
+    let missing = (source.kind() == std::io::ErrorKind::NotFound).then_some(2);
+    let Some(number) = source.raw_os_error().or(missing) else {
         return PyOSError::new_err(error.to_string());
     };
     let reason = source.to_string();
     // Rust adds the number to the system's words, and so does Python.
     let reason = reason.split(" (os error").next().unwrap_or_default().to_owned();
-    let raised = PyOSError::new_err((number, reason, path.to_owned()));
+    let raised = PyOSError::new_err((number, reason, path.as_os_str().to_owned()));
     Python::attach(|py| {
         let _ = raised.value(py).call_method1("add_note", (error.to_string(),));
     });

@@ -272,8 +272,7 @@ pub(crate) fn _secagg_sum(
                 Ok(())
             },
             drop_out: &|client| {
-                dropped
-                    .contains(&names[client as usize])
+                lost.contains(&names[client as usize])
                     .then_some(DropOut::BeforeInput)
             },
             finished: &|_| (),

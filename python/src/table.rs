@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow_array::builder::{BooleanBuilder, Float64Builder, Int64Builder, ListBuilder, StringBuilder};
 use arrow_array::cast::AsArray as _;
-use arrow_array::ffi_stream::{RecordBatchStreamReader, FFI_ArrowArrayStream};
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array as _, ArrayRef, RecordBatch, RecordBatchIterator};
 use arrow_schema::{DataType, Field, Schema};

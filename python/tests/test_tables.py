@@ -139,30 +139,24 @@ def test_a_run_on_a_table_records_its_digest_and_goes_on_with_that_table_alone(f
         if event.kind == "round" and event.record["round"] == 1:
             raise InterruptedError
 
-    every_round = {**RUN, "checkpoint": {"every": 1}}
+    # Many checkpoints take so long that the run is ended before its last round.
+    every_round = {**RUN, "rounds": 200, "checkpoint": {"every": 1}, "evaluation": {"every": 0}}
     settings = {**every_round, "data": {**SETTINGS, "source": NAMED}}
     with pytest.raises(InterruptedError):
         udp.train(settings, data=COLUMNS, out=tmp_path, progress=stop)
     short = {name: values[:-1] for name, values in COLUMNS.items()}
-    if not (tmp_path / "tiny" / "manifest.json").exists():
-        with pytest.raises(udp.UndertoneError, match="SHA-256|different configuration"):
-            udp.train(settings, data=short, out=tmp_path, resume=True)
-        # The configuration of the run directory names the table by its digest.
-        saved = tmp_path / "tiny" / "config.toml"
-        with pytest.raises(udp.DataError, match="expected the table of 600 rows with SHA-256 .* got the table of 599 rows"):
-            udp.train(saved, data=short, out=tmp_path, resume=True)
-        with pytest.raises(udp.DataError, match="expected the table of 600 rows .* got no table"):
-            udp.train(saved, out=tmp_path, resume=True)
-        udp.train(saved, data=pyarrow_or_dict(), out=tmp_path, resume=True)
+    assert not (tmp_path / "tiny" / "manifest.json").exists()
+    with pytest.raises(udp.UndertoneError, match="different configuration"):
+        udp.train(settings, data=short, out=tmp_path, resume=True)
+    # The configuration of the run directory names the table by its digest.
+    saved = tmp_path / "tiny" / "config.toml"
+    with pytest.raises(udp.DataError, match="expected the table of 600 rows with SHA-256 .* got the table of 599 rows"):
+        udp.train(saved, data=short, out=tmp_path, resume=True)
+    with pytest.raises(udp.DataError, match="expected the table of 600 rows .* got no table"):
+        udp.train(saved, out=tmp_path, resume=True)
+    udp.train(saved, data=native_table(), out=tmp_path, resume=True)
     again = udp.train(every_round, data=read, out=tmp_path / "again")
     assert files(tmp_path / "tiny") == files(again.path)
-
-
-def pyarrow_or_dict():
-    try:
-        return pyarrow_table()
-    except pytest.skip.Exception:
-        return COLUMNS
 
 
 def test_the_settings_of_a_corpus_are_those_of_its_run(from_dict, tmp_path):

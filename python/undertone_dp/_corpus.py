@@ -68,15 +68,17 @@ class Corpus:
     def _of(table: Any, data: Mapping[str, Any]) -> Corpus:
         """The corpus of a table with the table `[data]` of a run file, whose source may lack its kind, rows and digest."""
         given = dict(data.get("source", {}))
-        source = {"user": "user_id", "text": "text", **given, "kind": "memory", "rows": 0, "sha256": ""}
+        source: dict[str, Any] = {"user": "user_id", "text": "text", **given, "kind": "memory", "rows": 0, "sha256": ""}
         named = [source[name] for name in ("user", "text", "time", "split") if source.get(name) is not None]
         settings = json.dumps(plain({**data, "source": source}, "data"))
         corpus = Corpus(_native._corpus(stream(table, named), settings, "."))
         if given.get("sha256", corpus.digest) != corpus.digest:
-            raise _native.DataError(
+            error = _native.DataError(
                 f"data.source: expected the table of {given.get('rows')} rows with SHA-256 {given['sha256']}, got the table of "
                 f"{corpus.stats['rows']} rows with SHA-256 {corpus.digest}"
             )
+            error.kind = "memory"
+            raise error
         return corpus
 
     @property

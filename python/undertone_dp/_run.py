@@ -104,7 +104,9 @@ class Verification:
         """
         problems = [f"{check.name}: {problem}" for check in self.checks for problem in check.problems]
         if problems or not self.holds:
-            raise _native.RunError("\n".join(problems) or "the run could not be verified")
+            error = _native.RunError("\n".join(problems) or "the run could not be verified")
+            error.kind = "not-verified"
+            raise error
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -157,9 +159,11 @@ class Run:
         """Reads a run directory, finished or not.
 
         >>> import undertone_dp as udp
-        >>> udp.Run.open("no-such-run")
-        Traceback (most recent call last):
-        FileNotFoundError: [Errno 2] no such file; a run directory has one: 'no-such-run/metrics.jsonl'
+        >>> try:
+        ...     udp.Run.open("no-such-run")
+        ... except FileNotFoundError as error:
+        ...     print(error.filename)
+        no-such-run/metrics.jsonl
         """
         return Run(path)
 
@@ -261,7 +265,7 @@ class Run:
             if name == "__metadata__":
                 continue
             if tensor["dtype"] != "F32":
-                raise _native.RunError(f"{file}: tensor {name}: expected dtype F32, got {tensor['dtype']}")
+                raise TypeError(f"{file}: tensor {name}: expected dtype F32, got {tensor['dtype']}")
             first, last = tensor["data_offsets"]
             tensors[name] = mapped[start + first : start + last].view("<f4").reshape(tensor["shape"])
         return tensors

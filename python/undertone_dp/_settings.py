@@ -60,11 +60,11 @@ def as_mapping(config: Any, overrides: Mapping[str, Any]) -> dict[str, Any]:
         settings = tomllib.loads(Path(content).read_text(encoding="utf-8"))
     settings = plain(settings)
     for key, value in overrides.items():
-        table = settings
+        table: Any = settings
         *parents, last = key.split(".")
         for name in parents:
-            table = table.setdefault(name, {})
-            if not isinstance(table, dict):
+            if not isinstance(table.setdefault(name, {}), dict):
                 raise TypeError(f"overrides[{key!r}]: `{name}` is no table")
+            table = table[name]
         table[last] = plain(value, key)
     return settings

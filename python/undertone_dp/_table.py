@@ -1,6 +1,7 @@
 """Tables of other libraries as streams of Arrow's C interface."""
 
 import datetime
+import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -23,7 +24,7 @@ def stream(table: Any, columns: Iterable[str]) -> Any:
     if hasattr(table, "to_dict") and hasattr(table, "columns") and hasattr(table, "iloc"):
         frame = table[[name for name in wanted if name in table.columns]]
         try:
-            import pyarrow
+            pyarrow: Any = importlib.import_module("pyarrow")
         except ImportError:
             return Table.of({name: _values(frame[name].tolist()) for name in frame.columns})
         return pyarrow.Table.from_pandas(frame, preserve_index=False)
