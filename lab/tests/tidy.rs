@@ -140,7 +140,10 @@ const ARROWS: [(&str, &[&str]); 28] = [
         ],
     ),
     ("crates/query", &["present", "data"]),
-    ("python", &["accounting", "mechanisms", "coordinator"]),
+    (
+        "python",
+        &["accounting", "mechanisms", "aggregation", "models", "coordinator", "run"],
+    ),
     ("crates/device-ffi", &["protocol", "device"]),
     (
         "lab",
