@@ -18,6 +18,7 @@ mod names;
 mod repetitions;
 mod sampler;
 mod sensitivity;
+mod session;
 mod stream;
 mod threads;
 
@@ -57,6 +58,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sensitivity::sensitivity_general, module)?)?;
     module.add_function(wrap_pyfunction!(sensitivity::_plan, module)?)?;
     stream::register(module)?;
+    session::register(module)?;
     mechanism::register(module)?;
     sampler::register(module)
 }

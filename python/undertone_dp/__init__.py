@@ -37,6 +37,15 @@ from undertone_dp._native import (
     optimize,
     set_threads,
 )
+from undertone_dp._native import (
+    BudgetExceeded,
+    ClipReport,
+    ParticipationError,
+    Released,
+    Round,
+    Session,
+    SessionError,
+)
 from undertone_dp._native import group_privacy as group
 from undertone_dp._plan import plan
 
@@ -44,7 +53,9 @@ __all__ = [
     "Accountant",
     "AccountingError",
     "Array",
+    "BudgetExceeded",
     "Certified",
+    "ClipReport",
     "Errors",
     "Event",
     "ExampleLevelSampling",
@@ -56,9 +67,14 @@ __all__ = [
     "NoiseKey",
     "NoiseStream",
     "Participation",
+    "ParticipationError",
     "PoissonUsers",
+    "Released",
     "Repetitions",
+    "Round",
     "Sampler",
+    "Session",
+    "SessionError",
     "ShuffledEpochs",
     "Strategy",
     "UndertoneError",

@@ -10,7 +10,7 @@ use undertone_coordinator::task::{
 };
 use undertone_models::{ExternalTensor, ModelSpec};
 
-use crate::config::{CheckpointConfig, Override, parse_as};
+use crate::config::{CheckpointConfig, parse_as};
 use crate::error::{Result, RunError};
 
 /// The settings of a session.
@@ -181,13 +181,13 @@ impl SessionConfig {
     /// `path` only names the text in errors.
     ///
     /// # Errors
-    /// [`RunError::ConfigSyntax`] with line and column; the errors of [`validate`](Self::validate).
+    /// [`RunError::ConfigSyntax`] with line and column, or with the key; the errors of [`validate`](Self::validate).
     pub fn new(text: &str, path: &Path, users: u64, tensors: &[ExternalTensor]) -> Result<Self> {
         let syntax = |message: String| RunError::ConfigSyntax {
             file: path.to_owned(),
             message,
         };
-        let given: toml::Table = parse_as(text, path, &[])?;
+        let mut given: toml::Table = parse_as(text, path, &[])?;
         for key in ["users", "model"] {
             if given.contains_key(key) {
                 return Err(syntax(format!(
@@ -201,8 +201,11 @@ impl SessionConfig {
         let model = toml::Value::try_from(model).map_err(|error| syntax(error.to_string()))?;
         let users = i64::try_from(users)
             .map_err(|_| RunError::value("users", "at most 9,223,372,036,854,775,807", users))?;
-        let beside = [Override::new("users", users), Override::new("model", model)];
-        let config: Self = parse_as(text, path, &beside)?;
+        given.insert("users".to_owned(), users.into());
+        given.insert("model".to_owned(), model);
+        // With the key in place of a line: what was given may have been no text.
+        let read: std::result::Result<Self, toml::de::Error> = toml::Value::Table(given).try_into();
+        let config = read.map_err(|error| syntax(error.to_string().trim().replace('\n', " ")))?;
         config.validate()?;
         Ok(config)
     }
