@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 mod account;
 mod buffer;
 mod calibrate;
+mod clip_report;
 mod closed;
 mod error;
 mod event;
@@ -18,6 +19,7 @@ mod names;
 mod repetitions;
 mod sampler;
 mod sensitivity;
+mod session;
 mod stream;
 mod threads;
 
@@ -65,11 +67,13 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sensitivity::sensitivity_general, module)?)?;
     module.add_function(wrap_pyfunction!(sensitivity::_plan, module)?)?;
     stream::register(module)?;
+    session::register(module)?;
     mechanism::register(module)?;
     sampler::register(module)?;
     // Runs, data and sums.
     run_error::register(module)?;
     sum::register(module)?;
+    module.add_class::<clip_report::ClipReport>()?;
     module.add_class::<table::Table>()?;
     module.add_class::<corpus::PyCorpus>()?;
     module.add_function(wrap_pyfunction!(table::_records, module)?)?;

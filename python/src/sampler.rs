@@ -6,10 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::SeedableRng;
 use undertone_accounting::{self as accounting, NoiseMultiplier, SamplingProbability};
-use undertone_coordinator::kept_examples::KeptExamples;
+use undertone_coordinator::kept_examples::{self, KeptExamples};
 use undertone_coordinator::participation::{ParticipationKey, epochs};
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_mechanisms::draws;
@@ -145,11 +143,7 @@ impl Sampler {
                     let own = &examples.0[user];
                     // The choice of a run: from the secret of the user in the round.
                     let order = self.randomness.user_seeds(round, user as u64).order;
-                    let places = if own.len() <= *group_size {
-                        (0..own.len()).collect()
-                    } else {
-                        draws::fixed_size(own.len(), *group_size, &mut ChaCha20Rng::from_seed(order))
-                    };
+                    let places = kept_examples::drawn(own.len(), *group_size, order);
                     places.into_iter().map(|place| own[place])
                 };
                 users.into_iter().flat_map(chosen).collect()

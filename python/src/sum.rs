@@ -15,6 +15,7 @@ use undertone_secagg::{
 };
 
 use crate::buffer::{Array, View, read, read_integers};
+use crate::clip_report::ClipReport;
 use crate::run_error::{of_aggregation, of_secagg};
 use crate::threads::install;
 
@@ -81,40 +82,6 @@ impl ParamLayout {
     }
 }
 
-/// The norm of an update before clipping, and whether clipping changed it.
-///
-/// >>> import array
-/// >>> import undertone_dp as udp
-/// >>> report = udp.clip(array.array("f", [3.0, 4.0]), 10.0)
-/// >>> report.norm, report.clipped
-/// (5.0, False)
-#[pyclass(frozen, eq, module = "undertone_dp")]
-#[derive(Debug, PartialEq)]
-pub(crate) struct ClipReport {
-    inner: aggregation::ClipReport,
-}
-
-#[pymethods]
-impl ClipReport {
-    /// L2 norm before clipping.
-    #[getter]
-    fn norm(&self) -> f64 {
-        self.inner.norm
-    }
-
-    /// True if the update was longer than the bound.
-    #[getter]
-    fn clipped(&self) -> bool {
-        self.inner.clipped
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let shown = (self.inner.norm, self.inner.clipped).into_pyobject(py)?;
-        let (norm, clipped) = (shown.get_item(0)?.repr()?, shown.get_item(1)?.repr()?);
-        Ok(format!("ClipReport(norm={norm}, clipped={clipped})"))
-    }
-}
-
 /// Shortens an update in place to an L2 norm of at most `norm`: the whole update, or with a layout each tensor to `norm / sqrt(tensors)`.
 ///
 /// `update` is a contiguous, writable float32 buffer. The result is computed on a copy and then written back. A sum must not rest on it:
@@ -124,7 +91,7 @@ impl ClipReport {
 /// >>> import undertone_dp as udp
 /// >>> update = array.array("f", [3.0, 4.0])
 /// >>> udp.clip(update, 2.5)
-/// ClipReport(norm=5.0, clipped=True)
+/// ClipReport(norm=5.0, clipped=True, discarded=False)
 /// >>> update
 /// array('f', [1.5, 2.0])
 #[pyfunction]
@@ -157,9 +124,7 @@ pub(crate) fn clip(
         .detach(|| bound.enforce(&mut copy))
         .map_err(|error| of_aggregation(&error))?;
     out.as_mut().copy_from_slice(&copy);
-    Ok(ClipReport {
-        inner: added.report(),
-    })
+    Ok(ClipReport::of(added))
 }
 
 /// The largest number of a client that the sum of `clients` numbers of `bits` bits holds.

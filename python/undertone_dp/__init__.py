@@ -38,6 +38,14 @@ from undertone_dp._native import (
     optimize,
     set_threads,
 )
+from undertone_dp._native import (
+    BudgetExceeded,
+    ParticipationError,
+    Released,
+    Round,
+    Session,
+    SessionError,
+)
 from undertone_dp._native import group_privacy as group
 from undertone_dp._plan import plan
 
@@ -59,6 +67,7 @@ __all__ = [
     "Accountant",
     "AccountingError",
     "Array",
+    "BudgetExceeded",
     "Certified",
     "Errors",
     "Event",
@@ -71,9 +80,14 @@ __all__ = [
     "NoiseKey",
     "NoiseStream",
     "Participation",
+    "ParticipationError",
     "PoissonUsers",
+    "Released",
     "Repetitions",
+    "Round",
     "Sampler",
+    "Session",
+    "SessionError",
     "ShuffledEpochs",
     "Strategy",
     "UndertoneError",

@@ -1,16 +1,19 @@
-"""Samplers of this package as batch samplers of PyTorch's `DataLoader`."""
+"""Private training and samplers for PyTorch."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.utils.data import Sampler as _TorchSampler
 
-from ._native import Sampler
+from ._native import Released, Round, Sampler, Session
+from ._run import Run
 
-__all__ = ["BatchSampler", "allow_empty"]
+__all__ = ["BatchSampler", "PrivateOptimizer", "allow_empty"]
 
 
 class BatchSampler(_TorchSampler[list[int]]):
@@ -89,3 +92,146 @@ def _without_examples(batch: Any) -> Any:
     raise TypeError(
         f"like: expected a batch of tensors in lists, tuples and dicts, got a part of type {type(batch).__name__}"
     )
+
+
+class PrivateOptimizer:
+    """A session around a PyTorch optimizer: the gradients of each unit go to the session, and its average comes back as the gradient.
+
+    The gradients of all parameters become views of one flat buffer. A unit's gradient is read from there and the average is
+    written to there, so nothing is copied on the way, but for the private copy that the session bounds. Where the parameters are
+    on another device than the CPU, one copy goes there and one comes back.
+
+    Use `torch.optim.SGD(model.named_parameters(), ...)` to keep the names of the parameters in the model file. `config`, `users`,
+    `examples` and `resume` are those of `Session.create`. To go on with `resume=True`, load what you saved of the model and of
+    `inner` after the last `step`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import torch
+    >>> import undertone_dp.torch
+    >>> config = {"name": "line", "rounds": 3, "cohort": {"users_per_round": 5},
+    ...           "privacy": {"noise_multiplier": 2.0, "delta": 1e-5}}
+    >>> model = torch.nn.Linear(2, 1)
+    >>> inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> dp = undertone_dp.torch.PrivateOptimizer(inner, out=tempfile.mkdtemp(), config=config, users=100)
+    >>> for round in dp:
+    ...     for unit, user in enumerate(round.users):
+    ...         with dp.unit(unit):
+    ...             model(torch.ones(4, 2)).square().mean().backward()
+    ...     released = dp.step()
+    >>> released.round, dp.session.rounds
+    (2, 3)
+    >>> run = dp.finish(model.state_dict())
+    """
+
+    def __init__(
+        self,
+        inner: torch.optim.Optimizer,
+        *,
+        out: str | os.PathLike[str],
+        config: Mapping[str, Any] | str | os.PathLike[str],
+        users: int,
+        examples: Any = None,
+        resume: bool = False,
+    ) -> None:
+        self.inner = inner
+        self._parameters = _named(inner)
+        first = next(iter(self._parameters.values()))
+        for name, parameter in self._parameters.items():
+            if parameter.dtype != torch.float32 or parameter.device != first.device:
+                raise TypeError(
+                    f"{name}: expected a float32 parameter on {first.device} as the others, got {parameter.dtype} on "
+                    f"{parameter.device}"
+                )
+        dim = sum(parameter.numel() for parameter in self._parameters.values())
+        layout = {name: tuple(parameter.shape) for name, parameter in self._parameters.items()}
+        self.session = Session.create(
+            out, config, users=users, dim=dim, layout=layout, examples=examples, resume=resume
+        )
+        self._flat = torch.zeros(dim, dtype=torch.float32, device=first.device)
+        self._views: list[torch.Tensor] = []
+        start = 0
+        for parameter in self._parameters.values():
+            self._views.append(self._flat[start : start + parameter.numel()].view(parameter.shape))
+            start += parameter.numel()
+        self._round: Round | None = None
+        self._share()
+
+    def _share(self) -> None:
+        """Make the gradients views of the flat buffer."""
+        for parameter, view in zip(self._parameters.values(), self._views, strict=True):
+            parameter.grad = view
+
+    def _check_shared(self) -> None:
+        """Refuse gradients that are elsewhere: the session would read zeros in their place."""
+        for (name, parameter), view in zip(self._parameters.items(), self._views, strict=True):
+            if parameter.grad is None or parameter.grad.data_ptr() != view.data_ptr():
+                raise RuntimeError(
+                    f"{name}.grad is no longer the memory of the session: leave zero_grad() to the units, which set it to zero"
+                )
+
+    def __iter__(self) -> Iterator[Round]:
+        """The rounds that are left. Each has to end with `step`."""
+        for round in self.session:
+            self._round = round
+            yield round
+
+    def _open(self) -> Round:
+        if self._round is None:
+            raise RuntimeError("expected an open round: iterate over the optimizer")
+        return self._round
+
+    @contextmanager
+    def unit(self, unit: int) -> Iterator[None]:
+        """Sets the gradients to zero, and adds what they hold at the end as the update of `unit`.
+
+        Where the body raises, nothing is added.
+        """
+        round = self._open()
+        self._share()
+        self._flat.zero_()
+        yield
+        self._check_shared()
+        self.last = round.add(unit, self._flat.detach().cpu())
+
+    def step(self) -> Released:
+        """Releases the round into the gradients, and steps the inner optimizer."""
+        round = self._open()
+        out = self._flat if self._flat.device.type == "cpu" else torch.zeros_like(self._flat, device="cpu")
+        self._flat.zero_()
+        released = round.release(out)
+        self._round = None
+        if out is not self._flat:
+            self._flat.copy_(out)
+        self._share()
+        self.inner.step()
+        return released
+
+    def finish(self, tensors: Mapping[str, torch.Tensor] | None = None) -> Run:
+        """Writes the model and ends the session. Returns the finished run.
+
+        `tensors` may be the state of the model: each of its tensors has to be a parameter of the optimizer. Anything else, such as
+        the running statistics of a batch normalisation, was computed from the users' data without noise, and is refused.
+        """
+        if tensors is not None:
+            known = {parameter.data_ptr() for parameter in self._parameters.values()}
+            for name, tensor in tensors.items():
+                if tensor.data_ptr() not in known:
+                    raise ValueError(
+                        f"tensors: {name!r} is no parameter of the optimizer: leave it out, since only what the session trained "
+                        "follows from its releases"
+                    )
+        return self.session.finish(
+            {name: parameter.detach().cpu().contiguous() for name, parameter in self._parameters.items()}
+        )
+
+
+def _named(inner: torch.optim.Optimizer) -> dict[str, torch.nn.Parameter]:
+    """The parameters of an optimizer by their names, or by their numbers where it has none."""
+    named: dict[str, torch.nn.Parameter] = {}
+    for group in inner.param_groups:
+        names = group.get("param_names") or [f"parameters.{len(named) + place}" for place in range(len(group["params"]))]
+        for name, parameter in zip(names, group["params"], strict=True):
+            named[name] = parameter
+    return named

@@ -5,6 +5,7 @@
 //! it crashed or could not store a line, has to load the stored one: no value of this crate makes a round twice.
 
 mod end;
+mod replay;
 mod round;
 
 use std::io::{Read, Write};
@@ -20,7 +21,7 @@ use crate::adaptive_clip::AdaptiveClip;
 use crate::chain::Chain;
 use crate::entropy::RoundEntropy;
 use crate::error::{CoordinatorError, Result};
-use crate::identity::ModelIdentity;
+use crate::identity::{ModelIdentity, digest_of};
 use crate::noise::Noise;
 use crate::plan::{Cost, PrivacyPlan, Spending};
 use crate::record::LedgerEntry;
@@ -237,12 +238,13 @@ impl RunHead {
         ended(Step::Noise);
         let release_norm = average.as_ref().map_or(0.0, |average| norm_of(average.values()));
         let quarantined = self.apply(average.as_ref(), &opened)?;
+        let average = self.given_out(average, &opened);
         if let (Some(clip), Some(bits)) = (&mut self.clip, bits) {
             clip.observe(bits);
         }
         ended(Step::Server);
         self.spending = spending;
-        let mut entry = self.entry(&opened, who, average.is_none(), quarantined, noise_key);
+        let mut entry = self.entry(&opened, who, average.as_ref(), quarantined, noise_key);
         let (line, chain) = self.chain.line(&mut entry)?;
         self.chain = chain;
         self.round += 1;
@@ -393,17 +395,17 @@ impl RunHead {
 
     /// Moves the parameters. Returns `true` if they would not have been finite, so that they stay as they are.
     fn apply(&mut self, average: Option<&NoisedAverage>, opened: &Opened) -> Result<bool> {
+        let scale = self.step_scale(opened);
         let (Some(trained), Some(average)) = (&mut self.trained, average) else {
             return Ok(false);
         };
-        // Post-processing of a release: learning rate and clip norm decouple.
-        let applied = match (&self.task.clip, opened.plan.clipping.bound()) {
-            (ClipConfig::Flat { normalised: true, .. }, Some(clip_norm)) => trained.optimizer.apply(
+        let applied = match scale {
+            Some(scale) => trained.optimizer.apply(
                 self.round,
-                &average.clone().scaled(1.0 / clip_norm),
+                &average.clone().scaled(scale),
                 &mut trained.parameters,
             ),
-            _ => trained
+            None => trained
                 .optimizer
                 .apply(self.round, average, &mut trained.parameters),
         };
@@ -414,6 +416,22 @@ impl RunHead {
             }
             Err(CoordinatorError::Diverged { .. }) => Ok(true),
             Err(error) => Err(error),
+        }
+    }
+
+    /// The factor on a release before an optimizer takes it. It is post-processing: learning rate and clip norm decouple.
+    fn step_scale(&self, opened: &Opened) -> Option<f64> {
+        match (&self.task.clip, opened.plan.clipping.bound()) {
+            (ClipConfig::Flat { normalised: true, .. }, Some(clip_norm)) => Some(1.0 / clip_norm),
+            _ => None,
+        }
+    }
+
+    /// The average that leaves with the round. The optimizer of another program takes it as an optimizer here would.
+    fn given_out(&self, average: Option<NoisedAverage>, opened: &Opened) -> Option<NoisedAverage> {
+        match self.step_scale(opened).filter(|_| self.task.model.is_external()) {
+            Some(scale) => average.map(|average| average.scaled(scale)),
+            None => average,
         }
     }
 
@@ -447,11 +465,12 @@ impl RunHead {
         &self,
         opened: &Opened,
         mut who: Participants,
-        abandoned: bool,
+        average: Option<&NoisedAverage>,
         quarantined: bool,
         noise_key: Option<String>,
     ) -> LedgerEntry {
         let plan = &opened.plan;
+        let external = self.task.model.is_external();
         // PRIVACY: in the order of arrival, a list would tell who came first.
         who.names.sort_unstable();
         who.lost.sort_unstable();
@@ -467,7 +486,7 @@ impl RunHead {
             group_size: self.task.user_update.group_size,
             examples: who.examples,
             survivors: who.survivors,
-            abandoned,
+            abandoned: average.is_none(),
             quarantined,
             participants: who.names,
             lost: who.lost,
@@ -478,9 +497,13 @@ impl RunHead {
             noise_multiplier: plan.noise_multiplier,
             noise_key,
             noise_domain: self.plan.noise_label(),
-            parameters_sha256: self.trained.as_ref().map_or_else(String::new, |trained| {
-                trained.identity.digest(&trained.parameters)
-            }),
+            parameters_sha256: match &self.trained {
+                Some(trained) => Some(trained.identity.digest(&trained.parameters)),
+                None => (!external).then(String::new),
+            },
+            released_sha256: average
+                .filter(|_| external)
+                .map(|average| digest_of(average.values())),
             previous_sha256: String::new(),
         }
     }

@@ -1,6 +1,7 @@
 //! Example-level sampling: the examples of each user that a run can read, and those that a round reads.
 
-use rand_core::Rng;
+use rand_chacha::ChaCha20Rng;
+use rand_core::{Rng, SeedableRng};
 
 use crate::participation::ParticipationKey;
 use undertone_mechanisms::{draws, fault::planted};
@@ -34,6 +35,16 @@ pub struct KeptExamples {
 pub fn count(examples: &[u32], group_size: u32) -> u64 {
     let kept = |&examples: &u32| u64::from(examples.min(group_size));
     examples.iter().map(kept).sum()
+}
+
+/// The places of at most `group_size` of a user's `available` examples, ascending: the draw of user-level sampling, which `order`, the
+/// secret of the user in a round, decides.
+#[must_use]
+pub fn drawn(available: usize, group_size: usize, order: [u8; 32]) -> Vec<usize> {
+    match available <= group_size {
+        true => (0..available).collect(),
+        false => draws::fixed_size(available, group_size, &mut ChaCha20Rng::from_seed(order)),
+    }
 }
 
 impl KeptExamples {

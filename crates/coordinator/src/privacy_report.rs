@@ -235,6 +235,7 @@ fn statements(config: &TaskConfig, counts: ParameterCounts, plan: &PrivacyPlan) 
         )
     }));
     statements.extend(of_gradients(config, schema));
+    statements.extend(config.model.is_external().then(|| TRAINED_OUTSIDE.to_owned()));
     if let Some(aggregation) = &config.aggregation {
         statements.push(of_aggregation(aggregation));
         let of_others = match (config.encoding_is_noisy(), plan.adds_noise_after_lifting()) {
@@ -275,6 +276,12 @@ fn of_gradients(config: &TaskConfig, schema: bool) -> Option<String> {
          guarantee is for the user, over all its examples that one round can sample. {precision}"
     ))
 }
+
+/// The reach of the guarantee of a session, whose updates and model come from another program.
+const TRAINED_OUTSIDE: &str = "Trained outside: another program computed the updates and the model, and gave each update to a \
+    session under the place of its user. Each was bounded here, whatever it held. The guarantee covers the released averages and \
+    everything that follows from them alone, so it covers the model if nothing else that was computed from these users' data went \
+    into it: no statistics of their batches, and no choice by looking at them.";
 
 /// The reach of the guarantee of sums modulo a number, to which the server adds the noise before it reads anything from them.
 const COVERS_FOLLOWERS: &str = "Reach of the aggregation: the server adds its noise to the sum modulo a number before it \

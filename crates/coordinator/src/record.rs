@@ -69,8 +69,12 @@ pub struct LedgerEntry {
     /// `[aggregation]` and noise of the server, an earlier version lifted the sum first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_domain: Option<NoiseLabel>,
-    /// SHA-256 of the parameters after the round (hex).
-    pub parameters_sha256: String,
+    /// SHA-256 of the parameters after the round (hex). A line of a session has no such key, since another program trains the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters_sha256: Option<String>,
+    /// SHA-256 (hex) of the average that left a session, as little-endian 32-bit floats. Only lines of sessions have this key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released_sha256: Option<String>,
     /// SHA-256 (hex) of the line before, or of the run's settings for the first line: a change of a line changes all after it.
     pub previous_sha256: String,
 }

@@ -31,7 +31,7 @@ pub use service::{
     ServiceConfig,
 };
 pub use undertone_local::{Algorithm, Batching, UserSettings};
-pub use validate::{at_least_one, folder_name, needs_initial_model};
+pub use validate::{at_least_one, folder_name, needs_initial_model, trained_here};
 pub(crate) use validate::{positive, require};
 
 /// A training task: the model, the sampling of users, their computation, and the noise.

@@ -81,6 +81,11 @@ pub enum ModelError {
     /// A model with adapters was asked for without the parameters that they are added to.
     #[error("`lora` needs the parameters of a trained model that the adapters are added to")]
     NoBase,
+    /// A model that another program trains was to be computed here.
+    #[error(
+        "a model of family `external` is trained by another program, through a session: nothing else can compute with it"
+    )]
+    TrainedOutside,
     /// The file of an adapted model, whose adapters are added to other parameters than the model's.
     #[error("the weights file has adapters for different parameters than those of the model")]
     OtherBase,

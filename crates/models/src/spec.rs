@@ -1,5 +1,6 @@
 use crate::{
     error::{ModelError, Result},
+    external::{self, ExternalTensor},
     sequence::SequenceModel,
     transformer::{LoraSpec, Positions, Transformer, TransformerSizes},
     word_lstm::WordLstm,
@@ -83,6 +84,11 @@ pub enum ModelSpec {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lora: Option<LoraSpec>,
     },
+    /// A model that another program trains, through a session. Only the shapes of its parameters are known here.
+    External {
+        /// The tensors, in the order of the flat vector.
+        tensors: Vec<ExternalTensor>,
+    },
 }
 
 /// A model from a file.
@@ -131,7 +137,14 @@ impl ModelSpec {
             Self::StackOverflow { .. } => "stackoverflow",
             Self::Cifg { .. } => "cifg",
             Self::Transformer { .. } => "transformer",
+            Self::External { .. } => "external",
         }
+    }
+
+    /// `true` if another program trains the model, so that nothing here can compute with it.
+    #[must_use]
+    pub fn is_external(&self) -> bool {
+        matches!(self, Self::External { .. })
     }
 
     /// The adapters, if the model has them.
@@ -189,7 +202,8 @@ impl ModelSpec {
     ///
     /// # Errors
     /// A dimension of zero; a tied CIFG whose projection is not as wide as its embedding; a transformer whose heads do not
-    /// divide its width; adapters, which need the parameters that they are added to: see [`load`](Self::load).
+    /// divide its width; adapters, which need the parameters that they are added to: see [`load`](Self::load). A model that
+    /// another program trains.
     pub fn build(&self, vocab_len: usize) -> Result<Box<dyn SequenceModel>> {
         Ok(match *self {
             Self::Dplm {
@@ -210,6 +224,7 @@ impl ModelSpec {
                 (None, Some(model)) => Box::new(model),
                 _ => return Err(ModelError::NoBase),
             },
+            Self::External { .. } => return Err(ModelError::TrainedOutside),
         })
     }
 
@@ -234,8 +249,12 @@ impl ModelSpec {
     /// The layout of the trained parameters.
     ///
     /// # Errors
-    /// As [`build`](Self::build), but for adapters, whose own errors are those of [`Transformer::with_lora`].
+    /// As [`build`](Self::build), but for adapters, whose own errors are those of [`Transformer::with_lora`], and for the tensors of
+    /// a model that another program trains: none, repeated names, empty ones, or too many parameters.
     pub fn layout(&self, vocab_len: usize) -> Result<ParamLayout> {
+        if let Self::External { tensors } = self {
+            return external::layout(tensors);
+        }
         match (self.lora(), self.transformer(vocab_len)?) {
             (Some(lora), Some(model)) => model.lora_layout(lora),
             _ => Ok(self.build(vocab_len)?.layout().clone()),

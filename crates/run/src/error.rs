@@ -69,6 +69,27 @@ pub enum RunError {
         /// A description of the kind of file found.
         got: String,
     },
+    /// A contribution that a round of a session does not take.
+    #[error("round {round}, unit {unit}: {reason}")]
+    Unit {
+        /// The round.
+        round: u64,
+        /// The place of the unit in the round.
+        unit: usize,
+        /// The reason.
+        reason: String,
+    },
+    /// A user who is not in a round of a session.
+    #[error("round {round}: user {user} is not in the round")]
+    Stranger {
+        /// The round.
+        round: u64,
+        /// The user.
+        user: usize,
+    },
+    /// A step of a session that its state does not admit.
+    #[error("the session {0}")]
+    Session(&'static str),
     /// The run directory is already there.
     #[error(
         "run directory {path} already exists: continue the run with --resume, or choose a new name with --set name=NAME"

@@ -16,12 +16,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use self::names::{
-    CONFIG_FILE, LEDGER_FILE, MANIFEST_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE,
-    PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    CONFIG_FILE, JOURNAL_FILE, LEDGER_FILE, MANIFEST_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE,
+    PRIVACY_FILE, PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::error::{Result, RunError};
 
-pub use lines::{JsonLines, Line, Lines};
+pub use lines::{JsonLines, Line, Lines, whole_lines};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -39,7 +39,7 @@ pub fn limit_of(path: &Path) -> u64 {
     match name {
         CONFIG_FILE => MIB,
         PRIVACY_FILE | PRIVACY_PAGE | MANIFEST_FILE | VOCAB_PRIVACY_FILE => 16 * MIB,
-        VOCAB_FILE | TOKENIZER_FILE => 64 * MIB,
+        VOCAB_FILE | TOKENIZER_FILE | JOURNAL_FILE => 64 * MIB,
         // A dense matrix of 4096 rounds takes 200 MB.
         MECHANISM_FILE => 256 * MIB,
         LEDGER_FILE | METRICS_FILE => 64 * GIB,
@@ -95,6 +95,32 @@ pub fn open_to_write(path: &Path) -> Result<File> {
         }
     }
     Ok(file)
+}
+
+/// Opens or creates, as [`open_to_write`], a file that its owner alone can read.
+///
+/// # Errors
+/// The errors of [`open_to_write`].
+pub fn open_secret_to_write(path: &Path) -> Result<File> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+        let mut options = OpenOptions::new();
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(SECRET);
+        regular(path, &mut options, "open")?;
+        let file = open_to_write(path)?;
+        // One that is there may have been made with a wider mode.
+        file.set_permissions(fs::Permissions::from_mode(SECRET))
+            .map_err(|source| RunError::io("protect", path, source))?;
+        Ok(file)
+    }
+    #[cfg(not(unix))]
+    open_to_write(path)
 }
 
 /// Opens a regular file that is no link, and returns its size. Opening never waits for the other end of a pipe.

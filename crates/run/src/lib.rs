@@ -23,6 +23,7 @@ pub mod pretrain;
 pub mod privacy_page;
 pub mod ranks;
 pub mod read;
+pub mod session;
 pub mod source;
 pub mod store;
 pub mod task;

@@ -67,6 +67,16 @@ impl FileStore {
     }
 }
 
+impl FileStore {
+    /// Makes all lines durable.
+    ///
+    /// # Errors
+    /// [`RunError::Io`](crate::RunError::Io).
+    pub fn sync(&self) -> Result<()> {
+        self.lines.sync()
+    }
+}
+
 impl RunStore for FileStore {
     fn append(&mut self, line: &[u8]) -> Result<()> {
         self.lines.append_bytes(line)
@@ -79,10 +89,14 @@ impl RunStore for FileStore {
 
     fn checkpoint(&mut self, state: State, head: &RunHead) -> Result<()> {
         self.lines.sync()?;
-        let Some(trained) = head.trained() else {
-            return Ok(());
+        // The model of a session is with the program that trains it.
+        let (parameters, steps, first, second): (&[f32], _, &[f32], &[f32]) = match head.trained() {
+            Some(trained) => {
+                let (steps, [(_, first), (_, second)]) = trained.optimizer.state();
+                (&trained.parameters, steps, first, second)
+            }
+            None => (&[], 0, &[], &[]),
         };
-        let (steps, [(_, first), (_, second)]) = trained.optimizer.state();
         let snapshot = Snapshot {
             state: State {
                 rounds: head.round(),
@@ -91,7 +105,7 @@ impl RunStore for FileStore {
                 adaptive_clip: head.clip(),
                 ..state
             },
-            parameters: &trained.parameters,
+            parameters,
             first,
             second,
         };

@@ -19,6 +19,7 @@ mod mechanism;
 mod metrics;
 mod model;
 mod same;
+mod session;
 mod subject;
 
 use std::fmt::Display;
@@ -155,7 +156,8 @@ impl Verification {
 struct Run<'a> {
     folder: &'a Path,
     subject: Subject,
-    vocabulary: Vocab,
+    /// The words of the model; `None` where another program trained it.
+    vocabulary: Option<Vocab>,
     counts: ParameterCounts,
     entries: Vec<LedgerEntry>,
     /// The last line of a task that has ended.
@@ -175,6 +177,10 @@ impl Run<'_> {
     fn claims(&self) -> Result<Claims<'_>> {
         match &self.subject {
             Subject::Task { file, .. } => Ok(Claims::of_task(file, self.counts, &self.plan)?),
+            Subject::Session(config) => {
+                let planned = self.plan.planned()?;
+                Ok(crate::session::claims(config, &self.plan, self.counts, planned))
+            }
             Subject::Run(config) => Ok(Claims {
                 task: &config.task,
                 service: None,
@@ -200,9 +206,13 @@ pub fn verify(run_dir: &Path) -> Result<Verification> {
         run: run_dir.to_owned(),
         checks: Vec::new(),
         recomputed: None,
-        notes: vec![metrics::NOT_DETERMINED],
+        notes: Vec::new(),
     };
     if let Some(run) = open(run_dir, of_task, &mut verification) {
+        verification.notes.push(match run.subject.is_external() {
+            true => session::NOT_DETERMINED,
+            false => metrics::NOT_DETERMINED,
+        });
         if run.plan.adds_noise_after_lifting() {
             verification.notes.push(FOLLOWS_THE_ENCODING);
         }
@@ -252,7 +262,7 @@ fn open<'a>(folder: &'a Path, of_task: bool, verification: &mut Verification) ->
 
 /// Model and plan, recomputed from configuration, vocabulary and mechanism.
 struct Settings {
-    vocabulary: Vocab,
+    vocabulary: Option<Vocab>,
     counts: ParameterCounts,
     plan: PrivacyPlan,
     trainings: Vec<Training>,
@@ -272,10 +282,17 @@ fn settings(folder: &Path, subject: &Subject, entries: &[LedgerEntry]) -> (Check
     }
     let made = match subject {
         Subject::Run(config) => of_run(folder, config, entries),
+        Subject::Session(config) => session::settings(folder, config, entries),
         Subject::Task { file, record } => of_task(folder, file, record),
     };
     let made = check.keep(made);
-    check.found = "vocabulary, model and mechanism fit the configuration".to_owned();
+    check.found = match subject.is_external() {
+        true => format!(
+            "mechanism fits the configuration; model {}",
+            session::NOT_RECOMPUTED
+        ),
+        false => "vocabulary, model and mechanism fit the configuration".to_owned(),
+    };
     (check, made)
 }
 
@@ -288,7 +305,7 @@ fn of_task(folder: &Path, file: &TaskFile, record: &ServiceRecord) -> Result<Set
     let plan = task::plan_with(file, strategy.as_ref(), words, &trainings, &record.population)?;
     Ok(Settings {
         counts: task::counts(file, words)?,
-        vocabulary,
+        vocabulary: Some(vocabulary),
         plan,
         trainings,
     })
@@ -318,7 +335,7 @@ fn of_run(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> Result<
         .with_vocabulary(words)
         .with_start(&trainings, &source_sha256(&config.data)?);
     Ok(Settings {
-        vocabulary,
+        vocabulary: Some(vocabulary),
         counts,
         plan,
         trainings,

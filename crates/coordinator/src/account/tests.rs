@@ -76,7 +76,8 @@ fn entry(plan: &PrivacyPlan, round: u64, included: &[u64]) -> LedgerEntry {
         noise_multiplier: of_round.noise_multiplier,
         noise_key: None,
         noise_domain: plan.noise_label(),
-        parameters_sha256: String::new(),
+        parameters_sha256: Some(String::new()),
+        released_sha256: None,
         previous_sha256: String::new(),
     }
 }

@@ -13,7 +13,7 @@ use undertone_secagg::assurance::Assumptions;
 use undertone_secagg::{Digest32, ThreatModel};
 use undertone_text::TextRules;
 
-use super::validate::{at_least_one, needs_initial_model, positive};
+use super::validate::{at_least_one, needs_initial_model, positive, trained_here};
 use super::{ClipConfig, IdentityLevel, LedgerPlace, ServiceConfig, SumName, TaskConfig};
 use crate::error::{CoordinatorError, Result};
 use crate::plan::{Population, PrivacyPlan};
@@ -116,6 +116,7 @@ impl TaskFile {
                 self.task.cohort.sampling.name(),
             ));
         }
+        trained_here(&self.task.model)?;
         self.task.validate()?;
         self.service.validate()?;
         self.validate_max_clip_norm()?;

@@ -316,6 +316,15 @@ pub fn at_least_one(key: &str, value: usize) -> Result<()> {
     require(value > 0, key, "at least 1", value)
 }
 
+/// Refuses a model that another program trains.
+///
+/// # Errors
+/// [`CoordinatorError::ConfigValue`] naming `model.family`.
+pub fn trained_here(spec: &ModelSpec) -> Result<()> {
+    let expected = "a family that Undertone trains itself; a session of the Python package trains models of other programs";
+    require(!spec.is_external(), "model.family", expected, spec.family())
+}
+
 /// Refuses adapters without an initial model. Beside random parameters they would train a model that computes nothing of use.
 ///
 /// # Errors

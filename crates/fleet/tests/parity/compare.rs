@@ -93,7 +93,7 @@ impl Both {
             assert!(seen.insert(digest_of(served)));
         }
         for (entry, (served, _)) in self.served.ledger.iter().zip(self.parameters().skip(1)) {
-            assert_eq!(entry.parameters_sha256, digest_of(served));
+            assert_eq!(entry.parameters_sha256, Some(digest_of(served)));
         }
     }
 }

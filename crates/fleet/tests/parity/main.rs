@@ -67,7 +67,7 @@ fn plain_sums_of_updates_that_are_clipped_once_differ_by_the_rounding_of_uploads
     };
     let both = Both::new(&once);
     both.assert_ledgers(|mut entry| {
-        entry.parameters_sha256.clear();
+        entry.parameters_sha256 = None;
         entry
     });
     let distance = |(served, simulated): (&[f32], &[f32])| {

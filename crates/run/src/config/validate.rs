@@ -6,7 +6,7 @@ use undertone_models::ModelSpec;
 use super::{EvaluationConfig, RunConfig};
 use crate::error::{Result, RunError};
 use undertone_coordinator::sampling::Sampling;
-use undertone_coordinator::task::{at_least_one, needs_initial_model};
+use undertone_coordinator::task::{at_least_one, needs_initial_model, trained_here};
 
 impl RunConfig {
     /// Checks each value that its type alone does not.
@@ -22,6 +22,7 @@ impl RunConfig {
                 "check_in",
             ));
         }
+        trained_here(&self.task.model)?;
         self.task.validate()?;
         fits_context(&self.task.model, &self.data)?;
         needs_initial_model(&self.task.model, self.initial_model.is_some())?;

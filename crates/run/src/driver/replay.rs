@@ -511,10 +511,13 @@ fn same_round(run_dir: &Path, ledger: &LedgerEntry, made: &LedgerEntry) -> Resul
     if ledger.parameters_sha256 == made.parameters_sha256 && ledger.participants == made.participants {
         return Ok(());
     }
+    let shown = |entry: &LedgerEntry| entry.parameters_sha256.clone().unwrap_or_default();
     let message = format!(
         "round {}: expected the replay to make parameters {} again, got {}; replay with the binary, the corpus and a processor of the same \
          kind as the run had",
-        made.round, ledger.parameters_sha256, made.parameters_sha256
+        made.round,
+        shown(ledger),
+        shown(made)
     );
     Err(RunError::damaged(&run_dir.join(LEDGER_FILE), message))
 }

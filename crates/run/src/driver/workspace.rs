@@ -39,7 +39,7 @@ pub(crate) struct RunDirectory {
     path: PathBuf,
     cache: PathBuf,
     /// Holding the file holds the lock.
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 /// The files of a run that grow, and what they hold.
@@ -91,7 +91,7 @@ impl RunDirectory {
         Ok(Self {
             cache: out.join(CACHE),
             path,
-            _lock: Some(lock),
+            lock: Some(lock),
         })
     }
 
@@ -120,7 +120,7 @@ impl RunDirectory {
         Ok(Self {
             path,
             cache,
-            _lock: None,
+            lock: None,
         })
     }
 
@@ -176,6 +176,12 @@ impl RunDirectory {
         trainings: &[Training],
     ) -> Result<RunFiles> {
         self.write_setting(config, corpus, base, trainings)?;
+        self.write_mechanism(plan)?;
+        self.open_files(0, 0)
+    }
+
+    /// Writes the mechanism of correlated noise, if the plan has one.
+    pub(crate) fn write_mechanism(&self, plan: &PrivacyPlan) -> Result<()> {
         if let Some(bounded) = plan.bounded() {
             let path = self.file(MECHANISM_FILE);
             files::write_atomic_with(&path, |file| {
@@ -183,7 +189,7 @@ impl RunDirectory {
                     .map_err(|error| RunError::io("write", &path, error.into()))
             })?;
         }
-        self.open_files(0, 0)
+        Ok(())
     }
 
     /// Writes the settings of a run: configuration, vocabulary, the trainings of its initial model, and the folder where relative
@@ -229,8 +235,13 @@ impl RunDirectory {
         )
     }
 
+    /// Lets go of the folder, for another process to take it.
+    pub(crate) fn unlock(&mut self) {
+        self.lock = None;
+    }
+
     /// Removes the folder of a run that never got as far as its first checkpoint.
-    fn discard_unstarted(&self) {
+    pub(crate) fn discard_unstarted(&self) {
         if is_unstarted(&self.path) {
             // What is left behind otherwise is an empty run that the next attempt takes over; no reason to fail twice.
             let _ = fs::remove_dir_all(&self.path);
@@ -333,11 +344,20 @@ pub(crate) fn trained_model(
 
 /// Digest of the files that say what a run is.
 pub(crate) fn genesis_of(folder: &Path) -> Result<String> {
+    genesis_with(folder, &files::read(&vocabulary_file(folder))?)
+}
+
+/// Digest of the files that say what a session is, which has no vocabulary.
+pub(crate) fn genesis_of_session(folder: &Path) -> Result<String> {
+    genesis_with(folder, &[])
+}
+
+fn genesis_with(folder: &Path, vocabulary: &[u8]) -> Result<String> {
     let optional = |name: &str| files::read_if_there(&folder.join(name));
     Ok(ledger::genesis(
         &files::read(&folder.join(CONFIG_FILE))?,
         optional(MECHANISM_FILE)?.as_deref(),
-        &files::read(&vocabulary_file(folder))?,
+        vocabulary,
         optional(VOCAB_PRIVACY_FILE)?.as_deref(),
         optional(INITIAL_MODEL_FILE)?.as_deref(),
     ))
@@ -436,7 +456,7 @@ fn is_unstarted(path: &Path) -> bool {
         })
 }
 
-pub(super) fn config_text<T: Serialize>(config: &T) -> Result<String> {
+pub(crate) fn config_text<T: Serialize>(config: &T) -> Result<String> {
     toml::to_string(config)
         .map_err(|error| RunError::value("configuration", "values that TOML can hold", error))
 }

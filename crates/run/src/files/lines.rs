@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::names::METRICS_FILE;
-use super::{MIB, open, open_to_write, unusable};
+use super::{MIB, open, open_secret_to_write, open_to_write, unusable};
 use crate::error::{Result, RunError};
 
 /// Maximum length in bytes of a line of a ledger: three million participants in one round.
@@ -98,6 +98,27 @@ impl Lines {
     }
 }
 
+/// Number of bytes of a file up to the end of its last whole line.
+///
+/// # Errors
+/// The errors of [`open`].
+pub fn whole_lines(path: &Path) -> Result<u64> {
+    let fail = |source| RunError::io("read", path, source);
+    let mut file = open(path)?;
+    let (mut whole, mut read) = (0, 0);
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let count = file.read(&mut buffer).map_err(fail)?;
+        if count == 0 {
+            return Ok(whole);
+        }
+        if let Some(last) = buffer[..count].iter().rposition(|&byte| byte == b'\n') {
+            whole = read + last as u64 + 1;
+        }
+        read += count as u64;
+    }
+}
+
 /// A file of JSON lines that only grows, and can be cut back to a known length when a run resumes.
 #[derive(Debug)]
 pub struct JsonLines {
@@ -113,7 +134,37 @@ impl JsonLines {
     /// [`RunError::Io`]; [`RunError::UnusableFile`] for a link or anything but a regular file, which stays as it
     /// is; [`RunError::Damaged`] when the file is shorter than `length`.
     pub fn open(path: &Path, length: u64) -> Result<Self> {
-        let mut file = open_to_write(path)?;
+        Self::of(open_to_write(path)?, path, length)
+    }
+
+    /// Opens or creates a file that its owner alone can read, and keeps its content.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open).
+    pub fn open_secret(path: &Path) -> Result<Self> {
+        let file = open_secret_to_write(path)?;
+        let metadata = file.metadata();
+        let length = metadata
+            .map_err(|source| RunError::io("read", path, source))?
+            .len();
+        Self::of(file, path, length)
+    }
+
+    /// Removes all lines.
+    ///
+    /// # Errors
+    /// [`RunError::Io`].
+    pub fn cut(&mut self) -> Result<()> {
+        let emptied = self
+            .file
+            .set_len(0)
+            .and_then(|()| self.file.seek(SeekFrom::Start(0)));
+        emptied.map_err(|source| RunError::io("write", &self.path, source))?;
+        self.length = 0;
+        Ok(())
+    }
+
+    fn of(mut file: File, path: &Path, length: u64) -> Result<Self> {
         let present = file
             .metadata()
             .map_err(|source| RunError::io("read", path, source))?

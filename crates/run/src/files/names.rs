@@ -30,3 +30,5 @@ pub const MANIFEST_FILE: &str = "manifest.json";
 pub const TASK_FILE: &str = "task.toml";
 /// The population of such a task, and who vouched for its subjects.
 pub const SERVICE_FILE: &str = "service.json";
+/// The entropy of the rounds of a session since its last state, in the folder of the checkpoint.
+pub const JOURNAL_FILE: &str = "journal.jsonl";

@@ -9,13 +9,13 @@ use super::same::exactly;
 use super::subject::Subject;
 use crate::config::RunConfig;
 use crate::driver::{
-    FINISHED_FILES, INITIAL_MODEL_FILE, MECHANISM_FILE, MODEL_FILE, TOKENIZER_FILE, VOCAB_FILE,
-    VOCAB_PRIVACY_FILE,
+    CONFIG_FILE, FINISHED_FILES, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, MODEL_FILE, PRIVACY_FILE,
+    PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files;
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
 use crate::task::TASK_FILES;
-use undertone_coordinator::task::{Purpose, TaskFile};
+use undertone_coordinator::task::{Purpose, TaskConfig, TaskFile};
 
 /// The files that a directory may have.
 pub(super) struct Files<'a> {
@@ -36,6 +36,7 @@ impl<'a> Files<'a> {
     fn is_expected(&self, name: &str) -> bool {
         match self.subject {
             Some(Subject::Run(config)) => is_expected(name, config),
+            Some(Subject::Session(config)) => is_expected_of_session(name, &config.task),
             Some(Subject::Task { file, .. }) => is_expected_of_task(name, file),
             None => true,
         }
@@ -105,15 +106,25 @@ fn is_expected(name: &str, config: &RunConfig) -> bool {
     let of_tokens = matches!(vocabulary, Some(VocabularySpec::Tokenizer { .. }));
     match name {
         INITIAL_MODEL_FILE => config.initial_model.is_some(),
-        MECHANISM_FILE => config
-            .task
-            .privacy
-            .as_ref()
-            .is_some_and(|privacy| privacy.mechanism.is_some()),
+        MECHANISM_FILE => has_mechanism(&config.task),
         TOKENIZER_FILE => of_tokens,
         VOCAB_FILE => !of_tokens,
         VOCAB_PRIVACY_FILE => matches!(vocabulary, Some(VocabularySpec::Private { .. })),
         _ => true,
+    }
+}
+
+fn has_mechanism(task: &TaskConfig) -> bool {
+    let privacy = task.privacy.as_ref();
+    privacy.is_some_and(|privacy| privacy.mechanism.is_some())
+}
+
+/// `true` if a finished session has the file: it knows neither words nor metrics of the program that trained.
+fn is_expected_of_session(name: &str, task: &TaskConfig) -> bool {
+    match name {
+        MECHANISM_FILE => has_mechanism(task),
+        CONFIG_FILE | LEDGER_FILE | MODEL_FILE | PRIVACY_FILE | PRIVACY_PAGE => true,
+        _ => false,
     }
 }
 
@@ -126,11 +137,7 @@ fn is_expected_of_task(name: &str, file: &TaskFile) -> bool {
                 initial_model: Some(_)
             }
         ),
-        MECHANISM_FILE => file
-            .task
-            .privacy
-            .as_ref()
-            .is_some_and(|privacy| privacy.mechanism.is_some()),
+        MECHANISM_FILE => has_mechanism(&file.task),
         MODEL_FILE => matches!(file.purpose, Purpose::Train { .. }),
         _ => true,
     }

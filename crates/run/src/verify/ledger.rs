@@ -133,6 +133,7 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
         );
         check_survivors(run, index, &mut check);
         check_examples(run, index, &mut check);
+        check_digests(run, index, &mut check);
         let named = entry.noise_key.as_deref().map(is_key_id);
         if named != noise_multiplier.map(|_| true) {
             let expected = "expected 16 hexadecimal digits in private runs, and nothing in others";
@@ -195,12 +196,40 @@ fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
         return;
     };
     let max = entry.cohort_size.saturating_mul(u64::from(group_size));
-    let within = |examples| (entry.cohort_size..=max).contains(&examples);
+    // A user of a session may have contributed nothing.
+    let min = match run.subject.is_external() {
+        true => 0,
+        false => entry.cohort_size,
+    };
+    let within = |examples| (min..=max).contains(&examples);
     // Of users who failed on the way nothing is in the sum.
     if entry.survivors.is_none() && !entry.examples.is_some_and(within) {
         let size = entry.cohort_size;
-        let expected = format!("from {size} to {max} of {size} participants");
+        let expected = format!("from {min} to {max} of {size} participants");
         check.wrong(place("examples"), expected, shown(entry.examples));
+    }
+}
+
+/// Checks that a line names the parameters after its round, and that of a session the released average in their place.
+fn check_digests(run: &Run<'_>, index: usize, check: &mut Check) {
+    let (entry, place) = (&run.entries[index], place(index));
+    let external = run.subject.is_external();
+    let (model, released) = (&entry.parameters_sha256, &entry.released_sha256);
+    if model.is_some() == external {
+        let expected = if external {
+            "no such value in a session"
+        } else {
+            "a digest"
+        };
+        check.wrong(place("parameters_sha256"), expected, shown(model.as_ref()));
+    }
+    let digits = |digest: &String| digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if released.as_ref().map(digits) != external.then_some(true) {
+        let expected = match external {
+            true => "64 hexadecimal digits",
+            false => "no such value outside of sessions",
+        };
+        check.wrong(place("released_sha256"), expected, shown(released.as_ref()));
     }
 }
 

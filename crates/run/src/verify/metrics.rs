@@ -31,6 +31,10 @@ pub(super) const NOT_DETERMINED: &str = "Losses, accuracies, norms, tokens and t
 /// Checks that each record is where a run writes it, with the figures that ledger and configuration determine.
 pub(super) fn agree(run: &Run<'_>) -> Check {
     let mut check = Check::new("metrics");
+    let Some(vocabulary) = &run.vocabulary else {
+        super::session::NOT_RECOMPUTED.clone_into(&mut check.found);
+        return check;
+    };
     let Some(lines) = lines(run, &mut check) else {
         return check;
     };
@@ -40,7 +44,7 @@ pub(super) fn agree(run: &Run<'_>) -> Check {
         ));
         return check;
     };
-    check_start(run, start, &mut check);
+    check_start(run, vocabulary.len(), start, &mut check);
     let digests = check.keep(ledger_digests(run)).unwrap_or_default();
     let epsilons = check.keep(epsilons(run, &stated(run, rest))).unwrap_or_default();
     let mut rounds: Vec<&RoundRecord> = Vec::new();
@@ -128,7 +132,7 @@ fn stated(run: &Run<'_>, lines: &[MetricsLine]) -> Vec<bool> {
             let shows = |entry: &LedgerEntry| shows_epsilon(config, &run.plan, entry.round + 1);
             run.entries.iter().map(shows).collect()
         }
-        Subject::Task { .. } => {
+        Subject::Task { .. } | Subject::Session(_) => {
             let states = |line: &MetricsLine| match line {
                 MetricsLine::Round(record) => Some(record.epsilon.is_some()),
                 MetricsLine::Start(_) | MetricsLine::Evaluation(_) => None,
@@ -169,19 +173,20 @@ fn total(counts: &[u64]) -> u64 {
     counts.iter().copied().fold(0, u64::saturating_add)
 }
 
-fn check_start(run: &Run<'_>, start: &StartRecord, check: &mut Check) {
+fn check_start(run: &Run<'_>, words: usize, start: &StartRecord, check: &mut Check) {
     let place = format!("{METRICS_FILE}, start");
     let config = match &run.subject {
         Subject::Run(config) => config,
+        Subject::Session(_) => return,
         Subject::Task { file, .. } => {
-            let made = task::start_record(file, &run.plan, run.vocabulary.len());
+            let made = task::start_record(file, &run.plan, words);
             if let Some(expected) = check.keep(made) {
                 determined(&place, &expected, start, check);
             }
             return;
         }
     };
-    let layout = config.task.model.layout(run.vocabulary.len());
+    let layout = config.task.model.layout(words);
     let warning = layout.map_err(RunError::from).and_then(|layout| {
         let started = config.initial_model.is_some();
         Ok(run.plan.warning(&config.task, &layout, started)?)
@@ -247,7 +252,7 @@ fn check_round(run: &Run<'_>, record: &RoundRecord, determined_by: &Determined<'
     };
     let expected = match run.subject {
         // What a service never learns is in no record of it.
-        Subject::Task { .. } => RoundRecord {
+        Subject::Task { .. } | Subject::Session(_) => RoundRecord {
             release_norm: record.release_norm,
             seconds: record.seconds,
             estimated_clip_norm: record.estimated_clip_norm,

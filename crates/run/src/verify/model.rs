@@ -1,5 +1,6 @@
 //! The final model against the ledger's last line, and its description against the report.
 
+use undertone_data::Vocab;
 use undertone_models::weights;
 
 use super::same::{Precision, differences, exactly};
@@ -17,19 +18,22 @@ pub(super) fn matches_ledger(run: &Run<'_>, report: Option<&PrivacyReport>) -> C
         check.found = "none: an evaluation releases rates".to_owned();
         return check;
     }
-    let read = trained_model(run.folder, &run.task().model, &run.vocabulary);
+    let Some(vocabulary) = &run.vocabulary else {
+        return super::session::model(run);
+    };
+    let read = trained_model(run.folder, &run.task().model, vocabulary);
     let (Some((model, parameters)), Some(last)) = (check.keep(read), run.entries.last()) else {
         return check;
     };
     let digest = ModelIdentity::new(model.as_ref()).digest(&parameters);
-    if digest != last.parameters_sha256 {
+    if Some(&digest) != last.parameters_sha256.as_ref() {
         check.problem(format!(
             "{MODEL_FILE}: parameters of SHA-256 {digest}, the ledger's last round ended with {} (parameters_sha256)",
-            last.parameters_sha256
+            super::shown(last.parameters_sha256.as_ref())
         ));
     }
     if let Some(report) = report {
-        match description(run, report, &mut check) {
+        match description(run, vocabulary, report, &mut check) {
             Ok(()) => {}
             Err(error) => check.problem(error),
         }
@@ -39,11 +43,13 @@ pub(super) fn matches_ledger(run: &Run<'_>, report: Option<&PrivacyReport>) -> C
 }
 
 /// Checks that the file describes its model, its words and the guarantee of its training.
-fn description(run: &Run<'_>, report: &PrivacyReport, check: &mut Check) -> Result<()> {
+fn description(run: &Run<'_>, vocabulary: &Vocab, report: &PrivacyReport, check: &mut Check) -> Result<()> {
     let mut trained_on = run.trainings.clone();
-    trained_on.push(run.claims()?.training(report, run.subject.source_sha256()?));
+    if let Some(source) = run.subject.source_sha256()? {
+        trained_on.push(run.claims()?.training(report, source));
+    }
     let rounds = run.entries.len() as u64;
-    let made = Description::new(&run.task().model, rounds, &run.vocabulary, trained_on);
+    let made = Description::new(&run.task().model, rounds, vocabulary, trained_on);
     let place = format!("{MODEL_FILE}, its description");
     let Some(text) = weights::description(&crate::files::read(&run.folder.join(MODEL_FILE))?)? else {
         check.problem(format!("{place}: missing"));

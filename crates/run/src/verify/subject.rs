@@ -5,11 +5,12 @@ use std::path::Path;
 use super::Check;
 use super::same::exactly;
 use crate::config::{RunConfig, RunFile};
-use crate::driver::{CONFIG_FILE, genesis_of};
+use crate::driver::{CONFIG_FILE, genesis_of, genesis_of_session};
 use crate::error::Result;
 use crate::files;
 use crate::files::names::{SERVICE_FILE, TASK_FILE};
 use crate::initial_model::source_sha256;
+use crate::session::SessionConfig;
 use crate::task::{self, ServiceRecord};
 use undertone_coordinator::task::{Purpose, TaskConfig, TaskFile};
 
@@ -17,6 +18,8 @@ use undertone_coordinator::task::{Purpose, TaskConfig, TaskFile};
 pub(super) enum Subject {
     /// A run that `undertone train` made.
     Run(Box<RunConfig>),
+    /// A session, whose model another program trained.
+    Session(Box<SessionConfig>),
     /// A task of the service that `undertone task export` wrote.
     Task {
         file: Box<TaskFile>,
@@ -29,6 +32,7 @@ impl Subject {
     pub(super) fn task(&self) -> &TaskConfig {
         match self {
             Self::Run(config) => &config.task,
+            Self::Session(config) => &config.task,
             Self::Task { file, .. } => &file.task,
         }
     }
@@ -36,7 +40,7 @@ impl Subject {
     /// The task file of a service.
     pub(super) fn file(&self) -> Option<&TaskFile> {
         match self {
-            Self::Run(_) => None,
+            Self::Run(_) | Self::Session(_) => None,
             Self::Task { file, .. } => Some(file),
         }
     }
@@ -50,23 +54,30 @@ impl Subject {
     /// The name of the file with the settings.
     pub(super) fn file_name(&self) -> &'static str {
         match self {
-            Self::Run(_) => CONFIG_FILE,
+            Self::Run(_) | Self::Session(_) => CONFIG_FILE,
             Self::Task { .. } => TASK_FILE,
         }
     }
 
-    /// The name of the text that was read.
-    pub(super) fn source_sha256(&self) -> Result<String> {
-        match self {
-            Self::Run(config) => source_sha256(&config.data),
-            Self::Task { record, .. } => Ok(task::source_sha256(&record.population)),
-        }
+    /// `true` if another program trained the model.
+    pub(super) fn is_external(&self) -> bool {
+        matches!(self, Self::Session(_))
+    }
+
+    /// The name of the text that was read; `None` where the text is not known.
+    pub(super) fn source_sha256(&self) -> Result<Option<String>> {
+        Ok(match self {
+            Self::Run(config) => Some(source_sha256(&config.data)?),
+            Self::Session(_) => None,
+            Self::Task { record, .. } => Some(task::source_sha256(&record.population)),
+        })
     }
 
     /// The digest that the first line of the ledger follows.
     pub(super) fn genesis(&self, folder: &Path) -> Result<String> {
         match self {
             Self::Run(_) => genesis_of(folder),
+            Self::Session(_) => genesis_of_session(folder),
             Self::Task { file, record } => task::genesis_of(folder, &file.id(&record.population)?),
         }
     }
@@ -78,19 +89,23 @@ pub(super) fn read(folder: &Path, of_task: bool) -> (Check, Option<Subject>) {
     let subject = match of_task {
         false => {
             let path = folder.join(CONFIG_FILE);
-            let read = files::read_text(&path).and_then(|text| RunFile::parse(&text, &path, &[]));
+            let read = files::read_text(&path).and_then(|text| match SessionConfig::is_of_session(&text) {
+                true => SessionConfig::parse(&text, &path).map(|config| Subject::Session(Box::new(config))),
+                false => RunFile::parse(&text, &path, &[]).map(|config| Subject::Run(Box::new(config))),
+            });
             if files::exists(&folder.join(TASK_FILE)) {
                 check.problem(format!(
                     "{TASK_FILE}: a directory holds a run or a task, and there is a {CONFIG_FILE}"
                 ));
             }
-            check.keep(read).map(|config| Subject::Run(Box::new(config)))
+            check.keep(read)
         }
         true => task_of(folder, &mut check),
     };
-    check.found = match of_task {
-        false => "config.toml is a valid run file".to_owned(),
-        true => "task.toml is a valid task file".to_owned(),
+    check.found = match (of_task, &subject) {
+        (false, Some(Subject::Session(_))) => "config.toml is that of a session".to_owned(),
+        (false, _) => "config.toml is a valid run file".to_owned(),
+        (true, _) => "task.toml is a valid task file".to_owned(),
     };
     (check, subject)
 }
