@@ -12,6 +12,7 @@ mod error;
 mod event;
 mod failures;
 mod field;
+mod grid;
 mod guarantee;
 mod mechanism;
 mod names;
@@ -56,6 +57,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sensitivity::sensitivity_banded, module)?)?;
     module.add_function(wrap_pyfunction!(sensitivity::sensitivity_general, module)?)?;
     module.add_function(wrap_pyfunction!(sensitivity::_plan, module)?)?;
+    grid::register(module)?;
     stream::register(module)?;
     mechanism::register(module)?;
     sampler::register(module)
