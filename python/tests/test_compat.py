@@ -1,9 +1,12 @@
-"""`undertone_dp.dp_accounting` against values of dp-accounting 0.6.0, and against its own contract."""
+"""`undertone_dp.dp_accounting` against values and tests of dp-accounting 0.6.0, and against its own contract."""
 
 import json
 import math
 import pathlib
+import subprocess
+import sys
 
+import peer
 import pytest
 
 pytest.importorskip("numpy")
@@ -89,3 +92,45 @@ def test_named_tuples_there_and_back():
     assert dp.DpEvent.from_named_tuple(stored) == event
     with pytest.raises(ValueError, match="expected an event class"):
         dp.DpEvent.from_named_tuple(stored._replace(module_name="os", class_name="system"))
+
+
+def expected():
+    """Outcomes that are checked in, by test function; what follows a `#` is the reason of a failure."""
+    lines = (pathlib.Path(__file__).parent / "compat.txt").read_text().splitlines()
+    return dict(line.split("#")[0].strip().rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+
+
+def test_the_tests_of_the_original_pass_but_for_the_listed_ones(tmp_path):
+    pytest.importorskip("absl", reason="absl-py is not installed")
+    pytest.importorskip("scipy", reason="scipy is not installed")
+    if peer.sources() is None:
+        pytest.skip(f"dp-accounting {peer.VERSION} is not installed, and UNDERTONE_DP_ACCOUNTING names no wheel")
+    found, wanted = peer.outcomes(tmp_path), expected()
+    changed = {name: (wanted.get(name), found.get(name)) for name in wanted.keys() | found.keys()}
+    assert {name: pair for name, pair in changed.items() if pair[0] != pair[1]} == {}
+    assert len(wanted) == 247 and sum(outcome == "passed" for outcome in wanted.values()) >= 242
+
+
+def test_install_serves_programs_that_import_the_original():
+    program = """
+from undertone_dp import dp_accounting as own
+own.install()
+import dp_accounting
+from dp_accounting.pld import privacy_loss_distribution
+import dp_accounting.rdp.rdp_privacy_accountant as rdp
+assert dp_accounting is own and rdp.RdpAccountant is own.rdp.RdpAccountant
+assert privacy_loss_distribution.identity().get_epsilon_for_delta(0) == 0
+own.install()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    late = """
+import sys, types
+sys.modules["dp_accounting"] = types.ModuleType("dp_accounting")
+from undertone_dp import dp_accounting
+try:
+    dp_accounting.install()
+except RuntimeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", late], check=True, capture_output=True, text=True)
+    assert done.stdout == "dp_accounting is imported already; call install() before anything imports it\n"

@@ -133,23 +133,25 @@ class MixtureGaussianPrivacyLoss(MonotonePrivacyLoss):
     def privacy_loss_tail(self, precision: float = 1e-4) -> TailPrivacyLossDistribution:
         self._refuse_replace()
         half = 0.5 * math.exp(self._log_mass_truncation_bound)
-        first, last = self._quantile(half), -self._quantile(half, from_above=True)
+        reach = -NormalDist(0, self._standard_deviation).inv_cdf(half)
+        first, last = self._quantile(half, reach, precision), reach
         if not self._pessimistic_estimate:
             return TailPrivacyLossDistribution(first, last, {self.privacy_loss(first): self.mu_upper_cdf(first)})
         masses = {math.inf: self.mu_upper_cdf(first), self.privacy_loss(last): 1 - self.mu_upper_cdf(last)}
         return TailPrivacyLossDistribution(first, last, masses)
 
-    def _quantile(self, mass: float, from_above: bool = False) -> float:
-        """The largest `x` with at most `mass` below it, or below it in the mirror."""
-        reach = -NormalDist(0, self._standard_deviation).inv_cdf(mass)
-        if self.adjacency_type == AdjacencyType.ADD:
-            return -reach
-        moves = self._sensitivities * (-1 if from_above else 1)
-        low, high = -reach - float(moves.max()), -reach - float(moves.min())
-        for _ in range(100):
-            middle = 0.5 * (low + high)
-            below = float(np.sum(self._sampling_probs * self.noise_cdf(middle + moves)))
-            low, high = (middle, high) if below <= mass else (low, middle)
+    def _quantile(self, mass: float, reach: float, precision: float) -> float:
+        """An output with at most `mass` below it, within `precision` of the largest one; noise alone goes down to `-reach`."""
+        low = -reach
+        if self.adjacency_type == AdjacencyType.REMOVE:
+            low, high = -reach - float(self._sensitivities.max()), -reach - float(self._sensitivities.min())
+            while high - low > precision:
+                middle = 0.5 * (low + high)
+                low, high = (middle, high) if self.mu_upper_cdf(middle) <= mass else (low, middle)
+        # The last bit of the quantile may be off.
+        gap = 1e-16 * self._standard_deviation
+        while self.mu_upper_cdf(low) > mass:
+            low, gap = low - gap, 2 * gap
         return low
 
     def connect_dots_bounds(self) -> ConnectDotsBounds:

@@ -377,7 +377,43 @@ def from_truncated_subsampled_gaussian_mechanism(
     use_connect_dots: bool = True,
     neighboring_relation: Any = NeighborRel.ADD_OR_REMOVE_ONE,
 ) -> PrivacyLossDistribution:
-    raise NotImplementedError
+    """The loss of Gaussian noise on a Poisson sample of which at most `truncated_batch_size` records are kept.
+
+    Saying whether the other records fill the batch makes it easier to tell data sets apart. If they do, the record takes the place of
+    another one and moves the sum by up to 2. `udp.Event.TruncatedPoissonGaussian` has a tighter bound.
+    """
+    if dataset_size < 1 or truncated_batch_size < 1:
+        raise ValueError(f"dataset_size and truncated_batch_size must be positive, got {dataset_size}, {truncated_batch_size}")
+    if not 0 <= sampling_probability <= 1:
+        raise ValueError(f"sampling_probability must be in [0, 1], got {sampling_probability}")
+    q, others = sampling_probability, dataset_size - 1
+
+    def part(sensitivity: float, joins: float, relation: Any) -> PrivacyLossDistribution:
+        kind = (noise_multiplier, sensitivity, True, value_discretization_interval, log_mass_truncation_bound)
+        return from_gaussian_mechanism(*kind, joins, use_connect_dots, relation)
+
+    counts = np.arange(max(0, truncated_batch_size), others + 1)
+    weights = np.exp([_log_binomial_probability(others, int(count), q) for count in counts])
+    is_full = float(weights.sum())
+    if q == 0:
+        return _as_dense(identity(value_discretization_interval))
+    room = part(1, q, neighboring_relation)
+    if is_full == 0:
+        return _as_dense(room)
+    joins = float(np.sum(weights * q * truncated_batch_size / (counts + 1))) / is_full
+    full = part(2, joins, NeighborRel.REPLACE_ONE)
+    return room.compute_mixture(full, max(0.0, 1 - is_full))
+
+
+def _as_dense(pld: PrivacyLossDistribution) -> PrivacyLossDistribution:
+    return PrivacyLossDistribution(pld._pmf_remove.to_dense_pmf(), None if pld._symmetric else pld._pmf_add.to_dense_pmf())
+
+
+def _log_binomial_probability(trials: int, count: int, q: float) -> float:
+    if q in (0, 1):
+        return 0.0 if count == trials * q else -math.inf
+    ways = math.lgamma(trials + 1) - math.lgamma(count + 1) - math.lgamma(trials - count + 1)
+    return ways + count * math.log(q) + (trials - count) * math.log1p(-q)
 
 
 def from_privacy_parameters(

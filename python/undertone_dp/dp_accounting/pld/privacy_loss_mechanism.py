@@ -8,7 +8,6 @@ A loss is that of `mu_upper` against `mu_lower`, and falls as the output `x` gro
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any
 
@@ -383,7 +382,7 @@ class DiscreteGaussianPrivacyLoss(AdditiveNoisePrivacyLoss):
         sigma = common.inverse_monotone_function(
             lambda sigma: cls(sigma, sensitivity, None, sampling_prob, adjacency_type).get_delta_for_epsilon(epsilon),
             delta,
-            common.BinarySearchParameters(max(0.1, sensitivity / 24), enough, tolerance=1e-7),
+            common.BinarySearchParameters(0.1, enough, tolerance=1e-7),
         )
         if sigma is None:
             raise ValueError(f"no sigma of up to {enough} holds epsilon {epsilon} and delta {delta}")
