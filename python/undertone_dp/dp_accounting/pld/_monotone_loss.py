@@ -44,6 +44,20 @@ def check_sampling_probability(sampling_prob: float) -> None:
         raise ValueError(f"sampling_prob must be in (0, 1], got {sampling_prob}")
 
 
+def least_noise(holds: Callable[[float], bool], enough: float) -> float:
+    """The least noise within a relative 1e-8 that holds, where more noise up to `enough` holds in steps of one per cent.
+
+    Delta need not fall as noise grows: with sampling, adding a record has a bounded loss at far too little noise.
+    """
+    high, low = enough, 0.99 * enough
+    while low > 1e-4 * enough and holds(low):
+        high, low = low, 0.99 * low
+    while high - low > 1e-8 * high:
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
 def pointwise(function: Callable[[np.ndarray], np.ndarray], x: Any) -> Any:
     """The function's value at a number, or its values at each of several."""
     values = function(np.asarray(x, dtype=float))

@@ -21,6 +21,7 @@ from undertone_dp.dp_accounting.pld._monotone_loss import (
     MonotonePrivacyLoss,
     TailPrivacyLossDistribution,
     check_sampling_probability,
+    least_noise,
     pointwise,
 )
 from undertone_dp.dp_accounting.pld._mixture_loss import MixtureGaussianPrivacyLoss
@@ -207,19 +208,15 @@ class GaussianPrivacyLoss(AdditiveNoisePrivacyLoss):
         if not 0 < privacy_parameters.delta < 1:
             raise ValueError(f"delta must be strictly between 0 and 1, got {privacy_parameters.delta}")
         moved = 2 * sensitivity if adjacency_type == AdjacencyType.REPLACE else sensitivity
-
-        def make(scale: float) -> GaussianPrivacyLoss:
-            return cls(scale * sensitivity, sensitivity, pessimistic_estimate, -50, sampling_prob, adjacency_type)
-
-        # The noise of the release without sampling is enough.
         epsilon, delta = privacy_parameters.epsilon, privacy_parameters.delta
-        enough = make(1.0) and _native.gaussian_noise_multiplier(epsilon, delta) * moved / sensitivity
-        scale = common.inverse_monotone_function(
-            lambda scale: make(scale).get_delta_for_epsilon(epsilon),
-            delta,
-            common.BinarySearchParameters(0.001 * enough, enough, tolerance=1e-9 * enough),
-        )
-        return make(enough if scale is None else scale)
+
+        def make(noise: float) -> GaussianPrivacyLoss:
+            return cls(noise, sensitivity, pessimistic_estimate, -50, sampling_prob, adjacency_type)
+
+        make(1.0)
+        # The noise of the release without sampling is enough.
+        enough = _native.gaussian_noise_multiplier(epsilon, delta) * moved
+        return make(least_noise(lambda noise: make(noise).get_delta_for_epsilon(epsilon) <= delta, enough))
 
 
 class DiscreteLaplacePrivacyLoss(AdditiveNoisePrivacyLoss):
@@ -370,20 +367,23 @@ class DiscreteGaussianPrivacyLoss(AdditiveNoisePrivacyLoss):
         sampling_prob: float = 1.0,
         adjacency_type: AdjacencyType = AdjacencyType.REMOVE,
     ) -> DiscreteGaussianPrivacyLoss:
-        """The least noise that holds `epsilon` with `delta` in the direction of `adjacency_type`."""
+        """The least noise that holds `epsilon` with `delta` in both directions."""
         if not (isinstance(sensitivity, int) and sensitivity > 0):
             raise ValueError(f"sensitivity must be a positive integer, got {sensitivity}")
         check_sampling_probability(sampling_prob)
         epsilon, delta = privacy_parameters.epsilon, privacy_parameters.delta
         if not 0 < delta < 1:
             raise ValueError(f"delta must be strictly between 0 and 1, got {delta}")
+
+        def holds(sigma: float) -> bool:
+            # Noise that cannot reach half the sensitivity hides nothing. Removal is the direction with the larger delta.
+            if sigma < sensitivity / 24:
+                return False
+            removed = cls(sigma, sensitivity, None, sampling_prob, AdjacencyType.REMOVE)
+            return removed.get_delta_for_epsilon(epsilon) <= delta
+
         # Twice the continuous noise without sampling is enough.
         enough = 2 * sensitivity * _native.gaussian_noise_multiplier(epsilon, delta) + 1
-        sigma = common.inverse_monotone_function(
-            lambda sigma: cls(sigma, sensitivity, None, sampling_prob, adjacency_type).get_delta_for_epsilon(epsilon),
-            delta,
-            common.BinarySearchParameters(0.1, enough, tolerance=1e-7),
-        )
-        if sigma is None:
-            raise ValueError(f"no sigma of up to {enough} holds epsilon {epsilon} and delta {delta}")
-        return cls(sigma, sensitivity, None, sampling_prob, adjacency_type)
+        if not holds(enough):
+            raise ValueError(f"sigma {enough} does not hold epsilon {epsilon} and delta {delta}")
+        return cls(least_noise(holds, enough), sensitivity, None, sampling_prob, adjacency_type)
