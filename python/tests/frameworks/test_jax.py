@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import undertone_dp as udp
-from undertone_dp.jax import privatizer
+from undertone_dp.jax import batch_iterator, privatizer
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 optax = pytest.importorskip("optax", reason="optax is not installed")
@@ -75,6 +75,6 @@ def test_chains_learn_and_their_batches_come_from_the_sampler():
         update, state = chain.update(gradients.sum().astype(jnp.float32), state)
         return optax.apply_updates(value, update), state
 
-    for users, mask in udp.jax.batch_iterator(sampler, pad_to=12):
+    for users, mask in batch_iterator(sampler, pad_to=12):
         value, state = step(value, state, users, mask)
     assert abs(float(value) - 0.5) < 3
