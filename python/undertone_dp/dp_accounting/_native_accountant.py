@@ -264,7 +264,8 @@ class NativeAccountant(privacy_accountant.PrivacyAccountant):
         except udp.AccountingError as error:
             if error.kind != "no-finite-guarantee":
                 raise
-            return math.inf
+            # The sum of all epsilons holds without any delta.
+            return self._pure_epsilon()
 
     def get_delta(self, target_epsilon: float) -> float:
         """A delta that holds at `target_epsilon`; 1 where none below does."""
