@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import statistics
 import subprocess
 import sys
 
@@ -92,6 +93,15 @@ def test_named_tuples_there_and_back():
     assert dp.DpEvent.from_named_tuple(stored) == event
     with pytest.raises(ValueError, match="expected an event class"):
         dp.DpEvent.from_named_tuple(stored._replace(module_name="os", class_name="system"))
+
+
+def test_true_positive_rates_are_those_of_a_gaussian():
+    accountant = dp.pld.PLDAccountant().compose(dp.GaussianDpEvent(2.0), 4)
+    # One Gaussian of noise 1: the best test at a rate `a` finds `Phi(Phi^-1(a) + 1)`.
+    normal = statistics.NormalDist()
+    want = [normal.cdf(normal.inv_cdf(rate) + 1) for rate in (0.01, 0.3)]
+    got = accountant.get_true_positive_rates([0.01, 0.3])
+    assert got == pytest.approx(want, rel=1e-3) and (got >= want).all()
 
 
 def expected():

@@ -157,7 +157,7 @@ impl GridPld {
     /// An outcome of infinite loss joins `infinity`. One of loss minus infinity never adds to a delta and is left out.
     ///
     /// # Errors
-    /// As [`GridPld::new`]; lists of unequal length; a loss that is not a number.
+    /// The errors of [`GridPld::new`], lists of unequal length and a loss that is not a number.
     pub fn rounded(
         step: f64,
         losses: &[f64],

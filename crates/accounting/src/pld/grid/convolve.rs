@@ -38,7 +38,7 @@ pub fn convolve(first: &[f64], second: &[f64]) -> Vec<f64> {
 
 /// The `times`-fold convolution of a sequence with itself, at the places from `first` to `last`.
 ///
-/// What lies outside is wrapped around into the window, so the sum of all numbers stays.
+/// Numbers outside the window are wrapped around into it, so the sum of all numbers stays.
 #[must_use]
 pub fn self_convolve(values: &[f64], times: u64, first: usize, last: usize) -> Vec<f64> {
     let window = last.saturating_sub(first) + 1;
