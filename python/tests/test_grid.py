@@ -111,3 +111,5 @@ def test_hostile_input_is_refused():
         pld_pmf.SparsePLDPmf({0: 0.5, 1 << 40: 0.5}, 1.0, 0.0, True).get_epsilon_for_delta(0.1)
     with pytest.raises(ValueError, match="at most 134217728 points"):
         udp.GridPld.rounded(1e-9, np.array([-5.0, 5.0]), np.array([0.5, 0.5]))
+    with pytest.raises(ValueError, match="cdf: expected losses within"):
+        made.create_from_cdf(lambda loss: 0.5)

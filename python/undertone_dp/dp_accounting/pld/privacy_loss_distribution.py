@@ -154,13 +154,19 @@ def create_from_cdf(
     """The loss with this distribution function, in both directions; tails of at most half of the given mass are cut off."""
     step, half = value_discretization_interval, 0.5 * tail_mass_truncation
 
+    def check(place: int) -> None:
+        if abs(place) > 1 << 27:
+            raise ValueError(f"cdf: expected losses within 2^27 intervals of {step}, got {cdf(place * step)} at {place * step}")
+
     def first_place(holds: Callable[[float], bool]) -> int:
         """The first multiple of the interval at which `holds` is true; it stays true from there on."""
         low, high = -1, 1
         while not holds(high * step):
             low, high = high, 2 * high
+            check(high)
         while holds(low * step):
             low, high = 2 * low, low
+            check(low)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if holds(middle * step) else (middle, high)
