@@ -1,10 +1,11 @@
 //! Exceptions of mechanisms and samplers.
 
 use pyo3::prelude::*;
+use undertone_accounting::grid::GridError;
 use undertone_coordinator::CoordinatorError;
 use undertone_mechanisms::MechanismError;
 
-use crate::error::{Failure, UndertoneError, with_kind};
+use crate::error::{AccountingFailure, Failure, UndertoneError, with_kind};
 
 pyo3::create_exception!(
     undertone_dp,
@@ -22,6 +23,12 @@ pyo3::create_exception!(
 impl From<MechanismError> for Failure {
     fn from(error: MechanismError) -> Self {
         Self::Python(with_kind(MechanismFailure::new_err(error.to_string()), &error))
+    }
+}
+
+impl From<GridError> for Failure {
+    fn from(error: GridError) -> Self {
+        Self::Python(with_kind(AccountingFailure::new_err(error.to_string()), &error))
     }
 }
 

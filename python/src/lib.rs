@@ -13,6 +13,7 @@ mod error;
 mod event;
 mod failures;
 mod field;
+mod grid;
 mod guarantee;
 mod mechanism;
 mod names;
@@ -66,6 +67,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sensitivity::sensitivity_banded, module)?)?;
     module.add_function(wrap_pyfunction!(sensitivity::sensitivity_general, module)?)?;
     module.add_function(wrap_pyfunction!(sensitivity::_plan, module)?)?;
+    grid::register(module)?;
     stream::register(module)?;
     session::register(module)?;
     mechanism::register(module)?;

@@ -1,12 +1,16 @@
-"""`undertone_dp.dp_accounting` against values of dp-accounting 0.6.0, and against its own contract."""
+"""`undertone_dp.dp_accounting` against values and tests of dp-accounting 0.6.0, and against its own contract."""
 
 import json
 import math
 import pathlib
+import statistics
+import subprocess
+import sys
 
+import peer
 import pytest
 
-pytest.importorskip("numpy")
+np = pytest.importorskip("numpy")
 from undertone_dp import dp_accounting as dp  # noqa: E402
 
 ORACLES = json.loads((pathlib.Path(__file__).parent / "oracles.json").read_text())
@@ -63,6 +67,8 @@ def test_edges():
         assert accountant.get_epsilon(1) == 0
         accountant.compose(dp.GaussianDpEvent(0.0))
         assert accountant.get_epsilon(0.5) == math.inf and accountant.get_delta(9) == 1
+    mixed = dp.pld.PLDAccountant().compose(dp.DiscreteLaplaceDpEvent(0.64, 2), 6).compose(dp.LaplaceDpEvent(20.0))
+    assert mixed.get_epsilon(1e-9) <= 6 * 1.28 + 0.05 + 1e-12
     pure = dp.pld.PLDAccountant().compose(dp.LaplaceDpEvent(2.0), 3)
     assert pure.get_epsilon(0) == 1.5 and pure.get_delta(1.5) == 0
 
@@ -89,3 +95,54 @@ def test_named_tuples_there_and_back():
     assert dp.DpEvent.from_named_tuple(stored) == event
     with pytest.raises(ValueError, match="expected an event class"):
         dp.DpEvent.from_named_tuple(stored._replace(module_name="os", class_name="system"))
+
+
+def test_true_positive_rates_are_those_of_a_gaussian():
+    accountant = dp.pld.PLDAccountant().compose(dp.GaussianDpEvent(2.0), 4)
+    # One Gaussian of noise 1: the best test at a rate `a` finds `Phi(Phi^-1(a) + 1)`.
+    normal = statistics.NormalDist()
+    want = [normal.cdf(normal.inv_cdf(rate) + 1) for rate in (0.01, 0.3)]
+    got = accountant.get_true_positive_rates([0.01, 0.3])
+    assert got == pytest.approx(want, rel=1e-6) and (got >= np.array(want) - 1e-12).all()
+
+
+def expected():
+    """Outcomes that are checked in, by test function; what follows a `#` is the reason of a failure."""
+    lines = (pathlib.Path(__file__).parent / "compat.txt").read_text().splitlines()
+    return dict(line.split("#")[0].strip().rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+
+
+def test_the_tests_of_the_original_pass_but_for_the_listed_ones(tmp_path):
+    pytest.importorskip("absl", reason="absl-py is not installed")
+    pytest.importorskip("scipy", reason="scipy is not installed")
+    if peer.sources() is None:
+        pytest.skip(f"dp-accounting {peer.VERSION} is not installed, and UNDERTONE_DP_ACCOUNTING names no wheel")
+    found, wanted = peer.outcomes(tmp_path), expected()
+    changed = {name: (wanted.get(name), found.get(name)) for name in wanted.keys() | found.keys()}
+    assert {name: pair for name, pair in changed.items() if pair[0] != pair[1]} == {}
+    assert len(wanted) == 247 and sum(outcome == "passed" for outcome in wanted.values()) >= 240
+
+
+def test_install_serves_programs_that_import_the_original():
+    program = """
+from undertone_dp import dp_accounting as own
+own.install()
+import dp_accounting
+from dp_accounting.pld import privacy_loss_distribution
+import dp_accounting.rdp.rdp_privacy_accountant as rdp
+assert dp_accounting is own and rdp.RdpAccountant is own.rdp.RdpAccountant
+assert privacy_loss_distribution.identity().get_epsilon_for_delta(0) == 0
+own.install()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    late = """
+import sys, types
+sys.modules["dp_accounting"] = types.ModuleType("dp_accounting")
+from undertone_dp import dp_accounting
+try:
+    dp_accounting.install()
+except RuntimeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", late], check=True, capture_output=True, text=True)
+    assert done.stdout == "dp_accounting is imported already; call install() before anything imports it\n"

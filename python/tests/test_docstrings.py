@@ -19,7 +19,7 @@ def public():
             if inspect.ismodule(value) or isinstance(value, str):
                 continue
             yield f"{module.__name__}.{name}", value
-    for owner in [udp.Event, udp.Accountant, udp.Guarantee, udp.Participation, udp.Repetitions]:
+    for owner in [udp.Event, udp.Accountant, udp.GridPld, udp.Guarantee, udp.Participation, udp.Repetitions]:
         for name in vars(owner):
             if not name.startswith("_"):
                 yield f"{owner.__name__}.{name}", getattr(owner, name)

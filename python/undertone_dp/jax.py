@@ -1,15 +1,16 @@
-"""Samplers of this package as arrays of one shape, as `jit` needs them."""
+"""For JAX: samplers as arrays of one shape, as `jit` needs them, and correlated noise for optax."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ._native import Sampler
+from ._native import Mechanism, NoiseKey, Sampler
 
-__all__ = ["batch_iterator"]
+__all__ = ["batch_iterator", "privatizer"]
 
 
 def batch_iterator(
@@ -40,3 +41,26 @@ def batch_iterator(
         indices = np.zeros(size, dtype=np.int32)
         indices[: len(own)] = own
         yield indices, np.arange(size) < len(own)
+
+
+def privatizer(mechanism: Mechanism, *, clip_norm: float, key: NoiseKey | None = None) -> Any:
+    """Adds the noise of `mechanism` to each sum of clipped updates, as an `optax.GradientTransformation`. It needs jax and optax.
+
+    The updates are the sum over a round's contributions, of which each has a norm of at most `clip_norm`. Put it before the division by
+    a number of contributions. It works under `jit`. The host refuses a state that was used before: the same noise on two sums would
+    give their difference away.
+
+    The sums and the noise are float32 numbers, so nothing is proved about their rounding. Real training adds its noise to integers.
+
+    Examples
+    --------
+    >>> import undertone_dp as udp
+    >>> from undertone_dp.jax import privatizer
+    >>> schema = udp.Participation.at_least(gap=10, max_participation=5)
+    >>> blt = udp.Mechanism("blt", rounds=50, participation=schema, noise_multiplier=4.0)
+    >>> noise = privatizer(blt, clip_norm=1.0)  # doctest: +SKIP
+    >>> chain = optax.chain(noise, optax.scale(1 / 100), optax.sgd(0.1))  # doctest: +SKIP
+    """
+    from ._privatizer import make
+
+    return make(mechanism, clip_norm, key)

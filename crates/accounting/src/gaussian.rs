@@ -8,6 +8,18 @@ use crate::search::first_true;
 use crate::special::{ln_1m_exp, ln_normal_cdf};
 use crate::{AccountingError, Delta, Epsilon, NoiseMultiplier};
 
+/// The logarithm of the standard normal distribution function at `x`.
+///
+/// # Example
+/// ```
+/// use undertone_accounting::gaussian;
+/// assert!((gaussian::ln_cdf(-38.0) + 726.557_216_018_820_1).abs() < 1e-10);
+/// ```
+#[must_use]
+pub fn ln_cdf(x: f64) -> f64 {
+    ln_normal_cdf(x)
+}
+
 /// The logarithm of delta of one Gaussian release at `epsilon`; stays finite far below the smallest `f64` delta.
 ///
 /// # Example

@@ -35,4 +35,5 @@ pub use accountant::Accountant;
 pub use error::AccountingError;
 pub use event::Event;
 pub use guarantee::{Adjacency, Guarantee, OptimalOrder, Recipe, Sampling};
+pub use pld::grid;
 pub use quantity::{Delta, Epsilon, NoiseMultiplier, Rho, SamplingProbability};

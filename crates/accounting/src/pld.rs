@@ -26,6 +26,7 @@ mod convolve;
 mod discretize;
 mod fourier;
 mod gaussian_grid;
+pub mod grid;
 mod integrate_one;
 mod lattice;
 mod loss_range;

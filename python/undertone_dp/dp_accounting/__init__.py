@@ -41,6 +41,7 @@ from undertone_dp.dp_accounting.dp_event import (
     UnsupportedDpEvent,
     ZCDpEvent,
 )
+from undertone_dp.dp_accounting._install import install
 from undertone_dp.dp_accounting.dp_event_builder import DpEventBuilder
 from undertone_dp.dp_accounting.gaussian_mechanism import get_epsilon_gaussian, get_sigma_gaussian
 from undertone_dp.dp_accounting.mechanism_calibration import (

@@ -259,12 +259,14 @@ class NativeAccountant(privacy_accountant.PrivacyAccountant):
             return 0
         if target_delta <= 0:
             return self._pure_epsilon()
+        # The sum of all epsilons holds without any delta.
+        enough = self._pure_epsilon()
         try:
-            return self._accountant.epsilon(target_delta)
+            return min(self._accountant.epsilon(target_delta), enough)
         except udp.AccountingError as error:
             if error.kind != "no-finite-guarantee":
                 raise
-            return math.inf
+            return enough
 
     def get_delta(self, target_epsilon: float) -> float:
         """A delta that holds at `target_epsilon`; 1 where none below does."""

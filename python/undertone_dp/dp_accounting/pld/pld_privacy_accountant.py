@@ -1,7 +1,9 @@
 """The accountant by privacy loss distributions."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from undertone_dp.dp_accounting import dp_event
 from undertone_dp.dp_accounting._native_accountant import NativeAccountant, Relation, kind
 
@@ -33,3 +35,12 @@ class PLDAccountant(NativeAccountant):
         if self._is_non_private:
             raise ValueError("nothing bounds epsilon after a release without privacy")
         return self._accountant.bounds(target_delta)
+
+    def get_true_positive_rates(
+        self, false_positive_rates: float | Sequence[float], deltas: Sequence[float] | None = None
+    ) -> np.ndarray:
+        """The largest true positive rate of any test at each false positive rate. `deltas` is accepted and changes nothing."""
+        if self._is_non_private:
+            return np.ones(np.shape(false_positive_rates))
+        rates = [self._accountant.true_positive_rate(float(rate)) for rate in np.atleast_1d(false_positive_rates)]
+        return np.array(rates).reshape(np.shape(false_positive_rates))

@@ -156,7 +156,7 @@ def _truncated_negative_binomial_mean(gamma: float, shape: float) -> float:
     if gamma == 1 or shape == 1:
         return 1 / gamma
     log_gamma = math.log1p(gamma - 1) if gamma > 0.5 else math.log(gamma)
-    odds = math.expm1(-log_gamma)
+    odds = (1 - gamma) / gamma
     return odds / -log_gamma if shape == 0 else shape * odds / -math.expm1(shape * log_gamma)
 
 
