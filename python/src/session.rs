@@ -49,7 +49,7 @@ pub(crate) use round::{Released, Round};
 /// (5.0, True, 1)
 /// >>> run = session.finish({"parameters": average})
 /// >>> print(session.planned)
-/// (eps = 0.229, delta = 1e-5), add-or-remove one user, Poisson sampling, PLD upper bound
+/// (eps = 0.220, delta = 1e-5), add-or-remove one user, Poisson sampling, PLD upper bound
 #[pyclass(frozen, module = "undertone_dp")]
 pub(crate) struct Session {
     session: RwLock<run::Session>,

@@ -297,7 +297,9 @@ impl Session {
             Ok(()) => Stage::Finished,
             Err(_) => Stage::Between(head),
         };
-        written.map(|()| self.directory.path().to_owned())
+        written?;
+        self.directory.unlock();
+        Ok(self.directory.path().to_owned())
     }
 
     fn write_all(&mut self, head: &RunHead, parameters: &[f32]) -> Result<()> {
