@@ -143,7 +143,15 @@ const ARROWS: [(&str, &[&str]); 28] = [
     (
         "python",
         &[
-            "present", "accounting", "mechanisms", "aggregation", "secagg", "data", "coordinator", "run", "report",
+            "present",
+            "accounting",
+            "mechanisms",
+            "aggregation",
+            "secagg",
+            "data",
+            "coordinator",
+            "run",
+            "report",
         ],
     ),
     ("crates/device-ffi", &["protocol", "device"]),
