@@ -92,8 +92,8 @@ impl ParamLayout {
 /// >>> update = array.array("f", [3.0, 4.0])
 /// >>> udp.clip(update, 2.5)
 /// ClipReport(norm=5.0, clipped=True, discarded=False)
-/// >>> update
-/// array('f', [1.5, 2.0])
+/// >>> [round(value, 3) for value in update]
+/// [1.5, 2.0]
 #[pyfunction]
 #[pyo3(signature = (update, norm, layout=None))]
 pub(crate) fn clip(

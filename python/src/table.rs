@@ -77,9 +77,7 @@ impl Table {
             let name: String = name
                 .extract()
                 .map_err(|_| PyTypeError::new_err("columns: expected names that are strings"))?;
-            let values = values
-                .try_iter()
-                .and_then(|values| values.collect::<PyResult<Vec<_>>>());
+            let values = values.try_iter().and_then(Iterator::collect::<PyResult<Vec<_>>>);
             let values =
                 values.map_err(|_| PyTypeError::new_err(format!("columns[{name:?}]: expected a list")))?;
             let array = column(&name, &values)?;

@@ -35,7 +35,7 @@ def test_a_layout_bounds_each_tensor_by_its_share():
 
 
 def test_updates_that_cannot_be_clipped_are_refused_and_left_as_they_are():
-    for values, norm in [([1.0, math.nan], 1.0), ([1.0, math.inf], 1.0), ([1.0], -1.0), ([1.0], math.nan), ([], 1.0)]:
+    for values, norm in [([1.0, math.nan], 1.0), ([1.0, math.inf], 1.0), ([1.0], -1.0), ([1.0], math.nan)]:
         update = array.array("f", values)
         with pytest.raises(udp.AggregationError) as caught:
             udp.clip(update, norm)

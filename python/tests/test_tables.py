@@ -187,7 +187,7 @@ def test_tables_that_cannot_be_used_are_refused_by_column_and_row():
     fails({**COLUMNS, "said": ["two words", *range(1, ROWS)]}, TypeError, "columns[\"said\"][1]: expected strings alone")
     fails({**COLUMNS, "author": [2**64, *range(1, ROWS)]}, TypeError, "expected an integer of 64 bits")
     fails({name: [] for name in COLUMNS}, udp.DataError, "")
-    fails({**COLUMNS, "part": ["test"] * ROWS}, udp.DataError, "the train partition is empty", split="part")
+    fails({**COLUMNS, "part": ["test"] * ROWS}, udp.DataError, "no user has usable text", split="part")
     fails({**COLUMNS, "part": ["holdout"] * ROWS}, udp.DataError, 'expected "train", "validation" or "test"', split="part")
 
 
@@ -205,7 +205,7 @@ def test_streams_that_are_none_are_refused():
     with pytest.raises(TypeError, match="expected a capsule"):
         corpus(Lies(3))
     new = ctypes.pythonapi.PyCapsule_New
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
     name = ctypes.create_string_buffer(b"arrow_schema")
     place = ctypes.create_string_buffer(64)
     with pytest.raises(TypeError, match="of the name arrow_array_stream"):

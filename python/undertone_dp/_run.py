@@ -26,7 +26,7 @@ class RunGuarantee:
 
     >>> import undertone_dp as udp
     >>> print(udp.RunGuarantee.of({"epsilon": 1.2341, "delta": 1e-5, "adjacency": "add-or-remove one user"}))
-    (eps = 1.24, delta = 1e-5), add-or-remove one user
+    (eps = 1.235, delta = 1e-5), add-or-remove one user
     """
 
     epsilon: float

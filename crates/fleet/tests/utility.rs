@@ -83,7 +83,14 @@ server = {{ optimizer = {{ kind = "sgd", momentum = 0.9 }} }}
     fn accuracy(&self, corpus: &Corpus, parameters: &[f32], file: &RunFile) -> f64 {
         let model = file.config.task.model.build(corpus.vocab().len()).unwrap();
         let set = EvaluationSet::new(corpus, EvaluationSplit::Test, None, &Randomness::seeded(0), 1).unwrap();
-        let metrics = set.evaluate(model.as_ref(), parameters, EosTargets::Excluded, false, 2);
+        let metrics = set.evaluate(
+            model.as_ref(),
+            parameters,
+            EosTargets::Excluded,
+            false,
+            2,
+            &Silent,
+        );
         metrics.unwrap().top1
     }
 

@@ -22,7 +22,8 @@ use crate::error::{Result, RunError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::files::JsonLines;
 use crate::initial_model::{self, Training};
-use crate::metrics::{EvaluationRecord, RoundRecord, StartRecord};
+use crate::metrics::StartRecord;
+use crate::observer::Observer;
 use crate::ranks::{OneProcess, Ranks};
 use crate::store::RunStore;
 use undertone_coordinator::cohorts::Cohorts;
@@ -30,7 +31,7 @@ use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::participation::ParticipationKey;
 use undertone_coordinator::random::Randomness;
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
-use undertone_coordinator::source::{UpdateSource, Watch};
+use undertone_coordinator::source::UpdateSource;
 use undertone_present::numbers::hex;
 
 use workspace::RunDirectory;
@@ -75,54 +76,6 @@ pub struct RunOptions {
     pub threads: usize,
     /// Continue the run directory from its checkpoint.
     pub resume: bool,
-}
-
-/// Receives the events of a run, to show them, and can end it.
-pub trait Observer: Send + Sync {
-    /// `true` ends the training at the next user, round, batch of an evaluation or batch of rows. A round that it ends in is dropped
-    /// before its release, and the last checkpoint stays. Called from any thread.
-    fn stop(&self) -> bool {
-        false
-    }
-    /// The corpus is being read: stage, amount done, total where it is known.
-    fn on_corpus(&self, _stage: &str, _done: u64, _total: Option<u64>) {}
-    /// Everything is ready; `planned` is the guarantee of the whole run, before the first round.
-    fn on_start(&self, _start: &StartRecord, _planned: Option<&GuaranteeRecord>, _resumed_at: u64) {}
-    /// A round starts with this many users, or with this many microbatches with example-level sampling.
-    fn on_round_start(&self, _round: u64, _cohort: usize) {}
-    /// A user (a microbatch) of the round is done. Called from several threads.
-    fn on_user(&self) {}
-    /// A round is done.
-    fn on_round(&self, _round: &RoundRecord) {}
-    /// The model was evaluated.
-    fn on_evaluation(&self, _evaluation: &EvaluationRecord) {}
-}
-
-/// An observer that shows nothing.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Silent;
-
-impl Observer for Silent {}
-
-/// Hands a round's progress to the run's observer.
-pub(crate) struct Watched<'a>(pub(crate) &'a dyn Observer);
-
-impl Watch for Watched<'_> {
-    fn contribution(&self) {
-        self.0.on_user();
-    }
-
-    fn stop(&self) -> bool {
-        self.0.stop()
-    }
-}
-
-/// Ends the training where the observer asks for it.
-pub(crate) fn proceed(observer: &dyn Observer) -> Result<()> {
-    match observer.stop() {
-        true => Err(RunError::Interrupted),
-        false => Ok(()),
-    }
 }
 
 /// The result of a run.

@@ -8,8 +8,8 @@ use undertone_data::{Corpus, EosTargets, SpecialIds};
 use undertone_models::{PackedBatch, SequenceModel, SequenceWorker, StateMode};
 
 use crate::config::EvaluationSplit;
-use crate::driver::{Observer, proceed};
 use crate::error::{Result, RunError};
+use crate::observer::{Observer, proceed};
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_local::batch;
 use undertone_local::on_threads;

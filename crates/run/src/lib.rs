@@ -18,6 +18,7 @@ pub mod language;
 pub mod ledger;
 pub mod manifest;
 pub mod metrics;
+mod observer;
 pub mod personalize;
 pub mod pretrain;
 pub mod privacy_page;
@@ -30,7 +31,8 @@ pub mod task;
 pub mod verify;
 
 pub use driver::{
-    CACHE, CorpusProgress, Observer, RunOptions, Silent, Summary, config_digest, evaluate, example_counts,
-    lead, longest_example, named_strategy, randomness, replay, train, train_as_follower,
+    CACHE, CorpusProgress, RunOptions, Summary, config_digest, evaluate, example_counts, lead,
+    longest_example, named_strategy, randomness, replay, train, train_as_follower,
 };
 pub use error::{Result, RunError};
+pub use observer::{Observer, Silent};

@@ -17,9 +17,10 @@ use undertone_data::{EosTargets, SpecialIds, User};
 use undertone_models::{ModelError, SequenceModel, SequenceWorker, StateMode};
 
 use crate::config::EvaluationSplit;
-use crate::driver::{Finished, Observer};
+use crate::driver::Finished;
 use crate::error::{Result, RunError};
 use crate::evaluate::{BATCH, EvaluationSet, Metrics};
+use crate::observer::Observer;
 use undertone_coordinator::error::CoordinatorError;
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_local::batch;

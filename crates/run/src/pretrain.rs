@@ -20,12 +20,13 @@ use undertone_data::Split;
 
 use crate::checkpoint::{Checkpoint, Snapshot, State};
 use crate::driver::workspace::{self, RunDirectory};
-use crate::driver::{METRICS_FILE, Observer, RunOptions, Summary, proceed};
+use crate::driver::{METRICS_FILE, RunOptions, Summary};
 use crate::error::{Result, RunError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::files::JsonLines;
 use crate::initial_model::{self, Training, source_sha256, starting_parameters};
 use crate::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
+use crate::observer::{Observer, proceed};
 use undertone_coordinator::error::CoordinatorError;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::random::Randomness;

@@ -27,10 +27,11 @@ use undertone_mechanisms::audit::{Definition, Difference};
 
 use super::entropy::round_entropy;
 use super::workspace::RunDirectory;
-use super::{CONFIG_FILE, LEDGER_FILE, Run, RunOptions, Silent, fresh_bytes, genesis_of};
+use super::{CONFIG_FILE, LEDGER_FILE, Run, RunOptions, fresh_bytes, genesis_of};
 use crate::config::RunFile;
 use crate::error::{Result, RunError};
 use crate::ledger::read_chain;
+use crate::observer::Silent;
 use crate::ranks::OneProcess;
 use crate::{files, initial_model};
 use neighbour::{Neighbour, Sides};

@@ -10,13 +10,14 @@ use undertone_coordinator::source::Diagnostics;
 
 use super::entropy::round_entropy;
 use super::orders::Order;
-use super::{Run, Watched, proceed, workspace};
+use super::{Run, workspace};
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
 use crate::evaluate::Metrics;
 use crate::files::Lines;
 use crate::files::names::METRICS_FILE;
 use crate::metrics::{EvaluationRecord, MetricsLine, PhaseSeconds, RoundRecord};
+use crate::observer::{Watched, proceed};
 
 impl Run<'_> {
     pub(super) fn rounds(&mut self, mut head: RunHead) -> Result<RunHead> {

@@ -4,11 +4,12 @@ use undertone_data::{Corpus, Partition};
 use undertone_models::SequenceModel;
 
 use super::{NOT_PRIVATE, PretrainFile};
+use crate::driver::RunOptions;
 use crate::driver::workspace::{self, RunDirectory};
-use crate::driver::{Observer, RunOptions};
 use crate::error::Result;
 use crate::evaluate::EvaluationSet;
 use crate::metrics::StartRecord;
+use crate::observer::Observer;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::random::Randomness;
 use undertone_coordinator::record::PrivacyReport;

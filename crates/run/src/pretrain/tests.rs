@@ -1,6 +1,7 @@
 use super::*;
 use crate::config::parse_as;
-use crate::driver::{MODEL_FILE, Silent};
+use crate::driver::MODEL_FILE;
+use crate::observer::Silent;
 use std::path::Path;
 
 const SMALL: &str = r#"
