@@ -67,7 +67,7 @@ pub fn is_published(folder: &Path) -> bool {
     files::exists(&folder.join(PUBLIC_LEDGER_FILE))
 }
 
-/// `true` if the guarantee of a task rests on a participation schema. Then it holds whoever knows who took part.
+/// `true` if the guarantee of a task rests on a participation schema. Then it holds even if everybody knows who took part.
 pub(crate) fn by_schema(task: &TaskConfig) -> bool {
     task.encoding_is_noisy() || (task.privacy.as_ref()).is_some_and(|privacy| privacy.mechanism.is_some())
 }

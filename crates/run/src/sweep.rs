@@ -40,7 +40,7 @@ pub struct SweepStatement {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Score {
-    /// The text. That it is public is the word of whoever ran the sweep.
+    /// The text. That it is public is the word of the party that ran the sweep.
     pub public: SourceSpec,
 }
 

@@ -215,15 +215,15 @@ fn what_a_private_sweep_cannot_account_for_is_refused_by_key() {
             "`private.score.public`",
         ),
         (
-            "user_update.learning_rate=0.1",
-            "privacy.max_epsilon=0.01",
-            "privacy.max_epsilon",
+            "set = [\"rounds=3\"]",
+            "set = [\"rounds=3\", \"privacy.max_epsilon=0.01\"]",
+            "0.01",
         ),
         ("user_update.learning_rate=0.1", "data.max_tokens=50", "`data`"),
         (
             "user_update.learning_rate=0.1",
             "user_update.weight_cap=3",
-            "weight_cap",
+            "weight",
         ),
         ("score = {", "score = { kind = 1, ", "kind"),
     ] {

@@ -224,7 +224,12 @@ fn a_run_that_its_guarantee_does_not_cover_is_not_published() {
         "expected a run that adds noise",
     );
     refused(
-        &gradients("els").replace("examples_per_round = 60", "sampling_probability = 0.01"),
+        &gradients("els")
+            .replace("examples_per_round = 60", "sampling_probability = 0.01")
+            .replace(
+                "[clip]",
+                "[estimator]\nkind = \"fixed_denominator\"\nexpected_weight = 20.0\n\n[clip]",
+            ),
         "cohort.sampling_probability ... examples_per_round",
     );
     let folder = Folder::trained(sampled);

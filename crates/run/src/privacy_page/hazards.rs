@@ -12,7 +12,7 @@ use undertone_present::numbers::{epsilon_delta, grouped, scientific, upper_bound
 enum Known {
     /// `undertone verify` computes it again from the files.
     Recomputed,
-    /// It is stated by the configuration or by whoever ran the training.
+    /// It is stated by the configuration or by the party that ran the training.
     Stated,
     /// Nobody tested it here.
     NotTested,
