@@ -27,6 +27,7 @@ pub(crate) mod personalize;
 pub(crate) mod plan;
 pub(crate) mod predict;
 pub(crate) mod pretrain;
+pub(crate) mod publish;
 pub(crate) mod report;
 pub(crate) mod serve;
 pub(crate) mod simulate;

@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand};
 
 use commands::{
     account, advise, audit, backup, data, device, eval, export, fleet, generate, identity, mechanism,
-    personalize, plan, predict, pretrain, report, serve, simulate, sweep, task, train, verify,
+    personalize, plan, predict, pretrain, publish, report, serve, simulate, sweep, task, train, verify,
 };
 use output::Output;
 
@@ -106,6 +106,11 @@ enum Command {
     /// users, the privacy report, the numbers of the metrics that ledger and configuration determine, and the final model. The
     /// command fails and names the places if a claim does not hold.
     Verify(verify::VerifyArgs),
+    /// Copy the files of a finished run that are its release to a new folder.
+    ///
+    /// The folder holds the model, its words, the privacy statement and a public ledger, and no exact statistic of people. The command
+    /// verifies the folder from its own files, and refuses a run whose guarantee does not cover all of it.
+    Publish(publish::PublishArgs),
     /// Serve federated tasks to devices, from one data folder on one machine.
     ///
     /// The server assigns devices to rounds, adds up their updates and releases each round exactly once. Progress goes to standard
@@ -160,6 +165,7 @@ fn main() -> ExitCode {
         Command::Data(args) => data::run(*args, &output),
         Command::Report(args) => report::run(args, &output),
         Command::Verify(args) => verify::run(&args, &output),
+        Command::Publish(args) => publish::run(&args, &output),
         Command::Serve(args) => serve::run(&args, &output),
         Command::Task(args) => task::run(args, &output),
         Command::Backup(args) => backup::run(args, &output),

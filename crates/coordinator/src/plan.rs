@@ -9,6 +9,7 @@ mod estimate;
 mod noise_grid;
 mod outlook;
 mod population;
+mod selection;
 mod spending;
 mod start;
 mod strategy;
@@ -36,6 +37,7 @@ pub use bounded::{Bounded, WholeCost};
 pub use client_noise::ClientNoisePlan;
 use estimate::Estimate;
 pub use population::{PopulationBudget, PopulationCost};
+pub use selection::{SecretNumber, SelectionCost};
 pub use spending::{Cost, Spending};
 pub use start::StartCost;
 pub use vocabulary::VocabularyCost;
@@ -113,6 +115,8 @@ struct Private {
     basis: Basis,
     vocabulary: Option<VocabularyCost>,
     start: StartCost,
+    /// The private sweep that the run is a candidate of.
+    selection: Option<SelectionCost>,
 }
 
 /// The basis of the guarantee.

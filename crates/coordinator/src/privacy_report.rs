@@ -74,7 +74,11 @@ impl Claims<'_> {
             account.end(end)?;
         }
         let observed = account.observed()?;
-        let stated = observed.as_ref().or(self.planned.as_ref());
+        let selected = self.plan.selected()?;
+        let stated = match self.plan.selection() {
+            Some(_) => selected.as_ref(),
+            None => observed.as_ref().or(self.planned.as_ref()),
+        };
         Ok(PrivacyReport {
             private: self.plan.is_private(),
             statements: match self.service {
@@ -84,6 +88,7 @@ impl Claims<'_> {
             warnings: self.warnings(stated),
             planned: self.planned.clone(),
             worst_case: account.worst_case()?,
+            selected,
             with_vocabulary: observed
                 .as_ref()
                 .and_then(|observed| self.plan.with_words(observed)),
@@ -103,7 +108,11 @@ impl Claims<'_> {
             return Training::NotPrivate { source_sha256 };
         }
         // PRIVACY: words without a guarantee leave the model without one.
-        let stated = report.with_vocabulary.as_ref().or(report.observed.as_ref());
+        let stated = match self.plan.selection() {
+            // PRIVACY: the best of several candidates says more than one candidate.
+            Some(_) => report.selected.as_ref(),
+            None => report.with_vocabulary.as_ref().or(report.observed.as_ref()),
+        };
         let stated = stated.filter(|_| self.plan.vocabulary_warning().is_none());
         Training::Private {
             source_sha256,
@@ -127,6 +136,13 @@ impl Claims<'_> {
                 "The noise is so small that no guarantee can be stated for the people in this run."
                     .to_owned(),
             );
+        }
+        if let Some(selection) = plan.selection() {
+            warnings.push(format!(
+                "A private sweep chose this run as the best of a secret number of candidates over {} combinations of settings. Planned \
+                 and observed speak of one candidate alone; `selected` is the guarantee of the release.",
+                selection.combinations()
+            ));
         }
         warnings.extend(self.service.and_then(service::warning));
         if plan.is_private() && self.seeded {
@@ -221,7 +237,16 @@ fn statements(config: &TaskConfig, counts: ParameterCounts, plan: &PrivacyPlan) 
     };
     let mut statements = vec![
         "Setting: central differential privacy; whoever runs the training is trusted to run it as configured.".to_owned(),
-        format!("Data accesses covered: this training run over the training partition. Choosing hyper-parameters or a checkpoint by looking at results is not covered, nor is the choice of the vocabulary or of caps.{}", plan.start().map_or("", StartCost::statement)),
+        format!(
+            "Data accesses covered: this training run over the training partition{}. Choosing hyper-parameters or a checkpoint by \
+             looking at results is not covered, nor is the choice of the vocabulary or of caps.{}",
+            match plan.selection() {
+                Some(_) => ", and by `selected` all candidates of its private sweep, whose score was computed on text that sweep.json \
+                            declares public; only that choice of hyper-parameters is covered",
+                None => "",
+            },
+            plan.start().map_or("", StartCost::statement)
+        ),
         "Mechanism output: the sequence of noised average updates, so every intermediate model and the final model.safetensors are covered. Not covered: metrics.jsonl, ledger.jsonl, report.html and the held-out partitions, which hold exact statistics.".to_owned(),
         "Unit of privacy: a user, with all text they contributed.".to_owned(),
         adjacency.to_owned(),

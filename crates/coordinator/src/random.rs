@@ -34,6 +34,8 @@ pub enum Purpose {
     Generation,
     /// The coins of an audit: the canaries that are in, and the noise of its rounds.
     Audit,
+    /// The number of candidates of a private sweep, and the combination of each.
+    Selection,
 }
 
 impl Purpose {
@@ -50,6 +52,7 @@ impl Purpose {
             Self::Advice => b"advice",
             Self::Generation => b"generation",
             Self::Audit => b"audit",
+            Self::Selection => b"selection",
         }
     }
 }

@@ -245,6 +245,10 @@ pub struct PrivacyReport {
     pub worst_case: Option<GuaranteeRecord>,
     /// The guarantee recomputed from the ledger.
     pub observed: Option<GuaranteeRecord>,
+    /// The guarantee of the run as the best of a private sweep, for all of its candidates together. Where it is there, it is the
+    /// guarantee of the release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selected: Option<GuaranteeRecord>,
     /// The guarantee of the run and the private choice of its vocabulary together: the observed one composed with the
     /// vocabulary's.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,6 +5,7 @@ mod error;
 mod page;
 mod personalization;
 mod pictures;
+mod registry;
 mod summary;
 
 use std::path::Path;
@@ -14,6 +15,7 @@ use undertone_run::files::{self, write_atomic};
 
 pub use personalization::personalization;
 pub use pictures::Picture;
+pub use registry::{REGISTRY_FILE, Record, registry};
 pub use summary::summary;
 pub use undertone_run::read::{RunData, read};
 

@@ -26,6 +26,7 @@ use crate::metrics::StartRecord;
 use crate::observer::Observer;
 use crate::ranks::{OneProcess, Ranks};
 use crate::store::RunStore;
+use crate::sweep::SweepStatement;
 use undertone_coordinator::cohorts::Cohorts;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::participation::ParticipationKey;
@@ -38,7 +39,7 @@ use workspace::RunDirectory;
 
 pub(crate) use crate::files::names::{
     CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE,
-    PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    PRIVACY_PAGE, SWEEP_FILE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 pub(crate) use entropy::fresh_bytes;
 pub use entropy::randomness;
@@ -53,7 +54,7 @@ pub(crate) use workspace::{
 };
 
 /// The files that a finished run's manifest covers. It does not cover `report.html` and `plots/`, which are drawn from these.
-pub(crate) const FINISHED_FILES: [&str; 11] = [
+pub(crate) const FINISHED_FILES: [&str; 12] = [
     CONFIG_FILE,
     INITIAL_MODEL_FILE,
     LEDGER_FILE,
@@ -62,6 +63,7 @@ pub(crate) const FINISHED_FILES: [&str; 11] = [
     MODEL_FILE,
     PRIVACY_FILE,
     PRIVACY_PAGE,
+    SWEEP_FILE,
     TOKENIZER_FILE,
     VOCAB_FILE,
     VOCAB_PRIVACY_FILE,
@@ -120,6 +122,25 @@ pub fn train(file: &RunFile, options: &RunOptions, observer: &dyn Observer) -> R
     lead(file, options, &OneProcess, observer)
 }
 
+/// Trains a candidate of a private sweep, with the statement of the sweep in its directory.
+///
+/// # Guarantee
+/// The guarantee of [`train`], and beside it in `privacy.json` that of the sweep, `selected`.
+///
+/// # Errors
+/// The errors of [`train`]; a statement that the run is no candidate of, or whose guarantee cannot be computed.
+pub fn train_candidate(
+    file: &RunFile,
+    options: &RunOptions,
+    sweep: &SweepStatement,
+    observer: &dyn Observer,
+) -> Result<Summary> {
+    file.config.validate()?;
+    RunDirectory::within(options, &file.config.task.name, |directory| {
+        train_in(directory, file, options, &OneProcess, Some(sweep), observer)
+    })
+}
+
 /// Trains like [`train`], with the help of other processes: this one is rank 0, the others call [`train_as_follower`]. The
 /// model's bytes are those of a run in one process.
 ///
@@ -137,7 +158,7 @@ pub fn lead(
     let config = &file.config;
     config.validate()?;
     RunDirectory::within(options, &config.task.name, |directory| {
-        train_in(directory, file, options, ranks, observer)
+        train_in(directory, file, options, ranks, None, observer)
     })
 }
 
@@ -146,9 +167,13 @@ fn train_in(
     file: &RunFile,
     options: &RunOptions,
     ranks: &dyn Ranks,
+    sweep: Option<&SweepStatement>,
     observer: &dyn Observer,
 ) -> Result<Summary> {
     let config = &file.config;
+    if !options.resume {
+        directory.write_sweep(sweep)?;
+    }
     let corpus = match file.corpus() {
         Some(corpus) => corpus.clone(),
         None => directory.open_corpus(&config.data, &file.base, observer)?,

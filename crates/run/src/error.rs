@@ -108,6 +108,14 @@ pub enum RunError {
         /// The directory.
         path: PathBuf,
     },
+    /// A run whose files must not be published, with each reason.
+    #[error("{} cannot be published: {}", path.display(), reasons.join("; "))]
+    NotPublishable {
+        /// The run directory.
+        path: PathBuf,
+        /// The reasons, each naming its file or key.
+        reasons: Vec<String>,
+    },
     /// There is nothing to resume.
     #[error("no checkpoint to resume in {path}: expected {expected}")]
     NothingToResume {

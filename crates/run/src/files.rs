@@ -17,7 +17,8 @@ use serde::de::DeserializeOwned;
 
 use self::names::{
     CONFIG_FILE, JOURNAL_FILE, LEDGER_FILE, MANIFEST_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE,
-    PRIVACY_FILE, PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    PRIVACY_FILE, PRIVACY_PAGE, PUBLIC_LEDGER_FILE, SWEEP_FILE, TOKENIZER_FILE, VOCAB_FILE,
+    VOCAB_PRIVACY_FILE,
 };
 use crate::error::{Result, RunError};
 
@@ -38,11 +39,11 @@ pub fn limit_of(path: &Path) -> u64 {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     match name {
         CONFIG_FILE => MIB,
-        PRIVACY_FILE | PRIVACY_PAGE | MANIFEST_FILE | VOCAB_PRIVACY_FILE => 16 * MIB,
+        PRIVACY_FILE | PRIVACY_PAGE | MANIFEST_FILE | VOCAB_PRIVACY_FILE | SWEEP_FILE => 16 * MIB,
         VOCAB_FILE | TOKENIZER_FILE | JOURNAL_FILE => 64 * MIB,
         // A dense matrix of 4096 rounds takes 200 MB.
         MECHANISM_FILE => 256 * MIB,
-        LEDGER_FILE | METRICS_FILE => 64 * GIB,
+        LEDGER_FILE | METRICS_FILE | PUBLIC_LEDGER_FILE => 64 * GIB,
         MODEL_FILE => MAX_MODEL,
         _ => MIB,
     }

@@ -17,15 +17,16 @@ pub fn genesis(
     vocabulary: &[u8],
     vocabulary_privacy: Option<&[u8]>,
     initial_model: Option<&[u8]>,
+    sweep: Option<&[u8]>,
 ) -> String {
     let mut hash = Sha256::new();
     hash.update(b"undertone ledger\0");
     let parts = [config, mechanism.unwrap_or_default(), vocabulary];
-    // The name tells what an initial model says from a vocabulary's privacy record.
+    // A name tells what an initial model or a sweep says from a vocabulary's privacy record.
     let initial_model = initial_model.map(|part| [b"initial model".as_slice(), part]);
-    let optional = vocabulary_privacy
-        .into_iter()
-        .chain(initial_model.into_iter().flatten());
+    let sweep = sweep.map(|part| [b"private sweep".as_slice(), part]);
+    let named = initial_model.into_iter().chain(sweep).flatten();
+    let optional = vocabulary_privacy.into_iter().chain(named);
     for part in parts.into_iter().chain(optional) {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);

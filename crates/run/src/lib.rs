@@ -22,17 +22,19 @@ mod observer;
 pub mod personalize;
 pub mod pretrain;
 pub mod privacy_page;
+pub mod publish;
 pub mod ranks;
 pub mod read;
 pub mod session;
 pub mod source;
 pub mod store;
+pub mod sweep;
 pub mod task;
 pub mod verify;
 
 pub use driver::{
     CACHE, CorpusProgress, RunOptions, Summary, config_digest, evaluate, example_counts, lead,
-    longest_example, named_strategy, randomness, replay, train, train_as_follower,
+    longest_example, named_strategy, randomness, replay, train, train_as_follower, train_candidate,
 };
 pub use error::{Result, RunError};
 pub use observer::{Observer, Silent};

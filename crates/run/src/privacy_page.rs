@@ -1,5 +1,7 @@
 //! The privacy report as Markdown: the checklist of \[Gboard\] Appendix A, filled from the run.
 
+mod hazards;
+
 use std::fmt::Write;
 
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
@@ -27,11 +29,24 @@ pub fn document(run: &str, privacy: &PrivacyReport) -> String {
     for (name, how, record) in named(privacy) {
         section(&mut text, name, how, record);
     }
+    let rows = hazards::rows(privacy);
+    if !rows.is_empty() {
+        text.push_str(
+            "## Checklist\n\nThe hazards are those that NIST SP 800-226 describes. The last column says what was tested and what \
+             was not.\n\n| hazard | in this run | known how |\n|---|---|---|\n",
+        );
+        for row in &rows {
+            let _ = writeln!(text, "| {} |", row.each_ref().map(|cell| plain(cell)).join(" | "));
+        }
+        text.push('\n');
+    }
     text.push_str(
         "## Not covered\n\n\
          Whoever sees metrics, ledger or this run's report sees exact statistics of cohorts, and with the checkpoint's \
          participation key which user bears which pseudonym. `undertone verify` recomputes the figures above from the \
-         run's files; that the noise was drawn as the ledger says is for whoever ran the training to vouch for.\n",
+         run's files; that the noise was drawn as the ledger says is for whoever ran the training to vouch for. No attack \
+         on the model was made for this page: `undertone audit` makes some, and what they find is a lower bound with its \
+         confidence.\n",
     );
     text
 }
@@ -60,6 +75,11 @@ pub fn named(
     privacy: &PrivacyReport,
 ) -> impl Iterator<Item = (&'static str, &'static str, &GuaranteeRecord)> {
     [
+        (
+            "Selected",
+            "the release as the best of a private sweep, all candidates together",
+            &privacy.selected,
+        ),
         ("Observed", "recomputed from the ledger", &privacy.observed),
         (
             "Observed, with its vocabulary",

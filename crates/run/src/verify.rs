@@ -18,9 +18,13 @@ mod ledger;
 mod mechanism;
 mod metrics;
 mod model;
+mod published;
 mod same;
+mod selection;
 mod session;
 mod subject;
+
+pub(crate) use published::{release, settings_of};
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -42,7 +46,7 @@ use crate::task::{self, ServiceRecord};
 use undertone_coordinator::identity::ParameterCounts;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::privacy_report::{Claims, FOLLOWS_THE_ENCODING};
-use undertone_coordinator::record::{GuaranteeRecord, LedgerEnd, LedgerEntry};
+use undertone_coordinator::record::{GuaranteeRecord, LedgerEnd, LedgerEntry, PrivacyReport};
 use undertone_coordinator::task::{TaskConfig, TaskFile};
 
 /// One check of a verification.
@@ -158,6 +162,8 @@ struct Run<'a> {
     subject: Subject,
     /// The words of the model; `None` where another program trained it.
     vocabulary: Option<Vocab>,
+    /// `true` for a published folder, whose ledger lacks what only insiders may see.
+    published: bool,
     counts: ParameterCounts,
     entries: Vec<LedgerEntry>,
     /// The last line of a task that has ended.
@@ -171,6 +177,16 @@ impl Run<'_> {
     /// The settings that privacy depends on.
     fn task(&self) -> &TaskConfig {
         self.subject.task()
+    }
+
+    /// The name of the ledger.
+    fn ledger_file(&self) -> &'static str {
+        published::ledger_file(self.published)
+    }
+
+    /// `true` where a published ledger names nobody, because the guarantee rests on sampling.
+    fn withholds_participation(&self) -> bool {
+        self.published && !crate::publish::by_schema(self.task())
     }
 
     /// The inputs of the run's report, made as before the first round.
@@ -200,38 +216,60 @@ impl Run<'_> {
 /// # Errors
 /// [`RunError::Io`] where the folder is no run directory; all other errors are problems of a check.
 pub fn verify(run_dir: &Path) -> Result<Verification> {
+    Ok(checked(run_dir)?.0)
+}
+
+/// The verification, and the run with its report where they could be read.
+fn checked(run_dir: &Path) -> Result<(Verification, Option<(Run<'_>, PrivacyReport)>)> {
     let of_task = crate::task::is_exported(run_dir);
     files::read(&run_dir.join(if of_task { TASK_FILE } else { CONFIG_FILE }))?;
     let mut verification = Verification {
         run: run_dir.to_owned(),
         checks: Vec::new(),
         recomputed: None,
-        notes: Vec::new(),
+        notes: match crate::publish::is_published(run_dir) {
+            true => published::NOT_CHECKED.to_vec(),
+            false => Vec::new(),
+        },
     };
+    let mut found = None;
     if let Some(run) = open(run_dir, of_task, &mut verification) {
-        verification.notes.push(match run.subject.is_external() {
-            true => session::NOT_DETERMINED,
-            false => metrics::NOT_DETERMINED,
-        });
+        if !run.published {
+            verification.notes.push(match run.subject.is_external() {
+                true => session::NOT_DETERMINED,
+                false => metrics::NOT_DETERMINED,
+            });
+        }
         if run.plan.adds_noise_after_lifting() {
             verification.notes.push(FOLLOWS_THE_ENCODING);
         }
+        verification.checks.extend(selection::alone(&run));
         verification.checks.push(mechanism::matches_configuration(&run));
         verification.checks.push(ledger::rounds(&run));
         verification.checks.push(ledger::participation(&run));
+        if run.withholds_participation() {
+            verification.notes.push(published::WITHOUT_PARTICIPATION);
+        }
         let report = verification.then(guarantee::agree(&run));
-        verification.checks.push(metrics::agree(&run));
+        if !run.published {
+            verification.checks.push(metrics::agree(&run));
+        }
         verification
             .checks
             .push(model::matches_ledger(&run, report.as_ref()));
-        verification.recomputed = report.and_then(|report| report.observed);
+        verification.recomputed = (report.as_ref()).and_then(|report| match run.plan.selection() {
+            Some(_) => report.selected.clone(),
+            None => report.observed.clone(),
+        });
+        found = report.map(|report| (run, report));
     }
-    Ok(verification)
+    Ok((verification, found))
 }
 
 fn open<'a>(folder: &'a Path, of_task: bool, verification: &mut Verification) -> Option<Run<'a>> {
     let (configuration, subject) = subject::read(folder, of_task);
-    let files = directory::Files::of(of_task, subject.as_ref());
+    let published = crate::publish::is_published(folder);
+    let files = directory::Files::of(of_task, published, subject.as_ref());
     verification
         .checks
         .push(directory::as_when_it_ended(folder, &files));
@@ -240,17 +278,18 @@ fn open<'a>(folder: &'a Path, of_task: bool, verification: &mut Verification) ->
     if let Subject::Task { file, record } = &subject {
         verification.checks.push(identity::stated(file, record));
     }
-    let found = verification.then(ledger::chain(folder, &subject))?;
+    let found = verification.then(ledger::chain(folder, published, &subject))?;
     verification.then(mechanism::is_one(folder, subject.task().rounds))?;
     let Settings {
         vocabulary,
         counts,
         plan,
         trainings,
-    } = verification.then(settings(folder, &subject, &found.entries))?;
+    } = verification.then(settings(folder, published, &subject, &found.entries))?;
     Some(Run {
         folder,
         subject,
+        published,
         vocabulary,
         counts,
         entries: found.entries,
@@ -268,11 +307,21 @@ struct Settings {
     trainings: Vec<Training>,
 }
 
-fn settings(folder: &Path, subject: &Subject, entries: &[LedgerEntry]) -> (Check, Option<Settings>) {
+fn settings(
+    folder: &Path,
+    published: bool,
+    subject: &Subject,
+    entries: &[LedgerEntry],
+) -> (Check, Option<Settings>) {
     let mut check = Check::new("settings");
     for (entry, line) in entries.iter().zip(1..).skip(1) {
         let first = &entries[0];
-        let place = |what: &str| format!("{LEDGER_FILE}, line {line}, {what} as in line 1");
+        let place = |what: &str| {
+            format!(
+                "{}, line {line}, {what} as in line 1",
+                published::ledger_file(published)
+            )
+        };
         check.same(place("population"), &first.population, &entry.population);
         check.same(place("total_weight"), &first.total_weight, &entry.total_weight);
         if entry.noise_domain != first.noise_domain {
@@ -334,6 +383,7 @@ fn of_run(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> Result<
     let plan = plan
         .with_vocabulary(words)
         .with_start(&trainings, &source_sha256(&config.data)?);
+    let plan = crate::sweep::with_selection(folder, config, plan, vocabulary.len())?;
     Ok(Settings {
         vocabulary: Some(vocabulary),
         counts,

@@ -25,6 +25,7 @@
 //! ```
 
 mod comparison;
+mod private;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -42,9 +43,10 @@ use undertone_run::manifest::{MANIFEST_FILE, Manifest};
 use undertone_run::{Observer, RunOptions};
 
 pub use comparison::{Comparison, Difference, Row, Spread};
+pub use private::{PrivateConfig, Selected};
 
 /// A sweep file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SweepConfig {
     /// Name of the sweep and of the folder of its runs.
@@ -57,6 +59,9 @@ pub struct SweepConfig {
     /// Seeds; every combination is run with each of them. Without seeds it is run once, as the run file says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seeds: Vec<u64>,
+    /// The law of the number of candidates and their score, for a private sweep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub private: Option<PrivateConfig>,
     /// The axes. The runs are all combinations; the values of the last axis are compared with its first.
     #[serde(rename = "axis")]
     pub axes: Vec<Axis>,
@@ -88,6 +93,8 @@ pub struct AxisValue {
 pub struct Sweep {
     /// The sweep file.
     pub config: SweepConfig,
+    /// The folder of the sweep file, where the relative paths of its score start.
+    pub base: PathBuf,
     /// The runs: the first seed of every combination before the second of any.
     pub trials: Vec<Trial>,
 }
@@ -149,7 +156,8 @@ impl Sweep {
                 trials.push(Trial { place, seed, file });
             }
         }
-        Ok(Self { config, trials })
+        let base = RunConfig::base_of(path).to_owned();
+        Ok(Self { config, base, trials })
     }
 
     /// Folder of the sweep's runs and results in the folder of run directories.

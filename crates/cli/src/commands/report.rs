@@ -9,6 +9,9 @@ use crate::output::{Output, facts};
 pub(crate) struct ReportArgs {
     /// Read the run from this directory. The run need not be finished.
     run: PathBuf,
+    /// Write `registry.json`, the record of the run for a public registry of deployments. This TOML file states what no run can know.
+    #[arg(long, value_name = "FACTS")]
+    registry: Option<PathBuf>,
 }
 
 /// The document that `--json` prints.
@@ -25,7 +28,16 @@ struct Report<'a> {
 
 /// Makes the report of a run again and shows its summary.
 pub(crate) fn run(args: ReportArgs, output: &Output) -> anyhow::Result<()> {
-    let ReportArgs { run } = args;
+    let ReportArgs { run, registry } = args;
+    if let Some(facts_file) = registry {
+        let record = undertone_report::registry(&run, &facts_file)?;
+        return output.show(&record, || {
+            let file = run.join(undertone_report::REGISTRY_FILE);
+            let mut rows = record.summary();
+            rows.push(("record", file.display().to_string()));
+            facts(rows)
+        });
+    }
     let data = undertone_run::read::read(&run)?;
     undertone_report::write(&run)?;
     let page = run.join("report.html");

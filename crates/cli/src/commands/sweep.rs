@@ -6,14 +6,15 @@ mod text;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use undertone_present::numbers::epsilon_delta;
 use undertone_run::RunOptions;
 use undertone_run::config::Override;
 use undertone_run::files::{write_atomic, write_json};
 use undertone_studies::sweep::{Comparison, Sweep, TrialState};
 
 use super::train::{Progress, start_threads};
-use crate::output::{Output, value};
+use crate::output::{Output, facts, value};
 
 /// Arguments of `undertone sweep`.
 #[derive(Debug, clap::Args)]
@@ -30,13 +31,25 @@ pub(crate) struct SweepArgs {
     #[arg(long)]
     threads: Option<NonZeroUsize>,
     /// Compare the finished runs without training any.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "private")]
     compare_only: bool,
+    /// Train a secret number of candidates and keep only the best one, with one guarantee for all. The sweep file needs [private].
+    #[arg(long)]
+    private: bool,
 }
 
 /// Trains what is missing and shows the comparison.
 pub(crate) fn run(args: &SweepArgs, output: &Output) -> anyhow::Result<()> {
     let sweep = Sweep::read(&args.sweep, &args.set)?;
+    match (args.private, &sweep.config.private) {
+        (true, _) => return select(&sweep, args, output),
+        // PRIVACY: an ordinary sweep shows each run, and its statement would be none.
+        (false, Some(_)) => bail!(
+            "{}: the file has the table [private], so its candidates must not be shown: give --private, or remove the table",
+            args.sweep.display()
+        ),
+        (false, None) => {}
+    }
     let folder = sweep.folder(&args.out);
     if !args.compare_only {
         train(&sweep, args, output)?;
@@ -49,6 +62,40 @@ pub(crate) fn run(args: &SweepArgs, output: &Output) -> anyhow::Result<()> {
             text::table(&comparison),
             value(&folder.display().to_string())
         )
+    })
+}
+
+/// PRIVACY: nothing is shown of a candidate, not even that it began or ended, because their number is secret.
+fn select(sweep: &Sweep, args: &SweepArgs, output: &Output) -> anyhow::Result<()> {
+    let options = RunOptions {
+        out: args.out.clone(),
+        threads: start_threads(args.threads)?,
+        resume: false,
+    };
+    let bar = output.spinner("training a secret number of candidates");
+    let selected = sweep.select(&options);
+    bar.finish_and_clear();
+    let selected = selected?;
+    output.show(&selected, || {
+        let guarantee = match &selected.selected {
+            Some(record) => format!(
+                "{}, {}; {}",
+                epsilon_delta(record.epsilon, record.delta),
+                record.adjacency,
+                record.recipe
+            ),
+            None => "none: the noise is too small for any guarantee to be stated".to_owned(),
+        };
+        facts([
+            ("selected", selected.combination.clone()),
+            ("guarantee of the sweep", guarantee),
+            ("run", selected.run_dir.display().to_string()),
+            (
+                "not covered",
+                "another sweep or run over the same people, and whatever metrics.jsonl of the run shows"
+                    .to_owned(),
+            ),
+        ])
     })
 }
 

@@ -41,6 +41,11 @@ pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<()> {
 }
 
 fn text(verification: &Verification) -> String {
+    facts(rows(verification))
+}
+
+/// The checks as rows of a table, and what was not checked.
+pub(super) fn rows(verification: &Verification) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     for check in &verification.checks {
         if check.problems.is_empty() {
@@ -66,5 +71,5 @@ fn text(verification: &Verification) -> String {
             .iter()
             .map(|note| ("not checked", (*note).to_owned())),
     );
-    facts(rows)
+    rows
 }

@@ -267,6 +267,8 @@ fn ten_devices_train_four_rounds_and_the_export_verifies() {
         );
     }
     folder.show("verify out", "holds");
+    folder.succeed("publish out published");
+    folder.show("verify published", "holds");
     folder.refuse("task export federated out --data service", "out ... exists");
     let ledger = folder.text("out/ledger.jsonl");
     assert_eq!(ledger.lines().count(), 5);

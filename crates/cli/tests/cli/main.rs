@@ -24,6 +24,9 @@ mod operations;
 mod otlp;
 mod plan;
 mod pretrain;
+mod private_sweep;
+mod publish;
+mod registry;
 mod run_directory;
 mod simulate;
 #[cfg(target_os = "linux")]

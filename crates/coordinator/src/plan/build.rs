@@ -294,6 +294,7 @@ impl PrivacyPlan {
             basis,
             vocabulary: None,
             start: StartCost::default(),
+            selection: None,
         });
         if self.bounded().is_none() {
             self.make_room(self.round(0).noise_std)?;

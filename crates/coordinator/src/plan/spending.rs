@@ -9,7 +9,7 @@ use crate::error::{CoordinatorError, Result};
 use crate::record::{GuaranteePoint, GuaranteeRecord, LedgerEntry};
 
 /// Deltas that reports state besides the run's own.
-const OTHER_DELTAS: [f64; 4] = [1e-5, 1e-6, 1e-8, 1e-10];
+pub(super) const OTHER_DELTAS: [f64; 4] = [1e-5, 1e-6, 1e-8, 1e-10];
 
 /// The cost that a round adds to the spending.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -209,6 +209,20 @@ impl Spending {
             },
             _ => Curve::Nothing,
         })
+    }
+
+    /// The Renyi divergences of the spending of sampled cohorts, and the distance of its samples from ideal ones.
+    ///
+    /// # Errors
+    /// A spending that rests on no sampling; from the accountant.
+    pub(super) fn divergences(&self, orders: &[f64]) -> Result<(Vec<f64>, SamplerDistance)> {
+        match &self.spent {
+            Spent::Sampled { accountant, sampler } => Ok((accountant.curve(orders)?, *sampler)),
+            Spent::Nothing | Spent::Bounded { .. } => {
+                let expected = "a guarantee that rests on sampling";
+                Err(CoordinatorError::value("privacy", expected, "another"))
+            }
+        }
     }
 
     /// Refuses a round that would bring epsilon over the budget.

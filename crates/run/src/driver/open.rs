@@ -94,8 +94,10 @@ impl<'a> Run<'a> {
             (None, None) => Vec::new(),
         };
         let plan = plan.with_start(&trainings, &source_sha256(&config.data)?);
+        let plan = crate::sweep::with_selection(directory.path(), config, plan, corpus.vocab().len())?;
         // Fails before any work when the budget does not allow a single round, or the accountant cannot evaluate the plan.
         plan.check_budget()?;
+        plan.check_selected()?;
         let kept = checkpoint
             .as_ref()
             .and_then(|checkpoint| checkpoint.state.participation_key.clone());

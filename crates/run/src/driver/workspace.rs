@@ -17,7 +17,7 @@ use crate::config::{EvaluationConfig, RunConfig};
 use crate::error::{Result, RunError};
 use crate::files::names::{
     CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE,
-    PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    PRIVACY_PAGE, SWEEP_FILE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files::{self, JsonLines};
 use crate::initial_model::{Description, Training};
@@ -26,6 +26,7 @@ use crate::manifest::MANIFEST_FILE;
 use crate::metrics::{Histogram, StartRecord};
 use crate::privacy_page;
 use crate::store::FileStore;
+use crate::sweep::SweepStatement;
 use undertone_coordinator::chain::Chain;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::plan::PrivacyPlan;
@@ -226,6 +227,19 @@ impl RunDirectory {
         Ok(())
     }
 
+    /// Writes the statement of the private sweep that the run is a candidate of. A run that was killed before it began may have left
+    /// one.
+    pub(crate) fn write_sweep(&self, sweep: Option<&SweepStatement>) -> Result<()> {
+        let path = self.file(SWEEP_FILE);
+        match sweep {
+            Some(sweep) => files::write_json(&path, sweep),
+            None if files::exists(&path) => {
+                fs::remove_file(&path).map_err(|source| RunError::io("remove", &path, source))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Writes the privacy report of the run of this name, for programs and for readers.
     pub(crate) fn write_privacy(&self, run: &str, report: &PrivacyReport) -> Result<()> {
         files::write_json(&self.file(PRIVACY_FILE), report)?;
@@ -360,6 +374,7 @@ fn genesis_with(folder: &Path, vocabulary: &[u8]) -> Result<String> {
         vocabulary,
         optional(VOCAB_PRIVACY_FILE)?.as_deref(),
         optional(INITIAL_MODEL_FILE)?.as_deref(),
+        optional(SWEEP_FILE)?.as_deref(),
     ))
 }
 
@@ -448,6 +463,7 @@ fn is_unstarted(path: &Path) -> bool {
                     LEDGER_FILE,
                     MECHANISM_FILE,
                     INITIAL_MODEL_FILE,
+                    SWEEP_FILE,
                 ]
                 .iter()
                 .any(|known| name == *known)

@@ -26,6 +26,10 @@ pub const INITIAL_MODEL_FILE: &str = "initial_model.json";
 pub const PRIVACY_PAGE: &str = "privacy.md";
 /// The digests of the other files of a finished run.
 pub const MANIFEST_FILE: &str = "manifest.json";
+/// The statement of the private sweep that chose the run, if one did.
+pub const SWEEP_FILE: &str = "sweep.json";
+/// The ledger of a published run, without anything that only insiders may see.
+pub const PUBLIC_LEDGER_FILE: &str = "ledger.public.jsonl";
 /// The settings of a task of the service, in the directory of an exported task.
 pub const TASK_FILE: &str = "task.toml";
 /// The population of such a task, and who vouched for its subjects.

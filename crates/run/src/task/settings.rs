@@ -110,6 +110,7 @@ pub fn genesis(
         vocabulary,
         None,
         trainings.as_deref(),
+        None,
     ))
 }
 

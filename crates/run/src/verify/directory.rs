@@ -5,6 +5,7 @@ use std::path::Path;
 use undertone_data::VocabularySpec;
 
 use super::Check;
+use super::published;
 use super::same::exactly;
 use super::subject::Subject;
 use crate::config::RunConfig;
@@ -13,22 +14,32 @@ use crate::driver::{
     PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files;
+use crate::files::names::SWEEP_FILE;
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
+use crate::publish::{PUBLIC_FILES, PUBLIC_TASK_FILES};
 use crate::task::TASK_FILES;
 use undertone_coordinator::task::{Purpose, TaskConfig, TaskFile};
 
 /// The files that a directory may have.
 pub(super) struct Files<'a> {
     names: &'static [&'static str],
+    /// `true` for a published folder, which holds nothing else.
+    published: bool,
     /// The subject, where its settings can be read.
     subject: Option<&'a Subject>,
 }
 
 impl<'a> Files<'a> {
     /// The files of a run, or of a task of the service.
-    pub(super) fn of(task: bool, subject: Option<&'a Subject>) -> Self {
+    pub(super) fn of(task: bool, published: bool, subject: Option<&'a Subject>) -> Self {
         Self {
-            names: if task { &TASK_FILES } else { &FINISHED_FILES },
+            names: match (task, published) {
+                (false, false) => &FINISHED_FILES,
+                (true, false) => &TASK_FILES,
+                (false, true) => &PUBLIC_FILES,
+                (true, true) => &PUBLIC_TASK_FILES,
+            },
+            published,
             subject,
         }
     }
@@ -89,14 +100,22 @@ pub(super) fn as_when_it_ended(folder: &Path, expected_files: &Files<'_>) -> Che
             }
             (Some(_), false) => check.problem(format!("{name}: missing")),
             (None, true) => check.problem(format!("{name}: not in {MANIFEST_FILE}")),
+            // Only a run that a private sweep chose has one; its ledger follows it.
+            (None, false) if name == SWEEP_FILE => {}
             (None, false) if expected && expected_files.subject.is_some() => {
                 check.problem(format!("{name}: missing, and not in {MANIFEST_FILE}"));
             }
             (None, false) => {}
         }
     }
-    left_over(folder, &mut check);
-    check.found = format!("{} files as when the run ended", manifest.files.len());
+    match expected_files.published {
+        true => published::nothing_else(folder, expected_files.names, &mut check),
+        false => left_over(folder, &mut check),
+    }
+    check.found = match expected_files.published {
+        true => format!("{} files as published, and no others", manifest.files.len()),
+        false => format!("{} files as when the run ended", manifest.files.len()),
+    };
     check
 }
 

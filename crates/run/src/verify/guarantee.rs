@@ -45,6 +45,10 @@ pub(super) fn agree(run: &Run<'_>) -> (Check, Option<PrivacyReport>) {
     check.keep(budget(run)).unwrap_or_default();
     check.found = match &made {
         Some(made) if !made.private => "no noise, no guarantee".to_owned(),
+        Some(PrivacyReport {
+            selected: Some(selected),
+            ..
+        }) => format!("selected {}", stated(selected)),
         Some(made) => match &made.observed {
             Some(observed) => format!("observed {}", stated(observed)),
             None => "the noise is too small for any guarantee to be stated".to_owned(),
@@ -101,6 +105,7 @@ fn budget(run: &Run<'_>) -> Result<()> {
     if let Some(end) = &run.end {
         account.end(end)?;
     }
+    run.plan.check_selected()?;
     Ok(account.running()?.check_spent(&run.plan)?)
 }
 

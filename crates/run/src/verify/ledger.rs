@@ -6,26 +6,28 @@ use std::path::Path;
 
 use super::same::exactly;
 use super::subject::Subject;
-use super::{Check, Run, shown};
-use crate::driver::LEDGER_FILE;
+use super::{Check, Run, published, shown};
 use crate::error::Result;
 use crate::files::{Line, Lines};
 use crate::ledger::{self, Ledger};
 use crate::manifest::Manifest;
+use crate::publish::{self, PublicEntry};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::participation::observed::Observed;
 use undertone_coordinator::record::{EndReason, LedgerEnd, LedgerEntry, LedgerLine, LedgerMode, everyone_in};
 use undertone_coordinator::sampling::Sampling;
 
 /// Checks that each line follows the one before it, and the first the settings of the run.
-pub(super) fn chain(folder: &Path, subject: &Subject) -> (Check, Option<Ledger>) {
+pub(super) fn chain(folder: &Path, published: bool, subject: &Subject) -> (Check, Option<Ledger>) {
     let mut check = Check::new("ledger");
-    let path = folder.join(LEDGER_FILE);
-    let read = only_what_a_run_writes(&path, &mut check);
+    let name = published::ledger_file(published);
+    let path = folder.join(name);
+    let read = only_what_a_run_writes(&path, published, &mut check);
     check.keep(read);
-    let read = subject
-        .genesis(folder)
-        .and_then(|genesis| ledger::read(&path, &genesis));
+    let read = subject.genesis(folder).and_then(|genesis| match published {
+        true => publish::read_ledger(&path, &genesis),
+        false => ledger::read(&path, &genesis),
+    });
     let Some(found) = check.keep(read) else {
         return (check, None);
     };
@@ -33,7 +35,7 @@ pub(super) fn chain(folder: &Path, subject: &Subject) -> (Check, Option<Ledger>)
     if let Ok(manifest) = Manifest::read(folder) {
         if manifest.ledger_head != found.head {
             check.problem(format!(
-                "{LEDGER_FILE}: ends in {}, the manifest's ledger_head is {}",
+                "{name}: ends in {}, the manifest's ledger_head is {}",
                 found.head, manifest.ledger_head
             ));
         }
@@ -44,7 +46,7 @@ pub(super) fn chain(folder: &Path, subject: &Subject) -> (Check, Option<Ledger>)
         (Some(file), Some(end)) => {
             if (end.end == EndReason::Completed) != (end.rounds == file.task.rounds) {
                 check.problem(format!(
-                    "{LEDGER_FILE}, line {}, end: expected `completed` exactly after {} rounds, got {:?} after {}",
+                    "{name}, line {}, end: expected `completed` exactly after {} rounds, got {:?} after {}",
                     rounds + 1,
                     file.task.rounds,
                     end.end,
@@ -55,7 +57,7 @@ pub(super) fn chain(folder: &Path, subject: &Subject) -> (Check, Option<Ledger>)
         }
         (Some(_), None) => {
             check.problem(format!(
-                "{LEDGER_FILE}, line {}: expected the end of the task (a line with the key `end`), found no line; attempts after \
+                "{name}, line {}: expected the end of the task (a line with the key `end`), found no line; attempts after \
                  the last release may be missing",
                 rounds + 1
             ));
@@ -63,7 +65,7 @@ pub(super) fn chain(folder: &Path, subject: &Subject) -> (Check, Option<Ledger>)
         }
         (None, Some(_)) => {
             check.problem(format!(
-                "{LEDGER_FILE}, line {}, end: expected a round, because only a task of the service has an end",
+                "{name}, line {}, end: expected a round, because only a task of the service has an end",
                 rounds + 1
             ));
             ""
@@ -74,12 +76,14 @@ pub(super) fn chain(folder: &Path, subject: &Subject) -> (Check, Option<Ledger>)
 }
 
 /// Checks that each line has the keys of a ledger's line, each once, and no others.
-fn only_what_a_run_writes(path: &Path, check: &mut Check) -> Result<()> {
+fn only_what_a_run_writes(path: &Path, published: bool, check: &mut Check) -> Result<()> {
+    let file = published::ledger_file(published);
     let mut lines = Lines::open(path)?;
     while let Some(Line { number, bytes, .. }) = lines.next()? {
-        let place = format!("{LEDGER_FILE}, line {number}");
+        let place = format!("{file}, line {number}");
         let problems = match LedgerLine::is_end(bytes) {
             Ok(true) => exactly::<LedgerEnd>(&place, bytes).err(),
+            _ if published => exactly::<PublicEntry>(&place, bytes).err(),
             _ => exactly::<LedgerEntry>(&place, bytes).err(),
         };
         check.problems(problems.unwrap_or_default());
@@ -92,7 +96,8 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
     let mut check = Check::new("rounds");
     if run.entries.len() as u64 > run.task().rounds {
         check.problem(format!(
-            "{LEDGER_FILE}: {} rounds, {} allows {}",
+            "{}: {} rounds, {} allows {}",
+            run.ledger_file(),
             run.entries.len(),
             run.subject.file_name(),
             run.task().rounds
@@ -103,7 +108,7 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
         .bounded()
         .is_some_and(|bounded| bounded.clients().is_some());
     for (index, entry) in run.entries.iter().enumerate() {
-        let place = place(index);
+        let place = place(run, index);
         let planned = match (adaptive, entry.clip_norm) {
             // Where clipping is adaptive the norm is an outcome, and changes where a segment begins.
             (true, Some(clip_norm)) => run.plan.round_clipped(entry.round, clip_norm),
@@ -116,7 +121,10 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
         let (q, population) = (run.plan.sampling_probability(), run.plan.population());
         check.same(place("sampling_probability"), &q, &entry.sampling_probability);
         check.same(place("population"), &population.users, &entry.population);
-        check_size(run, index, &mut check);
+        if !run.withholds_participation() {
+            check_size(run, index, &mut check);
+            check_survivors(run, index, &mut check);
+        }
         check.same(
             place("total_weight"),
             &population.total_weight,
@@ -131,9 +139,11 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
             &noise_multiplier,
             &entry.noise_multiplier,
         );
-        check_survivors(run, index, &mut check);
         check_examples(run, index, &mut check);
         check_digests(run, index, &mut check);
+        if run.published {
+            continue;
+        }
         let named = entry.noise_key.as_deref().map(is_key_id);
         if named != noise_multiplier.map(|_| true) {
             let expected = "expected 16 hexadecimal digits in private runs, and nothing in others";
@@ -148,8 +158,9 @@ pub(super) fn rounds(run: &Run<'_>) -> Check {
 }
 
 /// The places of the values in a line of the ledger, by their keys.
-fn place(index: usize) -> impl Fn(&str) -> String {
-    move |what| format!("{LEDGER_FILE}, line {}, {what}", index + 1)
+fn place(run: &Run<'_>, index: usize) -> impl Fn(&str) -> String {
+    let file = run.ledger_file();
+    move |what| format!("{file}, line {}, {what}", index + 1)
 }
 
 /// `true` if a text is the name of a key.
@@ -175,19 +186,22 @@ fn check_size(run: &Run<'_>, index: usize, check: &mut Check) {
     let size = run.entries[index].cohort_size;
     if !sizes.contains(&size) {
         let expected = format!("from {} to {}", sizes.start(), sizes.end());
-        check.wrong(place(index)("cohort_size"), expected, size);
+        check.wrong(place(run, index)("cohort_size"), expected, size);
     }
 }
 
 /// Checks that each participant gave from one to `group_size` examples, with ULS and ELS.
 fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
-    let (entry, place) = (&run.entries[index], place(index));
+    let (entry, place) = (&run.entries[index], place(run, index));
     let group_size = run.task().user_update.group_size;
     check.same(
         place("group_size"),
         &group_size.map(f64::from),
         &entry.group_size.map(f64::from),
     );
+    if run.published {
+        return;
+    }
     let Some(group_size) = group_size else {
         if entry.examples.is_some() {
             let place = place("examples");
@@ -212,7 +226,7 @@ fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
 
 /// Checks that a line names the parameters after its round, and that of a session the released average in their place.
 fn check_digests(run: &Run<'_>, index: usize, check: &mut Check) {
-    let (entry, place) = (&run.entries[index], place(index));
+    let (entry, place) = (&run.entries[index], place(run, index));
     let external = run.subject.is_external();
     let (model, released) = (&entry.parameters_sha256, &entry.released_sha256);
     if model.is_some() == external {
@@ -235,7 +249,7 @@ fn check_digests(run: &Run<'_>, index: usize, check: &mut Check) {
 
 /// Checks that a round below the floor of survivors was abandoned, and left the parameters as they were.
 fn check_survivors(run: &Run<'_>, index: usize, check: &mut Check) {
-    let (entry, place) = (&run.entries[index], place(index));
+    let (entry, place) = (&run.entries[index], place(run, index));
     let Some(encoding) = run.plan.encoding() else {
         if entry.survivors.is_some() || entry.abandoned {
             let place = place("survivors");
@@ -278,7 +292,7 @@ fn segments(run: &Run<'_>, check: &mut Check) {
             active = entry.clip_norm;
         }
         check.same(
-            place(index)("clip_norm between restarts"),
+            place(run, index)("clip_norm between restarts"),
             &active,
             &entry.clip_norm,
         );
@@ -288,6 +302,12 @@ fn segments(run: &Run<'_>, check: &mut Check) {
 /// Checks that each round names distinct participants, as many as it counts, who keep to the declared schema.
 pub(super) fn participation(run: &Run<'_>) -> Check {
     let mut check = Check::new("participation");
+    if run.withholds_participation() {
+        "withheld: the guarantee rests on sampling, and holds if nobody sees who was drawn"
+            .clone_into(&mut check.found);
+        return check;
+    }
+    let file = run.ledger_file();
     let mut observed = Observed::new();
     let mut policy = check.keep(run.plan.policy(run.task())).flatten();
     let mut count = |round: u64, everyone: &[ParticipantId], line: &str, check: &mut Check| {
@@ -301,7 +321,7 @@ pub(super) fn participation(run: &Run<'_>) -> Check {
         }
     };
     for (index, entry) in run.entries.iter().enumerate() {
-        let line = format!("{LEDGER_FILE}, line {}", index + 1);
+        let line = format!("{file}, line {}", index + 1);
         service::check_line(run, index, &mut check);
         let named = entry.mode != Some(LedgerMode::DeviceLedger);
         if named && entry.participants.len() as u64 != entry.cohort_size {
@@ -314,7 +334,7 @@ pub(super) fn participation(run: &Run<'_>) -> Check {
         count(entry.round, &entry.everyone(), &line, &mut check);
     }
     if let Some(end) = &run.end {
-        let line = format!("{LEDGER_FILE}, line {}", run.entries.len() + 1);
+        let line = format!("{file}, line {}", run.entries.len() + 1);
         service::check_attempts(run, &end.attempts, &line, &mut check);
         if !end.attempts.is_empty() {
             count(end.rounds, &everyone_in(&end.attempts), &line, &mut check);
@@ -323,7 +343,7 @@ pub(super) fn participation(run: &Run<'_>) -> Check {
     let population = run.plan.population().users;
     if observed.users() > population {
         check.problem(format!(
-            "{LEDGER_FILE}: {} different participants in a population of {population}",
+            "{file}: {} different participants in a population of {population}",
             observed.users()
         ));
     }

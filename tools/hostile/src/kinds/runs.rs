@@ -68,6 +68,7 @@ fn forge(folder: &Path) -> Result<()> {
         &vocabulary,
         read("vocab.txt.privacy.json").ok().as_deref(),
         read("initial_model.json").ok().as_deref(),
+        read("sweep.json").ok().as_deref(),
     );
     let mut ledger = String::new();
     for line in fs::read_to_string(folder.join("ledger.jsonl"))?.lines() {

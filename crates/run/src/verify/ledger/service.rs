@@ -1,7 +1,6 @@
 //! The parts of a line that only a service writes.
 
 use super::super::{Check, Run};
-use crate::driver::LEDGER_FILE;
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::record::{AbandonedAttempt, LedgerMode};
 use undertone_coordinator::task::{LedgerPlace, TaskFile};
@@ -9,7 +8,7 @@ use undertone_coordinator::task::{LedgerPlace, TaskFile};
 /// Checks mode, lost users and attempts of a line: those of the task's service, and none in a run.
 pub(super) fn check_line(run: &Run<'_>, index: usize, check: &mut Check) {
     let entry = &run.entries[index];
-    let line = format!("{LEDGER_FILE}, line {}", index + 1);
+    let line = format!("{}, line {}", run.ledger_file(), index + 1);
     let expected = run.subject.file().map(mode_of);
     if entry.mode != expected {
         check.problem(format!(

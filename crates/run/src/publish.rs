@@ -1,0 +1,194 @@
+//! `undertone publish`: the files of a run that are its release, and a ledger that strangers may read.
+//!
+//! A published folder holds what a stranger needs to use the model and to recompute its guarantee, and no exact statistic of
+//! people. Nothing in it is made from a private file but `ledger.public.jsonl`, which is made from `ledger.jsonl`.
+
+mod ledger;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::error::{Result, RunError};
+use crate::files::names::{
+    CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE,
+    PUBLIC_LEDGER_FILE, SERVICE_FILE, SWEEP_FILE, TASK_FILE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+};
+use crate::files::{self, PARTIAL};
+use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
+use crate::verify::{self, Verification};
+use undertone_coordinator::task::TaskConfig;
+
+pub(crate) use ledger::{PublicEntry, read as read_ledger};
+
+/// The files of a published run, which its manifest covers.
+pub(crate) const PUBLIC_FILES: [&str; 11] = [
+    CONFIG_FILE,
+    INITIAL_MODEL_FILE,
+    PUBLIC_LEDGER_FILE,
+    MECHANISM_FILE,
+    MODEL_FILE,
+    PRIVACY_FILE,
+    PRIVACY_PAGE,
+    SWEEP_FILE,
+    TOKENIZER_FILE,
+    VOCAB_FILE,
+    VOCAB_PRIVACY_FILE,
+];
+
+/// The files of a published task of the service.
+pub(crate) const PUBLIC_TASK_FILES: [&str; 9] = [
+    TASK_FILE,
+    INITIAL_MODEL_FILE,
+    PUBLIC_LEDGER_FILE,
+    MECHANISM_FILE,
+    MODEL_FILE,
+    PRIVACY_FILE,
+    PRIVACY_PAGE,
+    SERVICE_FILE,
+    VOCAB_FILE,
+];
+
+/// A published folder.
+#[derive(Debug, Serialize)]
+pub struct Published {
+    /// The folder.
+    pub folder: PathBuf,
+    /// The names of its files.
+    pub files: Vec<String>,
+    /// The verification of the folder, made from its files alone.
+    pub verification: Verification,
+}
+
+/// `true` for a folder that [`publish`] made.
+#[must_use]
+pub fn is_published(folder: &Path) -> bool {
+    files::exists(&folder.join(PUBLIC_LEDGER_FILE))
+}
+
+/// `true` if the guarantee of a task rests on a participation schema. Then it holds even if everybody knows who took part.
+pub(crate) fn by_schema(task: &TaskConfig) -> bool {
+    task.encoding_is_noisy() || (task.privacy.as_ref()).is_some_and(|privacy| privacy.mechanism.is_some())
+}
+
+/// Copies the release of a finished run, or of an exported task, to a new folder.
+///
+/// # Guarantee
+/// The folder holds the files of `PUBLIC_FILES` that the run has, and a manifest. It appears under its name only after it was
+/// verified from its own files, and only if all of it is covered by the guarantee that it states.
+///
+/// # Errors
+/// [`RunError::NotPublishable`] with each reason; [`RunError::RunExists`] where the name is taken; [`RunError::Io`] naming the path.
+/// Nothing is left behind then.
+pub fn publish(run_dir: &Path, folder: &Path) -> Result<Published> {
+    if files::exists(folder) {
+        return Err(RunError::RunExists {
+            path: folder.to_owned(),
+        });
+    }
+    let above = files::folder_of(folder);
+    fs::create_dir_all(above).map_err(|source| RunError::io("create", above, source))?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(PARTIAL);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(fs::Permissions::from_mode(0o777));
+    }
+    let staged = builder
+        .tempdir_in(above)
+        .map_err(|source| RunError::io("create", folder, source))?;
+    let files = fill(run_dir, staged.path())?;
+    let (mut verification, obstacles) = verify::release(staged.path())?;
+    let mut reasons: Vec<String> = (verification.checks.iter())
+        .flat_map(|check| check.problems.iter().cloned())
+        .collect();
+    reasons.extend(obstacles);
+    if !reasons.is_empty() {
+        return Err(not_publishable(run_dir, reasons));
+    }
+    files::sync_folder(staged.path());
+    // Looked at again: a rename would take the place of an empty folder.
+    if files::exists(folder) {
+        return Err(RunError::RunExists {
+            path: folder.to_owned(),
+        });
+    }
+    fs::rename(staged.path(), folder).map_err(|source| RunError::io("write", folder, source))?;
+    // The folder has its name; there is nothing left to remove.
+    let _ = staged.keep();
+    files::sync_folder(above);
+    folder.clone_into(&mut verification.run);
+    Ok(Published {
+        folder: folder.to_owned(),
+        files,
+        verification,
+    })
+}
+
+fn not_publishable(run_dir: &Path, reasons: Vec<String>) -> RunError {
+    RunError::NotPublishable {
+        path: run_dir.to_owned(),
+        reasons,
+    }
+}
+
+/// Copies the public files, makes the public ledger, and writes the manifest last. Returns the names.
+fn fill(run_dir: &Path, folder: &Path) -> Result<Vec<String>> {
+    if is_published(run_dir) {
+        let reason = format!("{PUBLIC_LEDGER_FILE}: the folder is published already; copy it as it is");
+        return Err(not_publishable(run_dir, vec![reason]));
+    }
+    if !files::exists(&run_dir.join(MANIFEST_FILE)) {
+        let reason = format!("{MANIFEST_FILE}: missing, so the run has not ended");
+        return Err(not_publishable(run_dir, vec![reason]));
+    }
+    let manifest = Manifest::read(run_dir)?;
+    let of_task = crate::task::is_exported(run_dir);
+    let names: &[&str] = if of_task {
+        &PUBLIC_TASK_FILES
+    } else {
+        &PUBLIC_FILES
+    };
+    for name in names {
+        let (from, to) = (run_dir.join(name), folder.join(name));
+        let Some(expected) = manifest.files.get(*name) else {
+            continue;
+        };
+        copy(&from, &to)?;
+        unchanged(run_dir, name, expected, &sha256_of(&to)?)?;
+    }
+    let (task, genesis) = verify::settings_of(folder, of_task)?;
+    let path = run_dir.join(LEDGER_FILE);
+    let expected = manifest.files.get(LEDGER_FILE).map_or("", String::as_str);
+    unchanged(run_dir, LEDGER_FILE, expected, &sha256_of(&path)?)?;
+    let found = crate::ledger::read(&path, &genesis)?;
+    let (lines, head) = ledger::public_lines(&found, by_schema(&task), &genesis)?;
+    files::write_atomic(&folder.join(PUBLIC_LEDGER_FILE), &lines)?;
+    let public = Manifest::of(folder, names, found.entries.len() as u64, &head)?;
+    public.write(folder)?;
+    let mut files: Vec<String> = public.files.into_keys().collect();
+    files.push(MANIFEST_FILE.to_owned());
+    Ok(files)
+}
+
+fn unchanged(run_dir: &Path, name: &str, expected: &str, got: &str) -> Result<()> {
+    if got == expected {
+        return Ok(());
+    }
+    let reason = format!(
+        "{name}: changed since the run ended (SHA-256 {got}, {MANIFEST_FILE} says {})",
+        if expected.is_empty() { "nothing" } else { expected }
+    );
+    Err(not_publishable(run_dir, vec![reason]))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let mut source = files::open(from)?;
+    files::write_atomic_with(to, |file| {
+        std::io::copy(&mut source, file)
+            .map(drop)
+            .map_err(|error| RunError::io("write", to, error))
+    })
+}
