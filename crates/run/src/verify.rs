@@ -11,6 +11,7 @@
 //!
 //! Source: \[Gboard\] section 2.5, point 7; \[BLT\] Appendix A.
 
+mod audit;
 mod directory;
 mod guarantee;
 mod identity;
@@ -214,6 +215,7 @@ pub fn verify(run_dir: &Path) -> Result<Verification> {
         verification
             .checks
             .push(model::matches_ledger(&run, report.as_ref()));
+        verification.checks.extend(audit::agree(&run));
         verification.recomputed = report.and_then(|report| report.observed);
     }
     Ok(verification)
