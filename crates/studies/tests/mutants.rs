@@ -31,7 +31,7 @@ const WEIGHTS: &[&str] = &[
 const NORMALISED: &[&str] = &[
     "cohort={sampling='fixed_size',users_per_round=60}",
     "participation={min_sep=3}",
-    "privacy.mechanism={kind='normalised_square_root'}",
+    "privacy.mechanism={kind='normalised-square-root'}",
 ];
 const ADAPTIVE: &[&str] = &[
     "cohort={sampling='shuffled_epochs',users_per_round=20}",

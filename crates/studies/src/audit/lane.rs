@@ -242,8 +242,9 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
     let key = ParticipationKey::new(randomness);
     let mut cohorts = Cohorts::new(&task, &plan, &vec![1; canaries], &key)?;
     let entropy_of = |round: u64| {
-        // A seeded run draws all of its noise from one key, and so does its rehearsal.
-        let round = if randomness.is_seeded() { 0 } else { round };
+        // A seeded run draws all of its noise from one key, and so does its rehearsal where no noise is kept over rounds.
+        let one_key = randomness.is_seeded() && definition.is_none();
+        let round = if one_key { 0 } else { round };
         let mut bytes = [0; 32];
         randomness
             .generator(Purpose::Audit, round, 1)
@@ -259,7 +260,7 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
     for round in 0..rounds {
         if round > 0 && round == rounds / 2 {
             // A rehearsal resumes once, so that reuse across a resume shows.
-            head = resumed(&task, &head, &entries, &entropy_of(0))?;
+            head = resumed(&task, &head, &entries, &entropy_of(rounds as u64 + 1))?;
         }
         let cohort = cohorts.draw(round as u64, randomness)?;
         let opened = head.open(None)?;

@@ -2,6 +2,7 @@
 
 use undertone_aggregation::Estimator;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
+use undertone_coordinator::task::{EstimatorConfig, TaskConfig};
 use undertone_data::Split;
 
 use super::pair::Auditor;
@@ -38,7 +39,7 @@ pub(super) fn recomputed(
                     None => PrivacyPlan::new(&config.task, None, layout, population),
                 };
                 let (holds, statistics) = match again {
-                    Ok(again) => compared(plan, &again, config.task.user_update.weight_cap.is_some()),
+                    Ok(again) => compared(plan, &again, &config.task),
                     // The task does not fit one user less: the number of users, which is public, decides.
                     Err(_) => (true, vec!["the plan itself, from the number of users"]),
                 };
@@ -58,7 +59,7 @@ pub(super) fn recomputed(
 }
 
 /// `true` if two plans differ by public numbers alone, and the statistics that moved.
-fn compared(plan: &PrivacyPlan, again: &PrivacyPlan, weighted: bool) -> (bool, Vec<&'static str>) {
+fn compared(plan: &PrivacyPlan, again: &PrivacyPlan, task: &TaskConfig) -> (bool, Vec<&'static str>) {
     let same = |a: f64, b: f64| (a - b).abs() <= 1e-12 * a.abs().max(b.abs());
     let size = |plan: &PrivacyPlan| match plan.kept_per_user() {
         Some(_) => plan.population().total_weight,
@@ -72,15 +73,22 @@ fn compared(plan: &PrivacyPlan, again: &PrivacyPlan, weighted: bool) -> (bool, V
     if !same(q, r) {
         statistics.push("sampling rate, from the number of users");
     }
+    // PRIVACY: a denominator is the number of the run file, or the rate times a public size. It never follows from weights.
+    let stated = |plan: &PrivacyPlan| match task.estimator {
+        EstimatorConfig::FixedDenominator { expected_weight } => {
+            expected_weight.unwrap_or(plan.sampling_probability() * size(plan))
+        }
+        EstimatorConfig::ClippedDenominator { min_weight } => plan.sampling_probability() * min_weight,
+        EstimatorConfig::Exact => f64::NAN,
+    };
     let denominator = |plan: &PrivacyPlan| match plan.estimator() {
         Estimator::FixedDenominator { expected_weight } => *expected_weight,
         Estimator::ClippedDenominator { min_weight } => *min_weight,
         Estimator::Exact => f64::NAN,
     };
     let (a, b) = (denominator(plan), denominator(again));
+    holds &= same(a, stated(plan)) && same(b, stated(again));
     if !same(a, b) {
-        // PRIVACY: a denominator may be proportional to the number of users, and never follow from their weights.
-        holds &= !weighted && same(a * m, b * n);
         statistics.push("denominator of the average, from the number of users");
     }
     let (one, other) = (plan.round(0), again.round(0));
