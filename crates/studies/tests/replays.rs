@@ -114,7 +114,7 @@ fn clean_runs_of_all_kinds_fail_no_check() {
 }
 
 #[test]
-#[ignore = "long: 196 replays"]
+#[ignore = "long: 378 replays"]
 fn many_clean_runs_of_all_kinds_fail_no_check() {
     (2..16).for_each(all_kinds);
 }
