@@ -103,7 +103,7 @@ fn failed(changes: &[&str], ask: Ask) -> Vec<String> {
     if ask == Noise {
         let size = Size {
             canaries: 100,
-            probes: 128,
+            probes: 4096,
             noise_factor: 1.0,
         };
         let setting = Setting {
