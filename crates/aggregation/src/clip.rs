@@ -6,6 +6,8 @@ mod kernel;
 use std::iter;
 use std::ops::Range;
 
+use undertone_mechanisms::fault::planted;
+
 use crate::error::{AggregationError, Result, check_len, ensure};
 use crate::layout::{Block, ClipGroup, ParamLayout};
 use crate::sum::{UPDATE_LIMIT, out_of_range};
@@ -158,6 +160,10 @@ impl Clipping {
             let len = spans.iter().map(Range::len).sum();
             let slack = kernel::slack(len) + spans.len() as f64 * f64::EPSILON;
             let short = Scaling::of_short(square, slack, bound, weight);
+            let short = match planted("M04") && square.is_nan() {
+                true => Scaling::of_short(0.0, 0.0, bound, weight),
+                false => short,
+            };
             let scaling = short.unwrap_or_else(|| Scaling::new(update, &spans, bound, weight));
             if bound >= UPDATE_LIMIT && scaling.leaves_range() {
                 return Err(out_of_range(update));
@@ -244,7 +250,7 @@ impl Displacement<'_> {
             None => kernel::squared_norm(&self.x[span.clone()]),
         };
         let total: f64 = spans.iter().map(square).sum();
-        if total.is_finite() {
+        if total.is_finite() || planted("M04") && total.is_nan() {
             Ok(total)
         } else {
             Err(self.not_finite(spans))

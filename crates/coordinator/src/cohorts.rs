@@ -14,7 +14,7 @@ use crate::random::{Purpose, Randomness};
 use crate::record::LedgerEntry;
 use crate::sampling::Sampling;
 use crate::task::TaskConfig;
-use undertone_mechanisms::draws;
+use undertone_mechanisms::{draws, fault::planted};
 
 /// The cohorts of a run, and the participation schema that they keep to.
 ///
@@ -61,6 +61,9 @@ pub struct Cohort {
     pub microbatches: Option<Vec<Microbatch>>,
     /// `true` if the schema to account for is wider than before.
     pub widened: bool,
+    /// Users of the cohort who contribute zeros: nobody in a run, and the audited user in the neighbour of a secure sum, whose place
+    /// must stay.
+    pub silent: Vec<usize>,
 }
 
 impl Cohorts {
@@ -149,11 +152,20 @@ impl Cohorts {
                 kept,
                 microbatch,
             } => {
-                let sampled = kept.sample(*probability, &mut generator);
+                let rate = if planted("M16") {
+                    2.0 * *probability
+                } else {
+                    *probability
+                };
+                let sampled = kept.sample(rate, &mut generator);
                 let mut users: Vec<usize> = sampled.iter().map(|&(user, _)| user).collect();
                 users.dedup();
                 microbatches = Some(kept.microbatches(&sampled, *microbatch));
                 users
+            }
+            Scheme::Poisson { probability } if planted("M14") => {
+                let size = (self.users as f64 * *probability).round() as usize;
+                draws::fixed_size(self.users, size, &mut generator)
             }
             Scheme::Poisson { probability } => draws::poisson(self.users, *probability, &mut generator),
             Scheme::FixedSize { size, names } => match &self.policy {
@@ -194,6 +206,7 @@ impl Cohorts {
             pseudonyms,
             microbatches,
             widened,
+            silent: Vec::new(),
         })
     }
 

@@ -68,17 +68,22 @@ impl KeptExamples {
     /// The kept examples of a user, ascending: all of its examples if there are at most `group_size`.
     #[must_use]
     pub fn of(&self, user: usize) -> Vec<usize> {
+        self.choice(user, user as u64)
+    }
+
+    fn choice(&self, user: usize, label: u64) -> Vec<usize> {
         let available = self.available[user] as usize;
         if available <= self.group_size {
             return (0..available).collect();
         }
-        draws::fixed_size(available, self.group_size, &mut self.key.examples_of(user as u64))
+        draws::fixed_size(available, self.group_size, &mut self.key.examples_of(label))
     }
 
     /// A Poisson sample: every kept example independently with probability `p`, ordered by user.
     #[must_use]
     pub fn sample(&self, p: f64, generator: &mut impl Rng) -> Vec<Example> {
         let total = self.starts[self.starts.len() - 1];
+        let drawn_anew = if planted("M24") { generator.next_u64() } else { 0 };
         let mut kept: Option<(usize, Vec<usize>)> = None;
         draws::poisson(total as usize, p, generator)
             .into_iter()
@@ -87,6 +92,7 @@ impl KeptExamples {
                 let user = self.starts.partition_point(|&start| start <= number) - 1;
                 let of_user = match kept.take() {
                     Some((known, of_user)) if known == user => of_user,
+                    _ if planted("M24") => self.choice(user, user as u64 ^ drawn_anew),
                     _ => self.of(user),
                 };
                 let example = of_user[(number - self.starts[user]) as usize];

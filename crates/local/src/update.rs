@@ -8,7 +8,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
 use undertone_aggregation::{Added, ClipReport, Clipping, NonFinite, ParamLayout, user_weight};
-use undertone_mechanisms::draws;
+use undertone_mechanisms::{draws, fault::planted};
 use undertone_models::{PackedBatch, SequenceModel, SequenceWorker, StateMode};
 use undertone_text::SpecialIds;
 
@@ -221,6 +221,8 @@ impl LocalWorker {
             Batching::Stream => {}
         }
         let trained = match task.settings.algorithm {
+            // The update of the user before is still there.
+            _ if planted("M28") && examples.len() < 2 => Ok((0, 0.0, None)),
             Algorithm::FedAvg => self.fedavg(&examples, task, &mut generator),
             Algorithm::FedSgd => self.fedsgd(&examples, task),
             Algorithm::Uls => self.uls(&examples, task),
@@ -231,7 +233,7 @@ impl LocalWorker {
             )),
         };
         let discarded = match &trained {
-            Err(error) => task.non_finite == NonFinite::Zero && error.is_overflow(),
+            Err(error) => task.non_finite == NonFinite::Zero && error.is_overflow() && !planted("M05"),
             Ok(_) => false,
         };
         let (tokens, loss_sum, projected) = if discarded {
@@ -256,6 +258,19 @@ impl LocalWorker {
         })
     }
 
+    /// Makes the zero vector the update, as of a user whose contribution is left out in an audit.
+    pub fn keep_silent(&mut self) -> LocalOutcome {
+        self.parameters.fill(0.0);
+        LocalOutcome {
+            weight: 1.0,
+            examples: 0,
+            tokens: 0,
+            loss_sum: 0.0,
+            projected: None,
+            discarded: false,
+        }
+    }
+
     /// The update of the last [`LocalWorker::train`] or [`LocalWorker::train_examples`], for the sum to bound.
     pub fn update_mut(&mut self) -> &mut [f32] {
         &mut self.parameters
@@ -273,7 +288,11 @@ impl LocalWorker {
         task: &LocalTask<'_>,
         generator: &mut impl rand_core::Rng,
     ) -> Result<Trained> {
-        self.parameters.copy_from_slice(task.theta);
+        match planted("M29") {
+            // A part of the last user's step is carried on.
+            true => carry(&mut self.parameters, task.theta),
+            false => self.parameters.copy_from_slice(task.theta),
+        }
         let learning_rate = task.settings.learning_rate() as f32;
         let (mut tokens, mut loss_sum) = (0, 0.0);
         let mut last = ClipReport {
@@ -330,6 +349,13 @@ impl LocalWorker {
         let step = -(task.settings.learning_rate() / tokens.max(1) as f64) as f32;
         self.parameters.iter_mut().for_each(|total| *total *= step);
         Ok((tokens, loss_sum, None))
+    }
+}
+
+/// The planted error M29: the training of a user starts with half of the update of the user before.
+fn carry(parameters: &mut [f32], theta: &[f32]) {
+    for (parameter, start) in parameters.iter_mut().zip(theta) {
+        *parameter = start + 0.5 * *parameter;
     }
 }
 

@@ -48,6 +48,11 @@ impl RawResidues {
         }
     }
 
+    /// The residues and the modulus, for the difference of an audit.
+    pub(crate) fn into_parts(self) -> (Vec<u64>, u64) {
+        (self.values, self.modulus)
+    }
+
     /// Number of coordinates.
     pub(crate) fn len(&self) -> usize {
         self.values.len()

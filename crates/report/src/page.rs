@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::RunData;
+use super::audits;
 use super::pictures::Picture;
 use super::summary::{duration, percent, summary, tokens_of};
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
@@ -18,6 +19,7 @@ pub(super) fn page(run: &RunData, pictures: &[Picture]) -> String {
     let body = [
         header(run),
         privacy(run),
+        audits::section(run),
         tiles(run),
         figures(pictures),
         head_words(run),

@@ -95,6 +95,7 @@ fn run(rounds: u64, private: bool) -> RunData {
             warning: None,
         },
         rounds: (0..rounds).map(round).collect(),
+        audit: None,
         evaluations: (0..=rounds / 10)
             .filter(|_| rounds > 0)
             .map(|i| evaluation(i * 10))

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod checkpoint;
 pub mod config;
 mod driver;
@@ -17,6 +18,7 @@ mod json_number;
 pub mod language;
 pub mod ledger;
 pub mod manifest;
+pub mod membership;
 pub mod metrics;
 mod observer;
 pub mod personalize;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
+use crate::audit::record::Audit;
 use crate::error::{Result, RunError};
 use crate::evaluate::Metrics;
 use crate::files::names::{CONFIG_FILE, METRICS_FILE, PRIVACY_FILE, TASK_FILE};
@@ -27,6 +28,8 @@ pub struct RunData {
     pub evaluations: Vec<EvaluationRecord>,
     /// The content of `privacy.json`, where the run has come so far.
     pub privacy: Option<PrivacyReport>,
+    /// The content of `audit.json`, where somebody has recorded an audit.
+    pub audit: Option<Audit>,
 }
 
 impl RunData {
@@ -86,6 +89,7 @@ pub fn read(run_dir: &Path) -> Result<RunData> {
         rounds,
         evaluations,
         privacy: document(&run_dir.join(PRIVACY_FILE), "a privacy report")?,
+        audit: crate::audit::read(run_dir)?,
     })
 }
 

@@ -267,5 +267,12 @@ pub fn measure(
     let vocabulary = vocabulary_of(run_dir, &config.data)?;
     let (model, parameters) = trained_model(run_dir, &config.task.model, &vocabulary)?;
     let set = EvaluationSet::of(sentences, users.special());
-    set.evaluate(model.as_ref(), &parameters, EosTargets::Excluded, false, threads)
+    set.evaluate(
+        model.as_ref(),
+        &parameters,
+        EosTargets::Excluded,
+        false,
+        threads,
+        observer,
+    )
 }

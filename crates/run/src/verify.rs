@@ -11,6 +11,7 @@
 //!
 //! Source: \[Gboard\] section 2.5, point 7; \[BLT\] Appendix A.
 
+mod audit;
 mod directory;
 mod guarantee;
 mod identity;
@@ -257,6 +258,7 @@ fn checked(run_dir: &Path) -> Result<(Verification, Option<(Run<'_>, PrivacyRepo
         verification
             .checks
             .push(model::matches_ledger(&run, report.as_ref()));
+        verification.checks.extend(audit::agree(&run));
         verification.recomputed = (report.as_ref()).and_then(|report| match run.plan.selection() {
             Some(_) => report.selected.clone(),
             None => report.observed.clone(),

@@ -3,10 +3,11 @@
 //! A replay proves sensitivities; canaries and noise probes only test. A lower bound below the claim never confirms the claim. The
 //! estimators are those of [`undertone_accounting::audit`], and the replay is [`undertone_run::replay`].
 
+pub mod attack;
 pub mod lane;
 pub mod mechanism;
-pub mod noise;
-pub mod record;
+
+pub use undertone_run::audit::{noise, record};
 
 #[cfg(test)]
 mod tests;

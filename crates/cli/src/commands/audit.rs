@@ -1,13 +1,15 @@
 //! `undertone audit`.
 
+mod attack;
 mod mechanism;
 mod plan;
 mod replay;
 mod text;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::bail;
 use clap::Subcommand;
 use undertone_run::files::write_json;
 use undertone_studies::audit::record::{Audit, Verdict};
@@ -28,8 +30,12 @@ enum Command {
     /// Make the sums of a run with and without single users, and check each stated sensitivity.
     ///
     /// The run is made again from its seed in a temporary folder, and each round must have the parameters that the ledger names.
-    /// An audited round costs about twice its training. Runs with `[aggregation]` are not supported.
+    /// An audited round costs about twice its training.
     Replay(replay::ReplayArgs),
+    /// Attack the final model of a run: find the users who were trained on by the loss of their texts.
+    ///
+    /// The figures are exact statistics of users. They are for whoever runs the training and no part of a release.
+    Attack(attack::AttackArgs),
     /// Let canaries take part in a rehearsal of a run's mechanism, and bound epsilon from guesses about them.
     ///
     /// The rehearsal has no users and no model. Cohorts, clipping, sums, noise and ledger lines are made by the code of a run.
@@ -43,6 +49,7 @@ pub(crate) fn run(args: &AuditArgs, output: &Output) -> anyhow::Result<()> {
     match &args.command {
         Command::Plan(args) => plan::run(args, output),
         Command::Replay(args) => replay::run(args, output),
+        Command::Attack(args) => attack::run(args, output),
         Command::Canaries(args) => mechanism::canaries(args, output),
         Command::Noise(args) => mechanism::noise(args, output),
     }
@@ -66,25 +73,32 @@ struct FileArgs {
     /// Write the audit as JSON to this file, for example `audit.json`.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Record the audit in `audit.json` of the run directory, after those that are there. Verification and report read it.
+    #[arg(long)]
+    record: bool,
 }
 
 impl FileArgs {
-    /// Writes and shows an audit. A claim that is contradicted is an error.
-    fn finish(&self, audit: &Audit, output: &Output) -> anyhow::Result<()> {
+    /// Writes and shows an audit of a run directory or run file. A claim that is contradicted is an error.
+    fn finish(&self, run: &Path, audit: Audit, output: &Output) -> anyhow::Result<()> {
+        let audit = match self.record {
+            true if !run.is_dir() => bail!("--record: expected a run directory, got {}", run.display()),
+            true => undertone_run::audit::record(run, audit)?,
+            false => audit,
+        };
         if let Some(file) = &self.out {
-            write_json(file, audit)?;
+            write_json(file, &audit)?;
         }
-        output.show(audit, || {
+        output.show(&audit, || {
             let written = self.out.as_ref().map(|file| {
                 let file = file.display().to_string();
                 format!("\n\nThe audit is in {}.", value(&file))
             });
-            text::of(audit) + &written.unwrap_or_default()
+            text::of(&audit) + &written.unwrap_or_default()
         })?;
-        let nothing = Verdict::Nothing.sentence();
-        match audit.verdict == nothing {
-            true => Ok(()),
-            false => Err(Contradicted(audit.verdict).into()),
+        match audit.judged() {
+            Verdict::Nothing => Ok(()),
+            other => Err(Contradicted(other.sentence()).into()),
         }
     }
 }

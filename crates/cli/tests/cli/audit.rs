@@ -1,6 +1,7 @@
 //! `undertone audit`: plans, rehearsals, replays, and their exit status.
 
 use crate::support::{Folder, TINY, contains, ftrl, json, number};
+use crate::verify::document;
 
 #[test]
 fn a_plan_states_bounds_guesses_and_the_smallest_error() {
@@ -98,6 +99,152 @@ fn an_audit_that_cannot_run_exits_with_1_and_says_why() {
         nowhere
         $ audit canaries run.toml --users 300 --level text
         invalid value
+        ",
+    );
+}
+
+#[test]
+fn a_recorded_audit_is_verified_figure_by_figure_and_shown_in_the_report() {
+    let folder = Folder::trained(TINY);
+    let page = |folder: &Folder| {
+        folder.succeed("report runs/tiny");
+        folder.text("runs/tiny/report.html")
+    };
+    contains(
+        &page(&folder),
+        "Nobody has audited this run ... undertone audit replay",
+    );
+    folder.refuse(
+        "audit noise run.toml --users 300 --probes 64 --record",
+        "--record: expected a run directory",
+    );
+    folder.refuse(
+        "audit noise runs/tiny --seed 1 --probes 64 --control --record",
+        "expected an audit of the run as it is",
+    );
+    folder.succeed("audit replay runs/tiny --users 5 --record");
+    folder.succeed("verify runs/tiny");
+    // The second audit joins the first.
+    folder.succeed("audit canaries runs/tiny --seed 1 --canaries 200 --probes 64 --record");
+    let audit = json(&folder.text("runs/tiny/audit.json"));
+    assert_eq!(audit["audits"], 2);
+    assert!(audit["replay"].is_object() && audit["noise"].is_object());
+    contains(
+        &folder.succeed("verify runs/tiny"),
+        "nothing contradicts the claim",
+    );
+    let html = page(&folder);
+    contains(&html, "Lower bounds as bars");
+    for word in ["safe", "proven private", "#4A8F6D"] {
+        let section = html
+            .split("class=\"audits\"")
+            .nth(1)
+            .and_then(|rest| rest.split("</section>").next());
+        assert!(!section.unwrap_or_default().contains(word), "{word}");
+    }
+    let name = "runs/tiny/audit.json";
+    let honest = folder.text(name);
+    let forge = |place: &str, change: &dyn Fn(&mut serde_json::Value)| {
+        folder.write(name, document(&honest, change));
+        contains(&folder.disproved("runs/tiny"), &format!("audit.json ... {place}"));
+    };
+    forge("run.name", &|audit| audit["run"]["name"] = "other".into());
+    forge("run.config_sha256", &|audit| {
+        audit["run"]["config_sha256"] = "00".into()
+    });
+    forge("run.ledger_head", &|audit| {
+        audit["run"]["ledger_head"] = "00".into()
+    });
+    forge("plan_sha256", &|audit| audit["plan_sha256"] = "00".into());
+    forge("guesses", &|audit| audit["canaries"][0]["guesses"] = 3.into());
+    forge("epsilon_lower", &|audit| {
+        audit["canaries"][0]["epsilon_lower"] = 0.0123.into()
+    });
+    forge("most_that_could_show", &|audit| {
+        audit["canaries"][1]["most_that_could_show"] = 99.0.into()
+    });
+    forge("p_at_claim", &|audit| {
+        audit["canaries"][0]["p_at_claim"] = 0.123.into()
+    });
+    forge("headline", &|audit| {
+        audit["canaries"][0]["headline"] = false.into()
+    });
+    forge("claim", &|audit| audit["claim"]["epsilon"] = 0.01.into());
+    forge("p_holm", &|audit| {
+        audit["noise"]["tests"][0]["p_holm"] = 0.5017.into()
+    });
+    forge("smallest_p_holm", &|audit| {
+        audit["noise"]["smallest_p_holm"] = 0.5017.into()
+    });
+    forge("R1", &|audit| audit["replay"]["checks"][1]["failed"] = 3.into());
+    forge("property", &|audit| {
+        audit["replay"]["checks"][1]["property"] = "all is well".into()
+    });
+    forge("adjacency", &|audit| {
+        audit["replay"]["adjacency"] = "zero-out".into()
+    });
+    forge("verdict", &|audit| audit["verdict"] = "all is well".into());
+    forge("statements", &|audit| {
+        audit["statements"][0] = "all is well".into()
+    });
+    forge("new", &|audit| audit["new"] = 1.into());
+    // A failure that stands in the figures is a verdict of its own.
+    folder.write(
+        name,
+        document(&honest, |audit| {
+            audit["replay"]["checks"][1]["failed"] = 1.into();
+            audit["replay"]["checks"][1]["first_failure"] = 0.into();
+        }),
+    );
+    contains(&folder.disproved("runs/tiny"), "audit.json ... verdict");
+    folder.write(name, "{");
+    contains(&folder.disproved("runs/tiny"), "audit.json");
+}
+
+#[test]
+fn replays_with_invented_updates_and_of_secure_sums_exit_with_0() {
+    let secure = TINY.replace("sampling = \"poisson\"", "sampling = \"fixed_size\"")
+        + "\n[aggregation]\nmin_clients = 10\nencoding = { kind = \"rotated_rounding\", scale = 10000.0 }\n";
+    for run in [TINY, &secure] {
+        let folder = Folder::trained(run);
+        for options in ["--battery adversarial", "--population recomputed"] {
+            let audit = folder.json(format!("audit replay runs/tiny --users 20 {options}"));
+            assert_eq!(audit["verdict"], "nothing contradicts the claim", "{audit}");
+            let asked = |place: usize| number(&audit["replay"]["checks"][place]["compared"]) > 0.0;
+            assert!(asked(0) && asked(1) && asked(2) && asked(4), "{audit}");
+        }
+    }
+}
+
+/// The control overfits 60 people with small texts: the attack works on it, so it would have worked on the run.
+#[test]
+fn an_attack_on_a_private_model_stays_within_its_limit_and_its_control_works() {
+    let small = TINY.replace(
+        "users = 300",
+        "users = 150, median_sentences = 4.0, sentence_spread = 0.3",
+    );
+    let folder = Folder::trained(&small);
+    let attack = folder.json("audit attack runs/tiny --control 120 --out audit-private.json");
+    assert_eq!(attack, json(&folder.text("audit-private.json")));
+    let (private, control) = (&attack["attack"], &attack["control"][1]);
+    assert!(
+        number(&private["auc_interval"][0]) <= number(&attack["limit"]["auc"]),
+        "{attack}"
+    );
+    assert!(number(&control["auc"]) > 0.6, "{attack}");
+    assert!(number(&control["auc"]) > number(&private["auc"]), "{attack}");
+    folder.show(
+        "audit attack runs/tiny",
+        "95 % intervals ... No positive control was made ... no part of a release",
+    );
+    folder.refuses(
+        "
+        $ audit attack nowhere
+        nowhere is not a run directory
+        $ audit attack runs/tiny --users 1
+        --users: expected at least 2, got 1
+        $ audit attack runs/tiny --control 0
+        --control
         ",
     );
 }

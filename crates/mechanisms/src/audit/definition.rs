@@ -1,30 +1,43 @@
 //! Strategy matrices by their definition, apart from the recurrences that make their noise.
 
+use std::ops::Range;
+
 use crate::InverseToeplitz;
 use crate::error::{MechanismError, Result, setting};
 use crate::strategy::Strategy;
 
-/// The matrix `C` of a strategy over a number of rounds, as its rows.
+/// The matrix `C` of a strategy over a number of rounds: its rows, or the nodes of its trees.
 ///
 /// The rows come from the definition of the strategy and never from its recurrence, so a wrong recurrence shows: the noise of a run,
 /// multiplied by `C`, must be independent again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
-    /// Row `t` with `t + 1` entries.
+    /// Row `t` with `t + 1` entries; no rows for trees.
     rows: Vec<Vec<f64>>,
+    /// The rounds of each noised node of the trees: a row of ones over its rounds.
+    nodes: Vec<Range<usize>>,
+    rounds: usize,
 }
 
 impl Definition {
     /// The matrix of a strategy over `rounds` rounds. It takes `4 rounds^2` bytes of memory.
     ///
     /// # Errors
-    /// More rounds than the strategy has; [`MechanismError::NoDefinition`] for trees;
+    /// More rounds than the strategy has; [`MechanismError::NoDefinition`] for trees that are decoded in full;
     /// [`MechanismError::Setting`] for more than 20,000 rounds.
     pub fn new(strategy: &Strategy, rounds: usize) -> Result<Self> {
         if rounds == 0 || rounds > 20_000 || strategy.rounds().is_some_and(|most| rounds > most) {
             let expected = "at least 1, at most 20,000 and at most those of the matrix";
             return Err(setting("rounds", expected, rounds as f64));
         }
+        // Norms of the columns as defined, whatever the recurrence divides by.
+        let column_norms = |column: &[f64], of: usize| -> Vec<f64> {
+            let norm = |s: usize| {
+                let entries = (0..of - s).map(|i| column.get(i).copied().unwrap_or(0.0));
+                entries.map(|entry| entry * entry).sum::<f64>().sqrt()
+            };
+            (0..of).map(norm).collect()
+        };
         let toeplitz = |column: &[f64], norms: Option<Vec<f64>>| {
             let entry = |t: usize, s: usize| {
                 let value = column.get(t - s).copied().unwrap_or(0.0);
@@ -43,7 +56,9 @@ impl Definition {
             }
             Strategy::BandedToeplitz(banded) => toeplitz(banded.coefficients(), None),
             Strategy::NormalisedToeplitz(normalised) => {
-                toeplitz(normalised.coefficients(), Some(normalised.column_norms()))
+                let all = normalised.column_norms().len();
+                let norms = column_norms(normalised.coefficients(), all);
+                toeplitz(normalised.coefficients(), Some(norms))
             }
             Strategy::InverseToeplitz(inverse) => toeplitz(&inverse.strategy_coefficients(rounds)?, None),
             Strategy::NormalisedInverseToeplitz(normalised) => {
@@ -53,28 +68,46 @@ impl Definition {
             }
             Strategy::Banded(banded) => (0..rounds).map(|t| padded(banded.row(t), t)).collect(),
             Strategy::Dense(dense) => (0..rounds).map(|t| padded(dense.row(t), t)).collect(),
-            Strategy::Tree(_) | Strategy::TreeFull(_) => {
-                return Err(MechanismError::NoDefinition {
-                    strategy: strategy.name(),
+            Strategy::Tree(tree) => {
+                let nodes = nodes(&tree.tree_rounds(rounds)?);
+                return Ok(Self {
+                    rows: Vec::new(),
+                    nodes,
+                    rounds,
                 });
             }
+            Strategy::TreeFull(_) => return Err(no_definition(strategy.name())),
         };
-        Ok(Self { rows })
+        Ok(Self {
+            rows,
+            nodes: Vec::new(),
+            rounds,
+        })
+    }
+
+    /// `true` if the matrix is square, so that releases can be made independent again.
+    #[must_use]
+    pub fn is_square(&self) -> bool {
+        self.nodes.is_empty()
     }
 
     /// Number of rounds.
     #[must_use]
     pub fn rounds(&self) -> usize {
-        self.rows.len()
+        self.rounds
     }
 
-    /// Column `round` of the matrix, one number per round.
+    /// Column `round` of the matrix, one number per round, or per node of a tree.
     ///
     /// # Errors
     /// [`MechanismError::Setting`] for a round outside the matrix.
     pub fn column(&self, round: usize) -> Result<Vec<f64>> {
-        if round >= self.rows.len() {
+        if round >= self.rounds {
             return Err(setting("round", "below the rounds of the matrix", round as f64));
+        }
+        if !self.is_square() {
+            let entry = |node: &Range<usize>| f64::from(u8::from(node.contains(&round)));
+            return Ok(self.nodes.iter().map(entry).collect());
         }
         Ok(self
             .rows
@@ -86,9 +119,12 @@ impl Definition {
     /// `C x` for the rows of a matrix with one row per round, `columns` numbers each: releases become independent again.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] unless `releases` has `columns` numbers per round.
+    /// [`MechanismError::Setting`] unless `releases` has `columns` numbers per round; [`MechanismError::NoDefinition`] for trees.
     pub fn whiten(&self, releases: &[f32], columns: usize) -> Result<Vec<f64>> {
-        if columns == 0 || releases.len() != columns * self.rows.len() {
+        if !self.is_square() {
+            return Err(no_definition("a tree".to_owned()));
+        }
+        if columns == 0 || releases.len() != columns * self.rounds {
             let expected = "one row of values per round";
             return Err(setting(
                 "number of released values",
@@ -110,6 +146,26 @@ impl Definition {
     }
 }
 
+fn no_definition(strategy: String) -> MechanismError {
+    MechanismError::NoDefinition { strategy }
+}
+
+/// The rounds of all complete nodes of trees of these lengths, one after another.
+fn nodes(trees: &[u64]) -> Vec<Range<usize>> {
+    let mut nodes = Vec::new();
+    let mut start = 0;
+    for &length in trees {
+        let length = length as usize;
+        let mut size = 1;
+        while size <= length {
+            nodes.extend((0..length / size).map(|node| start + node * size..start + (node + 1) * size));
+            size *= 2;
+        }
+        start += length;
+    }
+    nodes
+}
+
 /// Row `t` of a banded matrix with the zeros before its band.
 fn padded(band: &[f64], t: usize) -> Vec<f64> {
     let mut row = vec![0.0; (t + 1).saturating_sub(band.len())];
@@ -122,7 +178,8 @@ mod tests {
     use super::*;
     use crate::stream::reference;
     use crate::{Banded, BandedToeplitz, Blt, Dense, IdentityMatrix};
-    use crate::{NormalisedBlt, NormalisedInverseToeplitz, NormalisedToeplitz, Tree};
+    use crate::{NormalisedBlt, NormalisedInverseToeplitz, NormalisedToeplitz, Tree, TreeFull, TreeLayout};
+    use undertone_accounting::participation::{Gap, Participation};
 
     /// The definition times the noise of the recurrence is the identity: two paths from one strategy.
     #[test]
@@ -169,8 +226,55 @@ mod tests {
     }
 
     #[test]
-    fn trees_are_refused_by_name() {
-        let error = Definition::new(&Strategy::Tree(Tree::new()), 4).unwrap_err();
-        assert!(error.to_string().contains("square matrix"), "{error}");
+    fn releases_of_trees_are_not_whitened() {
+        let tree = Definition::new(&Strategy::Tree(Tree::new()), 4).unwrap();
+        assert!(!tree.is_square() && tree.rounds() == 4);
+        let full = TreeFull::new(4, TreeLayout::CompleteNodes).unwrap();
+        let error = Definition::new(&Strategy::TreeFull(full), 4).unwrap_err();
+        for error in [tree.whiten(&[0.0; 4], 1).unwrap_err(), error] {
+            assert!(error.to_string().contains("square matrix"), "{error}");
+        }
+    }
+
+    /// By brute force over all sets of rounds, the largest norm of summed columns is the certified sensitivity.
+    #[test]
+    fn the_nodes_of_trees_have_the_certified_sensitivity() {
+        let schema = |gap, most| Participation::at_least(Gap::new(gap).unwrap(), most).unwrap();
+        for (tree, rounds) in [
+            (Tree::new(), 1),
+            (Tree::new(), 7),
+            (Tree::new(), 8),
+            (Tree::new(), 11),
+            (Tree::with_restarts(3, 4).unwrap(), 10),
+        ] {
+            for (gap, most) in [(1, 1), (2, 3), (3, 2)] {
+                let strategy = Strategy::Tree(tree);
+                let definition = Definition::new(&strategy, rounds).unwrap();
+                let columns: Vec<Vec<f64>> = (0..rounds)
+                    .map(|round| definition.column(round).unwrap())
+                    .collect();
+                let keeps = |set: &u32| {
+                    let mut last = None;
+                    let mut apart = (0..rounds).filter(|round| set >> round & 1 == 1).map(|round| {
+                        last.replace(round)
+                            .is_none_or(|last: usize| round - last >= gap as usize)
+                    });
+                    set.count_ones() <= most && apart.all(|holds| holds)
+                };
+                let square = |set: u32| -> f64 {
+                    (0..columns[0].len())
+                        .map(|node| {
+                            let chosen = (0..rounds).filter(|round| set >> round & 1 == 1);
+                            chosen.map(|round| columns[round][node]).sum::<f64>().powi(2)
+                        })
+                        .sum()
+                };
+                let largest = (0..1u32 << rounds).filter(keeps).map(square).fold(0.0, f64::max);
+                let certified = strategy
+                    .squared_sensitivity(rounds, &schema(gap, u64::from(most)))
+                    .unwrap();
+                assert_eq!(certified.squared.get(), largest, "{rounds} {gap} {most}");
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 use super::Definition;
 use crate::error::{Result, ensure};
 use crate::release::{FRACTION_BITS, NoisedAverage, RawSum};
+use crate::residues::RawResidues;
 
 /// The difference of two sums, in steps of `2^-40`.
 ///
@@ -42,6 +43,40 @@ impl Difference {
             steps: pairs.map(|(a, b)| i128::from(a) - i128::from(b)).collect(),
             weight: i128::from(of_with) - i128::from(of_without),
         })
+    }
+
+    /// The difference of two sums modulo the same number, in whole steps, each value the one nearest to zero; both sums are gone.
+    ///
+    /// # Errors
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for sums of different lengths or moduli.
+    pub fn between_residues(with: RawResidues, without: RawResidues) -> Result<Self> {
+        let ((with, modulus), (without, other)) = (with.into_parts(), without.into_parts());
+        let holds = with.len() == without.len() && modulus == other;
+        ensure(
+            holds,
+            "modulus or length of a sum",
+            "those of the other sum",
+            other as f64,
+        )?;
+        let nearest = |(a, b): (u64, u64)| {
+            let value = (i128::from(a) - i128::from(b)).rem_euclid(i128::from(modulus));
+            match 2 * value > i128::from(modulus) {
+                true => value - i128::from(modulus),
+                false => value,
+            }
+        };
+        Ok(Self {
+            steps: with.into_iter().zip(without).map(nearest).collect(),
+            weight: 0,
+        })
+    }
+
+    /// [`within`](Self::within) for whole steps: the sum of squares against `floor(bound^2)`.
+    ///
+    /// # Errors
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a bound that is negative or not finite.
+    pub fn within_steps(&self, bound: f64) -> Result<bool> {
+        self.within(bound * f64::exp2(-f64::from(FRACTION_BITS)))
     }
 
     /// `true` if the norm is at most `bound`, in exact integers: the sum of squares against `floor(bound^2 2^80)`.
@@ -192,6 +227,22 @@ mod tests {
         // 0.1 is above one tenth: its square in steps, by exact division of its mantissa.
         let mantissa = 7_205_759_403_792_794_u128;
         assert_eq!(squared_steps(0.1), (mantissa * mantissa) >> 32);
+    }
+
+    #[test]
+    fn residues_differ_by_the_step_nearest_to_zero() {
+        let residues = |values: &[u64]| RawResidues::new(values.to_vec(), 16).unwrap();
+        let found = Difference::between_residues(residues(&[1, 15, 8]), residues(&[15, 1, 0])).unwrap();
+        // 2, -2 and 8: the middle of the modulus counts in full.
+        assert!(found.within_steps(72f64.sqrt().next_up()).unwrap());
+        assert!(!found.within_steps(71.9f64.sqrt()).unwrap());
+        assert!(
+            found
+                .is_exactly(&Difference::between_residues(residues(&[2, 14, 8]), residues(&[0; 3])).unwrap())
+        );
+        assert!(Difference::between_residues(residues(&[1]), residues(&[1, 2])).is_err());
+        let other = RawResidues::new(vec![1], 8).unwrap();
+        assert!(Difference::between_residues(residues(&[1]), other).is_err());
     }
 
     #[test]

@@ -60,6 +60,7 @@ impl<'a> Maker<'a> {
 
     /// Fills `out` with the samples of `row` from the beginning of `block` on, of standard deviation `steps`.
     pub(crate) fn fill(&mut self, row: u64, block: usize, steps: f64, out: &mut [i64]) -> Result<()> {
+        let row = if planted("M21") { 0 } else { row };
         let stream = SnappedGaussian::new(steps)?.stream(self.key, row)?;
         if let Ok(out) = <&mut [i64; BLOCK]>::try_from(&mut *out) {
             stream.fill_block(block as u64, &mut self.scratch, out);

@@ -7,6 +7,7 @@ use undertone_accounting::sensitivity::normalised;
 use super::coefficients::Coefficients;
 use super::identity::positive;
 use crate::error::{MechanismError, Result};
+use crate::fault::planted;
 use crate::iterates;
 use crate::loss::Certified;
 use crate::recurrence::Recurrence;
@@ -113,6 +114,10 @@ impl NormalisedToeplitz {
 
     pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
         let mut scale = self.column_norms();
+        if planted("M18") {
+            // The norms of the rows grow where those of the columns fall.
+            scale.reverse();
+        }
         scale.truncate(rounds);
         Ok(Recurrence::Bands {
             coefficients: self.coefficients.to_vec(),

@@ -15,8 +15,9 @@ use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::server_optimizer::ServerOptimizer;
 use undertone_coordinator::source::UpdateSource;
 use undertone_coordinator::task::{Algorithm, UserSettings};
-use undertone_data::{Corpus, Partition, Split};
+use undertone_data::{Corpus, Split};
 use undertone_local::CpuEngine;
+use undertone_mechanisms::fault::planted;
 use undertone_models::SequenceModel;
 
 use super::entropy::{randomness, round_entropy};
@@ -64,7 +65,7 @@ impl<'a> Run<'a> {
             frozen_sha256: identity.frozen_sha256().map(str::to_owned),
         };
         Order::Start(start).send(&[], ranks)?;
-        let population = population(config, &users);
+        let population = population(config, &example_counts(&users));
         let checkpoint = match options.resume {
             true => {
                 let name = identity.name(config.task.model.family());
@@ -267,28 +268,27 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Number of training users and their total weight, for a private run no more than its bound. With example-level sampling
-/// each kept example weighs 1.
-fn population(config: &RunConfig, users: &Partition<'_>) -> Population {
+/// Number of training users with these numbers of examples and their total weight, for a private run no more than its bound. With
+/// example-level sampling each kept example weighs 1.
+pub(super) fn population(config: &RunConfig, examples: &[u32]) -> Population {
     let UserSettings {
         algorithm,
         group_size,
         weight_cap,
         ..
     } = config.task.user_update;
+    let users = examples.len();
     let total_weight = match weight_cap {
-        None if algorithm == Algorithm::Els => {
-            kept_examples::count(&example_counts(users), group_size.unwrap_or(0)) as f64
-        }
-        None => users.num_users() as f64,
+        None if algorithm == Algorithm::Els => kept_examples::count(examples, group_size.unwrap_or(0)) as f64,
+        None => users as f64,
         // PRIVACY: weights follow from what people wrote. The plan of a private run has its denominator from the run file.
-        Some(_) if config.task.privacy.is_some() => users.num_users() as f64,
-        Some(cap) => (0..users.num_users())
-            .map(|index| undertone_aggregation::user_weight(users.user(index).num_examples() as u64, cap))
+        Some(_) if config.task.privacy.is_some() && !planted("M11") => users as f64,
+        Some(cap) => (examples.iter())
+            .map(|&count| undertone_aggregation::user_weight(u64::from(count), cap))
             .sum(),
     };
     Population {
-        users: users.num_users() as u64,
+        users: users as u64,
         total_weight,
     }
 }

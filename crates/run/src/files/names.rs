@@ -24,6 +24,8 @@ pub const MECHANISM_FILE: &str = "mechanism.json";
 pub const INITIAL_MODEL_FILE: &str = "initial_model.json";
 /// The privacy report as a page for readers.
 pub const PRIVACY_PAGE: &str = "privacy.md";
+/// The record of the audits of a finished run. No manifest covers it: it is written after the run has ended.
+pub const AUDIT_FILE: &str = "audit.json";
 /// The digests of the other files of a finished run.
 pub const MANIFEST_FILE: &str = "manifest.json";
 /// The statement of the private sweep that chose the run, if one did.

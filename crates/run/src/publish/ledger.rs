@@ -43,7 +43,11 @@ pub(crate) struct PublicEntry {
     /// The participation, where the guarantee rests on a participation schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     participation: Option<PublicParticipation>,
-    parameters_sha256: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parameters_sha256: Option<String>,
+    /// The average that a session gave out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    released_sha256: Option<String>,
     previous_sha256: String,
 }
 
@@ -89,6 +93,7 @@ impl PublicEntry {
                 attempts: entry.attempts.clone(),
             }),
             parameters_sha256: entry.parameters_sha256.clone(),
+            released_sha256: entry.released_sha256.clone(),
             previous_sha256: previous_sha256.to_owned(),
         }
     }
@@ -126,6 +131,7 @@ impl PublicEntry {
             noise_key: None,
             noise_domain: self.noise_domain,
             parameters_sha256: self.parameters_sha256,
+            released_sha256: self.released_sha256,
             previous_sha256: self.previous_sha256,
         }
     }

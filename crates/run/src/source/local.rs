@@ -61,6 +61,10 @@ impl UpdateSource for Local<'_> {
         parameters: &[f32],
         watch: &dyn Watch,
     ) -> Result<Gathered> {
+        if !cohort.silent.is_empty() {
+            let expected = "nobody outside a secure sum, where a user can be left out";
+            return Err(RunError::value("silent users", expected, cohort.silent.len()));
+        }
         let started = Instant::now();
         let task = task_of(opened, parameters, self.settings, self.users.special());
         let orders: Vec<[u8; 32]> = cohort

@@ -18,7 +18,7 @@ use undertone_coordinator::source::{
 use undertone_coordinator::task::{DropoutConfig, SumName};
 use undertone_data::Partition;
 use undertone_local::{CohortText, CpuEngine, LocalTask, LocalWorker, UserOutcome, UserSeeds, UserSettings};
-use undertone_mechanisms::NoiseKey;
+use undertone_mechanisms::{NoiseKey, fault::planted};
 use undertone_secagg::{
     DropOut, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, SumRequest, Terms, ThreatModel,
 };
@@ -62,6 +62,8 @@ struct RoundUsers<'a> {
     text: RoundText<'a>,
     /// Secrets of the users, in the order of the cohort.
     seeds: &'a [UserSeeds],
+    /// Users whose update is the zero vector.
+    silent: &'a [usize],
 }
 
 /// The sum of a round, with what is known of its users.
@@ -122,6 +124,7 @@ impl UpdateSource for SecAggSimulation<'_> {
                 orders: &orders,
             },
             seeds: &seeds,
+            silent: &cohort.silent,
         };
         let workers = self.engine.workers_mut();
         let summed = self.secure.sum(
@@ -268,6 +271,16 @@ impl SecureRounds {
         }
         let sent = |place: &usize| lost[*place].is_none_or(|point| point > DropOut::BeforeInput);
         let survivors = (0..cohort.len()).filter(sent).count() as u64;
+        // The planted error M31 counts users with empty updates as lost.
+        let empty = |outcome: &Option<UserOutcome>| outcome.is_some_and(|outcome| outcome.norm == 0.0);
+        let summed = match planted("M31") && outcomes.iter().any(empty) {
+            true => Err(SecAggError::TooFew {
+                what: "users with an update",
+                needed: 1,
+                got: 0,
+            }),
+            false => summed,
+        };
         let (sum, outcomes, survivors) = match summed {
             Ok(summed) => {
                 let included = summed.included.len() as u64;
@@ -358,7 +371,10 @@ impl EncodingWorkers<'_, '_> {
             .ok_or(AggregationError::Poisoned)?;
         let started = Instant::now();
         let seeds = &self.users.seeds[place];
-        let trained = worker.train(&self.users.text.examples(place), seeds.order, self.task);
+        let trained = match self.users.silent.contains(&user) {
+            true => Ok(worker.keep_silent()),
+            false => worker.train(&self.users.text.examples(place), seeds.order, self.task),
+        };
         let training = started.elapsed();
         let encoded = trained.map_err(RunError::from).and_then(|outcome| {
             let update = worker.update_mut();

@@ -1,6 +1,6 @@
 //! The replay of runs beside their neighbours: clean runs pass each check that speaks of them.
 
-use undertone_run::replay::{Replay, ReplayOptions, replay};
+use undertone_run::replay::{Battery, PopulationMode, Replay, ReplayOptions, replay};
 
 use super::support::*;
 
@@ -12,6 +12,8 @@ fn questions(scratch: &std::path::Path) -> ReplayOptions {
         users: 6,
         rounds: None,
         twin: false,
+        battery: Battery::Natural,
+        population: PopulationMode::Public,
     }
 }
 
@@ -31,7 +33,7 @@ fn clean(changes: &[&str], compared: &[&str]) -> Replay {
         .checks
         .iter()
         .filter(|check| check.compared > 0)
-        .map(|check| check.name)
+        .map(|check| check.name.as_str())
         .collect();
     assert_eq!(asked, compared, "{changes:?}");
     assert!(replay.pairs > 0 && replay.tested == "this run");

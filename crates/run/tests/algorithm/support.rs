@@ -244,6 +244,7 @@ impl<'a> Round<'a> {
             pseudonyms: (0..users.len() as u64).map(ParticipantId::new).collect(),
             microbatches,
             widened: false,
+            silent: Vec::new(),
         }
     }
 

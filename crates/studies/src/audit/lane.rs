@@ -11,7 +11,7 @@ use undertone_coordinator::head::{CloseError, RunHead};
 use undertone_coordinator::participation::ParticipationKey;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::random::{Purpose, Randomness};
-use undertone_coordinator::record::GuaranteeRecord;
+use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry};
 use undertone_coordinator::sampling::Sampling;
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
 use undertone_coordinator::task::{Algorithm, ClipConfig, TaskConfig};
@@ -184,6 +184,27 @@ impl Planned {
     }
 }
 
+/// The head that a resumed run would go on with.
+fn resumed(
+    task: &TaskConfig,
+    head: &RunHead,
+    entries: &[LedgerEntry],
+    entropy: &RoundEntropy,
+) -> Result<RunHead> {
+    let fresh = RunHead::new(task, head.plan().clone(), None, GENESIS, entropy)?;
+    let mut secret = Vec::new();
+    head.save_secret(&mut secret)?;
+    let mut reader = secret.as_slice();
+    let reader: Option<&mut dyn std::io::Read> = match head.has_secret() {
+        true => Some(&mut reader),
+        false => None,
+    };
+    Ok(fresh.load(entries, head.chain().clone(), head.clip(), reader, entropy)?)
+}
+
+/// The name that the ledger of a rehearsal follows.
+const GENESIS: &str = "an audit of the mechanism";
+
 /// Runs the rounds of a setting with canaries and probes.
 ///
 /// # Errors
@@ -221,18 +242,26 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
     let key = ParticipationKey::new(randomness);
     let mut cohorts = Cohorts::new(&task, &plan, &vec![1; canaries], &key)?;
     let entropy_of = |round: u64| {
+        // A seeded run draws all of its noise from one key, and so does its rehearsal where no noise is kept over rounds.
+        let one_key = randomness.is_seeded() && definition.is_none();
+        let round = if one_key { 0 } else { round };
         let mut bytes = [0; 32];
         randomness
             .generator(Purpose::Audit, round, 1)
             .fill_bytes(&mut bytes);
         RoundEntropy::fresh(bytes)
     };
-    let mut head = RunHead::new(&task, plan, None, "an audit of the mechanism", &entropy_of(0))?;
+    let mut head = RunHead::new(&task, plan, None, GENESIS, &entropy_of(0))?;
     let mut released: Vec<f32> = Vec::with_capacity(rounds * columns);
     let mut drawn: Vec<Vec<usize>> = vec![Vec::new(); canaries];
     let mut cohort_sizes = Vec::with_capacity(rounds);
     let mut update = vec![0.0f32; columns];
+    let mut entries = Vec::new();
     for round in 0..rounds {
+        if round > 0 && round == rounds / 2 {
+            // A rehearsal resumes once, so that reuse across a resume shows.
+            head = resumed(&task, &head, &entries, &entropy_of(rounds as u64 + 1))?;
+        }
         let cohort = cohorts.draw(round as u64, randomness)?;
         let opened = head.open(None)?;
         let sum = BoundedSum::new(opened.bound().clone());
@@ -262,6 +291,9 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
             .average
             .ok_or_else(|| RunError::missing("release", "a release in each round"))?;
         released.extend_from_slice(average.values());
+        if round < rounds / 2 {
+            entries.push(next.entry);
+        }
         head = next.head;
     }
     let sha256 = super::record::digest_of(&released);

@@ -1,19 +1,16 @@
 //! An audit at the level of the mechanism: canaries and noise probes through the coordinator of a run, without users or model.
 
-use serde::Serialize;
-use sha2::{Digest, Sha256};
 use undertone_accounting::audit::gaussian::Shift;
 use undertone_accounting::audit::one_run_fdp::epsilon_of_mu;
 use undertone_accounting::audit::planning::Plan;
-use undertone_accounting::audit::{Guesses, Significance, one_run, one_run_fdp, sampled};
+use undertone_accounting::audit::{Guesses, Significance, sampled};
 use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, SamplingProbability};
 use undertone_coordinator::random::Randomness;
-use undertone_present::numbers::{hex, number};
-use undertone_run::error::{Result, RunError};
+use undertone_run::error::Result;
 
 use super::lane::{self, Lane, Setting, Size};
 use super::noise::NoiseTests;
-use super::record::{Audit, Bound, LIMITS, Tested, Verdict};
+use super::record::{ANY, Audit, Bound, CanaryPlan, FDP};
 
 /// The most values that the likelihood of sampled canaries is computed from; more cost time and show little.
 const MOST_VALUES: usize = 1 << 20;
@@ -34,18 +31,6 @@ pub struct MechanismAudit<'a> {
     pub canaries: bool,
 }
 
-/// The plan of an audit, which is fixed before the first round.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct Fixed<'a> {
-    config_sha256: &'a str,
-    canaries: u64,
-    probes: usize,
-    significance: f64,
-    headline: &'static str,
-    guesses: u64,
-    guesses_fdp: u64,
-}
-
 impl MechanismAudit<'_> {
     /// Runs the audit. `fresh` gives the randomness of one pass; a confirmation takes a second one.
     ///
@@ -55,149 +40,88 @@ impl MechanismAudit<'_> {
         let lane = lane::run(&self.setting, &self.size, &fresh()?)?;
         let (claim, canaries) = (lane.claim.clone(), lane.coins.len() as u64);
         let (epsilon, delta) = (Epsilon::new(claim.epsilon)?, Delta::new(claim.delta)?);
-        let noise = NoiseTests::of(&lane.probes, self.size.probes, &lane.cohort_sizes)?;
-        let mut verdict = match noise.contradicts() {
-            true => Verdict::Contradicted,
-            false => Verdict::Nothing,
-        };
-        let (mut bounds, mut plan_sha256) = (Vec::new(), None);
+        let mut audit = Audit::new(&self.setting.task.name, self.config_sha256);
+        audit.noise = Some(NoiseTests::of(
+            &lane.probes,
+            self.size.probes,
+            &lane.cohort_sizes,
+        )?);
+        audit.control = (self.size.noise_factor != 1.0).then_some(self.size.noise_factor);
         if self.canaries {
             let plan = Plan::new(canaries, epsilon, delta, Significance::REPORTED)?;
-            let fixed = Fixed {
-                config_sha256: self.config_sha256,
+            let fixed = CanaryPlan {
+                config_sha256: self.config_sha256.to_owned(),
                 canaries,
                 probes: self.size.probes,
                 significance: Significance::REPORTED.get(),
-                headline: ANY,
+                headline: ANY.to_owned(),
                 guesses: plan.any.guesses,
                 guesses_fdp: plan.fdp.guesses,
             };
-            let text = serde_json::to_vec(&fixed)
-                .map_err(|error| RunError::value("audit plan", "values that JSON can hold", error))?;
-            plan_sha256 = Some(hex(&Sha256::digest(text)));
-            bounds = self.bounds(&lane, &fixed, Significance::REPORTED)?;
-            if bounds
-                .iter()
-                .any(|bound| bound.headline && bound.epsilon_lower > claim.epsilon)
-            {
+            audit.plan_sha256 = Some(fixed.sha256()?);
+            audit.canaries = bounds(&lane, &fixed, Significance::REPORTED)?;
+            let exceeds = |bound: &Bound| bound.headline && bound.epsilon_lower > claim.epsilon;
+            if audit.canaries.iter().any(exceeds) {
                 let again = lane::run(&self.setting, &self.size, &fresh()?)?;
-                let mut confirmation = self.bounds(&again, &fixed, Significance::new(CONFIRMATION)?)?;
+                let mut confirmation = bounds(&again, &fixed, Significance::new(CONFIRMATION)?)?;
                 confirmation.retain(|bound| bound.headline);
-                let confirmed = confirmation
-                    .iter()
-                    .any(|bound| bound.epsilon_lower > claim.epsilon);
-                verdict = match confirmed || verdict == Verdict::Contradicted {
-                    true => Verdict::Contradicted,
-                    false => Verdict::OneInTwenty,
-                };
-                bounds.extend(confirmation);
+                audit.canaries.extend(confirmation);
             }
+            audit.plan = Some(fixed);
         }
-        let statements = self.statements(&bounds, &noise, claim.epsilon);
-        Ok(Audit {
-            schema: "undertone.audit/1",
-            run: Tested {
-                name: self.setting.task.name.clone(),
-                config_sha256: self.config_sha256.to_owned(),
-                tested: "mechanism",
-            },
-            plan_sha256,
-            claim: Some(claim),
-            replay: None,
-            canaries: bounds,
-            noise: Some(noise),
-            verdict: verdict.sentence(),
-            statements,
-        })
-    }
-
-    fn statements(&self, bounds: &[Bound], noise: &NoiseTests, claim: f64) -> Vec<String> {
-        let mut statements = Vec::new();
-        for bound in bounds.iter().filter(|bound| bound.headline) {
-            statements.push(format!(
-                "An attack of this kind and size shows an epsilon of at least {} with {} % confidence, of a claim of {}. {LIMITS}",
-                number(bound.epsilon_lower),
-                number(100.0 * bound.confidence),
-                number(claim),
-            ));
-        }
-        statements.push(format!(
-            "{} values of pure noise were tested; the smallest p-value after Holm's correction is {}. Such a test finds noise that is a few \
-             percent too small, and proves nothing.",
-            noise.values,
-            number(noise.smallest_p_holm),
-        ));
-        statements.push(
-            "The mechanism was tested in a rehearsal with invented contributions. This run itself, its model and its users were not."
-                .to_owned(),
-        );
-        if self.size.noise_factor != 1.0 {
-            statements.push(format!(
-                "This is a positive control: {} of the stated noise was added, so that the instrument can be seen to work.",
-                number(self.size.noise_factor)
-            ));
-        }
-        statements
-    }
-
-    /// The bounds of all estimators; the first is the headline.
-    fn bounds(&self, lane: &Lane, fixed: &Fixed<'_>, significance: Significance) -> Result<Vec<Bound>> {
-        let (scores, unknown) = scores(lane)?;
-        let delta = Delta::new(lane.claim.delta)?;
-        let bound = |estimator, assumption, epsilon_lower| Bound {
-            level: "mechanism",
-            adversary: "all_iterates",
-            unknown_to_attacker: unknown.clone(),
-            canaries: lane.coins.len() as u64,
-            members: lane.coins.iter().filter(|coin| **coin).count() as u64,
-            guesses: None,
-            correct: None,
-            confidence: 1.0 - significance.get(),
-            headline: false,
-            estimator,
-            assumption,
-            epsilon_lower,
-            most_that_could_show: None,
-            p_at_claim: None,
-        };
-        let guessed = guess(&scores, &lane.coins, fixed.guesses)?;
-        let all = Guesses::new(guessed.canaries(), guessed.guesses(), guessed.guesses())?;
-        let of = |outcome: &Guesses| one_run::epsilon(outcome, significance, delta.get());
-        let any = Bound {
-            guesses: Some(guessed.guesses()),
-            correct: Some(guessed.correct()),
-            headline: true,
-            most_that_could_show: Some(of(&all)?.get()),
-            p_at_claim: Some(one_run::p_value(&guessed, lane.claim.epsilon, delta.get())?),
-            ..bound(ANY, "none", of(&guessed)?.get())
-        };
-        let guessed = guess(&scores, &lane.coins, fixed.guesses_fdp)?;
-        let all = Guesses::new(guessed.canaries(), guessed.guesses(), guessed.guesses())?;
-        let of = |outcome: &Guesses| one_run_fdp::epsilon_if_gaussian(outcome, significance, delta);
-        let fdp = Bound {
-            guesses: Some(guessed.guesses()),
-            correct: Some(guessed.correct()),
-            most_that_could_show: Some(of(&all)?.get()),
-            ..bound("one_run_fdp.gaussian", "Gaussian trade-off", of(&guessed)?.get())
-        };
-        let model = match lane.sampling_probability {
-            Some(q) => {
-                let step = sampled_step(lane, q, significance)?;
-                let epsilon =
-                    sampled::epsilon(step, SamplingProbability::new(q)?, lane.rounds as u64, delta)?;
-                bound("gaussian.sampled", "Gaussian noise of any scale", epsilon.get())
-            }
-            None => {
-                let epsilon = epsilon_of_mu(shift(lane, significance)?, delta)?;
-                bound("gaussian.shift", "Gaussian noise of any scale", epsilon.get())
-            }
-        };
-        Ok(vec![any, fdp, model])
+        audit.claim = Some(claim);
+        Ok(audit.finish())
     }
 }
 
-/// The estimator of the headline.
-const ANY: &str = "one_run.any";
+/// The bounds of all estimators; the first is the headline.
+fn bounds(lane: &Lane, fixed: &CanaryPlan, significance: Significance) -> Result<Vec<Bound>> {
+    let (scores, unknown) = scores(lane)?;
+    let delta = Delta::new(lane.claim.delta)?;
+    let bound = |estimator: &str, assumption: &str| Bound {
+        level: "mechanism".to_owned(),
+        adversary: "all_iterates".to_owned(),
+        unknown_to_attacker: unknown.iter().map(|&secret| secret.to_owned()).collect(),
+        canaries: lane.coins.len() as u64,
+        members: lane.coins.iter().filter(|coin| **coin).count() as u64,
+        guesses: None,
+        correct: None,
+        confidence: 1.0 - significance.get(),
+        headline: estimator == ANY,
+        estimator: estimator.to_owned(),
+        assumption: assumption.to_owned(),
+        epsilon_lower: 0.0,
+        most_that_could_show: None,
+        p_at_claim: None,
+    };
+    let guessed = |estimator: &str, assumption: &str, guesses: u64| -> Result<Bound> {
+        let outcome = guess(&scores, &lane.coins, guesses)?;
+        let bound = Bound {
+            guesses: Some(outcome.guesses()),
+            correct: Some(outcome.correct()),
+            ..bound(estimator, assumption)
+        };
+        bound.of_counts(&lane.claim)
+    };
+    let any = guessed(ANY, "none", fixed.guesses)?;
+    let fdp = guessed(FDP, "Gaussian trade-off", fixed.guesses_fdp)?;
+    let (estimator, epsilon) = match lane.sampling_probability {
+        Some(q) => {
+            let step = sampled_step(lane, q, significance)?;
+            let epsilon = sampled::epsilon(step, SamplingProbability::new(q)?, lane.rounds as u64, delta)?;
+            ("gaussian.sampled", epsilon)
+        }
+        None => (
+            "gaussian.shift",
+            epsilon_of_mu(shift(lane, significance)?, delta)?,
+        ),
+    };
+    let model = Bound {
+        epsilon_lower: epsilon.get(),
+        ..bound(estimator, "Gaussian noise of any scale")
+    };
+    Ok(vec![any, fdp, model])
+}
 
 /// The log likelihood ratios of the canaries, in against out, and the secrets that they do not use.
 fn scores(lane: &Lane) -> Result<(Vec<f64>, Vec<&'static str>)> {

@@ -119,7 +119,7 @@ fn audit(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> 
         randomness(args.seed.map(|seed| seed.wrapping_add(pass - 1)))
     });
     bar.finish_and_clear();
-    args.file.finish(&done?, output)
+    args.file.finish(&args.run, done?, output)
 }
 
 /// The settings of a run file or run directory, with its strategy and its number of users.

@@ -3,14 +3,33 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use clap::ValueEnum;
 use undertone_run::config::RunFile;
 use undertone_run::config_digest;
-use undertone_run::replay::{ReplayOptions, replay};
+use undertone_run::replay::{Battery, PopulationMode, ReplayOptions, replay};
 use undertone_studies::audit::record;
 
 use super::FileArgs;
 use crate::commands::train::threads;
 use crate::output::Output;
+
+/// The contributions in the audited slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum BatteryArg {
+    /// Let the users' own texts stand in the slot.
+    Natural,
+    /// Let invented texts and updates stand in the slot: not finite, too long, at the worst rounding.
+    Adversarial,
+}
+
+/// The numbers that the neighbour is planned with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PopulationArg {
+    /// Keep the number of users and the denominator as planned.
+    Public,
+    /// Plan the neighbour again: nothing may follow from what people wrote.
+    Recomputed,
+}
 
 /// Arguments of `undertone audit replay`.
 #[derive(Debug, clap::Args)]
@@ -26,6 +45,12 @@ pub(super) struct ReplayArgs {
     /// Replay a twin of the run under a fresh seed. A run without a seed needs it: its keys are gone.
     #[arg(long)]
     twin: bool,
+    /// Set the contributions in the audited slot: the users' own, or invented ones that attack the bound.
+    #[arg(long, value_enum, default_value = "natural")]
+    battery: BatteryArg,
+    /// Set the numbers that the neighbour is planned with: those of the run, or its own.
+    #[arg(long, value_enum, default_value = "public")]
+    population: PopulationArg,
     /// Resolve relative paths of the run's data settings in this folder.
     ///
     /// By default this is the folder in which the run resolved them. A copied run directory needs the option.
@@ -49,10 +74,18 @@ pub(super) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<()> {
         users: args.users,
         rounds: args.rounds,
         twin: args.twin,
+        battery: match args.battery {
+            BatteryArg::Natural => Battery::Natural,
+            BatteryArg::Adversarial => Battery::Adversarial,
+        },
+        population: match args.population {
+            PopulationArg::Public => PopulationMode::Public,
+            PopulationArg::Recomputed => PopulationMode::Recomputed,
+        },
     };
     let bar = output.spinner("replaying");
     let replayed = replay(&args.run, &options);
     bar.finish_and_clear();
     let audit = record::of_replay(&file.config.task.name, &config_digest(&file.config)?, replayed?);
-    args.file.finish(&audit, output)
+    args.file.finish(&args.run, audit, output)
 }

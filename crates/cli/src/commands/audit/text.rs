@@ -6,7 +6,12 @@ use undertone_studies::audit::record::{Audit, Bound};
 use crate::output::facts;
 
 pub(super) fn of(audit: &Audit) -> String {
-    let mut rows = vec![("tested", format!("{} of {}", audit.run.tested, audit.run.name))];
+    let tested = match (&audit.replay, &audit.noise) {
+        (Some(replay), Some(_)) => format!("{} and its mechanism: {}", replay.tested, audit.run.name),
+        (Some(replay), None) => format!("{}: {}", replay.tested, audit.run.name),
+        (None, _) => format!("mechanism of {}", audit.run.name),
+    };
+    let mut rows = vec![("tested", tested)];
     if let Some(claim) = &audit.claim {
         let figures = epsilon_delta(claim.epsilon, claim.delta);
         rows.push(("claim", format!("{figures}, {}", claim.adjacency)));
@@ -28,7 +33,7 @@ pub(super) fn of(audit: &Audit) -> String {
                     format!("FAILS in {} of {compared}, first in round {round}", check.failed)
                 }
             };
-            rows.push((check.name, format!("{}: {found}", check.property)));
+            rows.push((&check.name, format!("{}: {found}", check.property)));
         }
     }
     if let Some(noise) = &audit.noise {

@@ -1,6 +1,6 @@
 //! The checks of a replay and their outcomes.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use undertone_accounting::audit::MAX_CANARIES;
 use undertone_accounting::audit::many_runs::coverage_p_value;
 use undertone_accounting::participation::{Participation, Spacing};
@@ -15,12 +15,13 @@ use crate::error::Result;
 const ALARM: f64 = 1e-6;
 
 /// One check over all audited rounds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ReplayCheck {
     /// `R0` to `R6`.
-    pub name: &'static str,
+    pub name: String,
     /// The property that the check compares.
-    pub property: &'static str,
+    pub property: String,
     /// Number of comparisons.
     pub compared: u64,
     /// Number of comparisons that failed.
@@ -29,15 +30,23 @@ pub struct ReplayCheck {
     pub first_failure: Option<u64>,
 }
 
+impl ReplayCheck {
+    /// All checks before the first comparison.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        Checks::default().list()
+    }
+}
+
 /// The checks of a replay.
 #[derive(Debug)]
 pub(super) struct Checks([ReplayCheck; 7]);
 
 impl Default for Checks {
     fn default() -> Self {
-        let check = |name, property| ReplayCheck {
-            name,
-            property,
+        let check = |name: &str, property: &str| ReplayCheck {
+            name: name.to_owned(),
+            property: property.to_owned(),
             compared: 0,
             failed: 0,
             first_failure: None,
@@ -77,6 +86,10 @@ impl Checks {
         }
     }
 
+    pub(super) fn fails(&self) -> bool {
+        self.0.iter().any(|check| check.failed > 0)
+    }
+
     pub(super) fn list(&self) -> Vec<ReplayCheck> {
         self.0.to_vec()
     }
@@ -86,8 +99,7 @@ impl Checks {
 pub(super) fn alike(one: &LedgerEntry, other: &LedgerEntry) -> bool {
     let fixed = |entry: &LedgerEntry| {
         (
-            entry.round,
-            entry.abandoned,
+            (entry.round, entry.abandoned, entry.quarantined, entry.survivors),
             entry.sampling_probability.to_bits(),
             entry.population,
             entry.total_weight.to_bits(),
@@ -122,6 +134,38 @@ pub(super) fn keeps_to(rounds: &[u64], schema: &Participation) -> bool {
     rounds.len() as u64 <= schema.max_participation() && rounds.windows(2).all(apart)
 }
 
+/// A bound on the probability that so many binomial numbers are all equal: a power of the largest probability of one number.
+fn all_equal(coins: u64, q: f64, numbers: usize) -> Result<f64> {
+    let mode = (((coins + 1) as f64 * q).floor() as u64).min(coins);
+    let below = match mode {
+        0 => 0.0,
+        _ => coverage_p_value(mode - 1, coins, q)?,
+    };
+    let largest = coverage_p_value(mode, coins, q)? - below;
+    Ok(largest.powi(i32::try_from(numbers.saturating_sub(1)).unwrap_or(i32::MAX)))
+}
+
+/// `true` if the estimates of adaptive clipping carry noise. Without it the mean of the bits, each one half or less one half, times the
+/// number of clients is a multiple of one half. The estimates of one segment are consecutive. Noise alone comes so near to
+/// multiples with a probability of `2 NEAR` per round.
+pub(super) fn norms_have_noise(
+    estimates: &[f64],
+    learning_rate: f64,
+    quantile: f64,
+    clients: f64,
+) -> Option<bool> {
+    const NEAR: f64 = 1e-3;
+    let halves = estimates.windows(2).map(|pair| {
+        let centred = -(pair[1] / pair[0]).ln() / learning_rate - (0.5 - quantile);
+        2.0 * centred * clients
+    });
+    let near: Vec<bool> = halves
+        .map(|halves| (halves - halves.round()).abs() < NEAR)
+        .collect();
+    // Three rounds are too few to tell: (2e-3)^4 is 1.6e-11.
+    (near.len() >= 4).then(|| near.iter().any(|near| !near))
+}
+
 /// `true` if the sizes of cohorts follow their law: exact size, or binomial in all by a two-sided test. `None` where no law is declared.
 pub(super) fn cohort_law(
     sampling: Sampling,
@@ -145,7 +189,10 @@ pub(super) fn cohort_law(
             }
             let below = coverage_p_value(heads, coins, q)?;
             let above = coverage_p_value(coins - heads, coins, 1.0 - q)?;
-            Ok(Some(2.0 * below.min(above) >= ALARM))
+            // Sizes that never differ are not binomial: the probability that all of them are equal.
+            let equal = sizes.windows(2).all(|pair| pair[0] == pair[1]);
+            let regular = equal && all_equal(population, q, sizes.len())? < ALARM;
+            Ok(Some(2.0 * below.min(above) >= ALARM && !regular))
         }
         _ => Ok(None),
     }

@@ -17,6 +17,11 @@ pub(super) enum Neighbour {
         /// Number of users.
         users: usize,
     },
+    /// The user keeps the place in a secure sum, and its update is the zero vector.
+    Silent {
+        /// Clip norms that the stated sensitivity of a round covers: 2 where it is that of a replaced user.
+        stated: f64,
+    },
     /// The user's examples are not sampled.
     WithoutExamples {
         /// Max number of examples per microbatch.
@@ -43,6 +48,35 @@ pub(super) struct Sides {
 }
 
 impl Sides {
+    /// The cohort without the slot of the user; `None` where the neighbour is that cohort, or the slot of a secure sum stays.
+    pub(super) fn without_slot(&self) -> Option<Cohort> {
+        let replaced = !self.replacement.users.is_empty() && self.neighbour.silent.is_empty();
+        replaced.then(|| {
+            let users = self.neighbour.users.iter().copied();
+            let users: Vec<usize> = users
+                .filter(|user| !self.replacement.users.contains(user))
+                .collect();
+            Cohort {
+                pseudonyms: Vec::new(),
+                users,
+                microbatches: None,
+                widened: self.neighbour.widened,
+                silent: Vec::new(),
+            }
+        })
+    }
+
+    /// A cohort of nobody.
+    pub(super) fn nobody(&self) -> Cohort {
+        Cohort {
+            pseudonyms: Vec::new(),
+            users: Vec::new(),
+            microbatches: None,
+            widened: self.neighbour.widened,
+            silent: Vec::new(),
+        }
+    }
+
     /// The factor on the bound for sums of several examples: their kernels add in `f32`.
     pub(super) fn margin(&self) -> f64 {
         match self.in_microbatches {
@@ -59,6 +93,15 @@ impl Neighbour {
             .as_ref()
             .is_some_and(|privacy| privacy.mechanism.is_some());
         match (task.user_update.algorithm, task.cohort.sampling) {
+            _ if task.aggregation.is_some() => Self::Silent {
+                stated: match task.cohort.sampling == Sampling::FixedSize
+                    && !by_schema
+                    && !task.encoding_is_noisy()
+                {
+                    true => 2.0,
+                    false => 1.0,
+                },
+            },
             (Algorithm::Els, _) => Self::WithoutExamples {
                 microbatch: task.user_update.batch_size(),
             },
@@ -68,11 +111,19 @@ impl Neighbour {
         }
     }
 
-    /// The bound on the sum of a round in clip norms, per participation.
+    /// The bound on the difference of the sum of a round in clip norms, per participation.
     pub(super) fn clip_norms(&self) -> f64 {
         match self {
             Self::Replaced { .. } => 2.0,
-            Self::Absent | Self::Zero | Self::WithoutExamples { .. } => 1.0,
+            Self::Absent | Self::Zero | Self::Silent { .. } | Self::WithoutExamples { .. } => 1.0,
+        }
+    }
+
+    /// Clip norms that the ledger's sensitivity of a round covers.
+    pub(super) fn stated(&self) -> f64 {
+        match self {
+            Self::Silent { stated } => *stated,
+            _ => self.clip_norms(),
         }
     }
 
@@ -82,7 +133,24 @@ impl Neighbour {
             users,
             microbatches,
             widened: cohort.widened,
+            silent: Vec::new(),
         };
+        if let Self::Silent { .. } = self {
+            let with_silent = |silent: Vec<usize>| Cohort {
+                silent,
+                ..make(cohort.users.clone(), None)
+            };
+            let others = cohort.users.iter().copied().filter(|&other| other != user);
+            return Sides {
+                user,
+                neighbour: with_silent(vec![user]),
+                alone: with_silent(others.collect()),
+                replacement: with_silent(cohort.users.clone()),
+                contributions: 1.0,
+                in_microbatches: false,
+                names_stay: true,
+            };
+        }
         let keep = |inside: bool| -> Vec<usize> {
             let users = cohort.users.iter().copied();
             users.filter(|&other| (other == user) == inside).collect()
@@ -107,7 +175,7 @@ impl Neighbour {
             names_stay: matches!(self, Self::Zero),
         };
         match self {
-            Self::Absent | Self::Zero => {}
+            Self::Absent | Self::Zero | Self::Silent { .. } => {}
             Self::Replaced { users } => {
                 let free = (0..*users).find(|other| cohort.users.binary_search(other).is_err());
                 if let Some(other) = free {

@@ -1,6 +1,6 @@
 //! N1 to N7: tests of the noise of probes, to which nobody contributes.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use undertone_accounting::AccountingError;
 use undertone_accounting::audit::noise::{self, Tested};
 
@@ -11,12 +11,13 @@ pub const FAILURE: f64 = 0.001;
 const LAGS: usize = 5;
 
 /// One test.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NoiseTest {
     /// `N1` to `N7`.
     pub name: String,
     /// The property that is tested.
-    pub property: &'static str,
+    pub property: String,
     /// The statistic.
     pub statistic: f64,
     /// The p-value before correction.
@@ -26,7 +27,8 @@ pub struct NoiseTest {
 }
 
 /// All tests of one audit.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NoiseTests {
     /// Number of values of pure noise.
     pub values: usize,
@@ -74,7 +76,7 @@ impl NoiseTests {
             .zip(&corrected)
             .map(|((name, property, tested), &p_holm)| NoiseTest {
                 name,
-                property,
+                property: property.to_owned(),
                 statistic: tested.statistic,
                 p: tested.p,
                 p_holm,

@@ -1,0 +1,151 @@
+//! The section of the page about audits: what an attack has shown of the claim, and what was not looked at.
+
+use std::fmt::Write;
+
+use undertone_present::numbers::{grouped, number, upper_bound};
+use undertone_run::audit::record::{Audit, Bound};
+
+use super::RunData;
+use super::page::escaped;
+
+/// The section of a private run; nothing for one that claims nothing.
+pub(super) fn section(run: &RunData) -> String {
+    let private = run.privacy.as_ref().is_some_and(|privacy| privacy.private);
+    if !private {
+        return String::new();
+    }
+    let body = match &run.audit {
+        None => format!(
+            "<p>Nobody has audited this run. This command replays its sums beside those of its neighbours:</p>\n\
+             <pre>undertone audit replay {} --record</pre>\n",
+            escaped(&run.directory.display().to_string())
+        ),
+        Some(audit) => of(audit),
+    };
+    format!("<section class=\"audits\">\n<h2>Audits</h2>\n{body}</section>\n")
+}
+
+fn of(audit: &Audit) -> String {
+    let mut html = format!(
+        "<p>A lower bound below the claim never confirms the claim. Verdict: <strong>{}</strong>.</p>\n",
+        escaped(&audit.verdict)
+    );
+    html += &tiles(audit);
+    html += &bars(audit);
+    html += "<ul>\n";
+    for statement in &audit.statements {
+        let _ = writeln!(html, "<li>{}</li>", escaped(statement));
+    }
+    html + "</ul>\n"
+}
+
+fn tiles(audit: &Audit) -> String {
+    let none = || ("none".to_owned(), "was made".to_owned());
+    let replay = audit.replay.as_ref().map_or_else(none, |replay| {
+        let asked = replay.checks.iter().filter(|check| check.compared > 0);
+        let failed: Vec<&str> = (replay.checks.iter())
+            .filter(|check| check.failed > 0)
+            .map(|check| check.name.as_str())
+            .collect();
+        let found = match failed.is_empty() {
+            true => format!(
+                "{} of {} checks apply, and hold",
+                asked.count(),
+                replay.checks.len()
+            ),
+            false => format!("{} contradicted", failed.join(", ")),
+        };
+        (
+            format!("{} pairs", grouped(replay.pairs)),
+            format!("of user and round, of {}: {found}", replay.tested),
+        )
+    });
+    let noise = audit.noise.as_ref().map_or_else(none, |noise| {
+        let smallest = number(noise.smallest_p_holm);
+        (
+            grouped(noise.values as u64),
+            format!("values of pure noise, smallest corrected p-value {smallest}"),
+        )
+    });
+    let canaries = audit.canaries.iter().find(|bound| bound.headline);
+    let canaries = canaries.map_or_else(none, |bound| {
+        (
+            grouped(bound.canaries),
+            format!(
+                "canaries at the level {}: epsilon at least {} with {} % confidence",
+                bound.level,
+                number(bound.epsilon_lower),
+                number(100.0 * bound.confidence)
+            ),
+        )
+    });
+    let tile = |(title, (figure, text)): (&str, (String, String))| {
+        format!(
+            "<div class=\"tile\"><span>{title}</span><strong>{}</strong><span>{}</span></div>\n",
+            escaped(&figure),
+            escaped(&text)
+        )
+    };
+    let all = [
+        ("Replay", replay),
+        ("Noise", noise),
+        ("Canaries", canaries),
+        ("Attacks on the model", none()),
+    ];
+    format!("<div class=\"tiles\">\n{}</div>\n", all.map(tile).concat())
+}
+
+/// Width of the drawing, and height of one bar.
+const WIDTH: f64 = 640.0;
+const ROW: f64 = 44.0;
+
+/// The claim as a line, and each bound as a bar with a tick where as many right guesses as possible would have led.
+fn bars(audit: &Audit) -> String {
+    let Some(claim) = audit.claim.as_ref().filter(|_| !audit.canaries.is_empty()) else {
+        return String::new();
+    };
+    let shown = |bound: &Bound| bound.epsilon_lower.max(bound.most_that_could_show.unwrap_or(0.0));
+    let largest = audit.canaries.iter().map(shown).fold(claim.epsilon, f64::max);
+    if !(largest > 0.0 && largest.is_finite()) {
+        return String::new();
+    }
+    let x = |epsilon: f64| 0.95 * WIDTH * epsilon / largest;
+    let height = ROW * audit.canaries.len() as f64 + 30.0;
+    let mut svg = format!(
+        "<figure>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"Lower bounds below the claim\">\n"
+    );
+    let mut row = 24.0;
+    for bound in &audit.canaries {
+        let confidence = number(100.0 * bound.confidence);
+        let _ = writeln!(
+            svg,
+            "<text x=\"0\" y=\"{}\" font-size=\"13\" fill=\"#1C2531\">{}: at least {} with {confidence} % confidence; assumption: {}</text>\n\
+             <rect x=\"0\" y=\"{}\" width=\"{:.1}\" height=\"12\" fill=\"#2F5D8A\"/>",
+            row + 12.0,
+            escaped(&bound.estimator),
+            number(bound.epsilon_lower),
+            escaped(&bound.assumption),
+            row + 18.0,
+            x(bound.epsilon_lower.max(0.0)),
+        );
+        if let Some(most) = bound.most_that_could_show {
+            let _ = writeln!(
+                svg,
+                "<line x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#6B7583\"/>",
+                x(most),
+                row + 15.0,
+                row + 33.0
+            );
+        }
+        row += ROW;
+    }
+    let _ = writeln!(
+        svg,
+        "<line x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"18\" y2=\"{height}\" stroke=\"#C26A2D\"/>\n\
+         <text x=\"{0:.1}\" y=\"12\" text-anchor=\"end\" font-size=\"13\" fill=\"#C26A2D\">claim {1}</text>\n</svg>",
+        x(claim.epsilon),
+        upper_bound(claim.epsilon),
+    );
+    svg + "<figcaption>Lower bounds as bars. A tick marks the largest bound that so many canaries could have shown. The line is the \
+           claim, which rests on proof.</figcaption>\n</figure>\n"
+}

@@ -1,0 +1,57 @@
+//! The record of an audit beside a run, which [`verify`](crate::verify) checks and the report shows.
+
+pub mod noise;
+pub mod record;
+
+use std::path::Path;
+
+use crate::driver::{CONFIG_FILE, LEDGER_FILE, genesis_of};
+use crate::error::{Result, RunError};
+use crate::files;
+use crate::files::names::AUDIT_FILE;
+use crate::ledger::read_chain;
+
+use record::Audit;
+
+/// The audit beside a run; `None` where nobody has recorded one.
+///
+/// # Errors
+/// [`RunError::Line`] naming the file and the line that is not as it should be.
+pub fn read(run_dir: &Path) -> Result<Option<Audit>> {
+    let file = run_dir.join(AUDIT_FILE);
+    let Some(bytes) = files::read_if_there(&file)? else {
+        return Ok(None);
+    };
+    serde_json::from_slice(&bytes)
+        .map(Some)
+        .map_err(|error| RunError::Line {
+            line: error.line(),
+            file,
+            expected: "an audit",
+            message: error.to_string(),
+        })
+}
+
+/// Records an audit in the directory of its run, after the ones that are there.
+///
+/// # Errors
+/// A positive control, or an audit of another configuration; a file that is not an audit; from the file system.
+pub fn record(run_dir: &Path, mut audit: Audit) -> Result<Audit> {
+    if audit.control.is_some() {
+        let expected = "an audit of the run as it is";
+        return Err(RunError::value("--record", expected, "a positive control"));
+    }
+    files::read(&run_dir.join(CONFIG_FILE))?;
+    let (_, head) = read_chain(&run_dir.join(LEDGER_FILE), &genesis_of(run_dir)?)?;
+    audit.run.ledger_head = Some(head);
+    let audit = match read(run_dir)? {
+        Some(earlier) if earlier.run == audit.run => audit.after(earlier),
+        Some(_) => {
+            let message = "it is an audit of another configuration or ledger; move it away";
+            return Err(RunError::damaged(&run_dir.join(AUDIT_FILE), message));
+        }
+        None => audit,
+    };
+    files::write_json(&run_dir.join(AUDIT_FILE), &audit)?;
+    Ok(audit)
+}
