@@ -349,7 +349,12 @@ def train(
     changes = json.dumps({key: plain(value, key) for key, value in overrides.items()})
     on_event: Callable[[str, str], object] | None = None
     if callable(progress):
-        on_event = lambda kind, record: progress(Progress(kind, json.loads(record)))  # pyright: ignore
+        callback = progress
+
+        def deliver(kind: Any, record: str) -> object:
+            return callback(Progress(kind, json.loads(record)))
+
+        on_event = deliver
     elif progress:
         on_event = _Bar()
     native = None if corpus is None else corpus._native
