@@ -10,6 +10,15 @@ use undertone_present::numbers::{grouped, number, scientific, upper_bound};
 /// The document of the run of this name.
 #[must_use]
 pub fn document(run: &str, privacy: &PrivacyReport) -> String {
+    page(run, privacy, true)
+}
+
+/// The document as versions before the checklist wrote it. Their runs are verified against it.
+pub(crate) fn earlier_document(run: &str, privacy: &PrivacyReport) -> String {
+    page(run, privacy, false)
+}
+
+fn page(run: &str, privacy: &PrivacyReport, has_checklist: bool) -> String {
     let mut text = format!("# Privacy report of {}\n", plain(run));
     for warning in &privacy.warnings {
         let _ = write!(text, "\n> **Warning.** {}\n", plain(warning));
@@ -30,7 +39,7 @@ pub fn document(run: &str, privacy: &PrivacyReport) -> String {
         section(&mut text, name, how, record);
     }
     let rows = hazards::rows(privacy);
-    if !rows.is_empty() {
+    if has_checklist && !rows.is_empty() {
         text.push_str(
             "## Checklist\n\nThe hazards are those that NIST SP 800-226 describes. The last column says what was tested and what \
              was not.\n\n| hazard | in this run | known how |\n|---|---|---|\n",
@@ -44,10 +53,15 @@ pub fn document(run: &str, privacy: &PrivacyReport) -> String {
         "## Not covered\n\n\
          Whoever sees metrics, ledger or this run's report sees exact statistics of cohorts, and with the checkpoint's \
          participation key which user bears which pseudonym. `undertone verify` recomputes the figures above from the \
-         run's files; that the noise was drawn as the ledger says is for whoever ran the training to vouch for. No attack \
-         on the model was made for this page: `undertone audit` makes some, and what they find is a lower bound with its \
-         confidence.\n",
+         run's files; that the noise was drawn as the ledger says is for whoever ran the training to vouch for.",
     );
+    text.push_str(match has_checklist {
+        true => {
+            " No attack on the model was made for this page: `undertone audit` makes some, and what they find is a lower bound \
+             with its confidence.\n"
+        }
+        false => "\n",
+    });
     text
 }
 
