@@ -211,12 +211,9 @@ impl RunHead {
     /// # Errors
     /// [`CloseError::Refused`] for an opened round of another head, a sum with another bound or of another kind than the task's;
     /// [`CloseError::Lost`] where the mechanism cannot go on.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "PRIVACY: an opened round is closed once and then gone"
-    )]
     pub fn close(
         mut self,
+        // PRIVACY: an opened round is closed once and then gone.
         mut opened: Opened,
         gathered: Gathered,
         fresh: &RoundEntropy,
