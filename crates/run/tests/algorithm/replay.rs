@@ -1,6 +1,6 @@
 //! The replay of runs beside their neighbours: clean runs pass each check that speaks of them.
 
-use undertone_run::replay::{Replay, ReplayOptions, replay};
+use undertone_run::replay::{Battery, PopulationMode, Replay, ReplayOptions, replay};
 
 use super::support::*;
 
@@ -12,6 +12,8 @@ fn questions(scratch: &std::path::Path) -> ReplayOptions {
         users: 6,
         rounds: None,
         twin: false,
+        battery: Battery::Natural,
+        population: PopulationMode::Public,
     }
 }
 
@@ -31,7 +33,7 @@ fn clean(changes: &[&str], compared: &[&str]) -> Replay {
         .checks
         .iter()
         .filter(|check| check.compared > 0)
-        .map(|check| check.name)
+        .map(|check| check.name.as_str())
         .collect();
     assert_eq!(asked, compared, "{changes:?}");
     assert!(replay.pairs > 0 && replay.tested == "this run");
@@ -78,7 +80,7 @@ fn correlated_noise_is_checked_over_the_whole_run() {
     }
 }
 
-/// A tree has no square matrix, so R5 says nothing of it.
+/// The norm in force moves with adaptive clipping, so R5 says nothing of it.
 #[test]
 fn adaptive_clipping_is_checked_without_whole_runs() {
     let changes = [
