@@ -1,6 +1,6 @@
 //! `undertone audit`: plans, rehearsals, replays, and their exit status.
 
-use crate::support::{Folder, TINY, contains, ftrl, json, number};
+use crate::support::{Folder, TINY, contains, ftrl, json, number, over};
 use crate::verify::document;
 
 #[test]
@@ -216,23 +216,24 @@ fn replays_with_invented_updates_and_of_secure_sums_exit_with_0() {
     }
 }
 
-/// The control overfits 60 people with small texts: the attack works on it, so it would have worked on the run.
+/// The control learns the texts of 70 people by heart: the attack finds them, so it would have found them in the run.
 #[test]
 fn an_attack_on_a_private_model_stays_within_its_limit_and_its_control_works() {
-    let small = TINY.replace(
-        "users = 300",
-        "users = 150, median_sentences = 4.0, sentence_spread = 0.3",
-    );
-    let folder = Folder::trained(&small);
-    let attack = folder.json("audit attack runs/tiny --control 120 --out audit-private.json");
+    let source = "{ kind = \"synthetic\", users = 120, words = 60, median_sentences = 4.0, sentence_spread = 0.3 }\n\
+                  split = { kind = \"held_out_users\", validation = 0.4, test = 0.1 }";
+    let folder = Folder::trained(over(source).replace("embed = 8\nhidden = 12", "embed = 16\nhidden = 48"));
+    let attack = folder.json("audit attack runs/tiny --control 800 --out audit-private.json");
     assert_eq!(attack, json(&folder.text("audit-private.json")));
     let (private, control) = (&attack["attack"], &attack["control"][1]);
     assert!(
         number(&private["auc_interval"][0]) <= number(&attack["limit"]["auc"]),
         "{attack}"
     );
-    assert!(number(&control["auc"]) > 0.6, "{attack}");
-    assert!(number(&control["auc"]) > number(&private["auc"]), "{attack}");
+    assert!(number(&control["auc"]) >= 0.9, "{attack}");
+    assert!(
+        number(&control["auc_interval"][0]) > number(&private["auc_interval"][1]),
+        "{attack}"
+    );
     folder.show(
         "audit attack runs/tiny",
         "95 % intervals ... No positive control was made ... no part of a release",

@@ -80,7 +80,7 @@ fn correlated_noise_is_checked_over_the_whole_run() {
     }
 }
 
-/// A tree has no square matrix, so R5 says nothing of it.
+/// The norm in force moves with adaptive clipping, so R5 says nothing of it.
 #[test]
 fn adaptive_clipping_is_checked_without_whole_runs() {
     let changes = [

@@ -101,7 +101,7 @@ pub(super) struct Invented {
 
 impl<'a> Adversary<'a> {
     pub(super) fn new(task: &TaskConfig, text: &Partition<'a>) -> Self {
-        let longest = text.users().max_by_key(|user| user.num_tokens());
+        let longest = text.users().max_by_key(undertone_data::User::num_tokens);
         Self {
             settings: task.user_update.clone(),
             special: text.special(),

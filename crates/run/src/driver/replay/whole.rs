@@ -63,7 +63,10 @@ impl Auditor<'_> {
         else {
             return;
         };
-        let clients = head.plan().bounded().and_then(|bounded| bounded.clients());
+        let clients = head
+            .plan()
+            .bounded()
+            .and_then(undertone_coordinator::plan::Bounded::clients);
         for segment in std::mem::take(&mut self.estimates) {
             if let Some(clients) = clients
                 && let Some(noisy) = checks::norms_have_noise(&segment, learning_rate, quantile, clients)
