@@ -157,7 +157,7 @@ impl Session {
     ///
     /// `tensors` holds exactly the tensors of the layout, or `"parameters"` where the session has none. An open round is dropped.
     fn finish<'py>(&self, py: Python<'py>, tensors: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let layout = self.shared(py, |session| session.layout())?;
+        let layout = self.shared(py, run::Session::layout)?;
         let mut given = BTreeMap::new();
         for item in tensors.call_method0("items")?.try_iter()? {
             let (name, tensor) = item?.extract::<(String, Bound<'_, PyAny>)>()?;
