@@ -150,42 +150,42 @@ fn a_recorded_audit_is_verified_figure_by_figure_and_shown_in_the_report() {
     };
     forge("run.name", &|audit| audit["run"]["name"] = "other".into());
     forge("run.config_sha256", &|audit| {
-        audit["run"]["config_sha256"] = "00".into()
+        audit["run"]["config_sha256"] = "00".into();
     });
     forge("run.ledger_head", &|audit| {
-        audit["run"]["ledger_head"] = "00".into()
+        audit["run"]["ledger_head"] = "00".into();
     });
     forge("plan_sha256", &|audit| audit["plan_sha256"] = "00".into());
     forge("guesses", &|audit| audit["canaries"][0]["guesses"] = 3.into());
     forge("epsilon_lower", &|audit| {
-        audit["canaries"][0]["epsilon_lower"] = 0.0123.into()
+        audit["canaries"][0]["epsilon_lower"] = 0.0123.into();
     });
     forge("most_that_could_show", &|audit| {
-        audit["canaries"][1]["most_that_could_show"] = 99.0.into()
+        audit["canaries"][1]["most_that_could_show"] = 99.0.into();
     });
     forge("p_at_claim", &|audit| {
-        audit["canaries"][0]["p_at_claim"] = 0.123.into()
+        audit["canaries"][0]["p_at_claim"] = 0.123.into();
     });
     forge("headline", &|audit| {
-        audit["canaries"][0]["headline"] = false.into()
+        audit["canaries"][0]["headline"] = false.into();
     });
     forge("claim", &|audit| audit["claim"]["epsilon"] = 0.01.into());
     forge("p_holm", &|audit| {
-        audit["noise"]["tests"][0]["p_holm"] = 0.5017.into()
+        audit["noise"]["tests"][0]["p_holm"] = 0.5017.into();
     });
     forge("smallest_p_holm", &|audit| {
-        audit["noise"]["smallest_p_holm"] = 0.5017.into()
+        audit["noise"]["smallest_p_holm"] = 0.5017.into();
     });
     forge("R1", &|audit| audit["replay"]["checks"][1]["failed"] = 3.into());
     forge("property", &|audit| {
-        audit["replay"]["checks"][1]["property"] = "all is well".into()
+        audit["replay"]["checks"][1]["property"] = "all is well".into();
     });
     forge("adjacency", &|audit| {
-        audit["replay"]["adjacency"] = "zero-out".into()
+        audit["replay"]["adjacency"] = "zero-out".into();
     });
     forge("verdict", &|audit| audit["verdict"] = "all is well".into());
     forge("statements", &|audit| {
-        audit["statements"][0] = "all is well".into()
+        audit["statements"][0] = "all is well".into();
     });
     forge("new", &|audit| audit["new"] = 1.into());
     // A failure that stands in the figures is a verdict of its own.
