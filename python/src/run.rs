@@ -10,9 +10,11 @@ use undertone_present::numbers::epsilon_delta;
 use undertone_report::ReportError;
 use undertone_run::config::{Override, RunFile};
 use undertone_run::export::Layout;
+use undertone_run::session::SessionConfig;
 use undertone_run::{RunError, RunOptions, checkpoint, files, manifest};
 
 use crate::corpus::{PyCorpus, text_of};
+use crate::error::UndertoneError;
 use crate::run_error::{of_report, of_run};
 use crate::watched::watched;
 
@@ -92,6 +94,9 @@ pub(crate) fn _train(
 #[pyfunction]
 pub(crate) fn _read_run(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     py.detach(|| {
+        if let Some(session) = session_data(&path)? {
+            return text_of(&session);
+        }
         let run = undertone_run::read::read(&path).map_err(|error| of_run(&error))?;
         text_of(&json!({
             "config": run.config,
@@ -102,6 +107,33 @@ pub(crate) fn _read_run(py: Python<'_>, path: PathBuf) -> PyResult<String> {
             "finished": files::exists(&path.join(manifest::MANIFEST_FILE)),
         }))
     })
+}
+
+/// The same data of the folder of a session, which has no metrics: another program trains the model.
+fn session_data(path: &Path) -> PyResult<Option<Value>> {
+    let read = |name: &str| files::read_text(&path.join(name)).map_err(|error| of_run(&error));
+    let Ok(config) = read("config.toml") else {
+        return Ok(None);
+    };
+    if !SessionConfig::is_of_session(&config) {
+        return Ok(None);
+    }
+    let privacy = match files::exists(&path.join("privacy.json")) {
+        true => {
+            let text = read("privacy.json")?;
+            serde_json::from_str(&text)
+                .map_err(|error| UndertoneError::new_err(format!("privacy.json: {error}")))?
+        }
+        false => Value::Null,
+    };
+    Ok(Some(json!({
+        "config": config,
+        "start": null,
+        "rounds": [],
+        "evaluations": [],
+        "privacy": privacy,
+        "finished": files::exists(&path.join(manifest::MANIFEST_FILE)),
+    })))
 }
 
 /// The lines of the ledger as a JSON array. Their chain is not checked here.

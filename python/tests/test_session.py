@@ -164,7 +164,7 @@ def test_examples_are_the_units_of_example_level_sampling(tmp_path):
         for unit, (user, place) in enumerate(round.examples):
             assert user in list(round.users) and 0 <= place < examples[user]
             round.add(unit, array.array("f", [1.0, 2.0, 3.0]))
-        with pytest.raises(udp.SessionError, match="uls"):
+        with pytest.raises(udp.ConfigError, match="uls"):
             round.choose(0, 5)
         round.release(out)
     session.finish({"parameters": out})
@@ -256,7 +256,7 @@ def test_no_update_moves_the_sum_by_more_than_the_clip_norm(tmp_path):
 
 def test_a_buffer_that_changes_while_it_is_added_is_bounded(tmp_path):
     """10,000 tries: the norm in the report is that of a vector whose clipped form was added, since the copy is what both use."""
-    tries, dim = 10_000, 1024
+    tries, dim = 10_000, 4096
     quiet = POISSON | {"privacy": {"noise_multiplier": 1e-6, "delta": 1e-5}, "rounds": 1}
     session = udp.Session.create(tmp_path, quiet, users=tries, dim=dim)
     round = next(session)
@@ -264,14 +264,18 @@ def test_a_buffer_that_changes_while_it_is_added_is_bounded(tmp_path):
     update, stop = numpy.zeros(dim, numpy.float32), threading.Event()
     small, large = numpy.full(dim, 0.01, numpy.float32), numpy.full(dim, 1e20, numpy.float32)
 
+    begun = threading.Event()
+
     def change():
         while not stop.is_set():
+            begun.set()
             for source in (small, large, small):
                 for _ in range(3):
                     numpy.copyto(update, source)
 
     other = threading.Thread(target=change)
     other.start()
+    begun.wait()
     try:
         reports = [round.add(unit, update) for unit in range(tries)]
     finally:

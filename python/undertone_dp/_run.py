@@ -135,7 +135,8 @@ class Progress:
 class Run:
     """A run directory as it was when it was opened.
 
-    `metrics` and `evaluations` hold exact statistics of people: sizes, norms and losses. Only the model is a private release.
+    `metrics` and `evaluations` hold exact statistics of people: sizes, norms and losses. Only the model is a private release. The run
+    of a session has no metrics, since another program trains its model.
 
     >>> import tempfile
     >>> import undertone_dp as udp
@@ -175,7 +176,8 @@ class Run:
     @property
     def name(self) -> str:
         """The name of the run."""
-        return self._data["start"]["run"]
+        start = self._data["start"]
+        return start["run"] if start else self.config["name"]
 
     @property
     def config(self) -> dict[str, Any]:
