@@ -42,7 +42,7 @@ class _Rows:
         return row
 
 
-def make(mechanism: Mechanism, clip_norm: float, key: NoiseKey | None) -> optax.GradientTransformation:
+def make(mechanism: Mechanism, clip_norm: float, key: NoiseKey | None) -> Any:
     rows = _Rows(mechanism, clip_norm, NoiseKey.random() if key is None else key)
 
     def init(params: Any) -> PrivatizerState:

@@ -5,11 +5,10 @@ pub mod record;
 
 use std::path::Path;
 
-use crate::driver::{CONFIG_FILE, LEDGER_FILE, genesis_of};
 use crate::error::{Result, RunError};
 use crate::files;
-use crate::files::names::AUDIT_FILE;
-use crate::ledger::read_chain;
+use crate::files::names::{AUDIT_FILE, CONFIG_FILE, LEDGER_FILE};
+use crate::ledger::{genesis_of, read_chain};
 
 use record::Audit;
 

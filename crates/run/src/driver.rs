@@ -49,9 +49,7 @@ pub use plan_inputs::named_strategy;
 pub(crate) use plan_inputs::vocabulary_cost;
 pub(crate) use rounds::{evaluates, shows_epsilon, signal_to_noise};
 pub use workspace::{CACHE, CorpusProgress, config_digest, longest_example};
-pub(crate) use workspace::{
-    config_text, genesis_of, genesis_of_session, strategy_of, trained_model, trainings_of, vocabulary_of,
-};
+pub(crate) use workspace::{config_text, strategy_of, trained_model, trainings_of, vocabulary_of};
 
 /// The files that a finished run's manifest covers. It does not cover `report.html` and `plots/`, which are drawn from these.
 pub(crate) const FINISHED_FILES: [&str; 12] = [
@@ -228,7 +226,7 @@ impl Finished {
         let directory = RunDirectory::existing(run_dir)?;
         let base = directory.base(base, &config.data)?;
         let corpus = directory.open_corpus(&config.data, &base, observer)?;
-        let path = workspace::vocabulary_file(run_dir);
+        let path = crate::files::vocabulary_file(run_dir);
         let (expected, got) = (
             hex(&Sha256::digest(crate::files::read(&path)?)),
             corpus.vocab().digest(),

@@ -11,10 +11,10 @@ use undertone_data::{FolderBuilder, Vocab};
 use undertone_models::weights::{self, gpt2};
 use undertone_models::{ModelSpec, SequenceModel};
 
-use crate::driver::workspace::{Trained, trained_model, vocabulary_file, vocabulary_of};
+use crate::driver::workspace::{Trained, trained_model, vocabulary_of};
 use crate::error::{Result, RunError};
 use crate::files::names::{CONFIG_FILE, MODEL_FILE};
-use crate::files::{read, write_atomic};
+use crate::files::{read, vocabulary_file, write_atomic};
 use crate::initial_model::{Description, GPT2_CONFIG};
 
 /// Names and shapes of an exported model's tensors.

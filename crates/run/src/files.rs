@@ -10,7 +10,7 @@ pub mod names;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -438,6 +438,16 @@ pub(crate) const PARTIAL: &str = ".partial-";
 pub(crate) fn sync_folder(folder: &Path) {
     if let Ok(handle) = File::open(folder) {
         let _ = handle.sync_all();
+    }
+}
+
+/// The file with the meaning of a run's ids: its tokenizer or its words.
+pub(crate) fn vocabulary_file(folder: &Path) -> PathBuf {
+    let tokenizer = folder.join(TOKENIZER_FILE);
+    if exists(&tokenizer) {
+        tokenizer
+    } else {
+        folder.join(VOCAB_FILE)
     }
 }
 

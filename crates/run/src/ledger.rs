@@ -5,7 +5,8 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Result, RunError};
-use crate::files::{Line, Lines};
+use crate::files::names::{CONFIG_FILE, INITIAL_MODEL_FILE, MECHANISM_FILE, SWEEP_FILE, VOCAB_PRIVACY_FILE};
+use crate::files::{self, Line, Lines, vocabulary_file};
 use undertone_coordinator::record::{LedgerEnd, LedgerEntry, LedgerLine};
 use undertone_present::numbers::hex;
 
@@ -32,6 +33,28 @@ pub fn genesis(
         hash.update(part);
     }
     hex(&hash.finalize())
+}
+
+/// Digest of the files that say what a run is.
+pub(crate) fn genesis_of(folder: &Path) -> Result<String> {
+    genesis_with(folder, &files::read(&vocabulary_file(folder))?)
+}
+
+/// Digest of the files that say what a session is, which has no vocabulary.
+pub(crate) fn genesis_of_session(folder: &Path) -> Result<String> {
+    genesis_with(folder, &[])
+}
+
+fn genesis_with(folder: &Path, vocabulary: &[u8]) -> Result<String> {
+    let optional = |name: &str| files::read_if_there(&folder.join(name));
+    Ok(genesis(
+        &files::read(&folder.join(CONFIG_FILE))?,
+        optional(MECHANISM_FILE)?.as_deref(),
+        vocabulary,
+        optional(VOCAB_PRIVACY_FILE)?.as_deref(),
+        optional(INITIAL_MODEL_FILE)?.as_deref(),
+        optional(SWEEP_FILE)?.as_deref(),
+    ))
 }
 
 /// All entries of a ledger, and the digest of its last line.

@@ -1,6 +1,6 @@
 //! Losses of a final model on people who were trained on and on people who were not, for attacks on the model.
 //!
-//! PRIVACY: losses are exact statistics of users. They are for whoever runs the training, and no part of any release.
+//! PRIVACY: losses are exact statistics of users. They are for those who run the training, and no part of any release.
 
 use std::path::Path;
 

@@ -11,11 +11,11 @@ use undertone_data::{Corpus, CorpusSpec, EosTargets, SourceSpec, Split, SplitSpe
 
 use crate::config::{RunConfig, RunFile};
 use crate::driver::CONFIG_FILE;
-use crate::driver::workspace::{CorpusProgress, config_text, trained_model, vocabulary_file, vocabulary_of};
+use crate::driver::workspace::{CorpusProgress, config_text, trained_model, vocabulary_of};
 use crate::error::{Result, RunError};
 use crate::evaluate::{EvaluationSet, Metrics};
-use crate::files;
 use crate::files::names::SWEEP_FILE;
+use crate::files::{self, vocabulary_file};
 use crate::observer::Observer;
 
 /// Name of the folder in which a private sweep trains, beside the run that it chooses.

@@ -34,7 +34,7 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Attack the final model of a run: find the users who were trained on by the loss of their texts.
     ///
-    /// The figures are exact statistics of users. They are for whoever runs the training and no part of a release.
+    /// The figures are exact statistics of users. They are for those who run the training, and no part of a release.
     Attack(attack::AttackArgs),
     /// Let canaries take part in a rehearsal of a run's mechanism, and bound epsilon from guesses about them.
     ///

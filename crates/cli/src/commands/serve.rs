@@ -39,8 +39,8 @@ const FAREWELL: Duration = Duration::from_secs(3);
 /// Arguments of `undertone serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// Keep the service in this data folder. It is made where there is none.
-    /// Without this option, the demonstration makes `undertone-demo`, or `undertone-demo-2` where that exists, and so on.
+    /// Keep the service in this data folder. It is made where there is none. The demonstration makes `undertone-demo` where none
+    /// is given, or a next number.
     #[arg(long, value_name = "DIR", required_unless_present = "demo")]
     data: Option<PathBuf>,
     /// Show the whole service: a small task, 200 simulated devices on this machine, and a verified export.

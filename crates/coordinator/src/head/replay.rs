@@ -34,7 +34,8 @@ impl RunHead {
                 rows.len()
             )));
         }
-        for (entry, fresh) in ledger.iter().skip(self.round as usize).zip(rows) {
+        let made = self.round as usize;
+        for (entry, fresh) in ledger.iter().skip(made).zip(rows) {
             let place = |what: &str| format!("line {}, {what}", self.round + 1);
             if (entry.round, entry.previous_sha256.as_str()) != (self.round, self.chain.head()) {
                 return Err(damaged(place(

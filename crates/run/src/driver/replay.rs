@@ -24,10 +24,10 @@ use undertone_data::{Partition, Split};
 
 use super::entropy::round_entropy;
 use super::workspace::RunDirectory;
-use super::{CONFIG_FILE, LEDGER_FILE, Run, RunOptions, fresh_bytes, genesis_of};
+use super::{CONFIG_FILE, LEDGER_FILE, Run, RunOptions, fresh_bytes};
 use crate::config::RunFile;
 use crate::error::{Result, RunError};
-use crate::ledger::read_chain;
+use crate::ledger::{genesis_of, read_chain};
 use crate::observer::Silent;
 use crate::ranks::OneProcess;
 use crate::{files, initial_model};

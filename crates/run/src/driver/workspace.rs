@@ -21,7 +21,7 @@ use crate::files::names::{
 };
 use crate::files::{self, JsonLines};
 use crate::initial_model::{Description, Training};
-use crate::ledger;
+use crate::ledger::genesis_of;
 use crate::manifest::MANIFEST_FILE;
 use crate::metrics::{Histogram, StartRecord};
 use crate::privacy_page;
@@ -308,16 +308,6 @@ fn is_finished(path: &Path) -> bool {
     files::exists(&path.join(MANIFEST_FILE))
 }
 
-/// The file with the meaning of a run's ids: its tokenizer or its words.
-pub(crate) fn vocabulary_file(folder: &Path) -> PathBuf {
-    let tokenizer = folder.join(TOKENIZER_FILE);
-    if files::exists(&tokenizer) {
-        tokenizer
-    } else {
-        folder.join(VOCAB_FILE)
-    }
-}
-
 /// The words or tokens of a run, from its folder.
 pub(crate) fn vocabulary_of(folder: &Path, data: &CorpusSpec) -> Result<Vocab> {
     Ok(match &data.vocabulary {
@@ -353,28 +343,6 @@ pub(crate) fn trained_model(
     Ok((
         model,
         parameters.ok_or_else(|| RunError::damaged(&path, lacking))?,
-    ))
-}
-
-/// Digest of the files that say what a run is.
-pub(crate) fn genesis_of(folder: &Path) -> Result<String> {
-    genesis_with(folder, &files::read(&vocabulary_file(folder))?)
-}
-
-/// Digest of the files that say what a session is, which has no vocabulary.
-pub(crate) fn genesis_of_session(folder: &Path) -> Result<String> {
-    genesis_with(folder, &[])
-}
-
-fn genesis_with(folder: &Path, vocabulary: &[u8]) -> Result<String> {
-    let optional = |name: &str| files::read_if_there(&folder.join(name));
-    Ok(ledger::genesis(
-        &files::read(&folder.join(CONFIG_FILE))?,
-        optional(MECHANISM_FILE)?.as_deref(),
-        vocabulary,
-        optional(VOCAB_PRIVACY_FILE)?.as_deref(),
-        optional(INITIAL_MODEL_FILE)?.as_deref(),
-        optional(SWEEP_FILE)?.as_deref(),
     ))
 }
 

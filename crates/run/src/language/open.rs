@@ -10,10 +10,10 @@ use undertone_models::{Loaded, ModelError, ModelSpec, Positions, SequenceModel};
 
 use super::LanguageModel;
 use crate::checkpoint::{self, Checkpoint};
-use crate::driver::workspace::{RunDirectory, trained_model, vocabulary_file, vocabulary_of};
+use crate::driver::workspace::{RunDirectory, trained_model, vocabulary_of};
 use crate::error::{Result, RunError};
-use crate::files;
 use crate::files::names::{CONFIG_FILE, MODEL_FILE, TOKENIZER_FILE};
+use crate::files::{self, vocabulary_file};
 use crate::initial_model::{self, Description, GPT2_CONFIG};
 
 /// The kind of folder that a model came from.

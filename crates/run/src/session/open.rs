@@ -23,12 +23,11 @@ use super::{SessionConfig, model_name, population, reads_counts};
 use crate::checkpoint::{self, Checkpoint};
 use crate::driver::workspace::{self, RunDirectory};
 use crate::driver::{
-    CONFIG_FILE, LEDGER_FILE, config_text, fresh_bytes, genesis_of_session, named_strategy, randomness,
-    strategy_of,
+    CONFIG_FILE, LEDGER_FILE, config_text, fresh_bytes, named_strategy, randomness, strategy_of,
 };
 use crate::error::{Result, RunError};
 use crate::files;
-use crate::ledger::read_chain;
+use crate::ledger::{genesis_of_session, read_chain};
 use crate::store::FileStore;
 
 /// Everything that depends on the population: the draws of its users, and the plan that was made for it.

@@ -35,7 +35,7 @@ impl MechanismAudit<'_> {
     /// Runs the audit. `fresh` gives the randomness of one pass; a confirmation takes a second one.
     ///
     /// # Errors
-    /// [`RunError`] naming the setting that an audit refuses; from the coordinator and the estimators.
+    /// [`RunError`](undertone_run::RunError) naming the setting that an audit refuses; from the coordinator and the estimators.
     pub fn run(&self, fresh: &mut dyn FnMut() -> Result<Randomness>) -> Result<Audit> {
         let lane = lane::run(&self.setting, &self.size, &fresh()?)?;
         let (claim, canaries) = (lane.claim.clone(), lane.coins.len() as u64);
