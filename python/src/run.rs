@@ -109,7 +109,7 @@ pub(crate) fn _read_run(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     })
 }
 
-/// The same data of the folder of a session, which has no metrics: another program trains the model.
+/// The data of the folder of a session as JSON. It has no metrics, since another program trains the model.
 fn session_data(path: &Path) -> PyResult<Option<Value>> {
     let read = |name: &str| files::read_text(&path.join(name)).map_err(|error| of_run(&error));
     let Ok(config) = read("config.toml") else {

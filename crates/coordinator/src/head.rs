@@ -24,7 +24,7 @@ use crate::entropy::RoundEntropy;
 use crate::error::{CoordinatorError, Result};
 use crate::identity::{ModelIdentity, digest_of};
 use crate::noise::Noise;
-use crate::plan::{Cost, PrivacyPlan, Spending};
+use crate::plan::{Cost, PrivacyPlan, RoundPlan, Spending};
 use crate::record::LedgerEntry;
 use crate::server_optimizer::ServerOptimizer;
 use crate::source::{Gathered, Participants, RoundSum};
@@ -390,7 +390,7 @@ impl RunHead {
                 Ok((Some(noise.release(sum, denominator)?), None))
             }
             Checked::Abandoned => {
-                self.noise.skip(self.round, &self.plan, &opened.plan)?;
+                self.skip_row(&opened.plan)?;
                 Ok((None, None))
             }
         }
@@ -428,6 +428,11 @@ impl RunHead {
             (ClipConfig::Flat { normalised: true, .. }, Some(clip_norm)) => Some(1.0 / clip_norm),
             _ => None,
         }
+    }
+
+    /// Draws the row of noise of the present round for the sake of later rows, and drops it.
+    fn skip_row(&mut self, plan: &RoundPlan) -> Result<()> {
+        self.noise.skip(self.round, &self.plan, plan)
     }
 
     /// The average that leaves with the round. The optimizer of another program takes it as an optimizer here would.

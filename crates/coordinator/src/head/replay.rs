@@ -53,8 +53,7 @@ impl RunHead {
                     shown(entry.noise_key.as_deref())
                 )));
             }
-            self.noise
-                .skip(self.round, &self.plan, &self.plan.round(self.round))?;
+            self.skip_row(&self.plan.round(self.round))?;
             self.chain = self.chain.line(&mut entry.clone())?.1;
             self.round += 1;
         }
