@@ -103,10 +103,11 @@ impl Victim<'_> {
             if due {
                 child.kill().expect("killing");
                 child.wait().expect("waiting");
-                // A run that has a manifest is over. Its checkpoint may be there still, and resuming removes it.
+                // A run that has a manifest is over. Its checkpoint, or a part of it, may be there still, and resuming removes it.
                 let is_over = self.run_dir().join("manifest.json").exists();
-                if is_over && self.checkpoint().exists() {
-                    let output = self.command().output().expect("running undertone");
+                if is_over && self.run_dir().join("checkpoint").exists() {
+                    let resume = format!("train run.toml --out {} --resume", self.out);
+                    let output = self.folder.run(resume);
                     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
                     contains(&stderr, "is finished");
                 }

@@ -61,6 +61,19 @@ fn resuming_a_finished_run_removes_the_secrets_that_a_kill_has_left() {
     assert!(!folder.path("runs/tiny/checkpoint").exists());
 }
 
+/// A run that is killed right after it made its folder leaves an empty one, and its name is free. A folder that holds anything, but
+/// no lock of ours, is somebody else's.
+#[test]
+fn an_empty_folder_is_taken_and_anybody_s_else_is_not() {
+    let folder = Folder::with(TINY);
+    std::fs::create_dir_all(folder.path("runs/tiny")).expect("a folder");
+    folder.write("runs/tiny/config.toml", "");
+    folder.refuse("train run.toml", "run directory runs/tiny already exists");
+    std::fs::remove_file(folder.path("runs/tiny/config.toml")).expect("removing");
+    folder.succeed("train run.toml");
+    folder.refuse("train run.toml", "run directory runs/tiny already exists");
+}
+
 #[test]
 fn an_infinite_perplexity_is_written_and_read_back() {
     let folder = Folder::new();

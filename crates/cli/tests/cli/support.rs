@@ -170,8 +170,13 @@ impl Folder {
         let line = line.as_ref();
         let output = self.run(line);
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "undertone {line} failed: {stderr}");
-        String::from_utf8(output.stdout).expect("UTF-8 output")
+        let stdout = String::from_utf8(output.stdout).expect("UTF-8 output");
+        // Problems that `verify` finds are on standard output.
+        assert!(
+            output.status.success(),
+            "undertone {line} failed: {stderr}{stdout}"
+        );
+        stdout
     }
 
     /// Runs with `--json`, expects success, returns the document.

@@ -67,8 +67,10 @@ impl RunDirectory {
             match fs::create_dir(&path) {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                     // A run of ours that never got as far as its first checkpoint left nothing worth keeping. Without
-                    // our lock file the folder is somebody else's.
-                    if !files::exists(&path.join(LOCK_FILE)) || !is_unstarted(&path) {
+                    // our lock file the folder is somebody else's, unless it is empty: a run that was killed right after it
+                    // made its folder leaves it so.
+                    let is_ours = files::exists(&path.join(LOCK_FILE)) || is_empty(&path);
+                    if !is_ours || !is_unstarted(&path) {
                         return Err(RunError::RunExists { path });
                     }
                 }
@@ -410,6 +412,10 @@ fn inode_of(folder: &Path) -> Result<Option<u64>> {
     #[cfg(not(unix))]
     let inode = metadata.is_dir().then_some(0);
     Ok(inode)
+}
+
+fn is_empty(path: &Path) -> bool {
+    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 fn is_unstarted(path: &Path) -> bool {
