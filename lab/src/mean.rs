@@ -67,14 +67,14 @@ struct Row {
     scheme: Scheme,
     /// `None` for real numbers.
     levels: Option<u64>,
-    /// What else the scheme is set to, in words.
+    /// The other settings of the scheme, in words.
     parameters: String,
     /// Bits of one coordinate in one client's message to a trusted server.
     message_bits: f64,
     /// Bits of one coordinate in a secure sum; `None` where there is none.
     sum_bits: Option<u32>,
     epsilon: Epsilon,
-    /// How epsilon was computed.
+    /// The method that computed epsilon.
     accounting: &'static str,
     /// Expected squared L2 error of the mean, or a bound of it where roundings depend on the data.
     expected_error: f64,

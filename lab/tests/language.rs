@@ -1,18 +1,7 @@
-//! The language of README, docs, help texts, error messages and doc comments, by rules that a program can check.
-//!
-//! `language-baseline.txt` holds the number of findings per file and kind of text. A file with more findings fails the test,
-//! and so does a file with fewer: the baseline is then to be lowered. `UNDERTONE_LANGUAGE_BASELINE=rewrite` rewrites it, and refuses
-//! to do so where a kind of text would have more findings in all than before.
+//! The language of README, docs, help texts, error messages and doc comments, by rules that a program can check. The test accepts no
+//! finding.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-
-/// The file of the accepted findings, beside this one.
-const BASELINE: &str = "tests/language-baseline.txt";
-
-/// The environment variable that rewrites the baseline where it says `rewrite`.
-const REWRITE: &str = "UNDERTONE_LANGUAGE_BASELINE";
 
 /// Openings of sentences without a subject.
 const FRAGMENTS: [&str; 7] = ["That of", "The same", "As ", "Of ", "Whether ", "What ", "How "];
@@ -109,7 +98,7 @@ const MAX_WORDS: usize = 30;
 /// Characters of the first paragraph of a help text, which `-h` shows as one line.
 const MAX_HELP: usize = 160;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Doc comments.
     Doc,
@@ -119,23 +108,6 @@ enum Kind {
     Help,
     /// README and docs.
     Page,
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Doc => "doc",
-            Self::Error => "error",
-            Self::Help => "help",
-            Self::Page => "page",
-        }
-    }
-
-    fn parse(name: &str) -> Option<Self> {
-        [Self::Doc, Self::Error, Self::Help, Self::Page]
-            .into_iter()
-            .find(|kind| kind.name() == name)
-    }
 }
 
 /// A piece of text to judge.
@@ -310,16 +282,15 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-type Findings = BTreeMap<(String, Kind), Vec<String>>;
-
-fn judge_tree() -> Findings {
+/// Findings of the whole tree, each with its file and line.
+fn judge_tree() -> Vec<String> {
     let root = root();
     let mut paths = vec![root.join("README.md")];
     files(&root.join("docs"), "md", &mut paths);
     for folder in ["crates", "lab", "tools"] {
         files(&root.join(folder), "rs", &mut paths);
     }
-    let mut findings = Findings::new();
+    let mut findings = Vec::new();
     for path in paths {
         let name = path.strip_prefix(&root).expect("a file of the tree");
         let name = name.to_string_lossy().replace('\\', "/");
@@ -333,120 +304,17 @@ fn judge_tree() -> Findings {
             )
         };
         for passage in passages {
-            for finding in rules::findings(&passage) {
-                let place = format!("{name}:{}: {finding}", passage.line);
-                findings
-                    .entry((name.clone(), passage.kind))
-                    .or_default()
-                    .push(place);
-            }
+            let found = rules::findings(&passage).into_iter();
+            findings.extend(found.map(|finding| format!("{name}:{}: {finding}", passage.line)));
         }
     }
     findings
 }
 
-type Counts = BTreeMap<(String, Kind), usize>;
-
-/// Lines of `count kind path`.
-fn parse(baseline: &str) -> Counts {
-    let line = |line: &str| {
-        let mut parts = line.splitn(3, ' ');
-        let count = parts.next()?.parse().ok()?;
-        let kind = Kind::parse(parts.next()?)?;
-        Some(((parts.next()?.to_owned(), kind), count))
-    };
-    let lines = baseline.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .map(|text| {
-            line(text).unwrap_or_else(|| panic!("{BASELINE}: expected `count kind path`, got {text}"))
-        })
-        .collect()
-}
-
-fn write(counts: &Counts) -> String {
-    let mut text = String::from(
-        "# Accepted findings of tests/language.rs, as `count kind path`. Numbers may only become smaller.\n",
-    );
-    for ((name, kind), count) in counts {
-        writeln!(text, "{count} {} {name}", kind.name()).expect("writing to a string");
-    }
-    text
-}
-
-/// Every difference between the tree and the baseline; empty if there is none.
-fn differences(accepted: &Counts, findings: &Findings) -> Vec<String> {
-    let mut problems = Vec::new();
-    for (key, places) in findings {
-        let allowed = accepted.get(key).copied().unwrap_or(0);
-        if places.len() > allowed {
-            let (name, kind) = key;
-            problems.push(format!(
-                "{name}: {} findings of kind {}, the baseline accepts {allowed}:\n    {}",
-                places.len(),
-                kind.name(),
-                places.join("\n    ")
-            ));
-        }
-    }
-    for ((name, kind), allowed) in accepted {
-        let count = findings.get(&(name.clone(), *kind)).map_or(0, Vec::len);
-        if count < *allowed {
-            problems.push(format!(
-                "{name}: {count} findings of kind {}, the baseline still accepts {allowed}: lower it with {REWRITE}=rewrite",
-                kind.name()
-            ));
-        }
-    }
-    problems
-}
-
-/// Kinds that would have more findings in all than before.
-fn growth(accepted: &Counts, new: &Counts) -> Vec<String> {
-    let total = |counts: &Counts, kind: Kind| -> usize {
-        let of_kind = counts.iter().filter(|((_, other), _)| *other == kind);
-        of_kind.map(|(_, count)| count).sum()
-    };
-    let kinds = [Kind::Doc, Kind::Error, Kind::Help, Kind::Page];
-    let grown = kinds
-        .into_iter()
-        .filter(|kind| total(new, *kind) > total(accepted, *kind));
-    grown
-        .map(|kind| {
-            let (before, after) = (total(accepted, kind), total(new, kind));
-            format!("{}: {before} findings before, {after} now", kind.name())
-        })
-        .collect()
-}
-
 #[test]
-fn the_language_gets_no_worse_than_the_baseline() {
+fn no_text_of_the_tree_breaks_a_rule() {
     let findings = judge_tree();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(BASELINE);
-    let accepted = parse(&std::fs::read_to_string(&path).expect("the baseline"));
-    if std::env::var(REWRITE).is_ok_and(|value| value == "rewrite") {
-        let counts = findings
-            .iter()
-            .map(|(key, places)| (key.clone(), places.len()))
-            .collect();
-        let grown = growth(&accepted, &counts);
-        assert!(
-            grown.is_empty(),
-            "the baseline may only shrink:\n{}",
-            grown.join("\n")
-        );
-        std::fs::write(&path, write(&counts)).expect("writing the baseline");
-        return;
-    }
-    let problems = differences(&accepted, &findings);
-    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
-}
-
-#[test]
-fn pages_have_no_accepted_findings() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(BASELINE);
-    let accepted = parse(&std::fs::read_to_string(path).expect("the baseline"));
-    let pages: Vec<_> = accepted.keys().filter(|(_, kind)| *kind == Kind::Page).collect();
-    assert!(pages.is_empty(), "{pages:?}");
+    assert!(findings.is_empty(), "\n{}", findings.join("\n"));
 }
 
 #[path = "language/the_rules.rs"]
@@ -514,44 +382,5 @@ mod the_readers {
             texts(&errors(text)),
             [(Kind::Error, true, "{key}: \"quoted\" and more")]
         );
-    }
-}
-
-mod the_baseline {
-    use super::*;
-
-    fn counts(pairs: &[(&str, Kind, usize)]) -> Counts {
-        let key = |(name, kind, count): &(&str, Kind, usize)| (((*name).to_owned(), *kind), *count);
-        pairs.iter().map(key).collect()
-    }
-
-    fn found(name: &str, kind: Kind, count: usize) -> Findings {
-        let places = vec![format!("{name}:1: something"); count];
-        Findings::from([((name.to_owned(), kind), places)])
-    }
-
-    #[test]
-    fn it_reads_what_it_writes() {
-        let counts = counts(&[("a b.rs", Kind::Doc, 3), ("c.rs", Kind::Help, 1)]);
-        assert_eq!(parse(&write(&counts)), counts);
-    }
-
-    #[test]
-    fn more_and_fewer_findings_both_fail() {
-        let accepted = counts(&[("a.rs", Kind::Doc, 2)]);
-        assert_eq!(differences(&accepted, &found("a.rs", Kind::Doc, 2)), [""; 0]);
-        assert!(differences(&accepted, &found("a.rs", Kind::Doc, 3))[0].contains("accepts 2"));
-        assert!(differences(&accepted, &found("a.rs", Kind::Doc, 1))[0].contains("lower it"));
-        assert!(differences(&accepted, &Findings::new())[0].contains("lower it"));
-        assert_eq!(differences(&accepted, &found("b.rs", Kind::Doc, 1)).len(), 2);
-        assert_eq!(differences(&accepted, &found("a.rs", Kind::Help, 2)).len(), 2);
-    }
-
-    #[test]
-    fn a_rewrite_may_move_findings_and_not_add_them() {
-        let accepted = counts(&[("a.rs", Kind::Doc, 2), ("b.rs", Kind::Help, 1)]);
-        assert_eq!(growth(&accepted, &counts(&[("c.rs", Kind::Doc, 2)])), [""; 0]);
-        assert_eq!(growth(&accepted, &counts(&[("a.rs", Kind::Doc, 3)])).len(), 1);
-        assert_eq!(growth(&accepted, &counts(&[("b.rs", Kind::Help, 2)])).len(), 1);
     }
 }

@@ -13,7 +13,7 @@ const TEXT: &str = "text";
 const TIME: &str = "timestamp";
 const SPLIT: &str = "split";
 
-/// What a column has to be.
+/// The kind of value that a column must hold.
 struct Role {
     column: &'static str,
     expected: &'static str,

@@ -11,7 +11,7 @@ pub enum QueryError {
     /// A table was not given as `NAME=LOCATION`.
     #[error("expected a table as NAME=LOCATION (a name of letters, digits and _), got \"{got}\"")]
     NotATable {
-        /// What came.
+        /// The value that was found.
         got: String,
     },
     /// Two tables have one name.
@@ -31,13 +31,13 @@ pub enum QueryError {
         name: String,
         /// Where it was looked for.
         location: String,
-        /// What is wrong there.
+        /// The reason in words.
         detail: String,
     },
     /// The query cannot be planned: its grammar, names or types.
     #[error("the query cannot be run: {detail}")]
     BadQuery {
-        /// What the engine says.
+        /// The message of the query engine.
         detail: String,
     },
     /// A column that is needed is not among those of the query.
@@ -65,7 +65,7 @@ pub enum QueryError {
         expected: &'static str,
         /// Type found.
         got: String,
-        /// What would help, or nothing.
+        /// Advice to the caller, or an empty string.
         hint: &'static str,
     },
     /// A value of a column cannot be used.
@@ -73,11 +73,11 @@ pub enum QueryError {
     BadValue {
         /// The column.
         column: &'static str,
-        /// What was expected.
+        /// The value that was expected.
         expected: &'static str,
-        /// What came.
+        /// The value that was found.
         got: String,
-        /// What would help, or nothing.
+        /// Advice to the caller, or an empty string.
         hint: &'static str,
     },
     /// The query gives no rows.
@@ -88,13 +88,13 @@ pub enum QueryError {
     OutOfMemory {
         /// Memory of the engine, in MB.
         engine_mb: usize,
-        /// What the engine says.
+        /// The message of the query engine.
         detail: String,
     },
     /// The query failed while it ran.
     #[error("the query failed: {detail}")]
     Failed {
-        /// What the engine says.
+        /// The message of the query engine.
         detail: String,
     },
     /// A setting is outside its range.
@@ -102,19 +102,19 @@ pub enum QueryError {
     InvalidSetting {
         /// The setting.
         key: &'static str,
-        /// What is allowed.
+        /// The values that are allowed.
         expected: String,
-        /// What came.
+        /// The value that was found.
         got: String,
     },
     /// The operating system refused something.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was attempted.
+        /// The operation that was attempted, as a verb.
         action: &'static str,
         /// On which path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// Grouping failed.
@@ -123,12 +123,12 @@ pub enum QueryError {
 }
 
 impl QueryError {
-    /// What the engine says of a query that it cannot plan.
+    /// The error for a query that the engine cannot plan.
     pub(crate) fn planning(error: &DataFusionError) -> QueryError {
         QueryError::BadQuery { detail: said(error) }
     }
 
-    /// What the engine says of a query that it was running with `engine` bytes.
+    /// The error for a query that failed while the engine ran with `engine` bytes of memory.
     pub(crate) fn running(error: &DataFusionError, engine: usize) -> QueryError {
         match error.find_root() {
             DataFusionError::ResourcesExhausted(_) => QueryError::OutOfMemory {
@@ -140,7 +140,7 @@ impl QueryError {
     }
 }
 
-/// What the engine says, on one line.
+/// The engine's message, on one line.
 pub(crate) fn said(error: &DataFusionError) -> String {
     let text = error.strip_backtrace().replace("\ncaused by\n", ": ");
     let lines: Vec<&str> = text

@@ -15,7 +15,7 @@ use crate::engine;
 use crate::error::{QueryError, Result};
 use crate::tables::{Table, register};
 
-/// How to run a query and group its rows.
+/// The settings of a query and of the grouping of its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueryOptions {
     /// Bytes to hold in memory, at least [`QueryOptions::MIN_MEMORY`]: half for the query, a quarter for the rows it gives; when it is
@@ -43,7 +43,7 @@ impl Default for QueryOptions {
     }
 }
 
-/// What was done.
+/// The result of a finished query: the manifest of the folder, and what the query took.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct QuerySummary {
     /// The folder's manifest.

@@ -21,7 +21,7 @@ use crate::error::{QueryError, Result, said};
 /// A table of a query: a file, a folder of files of one kind, or a pattern such as `posts/2024-*.parquet`; on this machine, or at
 /// `s3://bucket/prefix/` or `https://host/file` (with feature `remote`).
 ///
-/// Kinds are told from the names: `.parquet`; `.jsonl`, `.ndjson`, `.json` (one object a line); `.csv`, `.tsv` (with a header; all
+/// Kinds are told from the names: `.parquet`; `.jsonl`, `.ndjson`, `.json` (one object per line); `.csv`, `.tsv` (with a header; all
 /// columns are text), the text ones also with `.gz`, `.bz2`, `.xz` or `.zst` behind. Folders are read with the folders in them, which may be
 /// divided by values, `lang=en/part-0.parquet`: `lang` is a column then. Names that begin with `.` or `_` are passed over, unless they are of
 /// the table's kind, as something unfinished is: that is an error.
@@ -211,7 +211,7 @@ impl Table {
     }
 }
 
-/// Whether an address `http://HOST:PORT` names this machine.
+/// Returns `true` if an address `http://HOST:PORT` names this machine.
 #[cfg(feature = "remote")]
 fn is_this_machine(address: &str) -> bool {
     let host = address.split_once("://").map_or(address, |(_, host)| host);

@@ -1,4 +1,4 @@
-//! What a query gives is what is grouped: every row under its user, whatever the tables, the threads and the memory.
+//! Grouping keeps every row of a query under its user, whatever the tables, the threads and the memory.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 use undertone_data::Grouped;
 
-/// As much of S3 as reading takes: listings, sizes, and ranges of objects.
+/// The part of S3 that reading needs: listings, sizes, and ranges of objects.
 struct Store {
     address: String,
     /// Method, path with query, and whether the request was signed.

@@ -35,7 +35,7 @@ struct Outcome {
     norm: f64,
 }
 
-/// What every thread shares.
+/// The state that all threads share.
 struct Round<'a> {
     workload: Workload,
     global: &'a [f32],

@@ -113,7 +113,7 @@ fn transforms(arguments: &Arguments) -> anyhow::Result<()> {
     in_turn(arguments, &double, &mut [("walsh-hadamard-f64", &mut transform)])
 }
 
-/// What is done to a copy of the values.
+/// An operation on a copy of the values.
 type Work<'a, T> = &'a mut dyn FnMut(&mut [T]) -> anyhow::Result<()>;
 
 /// Each item on a copy of `values`, and that copy, take turns, so that other work on the machine slows all of them.

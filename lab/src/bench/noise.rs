@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     only: Option<String>,
 }
 
-/// What every item needs to measure itself.
+/// The inputs that every item needs to measure itself.
 pub(crate) struct Bench<'a> {
     arguments: &'a Arguments,
     asked: AtomicUsize,
@@ -46,7 +46,7 @@ impl Bench<'_> {
         self.arguments.repeats.into()
     }
 
-    /// Whether this item is asked for; count it if so.
+    /// Returns `true` if this item is asked for, and counts it then.
     pub(crate) fn wants(&self, item: &str) -> bool {
         let wanted = self.arguments.only.as_deref().is_none_or(|only| only == item);
         self.asked.fetch_add(usize::from(wanted), Ordering::Relaxed);

@@ -32,7 +32,7 @@ impl Question {
         }
     }
 
-    /// The same, asked by name only.
+    /// Marks the question as one that runs only when it is named.
     pub(crate) fn slow(self) -> Self {
         Self { slow: true, ..self }
     }

@@ -61,7 +61,7 @@ struct Lane {
     last: StepStats,
 }
 
-/// What is measured.
+/// The part of the work that is measured.
 #[derive(Debug, Clone, Copy)]
 enum Phase {
     Forward,

@@ -18,7 +18,7 @@ pub(crate) enum Model {
 }
 
 impl Model {
-    /// As the command line and the results name it.
+    /// The name on the command line and in the results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Stackoverflow => "stackoverflow",

@@ -59,7 +59,7 @@ pub(super) fn rows(bytes: &[u8]) -> anyhow::Result<(usize, Vec<f32>)> {
     }
 }
 
-/// What stands behind a key of the header, up to the next comma outside of brackets.
+/// Returns the text behind a key of the header, up to the next comma outside of brackets.
 fn entry<'a>(header: &'a str, key: &str) -> anyhow::Result<&'a str> {
     let (_, rest) = header
         .split_once(&format!("'{key}':"))

@@ -12,7 +12,7 @@ use undertone_present::numbers::number;
 
 use super::vectors::Vectors;
 
-/// How the mean is estimated.
+/// The scheme that estimates the mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Scheme {
@@ -35,7 +35,7 @@ impl Scheme {
     }
 }
 
-/// What a scheme is made for.
+/// The setting that a scheme is made for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setting {
     pub(super) clients: usize,

@@ -40,7 +40,7 @@ pub(super) struct VectorArgs {
     dim: usize,
 }
 
-/// One vector a client, all of one length.
+/// One vector per client, all of one length.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Vectors {
     pub(super) dim: usize,
@@ -98,7 +98,7 @@ impl Vectors {
         Ok(Self { dim, values, source })
     }
 
-    /// Vectors, one a client.
+    /// The vectors, one per client.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &[f32]> {
         self.values.chunks_exact(self.dim)
     }

@@ -10,7 +10,7 @@ use crate::reproduce::{
 pub struct Check {
     /// Name on the command line.
     pub id: &'static str,
-    /// What it shows.
+    /// The result that the check shows.
     pub title: &'static str,
     /// Paper and place.
     pub source: &'static str,

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::path::Path;
 
-/// What a check may spend, and the clock that its timings are read from.
+/// The resources that a check may spend, and the clock that its timings are read from.
 #[derive(Clone, Copy)]
 pub struct Conditions<'a> {
     clock: &'a dyn Fn() -> f64,

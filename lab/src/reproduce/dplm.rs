@@ -21,7 +21,7 @@ const REDDIT_USERS: f64 = 763_430.0;
 struct Setting {
     /// `K`.
     users: f64,
-    /// Expected users a round (`C~ = q K`).
+    /// Expected users per round (`C~ = q K`).
     sample: f64,
     /// `z`.
     noise: f64,

@@ -5,7 +5,7 @@ use undertone_models::ModelError;
 use undertone_run::error::RunError;
 use undertone_secagg::SecAggError;
 
-/// What can go wrong when a check runs. A number that does not match is a result, not an error.
+/// An error that stops a check. A number that does not match is a result, not an error.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReproduceError {

@@ -1,29 +1,29 @@
 use serde::Serialize;
 use undertone_present::Scale;
 
-/// What a paper says in words, and what we find.
+/// A claim that a paper makes in words, and our finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Statement {
     /// The paper's statement, as a condition that can fail.
     pub says: &'static str,
     /// Our numbers.
     pub found: String,
-    /// Whether they meet the condition.
+    /// `true` if the measured values meet the condition.
     pub holds: bool,
 }
 
 /// Curves over common abscissae, recomputed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
-    /// What is drawn.
+    /// The title: the quantity that is drawn.
     pub title: &'static str,
     /// Name of the abscissa.
     pub x_label: &'static str,
     /// Name of the ordinate.
     pub y_label: &'static str,
-    /// How the abscissae lie.
+    /// The scale of the horizontal axis.
     pub x_scale: Scale,
-    /// How the ordinates lie.
+    /// The scale of the vertical axis.
     pub y_scale: Scale,
     /// The abscissae, rising.
     pub x: Vec<f64>,
@@ -34,7 +34,7 @@ pub struct Figure {
 /// One curve of a figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Curve {
-    /// What it is computed with.
+    /// The method that computes the curve.
     pub method: &'static str,
     /// Its setting; curves of one setting and different methods belong together.
     pub setting: String,

@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// How a paper brought a number to its printed form.
+/// The rule by which a paper rounds a number to its printed form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "rule", rename_all = "kebab-case")]
 pub enum Rounding {

@@ -7,7 +7,7 @@ use crate::reproduce::{Figure, Rounding, Statement};
 pub struct Table {
     /// Name of the check.
     pub id: &'static str,
-    /// What the table shows.
+    /// The title: the quantities that the table shows.
     pub title: &'static str,
     /// Paper and place.
     pub source: &'static str,
@@ -25,11 +25,11 @@ pub struct Table {
     pub explained: usize,
     /// Entries.
     pub total: usize,
-    /// What the paper prints and this table leaves out, and why.
+    /// The printed numbers that this table leaves out, each with the reason.
     pub notes: Vec<&'static str>,
     /// Where [`Entry::paper`] comes from if the paper prints no number; `None` for the paper itself.
     pub reference: Option<&'static str>,
-    /// What the paper says about these numbers in words.
+    /// The claims that the paper makes in words about these numbers.
     pub statements: Vec<Statement>,
     /// The recomputed panels, for a check of a figure.
     pub figures: Vec<Figure>,
@@ -47,17 +47,17 @@ pub struct Row {
 /// One printed number and ours.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Entry {
-    /// What the paper prints, or the [reference](Table::reference) instead.
+    /// The number that the paper prints, or the [reference](Table::reference) instead.
     pub paper: &'static str,
     /// Ours by the paper's recipe, not rounded.
     pub ours: f64,
     /// Ours in the paper's printed form.
     pub printed: String,
-    /// How the paper came to its printed form.
+    /// The rule by which the paper rounds to its printed form.
     pub rounding: Rounding,
-    /// Whether `printed` equals `paper`.
+    /// `true` if `printed` equals `paper`.
     pub matches: bool,
-    /// The same statement, proved more tightly; `None` where the paper's recipe is exact.
+    /// A tighter proof of the same guarantee; `None` where the paper's recipe is exact.
     pub tighter: Option<Tighter>,
     /// Why the printed form cannot come out, for an entry that is known to differ.
     pub explanation: Option<&'static str>,
@@ -68,7 +68,7 @@ pub struct Entry {
 pub struct Tighter {
     /// The value.
     pub value: f64,
-    /// How it was computed.
+    /// The recipe that computed the value.
     pub recipe: &'static str,
 }
 
@@ -111,7 +111,7 @@ impl Entry {
 }
 
 impl Table {
-    /// Whether every entry comes out as printed or says why it cannot, and every statement holds.
+    /// Returns `true` if every entry equals the printed number or says why it cannot, and every statement holds.
     #[must_use]
     pub fn reproduces(&self) -> bool {
         let statements = self.statements.iter().all(|statement| statement.holds);

@@ -12,7 +12,7 @@ use undertone_accounting::{
 
 use crate::reproduce::ReproduceError;
 
-/// What a user is promised over how many steps.
+/// The guarantee that a user is promised over a number of steps.
 #[derive(Debug, Clone, Copy)]
 struct Promise {
     epsilon: f64,
@@ -44,7 +44,7 @@ impl Promise {
 mod tests {
     use super::*;
 
-    /// One example a user: the two are one mechanism. The value is of [`calibrate`]'s own example.
+    /// With one example per user, the two algorithms are one mechanism. The value is of [`calibrate`]'s own example.
     #[test]
     fn one_example_a_user() {
         let promise = Promise {

@@ -47,7 +47,7 @@ const fn on(file: &'static str, arguments: &'static str) -> FileTask {
     FileTask { file, arguments }
 }
 
-/// What the commands below write.
+/// The name of the folder that the commands below write.
 const WRITTEN: &str = "written";
 
 /// Commands on files that are no run directories.
@@ -101,7 +101,7 @@ const FINISHED: [&str; 9] = [
 ];
 const OPEN: [&str; 2] = ["open-sampled", "open-correlated"];
 
-/// What came of commands.
+/// The counts and the failures of a series of commands.
 #[derive(Debug, Clone, Default)]
 pub struct CommandTally {
     /// Commands that were run.
@@ -110,7 +110,7 @@ pub struct CommandTally {
     pub refused: u64,
     /// The longest time by the clock.
     pub slowest: Duration,
-    /// What must not be: number, command line and what happened.
+    /// Forbidden outcomes: number, command line and event of each.
     pub failures: Vec<String>,
 }
 
@@ -138,7 +138,7 @@ struct Sandbox {
     files: Vec<PathBuf>,
 }
 
-/// What a command did.
+/// The result of one command.
 struct Ended {
     status: Option<ExitStatus>,
     stdout: Vec<u8>,
@@ -379,7 +379,7 @@ impl Sandbox {
         })
     }
 
-    /// What the command did that no input may make it do.
+    /// Returns the event of a command that no input may cause, if there was one.
     fn wrong(&self, task: Task, ended: &Ended) -> Result<Option<String>> {
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         let shown: String = said.chars().take(600).collect();
@@ -443,7 +443,7 @@ impl Sandbox {
     }
 }
 
-/// What stands in files that no command may touch.
+/// The contents of files that no command may touch.
 fn precious_bytes() -> Vec<u8> {
     "precious\n".repeat(20_000).into_bytes()
 }
@@ -470,7 +470,7 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// What a command prints, up to more than anybody reads.
+/// Reads the output of a command, up to a limit that no honest output reaches.
 fn collect(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();

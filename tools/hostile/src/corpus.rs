@@ -18,9 +18,9 @@ pub struct Case {
     /// Its name. Where it holds the path of an honest file with `~` for `/`, it is read in the place of that one, else in the place
     /// of the kind's first.
     pub name: String,
-    /// Whether it has to end in an error; any other may be accepted.
+    /// `true` if the file must end in an error; any other may be accepted.
     pub refused: bool,
-    /// What it holds.
+    /// The contents of the file.
     pub bytes: Vec<u8>,
 }
 

@@ -19,7 +19,7 @@ const WAITING: Duration = Duration::from_secs(90);
 /// Bytes of memory beyond which nothing more is given.
 pub const MEMORY: usize = 1 << 30;
 
-/// What to read.
+/// The inputs to read.
 #[derive(Debug, Clone)]
 pub enum Inputs {
     /// Mutations by seed and number.
@@ -42,11 +42,11 @@ pub struct Failure {
     pub kind: &'static str,
     /// Its number.
     pub index: u64,
-    /// What it did.
+    /// The forbidden event in words.
     pub what: String,
 }
 
-/// What came of the inputs of one kind.
+/// The counts and the failures of the inputs of one kind.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     /// Inputs read.
@@ -59,7 +59,7 @@ pub struct Tally {
     pub most_memory: usize,
     /// Errors in their own words, where they were asked for.
     pub errors: Vec<(u64, String)>,
-    /// What must not be.
+    /// The forbidden events.
     pub failures: Vec<Failure>,
 }
 

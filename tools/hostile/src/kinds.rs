@@ -19,7 +19,7 @@ use crate::world::World;
 pub struct Kind {
     /// Its name, on the command line and in the folder of the corpus.
     pub name: &'static str,
-    /// What it is made of.
+    /// The syntax of the file.
     pub syntax: Syntax,
     /// The honest files, as paths below the world's folder; which one a mutation starts from follows from its number.
     pub honest: &'static [&'static str],
@@ -27,7 +27,7 @@ pub struct Kind {
     read: fn(&World, &str) -> Result<()>,
 }
 
-/// What came of reading a file.
+/// The result of reading a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing is wrong with it: the change did not matter, or made another honest file.

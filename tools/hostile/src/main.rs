@@ -91,7 +91,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether nothing failed.
+/// Runs a task and returns `true` if nothing failed.
 fn run(task: Task) -> Result<bool> {
     match task {
         Task::World { folder } => {

@@ -5,7 +5,7 @@ mod document;
 
 use crate::random::Random;
 
-/// What a file is made of, for mutations that keep it readable as far as the part that is changed.
+/// The syntax of a file, for mutations that keep it readable as far as the part that is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Syntax {
     /// Nothing that is known here.

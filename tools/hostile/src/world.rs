@@ -236,7 +236,7 @@ impl World {
         Ok(RunFile::read(&self.path(&format!("{name}.toml")), &[])?)
     }
 
-    /// The same files in another folder, where something else may change them.
+    /// Copies the files to another folder, where something else may change them.
     ///
     /// # Errors
     /// Files that cannot be copied.

@@ -10,7 +10,7 @@ use crate::reproduce::{Conditions, Curve, ReproduceError};
 /// Rounds of Figures 2, 3, 4 and 6.
 pub(super) const ROUNDS: usize = 2000;
 
-/// What stands for BandMF unless slow work is allowed.
+/// The note that stands for BandMF unless slow work is allowed.
 pub(super) const STAND_IN: &str = "BandMF takes minutes and runs with --slow: the optimal banded Toeplitz matrix of as many \
                                    bands, its columns normalised, stands for it (its RmsLoss is about two hundredths higher)";
 
@@ -26,7 +26,7 @@ pub(super) fn schema(gap: u64, most: u64) -> Result<Participation, ReproduceErro
     Ok(Participation::at_least(Gap::new(gap)?, most)?)
 }
 
-/// As often as fits.
+/// The participation of a user who takes part as often as the rounds and the gap allow.
 pub(super) fn fitting(rounds: usize, gap: u64) -> Result<Participation, ReproduceError> {
     schema(gap, Gap::new(gap)?.fitting(rounds as u64))
 }

@@ -16,9 +16,9 @@ pub(super) const BANDED_ROUNDS: usize = 2000;
 pub(super) struct Deployed {
     pub(super) name: String,
     strategy: Strategy,
-    /// Noise multiplier at so many clients a round.
+    /// Noise multiplier, and the clients per round for which it holds.
     noise: (f64, u64),
-    /// What the noise multiplier's clip norm stands for: the squared sensitivity that together is 1.
+    /// The squared sensitivity that is 1 in units of the clip norm.
     unit: f64,
 }
 
@@ -67,7 +67,7 @@ impl Deployed {
         })
     }
 
-    /// The noise multiplier of so many clients a round, in proportion.
+    /// The noise multiplier at this report goal, in proportion to the clients per round.
     pub(super) fn noise_multiplier(&self, report_goal: u64) -> f64 {
         self.noise.0 * report_goal as f64 / self.noise.1 as f64
     }

@@ -226,7 +226,7 @@ fn larger_goals(panels: &[&Figure]) -> Statement {
     }
 }
 
-/// At 5000 of ten million clients a round, nobody comes back within 2000 rounds.
+/// With 5000 of ten million clients per round, nobody comes back within 2000 rounds.
 fn more_rounds(large: &Figure) -> Statement {
     let lengths = ROUNDS.map(|(_, method)| of_length(large, method));
     let ratios = lengths[0].iter().zip(&lengths[1]);

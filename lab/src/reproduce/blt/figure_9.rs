@@ -71,7 +71,7 @@ fn body(conditions: &Conditions<'_>) -> Result<Body, ReproduceError> {
     })
 }
 
-/// Runs of Table 4 with the noise multiplier that follows from their clients a round.
+/// Runs of Table 4 with the noise multiplier that follows from their clients per round.
 fn rows() -> Result<Vec<Row>, ReproduceError> {
     let (short, long) = (Deployed::blt(&BLT_100)?, Deployed::blt(&BLT_1000)?);
     let runs = [

@@ -79,7 +79,7 @@ impl Setting {
         })
     }
 
-    /// Of a coordinate in one client's message.
+    /// Bits per coordinate in one client's message.
     fn bits(&self) -> f64 {
         self.encoding.client_bits_per_coordinate()
     }
@@ -95,7 +95,7 @@ impl Setting {
         dim as f64 * self.encoding.mean_squared_error(max_clients).total() / (clip_norm * clip_norm)
     }
 
-    /// What the accountant says of a round.
+    /// The epsilon that the accountant computes for one round.
     fn guaranteed(&self) -> f64 {
         match self.encoding.client_noise().map(ClientNoise::event) {
             Some(Event::ApproximateDp { epsilon, .. }) => epsilon.get(),
@@ -267,7 +267,7 @@ fn diminishing(settings: &[Setting], dim: usize) -> Statement {
     }
 }
 
-/// What a sample of 10,000 test pictures can tell apart: three standard errors at 90 %.
+/// The smallest difference that 10,000 test pictures show: three standard errors at an accuracy of 90 %.
 const TELLS_APART: f64 = 0.009;
 
 fn levels_differ(settings: &[Setting], accuracies: &[f64], plain: f64) -> Statement {

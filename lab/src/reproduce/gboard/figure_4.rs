@@ -19,7 +19,7 @@ pub(crate) const CHECK: Check = Check {
     body,
 };
 
-/// Clients a round of the production runs.
+/// Clients per round of the production runs.
 const REPORT_GOAL: u64 = 6500;
 
 /// Lengths of the curves.
@@ -73,7 +73,7 @@ fn planned(population: u64, rounds: u64, goal: u64, most: Option<u64>) -> Result
     Ok(question.option(ProductionSetting::Tree, goal)?.rho.get())
 }
 
-/// rho at 6500 clients a round where exactly `min_sep` rounds lie between participations, or more.
+/// The zCDP parameter rho at 6500 clients per round where at least `min_sep` rounds lie between participations.
 fn separated(rounds: u64, min_sep: u64, most: Option<u64>) -> Result<f64, ReproduceError> {
     planned(REPORT_GOAL * (min_sep + 1), rounds, REPORT_GOAL, most)
 }

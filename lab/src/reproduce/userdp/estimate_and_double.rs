@@ -37,7 +37,7 @@ struct Landscape {
     noise: Vec<f64>,
 }
 
-/// What the strategies of appendix F reach at one budget, over the best.
+/// The error of each strategy of appendix F at one budget, divided by that of the best.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Excess {
     doubling: f64,

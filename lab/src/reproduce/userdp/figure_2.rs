@@ -23,7 +23,7 @@ const DELTA: f64 = 1e-6;
 const LONGEST: f64 = 10.0;
 /// Figure 2 names none; Figure 9 varies it. The middle one with `--slow`.
 const EPSILONS: [f64; 3] = [1.0, 4.0, 16.0];
-/// Figure 2(a): gradients a step.
+/// Gradients per step in figure 2(a).
 const BUDGET: u32 = 64;
 const GROUP_SIZES: [u32; 6] = [1, 2, 4, 8, 16, 32];
 /// Cohort sizes: Figure 2(b)'s, and with `--slow` a larger one of Figure 9.
@@ -33,7 +33,7 @@ const ELS: &str = "ELS";
 const ALIKE: &str = "ULS, L_ULS = L_ELS";
 const DIVERSE: &str = "ULS, L_ULS = L_ELS / sqrt(G)";
 
-/// Variances at one epsilon and one cohort size, over budgets of 1 to `K` gradients a user of the cohort.
+/// Variances at one epsilon and one cohort size, over budgets of 1 to `K` gradients per user of the cohort.
 #[derive(Debug, Clone)]
 struct Budgets {
     epsilon: f64,
@@ -51,7 +51,7 @@ fn promise(epsilon: f64) -> Promise {
     }
 }
 
-/// Of a coordinate of ELS: equation 5, at `p = B / (G_ELS N)`.
+/// The variance of a coordinate under ELS: equation 5, at `p = B / (G_ELS N)`.
 fn els_variance(epsilon: f64, group_size: u32, budget: u32) -> Result<f64, ReproduceError> {
     let p = f64::from(budget) / (f64::from(group_size) * f64::from(USERS));
     let noise = promise(epsilon).els_noise(group_size, p)?;
@@ -215,7 +215,7 @@ fn diverse(budgets: &[Budgets]) -> Statement {
     }
 }
 
-/// Whether the last value is below the first.
+/// Returns `true` if the last value is below the first.
 fn falls_in_the_end(ratios: &[f64]) -> bool {
     matches!((ratios.first(), ratios.last()), (Some(first), Some(last)) if last < first)
 }

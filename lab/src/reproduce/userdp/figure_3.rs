@@ -140,13 +140,13 @@ impl Compared {
         self.uls.iter().find(|score| score.algorithm == wanted)
     }
 
-    /// Of the group size with the least error.
+    /// The score of the ULS group size with the smallest error.
     fn best_uls(&self) -> &Score {
         let least = |a: &&Score, b: &&Score| a.mean().total_cmp(&b.mean());
         self.uls.iter().min_by(least).unwrap_or(&self.els)
     }
 
-    /// How much less the error of the best ULS is than that of ELS, with its standard error by paired trials.
+    /// The difference between the errors of ELS and of the best ULS, with its standard error by paired trials.
     fn gain(&self) -> (f64, f64) {
         let pairs = self.els.errors.iter().zip(&self.best_uls().errors);
         let differences: Vec<f64> = pairs.map(|(els, uls)| els - uls).collect();
@@ -316,7 +316,7 @@ fn grows<'a>(says: &'static str, sweep: impl Iterator<Item = &'a Compared>) -> S
     }
 }
 
-/// Where the paper finds that more than one example a user helps.
+/// The cases in which the paper finds that more than one example per user helps.
 fn groups_help(epsilons: &[Compared], budgets: &[Compared], withins: &[Compared]) -> Statement {
     let ends = [
         ("smallest epsilon", epsilons.first()),

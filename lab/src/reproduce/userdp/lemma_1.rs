@@ -21,7 +21,7 @@ const EXAMPLES: [u32; 6] = [1, 2, 4, 8, 16, 32];
 const NOISE: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
 const PROBABILITIES: [f64; 5] = [1e-3, 0.01, 0.1, 0.5, 0.9];
 
-/// What rounding may do to a logarithm of a moment near zero.
+/// The error that rounding may add to the logarithm of a moment near zero.
 const ROUNDING: f64 = 1e-12;
 
 /// Most terms of the expansion.
@@ -63,7 +63,7 @@ fn by_quadrature(order: u32, examples: u32, s: f64, p: f64) -> f64 {
     log_sum(logs.collect::<Vec<_>>().into_iter()) - (PER_WIDTH * std::f64::consts::TAU.sqrt()).ln()
 }
 
-/// The same by the expansion of appendix C: the mean of `exp((S^2 - sum c_i^2) / (2 s^2))` over `alpha` independent counts,
+/// Computes the moment by the expansion of appendix C: the mean of `exp((S^2 - sum c_i^2) / (2 s^2))` over `alpha` independent counts,
 /// each multiset of counts once. `None` where there are too many.
 fn by_expansion(order: u32, examples: u32, s: f64, p: f64) -> Option<f64> {
     let terms = (1..=u64::from(order)).try_fold(1u64, |terms, k| {

@@ -391,7 +391,7 @@ fn changes(honest: &[u8], changes: &[(&str, &str)]) -> Result<Vec<Case>> {
     Ok(found)
 }
 
-/// What no JSON document of ours is.
+/// JSON documents that none of our files may be.
 fn documents(honest: &[u8]) -> Result<Vec<Case>> {
     let text = String::from_utf8(honest.to_vec())?;
     let half = (0..=text.len() / 2)

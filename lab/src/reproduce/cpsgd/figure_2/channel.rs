@@ -1,4 +1,4 @@
-//! What becomes of the clients' gradients on the way to the server.
+//! The channel of the figure: rotation, quantisation and noise between the clients' gradients and the server.
 
 use undertone_aggregation::{Encoding, ModularVec};
 use undertone_mechanisms::NoiseKey;
@@ -76,7 +76,7 @@ impl Channel for Gaussian {
 #[derive(Debug)]
 pub(super) struct Rotated<'a> {
     encoding: &'a Encoding,
-    /// Of the rotations, which all share, and of the clients' own keys.
+    /// The key of the rotations, which all clients share, and of each client's own key.
     key: NoiseKey,
 }
 

@@ -15,7 +15,7 @@ const LAYERS: [usize; 4] = [PIXELS, 60, 60, CLASSES];
 const TEST_FROM: u64 = 1 << 40;
 const TEST: u64 = 10_000;
 
-/// What all runs of the figure have in common.
+/// The settings that all runs of the figure share.
 #[derive(Debug, Clone)]
 pub(super) struct Task {
     pub(super) clients: u64,
@@ -28,7 +28,7 @@ pub(super) struct Task {
 
 /// From the clipped gradients of a round to what the server makes of their mean.
 pub(super) trait Channel: Sync {
-    /// What one thread sums up.
+    /// The sum that one thread computes.
     type Sum: Send;
 
     /// The sum over some of the clients.
@@ -41,7 +41,7 @@ pub(super) trait Channel: Sync {
 }
 
 impl Task {
-    /// What the figure trains.
+    /// The settings of the figure's training.
     pub(super) const FIGURE: Self = Self {
         clients: 10_000,
         rounds: 60,

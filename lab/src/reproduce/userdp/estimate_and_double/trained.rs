@@ -19,7 +19,7 @@ const PROBED: usize = 128;
 /// Gradient norms and what they are of.
 #[derive(Debug)]
 pub(super) struct Measured {
-    /// What was measured on.
+    /// The name of the corpus of the measurement.
     pub(super) corpus: String,
     /// Users to sample from.
     pub(super) users: u64,

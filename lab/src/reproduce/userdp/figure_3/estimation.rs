@@ -28,7 +28,7 @@ type Vector = [f32; DIM];
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Setting {
     pub(super) epsilon: f64,
-    /// Expected gradients a step.
+    /// Expected gradients per step.
     pub(super) budget: u32,
     /// `sigma_2`, the standard deviation of a user's examples about the user's mean.
     pub(super) within: f64,
@@ -116,7 +116,7 @@ pub(super) struct Tuning {
     pub(super) clip_norm: f32,
 }
 
-/// What everybody wrote, and the mean behind it.
+/// The examples of all users, and the mean that they were drawn around.
 pub(super) struct Population {
     mean: Vector,
     /// User by user.
@@ -127,7 +127,7 @@ pub(super) struct Population {
 /// Keys of what is drawn: one for the population, one for the noise.
 const POPULATION_SEED: u64 = 1;
 const NOISE_SEED: u64 = 2;
-/// Of what each algorithm samples.
+/// The seed of the samples that each algorithm draws.
 const SAMPLING_SEED: u64 = 3;
 
 impl Population {
@@ -236,7 +236,7 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// Of the next step.
+    /// Returns the sample of the next step.
     fn next(&mut self) -> &[Vector] {
         self.averages.clear();
         // Exact to 2^-32: a simulation.
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// One example a user at a time: both algorithms would sum up as many gradients, of as many users.
+    /// One example per user and step: both algorithms would sum up as many gradients, of as many users.
     #[test]
     fn samples_are_as_many_as_the_budget() {
         let population = Population::draw(1.0, 3).unwrap();
