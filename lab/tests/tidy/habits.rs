@@ -153,6 +153,35 @@ fn links_lead_to_files_and_headings_that_exist() {
     assert!(count > 20, "only {count} links were found");
 }
 
+/// A row of a table that links to one source file names parts of it: `Type`, `function`, `CONSTANT`.
+#[test]
+fn names_beside_a_linked_source_file_occur_in_it() {
+    let mut count = 0;
+    for page in files(".md") {
+        let text = read(&page);
+        for row in text.lines().filter(|line| line.starts_with('|')) {
+            let links = links(row);
+            let [link] = links.as_slice() else { continue };
+            if !link.ends_with(".rs") {
+                continue;
+            }
+            let source = read(&page.parent().expect("a folder").join(link));
+            let is_name = |word: &&str| {
+                let mut characters = word.chars();
+                characters.all(|c| c.is_ascii_alphanumeric() || c == '_') && word.len() > 3
+            };
+            let words: std::collections::HashSet<&str> = source
+                .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .collect();
+            for name in row.split('`').skip(1).step_by(2).filter(is_name) {
+                assert!(words.contains(name), "{}: {link} has no `{name}`", page.display());
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 50, "only {count} names were found");
+}
+
 #[test]
 fn paths_that_documents_name_exist() {
     const FOLDERS: [&str; 9] = [
