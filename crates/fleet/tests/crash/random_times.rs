@@ -16,17 +16,25 @@ fn killed_at_random(size: Size, devices: usize, kills: u64, at_least: u64) {
     let template = Template::new(size);
     let folder = template.copy();
     // Kills are spread over the rounds: a task that is ahead of them gets lives that are too short for a release. The other lives grow
-    // longer while no round is released, and shorter after one.
+    // longer while no round is released, and shorter after one. A device that joined an attempt which a kill abandoned takes no
+    // part in the same round again, so few lives of one round are that short: too many would leave the round without devices.
     let (mut longest, mut last) = (0.4, 0);
-    let dooms = move |start: u64, head: u64| match start {
-        start if start > kills => Doom::None,
-        start if (head + 1) * kills > start * size.rounds => {
-            Doom::Within(Duration::ZERO, Duration::from_millis(150))
+    let (mut round, mut short) = (0, 0);
+    let dooms = move |start: u64, head: u64| {
+        if head > round {
+            (round, short) = (head, 0);
         }
-        _ => {
-            longest = f64::clamp(longest * if head > last { 0.7 } else { 1.3 }, 0.2, 30.0);
-            last = head;
-            Doom::Within(Duration::ZERO, Duration::from_secs_f64(longest))
+        match start {
+            start if start > kills => Doom::None,
+            start if short < 12 && (head + 1) * kills > start * size.rounds => {
+                short += 1;
+                Doom::Within(Duration::ZERO, Duration::from_millis(150))
+            }
+            _ => {
+                longest = f64::clamp(longest * if head > last { 0.7 } else { 1.3 }, 0.2, 30.0);
+                last = head;
+                Doom::Within(Duration::ZERO, Duration::from_secs_f64(longest))
+            }
         }
     };
     let outside = Outside::new(folder.path(), ChildClock::Machine, Box::new(dooms), kills + 3, 5);
