@@ -30,6 +30,7 @@ pub(crate) mod pretrain;
 pub(crate) mod publish;
 pub(crate) mod report;
 pub(crate) mod serve;
+pub(crate) mod shell;
 pub(crate) mod simulate;
 pub(crate) mod sweep;
 pub(crate) mod task;

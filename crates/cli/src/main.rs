@@ -13,11 +13,12 @@ mod wiping;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
     account, advise, audit, backup, data, device, eval, export, fleet, generate, identity, mechanism,
-    personalize, plan, predict, pretrain, publish, report, serve, simulate, sweep, task, train, verify,
+    personalize, plan, predict, pretrain, publish, report, serve, shell, simulate, sweep, task, train,
+    verify,
 };
 use output::Output;
 
@@ -132,6 +133,14 @@ enum Command {
     /// Each device is a real one with keys, memory and texts of its own, and the texts come from a documented process. At the end a
     /// funnel shows how far the sessions came. Keys and draws follow from the seed, so these devices protect nobody.
     Fleet(Box<fleet::FleetArgs>),
+    /// Print the completions of a shell, for the file that the shell reads.
+    ///
+    /// For example, `undertone completions bash > ~/.local/share/bash-completion/completions/undertone`.
+    Completions(shell::CompletionsArgs),
+    /// Write the manual pages of all commands, for `man`.
+    ///
+    /// For example, `undertone manual ~/.local/share/man/man1` and then `man undertone-train`.
+    Manual(shell::ManualArgs),
 }
 
 fn main() -> ExitCode {
@@ -172,6 +181,8 @@ fn main() -> ExitCode {
         Command::Identity(args) => identity::run(args, &output),
         Command::Device(args) => device::run(*args, &output),
         Command::Fleet(args) => fleet::run(&args, &output),
+        Command::Completions(args) => shell::completions(&args, Arguments::command(), &output),
+        Command::Manual(args) => shell::manual(&args, Arguments::command(), &output),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
