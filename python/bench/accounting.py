@@ -1,6 +1,11 @@
-"""Times accounting through Python, with dp-accounting beside it where it is installed: CPU seconds, median of several turns."""
+"""Times accounting through Python: CPU milliseconds, medians of several turns, without the first turn.
+
+Peers stand beside it where they are installed: dp-accounting, and opake (its package opake-dpsgd). Each turn asks all
+packages in a row, so that other work on the machine slows all of them.
+"""
 
 import importlib.util
+import itertools
 import statistics
 import subprocess
 import sys
@@ -9,6 +14,8 @@ import time
 import undertone_dp as udp
 
 TURNS = 7
+PEER_TURNS = 3
+OURS = "undertone-dp"
 ROUND = udp.Event.PoissonGaussian(sampling_probability=0.01, noise_multiplier=1.0)
 CALIBRATED = udp.Event.PoissonGaussian(sampling_probability=0.00163735, noise_multiplier=1.0)
 
@@ -49,14 +56,42 @@ def theirs():
     }
 
 
-def cpu_seconds(question, turns):
-    question()
-    taken = []
-    for _ in range(turns):
-        start = time.process_time()
-        answer = question()
-        taken.append(time.process_time() - start)
-    return statistics.median(taken), answer
+def opake():
+    import opake.accounting as core
+    import opake.dpsgd.accounting as dpsgd
+
+    # It keeps its answers: no two turns ask quite the same.
+    turn = itertools.count()
+
+    def process(q, z, rounds):
+        return dpsgd.poisson(dpsgd.gaussian(z), sample_rate=q) * rounds
+
+    def epsilon(rounds):
+        return process(0.01, 1.0 + 1e-12 * next(turn), rounds).epsilon_at(1e-6)
+
+    def noise():
+        budget, upper = core.epsilon_budget(1.0, delta=1e-9), 2.0 + 1e-9 * next(turn)
+        # A smaller tolerance ends in an error.
+        return core.calibrate(budget, lambda z: process(0.00163735, z, 3000), 0.5, upper, tolerance=2e-5).param
+
+    return {
+        "PLD epsilon, 1000 rounds": lambda: epsilon(1000),
+        "PLD epsilon, 10^6 rounds": lambda: epsilon(10**6),
+        "noise multiplier, 3000 rounds": noise,
+    }
+
+
+def cpu_seconds(questions):
+    """The median and the answer of each package, asked in turns."""
+    taken, answers = {package: [] for package in questions}, {}
+    for turn in range(TURNS + 1):
+        for package, question in questions.items():
+            if turn > PEER_TURNS and package != OURS:
+                continue
+            start = time.process_time()
+            answers[package] = question()
+            taken[package].append(time.process_time() - start)
+    return {package: (statistics.median(times[1:]), answers[package]) for package, times in taken.items()}
 
 
 def import_seconds(name):
@@ -70,17 +105,20 @@ def import_seconds(name):
 
 
 def main():
-    packages = [("undertone-dp", ours(), TURNS)]
-    names = ["undertone_dp"]
+    packages, names = {OURS: ours()}, ["undertone_dp"]
     if importlib.util.find_spec("dp_accounting"):
-        packages.append(("dp-accounting", theirs(), 3))
+        packages["dp-accounting"] = theirs()
         names.append("dp_accounting")
-    for package, questions, turns in packages:
-        for name, question in questions.items():
-            seconds, answer = cpu_seconds(question, turns)
-            print(f"{package:14} {name:30} {1e3 * seconds:10.4f} ms CPU   {answer}")
+    if importlib.util.find_spec("opake") and importlib.util.find_spec("opake.dpsgd"):
+        packages["opake"] = opake()
+        names.append("opake.dpsgd.accounting")
+    for name in packages[OURS]:
+        found = cpu_seconds({package: own[name] for package, own in packages.items() if name in own})
+        for package, (seconds, answer) in found.items():
+            times = seconds / found[OURS][0]
+            print(f"{name:30} {package:14} {1e3 * seconds:10.4f} ms CPU {times:8.1f} times ours   {answer}", flush=True)
     for name in names:
-        print(f"{name:14} {'import, above bare Python':30} {1e3 * import_seconds(name):10.4f} ms wall")
+        print(f"{'import, above bare Python':30} {name:24} {1e3 * import_seconds(name):10.4f} ms wall", flush=True)
 
 
 main()

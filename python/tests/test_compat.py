@@ -106,6 +106,36 @@ def test_true_positive_rates_are_those_of_a_gaussian():
     assert got == pytest.approx(want, rel=1e-6) and (got >= np.array(want) - 1e-12).all()
 
 
+@pytest.mark.parametrize("mu", [0.05, 1.0, 5.0])
+def test_gaussians_have_their_own_gdp_parameter(mu):
+    accountant = dp.pld.PLDAccountant().compose(dp.GaussianDpEvent(2 / mu), 4)
+    grid = dp.pld.privacy_loss_distribution.from_gaussian_mechanism(1 / mu)
+    for found in [accountant.get_gdp_parameter_estimate(), grid.get_gdp_parameter_estimate()]:
+        assert mu * (1 - 1e-9) <= found <= mu * (1 + 2e-3)
+    # Fewer statements leave more to a test, and fewer rates hide more of it.
+    coarse = accountant.get_gdp_parameter_estimate(deltas=[1e-12, 1e-6, 1e-3])
+    assert coarse > accountant.get_gdp_parameter_estimate()
+    assert accountant.get_gdp_parameter_estimate([0.1], [1e-12, 1e-6, 1e-3]) <= coarse
+
+
+def test_gdp_parameters_of_other_events():
+    assert dp.pld.PLDAccountant().get_gdp_parameter_estimate() == 0
+    assert dp.pld.PLDAccountant().compose(dp.NonPrivateDpEvent()).get_gdp_parameter_estimate() == math.inf
+    # Losses are infinite with probability 1e-6: no Gaussian is as bad at rates below.
+    stated = dp.pld.PLDAccountant().compose(dp.EpsilonDeltaDpEvent(1.0, 1e-6))
+    assert stated.get_gdp_parameter_estimate() == math.inf
+    # The best test finds `e^eps rate + delta`, or misses `e^-eps (1 - rate - delta)`.
+    normal = statistics.NormalDist()
+    want = max(
+        -normal.inv_cdf(max(1 - math.e * rate - 1e-6, math.exp(-1) * (1 - rate - 1e-6))) - normal.inv_cdf(rate)
+        for rate in (1e-3, 0.2)
+    )
+    assert stated.get_gdp_parameter_estimate([1e-3, 0.2]) == pytest.approx(want, rel=2e-3)
+    for rates, deltas in [([0.0], None), ([0.5, 1.0], None), ([], None), ([0.1], [1.5]), ([math.nan], None)]:
+        with pytest.raises(ValueError, match="must be probabilities"):
+            stated.get_gdp_parameter_estimate(rates, deltas)
+
+
 def expected():
     """Outcomes that are checked in, by test function; what follows a `#` is the reason of a failure."""
     lines = (pathlib.Path(__file__).parent / "compat.txt").read_text().splitlines()

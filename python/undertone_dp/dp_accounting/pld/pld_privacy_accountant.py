@@ -1,11 +1,13 @@
 """The accountant by privacy loss distributions."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from undertone_dp.dp_accounting import dp_event
 from undertone_dp.dp_accounting._native_accountant import NativeAccountant, Relation, kind
+from undertone_dp.dp_accounting.pld import _trade_off
 
 NeighborRel = Relation
 
@@ -44,3 +46,18 @@ class PLDAccountant(NativeAccountant):
             return np.ones(np.shape(false_positive_rates))
         rates = [self._accountant.true_positive_rate(float(rate)) for rate in np.atleast_1d(false_positive_rates)]
         return np.array(rates).reshape(np.shape(false_positive_rates))
+
+    def get_gdp_parameter_estimate(
+        self, false_positive_rates: Sequence[float] | None = None, deltas: Sequence[float] | None = None
+    ) -> float:
+        """An estimate of the `mu` at which Gaussian differential privacy holds.
+
+        It is the smallest `mu` whose trade-off curve is an upper bound on the true positive rate at each of the
+        `false_positive_rates`: by default 500 from 1e-12 to 0.5. The bounds come from the epsilons at `deltas`: by default
+        as many as change the estimate. More deltas make it smaller, more rates make it larger. It is no guarantee,
+        because the rates between those given are not looked at. Infinite if losses are infinite with a probability above
+        the smallest rate.
+        """
+        if self._is_non_private:
+            return math.inf
+        return _trade_off.gdp_parameter(self.get_epsilon, self.get_delta, false_positive_rates, deltas)

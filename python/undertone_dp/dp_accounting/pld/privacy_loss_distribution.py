@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import undertone_dp as udp
 from undertone_dp.dp_accounting import privacy_accountant
-from undertone_dp.dp_accounting.pld import common, pld_pmf, privacy_loss_mechanism
+from undertone_dp.dp_accounting.pld import _trade_off, common, pld_pmf, privacy_loss_mechanism
 from undertone_dp.dp_accounting.pld.privacy_loss_mechanism import AdjacencyType
 
 NeighborRel = privacy_accountant.NeighboringRelation
@@ -71,6 +71,13 @@ class PrivacyLossDistribution:
     def get_epsilon_for_delta(self, delta: float) -> float:
         """The smallest epsilon of at least 0 at `delta`; infinity if there is none."""
         return self._larger(lambda pmf: pmf.get_epsilon_for_delta(delta))
+
+    def get_gdp_parameter_estimate(
+        self, false_positive_rates: Sequence[float] | None = None, deltas: Sequence[float] | None = None
+    ) -> float:
+        """An estimate of the `mu` at which Gaussian differential privacy holds, as that of `PLDAccountant`."""
+        delta = lambda epsilon: float(self.get_delta_for_epsilon(epsilon))  # noqa: E731
+        return _trade_off.gdp_parameter(self.get_epsilon_for_delta, delta, false_positive_rates, deltas)
 
     def validate_composable(self, privacy_loss_distribution: PrivacyLossDistribution) -> None:
         """Refuses a distribution with another interval, or of another kind of bound."""
