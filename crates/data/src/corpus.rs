@@ -1,5 +1,7 @@
 //! An opened corpus: partitions of users with their examples.
 
+mod training;
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -17,6 +17,7 @@ pub mod initial_model;
 mod json_number;
 pub mod language;
 pub mod ledger;
+pub mod likelihood;
 pub mod manifest;
 pub mod membership;
 pub mod metrics;

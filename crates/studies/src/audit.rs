@@ -4,6 +4,8 @@
 //! estimators are those of [`undertone_accounting::audit`], and the replay is [`undertone_run::replay`].
 
 pub mod attack;
+pub mod exposure;
+pub mod inference;
 pub mod lane;
 pub mod mechanism;
 

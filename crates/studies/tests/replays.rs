@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod ranks;
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -52,8 +53,15 @@ const TIMERS: &[&str] = &[
     "privacy.mechanism={kind='banded-toeplitz'}",
 ];
 
-/// The kinds of run; a run of two processes has the bytes of one.
-const KINDS: [(&str, &[&str]); 14] = [
+/// Simulated devices whose timers keep them away for three days, with at most one round per day.
+const DEVICES: &[&str] = &[
+    "cohort={sampling='device_timers',users_per_round=30,timers={timer_hours=72.0,min_round_minutes=1440.0,round_timeout_minutes=2880.0}}",
+    "participation={min_sep=3}",
+    "privacy.mechanism={kind='fhu'}",
+];
+
+/// The kinds of run. Restarts belong to trees alone, so there is no BLT with restarts.
+const KINDS: [(&str, &[&str]); 15] = [
     ("FedAvg", &[]),
     ("fixed size", FIXED),
     ("ULS", ULS),
@@ -68,6 +76,7 @@ const KINDS: [(&str, &[&str]); 14] = [
     ("tree with restarts", TREE),
     ("banded", BANDED),
     ("min separation", TIMERS),
+    ("device timers", DEVICES),
 ];
 
 fn clean(kind: &str, found: &Replay) {
@@ -85,7 +94,10 @@ fn clean(kind: &str, found: &Replay) {
     for name in ["R0", "R1", "R2", "R6"] {
         assert!(asked(name), "{kind}: {name} was not asked");
     }
-    let correlated = matches!(kind, "BLT" | "tree with restarts" | "banded" | "min separation");
+    let correlated = matches!(
+        kind,
+        "BLT" | "tree with restarts" | "banded" | "min separation" | "device timers" | "two ranks"
+    );
     assert!(!correlated || !natural || asked("R5"), "{kind}: R5 was not asked");
 }
 
@@ -114,9 +126,12 @@ fn clean_runs_of_all_kinds_fail_no_check() {
 }
 
 #[test]
-#[ignore = "long: 378 replays"]
+#[ignore = "long: 406 replays"]
 fn many_clean_runs_of_all_kinds_fail_no_check() {
-    (2..16).for_each(all_kinds);
+    for seed in 2..16 {
+        all_kinds(seed);
+        println!("seed {seed}: 29 replays, no failed check");
+    }
 }
 
 /// The releases of the clients' noise are compared, and their sums are not: R1 and R4 do not apply.
@@ -151,4 +166,15 @@ fn a_resumed_run_replays_as_one() {
         "resumed",
         &replayed(&summary.run_dir, Battery::Natural, PopulationMode::Public),
     );
+}
+
+/// Two ranks train the run, and one process replays it.
+#[test]
+fn a_run_of_two_ranks_replays_as_one() {
+    let file = file(BANDED);
+    let runs = tempfile::tempdir().unwrap();
+    let run_dir = ranks::trained_by_two(&file, &options(runs.path(), false));
+    for battery in [Battery::Natural, Battery::Adversarial] {
+        clean("two ranks", &replayed(&run_dir, battery, PopulationMode::Public));
+    }
 }

@@ -32,9 +32,9 @@ enum Command {
     /// The run is made again from its seed in a temporary folder, and each round must have the parameters that the ledger names.
     /// An audited round costs about twice its training.
     Replay(replay::ReplayArgs),
-    /// Attack the final model of a run: find the users who were trained on by the loss of their texts.
+    /// Attack the final model of a run: find the users who were trained on, or the secrets of invented users.
     ///
-    /// The figures are exact statistics of users. They are for those who run the training, and no part of a release.
+    /// Figures about users are exact statistics of them. They are for those who run the training, and no part of a release.
     Attack(attack::AttackArgs),
     /// Let canaries take part in a rehearsal of a run's mechanism, and bound epsilon from guesses about them.
     ///

@@ -216,12 +216,24 @@ fn replays_with_invented_updates_and_of_secure_sums_exit_with_0() {
     }
 }
 
+/// A tiny run of 70 people with few texts, and 39 held-out people.
+fn few_people() -> Folder {
+    people("words = 60, median_sentences = 4.0, sentence_spread = 0.3")
+}
+
+/// A tiny run of 70 people from this population, and 39 held-out people.
+fn people(population: &str) -> Folder {
+    let source = format!(
+        "{{ kind = \"synthetic\", users = 120, {population} }}\n\
+         split = {{ kind = \"held_out_users\", validation = 0.4, test = 0.1 }}"
+    );
+    Folder::trained(over(&source).replace("embed = 8\nhidden = 12", "embed = 16\nhidden = 48"))
+}
+
 /// The control learns the texts of 70 people by heart: the attack finds them, so it would have found them in the run.
 #[test]
 fn an_attack_on_a_private_model_stays_within_its_limit_and_its_control_works() {
-    let source = "{ kind = \"synthetic\", users = 120, words = 60, median_sentences = 4.0, sentence_spread = 0.3 }\n\
-                  split = { kind = \"held_out_users\", validation = 0.4, test = 0.1 }";
-    let folder = Folder::trained(over(source).replace("embed = 8\nhidden = 12", "embed = 16\nhidden = 48"));
+    let folder = few_people();
     let attack = folder.json("audit attack runs/tiny --control 800 --out audit-private.json");
     assert_eq!(attack, json(&folder.text("audit-private.json")));
     let (private, control) = (&attack["attack"], &attack["control"][1]);
@@ -246,6 +258,88 @@ fn an_attack_on_a_private_model_stays_within_its_limit_and_its_control_works() {
         --users: expected at least 2, got 1
         $ audit attack runs/tiny --control 0
         --control
+        $ audit attack runs/tiny --holdback 0.1
+        --holdback: expected another `--kind` with it, got membership
+        $ audit attack runs/tiny --kind exposure --users 5
+        --users: expected another `--kind` with it, got exposure
+        $ audit attack runs/tiny --kind user-inference --secrets 5
+        --secrets: expected another `--kind` with it, got user-inference
+        $ audit attack runs/tiny --kind user-inference --holdback 1
+        `--holdback`: expected a number in (0, 1), got 1
+        $ audit attack runs/tiny --kind user-inference --reference run.toml
+        run.toml
         ",
+    );
+}
+
+/// Texts that were trained on give members away under a control without privacy, and a private model keeps to its limit.
+#[test]
+fn user_inference_scores_texts_relative_to_a_reference() {
+    let folder = few_people();
+    let line = "audit attack runs/tiny --kind user-inference";
+    let attack = folder.json(format!("{line} --control 800"));
+    assert_eq!(attack["kind"], "user-inference");
+    let (private, control) = (&attack["attack"], &attack["control"][1]);
+    assert!(
+        number(&private["auc_interval"][0]) <= number(&attack["limit"]["auc"]),
+        "{attack}"
+    );
+    assert!(number(&control["auc"]) >= 0.9, "{attack}");
+    assert!(
+        number(&control["auc_interval"][0]) > number(&private["auc_interval"][1]),
+        "{attack}"
+    );
+    assert_eq!(attack["whole_texts"]["members"], private["members"]);
+    // Relative to itself, the model gives every text the ratio of one: all scores are ties, and the area is one half.
+    let itself = folder.json(format!("{line} --reference runs/tiny/model.safetensors"));
+    assert_eq!(itself["attack"]["auc"], 0.5, "{itself}");
+}
+
+/// Texts that were held back give people with habits of their own away under a control without privacy. A private copy keeps to its limit.
+#[test]
+fn user_inference_from_fresh_texts_tests_a_copy() {
+    let folder = people(
+        "words = 200, habits = 200, habit_strength = 0.9, median_sentences = 16.0, sentence_spread = 0.3",
+    );
+    let line = "audit attack runs/tiny --kind user-inference";
+    let attack = folder.json(line);
+    let fresh = folder.json(format!("{line} --holdback 0.25 --control 600"));
+    assert!(
+        number(&fresh["attack"]["auc_interval"][0]) <= number(&fresh["limit"]["auc"]),
+        "{fresh}"
+    );
+    assert!(number(&fresh["control"][1]["auc_interval"][0]) > 0.5, "{fresh}");
+    let tokens = |attack: &serde_json::Value| number(&attack["attack"]["median_tokens"][0]);
+    assert!(tokens(&fresh) < 0.5 * tokens(&attack), "{fresh}");
+    folder.show(
+        format!("{line} --holdback 0.25"),
+        "A copy of this run was trained without some texts ... This run itself was not tested ... No positive control was made",
+    );
+}
+
+/// The control learns secrets by heart, and the private copy ranks them as it ranks any candidate.
+#[test]
+fn secrets_are_exposed_by_a_control_and_within_the_limit_by_a_private_copy() {
+    let folder = few_people();
+    let line = "audit attack runs/tiny --kind exposure --secrets 6";
+    let attack = folder.json(format!("{line} --control 800 --out exposure.json"));
+    assert_eq!(attack, json(&folder.text("exposure.json")));
+    assert_eq!(attack["candidates"], 1 << 20);
+    let (private, control) = (&attack["attack"], &attack["control"][1]);
+    assert_eq!(private["exposures"].as_array().map(Vec::len), Some(6));
+    let limit = number(&attack["limit_95"]);
+    assert!(limit < 20.0, "{attack}");
+    // Each of six secrets is above its limit with a probability below 0.05: three or more with one below 0.0023.
+    assert!(number(&private["above_limit"]) <= 2.0, "{attack}");
+    // The control knows the secrets that fill all texts of a user. Those in few texts are harder to learn for so small a model.
+    assert_eq!(control["median_by_texts"][2][0], 16);
+    assert!(number(&control["median_by_texts"][2][1]) >= 15.0, "{attack}");
+    assert!(
+        number(&control["median"]) > number(&private["highest"]),
+        "{attack}"
+    );
+    folder.show(
+        "audit attack runs/tiny --kind exposure --secrets 2",
+        "95 % probability per secret ... invented users in a copy of this run ... No positive control was made",
     );
 }

@@ -1,4 +1,4 @@
-//! Attacks on the final model of a run: membership by loss, with a positive control.
+//! Attacks on the final model of a run: membership by loss, with a positive control; and what all attacks share.
 //!
 //! PRIVACY: the figures are exact statistics of users. They belong to `audit-private.json`, which is no part of any release.
 
@@ -13,7 +13,10 @@ use undertone_coordinator::task::{ClipConfig, EstimatorConfig};
 use undertone_run::config::RunFile;
 use undertone_run::error::Result;
 use undertone_run::membership::{self, Losses};
-use undertone_run::{RunOptions, Silent, train};
+use undertone_run::{RunOptions, Silent, Summary, train};
+
+/// The schema of attack files.
+pub(super) const SCHEMA: &str = "undertone.audit-private/1";
 
 /// The rate of false alarms at which an attack is stated.
 const FALSE_ALARMS: f64 = 0.01;
@@ -63,7 +66,7 @@ pub struct Limit {
 pub struct Attack {
     /// `undertone.audit-private/1`.
     pub schema: &'static str,
-    /// The kind of attack.
+    /// The kind of attack: `membership` or `user-inference`.
     pub kind: &'static str,
     /// The name of the run.
     pub run: String,
@@ -73,8 +76,11 @@ pub struct Attack {
     /// The limits of that claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// The attack on the model of the run.
+    /// The attack on the model.
     pub attack: Membership,
+    /// User inference: the same attack with whole texts as units in place of tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub whole_texts: Option<Membership>,
     /// Rounds of the positive control, and the same attack on its model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control: Option<(u64, Membership)>,
@@ -105,72 +111,88 @@ pub fn membership(
     control: Option<Control<'_>>,
 ) -> Result<Attack> {
     let attack = measured(&membership::losses(run_dir, Some(&file.base), most)?)?;
-    let limit = match &claim {
-        Some(claim) => {
-            let limits = limits(
-                Epsilon::new(claim.epsilon)?,
-                Delta::new(claim.delta)?,
-                FALSE_ALARMS,
-            )?;
-            Some(Limit {
-                auc: limits.auc,
-                auc_gaussian: limits.auc_gaussian,
-                found: limits.tpr,
-                found_gaussian: limits.tpr_gaussian,
-            })
+    let control = match control {
+        Some(control) => {
+            let plain = without_privacy(file, control.rounds);
+            let run_dir = trained(&plain, control.scratch, control.threads)?.run_dir;
+            let losses = membership::losses(&run_dir, Some(&file.base), most)?;
+            Some((control.rounds, measured(&losses)?))
         }
         None => None,
     };
-    let control = match control {
-        Some(control) => Some((control.rounds, controlled(file, control, most)?)),
-        None => None,
-    };
+    Ok(Attack {
+        schema: SCHEMA,
+        kind: "membership",
+        run: file.config.task.name.clone(),
+        limit: limit_of(claim.as_ref())?,
+        claim,
+        attack,
+        whole_texts: None,
+        statements: statements(TRAINED_ON, control.is_some()),
+        control,
+    })
+}
+
+/// The sentence about texts that were trained on.
+pub(super) const TRAINED_ON: &str = "The texts are ones that were trained on: this is membership inference of users, which is stronger \
+                                     than user inference from fresh texts.";
+
+/// The sentences of an attack on people's texts.
+pub(super) fn statements(texts: &str, controlled: bool) -> Vec<String> {
     let mut statements = vec![
-        "The texts are ones that were trained on: this is membership inference of users, which is stronger than user inference from \
-         fresh texts."
+        texts.to_owned(),
+        "It does not show that no better attack exists. The promise is the claim, which rests on proof."
             .to_owned(),
-        "It does not show that no better attack exists. The promise is the claim, which rests on proof.".to_owned(),
         "These figures are exact statistics of users and no part of a release.".to_owned(),
     ];
-    if control.is_none() {
+    if !controlled {
         statements.push(
             "No positive control was made. Without one, an area near one half means only that the attack is weak.".to_owned(),
         );
     }
-    Ok(Attack {
-        schema: "undertone.audit-private/1",
-        kind: "membership",
-        run: file.config.task.name.clone(),
-        claim,
-        limit,
-        attack,
-        control,
-        statements,
-    })
+    statements
 }
 
-/// The attack on the same run without clipping and noise.
-fn controlled(file: &RunFile, control: Control<'_>, most: usize) -> Result<Membership> {
+/// The limits that a claim sets to every attack.
+pub(super) fn limit_of(claim: Option<&GuaranteeRecord>) -> Result<Option<Limit>> {
+    let Some(claim) = claim else {
+        return Ok(None);
+    };
+    let (epsilon, delta) = (Epsilon::new(claim.epsilon)?, Delta::new(claim.delta)?);
+    let limits = limits(epsilon, delta, FALSE_ALARMS)?;
+    Ok(Some(Limit {
+        auc: limits.auc,
+        auc_gaussian: limits.auc_gaussian,
+        found: limits.tpr,
+        found_gaussian: limits.tpr_gaussian,
+    }))
+}
+
+/// A run like the one of the file, without clipping and noise.
+pub(super) fn without_privacy(file: &RunFile, rounds: u64) -> RunFile {
     let mut config = file.config.clone();
     let task = &mut config.task;
-    task.rounds = control.rounds;
+    task.rounds = rounds;
     (task.privacy, task.aggregation, task.participation) = (None, None, None);
     (task.estimate, task.clip, task.estimator) = (None, ClipConfig::None, EstimatorConfig::Exact);
     task.schedule.clear();
     task.user_update.clip_every_step = false;
     config.evaluation.every = 0;
-    let plain = RunFile::new(config, file.base.clone());
+    RunFile::new(config, file.base.clone())
+}
+
+/// Trains a run that an attack needs beside the one that it attacks.
+pub(super) fn trained(file: &RunFile, out: &Path, threads: usize) -> Result<Summary> {
     let options = RunOptions {
-        out: control.scratch.to_owned(),
-        threads: control.threads,
+        out: out.to_owned(),
+        threads,
         resume: false,
     };
-    let summary = train(&plain, &options, &Silent)?;
-    measured(&membership::losses(&summary.run_dir, Some(&file.base), most)?)
+    train(file, &options, &Silent)
 }
 
 /// The attack that guesses the users with the smallest losses.
-fn measured(losses: &Losses) -> Result<Membership> {
+pub(super) fn measured(losses: &Losses) -> Result<Membership> {
     let negated = |losses: &[f64]| losses.iter().map(|loss| -loss).collect::<Vec<f64>>();
     let (members, others) = (negated(&losses.members), negated(&losses.others));
     let area = area(&members, &others)?;

@@ -4,11 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use serde::Serialize;
 use undertone_present::numbers::{epsilon_delta, number};
 use undertone_run::config::RunFile;
 use undertone_run::files::write_json;
 use undertone_run::read;
 use undertone_studies::audit::attack::{Attack, Control, Membership, membership};
+use undertone_studies::audit::exposure::{self, Exposure, Exposures};
+use undertone_studies::audit::inference::{self, user_inference};
 
 use crate::commands::train::threads;
 use crate::output::{Output, facts, value};
@@ -16,8 +19,22 @@ use crate::output::{Output, facts, value};
 /// The kind of an attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// Tell users who were trained on from held-out users.
+    /// Tell users who were trained on from held-out users, by the loss of their texts.
     Membership,
+    /// Tell users who were trained on from held-out users, by the likelihood of their texts relative to a reference model.
+    UserInference,
+    /// Find secrets of invented users in a copy of the run.
+    Exposure,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Membership => "membership",
+            Self::UserInference => "user-inference",
+            Self::Exposure => "exposure",
+        }
+    }
 }
 
 /// Arguments of `undertone audit attack`.
@@ -28,9 +45,18 @@ pub(super) struct AttackArgs {
     /// Set the kind of attack.
     #[arg(long, value_enum, default_value = "membership")]
     kind: Kind,
-    /// Set the max number of users on each side.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    users: usize,
+    /// Set the max number of users on each side (default: 1000).
+    #[arg(long, value_name = "N")]
+    users: Option<usize>,
+    /// Score texts relative to this `model.safetensors` of the same model and words (default: the initial model of the run).
+    #[arg(long, value_name = "MODEL")]
+    reference: Option<PathBuf>,
+    /// Hold this fraction of each user's texts back: train a copy of the run without them, and attack the copy with them.
+    #[arg(long, value_name = "FRACTION")]
+    holdback: Option<f64>,
+    /// Set the number of secrets, each of an invented user (default: 12).
+    #[arg(long, value_name = "N")]
+    secrets: Option<std::num::NonZeroUsize>,
     /// Attack a positive control as well: the same run without clipping and noise, trained for this many rounds.
     #[arg(long, value_name = "ROUNDS")]
     control: Option<std::num::NonZeroU64>,
@@ -45,11 +71,40 @@ pub(super) struct AttackArgs {
     out: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &AttackArgs, output: &Output) -> anyhow::Result<()> {
-    let Kind::Membership = args.kind;
-    if args.users < 2 {
-        bail!("--users: expected at least 2, got {}", args.users);
+impl AttackArgs {
+    /// Refuses options of other kinds of attack, and returns the number of users on each side.
+    fn check(&self) -> anyhow::Result<usize> {
+        let given = [
+            ("--users", self.users.is_some(), self.kind != Kind::Exposure),
+            (
+                "--reference",
+                self.reference.is_some(),
+                self.kind == Kind::UserInference,
+            ),
+            (
+                "--holdback",
+                self.holdback.is_some(),
+                self.kind == Kind::UserInference,
+            ),
+            ("--secrets", self.secrets.is_some(), self.kind == Kind::Exposure),
+        ];
+        for (option, given, belongs) in given {
+            if given && !belongs {
+                bail!(
+                    "{option}: expected another `--kind` with it, got {}",
+                    self.kind.name()
+                );
+            }
+        }
+        match self.users.unwrap_or(1000) {
+            users if users < 2 => bail!("--users: expected at least 2, got {users}"),
+            users => Ok(users),
+        }
     }
+}
+
+pub(super) fn run(args: &AttackArgs, output: &Output) -> anyhow::Result<()> {
+    let users = args.check()?;
     let file = RunFile::read(&args.run.join("config.toml"), &[])
         .with_context(|| format!("{} is not a run directory", args.run.display()))?;
     let file = RunFile::new(file.config, args.base.clone());
@@ -57,26 +112,110 @@ pub(super) fn run(args: &AttackArgs, output: &Output) -> anyhow::Result<()> {
         .privacy
         .and_then(|privacy| privacy.observed);
     let scratch = tempfile::tempdir().context("cannot create a temporary folder")?;
-    let control = args.control.map(|rounds| Control {
-        rounds: rounds.get(),
-        scratch: scratch.path(),
-        threads: threads(args.threads),
-    });
+    let (scratch, threads) = (scratch.path(), threads(args.threads));
+    let rounds = args.control.map(std::num::NonZeroU64::get);
     let bar = output.spinner("attacking");
-    let attack = membership(&args.run, &file, claim, args.users, control);
+    let found = match args.kind {
+        Kind::Membership => {
+            let control = rounds.map(|rounds| Control {
+                rounds,
+                scratch,
+                threads,
+            });
+            membership(&args.run, &file, claim, users, control).map(Found::Users)
+        }
+        Kind::UserInference => {
+            let question = inference::Question {
+                most: users,
+                reference: args.reference.as_deref(),
+                holdback: args.holdback,
+                scratch,
+                threads,
+                control: rounds,
+            };
+            user_inference(&args.run, &file, claim, &question).map(Found::Users)
+        }
+        Kind::Exposure => {
+            let question = exposure::Question {
+                secrets: args.secrets.map_or(12, std::num::NonZeroUsize::get),
+                scratch,
+                threads,
+                control: rounds,
+            };
+            exposure::attack(&args.run, &file, &question).map(Found::Secrets)
+        }
+    };
     bar.finish_and_clear();
-    let attack = attack?;
-    if let Some(out) = &args.out {
-        write_json(out, &attack)?;
+    match found? {
+        Found::Users(attack) => show(args, &attack, &text(&attack), output),
+        Found::Secrets(attack) => show(args, &attack, &text_of_secrets(&attack), output),
     }
-    output.show(&attack, || {
+}
+
+/// The outcome of an attack.
+enum Found {
+    Users(Attack),
+    Secrets(Exposure),
+}
+
+fn show(args: &AttackArgs, attack: &impl Serialize, text: &str, output: &Output) -> anyhow::Result<()> {
+    if let Some(out) = &args.out {
+        write_json(out, attack)?;
+    }
+    output.show(attack, || {
         let written = args.out.as_ref().map(|out| {
             let out = out.display().to_string();
             format!("\n\nThe figures are in {}.", value(&out))
         });
-        text(&attack) + &written.unwrap_or_default()
-    })?;
-    Ok(())
+        text.to_owned() + &written.unwrap_or_default()
+    })
+}
+
+fn text_of_secrets(attack: &Exposure) -> String {
+    let mut rows = vec![("run", attack.run.clone())];
+    if let Some(claim) = &attack.claim {
+        rows.push(("claim", epsilon_delta(claim.epsilon, claim.delta)));
+    }
+    rows.push((
+        "secrets",
+        format!("{}, each one of {} candidates", attack.secrets, attack.candidates),
+    ));
+    rows.push(("attack", of_secrets(&attack.attack)));
+    if let Some(limit) = attack.limit_95 {
+        let above = attack.attack.above_limit.unwrap_or(0);
+        rows.push((
+            "limit",
+            format!(
+                "{} bits with 95 % probability per secret; {above} of {} are above",
+                number(limit),
+                attack.secrets
+            ),
+        ));
+    }
+    if let Some((rounds, control)) = &attack.control {
+        rows.push((
+            "control",
+            format!(
+                "{rounds} rounds without clipping and noise: {}",
+                of_secrets(control)
+            ),
+        ));
+    }
+    facts(rows) + "\n\n" + &attack.statements.join("\n")
+}
+
+fn of_secrets(found: &Exposures) -> String {
+    let by_texts: Vec<String> = found
+        .median_by_texts
+        .iter()
+        .map(|(texts, median)| format!("{} in {texts}", number(*median)))
+        .collect();
+    format!(
+        "exposure {} bits (median), {} at most; medians by number of texts: {}",
+        number(found.median),
+        number(found.highest),
+        by_texts.join(", ")
+    )
 }
 
 fn text(attack: &Attack) -> String {
@@ -85,6 +224,9 @@ fn text(attack: &Attack) -> String {
         rows.push(("claim", epsilon_delta(claim.epsilon, claim.delta)));
     }
     rows.push(("attack", of(&attack.attack)));
+    if let Some(whole) = &attack.whole_texts {
+        rows.push(("whole texts", of(whole)));
+    }
     if let Some(limit) = &attack.limit {
         rows.push((
             "limit",

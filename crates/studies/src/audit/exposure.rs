@@ -1,0 +1,270 @@
+//! Exposure of secrets: how far above all other candidates a model ranks a secret that one invented user wrote.
+//!
+//! A secret is a public prefix and four words. Each word was drawn from a public list of 32 words of its own, so a secret is one of
+//! 2^20 equally likely candidates, and all of them are scored: an exposure is exact, from 0 to 20 bits. The secrets are in the text of a
+//! copy of the run, which has the invented users beside all others. No user of the run is attacked.
+//!
+//! # Source
+//! Carlini et al., "The Secret Sharer" (2019).
+
+use std::path::Path;
+
+use serde::Serialize;
+use undertone_accounting::Epsilon;
+use undertone_accounting::audit::Significance;
+use undertone_accounting::audit::exposure::{exposure, limit};
+use undertone_coordinator::random::Purpose;
+use undertone_coordinator::record::GuaranteeRecord;
+use undertone_data::{Corpus, Split, Vocab};
+use undertone_mechanisms::draws;
+use undertone_run::config::RunFile;
+use undertone_run::error::{Result, RunError};
+use undertone_run::likelihood::{self, Likelihood};
+
+use super::attack::{SCHEMA, trained, without_privacy};
+
+/// Number of words of a prefix.
+const PREFIX: usize = 3;
+
+/// Number of words of a secret.
+const PLACES: usize = 4;
+
+/// Number of words of the list of each place: 32 to the power of four is 2^20.
+const LIST: usize = 32;
+
+/// Number of texts of an invented user.
+const TEXTS: usize = 16;
+
+/// Numbers of texts that hold the secret, spread over all texts; the invented users take turns. They divide [`TEXTS`].
+const REPEATS: [usize; 3] = [1, 4, 16];
+
+/// Exposure of the secrets of one model.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Exposures {
+    /// Median exposure in bits.
+    pub median: f64,
+    /// Largest exposure in bits.
+    pub highest: f64,
+    /// Median exposure by the number of texts that hold the secret.
+    pub median_by_texts: Vec<(usize, f64)>,
+    /// Number of secrets above the limit of the claim, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub above_limit: Option<usize>,
+    /// The exposures in bits, in the order of the secrets.
+    pub exposures: Vec<f64>,
+}
+
+/// An attack by exposure as a file holds it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Exposure {
+    /// `undertone.audit-private/1`.
+    pub schema: &'static str,
+    /// `exposure`.
+    pub kind: &'static str,
+    /// The name of the run.
+    pub run: String,
+    /// The claim of the copy, which has more users than the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim: Option<GuaranteeRecord>,
+    /// Number of secrets, each of an invented user of its own.
+    pub secrets: usize,
+    /// Number of candidates for each secret.
+    pub candidates: u64,
+    /// The exposure that a secret exceeds with a probability of at most 5 % under the claim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_95: Option<f64>,
+    /// The exposures under the model of the copy.
+    pub attack: Exposures,
+    /// Rounds of the positive control, and the exposures under its model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control: Option<(u64, Exposures)>,
+    /// Sentences for readers.
+    pub statements: Vec<String>,
+}
+
+/// The questions of an attack by exposure.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// Number of secrets.
+    pub secrets: usize,
+    /// An empty folder for the runs that are trained, which the caller removes.
+    pub scratch: &'a Path,
+    /// Cores to use.
+    pub threads: usize,
+    /// Rounds of a positive control: the same run without clipping and noise.
+    pub control: Option<u64>,
+}
+
+/// A secret, the public lists that it was drawn from, and the texts of its user.
+#[derive(Debug, Clone, PartialEq)]
+struct Secret {
+    prefix: Vec<u32>,
+    lists: Vec<Vec<u32>>,
+    /// The place of the secret among its candidates.
+    place: usize,
+    /// Number of texts that hold it.
+    repeats: usize,
+    texts: Vec<Vec<u32>>,
+}
+
+/// Trains a copy of a run with invented users, and measures how far their secrets are exposed.
+///
+/// # Errors
+/// [`RunError`] for a vocabulary of fewer than 32 words; from the run and from the training of the copy and the control.
+pub fn attack(run_dir: &Path, file: &RunFile, question: &Question<'_>) -> Result<Exposure> {
+    let (corpus, _) = likelihood::of_run(run_dir, &file.base)?;
+    let secrets = invented(corpus.vocab(), file.config.seed, question.secrets)?;
+    let with_secrets = holding(&corpus, &secrets, question.scratch)?;
+    let measured =
+        |file: RunFile, out: &str, limit_95: &dyn Fn(Option<&GuaranteeRecord>) -> Result<Option<f64>>| {
+            let file = file.with_corpus(with_secrets.clone())?;
+            let summary = trained(&file, &question.scratch.join(out), question.threads)?;
+            let model = Likelihood::trained(&summary.run_dir, &file.config.task.model, corpus.vocab())?;
+            let limit = limit_95(summary.privacy.observed.as_ref())?;
+            let found = exposures(&model, &secrets, limit, question.threads)?;
+            Ok::<_, RunError>((found, summary.privacy.observed, limit))
+        };
+    let copy = RunFile::new(file.config.clone(), file.base.clone());
+    let (attack, claim, limit_95) = measured(copy, "copy", &limit_of)?;
+    let control = match question.control {
+        Some(rounds) => {
+            let (found, ..) = measured(without_privacy(file, rounds), "control", &|_| Ok(None))?;
+            Some((rounds, found))
+        }
+        None => None,
+    };
+    let mut statements = vec![
+        "The secrets are those of invented users in a copy of this run. This run itself was not tested."
+            .to_owned(),
+        "It does not show that no better attack exists. The promise is the claim, which rests on proof."
+            .to_owned(),
+    ];
+    if control.is_none() {
+        statements.push(
+            "No positive control was made. Without one, a small exposure means only that the attack is weak."
+                .to_owned(),
+        );
+    }
+    Ok(Exposure {
+        schema: SCHEMA,
+        kind: "exposure",
+        run: file.config.task.name.clone(),
+        claim,
+        secrets: secrets.len(),
+        candidates: (LIST as u64).pow(PLACES as u32),
+        limit_95,
+        attack,
+        control,
+        statements,
+    })
+}
+
+/// The exposure that a secret exceeds with a probability of at most 5 % under a claim.
+fn limit_of(claim: Option<&GuaranteeRecord>) -> Result<Option<f64>> {
+    let Some(claim) = claim else {
+        return Ok(None);
+    };
+    let limit = limit(Epsilon::new(claim.epsilon)?, claim.delta, Significance::REPORTED)?;
+    Ok(Some(limit))
+}
+
+/// Secrets of invented users. They follow from the seed of the run, or from fresh entropy where it has none.
+fn invented(vocab: &Vocab, seed: Option<u64>, count: usize) -> Result<Vec<Secret>> {
+    let special = vocab.special();
+    let words: Vec<u32> = (0..vocab.len())
+        .filter_map(|id| u32::try_from(id).ok())
+        .filter(|&id| special.is_candidate(id, false))
+        .collect();
+    if words.len() < LIST {
+        let expected = format!("at least {LIST} words, from which secrets are drawn");
+        return Err(RunError::value("data.vocabulary", expected, words.len()));
+    }
+    let randomness = undertone_run::randomness(seed)?;
+    let secret = |index: usize| {
+        let mut generator = randomness.generator(Purpose::Audit, index as u64, 3);
+        let word = |generator: &mut dyn FnMut(u64) -> u64| words[generator(words.len() as u64) as usize];
+        let mut below = |bound| draws::below(bound, &mut generator);
+        let prefix: Vec<u32> = (0..PREFIX).map(|_| word(&mut below)).collect();
+        let lists: Vec<Vec<u32>> = (0..PLACES)
+            .map(|_| {
+                let mut list = words.clone();
+                // The first words of a shuffle are a random list.
+                for place in 0..LIST {
+                    let other = place + below((list.len() - place) as u64) as usize;
+                    list.swap(place, other);
+                }
+                list.truncate(LIST);
+                list
+            })
+            .collect();
+        let drawn: Vec<usize> = (0..PLACES).map(|_| below(LIST as u64) as usize).collect();
+        let place = drawn.iter().fold(0, |place, &word| place * LIST + word);
+        let repeats = REPEATS[index % REPEATS.len()];
+        let texts = (0..TEXTS)
+            .map(|text| {
+                let mut tokens = prefix.clone();
+                match text % (TEXTS / repeats) == 0 {
+                    true => tokens.extend(lists.iter().zip(&drawn).map(|(list, &word)| list[word])),
+                    // The other texts are random words, without the prefix.
+                    false => tokens = (0..PREFIX + PLACES).map(|_| word(&mut below)).collect(),
+                }
+                tokens.push(special.eos);
+                tokens
+            })
+            .collect();
+        Secret {
+            prefix,
+            lists,
+            place,
+            repeats,
+            texts,
+        }
+    };
+    Ok((0..count).map(secret).collect())
+}
+
+/// The corpus with the invented users after all others.
+fn holding(corpus: &Corpus, secrets: &[Secret], cache: &Path) -> Result<Corpus> {
+    let train = corpus.partition(Split::Train);
+    let mut users: Vec<Vec<&[u32]>> = train.users().map(|user| user.examples().collect()).collect();
+    let invented = secrets.iter();
+    users.extend(invented.map(|secret| secret.texts.iter().map(Vec::as_slice).collect::<Vec<_>>()));
+    Ok(corpus.with_training_users(&users, cache)?)
+}
+
+/// The exposure of each secret under a model. A candidate that is as likely as the secret counts as ranked before it.
+fn exposures(
+    model: &Likelihood,
+    secrets: &[Secret],
+    limit: Option<f64>,
+    threads: usize,
+) -> Result<Exposures> {
+    let mut found = Vec::with_capacity(secrets.len());
+    for secret in secrets {
+        let scores = model.of_candidates(&secret.prefix, &secret.lists, threads)?;
+        let own = scores[secret.place];
+        let rank = scores.iter().filter(|score| **score >= own).count();
+        found.push(exposure(rank as u64, scores.len() as u64)?);
+    }
+    let by_texts = REPEATS.iter().filter_map(|&repeats| {
+        let of_texts = secrets.iter().zip(&found);
+        let of_texts: Vec<f64> = of_texts
+            .filter(|(secret, _)| secret.repeats == repeats)
+            .map(|(_, exposure)| *exposure)
+            .collect();
+        (!of_texts.is_empty()).then(|| (repeats, median(&of_texts)))
+    });
+    Ok(Exposures {
+        median: median(&found),
+        highest: found.iter().copied().fold(0.0, f64::max),
+        median_by_texts: by_texts.collect(),
+        above_limit: limit.map(|limit| found.iter().filter(|exposure| **exposure > limit).count()),
+        exposures: found,
+    })
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+}
