@@ -1,5 +1,7 @@
 //! The bound on one contribution, and a sum that enforces it on whatever it adds.
 
+mod device;
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -7,9 +9,11 @@ use undertone_mechanisms::{RawSum, fault::planted};
 
 use crate::clip::{ClipReport, Clipping, Scalings};
 use crate::error::{AggregationError, Result};
-use crate::layout::ParamLayout;
+use crate::layout::{Block, ParamLayout};
 use crate::sum::FixedPointSum;
 use crate::weight::check_weight;
+
+pub use device::{DevicePart, DeviceSum, Factor};
 
 /// The treatment of an update that holds infinities or NaN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +121,12 @@ impl Bound {
         self.non_finite
     }
 
+    /// The blocks of parameters that are bounded together, group after group. Without clipping there is one group of all.
+    #[must_use]
+    pub fn groups(&self) -> Vec<Vec<Block>> {
+        self.clipping.blocks(&self.layout)
+    }
+
     /// Clips a contribution in place, for encoders, which need floats. [`BoundedSum`] clips by a rule of its own, in integers.
     ///
     /// # Errors
@@ -146,7 +156,8 @@ impl Bound {
 ///
 /// # Guarantee
 /// One contribution of weight `w` moves the sum by at most `w` times [`Clipping::bound`], in exact arithmetic and whatever the
-/// caller adds. A sum from which an addition failed is never released.
+/// caller adds. A sum from which an addition failed is never released. Contributions that a device adds are an exception: their
+/// bound holds if the device computes what its kernels say, see [`add_on_device`](Self::add_on_device).
 ///
 /// The rule for the values `g` under a clip norm `S`: `q = trunc(g 2^40)`, `N` is the sum of `q^2`, and `L = floor(S 2^40)`. The
 /// factor is `f = floor(w min(2^30, floor(2^30 L / ceil(sqrt N))))`, and the sum takes `r = trunc(q f / 2^30)` in steps of `2^-40`.

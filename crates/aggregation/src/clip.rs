@@ -2,17 +2,19 @@
 
 mod exact;
 mod kernel;
+mod norm;
 
-use std::iter;
 use std::ops::Range;
 
 use undertone_mechanisms::fault::planted;
 
 use crate::error::{AggregationError, Result, check_len, ensure};
-use crate::layout::{Block, ClipGroup, ParamLayout};
+use crate::layout::{Block, ParamLayout};
 use crate::sum::{UPDATE_LIMIT, out_of_range};
 
 pub(crate) use exact::Scaling;
+pub(crate) use norm::ExactNorm;
+pub use norm::Limbs;
 
 /// The bound on the norm of an update.
 #[derive(Debug, Clone, PartialEq)]
@@ -164,7 +166,8 @@ impl Clipping {
                 true => Scaling::of_short(0.0, 0.0, bound, weight),
                 false => short,
             };
-            let scaling = short.unwrap_or_else(|| Scaling::new(update, &spans, bound, weight));
+            let scaling =
+                short.unwrap_or_else(|| Scaling::of_norm(&ExactNorm::of(update, &spans), bound, weight));
             if bound >= UPDATE_LIMIT && scaling.leaves_range() {
                 return Err(out_of_range(update));
             }
@@ -176,28 +179,35 @@ impl Clipping {
         Ok((ClipReport { norm, clipped }, scalings))
     }
 
+    /// The bounds, one for each group of [`blocks`](Self::blocks); an infinite one without clipping.
+    pub(crate) fn bounds(&self, layout: &ParamLayout) -> Result<Vec<f64>> {
+        let bounds = match self {
+            Self::None => return Ok(vec![f64::INFINITY]),
+            Self::Flat { clip_norm } => vec![*clip_norm],
+            Self::PerLayer { clip_norms } => clip_norms.clone(),
+        };
+        let expected = self.blocks(layout).len();
+        if bounds.len() != expected {
+            let got = bounds.len();
+            return Err(AggregationError::GroupCount { expected, got });
+        }
+        bounds.iter().try_for_each(|&bound| check_norm(bound))?;
+        Ok(bounds)
+    }
+
+    /// The blocks of the parameters that are bounded together.
+    pub(crate) fn blocks(&self, layout: &ParamLayout) -> Vec<Vec<Block>> {
+        match self {
+            Self::None | Self::Flat { .. } => vec![vec![Block::contiguous(0..layout.len())]],
+            Self::PerLayer { .. } => layout.groups().iter().map(|group| group.blocks.clone()).collect(),
+        }
+    }
+
     /// The spans of the parameters that are bounded together, and their bound. Without clipping it is infinite.
     fn groups(&self, layout: &ParamLayout) -> Result<Vec<(Vec<Range<usize>>, f64)>> {
-        let whole = |bound| Ok(vec![(iter::once(0..layout.len()).collect(), bound)]);
-        match self {
-            Self::None => whole(f64::INFINITY),
-            Self::Flat { clip_norm } => {
-                check_norm(*clip_norm)?;
-                whole(*clip_norm)
-            }
-            Self::PerLayer { clip_norms } => {
-                let groups = layout.groups();
-                if clip_norms.len() != groups.len() {
-                    return Err(AggregationError::GroupCount {
-                        expected: groups.len(),
-                        got: clip_norms.len(),
-                    });
-                }
-                clip_norms.iter().try_for_each(|&norm| check_norm(norm))?;
-                let spans = |group: &ClipGroup| group.blocks.iter().flat_map(Block::spans).collect();
-                Ok(groups.iter().map(spans).zip(clip_norms.iter().copied()).collect())
-            }
-        }
+        let bounds = self.bounds(layout)?;
+        let spans = |blocks: Vec<Block>| blocks.iter().flat_map(Block::spans).collect();
+        Ok(self.blocks(layout).into_iter().map(spans).zip(bounds).collect())
     }
 }
 

@@ -20,8 +20,8 @@ mod sum;
 mod weight;
 mod wiped;
 
-pub use bounded::{Added, Bound, BoundedSum, Measured, NonFinite};
-pub use clip::{ClipReport, Clipping};
+pub use bounded::{Added, Bound, BoundedSum, DevicePart, DeviceSum, Factor, Measured, NonFinite};
+pub use clip::{ClipReport, Clipping, Limbs};
 pub use encoding::{
     Encoder, Encoding, EncodingConfig, EncodingKind, EncodingSize, Levels, MeanSquaredError, NoiseDomain,
     RoundEncoding, Sensitivity,

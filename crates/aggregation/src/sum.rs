@@ -74,7 +74,7 @@ impl FixedPointSum {
             return Err(out_of_range(update));
         }
         let scale = truncate_weight(weight) * STEPS;
-        self.change(weight, |first, values| {
+        self.change(steps_of_weight(weight), |first, values| {
             add_scaled(values, &update[first..], scale)
         })
     }
@@ -92,7 +92,7 @@ impl FixedPointSum {
     ) -> Result<()> {
         check_len("update", self.values.len(), update.len())?;
         check_weight(weight)?;
-        self.change(weight, |first, values| {
+        self.change(steps_of_weight(weight), |first, values| {
             let end = first + values.len();
             let from = scalings.partition_point(|(span, _)| span.end <= first);
             let here = scalings[from..].iter().take_while(|(span, _)| span.start < end);
@@ -103,9 +103,18 @@ impl FixedPointSum {
         })
     }
 
+    /// Adds another sum of this grid and its weight in the steps of [`steps_of_weight`].
+    ///
+    /// # Errors
+    /// A wrong length: nothing is added then. [`AggregationError::SumOverflow`] when the sum leaves its range: the sum is then lost.
+    pub(crate) fn merge(&self, sum: &[i64], weight: i64) -> Result<()> {
+        check_len("sum", self.values.len(), sum.len())?;
+        self.change(weight, |first, values| add_steps(values, &sum[first..]))
+    }
+
     /// Adds the weight and lets `add` change the values block by block, given the place of the first. It returns `true` if any
     /// value overflowed.
-    fn change(&self, weight: f64, add: impl Fn(usize, &mut [i64]) -> bool) -> Result<()> {
+    fn change(&self, weight: i64, add: impl Fn(usize, &mut [i64]) -> bool) -> Result<()> {
         let overflow = |index| {
             self.failed.store(true, Ordering::SeqCst);
             Err(AggregationError::SumOverflow {
@@ -113,10 +122,9 @@ impl FixedPointSum {
                 limit: 2.0 * f64::from(VALUE_LIMIT),
             })
         };
-        let added = (truncate_weight(weight) * STEPS) as i64;
         if self
             .weight
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |w| w.checked_add(added))
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |w| w.checked_add(weight))
             .is_err()
         {
             return overflow(0);
@@ -225,6 +233,25 @@ vectorised! {
         }
         overflow < 0
     }
+}
+
+vectorised! {
+    /// `values += sum`; whether any value overflowed.
+    fn add_steps(values: &mut [i64], sum: &[i64]) -> bool {
+        let mut overflow = 0i64;
+        for (value, &added) in values.iter_mut().zip(sum) {
+            let sum = value.wrapping_add(added);
+            // Overflow if and only if both terms have the sign that the sum has not.
+            overflow |= (*value ^ sum) & (added ^ sum);
+            *value = sum;
+        }
+        overflow < 0
+    }
+}
+
+/// A weight in `[0, 1]`, truncated, in steps of the sum.
+pub(crate) fn steps_of_weight(weight: f64) -> i64 {
+    (truncate_weight(weight) * STEPS) as i64
 }
 
 pub(crate) fn out_of_range(update: &[f32]) -> AggregationError {

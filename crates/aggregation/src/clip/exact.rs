@@ -3,22 +3,15 @@
 //! The rule and its proof are with [`BoundedSum`](crate::BoundedSum), in whose words `q`, `N`, `L` and `f` are used here. Values
 //! that share a clip norm share a factor. Every path of the processor gives the same integers, because nothing is rounded.
 
-use std::ops::Range;
-
 use undertone_mechanisms::{FRACTION_BITS, fault::planted};
 use undertone_simd::vectorised;
 
+use super::norm::{ExactNorm, magnitude};
 use crate::sum::UPDATE_LIMIT;
 use crate::weight::weight_steps;
 
-/// Biased exponent of the largest values whose `|q|` stays below `2^62`.
-const MAX_EXPONENT: u32 = 127 + 61 - FRACTION_BITS;
-
 /// Bits of a factor: `2^30` stands for one.
 const FACTOR_BITS: u32 = 30;
-
-/// Values whose squares are added up in one go; a `u64` has room for the partial sums of `2^20`.
-const CHUNK: usize = 1 << 16;
 
 /// Turns the values of one group into the integers that a sum takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +25,7 @@ pub(crate) struct Scaling {
 }
 
 impl Scaling {
-    /// The scaling of finite values whose norm is clearly within the clip norm. It equals that of [`new`](Self::new).
+    /// The scaling of finite values whose norm is clearly within the clip norm. It equals that of [`of_norm`](Self::of_norm).
     ///
     /// `square` is the sum of the squares of the values, with a relative error of at most `slack`. `None` where this does not decide.
     pub(super) fn of_short(square: f64, slack: f64, clip_norm: f64, weight: f64) -> Option<Self> {
@@ -49,18 +42,9 @@ impl Scaling {
         })
     }
 
-    /// The scaling of the finite values at these spans of an update.
-    pub(super) fn new(update: &[f32], spans: &[Range<usize>], clip_norm: f64, weight: f64) -> Self {
-        let values = || spans.iter().map(|span| &update[span.clone()]);
-        let largest = values().map(largest).max().unwrap_or_default();
-        let halvings = (largest >> 23).saturating_sub(MAX_EXPONENT);
-        let mut parts = [0u128; 5];
-        for chunk in values().flat_map(|values| values.chunks(CHUNK)) {
-            for (part, sum) in parts.iter_mut().zip(squares(chunk, halvings)) {
-                *part += u128::from(sum);
-            }
-        }
-        let root = Wide::from_parts(parts).ceil_sqrt();
+    /// The scaling of finite values with this norm.
+    pub(crate) fn of_norm(norm: &ExactNorm, clip_norm: f64, weight: f64) -> Self {
+        let root = norm.root();
         // Floor, and exact: the factor is a power of two, and the conversion truncates and saturates.
         let limit = (clip_norm * (1u64 << FRACTION_BITS) as f64) as u128;
         let exceeds = root > limit;
@@ -71,18 +55,28 @@ impl Scaling {
         };
         Self {
             factor: ((weight_steps(weight) * unweighted) >> 28) as u32,
-            halvings,
+            halvings: norm.halvings(),
             exceeds,
         }
     }
 
+    /// `f`, and the number of times that the values are divided by two.
+    pub(crate) fn numbers(self) -> (u32, u32) {
+        (self.factor, self.halvings)
+    }
+
+    /// The largest magnitude that a value of this norm can have after scaling: `floor(f ceil(sqrt N) / 2^30)`.
+    pub(crate) fn reach(self, norm: &ExactNorm) -> u128 {
+        (u128::from(self.factor) * norm.root()) >> FACTOR_BITS
+    }
+
     /// Returns `true` if the sum takes anything but the values times the weight.
-    pub(super) fn shortens(self) -> bool {
+    pub(crate) fn shortens(self) -> bool {
         self.exceeds || self.halvings > 0
     }
 
     /// Returns `true` if only the range of `q` shortens the values, and not the clip norm.
-    pub(super) fn leaves_range(self) -> bool {
+    pub(crate) fn leaves_range(self) -> bool {
         self.halvings > 0 && !self.exceeds
     }
 
@@ -103,28 +97,6 @@ fn add_nearest(sum: &mut [i64], values: &[f32]) -> bool {
         *place = place.wrapping_add((f64::from(value) * steps).round() as i64);
     }
     false
-}
-
-vectorised! {
-    /// The bits of the largest magnitude.
-    fn largest(values: &[f32]) -> u32 {
-        // Magnitudes of floats are ordered like their bits.
-        values.iter().fold(0, |largest, value| largest.max(value.to_bits() & 0x7fff_ffff))
-    }
-}
-
-vectorised! {
-    /// The sum of the parts of `q^2`, see [`parts`].
-    fn squares(values: &[f32], halvings: u32) -> [u64; 5] {
-        let mut sums = [0; 5];
-        for &value in values {
-            let parts = parts(magnitude(value, halvings));
-            for i in 0..5 {
-                sums[i] += parts[i];
-            }
-        }
-        sums
-    }
 }
 
 vectorised! {
@@ -163,65 +135,9 @@ vectorised! {
     }
 }
 
-/// `|q| = floor(|value| 2^(40 - halvings))`, below `2^62`. The value is finite and its exponent at most `MAX_EXPONENT + halvings`.
-#[inline(always)]
-fn magnitude(value: f32, halvings: u32) -> u64 {
-    let bits = value.to_bits();
-    // Values without the leading bit are below 2^-126: all of their bits are shifted out, this one too.
-    let mantissa = u64::from(bits & 0x7f_ffff | 1 << 23) << 38;
-    mantissa >> (MAX_EXPONENT + halvings).wrapping_sub(bits >> 23 & 0xff).min(63)
-}
-
-/// Five numbers below `2^44` with `q^2 = p0 + 2^22 p1 + 2^42 p2 + 2^64 p3 + 2^84 p4`, for `q` below `2^62`.
-#[inline(always)]
-fn parts(q: u64) -> [u64; 5] {
-    let mask = (1 << 21) - 1;
-    let (a, b, c) = (q & mask, q >> 21 & mask, q >> 42);
-    [a * a, a * b, b * b + 2 * (a * c), b * c, c * c]
-}
-
-/// The number `high 2^84 + low`, with `low` below `2^84`.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Wide {
-    high: u128,
-    low: u128,
-}
-
-impl Wide {
-    /// The sum of the parts of up to `2^32` squares.
-    fn from_parts(p: [u128; 5]) -> Self {
-        let low = p[0] + (p[1] << 22) + (p[2] << 42) + ((p[3] & 0xf_ffff) << 64);
-        Self::carried(p[4] + (p[3] >> 20), low)
-    }
-
-    fn carried(high: u128, low: u128) -> Self {
-        Self {
-            high: high + (low >> 84),
-            low: low & ((1 << 84) - 1),
-        }
-    }
-
-    /// `root^2` for a root below `2^79`.
-    fn square(root: u128) -> Self {
-        let (high, low) = (root >> 42, root & ((1 << 42) - 1));
-        Self::carried(high * high, low * low + ((high * low) << 43))
-    }
-
-    /// The least integer whose square is not below this one, for numbers below `2^156`.
-    fn ceil_sqrt(&self) -> u128 {
-        // Bit by bit, the number of roots whose squares are below.
-        let mut below = 0;
-        for bit in (0..79).rev() {
-            if Self::square(below | 1 << bit) < *self {
-                below |= 1 << bit;
-            }
-        }
-        below + u128::from(*self > Self::square(0))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::norm::{CHUNK, Limbs, MAX_EXPONENT, Wide, parts};
     use super::*;
     use proptest::prelude::*;
 
@@ -337,7 +253,7 @@ mod tests {
             let clip_norm = 10f64.powf(magnitude);
             let steps = (weight * f64::from(1 << 28)) as u128;
             let spans = [0..update.len() / 3, update.len() / 3..update.len()];
-            let scaling = Scaling::new(&update, &spans, clip_norm, weight);
+            let scaling = Scaling::of_norm(&ExactNorm::of(&update, &spans), clip_norm, weight);
             let mut sum = vec![0; update.len()];
             prop_assert!(!scaling.add(&mut sum, &update));
             prop_assert_eq!(&sum, &plain(&update, clip_norm, steps));
@@ -368,7 +284,7 @@ mod tests {
             let whole = 0..update.len();
             let spans = std::slice::from_ref(&whole);
             if let Some(short) = Scaling::of_short(square, slack, clip_norm, weight) {
-                prop_assert_eq!(short, Scaling::new(&update, spans, clip_norm, weight));
+                prop_assert_eq!(short, Scaling::of_norm(&ExactNorm::of(&update, spans), clip_norm, weight));
             } else {
                 // It decides wherever the norm is not near the clip norm.
                 prop_assert!(square.sqrt() >= 0.99 * clip_norm || !(1e-9..=UPDATE_LIMIT).contains(&clip_norm));
@@ -398,6 +314,13 @@ mod tests {
         for part in parts(q) {
             assert!(part.checked_mul(CHUNK as u64).is_some());
         }
+        // The same from the digits of a device, none of which leaves its 64 bits.
+        let square = digits(u128::from(q).pow(2));
+        let largest = ((MAX_EXPONENT + 1) << 23) - 1;
+        let sums = std::array::from_fn(|i| square[i].checked_mul(u64::from(u32::MAX)).unwrap());
+        let limbs = Limbs { largest, sums };
+        assert!(limbs.fits(u32::MAX as usize) && !limbs.fits(u32::MAX as usize - 1));
+        assert_eq!(ExactNorm::of_limbs(&limbs), ExactNorm::new(largest, all));
         // The largest product of a value and a factor.
         let mut sum = [0, 0];
         let (largest, half) = (2f32.powi(22).next_down(), 2f32.powi(21));

@@ -1,0 +1,298 @@
+//! Contributions whose updates lie in the memory of a device such as a GPU: it adds them by factors that are computed here.
+
+use super::{Added, Bound, BoundedSum, NonFinite};
+use crate::clip::{ClipReport, Clipping, ExactNorm, Limbs, Scaling};
+use crate::error::{AggregationError, Result, check_len, setting};
+use crate::layout::Block;
+use crate::sum::{UPDATE_LIMIT, steps_of_weight};
+use crate::weight::check_weight;
+use crate::wiped::Wiped;
+
+/// The largest magnitude that the places of a device's sum may reach.
+const SUM_ROOM: u128 = 1 << 62;
+
+/// The updates of several units in the memory of a device. A unit is a user or one example.
+///
+/// The groups of a unit are those of [`Bound::groups`], in their order. The rule is that of [`BoundedSum`]: the device computes `N`
+/// and adds `r`, and the host computes `f`. All of them are integers, so the device gives the bits that the host would give.
+pub trait DevicePart: Send {
+    /// The number of units.
+    fn units(&self) -> usize;
+
+    /// The number of values in an update.
+    fn parameters(&self) -> usize;
+
+    /// Computes the exact norms: unit after unit, and the groups of each in their order.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn norms(&mut self) -> Result<Vec<Limbs>>;
+
+    /// Copies the update of a unit to the host.
+    ///
+    /// # Errors
+    /// No such unit, a wrong length, or the device failed.
+    fn update(&mut self, unit: usize, into: &mut [f32]) -> Result<()>;
+
+    /// Adds up the updates, scaled by the factors of their units.
+    ///
+    /// # Errors
+    /// Factors of another number of units or groups, or the device failed.
+    fn apply(&mut self, factors: &[Factor]) -> Result<DeviceSum>;
+}
+
+/// A sum that a device computed, in steps of `2^-40`. It can only be merged into a [`BoundedSum`], and is cleared when it is dropped.
+///
+/// ```compile_fail,E0277
+/// # use undertone_aggregation::DeviceSum;
+/// fn show(sum: &DeviceSum) {
+///     println!("{sum:?}");
+/// }
+/// ```
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: a sum without noise must not be printable"
+)]
+pub struct DeviceSum(Wiped<i64>);
+
+impl DeviceSum {
+    /// The values that a device delivered.
+    #[must_use]
+    pub fn new(values: Vec<i64>) -> Self {
+        Self(values.into())
+    }
+}
+
+/// The factors of one unit, from its exact norms.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Factor {
+    weight: i64,
+    report: Option<ClipReport>,
+    groups: Vec<GroupFactor>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct GroupFactor {
+    factor: u32,
+    halvings: u32,
+    /// No value has a larger magnitude after scaling.
+    reach: u128,
+}
+
+impl Factor {
+    /// For each group `f`, and the number of times that the values of the unit are divided by two before they become integers.
+    ///
+    /// A factor of zero adds nothing. That of a unit which is not finite is zero in each group.
+    #[must_use]
+    pub fn groups(&self) -> Vec<(u32, u32)> {
+        let numbers = |group: &GroupFactor| (group.factor, group.halvings);
+        self.groups.iter().map(numbers).collect()
+    }
+
+    /// The outcome for the unit, once the sum of the device is merged. Its norm is that of `q`, rounded.
+    #[must_use]
+    pub fn added(&self) -> Added {
+        self.report.map_or(Added::Discarded, ClipReport::added)
+    }
+}
+
+impl BoundedSum {
+    /// Computes the factors of a unit from the norms of its groups, under a weight in `[0, 1]`.
+    ///
+    /// # Guarantee
+    /// If the norms are those of the unit's values, the values scaled by these factors have a norm of at most the weight times
+    /// [`Clipping::bound`], in exact arithmetic.
+    ///
+    /// # Errors
+    /// A wrong number of norms; norms that no values have; a weight outside `[0, 1]`; no clipping at all, because a device adds only
+    /// what it bounds. [`AggregationError::NotFiniteOnDevice`] with [`NonFinite::Refuse`]. Values that reach `2^22` are an error
+    /// where no clip norm below `2^22` shortens them.
+    pub fn factor(&self, norms: &[Limbs], weight: f64) -> Result<Factor> {
+        check_weight(weight)?;
+        let Bound {
+            layout,
+            clipping,
+            non_finite,
+        } = &self.bound;
+        if *clipping == Clipping::None {
+            let expected = "set, because a device adds only what it bounds";
+            return Err(setting("clip_norm", expected, f64::INFINITY));
+        }
+        let bounds = clipping.bounds(layout)?;
+        check_len("norms of a unit", bounds.len(), norms.len())?;
+        let blocks = clipping.blocks(layout);
+        if (norms.iter().zip(&blocks)).any(|(norm, blocks)| !norm.fits(blocks.iter().map(Block::len).sum())) {
+            return Err(AggregationError::DeviceNorm { unit: 0 });
+        }
+        let weight_steps = steps_of_weight(weight);
+        let norms: Vec<ExactNorm> = norms.iter().map(ExactNorm::of_limbs).collect();
+        if norms.iter().any(|norm| !norm.is_finite()) {
+            if *non_finite == NonFinite::Refuse {
+                return Err(AggregationError::NotFiniteOnDevice);
+            }
+            let nothing = GroupFactor {
+                factor: 0,
+                halvings: 0,
+                reach: 0,
+            };
+            return Ok(Factor {
+                weight: weight_steps,
+                // PRIVACY: as on the host, the unit counts as zero, and keeps its weight.
+                report: None,
+                groups: vec![nothing; norms.len()],
+            });
+        }
+        let (mut square, mut clipped, mut groups) = (0.0, false, Vec::with_capacity(norms.len()));
+        for ((norm, bound), blocks) in norms.iter().zip(bounds).zip(&blocks) {
+            let scaling = Scaling::of_norm(norm, bound, weight);
+            if bound >= UPDATE_LIMIT && scaling.leaves_range() {
+                return Err(overflow(blocks));
+            }
+            square += norm.square();
+            clipped |= scaling.shortens();
+            let (factor, halvings) = scaling.numbers();
+            let reach = scaling.reach(norm);
+            groups.push(GroupFactor {
+                factor,
+                halvings,
+                reach,
+            });
+        }
+        let norm = square.sqrt();
+        Ok(Factor {
+            weight: weight_steps,
+            report: Some(ClipReport { norm, clipped }),
+            groups,
+        })
+    }
+
+    /// Adds a sum that a device computed by these factors, one for each of its units.
+    ///
+    /// # Guarantee
+    /// The sum of the device is refused if a value of it is larger than its units can make it.
+    ///
+    /// # Errors
+    /// A wrong length; factors of other groups; units that could leave the range of the sum together;
+    /// [`AggregationError::DeviceSum`] for a value that is too large. Nothing is added then. [`AggregationError::SumOverflow`] if
+    /// this sum leaves its range: it is then lost.
+    pub fn merge_device(&self, sum: &DeviceSum, factors: &[Factor]) -> Result<()> {
+        let values = &sum.0;
+        check_len("sum of the device", self.bound.layout.len(), values.len())?;
+        let groups = self.bound.groups();
+        for (blocks, reach) in groups.iter().zip(self.reach(factors)?) {
+            for span in blocks.iter().flat_map(Block::spans) {
+                let too_large = |value: &i64| u128::from(value.unsigned_abs()) > reach;
+                if let Some(place) = values[span.clone()].iter().position(too_large) {
+                    let index = span.start + place;
+                    return Err(AggregationError::DeviceSum { index });
+                }
+            }
+        }
+        let weights = factors.iter().map(|factor| factor.weight);
+        let weight = weights.fold(0, i64::saturating_add);
+        self.sum.merge(values, weight)
+    }
+
+    /// Adds the units of a part of a device, whose weights lie in `[0, 1]`, and returns the outcome for each.
+    ///
+    /// The updates of the `audited` units are copied to the host, which computes their norms again. Without clipping the host
+    /// copies and adds every update, because a device adds only what it bounds.
+    ///
+    /// # Guarantee
+    /// Each unit moves the sum by at most its weight times [`Clipping::bound`], in exact arithmetic, if the device computes what
+    /// its kernels say. The audit and the check of the sum detect some devices that do not.
+    ///
+    /// # Errors
+    /// [`AggregationError::DeviceNorm`] if a norm of an audited unit is wrong; the errors of [`factor`](Self::factor), of
+    /// [`merge_device`](Self::merge_device) and of the device; a wrong number of weights or an audited unit that is not there.
+    pub fn add_on_device(
+        &self,
+        part: &mut dyn DevicePart,
+        weights: &[f64],
+        audited: &[usize],
+    ) -> Result<Vec<Added>> {
+        let units = part.units();
+        check_len("weights of the device's units", units, weights.len())?;
+        check_len(
+            "values of the device's updates",
+            self.bound.layout.len(),
+            part.parameters(),
+        )?;
+        weights.iter().try_for_each(|&weight| check_weight(weight))?;
+        if let Some(&unit) = audited.iter().find(|&&unit| unit >= units) {
+            return Err(setting("audited", "below the number of units", unit as f64));
+        }
+        let mut update = Wiped::from(vec![0.0; self.bound.layout.len()]);
+        if self.bound.clipping == Clipping::None {
+            let add = |(unit, &weight)| {
+                part.update(unit, &mut update)?;
+                self.add(&update, weight)
+            };
+            return weights.iter().enumerate().map(add).collect();
+        }
+        let groups = self.bound.groups();
+        let norms = part.norms()?;
+        check_len("norms of the device", units * groups.len(), norms.len())?;
+        let of_unit = |unit: usize| &norms[unit * groups.len()..(unit + 1) * groups.len()];
+        for &unit in audited {
+            part.update(unit, &mut update)?;
+            if !is_norm(of_unit(unit), &groups, &update) {
+                return Err(AggregationError::DeviceNorm { unit });
+            }
+        }
+        let mut factors = Vec::with_capacity(units);
+        for (unit, &weight) in weights.iter().enumerate() {
+            let factor = self.factor(of_unit(unit), weight);
+            factors.push(match factor {
+                Err(AggregationError::DeviceNorm { .. }) => {
+                    return Err(AggregationError::DeviceNorm { unit });
+                }
+                Err(error) => {
+                    // The host names the value, as it does for an update of its own.
+                    part.update(unit, &mut update)?;
+                    return Err(self.measure(&update, weight).err().unwrap_or(error));
+                }
+                Ok(factor) => factor,
+            });
+        }
+        // Before the device adds anything: its sum has no other check of its range.
+        self.reach(&factors)?;
+        let sum = part.apply(&factors)?;
+        self.merge_device(&sum, &factors)?;
+        Ok(factors.iter().map(Factor::added).collect())
+    }
+
+    /// The largest magnitude that the units of a device can give to a place of each group.
+    fn reach(&self, factors: &[Factor]) -> Result<Vec<u128>> {
+        let groups = self.bound.groups();
+        let mut reach = vec![0u128; groups.len()];
+        for factor in factors {
+            check_len("factors of a unit", groups.len(), factor.groups.len())?;
+            for (reach, group) in reach.iter_mut().zip(&factor.groups) {
+                *reach = reach.saturating_add(group.reach);
+            }
+        }
+        match reach.iter().position(|&reach| reach > SUM_ROOM) {
+            Some(group) => Err(overflow(&groups[group])),
+            None => Ok(reach),
+        }
+    }
+}
+
+/// Returns `true` if these are the norms of the update.
+fn is_norm(norms: &[Limbs], groups: &[Vec<Block>], update: &[f32]) -> bool {
+    norms.iter().zip(groups).all(|(norm, blocks)| {
+        let spans: Vec<_> = blocks.iter().flat_map(Block::spans).collect();
+        let (device, host) = (ExactNorm::of_limbs(norm), ExactNorm::of(update, &spans));
+        let both_discard = !device.is_finite() && !host.is_finite();
+        both_discard || device == host
+    })
+}
+
+/// The error of a group whose values leave the range of the sum.
+fn overflow(blocks: &[Block]) -> AggregationError {
+    AggregationError::SumOverflow {
+        index: blocks.first().map_or(0, |block| block.offset),
+        limit: UPDATE_LIMIT,
+    }
+}
