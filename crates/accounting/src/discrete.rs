@@ -168,6 +168,23 @@ impl Outcomes {
         (sum.get() / (order - 1.0)).max(0.0)
     }
 
+    /// The largest loss of one direction; `+inf` where outcomes were left out.
+    pub(crate) fn max_loss(&self, reversed: bool) -> f64 {
+        let missing = if reversed { self.missing_q } else { self.missing_p };
+        if missing > 0.0 {
+            return f64::INFINITY;
+        }
+        let losses = self.pairs().map(|(log_p, log_q)| {
+            let (log_p, log_q) = if reversed { (log_q, log_p) } else { (log_p, log_q) };
+            if log_p == f64::NEG_INFINITY {
+                f64::NEG_INFINITY
+            } else {
+                log_p - log_q
+            }
+        });
+        losses.fold(f64::NEG_INFINITY, f64::max)
+    }
+
     fn pairs(&self) -> impl Iterator<Item = (f64, f64)> {
         self.log_p.iter().copied().zip(self.log_q.iter().copied())
     }

@@ -136,6 +136,30 @@ impl Pair {
         }
     }
 
+    /// The largest loss of this direction; `+inf` where there is none.
+    pub(crate) fn max_loss(&self, reversed: bool) -> f64 {
+        match self {
+            Pair::Mixtures(_) => f64::INFINITY,
+            Pair::Laplace {
+                sampling_probability,
+                scale,
+            } => {
+                let end = scale.recip();
+                if reversed {
+                    -sampled(*sampling_probability, -end)
+                } else {
+                    sampled(*sampling_probability, end)
+                }
+            }
+            Pair::BoundedRange(epsilon) => *epsilon,
+            Pair::Outcomes(outcomes) => outcomes.max_loss(reversed),
+            Pair::Either(cases) => {
+                let cases = cases.iter().map(|(_, pair)| pair.max_loss(reversed));
+                cases.fold(f64::NEG_INFINITY, f64::max)
+            }
+        }
+    }
+
     /// Where losses have atoms, a distance of which all of them are multiples up to a common offset; and whether there
     /// are losses between them.
     pub(crate) fn grid(&self, atoms: &Atoms) -> Option<Grid> {

@@ -11,6 +11,10 @@ use super::tilt_search::{Direction, Outline};
 /// Relative accuracy of epsilon aimed at: of the upper bound, of the lower bound, and of a first look.
 pub(crate) const ACCURACY: f64 = 8e-7;
 const LOWER: f64 = 4e-7;
+/// Relative accuracy of the upper bound of few releases of several kinds: their lattices are short, and finer ones cost little.
+const FINE: f64 = 2.5e-8;
+/// Maximum number of releases for which [`FINE`] is used.
+const FEW: u64 = 24;
 pub(super) const COARSE: f64 = 5e-4;
 /// No delta below this is told apart from zero: the smallest normal number is e^-708.
 pub(super) const MIN_LOG_DELTA: f64 = -800.0;
@@ -33,12 +37,22 @@ impl Composition {
         self.parts.push((pair, count));
     }
 
+    /// The sum of the largest losses: the epsilon of basic composition, at delta zero (`+inf` where none is finite).
+    fn pure_epsilon(&self) -> f64 {
+        let largest = |(pair, count): &(Pair, u64)| {
+            let loss = pair.max_loss(false).max(pair.max_loss(true)).max(0.0);
+            *count as f64 * loss
+        };
+        self.parts.iter().map(largest).sum()
+    }
+
     /// The smallest epsilon at `e^log_delta` (`+inf` where none holds).
     pub(crate) fn epsilon(&self, bound: Bound, log_delta: f64) -> f64 {
         if let Some(single) = self.single_mixture() {
             return single.epsilon(log_delta);
         }
         self.answer(bound, Solve::LogDelta(log_delta))
+            .min(self.pure_epsilon())
     }
 
     /// An upper bound on epsilon of another relative accuracy. By how much it is too large is nearly in proportion.
@@ -46,13 +60,17 @@ impl Composition {
         if let Some(single) = self.single_mixture() {
             return single.epsilon(log_delta);
         }
-        Looked::new(self, Solve::LogDelta(log_delta)).rough_upper(accuracy)
+        let rough = Looked::new(self, Solve::LogDelta(log_delta)).rough_upper(accuracy);
+        rough.min(self.pure_epsilon())
     }
 
     /// `ln` of the smallest delta at `epsilon`.
     pub(crate) fn log_delta(&self, bound: Bound, epsilon: f64) -> f64 {
         if let Some(single) = self.single_mixture() {
             return single.log_delta(epsilon);
+        }
+        if epsilon >= self.pure_epsilon() {
+            return f64::NEG_INFINITY;
         }
         self.answer(bound, Solve::Epsilon(epsilon)).min(0.0)
     }
@@ -73,13 +91,25 @@ impl Composition {
         }
         let target = Solve::LogDelta(log_delta);
         let looked = Looked::new(self, target);
-        (looked.lower(), looked.upper(ACCURACY))
+        let pure = self.pure_epsilon();
+        (looked.lower().min(pure), looked.upper(self.accuracy()).min(pure))
+    }
+
+    /// The accuracy of the upper bound.
+    fn accuracy(&self) -> f64 {
+        let releases = self.parts.iter().map(|(_, count)| *count);
+        let releases = releases.fold(0, u64::saturating_add);
+        if self.parts.len() > 1 && releases <= FEW {
+            FINE
+        } else {
+            ACCURACY
+        }
     }
 
     fn answer(&self, bound: Bound, target: Solve) -> f64 {
         let looked = Looked::new(self, target);
         match bound {
-            Bound::Upper => looked.upper(ACCURACY),
+            Bound::Upper => looked.upper(self.accuracy()),
             Bound::Lower => looked.lower(),
         }
     }

@@ -1,4 +1,4 @@
-"""What a test between two neighbours can find out, from statements of epsilon and delta."""
+"""The power of tests between two neighbours, from statements of epsilon and delta."""
 
 from __future__ import annotations
 
