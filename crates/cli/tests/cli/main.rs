@@ -28,6 +28,7 @@ mod private_sweep;
 mod publish;
 mod registry;
 mod run_directory;
+mod session;
 mod simulate;
 #[cfg(target_os = "linux")]
 mod soak;
