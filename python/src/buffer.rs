@@ -83,6 +83,14 @@ impl<T: Number> View<T> {
         if has_buffer {
             let buffer = PyUntypedBuffer::get(object)?;
             let format = buffer.format().to_string_lossy().into_owned();
+            // PyO3 looks at the address of the numbers, and an empty buffer may have any.
+            if buffer.item_count() == 0 && T::is_compatible_format(buffer.format()) {
+                return Ok(Self {
+                    start: NonNull::dangling(),
+                    len: 0,
+                    _owner: Owner::Buffer(buffer),
+                });
+            }
             let Ok(typed) = buffer.as_typed::<T>() else {
                 return Err(wrong(format!("numbers of format '{format}'")));
             };
@@ -121,11 +129,8 @@ impl<T: Number> View<T> {
     }
 }
 
-/// The start of contiguous, aligned numbers; a place that is never read for none.
+/// The start of contiguous, aligned numbers.
 fn contiguous<T: Number>(buffer: &PyBuffer<T>) -> Option<NonNull<T>> {
-    if buffer.item_count() == 0 {
-        return Some(NonNull::dangling());
-    }
     let start: NonNull<T> = buffer.as_slice_ptr()?.cast();
     start.is_aligned().then_some(start)
 }

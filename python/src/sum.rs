@@ -110,6 +110,11 @@ pub(crate) fn clip(
             let groups = layout.groups().len();
             (layout, Clipping::per_layer_equal(norm, groups))
         }
+        None if copy.is_empty() => {
+            return Err(PyValueError::new_err(
+                "update: expected at least one number, got none",
+            ));
+        }
         None => {
             let whole = vec![("update".to_owned(), vec![copy.len()])];
             let layout = aggregation::ParamLayout::with_tensor_groups(whole);

@@ -10,6 +10,7 @@ import pickle
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 
 import pytest
@@ -150,6 +151,54 @@ def test_a_session_without_a_seed_goes_on_after_a_kill_with_the_rows_of_its_ledg
     assert lines.startswith(ledger) and len(lines.splitlines()) == 40
     keys = [json.loads(line)["noise_key"] for line in lines.splitlines()]
     assert len(set(keys)) == 40
+
+
+def test_adaptive_clipping_has_the_figures_of_a_run(tmp_path):
+    """Every update is longer than any estimate, so that the bits, and with the seed the clip norms, are those of the run beside it."""
+    pytest.importorskip("numpy", reason="numpy reads the weights of a run")
+    settings = {
+        "rounds": 6,
+        "seed": 3,
+        "cohort": {"sampling": "shuffled_epochs", "users_per_round": 12},
+        "user_update": {"algorithm": "uls", "group_size": 3},
+        "clip": {"kind": "adaptive", "initial_norm": 1e-4, "bit_noise_std": 3.0},
+        "privacy": {
+            "noise_multiplier": 4.0,
+            "delta": 1e-5,
+            "mechanism": {"kind": "tree", "restarts": {"first": 2, "every": 2}},
+        },
+    }
+    source = {"kind": "synthetic", "users": 60, "words": 40}
+    model = {"family": "dplm", "embed": 4, "hidden": 4}
+    run = udp.train({"name": "run", "data": {"source": source}, "model": model, **settings}, out=tempfile.mkdtemp(dir=tmp_path))
+    expected = [json.loads(line) for line in (run.path / "ledger.jsonl").read_text().splitlines()]
+    dim = sum(tensor.size for tensor in run.weights().values())
+    session = udp.Session.create(tmp_path, settings | {"name": "session"}, users=expected[0]["population"], dim=dim)
+    assert session.planned.epsilon == run.planned.epsilon
+    long, average, norms = array.array("f", [1.0] * dim), zeros(dim), []
+    for round in session:
+        for unit, user in enumerate(round.users):
+            round.choose(user, 3)
+            assert round.add(unit, long).clipped
+        norms.append(round.release(average).clip_norm)
+    finished = session.finish({"parameters": average})
+    assert finished.verify().holds and finished.guarantee.epsilon == run.guarantee.epsilon
+    found = [json.loads(line) for line in (finished.path / "ledger.jsonl").read_text().splitlines()]
+    for key in ["clip_norm", "sensitivity", "noise_std", "noise_multiplier", "noise_key", "participants", "cohort_size"]:
+        assert [line[key] for line in found] == [line[key] for line in expected], key
+    assert norms == [line["clip_norm"] for line in expected] and len(set(norms)) == 3
+
+
+def test_a_finished_session_has_a_report_and_no_words(tmp_path):
+    session = udp.Session.create(tmp_path, POISSON, users=4, dim=3)
+    for round in session:
+        round.release(zeros(3))
+    run = session.finish({"parameters": zeros(3)})
+    report = run.report()
+    assert "another program computed for a population of 4 users" in report and "training time" not in report
+    with pytest.raises(udp.RunError, match="is the configuration of a session.*Load model.safetensors in that program") as caught:
+        run.export(tmp_path / "exported", "undertone")
+    assert caught.value.kind == "of-session" and not (tmp_path / "exported").exists()
 
 
 def test_examples_are_the_units_of_example_level_sampling(tmp_path):

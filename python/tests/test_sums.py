@@ -43,10 +43,24 @@ def test_updates_that_cannot_be_clipped_are_refused_and_left_as_they_are():
     for update in [array.array("d", [1.0]), b"1234", memoryview(array.array("f", [1, 2, 3, 4]))[::2], [1.0]]:
         with pytest.raises(TypeError, match="update: expected a contiguous, writable float32 buffer"):
             udp.clip(update, 1.0)
+    with pytest.raises(udp.AggregationError, match="update: expected 7 values, got 0"):
+        udp.clip(array.array("f"), 1.0, udp.ParamLayout({"w": (2, 2), "b": (3,)}))
     with pytest.raises(udp.AggregationError):
         udp.ParamLayout({})
     with pytest.raises(TypeError, match="names with shapes"):
         udp.ParamLayout({"w": "wide"})
+
+
+@pytest.mark.parametrize("empty", [array.array("f"), memoryview(bytearray()).cast("f")], ids=["array", "memoryview"])
+def test_an_empty_update_is_called_empty(empty):
+    """The address of an empty buffer says nothing about its numbers."""
+    with pytest.raises(ValueError, match="update: expected at least one number, got none"):
+        udp.clip(empty, 1.0)
+
+
+def test_an_empty_buffer_of_other_numbers_is_of_other_numbers():
+    with pytest.raises(TypeError, match="update: expected .* float32 buffer .* got numbers of format 'd'"):
+        udp.clip(array.array("d"), 1.0)
 
 
 def test_secure_sums_are_exact():

@@ -30,6 +30,7 @@ use crate::server_optimizer::ServerOptimizer;
 use crate::source::{Gathered, Participants, RoundSum};
 use crate::task::{ClipConfig, TaskConfig};
 
+pub use replay::Row;
 pub use round::{CloseError, Next, Opened, Step};
 
 /// A training between two rounds: what was spent, what the noise keeps, the parameters, and the end of the ledger.
@@ -175,10 +176,7 @@ impl RunHead {
             let expected = format!("more than the {} rounds that are closed", self.round);
             return Err(CoordinatorError::value("rounds", expected, self.task.rounds));
         }
-        let plan = match &self.clip {
-            Some(clip) => self.plan.round_clipped(self.round, clip.active()),
-            None => self.plan.round(self.round),
-        };
+        let plan = self.round_plan();
         let cost = Cost::from(&plan);
         // All rounds of one mechanism were checked before the first.
         if self.plan.bounded().is_none() {
@@ -202,6 +200,14 @@ impl RunHead {
             estimate: self.clip.map(|clip| clip.estimate()),
             widened,
         })
+    }
+
+    /// The plan of the present round, under the clip norm in force.
+    fn round_plan(&self) -> RoundPlan {
+        match &self.clip {
+            Some(clip) => self.plan.round_clipped(self.round, clip.active()),
+            None => self.plan.round(self.round),
+        }
     }
 
     /// Closes the round: noise, server optimizer, cost and ledger line. `fresh` is drawn for this call alone.

@@ -132,7 +132,7 @@ impl Noise {
         })
     }
 
-    /// Skips a round that released nothing: its row of correlated noise is made, and never used.
+    /// Skips a round that released nothing: its rows of correlated noise are made, and never used.
     ///
     /// # Errors
     /// From the mechanism.
@@ -151,6 +151,8 @@ impl Noise {
                 drop(self.privatize(round, of_round, plan.estimator().apply(nothing)?)?);
             }
         }
+        // Without adaptive clipping there is no second mechanism, and this does nothing.
+        self.privatize_bits(round, RawSum::new(vec![0], 0))?;
         Ok(())
     }
 

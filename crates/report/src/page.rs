@@ -68,6 +68,10 @@ fn header(run: &RunData) -> String {
         escaped(&start.model),
         start.counts(),
         match start.train_tokens {
+            _ if run.is_of_session() => format!(
+                "updates that another program computed for a population of {} users",
+                grouped(start.train_users as u64)
+            ),
             Some(tokens) => format!(
                 "{} users and {} tokens",
                 grouped(start.train_users as u64),
@@ -184,7 +188,7 @@ fn tiles(run: &RunData) -> String {
         tiles.push((percent(evaluation.metrics.top3), "top-3 accuracy".to_owned()));
         tiles.push((number(evaluation.metrics.perplexity), "perplexity".to_owned()));
     }
-    if !run.rounds.is_empty() {
+    if !run.rounds.is_empty() && !run.is_of_session() {
         let seconds: f64 = run.rounds.iter().map(|round| round.seconds).sum();
         tiles.push((duration(seconds), "training time".to_owned()));
         if let Some(tokens) = tokens_of(run)

@@ -47,7 +47,9 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
         let seconds: f64 = run.rounds.iter().map(|round| round.seconds).sum();
         rows.push(("users per round (mean)", number(mean)));
         rows.extend(tokens_of(run).map(|tokens| ("tokens trained on", grouped(tokens))));
-        rows.push(("training time", duration(seconds)));
+        if !run.is_of_session() {
+            rows.push(("training time", duration(seconds)));
+        }
     }
     if let Some(EvaluationRecord {
         round,

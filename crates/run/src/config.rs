@@ -19,7 +19,8 @@ use undertone_coordinator::task::{
     PrivacyConfig, SchedulePoint, ServerConfig, TaskConfig, UserSettings,
 };
 
-pub use load::{Override, RunFile, parse_as, settings_from_value, syntax_error};
+pub(crate) use load::refuse_session;
+pub use load::{Override, RunFile, is_of_session, parse_as, settings_from_value, syntax_error};
 pub(crate) use validate::{fits_context, token_limits};
 
 /// A whole run: its task, its data, its initial model and its seed.

@@ -108,6 +108,15 @@ pub enum RunError {
         /// The directory.
         path: PathBuf,
     },
+    /// The configuration of a session, where the command needs words, text or a model that this program can compute.
+    #[error(
+        "{path} is the configuration of a session: another program has its words and text and computes its model, so this command \
+         cannot use it. Load model.safetensors in that program; `undertone verify`, `report` and `publish` read the folder of a session"
+    )]
+    OfSession {
+        /// The configuration.
+        path: PathBuf,
+    },
     /// A run whose files must not be published, with each reason.
     #[error("{} cannot be published: {}", path.display(), reasons.join("; "))]
     NotPublishable {

@@ -72,7 +72,7 @@ pub(crate) fn by_schema(task: &TaskConfig) -> bool {
     task.encoding_is_noisy() || (task.privacy.as_ref()).is_some_and(|privacy| privacy.mechanism.is_some())
 }
 
-/// Copies the release of a finished run, or of an exported task, to a new folder.
+/// Copies the release of a finished run or session, or of an exported task, to a new folder.
 ///
 /// # Guarantee
 /// The folder holds the files of `PUBLIC_FILES` that the run has, and a manifest. It appears under its name only after it was

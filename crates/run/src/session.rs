@@ -82,6 +82,8 @@ pub struct Released {
     pub round: u64,
     /// SHA-256 (hex) of the values as little-endian bytes, as the ledger states it.
     pub sha256: String,
+    /// Max L2 norm of one contribution to the sum of the round; `None` without clipping. It changes where adaptive clipping restarts.
+    pub clip_norm: Option<f64>,
     /// Standard deviation of the noise on each value before any division by the clip norm; of correlated noise, of its fresh part.
     pub noise_std: f64,
     /// The L2 norm of the values.
@@ -184,11 +186,7 @@ impl Session {
         if cohort.widened {
             opened = head.open(self.people.cohorts.accounted()?)?;
         }
-        Ok(Round::new(
-            opened,
-            cohort,
-            self.config.task.user_update.group_size,
-        ))
+        Round::new(opened, cohort, self.config.task.user_update.group_size)
     }
 
     /// The open round.
@@ -257,12 +255,12 @@ impl Session {
             Some(seed) => Source::Seed(seed),
             None => Source::Bytes(fresh_bytes()?),
         };
-        // PRIVACY: in this order. The entropy brings back the row of a line; the line accounts for what leaves.
-        self.journal.append(round.index(), source)?;
         let (opened, gathered) = round.close();
         let next = head
             .close(opened, gathered, &source.entropy(), &mut |_| ())
             .map_err(CloseError::why)?;
+        // PRIVACY: in this order. The row brings back the noise and the clip norms of a line; the line accounts for what leaves.
+        self.journal.append(next.entry.round, source, next.head.clip())?;
         self.store.append(&next.line)?;
         self.store.sync()?;
         let (Some(average), Some(sha256)) = (next.average, next.entry.released_sha256) else {
@@ -274,6 +272,7 @@ impl Session {
         Ok(Released {
             round: next.entry.round,
             sha256,
+            clip_norm: next.entry.clip_norm,
             noise_std: next.entry.noise_std,
             norm: norm_of(out),
         })

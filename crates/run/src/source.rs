@@ -3,10 +3,15 @@
 pub mod local;
 pub mod secagg;
 
+use std::sync::Arc;
+
+use undertone_aggregation::{Bound, BoundedSum, Clipping, NonFinite, ParamLayout};
 use undertone_coordinator::head::Opened;
 use undertone_data::Partition;
 use undertone_local::{CohortText, LocalTask, UserSettings};
 use undertone_text::SpecialIds;
+
+use crate::error::Result;
 
 /// The task that an opened round means for each of its users.
 #[must_use]
@@ -26,6 +31,18 @@ pub fn task_of<'a>(
         settings,
         non_finite: opened.bound().non_finite(),
     }
+}
+
+/// The sum of the users' bits with adaptive clipping, each less one half.
+///
+/// # Errors
+/// From the layout of one value.
+pub(crate) fn sum_of_bits() -> Result<BoundedSum> {
+    let bit = ParamLayout::with_tensor_groups(vec![("bit".into(), vec![1])])?;
+    // PRIVACY: a bit less one half moves the sum of bits by one half.
+    let half = Clipping::Flat { clip_norm: 0.5 };
+    let bound = Bound::new(Arc::new(bit), half, NonFinite::Refuse);
+    Ok(BoundedSum::new(bound))
 }
 
 /// The text of a cohort, by the places of its users.

@@ -235,12 +235,14 @@ fn checked(run_dir: &Path) -> Result<(Verification, Option<(Run<'_>, PrivacyRepo
     };
     let mut found = None;
     if let Some(run) = open(run_dir, of_task, &mut verification) {
-        if !run.published {
-            verification.notes.push(match run.subject.is_external() {
-                true => session::NOT_DETERMINED,
-                false => metrics::NOT_DETERMINED,
+        verification
+            .notes
+            .extend(match (run.published, run.subject.is_external()) {
+                (false, true) => Some(session::NOT_DETERMINED),
+                (false, false) => Some(metrics::NOT_DETERMINED),
+                (true, true) => Some(published::TRAINED_OUTSIDE),
+                (true, false) => None,
             });
-        }
         if run.plan.adds_noise_after_lifting() {
             verification.notes.push(FOLLOWS_THE_ENCODING);
         }

@@ -135,6 +135,7 @@ impl Round {
         Ok(Released {
             round: released.round,
             sha256: released.sha256,
+            clip_norm: released.clip_norm,
             noise_std: released.noise_std,
             norm: released.norm,
         })
@@ -177,6 +178,8 @@ pub(crate) struct Released {
     round: u64,
     /// SHA-256 of the values as little-endian bytes, as the ledger states it.
     sha256: String,
+    /// Max L2 norm of one contribution to the sum of the round; `None` without clipping. It changes where adaptive clipping restarts.
+    clip_norm: Option<f64>,
     /// Standard deviation of the noise on each value before any division by the clip norm; of correlated noise, of its fresh part.
     noise_std: f64,
     /// The L2 norm of the values.

@@ -10,7 +10,7 @@ use crate::output::{Output, facts};
 /// Arguments of `undertone publish`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PublishArgs {
-    /// Read the finished run, or the exported task, from this directory.
+    /// Read the finished run or session, or the exported task, from this directory.
     run: PathBuf,
     /// Write the release to this new folder.
     folder: PathBuf,

@@ -29,6 +29,7 @@ mod publish;
 mod registry;
 mod run_directory;
 mod shell;
+mod session;
 mod simulate;
 #[cfg(target_os = "linux")]
 mod soak;

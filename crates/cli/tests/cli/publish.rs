@@ -42,7 +42,7 @@ fn content(folder: &Folder, name: &str) -> BTreeMap<String, Vec<u8>> {
 
 /// Publishes a run, verifies the copy on a machine that never saw the run, and removes each private file in turn.
 #[track_caller]
-fn check_publication(folder: &Folder, run: &str, names_users: bool) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn check_publication(folder: &Folder, run: &str, names_users: bool) -> BTreeMap<String, Vec<u8>> {
     folder.succeed(format!("publish {run} published"));
     let published = content(folder, "published");
     let elsewhere = Folder::new();

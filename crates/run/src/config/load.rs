@@ -167,11 +167,35 @@ impl RunFile {
     /// Parses and checks the text of a run file; `path` only names it in errors.
     ///
     /// # Errors
-    /// As [`RunFile::read`].
+    /// As [`RunFile::read`], and [`RunError::OfSession`].
     pub fn parse(text: &str, path: &Path, overrides: &[Override]) -> Result<RunConfig> {
+        refuse_session(text, path)?;
         let config: RunConfig = parse_as(text, path, overrides)?;
         config.validate()?;
         Ok(config)
+    }
+}
+
+/// `true` if a text is the configuration of a session: its model is trained by another program.
+#[must_use]
+pub fn is_of_session(text: &str) -> bool {
+    let table: Option<toml::Table> = toml::from_str(text).ok();
+    let family = table
+        .as_ref()
+        .and_then(|table| table.get("model")?.get("family")?.as_str());
+    family == Some("external")
+}
+
+/// Refuses the configuration of a session, for callers that need that of a run.
+///
+/// # Errors
+/// [`RunError::OfSession`] naming `path`.
+pub(crate) fn refuse_session(text: &str, path: &Path) -> Result<()> {
+    match is_of_session(text) {
+        true => Err(RunError::OfSession {
+            path: path.to_owned(),
+        }),
+        false => Ok(()),
     }
 }
 

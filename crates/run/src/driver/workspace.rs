@@ -383,7 +383,9 @@ pub(crate) struct Trained {
 
 impl Trained {
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        crate::config::parse_as(&files::read_text(path)?, path, &[])
+        let text = files::read_text(path)?;
+        crate::config::refuse_session(&text, path)?;
+        crate::config::parse_as(&text, path, &[])
     }
 }
 

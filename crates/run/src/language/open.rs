@@ -57,7 +57,7 @@ impl LanguageModel {
     /// such a file in its folder. A run that has not ended gives the model of its last checkpoint.
     ///
     /// # Errors
-    /// [`RunError`] for a path without a model, a file of another model, and damaged files.
+    /// [`RunError`] for a path without a model, a file of another model, damaged files, and the folder of a session, which has no words.
     pub fn open(path: &Path) -> Result<Self> {
         let folder = match path.is_file() {
             true => path.parent().unwrap_or(Path::new(".")),
@@ -101,7 +101,9 @@ impl LanguageModel {
 
     fn of_run(folder: &Path) -> Result<Self> {
         let path = folder.join(CONFIG_FILE);
-        let setting: Setting = crate::config::parse_as(&files::read_text(&path)?, &path, &[])?;
+        let text = files::read_text(&path)?;
+        crate::config::refuse_session(&text, &path)?;
+        let setting: Setting = crate::config::parse_as(&text, &path, &[])?;
         let vocab = vocabulary_of(folder, &setting.data)?;
         let (source, (model, parameters)) = if files::exists(&folder.join(MODEL_FILE)) {
             (Source::Run, trained_model(folder, &setting.model, &vocab)?)

@@ -1,9 +1,12 @@
-//! The journal of a session: the entropy of each round since the last state, so that its row of noise can be drawn again.
+//! The journal of a session: the entropy of each round since the last state, so that its row of noise can be drawn again, and the clip
+//! norms after the round where clipping is adaptive.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use undertone_coordinator::adaptive_clip::AdaptiveClip;
 use undertone_coordinator::entropy::RoundEntropy;
+use undertone_coordinator::head;
 use undertone_present::numbers::hex;
 
 use crate::error::{Result, RunError};
@@ -25,6 +28,9 @@ struct Row {
     /// 64 hexadecimal digits; `None` where the noise follows from the seed of the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     entropy: Option<String>,
+    /// The clip norms after the round; `None` unless clipping is adaptive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    clip: Option<AdaptiveClip>,
 }
 
 /// 32 bytes of the operating system for one round, or the seed of a session.
@@ -62,13 +68,13 @@ impl Journal {
         self.lines.sync()
     }
 
-    /// Writes the entropy of a round, durably. Where that fails, the journal is as before.
-    pub(super) fn append(&mut self, round: u64, source: Source) -> Result<()> {
+    /// Writes the entropy of a round and the clip norms after it, durably. Where that fails, the journal is as before.
+    pub(super) fn append(&mut self, round: u64, source: Source, clip: Option<AdaptiveClip>) -> Result<()> {
         let entropy = match source {
             Source::Bytes(bytes) => Some(hex(&bytes)),
             Source::Seed(_) => None,
         };
-        self.lines.append(&Row { round, entropy })?;
+        self.lines.append(&Row { round, entropy, clip })?;
         self.lines.sync()
     }
 
@@ -78,7 +84,7 @@ impl Journal {
     /// # Errors
     /// [`RunError::Damaged`] where a round of the ledger has no row; for a line that is none, and for rows of a seed in a session
     /// without one.
-    pub(super) fn rows(run_dir: &Path, state: u64, ledger: u64, seed: Option<u64>) -> Result<Vec<Source>> {
+    pub(super) fn rows(run_dir: &Path, state: u64, ledger: u64, seed: Option<u64>) -> Result<Vec<head::Row>> {
         let path = path(run_dir);
         let damaged = |message: String| RunError::damaged(&path, message);
         let mut rows = Vec::new();
@@ -98,7 +104,7 @@ impl Journal {
                 if row.round != expected {
                     return Err(place(&format!("expected round {expected}, got {}", row.round)));
                 }
-                rows.push(match (row.entropy, seed) {
+                let source = match (row.entropy, seed) {
                     (None, Some(seed)) => Source::Seed(seed),
                     (Some(digits), None) => Source::Bytes(
                         bytes_of(&digits)
@@ -106,6 +112,10 @@ impl Journal {
                     ),
                     (None, None) => return Err(place("entropy: missing in a session without a seed")),
                     (Some(_), Some(_)) => return Err(place("entropy: a session with a seed has none")),
+                };
+                rows.push(head::Row {
+                    entropy: source.entropy(),
+                    clip: row.clip,
                 });
             }
         }

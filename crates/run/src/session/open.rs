@@ -175,7 +175,7 @@ fn replayed(
         let message = format!("{saved} rounds, but the ledger has {known}");
         return Err(RunError::damaged(&checkpoint::path(folder), message));
     }
-    let sources = Journal::rows(folder, saved, known, config.seed)?;
+    let rows = Journal::rows(folder, saved, known, config.seed)?;
     let entropy = first_entropy(config)?;
     let mut head = RunHead::new(&config.task, plan, None, genesis, &entropy)?;
     if saved > 0 {
@@ -190,9 +190,8 @@ fn replayed(
             &entries[..saved as usize],
             chain_after(folder, genesis, entries, saved)?,
         );
-        head = head.load(before, chain, None, secret, &entropy)?;
+        head = head.load(before, chain, found.state.adaptive_clip, secret, &entropy)?;
     }
-    let rows: Vec<RoundEntropy> = sources.iter().map(|source| source.entropy()).collect();
     Ok(head.replay(entries, &rows)?)
 }
 

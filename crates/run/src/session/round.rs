@@ -9,6 +9,7 @@ use undertone_coordinator::kept_examples::Example;
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
 
 use crate::error::{Result, RunError};
+use crate::source::sum_of_bits;
 
 /// An open round of a [`Session`](super::Session).
 ///
@@ -24,6 +25,8 @@ pub struct Round {
     /// The sampled examples, with example-level sampling.
     examples: Option<Vec<Example>>,
     sum: BoundedSum,
+    /// The sum of the users' bits, where clipping is adaptive.
+    bits: Option<BoundedSum>,
     /// `true` for units that have contributed.
     taken: Vec<AtomicBool>,
     /// Number of examples that each unit was given to read; `None` without a group size.
@@ -31,7 +34,7 @@ pub struct Round {
 }
 
 impl Round {
-    pub(super) fn new(opened: Opened, mut cohort: Cohort, group_size: Option<u32>) -> Self {
+    pub(super) fn new(opened: Opened, mut cohort: Cohort, group_size: Option<u32>) -> Result<Self> {
         let examples: Option<Vec<Example>> = cohort.microbatches.take().map(|all| all.concat());
         let units = examples.as_ref().map_or(cohort.users.len(), Vec::len);
         let given = match (&examples, group_size) {
@@ -39,14 +42,16 @@ impl Round {
             (None, Some(_)) => Some((0..units).map(|_| AtomicU64::new(0)).collect()),
             (None, None) => None,
         };
-        Self {
+        let bits = opened.estimate().map(|_| sum_of_bits()).transpose()?;
+        Ok(Self {
             sum: BoundedSum::new(opened.bound().clone()),
+            bits,
             taken: (0..units).map(|_| AtomicBool::new(false)).collect(),
             opened,
             cohort,
             examples,
             given,
-        }
+        })
     }
 
     /// The index of the round, from 0.
@@ -90,11 +95,15 @@ impl Round {
         if taken.swap(true, Ordering::AcqRel) {
             return Err(self.refused(unit, "it has contributed before"));
         }
-        self.sum.add(update, 1.0).map_err(|error| {
-            // Nothing was added, or the sum is lost as a whole.
-            taken.store(false, Ordering::Release);
-            error.into()
-        })
+        // After an error nothing was added, or the sum is lost as a whole.
+        let added = self.sum.add(update, 1.0);
+        let added = added.inspect_err(|_| taken.store(false, Ordering::Release))?;
+        if let (Some(bits), Some(estimate)) = (&self.bits, self.opened.estimate()) {
+            // PRIVACY: one bit per unit, whatever happened to the update.
+            let below = added.report().norm <= estimate;
+            bits.add(&[if below { 0.5 } else { -0.5 }], 1.0)?;
+        }
+        Ok(added)
     }
 
     fn unit(&self, unit: usize) -> Result<&AtomicBool> {
@@ -147,7 +156,7 @@ impl Round {
             Some(_) => RoundSum::Examples(self.sum),
             None => RoundSum::Users {
                 sum: self.sum,
-                bits: None,
+                bits: self.bits,
             },
         };
         let gathered = Gathered {

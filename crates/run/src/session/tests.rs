@@ -1,5 +1,7 @@
 //! Sessions, from the first round to `verify`, and everything that they refuse.
 
+mod adaptive;
+
 use std::fs;
 use std::path::Path;
 
@@ -16,6 +18,9 @@ const ULS: &str = "name = \"s\"\nrounds = 12\n[cohort]\nsampling = \"shuffled_ep
 const POISSON: &str = "name = \"s\"\nrounds = 6\n[cohort]\nusers_per_round = 8\n[privacy]\nnoise_multiplier = 1.5\ndelta = 1e-5\n";
 const ELS: &str = "name = \"s\"\nrounds = 6\n[cohort]\nexamples_per_round = 12\n[user_update]\nalgorithm = \"els\"\ngroup_size = 2\n\
     [privacy]\nnoise_multiplier = 1.5\ndelta = 1e-5\n";
+const ADAPTIVE: &str = "name = \"s\"\nrounds = 12\n[cohort]\nsampling = \"shuffled_epochs\"\nusers_per_round = 4\n\
+    [clip]\nkind = \"adaptive\"\ninitial_norm = 1.0\nbit_noise_std = 3.0\n[privacy]\nnoise_multiplier = 4.0\ndelta = 1e-5\n\
+    mechanism = { kind = \"tree\", restarts = { first = 3, every = 4 } }\n[checkpoint]\nevery = 5\n";
 const USERS: u64 = 20;
 const DIM: usize = 6;
 
@@ -81,7 +86,7 @@ fn problems(folder: &Path) -> String {
 
 #[test]
 fn a_finished_session_is_verified_for_each_kind_of_sampling() {
-    for text in [ULS, POISSON, ELS] {
+    for text in [ULS, POISSON, ELS, ADAPTIVE] {
         let out = TempDir::new().unwrap();
         let mut session = create(out.path(), text, false).unwrap();
         let planned = session.planned().unwrap().epsilon;
@@ -178,62 +183,75 @@ fn secret(session: &Session) -> Vec<u8> {
 
 #[test]
 fn a_resumed_session_draws_the_rows_of_the_ledger_again_bit_for_bit() {
-    let out = TempDir::new().unwrap();
-    let mut session = create(out.path(), ULS, false).unwrap();
-    for _ in 0..8 {
-        one_round(&mut session).unwrap();
+    for text in [ULS, ADAPTIVE] {
+        let out = TempDir::new().unwrap();
+        let mut session = create(out.path(), text, false).unwrap();
+        for _ in 0..8 {
+            one_round(&mut session).unwrap();
+        }
+        // The last state is that of round 5, and the rows of rounds 5 to 7 are in the journal. A tree restarts before round 7.
+        assert_eq!(session.saved, 5);
+        let journal = out.path().join("s/checkpoint/journal.jsonl");
+        assert_eq!(fs::read_to_string(&journal).unwrap().lines().count(), 3);
+        let (expected, clip) = (secret(&session), clip_of(&session));
+        drop(session);
+        let ledger = fs::read(out.path().join("s").join(LEDGER_FILE)).unwrap();
+        let mut resumed = create(out.path(), text, true).unwrap();
+        // The state names the key of the next row, which is a new one; everything else is equal.
+        assert_eq!(resumed.round(), 8);
+        let state = secret(&resumed);
+        let differ = state.iter().zip(&expected).filter(|(a, b)| a != b).count();
+        assert_eq!((state.len(), differ), (expected.len(), 0));
+        assert_eq!(clip_of(&resumed), clip);
+        assert_eq!(fs::read(out.path().join("s").join(LEDGER_FILE)).unwrap(), ledger);
+        assert_eq!(fs::read(&journal).unwrap(), b"");
+        all_rounds(&mut resumed);
+        let folder = resumed.finish(&[0.0; DIM]).unwrap();
+        assert_eq!(problems(&folder), "");
     }
-    // The last state is that of round 5, and the rows of rounds 5 to 7 are in the journal.
-    assert_eq!(session.saved, 5);
-    let journal = out.path().join("s/checkpoint/journal.jsonl");
-    assert_eq!(fs::read_to_string(&journal).unwrap().lines().count(), 3);
-    let expected = secret(&session);
-    drop(session);
-    let ledger = fs::read(out.path().join("s").join(LEDGER_FILE)).unwrap();
-    let mut resumed = create(out.path(), ULS, true).unwrap();
-    // The state names the key of the next row, which is a new one; everything else is equal.
-    assert_eq!(resumed.round(), 8);
-    let state = secret(&resumed);
-    let differ = state.iter().zip(&expected).filter(|(a, b)| a != b).count();
-    assert_eq!((state.len(), differ), (expected.len(), 0));
-    assert_eq!(fs::read(out.path().join("s").join(LEDGER_FILE)).unwrap(), ledger);
-    assert_eq!(fs::read(&journal).unwrap(), b"");
-    all_rounds(&mut resumed);
-    let folder = resumed.finish(&[0.0; DIM]).unwrap();
-    assert_eq!(problems(&folder), "");
+}
+
+/// The clip norms of a session, where clipping is adaptive.
+fn clip_of(session: &Session) -> Option<undertone_coordinator::adaptive_clip::AdaptiveClip> {
+    let Stage::Between(head) = &session.stage else {
+        panic!("the session has an open round")
+    };
+    head.clip()
 }
 
 #[test]
 fn seeded_sessions_are_equal_also_when_one_is_resumed() {
-    let seeded = format!("seed = 7\n{ULS}");
-    let (whole, parts) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let mut session = create(whole.path(), &seeded, false).unwrap();
-    let expected = all_rounds(&mut session);
-    let folder = session.finish(&[1.0; DIM]).unwrap();
-    let mut found = Vec::new();
-    for stop in [0, 3, 5, 8, 12] {
-        let mut session = create(parts.path(), &seeded, stop > 0).unwrap();
-        // An open round that was not released is opened again.
-        while found.len() < stop {
-            found.extend(one_round(&mut session).unwrap());
+    for text in [ULS, ADAPTIVE] {
+        let seeded = format!("seed = 7\n{text}");
+        let (whole, parts) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let mut session = create(whole.path(), &seeded, false).unwrap();
+        let expected = all_rounds(&mut session);
+        let folder = session.finish(&[1.0; DIM]).unwrap();
+        let mut found = Vec::new();
+        for stop in [0, 3, 5, 8, 12] {
+            let mut session = create(parts.path(), &seeded, stop > 0).unwrap();
+            // An open round that was not released is opened again.
+            while found.len() < stop {
+                found.extend(one_round(&mut session).unwrap());
+            }
+            session.next_round().unwrap();
         }
-        session.next_round().unwrap();
-    }
-    assert_eq!(found, expected);
-    let mut session = create(parts.path(), &seeded, true).unwrap();
-    let other = session.finish(&[1.0; DIM]).unwrap();
-    for name in [
-        "config.toml",
-        "ledger.jsonl",
-        "mechanism.json",
-        "privacy.json",
-        "manifest.json",
-    ] {
-        assert_eq!(
-            fs::read(folder.join(name)).unwrap(),
-            fs::read(other.join(name)).unwrap(),
-            "{name}"
-        );
+        assert_eq!(found, expected);
+        let mut session = create(parts.path(), &seeded, true).unwrap();
+        let other = session.finish(&[1.0; DIM]).unwrap();
+        for name in [
+            "config.toml",
+            "ledger.jsonl",
+            "mechanism.json",
+            "privacy.json",
+            "manifest.json",
+        ] {
+            assert_eq!(
+                fs::read(folder.join(name)).unwrap(),
+                fs::read(other.join(name)).unwrap(),
+                "{name}"
+            );
+        }
     }
 }
 

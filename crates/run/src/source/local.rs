@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use undertone_aggregation::{Bound, BoundedSum, Clipping, NonFinite, ParamLayout};
+use undertone_aggregation::{Bound, BoundedSum};
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::head::Opened;
 use undertone_coordinator::kept_examples::Microbatch;
@@ -21,7 +21,7 @@ use undertone_local::{
 };
 use undertone_mechanisms::fault::planted;
 
-use super::{AllText, RoundText, task_of};
+use super::{AllText, RoundText, sum_of_bits, task_of};
 use crate::driver::orders::{Order, RoundOrder};
 use crate::error::{Result, RunError};
 use crate::ranks::{Ranks, gather, work_of_rank};
@@ -259,17 +259,7 @@ impl Part<'_> {
     ) -> Result<(RoundSum, Diagnostics, EngineTimes)> {
         let RoundText { partition, users, .. } = self.text;
         let mut sum = BoundedSum::new(self.bound.clone());
-        let mut bits = None;
-        if task.estimate.is_some() {
-            let bit = ParamLayout::with_tensor_groups(vec![("bit".into(), vec![1])])?;
-            // PRIVACY: a bit less one half moves the sum of bits by one half.
-            let half = Clipping::Flat { clip_norm: 0.5 };
-            bits = Some(BoundedSum::new(Bound::new(
-                Arc::new(bit),
-                half,
-                NonFinite::Refuse,
-            )));
-        }
+        let mut bits = task.estimate.map(|_| sum_of_bits()).transpose()?;
         // The largest users first, so that no core is left alone with a long one at the end.
         let mut order: Vec<usize> = (0..users.len()).collect();
         order.sort_by_key(|&place| std::cmp::Reverse(partition.user(users[place]).num_tokens()));

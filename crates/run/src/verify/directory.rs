@@ -14,7 +14,7 @@ use crate::driver::{
     PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files;
-use crate::files::names::SWEEP_FILE;
+use crate::files::names::{PUBLIC_LEDGER_FILE, SWEEP_FILE};
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
 use crate::publish::{PUBLIC_FILES, PUBLIC_TASK_FILES};
 use crate::task::TASK_FILES;
@@ -142,7 +142,7 @@ fn has_mechanism(task: &TaskConfig) -> bool {
 fn is_expected_of_session(name: &str, task: &TaskConfig) -> bool {
     match name {
         MECHANISM_FILE => has_mechanism(task),
-        CONFIG_FILE | LEDGER_FILE | MODEL_FILE | PRIVACY_FILE | PRIVACY_PAGE => true,
+        CONFIG_FILE | LEDGER_FILE | PUBLIC_LEDGER_FILE | MODEL_FILE | PRIVACY_FILE | PRIVACY_PAGE => true,
         _ => false,
     }
 }

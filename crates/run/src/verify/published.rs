@@ -26,6 +26,10 @@ pub(super) const NOT_CHECKED: &[&str] = &[
 pub(super) const WITHOUT_PARTICIPATION: &str = "Participation: the sizes of cohorts, the users in them and the numbers of their \
     examples are withheld. Amplification by sampling assumes that nobody sees them.";
 
+/// The claim that no stranger can check where another program trained the model.
+pub(super) const TRAINED_OUTSIDE: &str = "Model: another program trained model.safetensors. That the model was computed from the \
+    released averages (released_sha256), and from nothing else about the users, is the word of that program.";
+
 /// The name of the ledger.
 pub(super) fn ledger_file(published: bool) -> &'static str {
     match published {
@@ -101,7 +105,7 @@ fn obstacles(run: &Run<'_>, report: &PrivacyReport) -> Result<Vec<String>> {
     }
     let task = run.task();
     // The expected number of users per round is then that number times the probability, and no statement takes it as public.
-    if matches!(run.subject, Subject::Run(_))
+    if !matches!(run.subject, Subject::Task { .. })
         && task.user_update.algorithm == Algorithm::Els
         && task.cohort.sampling_probability.is_some()
     {

@@ -10,6 +10,7 @@ mod personalize;
 mod plan;
 mod ranks;
 mod replay;
+mod session;
 mod support;
 mod user_update;
 mod userdp;
