@@ -15,6 +15,7 @@ mod embed;
 mod export;
 mod federated;
 mod ftrl;
+mod init;
 mod initial_model;
 mod language;
 mod lora;
