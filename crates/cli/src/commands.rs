@@ -21,6 +21,7 @@ pub(crate) mod export;
 pub(crate) mod fleet;
 pub(crate) mod generate;
 pub(crate) mod identity;
+pub(crate) mod init;
 pub(crate) mod mechanism;
 mod operator;
 pub(crate) mod personalize;

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    account, advise, audit, backup, data, device, eval, export, fleet, generate, identity, mechanism,
+    account, advise, audit, backup, data, device, eval, export, fleet, generate, identity, init, mechanism,
     personalize, plan, predict, pretrain, publish, report, serve, shell, simulate, sweep, task, train,
     verify,
 };
@@ -38,6 +38,11 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Write a run file with settings that are known to work.
+    ///
+    /// The command asks in a terminal, or takes flags. It looks at public and declared facts only, and never opens the text of the
+    /// users. The file starts from a public model, and its comments give the reasons. Settings without hope are refused.
+    Init(init::InitArgs),
     /// Train a model from a run file, and print its accuracy and its privacy guarantee.
     ///
     /// The run directory holds the model, the ledger of its rounds, the metrics, the guarantee and a report.
@@ -157,6 +162,7 @@ fn main() -> ExitCode {
         wiping::return_large_blocks();
     }
     let result = match arguments.command {
+        Command::Init(args) => init::run(&args, &output),
         Command::Train(args) => train::run(args, &output),
         Command::Pretrain(args) => pretrain::run(args, &output),
         Command::Sweep(args) => sweep::run(&args, &output),

@@ -22,6 +22,7 @@ mod limits;
 mod path;
 mod private_vocab;
 mod progress;
+mod prose;
 mod random;
 mod rows;
 mod source;
@@ -51,6 +52,7 @@ pub use import::{ImportOptions, ImportSummary, import, import_git};
 pub use limits::{MAX_LINE_BYTES, MAX_TEXT_BYTES, MAX_VOCABULARY_BYTES};
 pub use private_vocab::{PrivateSelection, PrivateVocabulary, SelectedWords, WordVotes};
 pub use progress::{NoProgress, Progress, Stage};
+pub use prose::{ProseSummary, prose};
 pub use source::{GitSource, MemoryTable};
 pub use spec::{
     CorpusSpec, CsvSource, GroupedSource, Keep, MemorySource, SourceSpec, SplitSpec, SyntheticSource,

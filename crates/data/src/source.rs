@@ -2,7 +2,7 @@
 
 pub(crate) mod columns;
 mod csv;
-mod files;
+pub(crate) mod files;
 mod git;
 mod jsonl;
 pub(crate) mod lines;

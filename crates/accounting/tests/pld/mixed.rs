@@ -267,8 +267,15 @@ fn temporary() {
         (mixture(2.0, &[0.0, 2.0, 3.0], &[0.33, 0.34, 0.33]), 2),
     ];
     let accountant = composed(Recipe::Pld, AddOrRemoveOne, &events).unwrap();
-    let delta = accountant.delta_for(Epsilon::new(17.193_115).unwrap()).unwrap().delta;
-    println!("TEMP {} {}", by(Recipe::Pld, AddOrRemoveOne, &events, 1e-6), delta.get());
+    let delta = accountant
+        .delta_for(Epsilon::new(17.193_115).unwrap())
+        .unwrap()
+        .delta;
+    println!(
+        "TEMP {} {}",
+        by(Recipe::Pld, AddOrRemoveOne, &events, 1e-6),
+        delta.get()
+    );
 }
 
 #[test]

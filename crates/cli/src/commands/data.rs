@@ -1,8 +1,9 @@
-//! `undertone data {import,stats,vocab,tokenizer,group,dedup}`.
+//! `undertone data {import,stats,vocab,tokenizer,group,dedup,prose}`.
 
 mod dedup;
 mod group;
 mod private;
+mod prose;
 mod show;
 mod source;
 mod tokenizer;
@@ -17,6 +18,7 @@ use crate::output::Output;
 use dedup::DedupArgs;
 use group::GroupArgs;
 use private::PrivateArgs;
+use prose::ProseArgs;
 use show::StageBar;
 use source::{SourceArgs, VocabularyArgs};
 use tokenizer::TokenizerArgs;
@@ -42,6 +44,10 @@ enum DataCommand {
     Group(GroupArgs),
     /// Remove near-duplicates of private text from a public corpus.
     Dedup(DedupArgs),
+    /// Collect the prose of a folder of documents and Rust sources as public text.
+    ///
+    /// The packages that cargo has downloaded (`~/.cargo/registry/src`) hold millions of words. The command prints their licences.
+    Prose(ProseArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -115,6 +121,7 @@ pub(crate) fn run(args: DataArgs, output: &Output) -> anyhow::Result<()> {
         DataCommand::Tokenizer(args) => args.run(output),
         DataCommand::Group(args) => args.run(output),
         DataCommand::Dedup(args) => args.run(output),
+        DataCommand::Prose(args) => args.run(output),
     }
 }
 

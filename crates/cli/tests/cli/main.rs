@@ -15,6 +15,7 @@ mod embed;
 mod export;
 mod federated;
 mod ftrl;
+mod init;
 mod initial_model;
 mod language;
 mod lora;
@@ -28,8 +29,8 @@ mod private_sweep;
 mod publish;
 mod registry;
 mod run_directory;
-mod shell;
 mod session;
+mod shell;
 mod simulate;
 #[cfg(target_os = "linux")]
 mod soak;

@@ -1,0 +1,384 @@
+//! `undertone init [FILE]`: a run file that is known to work, from public and declared facts.
+
+mod ask;
+mod choice;
+mod start;
+mod text;
+
+use std::io::{BufRead, IsTerminal};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use serde::Serialize;
+use undertone_present::numbers::{grouped, number};
+
+use crate::output::{Output, facts};
+use ask::Questions;
+use choice::Choice;
+use start::Start;
+
+/// Above this an epsilon says close to nothing about any one person.
+const MAX_EPSILON: f64 = 20.0;
+
+/// Arguments of `undertone init`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InitArgs {
+    /// Write the run file to this path.
+    #[arg(default_value = "run.toml")]
+    file: PathBuf,
+    #[command(flatten)]
+    corpus: CorpusArgs,
+    /// State the number of users of the corpus. The number must be public: the run treats it so.
+    #[arg(long, value_name = "NUMBER", help_heading = "Facts")]
+    users: Option<u64>,
+    /// Set the epsilon of the guarantee (for example 4).
+    #[arg(long, help_heading = "Facts")]
+    epsilon: Option<f64>,
+    /// Set the delta of the guarantee [default: the power of ten at or below 1 / (10 users)].
+    #[arg(long, help_heading = "Facts")]
+    delta: Option<f64>,
+    /// Set the time at hand for the private training on this machine, in minutes [default: 5].
+    #[arg(long, help_heading = "Facts")]
+    minutes: Option<f64>,
+    /// Make the public start from this public text: a .jsonl, .csv or .parquet file with the columns user_id and text.
+    ///
+    /// The command writes start.toml beside the run file, for `undertone pretrain`. `undertone data prose` makes such a text.
+    #[arg(long, value_name = "FILE", help_heading = "Public start")]
+    public: Option<String>,
+    /// Start from this run of `undertone pretrain` instead.
+    #[arg(
+        long,
+        value_name = "RUN",
+        conflicts_with = "public",
+        help_heading = "Public start"
+    )]
+    start: Option<PathBuf>,
+    /// Replace files that exist.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Corpus")]
+struct CorpusArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Name the column of the user [default: user_id].
+    #[arg(long, value_name = "NAME")]
+    user_column: Option<String>,
+    /// Name the column of the text [default: text].
+    #[arg(long, value_name = "NAME")]
+    text_column: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(id = "corpus", multiple = false)]
+struct Which {
+    /// Train on this file of JSON objects, one per line. The command does not open it.
+    #[arg(long, value_name = "PATH")]
+    jsonl: Option<String>,
+    /// Train on this CSV file with a header line. The command does not open it.
+    #[arg(long, value_name = "PATH")]
+    csv: Option<String>,
+    /// Train on this Parquet file. The command does not open it.
+    #[arg(long, value_name = "PATH")]
+    parquet: Option<String>,
+}
+
+/// The text of people, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Corpus {
+    kind: &'static str,
+    path: String,
+    user: String,
+    text: String,
+}
+
+/// The public and declared facts: all that a run file is chosen from.
+#[derive(Debug, Clone, Serialize)]
+struct Facts {
+    name: String,
+    corpus: Corpus,
+    users: u64,
+    epsilon: f64,
+    delta: f64,
+    minutes: f64,
+    #[serde(skip)]
+    start: Start,
+}
+
+/// The document of `--json`.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    file: &'a Path,
+    /// The file for `undertone pretrain`, where the start is still to be made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_file: Option<&'a Path>,
+    #[serde(flatten)]
+    facts: &'a Facts,
+    choice: &'a Choice,
+    max_examples: u64,
+    /// The commands to give next, in order.
+    next: Vec<String>,
+}
+
+/// Asks for what is missing, chooses, and writes the files.
+pub(crate) fn run(args: &InitArgs, output: &Output) -> anyhow::Result<()> {
+    let stdin = std::io::stdin();
+    let mut lines = stdin.lock();
+    let terminal = (stdin.is_terminal() && output.is_read()).then_some(&mut lines as &mut dyn BufRead);
+    let mut questions = Questions::new(terminal, output);
+    let corpus = args.corpus.corpus(&mut questions)?;
+    let users = questions.number(
+        "--users",
+        args.users,
+        "How many users does it have (a public number)?",
+        None,
+    )?;
+    let epsilon = questions.number(
+        "--epsilon",
+        args.epsilon,
+        "Which epsilon shall the guarantee have?",
+        Some(4.0),
+    )?;
+    let minutes = questions.optional(args.minutes, "How many minutes may the training take?", 5.0)?;
+    let (public, start) = match (&args.public, &args.start) {
+        (None, None) => questions.start()?,
+        (public, start) => (public.clone(), start.clone()),
+    };
+    questions.finish()?;
+    let delta = args.delta.unwrap_or_else(|| default_delta(users));
+    check(users, epsilon, delta, minutes)?;
+    let folder = args.file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let start_file = public.is_some().then(|| args.file.with_file_name("start.toml"));
+    for file in start_file.iter().chain([&args.file]) {
+        ensure!(
+            args.force || !file.exists(),
+            "{} already exists; give --force to replace it",
+            file.display()
+        );
+    }
+    ensure!(
+        corpus.path.starts_with('$') || Path::new(&corpus.path).exists(),
+        "the corpus {} does not exist",
+        corpus.path
+    );
+    let start = match (&public, &start) {
+        (Some(public), _) => Start::to_make(public, folder)?,
+        (None, Some(start)) => Start::made(start, folder)?,
+        (None, None) => bail!("expected --public or --start"),
+    };
+    let path = placed(&corpus.path, folder)?;
+    let facts = Facts {
+        name: name_of(&args.file)?,
+        corpus: Corpus { path, ..corpus },
+        users,
+        epsilon,
+        delta,
+        minutes,
+        start,
+    };
+    let spinner = output.spinner("planning");
+    let choice = choice::choose(&facts)?;
+    let hopeless = choice::hopeless(&facts, &choice);
+    spinner.finish_and_clear();
+    if let Some(sentence) = hopeless {
+        bail!("{sentence}");
+    }
+    if let (Some(file), Some(text)) = (&start_file, &facts.start.pretraining) {
+        write(file, text)?;
+    }
+    write(&args.file, &text::run_file(&facts, &choice))?;
+    let pretrain = start_file
+        .iter()
+        .map(|file| format!("undertone pretrain {}", file.display()));
+    let train = format!("undertone train {}", args.file.display());
+    let document = Document {
+        file: &args.file,
+        start_file: start_file.as_deref(),
+        facts: &facts,
+        choice: &choice,
+        max_examples: choice::MAX_EXAMPLES,
+        next: pretrain
+            .chain([train, format!("undertone predict runs/{}", facts.name)])
+            .collect(),
+    };
+    output.show(&document, || table(&document))
+}
+
+impl CorpusArgs {
+    fn corpus(&self, questions: &mut Questions<'_>) -> anyhow::Result<Corpus> {
+        let which = &self.which;
+        let given = [
+            ("jsonl", &which.jsonl),
+            ("csv", &which.csv),
+            ("parquet", &which.parquet),
+        ];
+        let given = given
+            .into_iter()
+            .find_map(|(kind, path)| Some((kind, path.clone()?)));
+        let asked = given.is_none();
+        let (kind, path) = match given {
+            Some(given) => given,
+            None => questions.corpus()?,
+        };
+        let mut column = |given: &Option<String>, question: &str, default: &str| match (given, asked) {
+            (Some(name), _) => Ok(name.clone()),
+            (None, true) => questions.optional(None, question, default.to_owned()),
+            (None, false) => Ok(default.to_owned()),
+        };
+        let user = column(&self.user_column, "Which column names the user?", "user_id")?;
+        let text = column(&self.text_column, "Which column holds the text?", "text")?;
+        Ok(Corpus {
+            kind,
+            path,
+            user,
+            text,
+        })
+    }
+}
+
+/// The power of ten at or below a tenth of one over the number of users.
+fn default_delta(users: u64) -> f64 {
+    let digits = (10 * u128::from(users.max(1)) - 1).to_string().len();
+    format!("1e-{digits}").parse().unwrap_or(f64::MIN_POSITIVE)
+}
+
+/// Refuses facts that no run can have.
+fn check(users: u64, epsilon: f64, delta: f64, minutes: f64) -> anyhow::Result<()> {
+    ensure!(
+        users >= 10,
+        "--users: expected at least 10, because a fifth of them are held out, got {users}"
+    );
+    ensure!(
+        epsilon > 0.0 && epsilon <= MAX_EPSILON,
+        "--epsilon: expected a number above 0 and at most {MAX_EPSILON}, because a larger one says close to nothing about any one \
+         person, got {epsilon}"
+    );
+    let max = 1.0 / users as f64;
+    ensure!(
+        delta > 0.0 && delta < max,
+        "--delta: expected a number above 0 and below 1 / users = {max:.2e}, because a guarantee with a larger one allows to publish \
+         the text of one person, got {delta}"
+    );
+    ensure!(
+        (0.1..=10_000.0).contains(&minutes),
+        "--minutes: expected a number from 0.1 to 10000, got {minutes}"
+    );
+    Ok(())
+}
+
+/// The name of the run: that of its file.
+fn name_of(file: &Path) -> anyhow::Result<String> {
+    let name = file.file_stem().and_then(|stem| stem.to_str());
+    let name = name.filter(|name| !name.starts_with('.') && *name != "start");
+    name.map(str::to_owned).with_context(|| {
+        format!(
+            "expected a file such as run.toml, whose name becomes that of the run (start is the public start), got {}",
+            file.display()
+        )
+    })
+}
+
+/// A path of this folder, as a run file in `folder` names it.
+fn placed(path: &str, folder: Option<&Path>) -> anyhow::Result<String> {
+    if folder.is_none() || path.starts_with('$') {
+        return Ok(path.to_owned());
+    }
+    let absolute = std::path::absolute(path).with_context(|| format!("cannot find {path}"))?;
+    Ok(absolute.to_string_lossy().into_owned())
+}
+
+fn write(file: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+fn table(document: &Document<'_>) -> String {
+    let Choice {
+        rounds,
+        users_per_round,
+        noise_multiplier,
+        parameters,
+        reach,
+        seconds,
+        expected,
+        ..
+    } = document.choice;
+    let mut rows = vec![("run file", document.file.display().to_string())];
+    rows.extend(
+        document
+            .start_file
+            .map(|file| ("public start", format!("{}, still to be trained", file.display()))),
+    );
+    rows.extend([
+        (
+            "guarantee",
+            format!(
+                "epsilon {}, delta {:e}, for each user",
+                document.facts.epsilon, document.facts.delta
+            ),
+        ),
+        (
+            "rounds",
+            format!(
+                "{rounds} with {} users each, about {} minutes",
+                grouped(users_per_round.round() as u64),
+                number(seconds / 60.0)
+            ),
+        ),
+        ("noise multiplier", number(*noise_multiplier)),
+        ("parameters", grouped(*parameters)),
+        (
+            "reach",
+            format!(
+                "{}: how far training can move the parameters, over the noise in them",
+                number(*reach)
+            ),
+        ),
+        ("accuracy to expect", expected.to_string()),
+    ]);
+    let next = document.next.iter().enumerate();
+    rows.extend(next.map(|(index, command)| (if index == 0 { "next" } else { "" }, command.clone())));
+    facts(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delta_is_a_power_of_ten_at_or_below_a_tenth_of_one_over_the_users() {
+        for (users, delta) in [
+            (10, 1e-2),
+            (11, 1e-3),
+            (1_991, 1e-5),
+            (10_000, 1e-5),
+            (10_001, 1e-6),
+        ] {
+            assert_eq!(default_delta(users), delta, "{users}");
+        }
+        assert!(default_delta(u64::MAX) > 0.0);
+    }
+
+    #[test]
+    fn facts_outside_their_ranges_are_named() {
+        check(1000, 4.0, 1e-5, 5.0).unwrap();
+        for (bad, flag) in [
+            (check(3, 4.0, 1e-5, 5.0), "--users"),
+            (check(1000, 0.0, 1e-5, 5.0), "--epsilon"),
+            (check(1000, f64::NAN, 1e-5, 5.0), "--epsilon"),
+            (check(1000, 50.0, 1e-5, 5.0), "--epsilon"),
+            (check(1000, 4.0, 0.001, 5.0), "--delta"),
+            (check(1000, 4.0, 1e-5, f64::INFINITY), "--minutes"),
+        ] {
+            let error = bad.unwrap_err().to_string();
+            assert!(error.starts_with(flag), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_run_file_names_its_run() {
+        assert_eq!(name_of(Path::new("a/posts.toml")).unwrap(), "posts");
+        assert!(name_of(Path::new("start.toml")).is_err());
+    }
+}

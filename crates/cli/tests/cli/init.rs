@@ -1,0 +1,140 @@
+//! `data prose` and `init`: a run file from public and declared facts, which trains unchanged.
+
+use std::fmt::Write;
+
+use crate::support::{Folder, number};
+
+const NOUNS: [&str; 12] = [
+    "parser", "server", "driver", "module", "kernel", "client", "test", "build", "cache", "index", "socket",
+    "timer",
+];
+const VERBS: [&str; 6] = ["fixes", "adds", "removes", "updates", "tests", "checks"];
+
+/// A sentence of five words that follows from a number.
+fn sentence(number: usize) -> String {
+    let noun = |shift: usize| NOUNS[(number + shift) % NOUNS.len()];
+    format!("The {} {} the {}.", noun(0), VERBS[number % VERBS.len()], noun(5))
+}
+
+/// A folder with `posts.jsonl` of 1,000 authors, and with `public.jsonl` from documents.
+fn folder() -> Folder {
+    let folder = Folder::new();
+    let mut posts = String::new();
+    for author in 0..1000 {
+        let text = sentence(author);
+        writeln!(posts, "{{\"author\": \"a{author}\", \"body\": \"{text}\"}}").expect("writing text");
+    }
+    folder.write("posts.jsonl", posts);
+    std::fs::create_dir(folder.path("docs")).expect("a folder");
+    for document in 0..120 {
+        let text: Vec<String> = (0..8)
+            .map(|each| sentence(document * 7 + each * (1 + document / 12)))
+            .collect();
+        folder.write(&format!("docs/{document}.md"), text.join(" "));
+    }
+    folder.show("data prose docs -o public.jsonl", "documents ... words");
+    folder
+}
+
+const FACTS: &str = "--jsonl posts.jsonl --user-column author --text-column body --users 1000 --epsilon 8";
+
+#[test]
+fn the_written_files_train_unchanged_and_the_run_verifies() {
+    let folder = folder();
+    let chosen = folder.json(format!("init {FACTS} --public public.jsonl --minutes 1"));
+    assert_eq!(chosen["delta"], 1e-4);
+    assert_eq!(chosen["choice"]["training_users"], 800);
+    assert!(number(&chosen["choice"]["reach"]) >= 2.0, "{chosen}");
+    let steps: Vec<&str> = chosen["next"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|step| step.as_str())
+        .collect();
+    assert_eq!(
+        steps,
+        [
+            "undertone pretrain start.toml",
+            "undertone train run.toml",
+            "undertone predict runs/run"
+        ]
+    );
+    // Fewer steps suffice here: the text has 50 sentences.
+    folder.succeed("pretrain start.toml --set steps=300");
+    let summary = folder.json("train run.toml");
+    let planned = &summary["privacy"]["planned"];
+    assert!((7.9..=8.0).contains(&number(&planned["epsilon"])), "{planned}");
+    assert_eq!(number(&planned["delta"]), 1e-4);
+    assert_eq!(summary["rounds"], chosen["choice"]["rounds"]);
+    let about = number(&planned["noise_multiplier"]) / number(&chosen["choice"]["noise_multiplier"]);
+    assert!(
+        (0.8..1.25).contains(&about),
+        "the declared users are about those of the run: {about}"
+    );
+    let (top1, commonest) = (
+        number(&summary["metrics"]["top1"]),
+        number(&summary["unigram_accuracy"]),
+    );
+    assert!(top1 > commonest, "{top1} beside {commonest}");
+    folder.succeed("verify runs/run");
+    assert_eq!(
+        folder.json("predict runs/run the").as_array().map(Vec::len),
+        Some(5)
+    );
+
+    // A start that is there serves a second run, also from another folder.
+    std::fs::create_dir(folder.path("second")).expect("a folder");
+    let second = folder.json(format!(
+        "init second/again.toml {FACTS} --start runs/start --minutes 1"
+    ));
+    assert_eq!(second["next"][0], "undertone train second/again.toml");
+    assert!(second.get("start_file").is_none());
+    folder.succeed("train second/again.toml --set rounds=2");
+}
+
+#[test]
+fn nothing_is_overwritten_unasked_and_the_text_of_users_is_not_opened() {
+    let folder = folder();
+    // Opening it would fail: it is a folder without tables.
+    std::fs::remove_file(folder.path("posts.jsonl")).expect("removing");
+    std::fs::create_dir(folder.path("posts.jsonl")).expect("a folder");
+    folder.write("run.toml", "mine");
+    let init = format!("init {FACTS} --public public.jsonl");
+    folder.refuse(&init, "run.toml already exists; give --force");
+    assert_eq!(folder.text("run.toml"), "mine");
+    assert!(!folder.path("start.toml").exists());
+    folder.show(
+        format!("{init} --force"),
+        "accuracy to expect ... next ... undertone pretrain start.toml",
+    );
+    assert!(folder.text("run.toml").contains("target_epsilon = 8.0"));
+}
+
+#[test]
+fn hopeless_and_wrong_facts_are_refused_with_a_sentence() {
+    let folder = folder();
+    std::fs::create_dir(folder.path("empty")).expect("a folder");
+    folder.refuses(
+        "
+        $ init --jsonl posts.jsonl
+        needs flags for every fact; missing: --users, --epsilon, --public
+        $ init --jsonl posts.jsonl --users 60 --epsilon 1 --public public.jsonl
+        60 users, epsilon 1 and 5 minutes are too little ... Enough would be about ... users
+        $ init --jsonl posts.jsonl --users 1000 --epsilon 40 --public public.jsonl
+        --epsilon: expected a number above 0 and at most 20
+        $ init --jsonl posts.jsonl --users 1000 --epsilon 4 --delta 0.01 --public public.jsonl
+        --delta: expected a number above 0 and below 1 / users
+        $ init --jsonl nowhere.jsonl --users 1000 --epsilon 4 --public public.jsonl
+        the corpus nowhere.jsonl does not exist
+        $ init --jsonl posts.jsonl --users 1000 --epsilon 4 --public docs/1.md
+        expected a file whose name ends in .jsonl, .csv or .parquet
+        $ init --jsonl posts.jsonl --users 1000 --epsilon 4 --start empty
+        expected the folder of a run of `undertone pretrain`
+        $ init start.toml --jsonl posts.jsonl --users 1000 --epsilon 4 --public public.jsonl
+        start is the public start
+        $ data prose empty -o x.jsonl
+        empty
+        ",
+    );
+    assert!(!folder.path("run.toml").exists() && !folder.path("x.jsonl").exists());
+}
