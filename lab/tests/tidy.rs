@@ -12,13 +12,14 @@ mod fail_points;
 mod habits;
 
 /// Every package with the packages of ours that it may use, as ARCHITECTURE.md says.
-const ARROWS: [(&str, &[&str]); 28] = [
+const ARROWS: [(&str, &[&str]); 29] = [
     ("crates/simd", &[]),
     ("crates/present", &[]),
     ("crates/text", &[]),
     ("crates/accounting", &["simd"]),
     ("crates/mechanisms", &["simd", "accounting"]),
     ("crates/aggregation", &["simd", "accounting", "mechanisms"]),
+    ("crates/device-sum", &["aggregation"]),
     ("crates/secagg", &["aggregation"]),
     ("crates/data", &["text", "accounting", "mechanisms"]),
     ("crates/models", &["simd", "aggregation"]),
@@ -44,6 +45,8 @@ const ARROWS: [(&str, &[&str]); 28] = [
             "accounting",
             "mechanisms",
             "aggregation",
+            "device-sum",
+            "device-sum",
             "secagg",
             "models",
             "local",
@@ -452,6 +455,7 @@ fn crates_without_unsafe_code_forbid_it() {
             "simd",
             "models",
             "aggregation",
+            "device-sum",
             "data",
             "cli",
             "device-c",

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use undertone_aggregation::{AggregationError, DevicePart, Wiped};
 use undertone_models::SequenceModel;
 
 use crate::error::{LocalError, Result};
@@ -54,11 +55,50 @@ pub trait UpdateSink: Sync {
     /// An update that cannot be used, such as one of a wrong length, or a second one for the same place.
     fn accept(&self, place: usize, update: &[f32], outcome: LocalOutcome) -> Result<()>;
 
+    /// Takes the updates of the users at these places from the memory of a device such as a GPU, one unit of the part for each.
+    ///
+    /// The provided method copies every update to the host and calls [`accept`](Self::accept). A sink that adds up lets the device do
+    /// it by [`BoundedSum::add_on_device`](undertone_aggregation::BoundedSum::add_on_device).
+    ///
+    /// # Errors
+    /// The errors of [`accept`](Self::accept) and of the device, and a number of places or outcomes that differs from the units.
+    fn accept_on_device(
+        &self,
+        places: &[usize],
+        outcomes: &[LocalOutcome],
+        part: &mut dyn DevicePart,
+    ) -> Result<()> {
+        check_units(places, outcomes, part)?;
+        let mut update = Wiped::from(vec![0.0; part.parameters()]);
+        for (unit, (&place, &outcome)) in places.iter().zip(outcomes).enumerate() {
+            part.update(unit, &mut update)?;
+            self.accept(place, &update, outcome)?;
+        }
+        Ok(())
+    }
+
     /// Takes the sum of the clipped gradients of a microbatch.
     ///
     /// # Errors
     /// The errors of [`accept`](Self::accept).
     fn accept_microbatch(&self, number: usize, update: &[f32], outcome: MicrobatchOutcome) -> Result<()>;
+}
+
+/// Refuses a part of a device whose units are not those of the places.
+///
+/// # Errors
+/// A number of places or of outcomes that differs from the units.
+pub fn check_units(places: &[usize], outcomes: &[LocalOutcome], part: &dyn DevicePart) -> Result<()> {
+    let expected = part.units();
+    for (what, got) in [
+        ("places of the device's units", places.len()),
+        ("outcomes of the device's units", outcomes.len()),
+    ] {
+        if got != expected {
+            return Err(AggregationError::Length { what, expected, got }.into());
+        }
+    }
+    Ok(())
 }
 
 /// Times of the parts of an engine's work, as the means over its workers.
@@ -81,7 +121,8 @@ pub struct EngineError {
 }
 
 /// A machine that computes updates. It sees parameters, examples and the seeds of their order, and never a sum, a key of the run
-/// or the name of a user. Nothing of a guarantee rests on an engine: the sink bounds everything that it delivers.
+/// or the name of a user. Nothing of a guarantee rests on an engine: the sink bounds everything that it delivers. Updates that stay in
+/// the memory of a device are an exception: the sink computes their factors, and the device is trusted to apply them.
 pub trait Engine: Send {
     /// Computes the work of one round and hands each piece to the sink.
     ///
@@ -178,5 +219,91 @@ impl Engine for CpuEngine {
                 Ok(started.elapsed())
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use undertone_aggregation::{DeviceSum, Factor, Limbs};
+
+    /// Updates of two values in memory that only copies leave.
+    struct Copies(Vec<[f32; 2]>);
+
+    impl DevicePart for Copies {
+        fn units(&self) -> usize {
+            self.0.len()
+        }
+
+        fn parameters(&self) -> usize {
+            2
+        }
+
+        fn norms(&mut self) -> Result<Vec<Limbs>, AggregationError> {
+            panic!("the provided method asks for updates alone");
+        }
+
+        fn update(&mut self, unit: usize, into: &mut [f32]) -> Result<(), AggregationError> {
+            into.copy_from_slice(&self.0[unit]);
+            Ok(())
+        }
+
+        fn apply(&mut self, _: &[Factor]) -> Result<DeviceSum, AggregationError> {
+            panic!("the provided method asks for updates alone");
+        }
+    }
+
+    #[derive(Default)]
+    struct Kept(Mutex<Vec<(usize, Vec<f32>, f64)>>);
+
+    impl UpdateSink for Kept {
+        fn accept(&self, place: usize, update: &[f32], outcome: LocalOutcome) -> Result<()> {
+            self.0
+                .lock()
+                .unwrap()
+                .push((place, update.to_vec(), outcome.weight));
+            Ok(())
+        }
+
+        fn accept_microbatch(&self, number: usize, _: &[f32], _: MicrobatchOutcome) -> Result<()> {
+            Err(LocalError::Delivery {
+                place: number,
+                pieces: 0,
+            })
+        }
+    }
+
+    #[test]
+    fn a_sink_without_a_sum_takes_the_updates_of_a_device_one_by_one() {
+        let outcome = |weight| LocalOutcome {
+            weight,
+            examples: 1,
+            tokens: 1,
+            loss_sum: 0.0,
+            projected: None,
+            discarded: false,
+        };
+        let (sink, mut part) = (Kept::default(), Copies(vec![[0.5, -1.0], [3.0, f32::NAN]]));
+        let outcomes = [outcome(1.0), outcome(0.25)];
+        sink.accept_on_device(&[7, 4], &outcomes, &mut part).unwrap();
+        for (places, outcomes, message) in [
+            (
+                &[7][..],
+                &outcomes[..],
+                "places of the device's units: expected 2 values, got 1",
+            ),
+            (
+                &[7, 4],
+                &outcomes[..1],
+                "outcomes of the device's units: expected 2 values, got 1",
+            ),
+        ] {
+            let error = sink.accept_on_device(places, outcomes, &mut part).unwrap_err();
+            assert_eq!(error.to_string(), message);
+        }
+        let kept = sink.0.into_inner().unwrap();
+        assert_eq!(kept[0], (7, vec![0.5, -1.0], 1.0));
+        assert!(kept.len() == 2 && kept[1].0 == 4 && kept[1].2 == 0.25 && kept[1].1[1].is_nan());
     }
 }

@@ -13,7 +13,7 @@ mod settings;
 mod update;
 mod workers;
 
-pub use engine::{CohortText, CpuEngine, Engine, EngineError, EngineTimes, UpdateSink, Work};
+pub use engine::{CohortText, CpuEngine, Engine, EngineError, EngineTimes, UpdateSink, Work, check_units};
 pub use error::{LocalError, Result};
 pub use seeds::UserSeeds;
 pub use settings::{Algorithm, Batching, UserSettings};

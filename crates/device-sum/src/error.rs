@@ -1,0 +1,95 @@
+//! Errors of a device.
+
+use undertone_aggregation::AggregationError;
+
+/// Result of this crate's functions.
+pub type Result<T, E = DeviceError> = std::result::Result<T, E>;
+
+/// The reason why a device cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// A library that is loaded when the program runs is not installed, or not where the system looks for it.
+    #[error("{library} cannot be loaded: install {package}, or name its folder in LD_LIBRARY_PATH")]
+    NoLibrary {
+        /// The library.
+        library: &'static str,
+        /// The package that holds it.
+        package: &'static str,
+    },
+    /// The driver is older than the bindings.
+    #[error(
+        "the NVIDIA driver is too old: expected one for CUDA {expected} or later, got one for CUDA {got}"
+    )]
+    OldDriver {
+        /// The version that the bindings need, as `1000 major + 10 minor`.
+        expected: i32,
+        /// The version of the driver, in the same form.
+        got: i32,
+    },
+    /// There is no device of this number.
+    #[error("there is no GPU number {ordinal}: the driver counts {found}, and numbers begin at 0")]
+    NoDevice {
+        /// The number asked for.
+        ordinal: usize,
+        /// The number of devices.
+        found: i32,
+    },
+    /// The kernels could not be compiled.
+    #[error("the kernels could not be compiled: {reason}")]
+    Compile {
+        /// The report of the compiler.
+        reason: String,
+    },
+    /// A call of the driver failed.
+    #[error("{action} failed: {reason}")]
+    Driver {
+        /// The call, as a noun.
+        action: &'static str,
+        /// The report of the driver.
+        reason: String,
+    },
+    /// A kernel gave other integers than the known answers.
+    #[error(
+        "the self-test of the kernel `{kernel}` gave wrong integers, so the device or its driver is faulty"
+    )]
+    SelfTest {
+        /// The kernel.
+        kernel: &'static str,
+    },
+    /// A number of units, values or factors does not fit the slots.
+    #[error("{what}: expected {expected}, got {got}")]
+    Shape {
+        /// The number that does not fit.
+        what: &'static str,
+        /// A description of a usable value.
+        expected: String,
+        /// The value received.
+        got: usize,
+    },
+}
+
+impl From<DeviceError> for AggregationError {
+    fn from(error: DeviceError) -> Self {
+        Self::Device {
+            reason: error.to_string(),
+        }
+    }
+}
+
+/// Refuses a number that does not fit.
+pub(crate) fn ensure(
+    holds: bool,
+    what: &'static str,
+    expected: impl FnOnce() -> String,
+    got: usize,
+) -> Result<()> {
+    match holds {
+        true => Ok(()),
+        false => Err(DeviceError::Shape {
+            what,
+            expected: expected(),
+            got,
+        }),
+    }
+}
