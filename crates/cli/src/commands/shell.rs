@@ -94,7 +94,7 @@ fn collect(command: Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) -> 
         .disable_help_subcommand(true)
         .display_name(name.to_owned());
     let mut text = Vec::new();
-    clap_mangen::Man::new(command.clone().name(name.to_owned()))
+    clap_mangen::Man::new(command.clone())
         .render(&mut text)
         .with_context(|| format!("cannot render the page of {name}"))?;
     pages.push((format!("{name}.1"), text));
