@@ -20,6 +20,9 @@ use crate::evaluate::BATCH;
 use crate::initial_model;
 use crate::observer::Silent;
 
+/// Takes the sequence, the target, the logits and their normalizer of one row.
+type RowSink<'a> = &'a mut dyn FnMut(usize, u32, &[f32], f32);
+
 /// The largest number of candidates that [`Likelihood::of_candidates`] scores.
 pub const MAX_CANDIDATES: usize = 1 << 24;
 
@@ -208,12 +211,7 @@ impl Likelihood {
     }
 
     /// Calls `sink(sequence, target, logits, log_normalizer)` for every row of a batch; `sequence` counts in the order of packing.
-    fn rows(
-        &self,
-        worker: &mut dyn SequenceWorker,
-        packed: &PackedBatch,
-        sink: &mut dyn FnMut(usize, u32, &[f32], f32),
-    ) -> Result<()> {
+    fn rows(&self, worker: &mut dyn SequenceWorker, packed: &PackedBatch, sink: RowSink<'_>) -> Result<()> {
         let (batch, order) = (packed.batch(), packed.order());
         let mut owners = Vec::with_capacity(batch.targets.len());
         for &running in batch.active {
