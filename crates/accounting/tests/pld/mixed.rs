@@ -261,24 +261,6 @@ fn few_releases_of_several_kinds_are_finer() {
 }
 
 #[test]
-fn temporary() {
-    let events = [
-        (mixture(1.0, &[0.0, 1.0, 2.0], &[0.2, 0.6, 0.2]), 3),
-        (mixture(2.0, &[0.0, 2.0, 3.0], &[0.33, 0.34, 0.33]), 2),
-    ];
-    let accountant = composed(Recipe::Pld, AddOrRemoveOne, &events).unwrap();
-    let delta = accountant
-        .delta_for(Epsilon::new(17.193_115).unwrap())
-        .unwrap()
-        .delta;
-    println!(
-        "TEMP {} {}",
-        by(Recipe::Pld, AddOrRemoveOne, &events, 1e-6),
-        delta.get()
-    );
-}
-
-#[test]
 fn infinite_losses_still_spend_delta() {
     let events = [(discrete_laplace(0.64, 2), 6), (black_box(0.1, Some(1e-6)), 3)];
     let accountant = composed(Recipe::Pld, AddOrRemoveOne, &events).unwrap();
