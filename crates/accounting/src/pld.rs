@@ -13,10 +13,6 @@
 //! lattice, and the few are added on a coarse one. So a delta that a single release decides is as precise as one that all
 //! of them share.
 //!
-//! Losses of different events are added on one lattice. Those that take few values are added value by value instead, since
-//! their own distance could be too coarse for the others. No epsilon exceeds the sum of the largest losses, where that is
-//! finite (basic composition).
-//!
 //! The two directions `(P, Q)` and `(Q, P)` are composed apart; the larger epsilon counts.
 //!
 //! Numbers are kept exponentially tilted towards the losses that decide at the target, so a delta of 1e-30 or an
@@ -24,7 +20,6 @@
 //! take milliseconds.
 
 mod buffers;
-mod combine;
 mod compose;
 mod connect_the_dots;
 mod convolve;
@@ -36,7 +31,6 @@ mod integrate_one;
 mod lattice;
 mod loss_range;
 mod mixture;
-mod outcome_sums;
 mod pair;
 mod query;
 mod readout;

@@ -1,11 +1,9 @@
 //! The composition step: put each loss distribution on a lattice, raise it to its number of rounds, then convolve the pairs.
 
-use super::combine::{self, Summand};
 use super::compose::{self, Allowance, Wrapped};
 use super::discretize::{Atom, Atoms, Bound};
 use super::lattice::{Cut, Lattice, WHOLE};
 use super::loss_range::{Moments, Sum, Tails};
-use super::outcome_sums;
 use super::pair::{Pair, Resolution};
 use super::readout::Total;
 use super::tail_split::{Parted, Term};
@@ -28,29 +26,13 @@ pub(super) struct Convolution<'a> {
 }
 
 /// The results of the passes.
+#[derive(Default)]
 struct Composed {
     lattices: Vec<Lattice>,
-    /// Losses to add to each lattice.
-    outcomes: Vec<Atom>,
-    /// Parts that are not yet added up.
-    summands: Vec<Summand>,
     settled: Vec<Term>,
     wrapped: Wrapped,
     /// `ln` of the probability that no release has an infinite loss.
     log_finite: f64,
-}
-
-impl Composed {
-    fn nothing() -> Self {
-        Self {
-            lattices: Vec::new(),
-            outcomes: outcome_sums::nothing(),
-            summands: Vec::new(),
-            settled: Vec::new(),
-            wrapped: Wrapped::default(),
-            log_finite: 0.0,
-        }
-    }
 }
 
 /// Releases of one pair.
@@ -71,8 +53,6 @@ struct Mesh {
     anchor: f64,
     growth: usize,
     last_step: f64,
-    /// True if all losses of the pair lie on the lattice.
-    whole: bool,
 }
 
 impl Mesh {
@@ -90,12 +70,11 @@ impl Mesh {
             anchor: 0.0,
             growth: compose::GROWTH,
             last_step: step * growth_over_levels(compose::GROWTH),
-            whole: false,
         };
         if let Some(grid) = pair.grid(atoms) {
             mesh.anchor = grid.anchor;
             if grid.whole && grid.gap >= min_gap {
-                (mesh.step, mesh.growth, mesh.whole) = (grid.gap, 1, true);
+                (mesh.step, mesh.growth) = (grid.gap, 1);
             } else {
                 mesh.step *= grid.gap / mesh.last_step / (grid.gap / mesh.last_step).ceil().max(1.0);
             }
@@ -108,7 +87,7 @@ impl Mesh {
 impl Convolution<'_> {
     /// All terms of all passes.
     pub(super) fn total(&self) -> Total {
-        let mut all = Composed::nothing();
+        let mut all = Composed::default();
         let mut parts = self.looked_at();
         for pass in &self.outline.passes {
             let composed = self.compose(pass, &mut parts);
@@ -119,7 +98,6 @@ impl Convolution<'_> {
             all.wrapped.left_out += composed.wrapped.left_out;
             // The same in every pass.
             all.log_finite = composed.log_finite;
-            all.outcomes = composed.outcomes;
         }
         let infinite = match self.bound {
             Bound::Upper => all.wrapped.above - all.log_finite.exp_m1(),
@@ -129,7 +107,6 @@ impl Convolution<'_> {
         Total {
             bound: self.bound,
             lattices: all.lattices,
-            outcomes: all.outcomes,
             settled: all.settled,
             infinite,
             wrapped: all.wrapped,
@@ -139,8 +116,7 @@ impl Convolution<'_> {
 
     /// The terms of one pass over all parts.
     fn compose(&self, pass: &Pass, parts: &mut [Part<'_>]) -> Composed {
-        let mut composed = Composed::nothing();
-        let error = parts.iter().map(|part| part.error).fold(0.0, f64::max);
+        let mut composed = Composed::default();
         for part in parts {
             if part.moments.variance == 0.0 && part.moments.mean == 0.0 {
                 // Nothing is ever learnt (besides infinite losses).
@@ -157,21 +133,10 @@ impl Convolution<'_> {
                 self.compose_part(pass, part, &mut composed);
             }
         }
-        if composed.lattices.is_empty() {
-            // The step at which one rounding of each part costs no more than they may together.
-            let error = error.max(self.accuracy * self.direction.epsilon);
-            let roundings = self.parts.len() as f64 * (self.direction.steepness + 1.0);
-            let finest = (12.0 * error / roundings).sqrt();
-            let (lattice, outcomes) = combine::combine(
-                self.bound,
-                std::mem::take(&mut composed.summands),
-                std::mem::take(&mut composed.outcomes),
-                finest,
-                (self.allowance(pass), pass.tilt),
-                &mut composed.wrapped,
-            );
-            composed.lattices.extend(lattice);
-            composed.outcomes = outcomes;
+        if self.parts.len() > 1 {
+            let lattices = std::mem::take(&mut composed.lattices);
+            let sum = combine(self.bound, lattices, self.allowance(pass), &mut composed.wrapped);
+            composed.lattices.extend(sum);
         }
         composed
     }
@@ -244,15 +209,6 @@ impl Convolution<'_> {
             return;
         }
         let mesh = Mesh::new(pair, atoms, step, floor(1), growth_over_levels);
-        let exact = matches!(pair, Pair::Outcomes(_)) && parted.rare.is_none();
-        if exact && (self.parts.len() > 1 || !mesh.whole) {
-            let sum = outcome_sums::power(self.bound, &atoms.atoms, part.releases)
-                .and_then(|sum| outcome_sums::sum(self.bound, &composed.outcomes, &sum));
-            if let Some(sum) = sum {
-                composed.outcomes = sum;
-                return;
-            }
-        }
         let mut tails =
             tails
                 .on_lattices(mesh.step, levels)
@@ -285,16 +241,7 @@ impl Convolution<'_> {
             base
         };
         if parted.apart == 0 {
-            let largest = pair.max_loss(self.direction.reversed);
-            composed.summands.push(Summand {
-                lattice: base,
-                whole: mesh.whole || self.forget,
-                anchor: if largest.is_finite() {
-                    releases * largest
-                } else {
-                    0.0
-                },
-            });
+            composed.lattices.push(base);
             return;
         }
         let (bulk, cut) = on_lattice(mesh.last_step);
@@ -372,4 +319,65 @@ impl Convolution<'_> {
             (lowest, highest)
         }
     }
+}
+
+/// The sum of the parts' losses, on the coarsest of their lattices.
+fn combine(
+    bound: Bound,
+    finals: Vec<Lattice>,
+    allowance: Allowance,
+    wrapped: &mut Wrapped,
+) -> Option<Lattice> {
+    if finals.len() < 2 {
+        return finals.into_iter().next();
+    }
+    let step = finals.iter().map(|lattice| lattice.step).fold(0.0, f64::max);
+    let mut parts = finals.into_iter().map(|lattice| {
+        if lattice.step == step {
+            return lattice;
+        }
+        let atoms: Vec<Atom> = lattice.atoms().collect();
+        Lattice::new(bound, &atoms, lattice.tilt, (step, 0.0), WHOLE).0
+    });
+    let mut total = parts.next()?;
+    for part in parts {
+        // The window holds both supports whole: nothing wraps.
+        let bottom = total.origin + part.origin;
+        let points = (total.masses.len() + part.masses.len()) as f64;
+        total = compose::convolve(&total, &part, bottom, bottom + points * step);
+        trim(&mut total, allowance, wrapped);
+    }
+    Some(total)
+}
+
+/// Cuts the ends of a lattice that hold next to nothing.
+fn trim(lattice: &mut Lattice, allowance: Allowance, wrapped: &mut Wrapped) {
+    let spare = allowance.log_tilted_mass.exp();
+    let mut below = 0.0;
+    let first = lattice.masses.iter().position(|mass| {
+        below += mass;
+        below > spare
+    });
+    if let Some(first) = first.filter(|first| *first > 0) {
+        // PRIVACY: dropped, and counted as what an upper bound may lack. (Moving it up with its tilted mass would lose
+        // real mass.)
+        let dropped: f64 = lattice.masses[..first].iter().sum();
+        lattice.origin += first as f64 * lattice.step;
+        lattice.masses.keep(first, lattice.masses.len());
+        wrapped.left_out += dropped;
+    }
+    let log_mass =
+        |index: usize, mass: f64| mass.ln() + lattice.log_scale - lattice.tilt * lattice.loss(index);
+    let mut keep = lattice.masses.len();
+    let mut above = 0.0;
+    while keep > 1 {
+        let here = log_mass(keep - 1, lattice.masses[keep - 1]).exp();
+        if above + here > allowance.log_mass.exp() || lattice.masses[keep - 1] > spare {
+            break;
+        }
+        above += here;
+        keep -= 1;
+    }
+    lattice.masses.keep(0, keep);
+    wrapped.above += above;
 }

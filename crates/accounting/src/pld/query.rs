@@ -11,10 +11,6 @@ use super::tilt_search::{Direction, Outline};
 /// Relative accuracy of epsilon aimed at: of the upper bound, of the lower bound, and of a first look.
 pub(crate) const ACCURACY: f64 = 8e-7;
 const LOWER: f64 = 4e-7;
-/// Relative accuracy of the upper bound of few releases of several kinds: their lattices are short, and finer ones cost little.
-const FINE: f64 = 2.5e-8;
-/// Maximum number of releases for which [`FINE`] is used.
-const FEW: u64 = 24;
 pub(super) const COARSE: f64 = 5e-4;
 /// No delta below this is told apart from zero: the smallest normal number is e^-708.
 pub(super) const MIN_LOG_DELTA: f64 = -800.0;
@@ -43,7 +39,8 @@ impl Composition {
             let loss = pair.max_loss(false).max(pair.max_loss(true)).max(0.0);
             *count as f64 * loss
         };
-        self.parts.iter().map(largest).sum()
+        // Above the sum by more than its rounding errors.
+        self.parts.iter().map(largest).sum::<f64>() * (1.0 + 1e-14)
     }
 
     /// The smallest epsilon at `e^log_delta` (`+inf` where none holds).
@@ -51,8 +48,11 @@ impl Composition {
         if let Some(single) = self.single_mixture() {
             return single.epsilon(log_delta);
         }
-        self.answer(bound, Solve::LogDelta(log_delta))
-            .min(self.pure_epsilon())
+        let answer = self.answer(bound, Solve::LogDelta(log_delta));
+        match bound {
+            Bound::Upper => answer.min(self.pure_epsilon()),
+            Bound::Lower => answer,
+        }
     }
 
     /// An upper bound on epsilon of another relative accuracy. By how much it is too large is nearly in proportion.
@@ -91,25 +91,13 @@ impl Composition {
         }
         let target = Solve::LogDelta(log_delta);
         let looked = Looked::new(self, target);
-        let pure = self.pure_epsilon();
-        (looked.lower().min(pure), looked.upper(self.accuracy()).min(pure))
-    }
-
-    /// The accuracy of the upper bound.
-    fn accuracy(&self) -> f64 {
-        let releases = self.parts.iter().map(|(_, count)| *count);
-        let releases = releases.fold(0, u64::saturating_add);
-        if self.parts.len() > 1 && releases <= FEW {
-            FINE
-        } else {
-            ACCURACY
-        }
+        (looked.lower(), looked.upper(ACCURACY).min(self.pure_epsilon()))
     }
 
     fn answer(&self, bound: Bound, target: Solve) -> f64 {
         let looked = Looked::new(self, target);
         match bound {
-            Bound::Upper => looked.upper(self.accuracy()),
+            Bound::Upper => looked.upper(ACCURACY),
             Bound::Lower => looked.lower(),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::buffers::Buffer;
 use super::compose::Wrapped;
-use super::discretize::{Atom, Bound};
+use super::discretize::Bound;
 use super::lattice::Lattice;
 use super::query::Solve;
 use super::tail_split::Term;
@@ -15,8 +15,6 @@ const ROUNDING: f64 = 1e-10;
 pub(crate) struct Total {
     pub(crate) bound: Bound,
     pub(crate) lattices: Vec<Lattice>,
-    /// A further loss, independent of that of the lattices.
-    pub(crate) outcomes: Vec<Atom>,
     /// Terms of which only Chernoff's bound was computed.
     pub(crate) settled: Vec<Term>,
     /// Mass of `P` at infinite losses.
@@ -50,28 +48,17 @@ impl Total {
         self.lattices.iter().all(Lattice::is_sound)
     }
 
-    /// The tail of each lattice, and `ln` of the tilted mass of its loss and the further one together.
-    fn tails(&self) -> Vec<(Tail<'_>, f64)> {
-        let beside = |tilt: f64| {
-            let mut sum = LogSum::new();
-            for outcome in &self.outcomes {
-                sum.add(outcome.log_p + tilt * outcome.loss);
-            }
-            sum.get()
-        };
-        self.lattices
-            .iter()
-            .map(|lattice| (Tail::new(lattice), lattice.log_scale + beside(lattice.tilt)))
-            .collect()
+    fn tails(&self) -> Vec<Tail<'_>> {
+        self.lattices.iter().map(Tail::new).collect()
     }
 
-    fn log_delta_of(&self, tails: &[(Tail<'_>, f64)], epsilon: f64) -> f64 {
+    fn log_delta_of(&self, tails: &[Tail<'_>], epsilon: f64) -> f64 {
         let mut sum = LogSum::new();
-        for (tail, log_scale) in tails {
-            let (lattice, log_delta) = (tail.lattice, self.log_delta_beside(tail, epsilon));
+        for tail in tails {
+            let (lattice, log_delta) = (tail.lattice, tail.log_delta(epsilon));
             // What a tilted mass error can do to delta at epsilon. Rounding may err either way; what wrapped around
             // only ever adds.
-            let error = |mass: f64| mass.ln() + *log_scale - lattice.tilt * epsilon;
+            let error = |mass: f64| mass.ln() + lattice.log_scale - lattice.tilt * epsilon;
             match self.bound {
                 Bound::Upper => {
                     sum.add(log_delta + ROUNDING);
@@ -94,25 +81,6 @@ impl Total {
         sum.get()
     }
 
-    /// `ln` of the hockey-stick divergence at `epsilon` of the sum of a lattice's loss and the further one.
-    fn log_delta_beside(&self, tail: &Tail<'_>, epsilon: f64) -> f64 {
-        let mut sum = LogSum::new();
-        for outcome in &self.outcomes {
-            // It can be told which of the outcomes took place.
-            sum.add(outcome.log_p + tail.log_delta(epsilon - outcome.loss));
-        }
-        sum.get()
-    }
-
-    /// An epsilon at which one lattice alone leaves at most `e^log_delta`, about.
-    fn epsilon_beside(&self, tail: &Tail<'_>, log_delta: f64) -> f64 {
-        self.outcomes
-            .iter()
-            .filter(|outcome| outcome.log_p > log_delta)
-            .map(|outcome| outcome.loss + tail.epsilon(log_delta - outcome.log_p))
-            .fold(0.0, f64::max)
-    }
-
     /// The smallest epsilon at `e^log_delta`, on the side of the bound (`+inf` where none holds).
     pub(crate) fn epsilon(&self, log_delta: f64) -> f64 {
         // PRIVACY: infinite losses spend delta first.
@@ -129,7 +97,7 @@ impl Total {
         let excess = |epsilon: f64| self.log_delta_of(&tails, epsilon) - log_delta;
         // Any one lattice alone asks for less, but for its errors: from there until delta is passed. (Not from 0, where the
         // errors of a tilt that suits other losses are large.)
-        let alone = tails.iter().map(|(tail, _)| self.epsilon_beside(tail, log_delta));
+        let alone = tails.iter().map(|tail| tail.epsilon(log_delta));
         let first = alone.fold(0.0, f64::max);
         let mut reach = 1e-6 * first.max(1e-9);
         let (mut low, mut low_excess) = (first, excess(first));

@@ -283,3 +283,40 @@ fn both_bounds_are_each_bound() {
         }
     }
 }
+
+/// Discrete noise beside other noise: no epsilon exceeds the sum of the pure ones, and beyond that sum nothing is left of delta.
+#[test]
+fn basic_composition_is_never_exceeded() {
+    let discrete = Event::DiscreteLaplace {
+        parameter: 0.64,
+        sensitivity: 2,
+    };
+    let sampled = Event::PoissonSampled {
+        sampling_probability: q(0.5),
+        event: Box::new(Event::Laplace { scale: 2.0 }),
+    };
+    for (events, basic) in [
+        (
+            vec![(discrete.clone(), 6), (Event::Laplace { scale: 20.0 }, 1)],
+            7.73,
+        ),
+        (
+            vec![(discrete, 3), (sampled, 2)],
+            3.0 * 1.28 + 2.0 * (0.5 * 0.5f64.exp_m1()).ln_1p(),
+        ),
+    ] {
+        let accountant = composed(Recipe::Pld, AddOrRemoveOne, &events).unwrap();
+        for delta in [1e-2, 1e-6, 1e-12, 1e-300] {
+            let delta = Delta::new(delta).unwrap();
+            let (low, high) = accountant.bounds(delta).unwrap();
+            assert!(
+                low <= high && high.get() <= basic * (1.0 + 1e-12),
+                "{low:?} {high:?} {basic}"
+            );
+            let alone = accountant.guarantee(delta).unwrap().epsilon;
+            assert!(alone.get() <= basic * (1.0 + 1e-12), "{alone:?}");
+        }
+        let beyond = accountant.delta_for(Epsilon::new(basic * (1.0 + 1e-9)).unwrap());
+        assert!(beyond.unwrap().delta.get() < 1e-300);
+    }
+}

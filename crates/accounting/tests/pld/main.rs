@@ -6,7 +6,6 @@
 mod calibration;
 mod closed_forms;
 mod input;
-mod mixed;
 
 use proptest::prelude::*;
 use undertone_accounting::{

@@ -48,6 +48,7 @@ pub(super) fn paragraphs(text: &str, kind: Kind) -> Vec<String> {
             end(&mut current, &mut all);
             continue;
         }
+        let is_heading = line.starts_with('#');
         // A mark counts if a space follows it: `**bold**` is text.
         let item = line.trim_start_matches(['#', '-', '*', '+', '>']);
         let line = match item.len() < line.len() && item.starts_with(' ') {
@@ -61,6 +62,9 @@ pub(super) fn paragraphs(text: &str, kind: Kind) -> Vec<String> {
             current.push(' ');
         }
         current.push_str(line);
+        if is_heading {
+            end(&mut current, &mut all);
+        }
     }
     end(&mut current, &mut all);
     all
