@@ -119,7 +119,7 @@ impl Clipping {
     /// # Errors
     /// As for [`project`](Self::project).
     pub fn clip(&self, layout: &ParamLayout, delta: &mut [f32]) -> Result<ClipReport> {
-        check_len("delta", layout.len(), delta.len())?;
+        check_len("update", layout.len(), delta.len())?;
         self.apply(layout, delta, None)
     }
 
@@ -147,7 +147,7 @@ impl Clipping {
         update: &[f32],
         weight: f64,
     ) -> Result<(ClipReport, Scalings)> {
-        check_len("delta", layout.len(), update.len())?;
+        check_len("update", layout.len(), update.len())?;
         let displacement = Displacement {
             x: update,
             origin: None,
