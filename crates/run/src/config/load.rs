@@ -167,7 +167,7 @@ impl RunFile {
     /// Parses and checks the text of a run file; `path` only names it in errors.
     ///
     /// # Errors
-    /// As [`RunFile::read`], and [`RunError::OfSession`].
+    /// The errors of [`RunFile::read`], and [`RunError::OfSession`] for the configuration of a session.
     pub fn parse(text: &str, path: &Path, overrides: &[Override]) -> Result<RunConfig> {
         refuse_session(text, path)?;
         let config: RunConfig = parse_as(text, path, overrides)?;
