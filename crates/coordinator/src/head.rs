@@ -13,8 +13,8 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use undertone_accounting::participation::Participation;
-use undertone_aggregation::{Bound, Encoding, Estimator, NonFinite};
-use undertone_mechanisms::{MechanismError, NoisedAverage, fault::planted};
+use undertone_aggregation::{Bound, BoundedSum, Encoding, Estimator, NonFinite};
+use undertone_mechanisms::{MechanismError, NoisedAverage, RawAverage, fault::planted};
 use undertone_models::SequenceModel;
 
 use crate::account::Account;
@@ -95,10 +95,7 @@ impl std::fmt::Debug for Trained {
 
 /// A sum that has passed every check, ready for the noise.
 enum Checked {
-    Raw(
-        undertone_mechanisms::RawAverage,
-        Option<undertone_mechanisms::RawSum>,
-    ),
+    Raw(RawAverage, Option<undertone_mechanisms::RawSum>),
     Residues {
         residues: undertone_mechanisms::RawResidues,
         included: u64,
@@ -196,6 +193,7 @@ impl RunHead {
             chain: self.chain.clone(),
             round: self.round,
             bound: Bound::new(self.plan.layout(), plan.clipping.clone(), non_finite),
+            lane: self.plan.lane_bound(&plan, non_finite),
             plan,
             estimate: self.clip.map(|clip| clip.estimate()),
             widened,
@@ -220,9 +218,25 @@ impl RunHead {
     /// [`CloseError::Lost`] where the mechanism cannot go on.
     // PRIVACY: an opened round is closed once and then gone.
     pub fn close(
+        self,
+        opened: Opened,
+        gathered: Gathered,
+        fresh: &RoundEntropy,
+        ended: &mut dyn FnMut(Step),
+    ) -> Result<Next, CloseError> {
+        self.close_beside(opened, gathered, None, fresh, ended)
+    }
+
+    /// Closes a round as [`close`](Self::close) does, with the contributions to the lane of an audit beside those of the users. They
+    /// are averaged and noised together. No user contributes to a lane, and no canary to the model.
+    ///
+    /// # Errors
+    /// As [`close`](Self::close); [`CloseError::Refused`] for a lane with another bound than [`Opened::lane`].
+    pub fn close_beside(
         mut self,
         mut opened: Opened,
         gathered: Gathered,
+        lane: Option<BoundedSum>,
         fresh: &RoundEntropy,
         ended: &mut dyn FnMut(Step),
     ) -> Result<Next, CloseError> {
@@ -231,7 +245,7 @@ impl RunHead {
         let fresh = of_sum.as_ref().unwrap_or(fresh);
         let ready = self
             .named_once(&who)
-            .and_then(|()| self.ready(&opened, sum, fresh));
+            .and_then(|()| self.ready(&opened, sum, lane, fresh));
         let (checked, spending) = match ready {
             Ok(ready) => ready,
             Err(why) => {
@@ -243,7 +257,8 @@ impl RunHead {
         };
         let noise_key = self.noise.key_id()?;
         faults::scale_noise(&mut opened.plan, who.names.len(), &self.plan);
-        let (average, bits) = self.finish(checked, &opened)?;
+        let (mut average, bits) = self.finish(checked, &opened)?;
+        let lane = (average.as_mut()).and_then(|average| average.split_off(self.plan.layout().len()));
         ended(Step::Noise);
         let release_norm = average.as_ref().map_or(0.0, |average| norm_of(average.values()));
         let quarantined = self.apply(average.as_ref(), &opened)?;
@@ -264,14 +279,21 @@ impl RunHead {
             line,
             entry,
             average,
+            lane,
             quarantined,
             release_norm,
         })
     }
 
     /// Checks everything that can be refused: the sum, the cost of the round, and the key of its noise.
-    fn ready(&mut self, opened: &Opened, sum: RoundSum, fresh: &RoundEntropy) -> Result<(Checked, Spending)> {
-        let checked = self.check(opened, sum)?;
+    fn ready(
+        &mut self,
+        opened: &Opened,
+        sum: RoundSum,
+        lane: Option<BoundedSum>,
+        fresh: &RoundEntropy,
+    ) -> Result<(Checked, Spending)> {
+        let checked = self.check(opened, sum, lane)?;
         let mut spending = self.spending.clone();
         if let Some(widened) = opened.widened {
             spending = spending.under(widened);
@@ -282,7 +304,7 @@ impl RunHead {
     }
 
     /// Refuses a value that is not a sum of this round, before any noise is drawn.
-    fn check(&self, opened: &Opened, sum: RoundSum) -> Result<Checked> {
+    fn check(&self, opened: &Opened, sum: RoundSum, lane: Option<BoundedSum>) -> Result<Checked> {
         let place =
             |head: &str, chain: &Chain, round: u64| format!("round {round} after {} of {head}", chain.head());
         if (&opened.genesis, &opened.chain, opened.round) != (&self.genesis, &self.chain, self.round) {
@@ -297,6 +319,20 @@ impl RunHead {
                 expected: expected.to_owned(),
                 got: got.to_owned(),
             })
+        };
+        if lane.as_ref().map(BoundedSum::bound) != opened.lane.as_ref() {
+            return kind(
+                "a lane with the bound of the round, where the run has a lane",
+                "another lane, or none",
+            );
+        }
+        let whole = |sum: BoundedSum| -> Result<RawAverage> {
+            let sum = sum.into_raw()?;
+            let sum = match lane {
+                Some(lane) => sum.followed_by(lane.into_raw()?),
+                None => sum,
+            };
+            Ok(self.plan.estimator().apply(sum)?)
         };
         let (encoding, distributed) = (self.plan.encoding(), self.plan.client_noise().is_some());
         let estimator = self.plan.estimator();
@@ -324,9 +360,9 @@ impl RunHead {
                     (true, None) => return kind("a sum of bits for adaptive clipping", "none"),
                     (false, Some(_)) => return kind("no sum of bits without adaptive clipping", "one"),
                 };
-                Ok(Checked::Raw(estimator.apply(sum.into_raw()?)?, bits))
+                Ok(Checked::Raw(whole(sum)?, bits))
             }
-            RoundSum::Examples(sum) => Ok(Checked::Raw(estimator.apply(sum.into_raw()?)?, None)),
+            RoundSum::Examples(sum) => Ok(Checked::Raw(whole(sum)?, None)),
             RoundSum::Modular { .. } if distributed => {
                 kind("a sum with the noise of the clients", "a sum without noise")
             }

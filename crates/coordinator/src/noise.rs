@@ -147,7 +147,7 @@ impl Noise {
                 drop(self.privatize_residues(round, of_round.noise_std, nothing)?);
             }
             None => {
-                let nothing = RawSum::new(vec![0; plan.layout().len()], 0);
+                let nothing = RawSum::new(vec![0; plan.layout().len() + plan.lane_columns()], 0);
                 drop(self.privatize(round, of_round, plan.estimator().apply(nothing)?)?);
             }
         }

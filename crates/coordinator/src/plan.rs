@@ -6,6 +6,7 @@ mod budget;
 mod build;
 mod client_noise;
 mod estimate;
+mod lane;
 mod noise_grid;
 mod outlook;
 mod population;
@@ -86,6 +87,8 @@ pub struct PrivacyPlan {
     estimator: Estimator,
     clip: ClipConfig,
     layout: Arc<ParamLayout>,
+    /// The coordinates of an audit, behind those of the model.
+    lane: Option<Arc<ParamLayout>>,
     /// The encoding of updates as integers, if not in fixed point.
     encoding: Option<Encoding>,
     /// `true` for the ledgers of earlier versions, which lifted the sum of encoded updates before they added the noise.

@@ -88,6 +88,15 @@ impl RawSum {
         Self { values, weight }
     }
 
+    /// The sum with the values of another one behind its own, under the weight of this one.
+    ///
+    /// PRIVACY: no contribution may be in both, or its two parts together would be longer than the bound on each.
+    #[must_use]
+    pub fn followed_by(mut self, other: Self) -> Self {
+        self.values.extend(other.values);
+        self
+    }
+
     /// The values and the weight, for the difference of an audit.
     pub(crate) fn into_parts(self) -> (Vec<i64>, i64) {
         (self.values, self.weight)
@@ -220,6 +229,11 @@ impl NoisedAverage {
     #[must_use]
     pub fn into_values(self) -> Vec<f32> {
         self.values
+    }
+
+    /// Cuts the values from `at` on off, and returns them; `None` where there are none.
+    pub fn split_off(&mut self, at: usize) -> Option<Vec<f32>> {
+        (at < self.values.len()).then(|| self.values.split_off(at))
     }
 
     /// The release times a factor that does not depend on the data: post-processing.

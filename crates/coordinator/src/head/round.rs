@@ -26,6 +26,7 @@ pub struct Opened {
     pub(super) round: u64,
     pub(super) plan: RoundPlan,
     pub(super) bound: Bound,
+    pub(super) lane: Option<Bound>,
     pub(super) estimate: Option<f64>,
     pub(super) widened: Option<Participation>,
 }
@@ -49,6 +50,12 @@ impl Opened {
         &self.bound
     }
 
+    /// The bound on each contribution to the lane of an audit; `None` in a run without one.
+    #[must_use]
+    pub fn lane(&self) -> Option<&Bound> {
+        self.lane.as_ref()
+    }
+
     /// The norm that the bit of a user compares with, where clipping is adaptive.
     #[must_use]
     pub fn estimate(&self) -> Option<f64> {
@@ -67,6 +74,8 @@ pub struct Next {
     pub entry: LedgerEntry,
     /// The released average; `None` for an abandoned round.
     pub average: Option<NoisedAverage>,
+    /// The released values of the lane of an audit; `None` in a run without one.
+    pub lane: Option<Vec<f32>>,
     /// `true` if the step would have left a parameter that is not finite. The parameters are then those of the round before, and
     /// the round is spent all the same, since its noise was drawn.
     pub quarantined: bool,

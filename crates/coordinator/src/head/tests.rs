@@ -21,6 +21,10 @@ fn task(more: &str) -> TaskConfig {
 }
 
 fn head_of(task: &TaskConfig, genesis: &str, entropy: &RoundEntropy) -> RunHead {
+    head_with_lane(task, genesis, entropy, 0)
+}
+
+fn head_with_lane(task: &TaskConfig, genesis: &str, entropy: &RoundEntropy, columns: usize) -> RunHead {
     let spec: ModelSpec = task.model.clone();
     let model: Arc<dyn SequenceModel> = Arc::from(spec.build(10).unwrap());
     let layout = model.layout().clone();
@@ -29,6 +33,7 @@ fn head_of(task: &TaskConfig, genesis: &str, entropy: &RoundEntropy) -> RunHead 
         total_weight: 40.0,
     };
     let plan = PrivacyPlan::new(task, None, &layout, population).unwrap();
+    let plan = plan.with_lane(columns).unwrap();
     let trained = Trained {
         parameters: model.initial_params(3),
         optimizer: ServerOptimizer::new(task.server, &layout, task.rounds),
@@ -173,6 +178,49 @@ fn a_sum_of_another_bound_or_kind_is_refused_before_any_noise() {
     let opened = head.open(None).unwrap();
     let sum = users(&opened, 0.01);
     assert_eq!(close(head, opened, sum, &entropy).unwrap().entry.round, 0);
+}
+
+#[test]
+fn a_lane_is_released_beside_the_model_and_moves_nothing_of_it() {
+    let entropy = RoundEntropy::seeded(7);
+    for more in [PRIVATE, CORRELATED] {
+        let task = task(more);
+        let mut plain = head_of(&task, "genesis", &entropy);
+        let mut audited = head_with_lane(&task, "genesis", &entropy, 5);
+        for round in 0..3 {
+            let opened = plain.open(None).unwrap();
+            let sum = users(&opened, 0.01);
+            let next = close(plain, opened, sum, &entropy).unwrap();
+            assert!(next.lane.is_none());
+            // Without its lane, and with one of another bound, the round is refused.
+            let opened = audited.open(None).unwrap();
+            let sum = users(&opened, 0.01);
+            audited = refused(close(audited, opened, sum, &entropy), "a lane with the bound");
+            let opened = audited.open(None).unwrap();
+            let (sum, foreign) = (users(&opened, 0.01), BoundedSum::new(opened.bound().clone()));
+            let result = audited.close_beside(opened, sum, Some(foreign), &entropy, &mut |_| ());
+            audited = refused(result, "a lane with the bound");
+            let opened = audited.open(None).unwrap();
+            let lane = BoundedSum::new(opened.lane().unwrap().clone());
+            // Far longer than the clip norm of 0.5, of which a fourth is left in the average of 4.
+            lane.add(&[0.0, 1e6, 0.0, 0.0, 0.0], 1.0).unwrap();
+            let sum = users(&opened, 0.01);
+            let beside = audited
+                .close_beside(opened, sum, Some(lane), &entropy, &mut |_| ())
+                .unwrap();
+            assert_eq!(next.average, beside.average);
+            assert_eq!(next.line, beside.line, "round {round}");
+            assert_eq!(next.head.parameters(), beside.head.parameters());
+            let released = beside.lane.unwrap();
+            assert!(released.len() == 5 && released.iter().all(|value| value.abs() < 20.0));
+            (plain, audited) = (next.head, beside.head);
+        }
+        // A head without a lane takes none.
+        let opened = plain.open(None).unwrap();
+        let (sum, foreign) = (users(&opened, 0.01), BoundedSum::new(opened.bound().clone()));
+        let result = plain.close_beside(opened, sum, Some(foreign), &entropy, &mut |_| ());
+        refused(result, "a lane with the bound");
+    }
 }
 
 const ENCODED: [&str; 2] = [

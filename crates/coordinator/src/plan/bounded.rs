@@ -32,6 +32,8 @@ pub struct Bounded {
     clip_norm: f64,
     adaptive: Option<Adaptive>,
     segments: Vec<Range<u64>>,
+    /// Number of coordinates behind those of the model, to which no user contributes.
+    lane: usize,
 }
 
 /// The event of all rounds so far, as the accountant composes it.
@@ -128,12 +130,23 @@ impl Bounded {
                 None => std::iter::once(0..config.rounds).collect(),
             },
             adaptive,
+            lane: 0,
         };
         if let Some(adaptive) = bounded.adaptive {
             // Refuses bits that alone cost more than the whole.
             sum_noise_multiplier(noise_multiplier, adaptive.bit_noise)?;
         }
         Ok(bounded)
+    }
+
+    /// Makes noise for so many coordinates behind those of the model. No user contributes to them, so the cost stays.
+    pub(super) fn extend(&mut self, lane: usize) {
+        self.lane = lane;
+    }
+
+    /// `true` if the clip norm changes during the run.
+    pub(super) fn is_adaptive(&self) -> bool {
+        self.adaptive.is_some()
     }
 
     /// The mechanism as a value: strategy, rounds, schema and noise multiplier.
@@ -193,6 +206,7 @@ impl Bounded {
         let mechanism = self.part(segment, self.sum_noise_multiplier()?)?;
         let target = ReleaseShape {
             clip_norm: self.target.clip_norm * (clip_norm / self.clip_norm),
+            dim: self.target.dim + self.lane,
             ..self.target
         };
         Ok(CorrelatedGaussian::new(mechanism, target, key)?)

@@ -204,6 +204,7 @@ impl PrivacyPlan {
             estimator,
             clip: config.clip.clone(),
             layout: Arc::new(layout.clone()),
+            lane: None,
             encoding: None,
             lifted,
             phases: Vec::new(),
